@@ -1,0 +1,140 @@
+//! The constants that the loader freezes into the programs before the verifier sees them: what the
+//! kernel lacks, and what was not asked for, is pruned there and costs nothing.
+
+/// Which threads are the target ([`Config::target`]).
+pub mod target {
+    /// All of them.
+    pub const ALL: u32 = 0;
+    /// Those of the processes in the map of targets, and of the processes that they fork.
+    pub const PROCESSES: u32 = 1;
+    /// Those in the map of targets, by tid.
+    pub const THREADS: u32 = 2;
+    /// Those in a cgroup of the v2 hierarchy or below it.
+    pub const CGROUP: u32 = 3;
+}
+
+/// Which threads' waits are recorded ([`Config::scope`]).
+pub mod scope {
+    /// Those of the whole machine, so that a chain can lead anywhere.
+    pub const MACHINE: u32 = 0;
+    /// Those of the target alone.
+    pub const TARGET: u32 = 1;
+}
+
+/// How stacks are taken ([`Config::stacks`]).
+pub mod stacks {
+    /// Not at all.
+    pub const OFF: u32 = 0;
+    /// Walked every time.
+    pub const EXACT: u32 = 1;
+}
+
+/// An offset that the running kernel has no field for.
+pub const NO_OFFSET: u32 = u32::MAX;
+
+/// Byte offsets of kernel fields, read from the running kernel's BTF.
+///
+/// The programs load through them from typed pointers, so the verifier refuses an offset at which
+/// no field of that size lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Offsets {
+    /// `task_struct::pid`
+    pub task_pid: u32,
+    /// `task_struct::tgid`
+    pub task_tgid: u32,
+    /// `task_struct::flags`
+    pub task_flags: u32,
+    /// `task_struct::comm`
+    pub task_comm: u32,
+    /// `task_struct::__state`
+    pub task_state: u32,
+    /// `task_struct::on_cpu`
+    pub task_on_cpu: u32,
+    /// `task_struct::on_rq`
+    pub task_on_rq: u32,
+    /// `task_struct::start_time`
+    pub task_start_time: u32,
+    /// `task_struct::real_parent`
+    pub task_real_parent: u32,
+    /// `task_struct::exit_code`
+    pub task_exit_code: u32,
+    /// `task_struct::cgroups`
+    pub task_cgroups: u32,
+    /// `task_struct::files`
+    pub task_files: u32,
+    /// `task_struct::stack`
+    pub task_stack: u32,
+    /// `task_struct::thread_info.status`; x86 only, else [`NO_OFFSET`].
+    pub task_thread_status: u32,
+    /// `css_set::dfl_cgrp`
+    pub css_set_dfl_cgrp: u32,
+    /// `cgroup::kn`
+    pub cgroup_kn: u32,
+    /// `cgroup::level`
+    pub cgroup_level: u32,
+    /// `cgroup::ancestors[level of the target]` (6.1 and later), else [`NO_OFFSET`].
+    pub cgroup_ancestor: u32,
+    /// `cgroup::ancestor_ids[level of the target]` (until 6.0), else [`NO_OFFSET`].
+    pub cgroup_ancestor_id: u32,
+    /// `kernfs_node::id`
+    pub kernfs_node_id: u32,
+    /// `files_struct::fdt`
+    pub files_fdt: u32,
+    /// `fdtable::fd`
+    pub fdtable_fd: u32,
+    /// `fdtable::max_fds`
+    pub fdtable_max_fds: u32,
+    /// `file::f_inode`
+    pub file_inode: u32,
+    /// `inode::i_ino`
+    pub inode_ino: u32,
+    /// `inode::i_mode`
+    pub inode_mode: u32,
+    /// `inode::i_sb`
+    pub inode_sb: u32,
+    /// `super_block::s_dev`
+    pub super_block_dev: u32,
+    /// The first syscall argument's place in `pt_regs`, and so on. x86: `di si dx r10 r8 r9`.
+    pub pt_regs_args: [u32; 6],
+    /// The same for 32-bit tasks. x86: `bx cx dx si di bp`.
+    pub pt_regs_compat_args: [u32; 6],
+    /// `pt_regs::orig_ax` (x86), `syscallno` (arm64).
+    pub pt_regs_syscall: u32,
+    /// `task_struct::mm`
+    pub task_mm: u32,
+}
+
+/// Everything that is settled before the programs are loaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Config {
+    /// One of [`target`].
+    pub target: u32,
+    /// One of [`scope`].
+    pub scope: u32,
+    /// One of [`stacks`].
+    pub stacks: u32,
+    /// The profiler's own process, which is left out.
+    pub self_tgid: u32,
+    /// The target cgroup's id.
+    pub cgroup: u64,
+    /// Mixed into stack ids, so that no program can plan two stacks of one id.
+    pub stack_seed: u64,
+    /// The target cgroup's depth below the root.
+    pub cgroup_level: u32,
+    /// 1 if `sched_switch` passes the previous state (5.18 and later).
+    pub switch_has_state: u32,
+    /// Bytes of a kernel stack, a power of two; 0 if the interrupt stack can't be told apart.
+    pub thread_size: u32,
+    /// Rings that there are; a CPU writes to ring `cpu % rings`.
+    pub rings: u32,
+    /// Where the kernel keeps things.
+    pub offsets: Offsets,
+}
+
+const _: () = {
+    assert!(size_of::<Offsets>() == 42 * 4);
+    assert!(size_of::<Config>() == 48 + size_of::<Offsets>());
+    assert!(size_of::<Config>() % 8 == 0);
+};

@@ -1,0 +1,69 @@
+//! Everything that can be lost, each with a counter of its own.
+
+/// What was lost; the index into [`LossCounters::counts`]. Append-only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Loss {
+    /// A wait's record found no room in the ring.
+    RingFullWait = 0,
+    /// A preemption's record found no room in the ring.
+    RingFullPreemption = 1,
+    /// A thread's record found no room in the ring; it is tried again with the next one.
+    RingFullThread = 2,
+    /// An exit's record found no room in the ring.
+    RingFullExit = 3,
+    /// A sample's record found no room in the ring.
+    RingFullSample = 4,
+    /// A stack's record found no room in the ring; it is tried again when the stack comes up again.
+    RingFullStack = 5,
+    /// The kernel gave no user stack.
+    UserStackFailed = 6,
+    /// The kernel gave no kernel stack.
+    KernelStackFailed = 7,
+    /// A blocked thread's kernel stack was not taken, as it had not yet quite left its CPU.
+    KernelStackUnsettled = 8,
+    /// No scratch buffer was free for a stack: programs were nested too deep.
+    ScratchBusy = 9,
+    /// Two different stacks had one id; the newer one was sent under another.
+    StackIdCollision = 10,
+    /// Task storage could not be had; the hash map stood in.
+    StorageFailed = 11,
+    /// The hash map that stands in for task storage was full; the thread's wait is lost.
+    StandInFull = 12,
+    /// The map of target processes was full; a child is not followed.
+    TargetsFull = 13,
+    /// A switch-in with no switch-out before it.
+    SwitchInUnmatched = 14,
+    /// A switch-out of a thread that was off the CPU already.
+    SwitchOutRepeated = 15,
+    /// A wake of a thread that nothing was known of.
+    WakeUnmatched = 16,
+    /// A time that ran backwards.
+    TimeBackwards = 17,
+}
+
+/// How many kinds of loss there are.
+pub const LOSS_KINDS: usize = 18;
+
+/// One CPU's counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct LossCounters {
+    /// By [`Loss`].
+    pub counts: [u64; LOSS_KINDS],
+    /// When the ring was first found full; 0 if never.
+    pub ring_full_first_ns: u64,
+    /// When it was last found full.
+    pub ring_full_last_ns: u64,
+}
+
+impl Default for LossCounters {
+    fn default() -> Self {
+        Self { counts: [0; LOSS_KINDS], ring_full_first_ns: 0, ring_full_last_ns: 0 }
+    }
+}
+
+const _: () = {
+    assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
+    assert!(Loss::TimeBackwards as usize + 1 == LOSS_KINDS);
+};

@@ -1,0 +1,367 @@
+//! The records. Each begins with a [`RecordHeader`]; kinds are append-only, a retired number is
+//! never used again. Every field is an integer and there is no implicit padding, so that a record
+//! may be read from, and written as, plain bytes.
+
+/// Frames kept of one stack; the kernel's own limit is `PERF_MAX_STACK_DEPTH` (127).
+pub const MAX_FRAMES: usize = 127;
+
+/// Bytes of a thread's name, the closing NUL included (`TASK_COMM_LEN`).
+pub const COMM_LEN: usize = 16;
+
+/// The syscall number of a thread that was in none: a kernel thread, a page fault.
+pub const NO_SYSCALL: i32 = -1;
+
+/// A timeout that is absent, or that was not read.
+pub const NO_TIMEOUT: u64 = u64::MAX;
+
+/// The stack id that stands for "no stack".
+pub const NO_STACK: u64 = 0;
+
+/// What a record is.
+pub mod kind {
+    /// [`super::WaitRecord`]
+    pub const WAIT: u16 = 1;
+    /// [`super::PreemptionRecord`]
+    pub const PREEMPTION: u16 = 2;
+    /// [`super::StackRecord`]
+    pub const STACK: u16 = 3;
+    /// [`super::ThreadRecord`]
+    pub const THREAD: u16 = 4;
+    /// [`super::ExitRecord`]
+    pub const EXIT: u16 = 5;
+    /// [`super::SampleRecord`]
+    pub const SAMPLE: u16 = 6;
+}
+
+/// In what context a wake was made ([`Wake::context`]).
+pub mod wake_context {
+    /// Nobody was seen to wake the thread.
+    pub const NONE: u16 = 0;
+    /// The waker is a task, running its own code.
+    pub const TASK: u16 = 1;
+    /// A softirq; [`super::Wake::vector`] is its number (`enum` in `include/linux/interrupt.h`).
+    pub const SOFTIRQ: u16 = 2;
+    /// A device's interrupt handler; the vector is the irq number of `/proc/interrupts`.
+    pub const HARDIRQ: u16 = 3;
+    /// A high-resolution timer's callback, in whatever interrupt it ran.
+    pub const HRTIMER: u16 = 4;
+    /// An interrupt that is no device's: a local timer tick, an inter-processor interrupt, or one
+    /// that only the interrupt stack gave away. The vector is one of [`super::system_vector`].
+    pub const SYSTEM: u16 = 5;
+}
+
+/// The interrupts without a device behind them ([`wake_context::SYSTEM`]).
+pub mod system_vector {
+    /// The program ran on an interrupt's stack, no tracepoint said of which.
+    pub const UNKNOWN: u16 = 0;
+    /// The local timer's tick.
+    pub const LOCAL_TIMER: u16 = 1;
+    /// A function call asked for by another CPU.
+    pub const CALL_FUNCTION: u16 = 2;
+    /// Work that was queued for interrupt context (`irq_work`).
+    pub const IRQ_WORK: u16 = 3;
+}
+
+/// Facts about a thread at the moment of a record (`flags` of several records).
+pub mod thread_flags {
+    /// The thread belongs to the target.
+    pub const TARGET: u32 = 1 << 0;
+    /// A kernel thread (`PF_KTHREAD`), or one that works for user space in the kernel
+    /// (`PF_USER_WORKER`, `PF_IO_WORKER`): it has no user stack and no syscall.
+    pub const KERNEL: u32 = 1 << 1;
+    /// The syscall number and arguments are those of the 32-bit table.
+    pub const COMPAT: u32 = 1 << 2;
+}
+
+/// Facts about one wait ([`WaitRecord::wait_flags`], [`PreemptionRecord::wait_flags`]).
+pub mod wait_flags {
+    /// The thread was off the CPU already when it was first looked at: `off_ns` is when that was,
+    /// not when it left the CPU.
+    pub const BEFORE_WINDOW: u32 = 1 << 0;
+    /// The thread has not come back: `on_ns` is when it was looked at for the last time.
+    pub const STILL_OFF: u32 = 1 << 1;
+    /// The wake came between the thread's decision to sleep and its switch-out; it never was
+    /// blocked, `wake_ns` is before `off_ns`.
+    pub const WOKEN_EARLY: u32 = 1 << 2;
+    /// The first time on a CPU after its creation: `off_ns` and `wake_ns` are `sched_wakeup_new`.
+    pub const NEWBORN: u32 = 1 << 3;
+    /// The stack of the thread's user half was asked for and could not be had.
+    pub const USER_STACK_FAILED: u32 = 1 << 4;
+    /// The stack of the thread's kernel half was asked for and could not be had.
+    pub const KERNEL_STACK_FAILED: u32 = 1 << 5;
+    /// The same for the waker's user stack.
+    pub const WAKER_USER_STACK_FAILED: u32 = 1 << 6;
+    /// The same for the waker's kernel stack.
+    pub const WAKER_KERNEL_STACK_FAILED: u32 = 1 << 7;
+    /// `object` and `object_mode` name the file that the syscall's first argument stood for.
+    pub const HAS_OBJECT: u32 = 1 << 8;
+}
+
+/// Why a [`ThreadRecord`] was written.
+pub mod sighting {
+    /// The window opened, and the thread was there.
+    pub const OPENING: u32 = 1;
+    /// Its first record since something about it became new.
+    pub const SEEN: u32 = 2;
+    /// It was created.
+    pub const FORK: u32 = 3;
+    /// It became another program.
+    pub const EXEC: u32 = 4;
+    /// Its name changed.
+    pub const RENAME: u32 = 5;
+    /// The window closed, and the thread was there.
+    pub const CLOSING: u32 = 6;
+}
+
+/// What a thread was doing when it was looked at ([`ThreadRecord::phase`]).
+pub mod phase {
+    /// Not known.
+    pub const UNKNOWN: u32 = 0;
+    /// On a CPU.
+    pub const ON_CPU: u32 = 1;
+    /// Waiting for a CPU.
+    pub const RUNNABLE: u32 = 2;
+    /// Blocked.
+    pub const BLOCKED: u32 = 3;
+}
+
+/// The first eight bytes of every record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct RecordHeader {
+    /// One of [`kind`].
+    pub kind: u16,
+    /// The CPU that wrote the record.
+    pub cpu: u16,
+    /// Bytes of the whole record, this header included.
+    pub len: u32,
+}
+
+/// A syscall as the saved user registers show it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Syscall {
+    /// Its number in the table of the thread's kind (see [`thread_flags::COMPAT`]), or
+    /// [`NO_SYSCALL`].
+    pub number: i32,
+    /// The thread's [`thread_flags`].
+    pub thread_flags: u32,
+    /// Its arguments, as they were at entry.
+    pub args: [u64; 6],
+}
+
+/// The end of a wait, seen from the waker's side at `sched_waking`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Wake {
+    /// When; 0 if nobody was seen.
+    pub ns: u64,
+    /// The task that was current. It is the waker only where `context` is [`wake_context::TASK`];
+    /// in an interrupt it is a bystander.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// One of [`wake_context`].
+    pub context: u16,
+    /// Which interrupt, by the context's own numbering.
+    pub vector: u16,
+    /// The CPU on which the wake was made.
+    pub cpu: u32,
+    /// The current task's syscall.
+    pub syscall: Syscall,
+    /// Stack id of the current task's user half, [`NO_STACK`] if none was taken.
+    pub user_stack: u64,
+    /// Stack id of its kernel half, interrupt frames included.
+    pub kernel_stack: u64,
+}
+
+/// One wait, whole: switch-out while sleeping, wake, switch-in.
+///
+/// ```text
+///   on-CPU   | blocked                 | runnable    | on-CPU
+/// -----------+-------------------------+-------------+---------> time
+///          off_ns                   wake.ns        on_ns
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct WaitRecord {
+    /// [`kind::WAIT`].
+    pub header: RecordHeader,
+    /// The thread that waited.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Counts this thread's waits and preemptions, lost ones included, from 1.
+    pub seq: u32,
+    /// [`wait_flags`].
+    pub wait_flags: u32,
+    /// When it left the CPU.
+    pub off_ns: u64,
+    /// When it was back on one.
+    pub on_ns: u64,
+    /// Its state at switch-out, as in `task_struct::__state`.
+    pub state: u32,
+    /// The CPU that it left, and (`>> 16`) the one that it came back to.
+    pub cpus: u32,
+    /// What it was in, and its [`thread_flags`].
+    pub syscall: Syscall,
+    /// The timeout that it asked for, relative or absolute as the syscall has it;
+    /// [`NO_TIMEOUT`] if none.
+    pub timeout_ns: u64,
+    /// Inode number of the file waited on (with [`wait_flags::HAS_OBJECT`]).
+    pub object: u64,
+    /// `st_mode` of that file.
+    pub object_mode: u32,
+    /// Number of the device that the inode number belongs to (`dev_t` of its superblock).
+    pub object_device: u32,
+    /// Id of its cgroup in the v2 hierarchy; the inode number of the cgroup's directory.
+    pub cgroup: u64,
+    /// Stack id of its user half at switch-out.
+    pub user_stack: u64,
+    /// Stack id of its kernel half while it was blocked.
+    pub kernel_stack: u64,
+    /// Who ended it.
+    pub wake: Wake,
+}
+
+/// A thread that left the CPU while it could have gone on: preempted, or it yielded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PreemptionRecord {
+    /// [`kind::PREEMPTION`].
+    pub header: RecordHeader,
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// As [`WaitRecord::seq`], from the same count.
+    pub seq: u32,
+    /// [`wait_flags`].
+    pub wait_flags: u32,
+    /// [`thread_flags`].
+    pub thread_flags: u32,
+    /// The CPU that it left, and (`>> 16`) the one that it came back to.
+    pub cpus: u32,
+    /// When it left the CPU.
+    pub off_ns: u64,
+    /// When it was back on one.
+    pub on_ns: u64,
+    /// The thread that the CPU went to; 0 is the idle task.
+    pub next_tid: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// A stack that is seen for the first time (or again, after the kernel half forgot it).
+///
+/// On the ring the record ends after `depth` frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackRecord {
+    /// [`kind::STACK`]; `len` is [`StackRecord::len_of`] its depth.
+    pub header: RecordHeader,
+    /// The id that other records refer to it by.
+    pub id: u64,
+    /// When it was taken.
+    pub ns: u64,
+    /// The process that user addresses belong to; 0 for a kernel stack.
+    pub tgid: u32,
+    /// How many of `frames` are filled.
+    pub depth: u32,
+    /// Addresses, leaf first.
+    pub frames: [u64; MAX_FRAMES],
+}
+
+impl StackRecord {
+    /// Bytes of a record that holds `depth` frames.
+    #[must_use]
+    #[inline(always)]
+    pub const fn len_of(depth: usize) -> usize {
+        size_of::<Self>() - (MAX_FRAMES - depth) * size_of::<u64>()
+    }
+}
+
+/// Who a thread is, from `ns` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThreadRecord {
+    /// [`kind::THREAD`].
+    pub header: RecordHeader,
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// The process that is its parent (`real_parent`).
+    pub parent_tgid: u32,
+    /// [`thread_flags`].
+    pub thread_flags: u32,
+    /// One of [`sighting`].
+    pub sighting: u32,
+    /// One of [`phase`].
+    pub phase: u32,
+    /// The `seq` of its newest record.
+    pub seq: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// When it was looked at.
+    pub ns: u64,
+    /// When it was created (`task_struct::start_time`).
+    pub start_ns: u64,
+    /// Id of its cgroup in the v2 hierarchy.
+    pub cgroup: u64,
+    /// Its name, padded with NULs.
+    pub comm: [u8; COMM_LEN],
+}
+
+/// A thread's last switch-out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ExitRecord {
+    /// [`kind::EXIT`].
+    pub header: RecordHeader,
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// When.
+    pub ns: u64,
+    /// The `seq` of its newest record.
+    pub seq: u32,
+    /// [`thread_flags`].
+    pub thread_flags: u32,
+    /// `task_struct::exit_code`: the status as `wait4` would give it.
+    pub exit_code: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// What a CPU was doing when the sampling clock struck. The idle task is not sampled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct SampleRecord {
+    /// [`kind::SAMPLE`].
+    pub header: RecordHeader,
+    /// The thread that was on the CPU.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// When.
+    pub ns: u64,
+    /// Stack id of its user half.
+    pub user_stack: u64,
+    /// Stack id of its kernel half.
+    pub kernel_stack: u64,
+}
+
+const _: () = {
+    assert!(size_of::<RecordHeader>() == 8);
+    assert!(size_of::<Syscall>() == 56);
+    assert!(size_of::<Wake>() == 96);
+    assert!(size_of::<WaitRecord>() == 248);
+    assert!(size_of::<PreemptionRecord>() == 56);
+    assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
+    assert!(size_of::<ThreadRecord>() == 80);
+    assert!(size_of::<ExitRecord>() == 40);
+    assert!(size_of::<SampleRecord>() == 40);
+    assert!(StackRecord::len_of(0) == 32);
+};

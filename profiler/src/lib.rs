@@ -1,0 +1,19 @@
+//! offwake: a system-wide off-CPU and wakeup profiler.
+//!
+//! One direction, each arrow a named type, nothing flows back:
+//!
+//! ```text
+//! kernel programs --records--> Recording --> Timeline --> Blame --> Report --> .svg .folded .json
+//! ```
+//!
+//! Everything after [`recording`] is pure: the same recording gives the same bytes.
+
+pub mod blame;
+pub mod files;
+pub mod kernel;
+pub mod recording;
+pub mod report;
+pub mod symbols;
+pub mod target;
+pub mod timeline;
+pub mod units;

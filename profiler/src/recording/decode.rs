@@ -1,0 +1,1 @@
+//! Ring bytes → the types of a recording.

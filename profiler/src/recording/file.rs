@@ -1,0 +1,73 @@
+//! What a file descriptor stood for.
+
+use std::collections::BTreeMap;
+
+use crate::units::Tgid;
+
+/// One inode: it outlives the descriptor's number, which is used again at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Device of its superblock (`dev_t`, as the kernel keeps it).
+    pub device: u32,
+    /// Its number there.
+    pub inode: u64,
+    /// What kind of file it is.
+    pub kind: FileKind,
+}
+
+/// What kind of file an inode is (`st_mode & S_IFMT`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// A socket.
+    Socket,
+    /// A pipe or FIFO.
+    Pipe,
+    /// A file on a filesystem.
+    Regular,
+    /// A character device: a terminal, say.
+    Character,
+    /// A block device.
+    Block,
+    /// A directory.
+    Directory,
+    /// No type at all: eventfd, epoll, timerfd and other anonymous inodes.
+    Anonymous,
+}
+
+/// A process that holds the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerProcess {
+    /// The process.
+    pub tgid: Tgid,
+    /// Its name.
+    pub comm: String,
+}
+
+/// A socket, as far as it could be found out while it was open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SocketEnd {
+    /// `tcp`, `udp`, `unix`, `netlink`, …
+    pub protocol: String,
+    /// The own address: `127.0.0.1:6379`, `[::1]:80`, a path, `@name`; empty if it has none.
+    pub local: String,
+    /// The other end's address, in the same form.
+    pub remote: String,
+    /// Who holds the other end, where that is on this machine. Several after a fork.
+    pub peers: Vec<PeerProcess>,
+}
+
+/// What is known of an open file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpenFile {
+    /// A socket.
+    Socket(SocketEnd),
+    /// Anything else, as `/proc/PID/fd` names it: a path, `pipe:[123]`, `anon_inode:[eventpoll]`.
+    Named(String),
+}
+
+/// What is known of the files that were waited on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileTable {
+    /// By inode. A file that was gone before it could be looked at is absent.
+    pub files: BTreeMap<FileId, OpenFile>,
+}

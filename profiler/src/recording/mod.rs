@@ -1,0 +1,124 @@
+//! What was recorded: everything that a report is made from, and nothing that needs the kernel.
+//!
+//! [`decode`] turns the bytes of the rings into these types; [`crate::symbols`] fills in the names.
+
+pub mod decode;
+mod file;
+mod loss;
+mod stack;
+mod thread;
+mod wait;
+
+pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
+pub use loss::LossTotals;
+pub use stack::{AddressSpace, Frame, FrameId, Stack, StackRef, StackTable};
+pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
+pub use wait::{
+    Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
+    Wait, Wake, WakeContext,
+};
+
+use crate::units::{Nanos, Timestamp};
+
+/// The stretch of time that a recording covers. It opens after every program is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Its first moment.
+    pub start: Timestamp,
+    /// The first moment after it.
+    pub end: Timestamp,
+}
+
+impl Window {
+    /// How long it was.
+    #[must_use]
+    pub fn length(self) -> Nanos {
+        self.end.since(self.start)
+    }
+
+    /// The part of `from..to` that lies inside, as a pair with `from <= to`.
+    #[must_use]
+    pub fn clip(self, from: Timestamp, to: Timestamp) -> (Timestamp, Timestamp) {
+        let from = from.clamp(self.start, self.end);
+        (from, to.clamp(from, self.end))
+    }
+}
+
+/// What the recording is of, and under which settings it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The time that it covers.
+    pub window: Window,
+    /// The target in words: `pid 4242`, `cgroup /a/b`, `all threads`.
+    pub target: String,
+    /// Whether the waits of the whole machine were recorded, or the target's alone.
+    pub scope: Scope,
+    /// How stacks were taken.
+    pub stacks: StackMode,
+    /// On-CPU samples a second on each CPU; 0 if none were taken.
+    pub sample_hz: u32,
+    /// Release of the kernel (`uname -r`).
+    pub kernel: String,
+    /// Name of the host.
+    pub host: String,
+    /// CPU time that the profiler's own threads used inside the window.
+    pub own_cpu: Nanos,
+    /// Version of offwake that recorded.
+    pub version: String,
+}
+
+/// Whose waits are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Every thread's: a chain can lead anywhere.
+    #[default]
+    Machine,
+    /// The target's alone: cheaper, and one hop deep.
+    Target,
+}
+
+/// How stacks are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StackMode {
+    /// Walked every time.
+    #[default]
+    Exact,
+    /// Not at all.
+    Off,
+}
+
+/// Everything that one run recorded.
+///
+/// The lists are sorted by time (a wait's by its switch-out), then by thread.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What it is of.
+    pub meta: Meta,
+    /// Waits, the still open ones included.
+    pub waits: Vec<Wait>,
+    /// Times off the CPU of threads that could have gone on.
+    pub preemptions: Vec<Preemption>,
+    /// Who each thread was, and when that was seen.
+    pub sightings: Vec<Sighting>,
+    /// Threads that ended.
+    pub exits: Vec<ThreadExit>,
+    /// What was on the CPUs when the sampling clock struck.
+    pub samples: Vec<Sample>,
+    /// Every stack that the others refer to.
+    pub stacks: StackTable,
+    /// The sockets, pipes and files that were waited on.
+    pub files: FileTable,
+    /// What was lost.
+    pub loss: LossTotals,
+}
+
+impl Recording {
+    /// Puts the lists into the order that they are promised in.
+    pub fn sort(&mut self) {
+        self.waits.sort_by_key(|wait| (wait.off, wait.tid, wait.seq));
+        self.preemptions.sort_by_key(|preemption| (preemption.off, preemption.tid, preemption.seq));
+        self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
+        self.exits.sort_by_key(|exit| (exit.at, exit.tid));
+        self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+    }
+}

@@ -1,0 +1,90 @@
+//! Who a thread was, and until when.
+
+use crate::units::{CgroupId, Tgid, Tid, Timestamp};
+
+/// What kind of thread it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ThreadKind {
+    /// It runs a program.
+    User,
+    /// It runs a 32-bit program on a 64-bit kernel.
+    User32,
+    /// It lives in the kernel: no user stack, no syscalls.
+    Kernel,
+}
+
+/// Why a sighting was recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SightingReason {
+    /// The window opened, and the thread was there.
+    Opening,
+    /// Its first record, or the first after something about it was new.
+    Seen,
+    /// It was created.
+    Fork,
+    /// It became another program.
+    Exec,
+    /// It changed its name.
+    Rename,
+    /// The window closed, and the thread was there.
+    Closing,
+}
+
+/// What a thread was doing when it was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not known.
+    Unknown,
+    /// On a CPU.
+    OnCpu,
+    /// Waiting for a CPU.
+    Runnable,
+    /// Blocked.
+    Blocked,
+}
+
+/// Who a thread is from a moment on, until its next sighting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sighting {
+    /// When it was looked at.
+    pub at: Timestamp,
+    /// Why.
+    pub reason: SightingReason,
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tgid,
+    /// The process that is its parent.
+    pub parent: Tgid,
+    /// What kind of thread it is.
+    pub kind: ThreadKind,
+    /// Whether it belongs to the target.
+    pub in_target: bool,
+    /// What it was doing.
+    pub phase: Phase,
+    /// The number of its newest wait or preemption, 0 if it has none yet.
+    pub seq: u32,
+    /// When it was created.
+    pub created: Timestamp,
+    /// Its cgroup.
+    pub cgroup: CgroupId,
+    /// Its name. From another program: it may hold anything but NUL.
+    pub comm: String,
+}
+
+/// A thread's last switch-out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadExit {
+    /// When.
+    pub at: Timestamp,
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tgid,
+    /// Whether it belonged to the target.
+    pub in_target: bool,
+    /// The number of its newest wait or preemption.
+    pub seq: u32,
+    /// Its status as `wait4` would give it.
+    pub status: u32,
+}
