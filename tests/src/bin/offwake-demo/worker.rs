@@ -1,0 +1,102 @@
+//! The middle: threads that share one cache behind one lock.
+
+use std::{
+    io::{self, Write as _},
+    net::{SocketAddr, TcpStream},
+    os::{
+        linux::net::SocketAddrExt as _,
+        unix::net::{SocketAddr as UnixAddress, UnixListener, UnixStream},
+    },
+    sync::{Arc, Mutex, PoisonError},
+    thread,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+
+use crate::{CLIENTS, process as role, store, wire};
+
+/// Jobs from one that keeps the lock while the store works to the next.
+const REFILL_EVERY: u64 = 5;
+
+/// What it takes to look into the cache.
+const LOOK: Duration = Duration::from_micros(300);
+
+/// What the lock protects.
+#[derive(Default)]
+struct Cache {
+    jobs: u64,
+    checksum: u64,
+}
+
+pub fn serve(socket: &str, store: SocketAddr) -> anyhow::Result<()> {
+    role::name(c"worker")?;
+    let listener = UnixListener::bind_addr(&UnixAddress::from_abstract_name(socket)?)
+        .context("cannot listen")?;
+    writeln!(io::stdout(), "ready")?;
+    let cache = Arc::new(Mutex::new(Cache::default()));
+    for number in 1..=CLIENTS {
+        let (gateway, _) = listener.accept().context("cannot accept")?;
+        let store = TcpStream::connect(store).context("cannot connect to the store")?;
+        store.set_nodelay(true)?;
+        let cache = Arc::clone(&cache);
+        role::thread(format!("worker-{number}"), move || serve_gateway(gateway, store, &cache))?;
+    }
+    loop {
+        thread::park();
+    }
+}
+
+#[inline(never)]
+fn serve_gateway(
+    mut gateway: UnixStream,
+    mut store: TcpStream,
+    cache: &Mutex<Cache>,
+) -> anyhow::Result<()> {
+    while let Some(job) = await_job(&mut gateway)? {
+        let reply = do_job(job, &mut store, cache)?;
+        wire::send(&mut gateway, reply)?;
+    }
+    Ok(())
+}
+
+#[inline(never)]
+fn await_job(gateway: &mut UnixStream) -> anyhow::Result<Option<u64>> {
+    wire::receive_unless_closed(gateway)
+}
+
+#[inline(never)]
+fn do_job(job: u64, store: &mut TcpStream, cache: &Mutex<Cache>) -> anyhow::Result<u64> {
+    match look_into_cache(job, store, cache)? {
+        Some(refilled) => Ok(refilled),
+        None => ask_store(store, job),
+    }
+}
+
+/// Under the lock, and now and then far too long: the fault that the picture should show.
+#[inline(never)]
+fn look_into_cache(
+    job: u64,
+    store: &mut TcpStream,
+    cache: &Mutex<Cache>,
+) -> anyhow::Result<Option<u64>> {
+    let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
+    cache.checksum ^= store::compute_for(LOOK, job);
+    cache.jobs += 1;
+    if cache.jobs.is_multiple_of(REFILL_EVERY) {
+        refill_cache(job, store).map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+#[inline(never)]
+fn refill_cache(job: u64, store: &mut TcpStream) -> anyhow::Result<u64> {
+    ask_store(store, job)
+}
+
+#[inline(never)]
+fn ask_store(store: &mut TcpStream, key: u64) -> anyhow::Result<u64> {
+    wire::send(store, key)?;
+    wire::receive(store)
+}

@@ -1,0 +1,80 @@
+//! Debian's packages.
+
+use std::{path::Path, process::Command};
+
+use anyhow::{Context as _, bail};
+
+use crate::{command, root::Root};
+
+/// Installs those of `packages` that are missing. Never removes a package to do so.
+///
+/// # Errors
+///
+/// When apt can't, or has no such package, or root is out of reach.
+pub fn install(packages: &[String]) -> anyhow::Result<()> {
+    let missing: Vec<_> =
+        packages.iter().filter(|package| !is_installed(package)).cloned().collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if !missing.iter().all(|package| has_candidate(package)) {
+        return install_newest(&missing);
+    }
+    // Lists that are old name versions that the archive has no longer: then only new ones help.
+    fetch(&missing).or_else(|_| install_newest(&missing))
+}
+
+/// Installs or upgrades `packages` to what the archive has now.
+///
+/// # Errors
+///
+/// As for [`install`].
+pub fn install_newest(packages: &[String]) -> anyhow::Result<()> {
+    let mut update = as_root()?;
+    // A list that can't be had need not matter; whether a package is there is asked below.
+    if let Err(error) = command::run(update.args(["apt-get", "update"])) {
+        eprintln!("xtask: {error:#}; going on with the package lists that are there");
+    }
+    if let Some(package) = packages.iter().find(|package| !has_candidate(package)) {
+        bail!("apt has no package {package}");
+    }
+    fetch(packages)
+}
+
+fn fetch(packages: &[String]) -> anyhow::Result<()> {
+    let mut install = as_root()?;
+    install
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-remove"])
+        .arg("--no-install-recommends")
+        .args(packages);
+    command::run(&mut install).with_context(|| format!("cannot install {}", packages.join(" ")))
+}
+
+/// `env`, as root: sudo keeps apt's variables from it otherwise.
+fn as_root() -> anyhow::Result<Command> {
+    if command::find("apt-get").is_none() {
+        bail!("there is no apt-get");
+    }
+    Ok(Root::wanted_for("installing Debian packages")?.command("env"))
+}
+
+fn has_candidate(package: &str) -> bool {
+    let mut policy = Command::new("apt-cache");
+    policy.env("LC_ALL", "C").args(["policy", package]);
+    command::ask(&mut policy)
+        .is_some_and(|text| text.contains("Candidate:") && !text.contains("Candidate: (none)"))
+}
+
+fn is_installed(package: &str) -> bool {
+    let mut query = Command::new("dpkg-query");
+    query.args(["--show", "--showformat=${db:Status-Status}", package]);
+    command::ask(&mut query).is_some_and(|status| status == "installed")
+}
+
+/// Whether a C++ program can be linked, which the BPF linker needs and a bare gcc can't.
+pub fn cxx_library_is_missing() -> bool {
+    let mut question = Command::new("cc");
+    question.arg("-print-file-name=libstdc++.so");
+    // A compiler that does not find it answers with the bare name.
+    command::ask(&mut question).is_none_or(|answer| !Path::new(&answer).is_absolute())
+}

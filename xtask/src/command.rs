@@ -1,0 +1,133 @@
+//! Running other programs: said on standard error before they run, with an environment of theirs.
+
+use std::{
+    env,
+    ffi::OsStr,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, bail};
+
+/// Says the command, runs it, and wants it to succeed.
+///
+/// # Errors
+///
+/// When it can't be started or fails.
+pub fn run(command: &mut Command) -> anyhow::Result<()> {
+    say(command);
+    quietly(command)
+}
+
+/// Runs the command, its output shown, and wants it to succeed.
+///
+/// # Errors
+///
+/// When it can't be started or fails.
+pub fn quietly(command: &mut Command) -> anyhow::Result<()> {
+    let name = name(command);
+    let status = command.status().with_context(|| format!("cannot run `{name}`"))?;
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
+    }
+    Ok(())
+}
+
+/// What a question put to another program answers on standard output; `None` if it can't.
+pub fn ask(command: &mut Command) -> Option<String> {
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Shows a command so that it could be pasted into a shell.
+pub fn say(command: &Command) {
+    let set = command.get_envs().filter_map(|(name, value)| {
+        value.map(|value| format!("{}={}", name.to_string_lossy(), quoted(value)))
+    });
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted);
+    eprintln!("+ {}", set.chain(words).collect::<Vec<_>>().join(" "));
+}
+
+/// The program, found as a shell would.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// The cargo that runs xtask, for the user half.
+///
+/// What `cargo run` sets for xtask alone is taken away again; what the user set, a toolchain and
+/// flags included, stays.
+pub fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let of_xtask = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
+        if of_xtask.iter().any(|prefix| text.starts_with(prefix)) || text == "LD_LIBRARY_PATH" {
+            command.env_remove(&name);
+        }
+    }
+    command.current_dir(crate::workspace::root());
+    command
+}
+
+/// A cargo of a toolchain of its own, which sees nothing of the toolchain that runs xtask: where
+/// the registry is and how it is reached is all that stays of the settings of rustc and cargo.
+pub fn foreign_cargo(cargo: &Path, rustc: &Path) -> Command {
+    let mut command = Command::new(cargo);
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        let ours = text.starts_with("CARGO") || text.starts_with("RUST");
+        let stays = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_"]
+            .iter()
+            .any(|prefix| text.starts_with(prefix));
+        if (ours && !stays) || text == "LD_LIBRARY_PATH" {
+            command.env_remove(&name);
+        }
+    }
+    command.env("RUSTC", rustc).env("RUSTC_WRAPPER", "");
+    command.current_dir(crate::workspace::root());
+    command
+}
+
+fn name(command: &Command) -> String {
+    Path::new(command.get_program())
+        .file_name()
+        .unwrap_or(command.get_program())
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into_owned()
+    } else if word.chars().any(char::is_control) {
+        let escaped: String = word
+            .chars()
+            .map(|c| match c {
+                '\'' | '\\' => format!("\\{c}"),
+                c if c.is_control() => format!("\\x{:02x}", u32::from(c)),
+                c => c.to_string(),
+            })
+            .collect();
+        format!("$'{escaped}'")
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_said_command_can_be_pasted() {
+        let shown = |word: &str| quoted(OsStr::new(word));
+        assert_eq!(shown("--version=1.2"), "--version=1.2");
+        assert_eq!(shown(""), "''");
+        assert_eq!(shown("it's here"), r"'it'\''s here'");
+        assert_eq!(shown("a\u{1f}'b"), r"$'a\x1f\'b'");
+    }
+}

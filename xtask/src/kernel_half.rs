@@ -1,0 +1,99 @@
+//! Compiles the kernel half for BPF. The flags are here alone: this file counts as a source of the
+//! object (see `source_digest`), so a changed flag makes a new one.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+
+use crate::{command, source_digest, toolchain, workspace};
+
+/// Which objects are to be compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// One that does not match the source.
+    Stale,
+    /// Even one that does: cargo shows its warnings again.
+    Any,
+}
+
+/// What was done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The object matched the source.
+    Fresh,
+    /// It was compiled.
+    Compiled,
+}
+
+/// Puts the object that matches the source where the build script of `offwake` looks for it.
+///
+/// # Errors
+///
+/// When no toolchain can be had, or the source does not compile, or changes meanwhile.
+pub fn build(want: Want) -> anyhow::Result<Outcome> {
+    let root = workspace::root();
+    let arch = env::consts::ARCH;
+    let object = source_digest::object_path(&root, arch)?;
+    if want == Want::Stale && object.exists() {
+        return Ok(Outcome::Fresh);
+    }
+    let compiled = compile(arch)?;
+    if source_digest::object_path(&root, arch)? != object {
+        bail!("the kernel half's source changed while it was compiled: run this again");
+    }
+    keep_only(&compiled, &object)?;
+    Ok(Outcome::Compiled)
+}
+
+/// Every machine that aya-ebpf and this project know is little endian.
+const TARGET: &str = "bpfel-unknown-none";
+
+fn compile(arch: &str) -> anyhow::Result<PathBuf> {
+    let toolchain = toolchain::provide()?;
+    let target_dir = workspace::target().join("bpf-build");
+
+    let flags = [
+        // aya-ebpf reads registers and calling conventions of the machine that it will run on.
+        format!("--cfg=bpf_target_arch=\"{arch}\""),
+        format!("--check-cfg=cfg(bpf_target_arch,values(\"{arch}\"))"),
+        // The kernel wants BTF of maps and programs; bpf-linker makes it from debug information.
+        "-Cdebuginfo=2".to_owned(),
+        "-Clink-arg=--btf".to_owned(),
+        // There is nothing to unwind to, and an overflow check is a branch to a panic, which the
+        // verifier must then prove unreachable.
+        "-Cpanic=abort".to_owned(),
+        "-Coverflow-checks=off".to_owned(),
+        format!("-Clinker={}", toolchain.linker.display()),
+    ];
+    let mut cargo = command::foreign_cargo(&toolchain.cargo, &toolchain.rustc);
+    cargo
+        // -Z build-std asks for a nightly; the same code is in every release.
+        .env("RUSTC_BOOTSTRAP", "1")
+        .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
+        .args(["build", "--locked", "--release", "--package", "profiler-ebpf"])
+        .args(["--bin", "offwake-bpf", "--target", TARGET, "-Z", "build-std=core", "--target-dir"])
+        .arg(&target_dir);
+    command::run(&mut cargo)
+        .with_context(|| format!("cannot compile the kernel half with {}", toolchain.name))?;
+    Ok(target_dir.join(TARGET).join("release").join("offwake-bpf"))
+}
+
+/// Copies whole or not at all, then removes the objects of other sources.
+fn keep_only(compiled: &Path, object: &Path) -> anyhow::Result<()> {
+    let folder = object.parent().context("the object has no folder")?;
+    let half_written = folder.join(".half-written");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::copy(compiled, &half_written))
+        .and_then(|_| fs::rename(&half_written, object))
+        .with_context(|| format!("cannot copy {} to {}", compiled.display(), object.display()))?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path != object {
+            fs::remove_file(&path).with_context(|| format!("cannot remove {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
