@@ -1,17 +1,21 @@
 //! `cargo xtask`: builds, runs and tests offwake. What CI runs is what you run.
 
-#![expect(dead_code, reason = "run and test come next")]
-
 mod apt;
+mod bless;
 mod build;
 mod command;
 mod kernel_half;
 mod root;
+mod rules;
+mod run;
+mod signal;
 mod source_digest;
+mod test;
 mod toolchain;
+mod workloads;
 mod workspace;
 
-use std::process::ExitCode;
+use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
 
@@ -27,17 +31,28 @@ struct Arguments {
 enum Task {
     /// Build both halves, fetching a toolchain for BPF if there is none
     Build,
+    /// Build, then profile the demo service for 5 s; with arguments, pass them to offwake instead
+    Run {
+        /// What offwake gets
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
+    /// Formatting, lints, documentation, unit tests, and the privileged tests on this very kernel
+    Test,
+    /// Take what the golden tests produce now as what they shall produce
+    Bless,
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
-        Task::Build => build::build(),
+        Task::Build => build::build().map(|()| ExitCode::SUCCESS),
+        Task::Run { arguments } if arguments.is_empty() => run::demo(),
+        Task::Run { arguments } => run::offwake(&arguments),
+        Task::Test => test::test().map(|()| ExitCode::SUCCESS),
+        Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("xtask: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    done.unwrap_or_else(|error| {
+        eprintln!("xtask: {error:#}");
+        ExitCode::FAILURE
+    })
 }

@@ -29,14 +29,6 @@ impl Root {
         }
     }
 
-    /// The words to put before a command.
-    pub fn prefix(self) -> &'static [&'static str] {
-        match self {
-            Self::Already => &[],
-            Self::Sudo => &["sudo"],
-        }
-    }
-
     /// A command that runs as root. Sudo drops most of the environment: pass on `env`.
     pub fn command(self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match self {

@@ -1,0 +1,130 @@
+//! `cargo xtask test`: everything that must hold before a change lands. This is what CI runs.
+
+use std::{env, time::Instant};
+
+use anyhow::Context as _;
+
+use crate::{
+    apt, build, command,
+    kernel_half::{self, Want},
+    root::Root,
+    rules, workloads, workspace,
+};
+
+/// Debian packages that the tests need beyond what a build does, all in this one place.
+const PACKAGES: [&str; 0] = [];
+
+type Step = (&'static str, fn() -> anyhow::Result<()>);
+
+/// What is quick comes first, and what needs root last.
+const STEPS: [Step; 10] = [
+    ("formatting", formatting),
+    ("rules of the source", rules::check),
+    ("build", both_halves),
+    ("a second build rebuilds nothing", build::rebuilds_nothing),
+    ("lints of the user half", lints_of_the_user_half),
+    ("lints of the record layouts", lints_of_the_record_layouts),
+    ("documentation", documentation),
+    ("unit tests", unit_tests),
+    ("packages for the tests", packages),
+    ("privileged tests", privileged_tests),
+];
+
+/// Runs all steps, up to the first that fails.
+///
+/// # Errors
+///
+/// With the name of that step; also at once when root is out of reach, for no step is skipped.
+pub fn test() -> anyhow::Result<()> {
+    Root::wanted_for("the privileged tests")?;
+    let start = Instant::now();
+    for (number, (name, step)) in STEPS.iter().enumerate() {
+        eprintln!("xtask: step {} of {}: {name}", number + 1, STEPS.len());
+        step().with_context(|| format!("step failed: {name}"))?;
+    }
+    eprintln!("xtask: all {} steps passed in {} s", STEPS.len(), start.elapsed().as_secs());
+    Ok(())
+}
+
+fn formatting() -> anyhow::Result<()> {
+    component("rustfmt", "fmt")?;
+    command::run(command::cargo().args(["fmt", "--all", "--check"]))
+}
+
+fn both_halves() -> anyhow::Result<()> {
+    // Even if it is up to date, so that the compiler's warnings are seen each time.
+    kernel_half::build(Want::Any)?;
+    build::build()
+}
+
+fn lints_of_the_user_half() -> anyhow::Result<()> {
+    component("clippy", "clippy")?;
+    command::run(
+        command::cargo()
+            .args(["clippy", "--package", "offwake", "--package", "offwake-tests"])
+            .args(["--package", "xtask", "--all-targets", "--", "-D", "warnings"]),
+    )
+}
+
+/// Apart, because features are united over all packages of one command, and the kernel half must
+/// not get any from the user half. The programs themselves are compiled for BPF alone.
+fn lints_of_the_record_layouts() -> anyhow::Result<()> {
+    command::run(
+        command::cargo()
+            .args(["clippy", "--package", "profiler-ebpf", "--all-targets"])
+            .args(["--", "-D", "warnings"]),
+    )
+}
+
+fn documentation() -> anyhow::Result<()> {
+    command::run(
+        command::cargo()
+            .env("RUSTDOCFLAGS", "-D warnings")
+            .args(["doc", "--no-deps", "--document-private-items", "--package", "offwake"])
+            .args(["--package", "offwake-tests", "--package", "profiler-ebpf"])
+            .args(["--package", "xtask"]),
+    )
+}
+
+fn unit_tests() -> anyhow::Result<()> {
+    command::run(
+        command::cargo()
+            .args(["test", "--package", "offwake", "--package", "xtask"])
+            .args(["--package", "profiler-ebpf"]),
+    )
+}
+
+fn packages() -> anyhow::Result<()> {
+    apt::install(&PACKAGES.map(str::to_owned))
+}
+
+/// Compiled as the user, run as root: cargo itself stays unprivileged.
+fn privileged_tests() -> anyhow::Result<()> {
+    let offwake = workspace::offwake()?;
+    let mut cargo = workloads::cargo("test");
+    cargo.env("OFFWAKE_BIN", &offwake);
+    if Root::wanted_for("the privileged tests")? == Root::Sudo {
+        // Sudo drops the environment; what the tests read is handed on by name.
+        let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
+        runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
+        for name in ["CARGO_TARGET_DIR", "RUST_BACKTRACE"] {
+            if let Some(value) = env::var_os(name) {
+                runner.push(format!("{name}={}", value.to_string_lossy()));
+            }
+        }
+        // Debug strings of Rust are strings of TOML for any path that people use.
+        cargo.arg("--config").arg(format!("target.'cfg(all())'.runner={runner:?}"));
+    }
+    command::run(&mut cargo)
+}
+
+/// Makes sure that a component of the toolchain in use is there: minimal ones lack it.
+fn component(name: &str, task: &str) -> anyhow::Result<()> {
+    if command::ask(command::cargo().args([task, "--version"])).is_some() {
+        return Ok(());
+    }
+    if command::find("rustup").is_none() {
+        anyhow::bail!("`cargo {task}` is missing: install {name} for the cargo in use");
+    }
+    command::run(std::process::Command::new("rustup").args(["component", "add", name]))
+}
