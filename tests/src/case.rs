@@ -149,7 +149,7 @@ impl Case {
             self.about(role)
         );
         ensure!(
-            at_least(waited, 0.2, self.window().length_ns()),
+            at_least(waited, 0.1, self.window().length_ns()),
             "{role} hardly waited, this proves nothing: {waited} ns"
         );
         ensure!(

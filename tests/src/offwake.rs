@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{Read, Seek},
-    os::{fd::AsRawFd, unix::process::CommandExt},
+    os::unix::process::CommandExt,
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -16,6 +16,7 @@ use tempfile::TempDir;
 use crate::{
     ledger, places,
     report::Report,
+    turn::Turn,
     wait_until::{DEADLINE, wait_at_most, wait_until},
 };
 
@@ -51,38 +52,7 @@ pub struct Running {
     stderr: File,
     directory: PathBuf,
     held: Option<TempDir>,
-    // Let go of when all is over.
-    _turn: Option<Turn>,
-}
-
-/// The right to profile. The machine may have two CPUs only: two tests that profile at once would
-/// disturb each other's times.
-pub struct Turn(File);
-
-impl Turn {
-    /// Waits for the right to profile.
-    ///
-    /// # Errors
-    ///
-    /// When the lock's file can't be made.
-    pub fn take() -> Result<Self> {
-        let path = places::target_directory().join("offwake-tests.lock");
-        let file =
-            File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        // SAFETY: takes plain integers. The lock is the open file's and ends with it.
-        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
-        ensure!(locked == 0, "cannot lock {}", path.display());
-        Ok(Self(file))
-    }
-
-    /// Another hold on the same turn: for several profilers side by side.
-    ///
-    /// # Errors
-    ///
-    /// When the kernel gives no descriptor.
-    pub fn share(&self) -> Result<Self> {
-        Ok(Self(self.0.try_clone().context("cannot share the turn")?))
-    }
+    _turn: Turn,
 }
 
 impl Offwake {
@@ -161,17 +131,8 @@ impl Offwake {
     /// # Errors
     ///
     /// When it can't be started.
-    pub fn start(self) -> Result<Running> {
+    pub fn start(mut self) -> Result<Running> {
         let turn = Turn::take()?;
-        self.start_in(turn)
-    }
-
-    /// Starts it, in a turn that others may share.
-    ///
-    /// # Errors
-    ///
-    /// When it can't be started.
-    pub fn start_in(mut self, turn: Turn) -> Result<Running> {
         // Files, not pipes: nobody needs to empty them.
         let stdout = tempfile::tempfile().context("cannot make a file for standard output")?;
         let stderr = tempfile::tempfile().context("cannot make a file for standard error")?;
@@ -184,7 +145,7 @@ impl Offwake {
             stderr,
             directory: self.directory,
             held: self.held,
-            _turn: Some(turn),
+            _turn: turn,
         })
     }
 

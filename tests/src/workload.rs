@@ -14,6 +14,7 @@ use tempfile::TempDir;
 use crate::{
     places,
     truth::{Player, Ready, Truth},
+    turn::Turn,
     wait_until::{DEADLINE, wait_until},
 };
 
@@ -24,15 +25,17 @@ pub struct Workload {
     ready: Ready,
     /// Its argument; files that it makes are in there.
     directory: TempDir,
+    _turn: Turn,
 }
 
 impl Workload {
-    /// Starts the workload `name` and waits until all its roles are taken.
+    /// Starts the workload `name`, once it is our turn, and waits until all its roles are taken.
     ///
     /// # Errors
     ///
     /// When it can't be started, or is not ready by the deadline.
     pub fn start(name: &str) -> Result<Self> {
+        let turn = Turn::take()?;
         let directory = places::scratch()?;
         let mut child = Command::new(places::workload()?)
             .arg(name)
@@ -44,7 +47,8 @@ impl Workload {
         let stdout = child.stdout.take().context("the workload has no standard output")?;
         let ready = Ready { pid: child.id(), roles: BTreeMap::new() };
         // From here on the guard ends it.
-        let mut workload = Self { child, stdout: Some(BufReader::new(stdout)), ready, directory };
+        let mut workload =
+            Self { child, stdout: Some(BufReader::new(stdout)), ready, directory, _turn: turn };
         workload.ready =
             workload.read_line().with_context(|| format!("the workload {name} is not ready"))?;
         Ok(workload)
@@ -111,7 +115,7 @@ impl Workload {
             let mut line = String::new();
             let read = stdout.read_line(&mut line);
             // Nobody listens any more if the deadline has passed.
-            drop(sender.send((read, line, stdout)));
+            let _ = sender.send((read, line, stdout));
         });
         let (read, line, stdout) =
             receiver.recv_timeout(DEADLINE).map_err(|_| anyhow!("no line by the deadline"))?;
@@ -130,38 +134,5 @@ impl Drop for Workload {
             // The end of the output is the end of its last process.
             drop(stdout.read_to_end(&mut Vec::new()));
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{intervals::Interval, truth::Activity};
-
-    #[test]
-    fn a_workload_says_who_it_is_and_what_it_did() -> Result<()> {
-        let workload = Workload::start("futex-handoff")?;
-        let (waiter, worker) = (workload.role("waiter")?.clone(), workload.role("worker")?.clone());
-        assert_eq!(waiter.comm, "ow-waiter");
-        assert_eq!(waiter.pid, workload.pid());
-        assert_ne!(waiter.tid, worker.tid);
-        let begin = crate::clock::now_ns();
-        let iterations = 20;
-        let window = Interval::new(begin, begin + iterations * 6_000_000);
-        wait_until("some iterations", || {
-            Ok((crate::clock::now_ns() > window.end_ns).then_some(()))
-        })?;
-        let truth = workload.stop()?;
-        let waited = truth.roles["waiter"].total_ns(Activity::Wait, window);
-        let worked = truth.roles["worker"].total_ns(Activity::Work, window);
-        // Each of the iterations works 5 ms of 6; a busy machine only makes them longer.
-        assert!(worked > window.length_ns() / 2, "{worked}");
-        assert!(waited > window.length_ns() / 2, "{waited}");
-        Ok(())
-    }
-
-    #[test]
-    fn an_unknown_workload_is_an_error() {
-        assert!(Workload::start("no-such-workload").is_err());
     }
 }

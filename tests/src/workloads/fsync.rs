@@ -4,6 +4,7 @@ use std::{
     fs::File,
     io::{Seek, Write},
     sync::atomic::Ordering::SeqCst,
+    time::Duration,
 };
 
 use anyhow::{Context, Result};
@@ -20,12 +21,14 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
         .with_context(|| format!("cannot make a file in {directory}"))?;
     stage.thread(move || {
         writer.take("ow-writer");
-        let block = vec![0x5a; 64 * 1024];
+        let block = vec![0x5a; 1024 * 1024];
         while stopped.load(SeqCst) == 0 {
             let written = file.rewind().and_then(|()| file.write_all(&block));
             assert!(written.is_ok(), "cannot write: {written:?}");
             let synced = writer.waits(|| waits_for_the_disk(&file));
             assert!(synced.is_ok(), "cannot fsync: {synced:?}");
+            // Some disks are so fast that the log would fill.
+            writer.works(Duration::from_millis(1));
         }
     })?;
     stage.thread(move || {
