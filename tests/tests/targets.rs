@@ -33,17 +33,19 @@ fn a_process_brings_the_children_that_it_forks() -> Result<()> {
     let strangers: Vec<_> =
         processes.iter().filter(|tgid| **tgid != parent && !children.contains(tgid)).collect();
     ensure!(strangers.is_empty(), "these are no children of {parent}: {strangers:?}");
-    // A wait is logged once the child is forked: so its child was born in the window too.
-    for wait in case.log("parent").of(Activity::Wait) {
-        let inside = wait.interval().inside(window);
-        // The first is forked before its wait begins, the window may open in between.
-        let settled = wait.start_ns > window.start_ns + 1_000_000;
-        if inside && settled {
-            let ledger = case.report.thread(wait.tied_to)?;
-            let slept = case.report.blocked_on(ledger.tid, "timer");
-            ensure!(at_least(slept, 0.5, 5_000_000), "a child sleeps 5 ms: {ledger:?}");
-        }
+    // A child is forked just before the wait for it begins, which may have been before the window
+    // for the first of them; the others were born in it.
+    let waits = case.log("parent").of(Activity::Wait).map(|wait| (wait.interval(), wait.tied_to));
+    let inside = waits.filter(|(wait, _)| wait.inside(window)).skip(1);
+    let mut seen = 0;
+    for (_, child) in inside {
+        let ledger = case.report.thread(child)?;
+        let slept = case.report.blocked_on(child, "timer");
+        ensure!(at_least(slept, 0.9, 5_000_000), "a child sleeps 5 ms: {ledger:?}");
+        seen += 1;
     }
+    // Some 150 on a machine with nothing else to do.
+    ensure!(seen >= 10, "only {seen} children came and went in the window");
     Ok(())
 }
 
@@ -172,7 +174,12 @@ fn a_command_that_outlives_the_duration_does_not_outlive_offwake() -> Result<()>
     for process in fs::read_dir("/proc")?.flatten() {
         let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
         let left = command.split(|&byte| byte == 0).any(|word| word == marker.as_bytes());
-        ensure!(!left, "the command is left behind: {:?}", process.path());
+        if left {
+            let pid = process.file_name().to_string_lossy().parse()?;
+            // SAFETY: takes plain integers. The marker says that it is ours.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            anyhow::bail!("the command is left behind: {:?}", process.path());
+        }
     }
     Ok(())
 }
