@@ -65,7 +65,12 @@ pub struct Offsets {
     pub task_files: u32,
     /// `task_struct::stack`
     pub task_stack: u32,
-    /// `task_struct::thread_info.status`; x86 only, else [`NO_OFFSET`].
+    /// `task_struct::exit_state`
+    pub task_exit_state: u32,
+    /// `task_struct::se.sched_delayed` (6.12 and later), else [`NO_OFFSET`].
+    pub task_sched_delayed: u32,
+    /// Where `task_struct::thread_info` says that a syscall is a 32-bit one: `status` on x86, `flags`
+    /// on arm64.
     pub task_thread_status: u32,
     /// `css_set::dfl_cgrp`
     pub css_set_dfl_cgrp: u32,
@@ -101,8 +106,12 @@ pub struct Offsets {
     pub pt_regs_compat_args: [u32; 6],
     /// `pt_regs::orig_ax` (x86), `syscallno` (arm64).
     pub pt_regs_syscall: u32,
+    /// `pt_regs::ip` (x86), `pc` (arm64).
+    pub pt_regs_ip: u32,
     /// `task_struct::mm`
     pub task_mm: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// Everything that is settled before the programs are loaded.
@@ -125,16 +134,16 @@ pub struct Config {
     pub cgroup_level: u32,
     /// 1 if `sched_switch` passes the previous state (5.18 and later).
     pub switch_has_state: u32,
-    /// Bytes of a kernel stack, a power of two; 0 if the interrupt stack can't be told apart.
-    pub thread_size: u32,
-    /// Rings that there are; a CPU writes to ring `cpu % rings`.
-    pub rings: u32,
+    /// The bit of [`Offsets::task_thread_status`] that says so.
+    pub compat_mask: u32,
+    /// 1 if task storage is to be passed over, so that a test sees what stands in for it.
+    pub stand_in_only: u32,
     /// Where the kernel keeps things.
     pub offsets: Offsets,
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 42 * 4);
+    assert!(size_of::<Offsets>() == 46 * 4);
     assert!(size_of::<Config>() == 48 + size_of::<Offsets>());
     assert!(size_of::<Config>() % 8 == 0);
 };

@@ -10,3 +10,4 @@
 pub mod config;
 pub mod loss;
 pub mod record;
+pub mod syscalls;

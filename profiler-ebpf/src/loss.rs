@@ -22,8 +22,9 @@ pub enum Loss {
     KernelStackFailed = 7,
     /// A blocked thread's kernel stack was not taken, as it had not yet quite left its CPU.
     KernelStackUnsettled = 8,
-    /// No scratch buffer was free for a stack: programs were nested too deep.
-    ScratchBusy = 9,
+    /// The kernel passed a program over, as it was running on that CPU already (its own count,
+    /// `recursion_misses`, read at the end).
+    ProgramSkipped = 9,
     /// Two different stacks had one id; the newer one was sent under another.
     StackIdCollision = 10,
     /// Task storage could not be had; the hash map stood in.

@@ -9,6 +9,7 @@
 //! Everything after [`recording`] is pure: the same recording gives the same bytes.
 
 pub mod blame;
+pub mod capture;
 pub mod files;
 pub mod kernel;
 pub mod recording;

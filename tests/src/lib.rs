@@ -1,1 +1,20 @@
-//! The harness.
+//! The harness: it starts workloads whose truth is known by construction, runs the real `offwake`
+//! on them, and checks what offwake says against what the workloads measured themselves.
+//!
+//! Nothing of the kernel is mocked: the tests under `tests/` want root and fail without it.
+
+pub mod case;
+pub mod cgroup;
+pub mod clock;
+pub mod folded;
+pub mod intervals;
+pub mod ledger;
+pub mod offwake;
+pub mod places;
+pub mod report;
+pub mod scarce;
+pub mod truth;
+pub mod turn;
+pub mod wait_until;
+pub mod workload;
+pub mod workloads;

@@ -1,1 +1,36 @@
-//! To come.
+//! The only place that names aya: what the kernel offers, loading, attaching, the rings.
+//!
+//! ```text
+//! Features::probe → Kernel::load → attach → survey (opening) ─ window ─ survey (closing) → losses
+//! ```
+
+mod attach;
+mod btf;
+mod error;
+mod features;
+mod load;
+mod loss;
+mod object;
+mod rings;
+mod survey;
+mod syscalls;
+
+pub use btf::KernelTypes;
+pub use error::KernelError;
+pub use features::{Feature, Features, Need, Standing};
+pub use load::{Kernel, Settings, TargetFilter};
+pub use loss::read_losses;
+pub use object::is_embedded;
+pub use rings::Ring;
+pub use survey::Survey;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.
+#[must_use]
+pub fn now() -> crate::units::Timestamp {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call writes to `time` alone; it can't fail with this clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    crate::units::Timestamp(
+        time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned(),
+    )
+}

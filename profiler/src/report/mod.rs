@@ -1,1 +1,26 @@
-//! To come.
+//! The result of a run, and one writer for each format.
+//!
+//! Same recording and filter, same bytes.
+
+mod build;
+mod filter;
+pub mod folded;
+mod format;
+mod frames;
+pub mod json;
+mod model;
+pub mod summary;
+pub mod svg;
+mod text;
+mod waited_on;
+mod waits;
+mod waker;
+
+pub use filter::{Filter, Kinds};
+pub use format::{Format, UnknownExtension, UnknownFormat};
+pub use frames::Frames;
+pub use model::{
+    BlameEntry, BlameWord, FilterNote, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull,
+    ThreadEntry, WaitEntry, WaitedOnEntry, WakeEntry, WakeParty, WakerEntry, WakerKind,
+    WindowEntry,
+};

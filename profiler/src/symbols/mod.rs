@@ -1,1 +1,240 @@
-//! To come.
+//! Addresses into names: the only place that names blazesym.
+//!
+//! While recording, every user address is turned at once into a file and an offset into it, and the
+//! file is held open. The names are looked up at the end, from the held files: a process that has
+//! ended, a deleted binary and a container's file are then no different from any other.
+//!
+//! ```text
+//!  ring --> observe_stack: address -> (file, offset)   ...recording...   finish: (file, offset) -> names
+//!                          |                                              |
+//!                          /proc/PID/maps, map_files                      the held file, blazesym
+//! ```
+
+mod elf;
+mod frames;
+mod kernel;
+mod maps;
+mod modules;
+mod perf_map;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use frames::{Frames, Place, Placed};
+use maps::Backing;
+use modules::Modules;
+use perf_map::PerfMaps;
+use process::{Found, Process};
+
+use crate::{
+    recording::{AddressSpace, Stack, StackTable},
+    units::{StackId, Tgid, Timestamp},
+};
+
+/// Names longer than this many bytes are cut.
+const MAX_NAME: usize = 4096;
+/// Processes that are remembered at a time. A host's default `pid_max` is 32,768 or 4,194,304.
+const MAX_PROCESSES: usize = 65_536;
+/// Distinct frames that are kept: some 64 bytes each before they are named.
+const MAX_FRAMES: usize = 4_000_000;
+/// Processes that ended stay known for their late stacks until this many others have ended.
+const ENDED_KEPT: usize = 1024;
+
+/// What could not be done, by name; only what is not 0.
+pub type Shortfalls = BTreeMap<&'static str, u64>;
+
+/// Turns the addresses of stacks into frames with names.
+pub struct Symbols {
+    processes: HashMap<Tgid, Process>,
+    ended: VecDeque<Tgid>,
+    modules: Modules,
+    perf_maps: PerfMaps,
+    frames: Frames,
+    stacks: BTreeMap<StackId, Stack>,
+    shortfalls: Shortfalls,
+}
+
+impl Default for Symbols {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Symbols {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            processes: HashMap::new(),
+            ended: VecDeque::new(),
+            modules: Modules::new(),
+            perf_maps: PerfMaps::new(),
+            frames: Frames::new(MAX_FRAMES),
+            stacks: BTreeMap::new(),
+            shortfalls: Shortfalls::new(),
+        }
+    }
+
+    /// A process was seen: captures its executable mappings while it lives. Cheap when it is known.
+    pub fn observe_process(&mut self, tgid: Tgid) {
+        if tgid.0 == 0 || self.processes.get(&tgid).is_some_and(Process::is_alive) {
+            return;
+        }
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&tgid) {
+            count(&mut self.shortfalls, "symbols_processes_over_limit");
+            return;
+        }
+        let process = self.processes.entry(tgid).or_default();
+        process.begin(Timestamp(0));
+        if !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
+            count(&mut self.shortfalls, "symbols_processes_gone");
+        }
+    }
+
+    /// `child` was forked at `at`: its address space is a copy of its parent's, which is all that
+    /// can be known of a child that ends before its turn comes.
+    pub fn observe_fork(&mut self, parent: Tgid, child: Tgid, at: Timestamp) {
+        if parent == child || child.0 == 0 {
+            return;
+        }
+        let Some(inherited) = self.processes.get(&parent).and_then(|process| process.at(at)) else {
+            return self.observe_process(child);
+        };
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&child) {
+            count(&mut self.shortfalls, "symbols_processes_over_limit");
+            return;
+        }
+        self.processes.entry(child).or_default().begin_as_copy(inherited, at);
+    }
+
+    /// A process became another program at `at`: stacks taken before are of the old one.
+    pub fn observe_exec(&mut self, tgid: Tgid, at: Timestamp) {
+        if self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&tgid) {
+            count(&mut self.shortfalls, "symbols_processes_over_limit");
+            return;
+        }
+        let process = self.processes.entry(tgid).or_default();
+        if process.exec(at) && !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
+            count(&mut self.shortfalls, "symbols_processes_gone");
+        }
+    }
+
+    /// A process ended at `at`: its number may be used again.
+    pub fn observe_exit(&mut self, tgid: Tgid, at: Timestamp) {
+        let Some(process) = self.processes.get_mut(&tgid) else { return };
+        process.end(at);
+        self.ended.push_back(tgid);
+        if self.ended.len() > ENDED_KEPT
+            && let Some(oldest) = self.ended.pop_front()
+            && self.processes.get(&oldest).is_some_and(|process| !process.is_alive())
+        {
+            self.processes.remove(&oldest);
+        }
+    }
+
+    /// A stack arrived, leaf first, that was taken at `taken`.
+    ///
+    /// User addresses are looked up now, in the mappings that the process had then as far as they
+    /// are known. Addresses in no mapping, those of a broken walk among them, are kept as they are.
+    pub fn observe_stack(
+        &mut self,
+        id: StackId,
+        space: AddressSpace,
+        taken: Timestamp,
+        addresses: &[u64],
+    ) {
+        if self.stacks.contains_key(&id) {
+            return;
+        }
+        if self.frames.len() + addresses.len() > MAX_FRAMES {
+            count(&mut self.shortfalls, "symbols_frames_over_limit");
+            return;
+        }
+        if let AddressSpace::Process(tgid) = space {
+            self.observe_process(tgid);
+            self.refresh(tgid, taken, addresses);
+        }
+        let mut frames = Vec::with_capacity(addresses.len());
+        for (index, &address) in addresses.iter().enumerate() {
+            // Every address but the leaf is where a call returns to: it can lie behind the last
+            // instruction of the function that called. The leaf is an instruction of its own.
+            let before = u64::from(index != 0);
+            let placed = match space {
+                AddressSpace::Kernel => Placed::at(Place::Kernel),
+                AddressSpace::Process(tgid) => self.place(tgid, taken, address, before),
+            };
+            frames.push(self.frames.intern(address, before, placed));
+        }
+        self.stacks.insert(id, Stack { space, frames });
+    }
+
+    /// Reads a process's mappings again if they are too old for this stack.
+    fn refresh(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) {
+        let Some(process) = self.processes.get_mut(&tgid) else { return };
+        if process.wants_reading(taken, addresses) {
+            process.read(tgid, &mut self.modules, &mut self.shortfalls);
+        }
+    }
+
+    fn place(&mut self, tgid: Tgid, taken: Timestamp, address: u64, before: u64) -> Placed {
+        let nowhere = Placed::at(Place::Nowhere);
+        let Some(process) = self.processes.get_mut(&tgid) else { return nowhere };
+        // `address - before` decides: a call that ends a mapping returns to behind it.
+        let mapping = match process.find(taken, address.saturating_sub(before)) {
+            Found::Nothing => return nowhere,
+            Found::Conflict => {
+                count(&mut self.shortfalls, "symbols_mapping_conflicts");
+                return nowhere;
+            }
+            Found::Mapping(mapping) => mapping,
+        };
+        let offset = Some(address.wrapping_sub(mapping.start).wrapping_add(mapping.offset));
+        match mapping.backing {
+            Backing::Module(module) => {
+                Placed { place: Place::Module(module), offset, memory: None }
+            }
+            Backing::Memory(name) => {
+                let place = process
+                    .perf_map(taken, tgid, &mut self.perf_maps)
+                    .map_or(Place::Nowhere, Place::Memory);
+                Placed { place, offset, memory: Some(name) }
+            }
+        }
+    }
+
+    /// Names every distinct frame once. `progress` is called with the frames done and all of them.
+    ///
+    /// Gives back the table, and what could not be done.
+    pub fn finish(mut self, progress: &mut dyn FnMut(usize, usize)) -> (StackTable, Shortfalls) {
+        for (tgid, process) in &mut self.processes {
+            process.last_chance(*tgid, &mut self.perf_maps);
+        }
+        let frames = self.frames.name(
+            &mut self.modules,
+            &mut self.perf_maps,
+            &mut self.shortfalls,
+            progress,
+        );
+        self.modules.add_shortfalls(&mut self.shortfalls);
+        self.perf_maps.add_shortfalls(&mut self.shortfalls);
+        (StackTable { stacks: self.stacks, frames }, self.shortfalls)
+    }
+}
+
+fn count(shortfalls: &mut Shortfalls, name: &'static str) {
+    *shortfalls.entry(name).or_default() += 1;
+}
+
+/// Cuts a name that came from another program to [`MAX_NAME`] bytes.
+fn cut(name: &str) -> String {
+    if name.len() <= MAX_NAME {
+        return name.to_owned();
+    }
+    let mut end = MAX_NAME;
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}…", &name[..end])
+}

@@ -1,0 +1,136 @@
+//! Which interrupt a CPU is in, so that a wake from one is never blamed on the task that happened
+//! to be running.
+//!
+//! Entry sets and exit clears; nothing counts, as the programs may be attached while a CPU is
+//! inside one.
+
+use core::{ffi::c_void, ptr};
+
+use profiler_ebpf::record::{system_vector, wake_context};
+
+use super::{maps::CONTEXT, task::Task};
+
+/// One CPU's interrupts: 0 if it is in none of that kind, else the number plus one.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub struct InterruptContext {
+    softirq: u32,
+    hardirq: u32,
+    hrtimer: u32,
+    system: u32,
+    /// Scratch of [`as_number`].
+    address: u64,
+}
+
+#[inline(always)]
+fn this_cpu() -> Option<&'static mut InterruptContext> {
+    // SAFETY: the entry is this CPU's own, and lives as long as the map.
+    CONTEXT.get_ptr_mut(0).map(|context| unsafe { &mut *context })
+}
+
+/// A softirq handler begins.
+#[inline(always)]
+pub fn enter_softirq(vector: u32) {
+    if let Some(context) = this_cpu() {
+        context.softirq = vector + 1;
+    }
+}
+
+/// It ends.
+#[inline(always)]
+pub fn leave_softirq() {
+    if let Some(context) = this_cpu() {
+        context.softirq = 0;
+    }
+}
+
+/// A device's interrupt handler begins.
+#[inline(always)]
+pub fn enter_hardirq(irq: u32) {
+    if let Some(context) = this_cpu() {
+        context.hardirq = irq + 1;
+    }
+}
+
+/// It ends.
+#[inline(always)]
+pub fn leave_hardirq() {
+    if let Some(context) = this_cpu() {
+        context.hardirq = 0;
+    }
+}
+
+/// A high-resolution timer's callback begins.
+#[inline(always)]
+pub fn enter_hrtimer() {
+    if let Some(context) = this_cpu() {
+        context.hrtimer = 1;
+    }
+}
+
+/// It ends.
+#[inline(always)]
+pub fn leave_hrtimer() {
+    if let Some(context) = this_cpu() {
+        context.hrtimer = 0;
+    }
+}
+
+/// An interrupt with no device behind it begins.
+#[inline(always)]
+pub fn enter_system(vector: u16) {
+    if let Some(context) = this_cpu() {
+        context.system = u32::from(vector) + 1;
+    }
+}
+
+/// It ends.
+#[inline(always)]
+pub fn leave_system() {
+    if let Some(context) = this_cpu() {
+        context.system = 0;
+    }
+}
+
+/// In what context this CPU is: a [`wake_context`], and which one. The innermost counts: a timer's
+/// callback runs inside its interrupt, an interrupt's handler may run over a softirq.
+#[inline(always)]
+pub fn now(ctx: *mut c_void, current: Task) -> (u16, u16) {
+    let Some(context) = this_cpu() else {
+        return (wake_context::SYSTEM, system_vector::UNKNOWN);
+    };
+    if context.hrtimer != 0 {
+        (wake_context::HRTIMER, 0)
+    } else if context.hardirq != 0 {
+        (wake_context::HARDIRQ, (context.hardirq - 1) as u16)
+    } else if context.system != 0 {
+        (wake_context::SYSTEM, (context.system - 1) as u16)
+    } else if context.softirq != 0 {
+        (wake_context::SOFTIRQ, (context.softirq - 1) as u16)
+    } else if is_on_task_stack(context, ctx, current) {
+        (wake_context::TASK, 0)
+    } else {
+        (wake_context::SYSTEM, system_vector::UNKNOWN)
+    }
+}
+
+/// Whether the program's context, which the kernel puts on the stack that it runs on, lies on the
+/// current task's own: x86 and arm64 take interrupts of kernel code on another. It catches the
+/// vectors that have no tracepoint here. The saved user registers are at the stack's very top.
+#[inline(always)]
+fn is_on_task_stack(context: &mut InterruptContext, ctx: *mut c_void, current: Task) -> bool {
+    let address = as_number(&mut context.address, ctx);
+    let top = as_number(&mut context.address, current.registers().cast_mut());
+    address >= current.stack() && address < top
+}
+
+/// A pointer's value. It goes through memory, and volatile so that the compiler can't forward it,
+/// since the verifier lets no arithmetic on it pass while it knows its type.
+#[inline(always)]
+fn as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
+    // SAFETY: both go to this CPU's own scratch.
+    unsafe {
+        ptr::write_volatile(ptr::from_mut(scratch).cast(), pointer);
+        ptr::read_volatile(scratch)
+    }
+}

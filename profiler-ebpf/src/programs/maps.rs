@@ -1,0 +1,93 @@
+//! Every map, with its size and why.
+
+use core::ptr;
+
+use aya_ebpf::{
+    btf_maps::{Array, ArrayOfMaps, HashMap, LruHashMap, PerCpuArray, RingBuf},
+    macros::btf_map,
+};
+use profiler_ebpf::{
+    loss::LossCounters,
+    record::{StackRecord, WaitRecord},
+    syscalls::TABLE_LEN,
+};
+
+use super::{context::InterruptContext, slot::Slot};
+
+/// A map that the kernel keeps inside each task: found in 9 ns, freed with the task, needs no size.
+///
+/// aya-ebpf 0.2 has no wrapper for it (aya-rs/aya#203), and the loader wants the fields flat.
+#[repr(C)]
+pub struct TaskStorage<T: 'static> {
+    r#type: *const [i32; 29],
+    key: *const i32,
+    value: *const T,
+    max_entries: *const [i32; 0],
+    map_flags: *const [i32; 1],
+}
+
+// SAFETY: it is never read as memory; the kernel replaces it by a map.
+unsafe impl<T> Sync for TaskStorage<T> {}
+
+impl<T> TaskStorage<T> {
+    const fn new() -> Self {
+        Self {
+            r#type: ptr::null(),
+            key: ptr::null(),
+            value: ptr::null(),
+            max_entries: ptr::null(),
+            map_flags: ptr::null(),
+        }
+    }
+}
+
+/// What is known of each thread.
+#[btf_map]
+pub static THREADS: TaskStorage<Slot> = TaskStorage::new();
+
+/// Stands in where task storage can't be had, by tid. Small: the kernel fails there only under
+/// memory pressure or in a nested update.
+#[btf_map]
+pub static STAND_IN: HashMap<u32, Slot, 4096> = HashMap::new();
+
+/// An empty slot to copy from: a slot is too big for the stack of a program.
+#[btf_map]
+pub static EMPTY_SLOT: Array<Slot, 1> = Array::new();
+
+/// The rings, one a CPU; the loader sets how many and how big.
+#[btf_map]
+pub static RINGS: ArrayOfMaps<RingBuf<(), 4096>, 1> = ArrayOfMaps::new();
+
+/// The stacks that user space has: id → a second hash of the same frames. Forgetting one costs no
+/// more than sending it again. 65,536 is ten times what a busy machine has of distinct stacks.
+#[btf_map]
+pub static SENT_STACKS: LruHashMap<u64, u64, 65536> = LruHashMap::new();
+
+/// Where a stack is put together. One a program kind: of those that share an index none can run on
+/// top of another on one CPU.
+#[btf_map]
+pub static STACK_SCRATCH: PerCpuArray<StackRecord, 4> = PerCpuArray::new();
+
+/// Where the survey copies a wait to, as its slot may change while it is read.
+#[btf_map]
+pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
+
+/// What was lost.
+#[btf_map]
+pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
+
+/// Which interrupt each CPU is in.
+#[btf_map]
+pub static CONTEXT: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
+
+/// The target: tgids or tids. Children of a target process are put in here as they are forked.
+#[btf_map]
+pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
+
+/// What to know of each syscall ([`profiler_ebpf::syscalls`]).
+#[btf_map]
+pub static SYSCALLS: Array<u32, { TABLE_LEN as usize }> = Array::new();
+
+/// Which survey is under way: [`profiler_ebpf::record::sighting::OPENING`] or `CLOSING`.
+#[btf_map]
+pub static SURVEY: Array<u32, 1> = Array::new();

@@ -1,0 +1,16 @@
+//! The bodies of the programs, one concern a file.
+
+pub mod context;
+pub mod file;
+pub mod lifecycle;
+pub mod maps;
+pub mod ring;
+pub mod sample;
+pub mod settings;
+pub mod slot;
+pub mod stack;
+pub mod survey;
+pub mod switch;
+pub mod target;
+pub mod task;
+pub mod waking;

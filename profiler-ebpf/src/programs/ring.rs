@@ -1,0 +1,78 @@
+//! Sending records, and counting those that can't be sent.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_output,
+};
+use profiler_ebpf::{loss::Loss, record::RecordHeader};
+
+use super::maps::{LOSSES, RINGS};
+
+/// The consumer polls; a wake-up per record would be a switch of its own.
+const BPF_RB_NO_WAKEUP: u64 = 1;
+
+/// Nanoseconds of `CLOCK_MONOTONIC`.
+#[inline(always)]
+pub fn now() -> u64 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_ktime_get_ns() }
+}
+
+/// The CPU that this runs on.
+#[inline(always)]
+pub fn cpu() -> u32 {
+    // SAFETY: the helper has no preconditions.
+    unsafe { bpf_get_smp_processor_id() as u32 }
+}
+
+/// Counts one loss.
+#[inline(always)]
+pub fn lost(loss: Loss) {
+    if let Some(counters) = LOSSES.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry; the index is a constant inside the array.
+        unsafe { (*counters).counts[loss as usize] += 1 };
+    }
+}
+
+#[inline(never)]
+fn ring_full(loss: Loss) {
+    if let Some(counters) = LOSSES.get_ptr_mut(0) {
+        let now = now();
+        // SAFETY: as above.
+        unsafe {
+            (*counters).counts[(loss as usize) & 0x7] += 1;
+            if (*counters).ring_full_first_ns == 0 {
+                (*counters).ring_full_first_ns = now;
+            }
+            (*counters).ring_full_last_ns = now;
+        }
+    }
+}
+
+/// A record's header on this CPU.
+#[inline(always)]
+pub fn header(kind: u16, len: usize) -> RecordHeader {
+    RecordHeader { kind, cpu: cpu() as u16, len: len as u32 }
+}
+
+/// Sends `len` bytes that begin with a [`RecordHeader`]. On failure `loss` has been counted.
+#[inline(always)]
+pub fn send(record: *const c_void, len: usize, loss: Loss) -> Result<(), ()> {
+    if let Some(ring) = RINGS.get(cpu()) {
+        // SAFETY: the caller's record has `len` bytes; the verifier checks it.
+        let sent = unsafe {
+            bpf_ringbuf_output(
+                core::ptr::from_ref(ring).cast_mut().cast(),
+                record.cast_mut(),
+                len as u64,
+                BPF_RB_NO_WAKEUP,
+            )
+        };
+        if sent == 0 {
+            return Ok(());
+        }
+    }
+    ring_full(loss);
+    Err(())
+}

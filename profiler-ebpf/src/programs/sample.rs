@@ -1,0 +1,54 @@
+//! The sampling clock: what is on the CPU right now.
+
+use core::ffi::c_void;
+
+use profiler_ebpf::{
+    loss::Loss,
+    record::{NO_STACK, SampleRecord, kind},
+};
+
+use super::{
+    ring::{header, now, send},
+    slot,
+    stack::{self, Scratch, Taken},
+    target,
+    task::Task,
+};
+
+/// The clock struck on this CPU.
+#[inline(always)]
+pub fn struck(ctx: *mut c_void) {
+    let task = Task::current();
+    let tid = task.tid();
+    if tid == 0 || target::is_profiler(task) {
+        return;
+    }
+    if let Some(slot) = slot::find(task) {
+        if !target::is_in_scope(slot.thread_flags) {
+            return;
+        }
+        slot::introduce_once(slot, task);
+    }
+    let mut record = SampleRecord {
+        header: header(kind::SAMPLE, size_of::<SampleRecord>()),
+        tid,
+        tgid: task.tgid(),
+        ns: now(),
+        user_stack: NO_STACK,
+        kernel_stack: NO_STACK,
+    };
+    if stack::wanted() {
+        // A clock that struck in user code finds no kernel half: `bpf_get_stack` says so by an
+        // error, and it is no loss.
+        if let Taken::Id(id) = stack::of_kernel_if_in_it(ctx, Scratch::Sample) {
+            record.kernel_stack = id;
+        }
+        if !task.is_kernel_thread()
+            && let Taken::Id(id) = stack::of_user(ctx, Scratch::Sample, task)
+        {
+            record.user_stack = id;
+        }
+    }
+    let _counted =
+        send((&raw const record).cast(), size_of::<SampleRecord>(), Loss::RingFullSample);
+}

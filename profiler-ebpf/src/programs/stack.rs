@@ -1,0 +1,186 @@
+//! Stacks: sent the first time that one is seen, known by an id after that.
+//!
+//! The id is a seeded 64-bit hash of the frames, and the map of what was sent holds a second,
+//! independent one: two stacks that share an id are told apart, counted, and both arrive.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_get_task_stack};
+use profiler_ebpf::{
+    config::stacks,
+    loss::Loss,
+    record::{MAX_FRAMES, NO_STACK, RecordHeader, StackRecord, kind},
+};
+
+use super::{
+    maps::{SENT_STACKS, STACK_SCRATCH},
+    ring::{cpu, lost, now, send},
+    settings::{CONFIG, frozen},
+    task::Task,
+};
+
+/// `BPF_F_USER_STACK`
+const USER_STACK: u64 = 1 << 8;
+
+/// Who puts a stack together where ([`STACK_SCRATCH`]).
+#[derive(Clone, Copy)]
+pub enum Scratch {
+    /// `sched_switch`: interrupts are off.
+    Switch = 0,
+    /// `sched_waking`: interrupts are off; it does not run inside `sched_switch`.
+    Waking = 1,
+    /// The sampling clock, an interrupt.
+    Sample = 2,
+    /// The survey, in process context: any of the others may come on top.
+    Survey = 3,
+}
+
+/// What became of a stack.
+#[derive(Clone, Copy)]
+pub enum Taken {
+    /// It has this id.
+    Id(u64),
+    /// The kernel could not give it; counted.
+    Failed,
+}
+
+impl Taken {
+    /// The id for a record's field, and the flag to set if there is none.
+    #[inline(always)]
+    pub fn or_flag(self, flags: &mut u32, failed: u32) -> u64 {
+        match self {
+            Self::Id(id) => id,
+            Self::Failed => {
+                *flags |= failed;
+                NO_STACK
+            }
+        }
+    }
+}
+
+/// Whether stacks are wanted.
+#[inline(always)]
+pub fn wanted() -> bool {
+    frozen(&CONFIG.stacks) != stacks::OFF
+}
+
+/// The current task's user half.
+#[inline(always)]
+pub fn of_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> Taken {
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    // SAFETY: the scratch is this CPU's own, and `Scratch` says why nothing else uses it now.
+    let record = unsafe { &mut *record };
+    // SAFETY: the buffer has the size that is named.
+    let bytes = unsafe {
+        bpf_get_stack(ctx, record.frames.as_mut_ptr().cast(), (MAX_FRAMES * 8) as u32, USER_STACK)
+    };
+    if bytes <= 0 {
+        lost(Loss::UserStackFailed);
+        return Taken::Failed;
+    }
+    // The address space goes in: after an exec the same addresses are another program's.
+    identify(record, bytes as u64, current.tgid(), current.mm())
+}
+
+/// The current task's kernel half, interrupts on top of it included; nothing is counted if it is in
+/// user code.
+#[inline(always)]
+pub fn of_kernel_if_in_it(ctx: *mut c_void, scratch: Scratch) -> Taken {
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    // SAFETY: as in `of_user`.
+    let record = unsafe { &mut *record };
+    // SAFETY: as in `of_user`.
+    let bytes = unsafe {
+        bpf_get_stack(ctx, record.frames.as_mut_ptr().cast(), (MAX_FRAMES * 8) as u32, 0)
+    };
+    if bytes <= 0 {
+        return Taken::Failed;
+    }
+    identify(record, bytes as u64, 0, 0)
+}
+
+/// The current task's kernel half where it must have one; counted if the kernel can't give it.
+#[inline(always)]
+pub fn of_kernel(ctx: *mut c_void, scratch: Scratch) -> Taken {
+    let taken = of_kernel_if_in_it(ctx, scratch);
+    if let Taken::Failed = taken {
+        lost(Loss::KernelStackFailed);
+    }
+    taken
+}
+
+/// A blocked task's kernel half. From the waker's side it costs a fifth of what it costs at the
+/// switch, and the frames are its own alone.
+#[inline(always)]
+pub fn of_blocked(task: Task, scratch: Scratch) -> Taken {
+    if task.is_on_cpu() {
+        // It is on its way out: what its saved stack pointer points to is of another time.
+        lost(Loss::KernelStackUnsettled);
+        return Taken::Failed;
+    }
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    // SAFETY: as in `of_user`.
+    let record = unsafe { &mut *record };
+    // SAFETY: as in `of_user`.
+    let bytes = unsafe {
+        bpf_get_task_stack(
+            task.as_ptr().cast(),
+            record.frames.as_mut_ptr().cast(),
+            (MAX_FRAMES * 8) as u32,
+            0,
+        )
+    };
+    if bytes <= 0 {
+        lost(Loss::KernelStackFailed);
+        return Taken::Failed;
+    }
+    identify(record, bytes as u64, 0, 0)
+}
+
+#[inline(never)]
+fn identify(record: &mut StackRecord, bytes: u64, tgid: u32, space: u64) -> Taken {
+    let mut depth = (bytes / 8) as usize;
+    if depth > MAX_FRAMES {
+        depth = MAX_FRAMES;
+    }
+    // Two multiplicative hashes with odd constants (the golden ratio's, and xxHash's second prime);
+    // the seed keeps a program from planning a collision.
+    let seed = frozen(&CONFIG.stack_seed);
+    let mut id = seed ^ space ^ u64::from(tgid).rotate_left(32);
+    let mut check = !id;
+    let mut index = 0;
+    while index < MAX_FRAMES {
+        if index >= depth {
+            break;
+        }
+        // SAFETY: `index` is below `MAX_FRAMES`.
+        let frame = unsafe { *record.frames.get_unchecked(index) };
+        id = (id ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        id ^= id >> 32;
+        check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        index += 1;
+    }
+    if id == NO_STACK {
+        id = 1;
+    }
+    if let Some(sent) = SENT_STACKS.get_ptr(id) {
+        // SAFETY: an entry that is evicted while it is read gives another stack's hash; the
+        // comparison then fails and the stack is sent once more.
+        if unsafe { *sent } == check {
+            return Taken::Id(id);
+        }
+        lost(Loss::StackIdCollision);
+        id ^= check | 1;
+    }
+    let len = StackRecord::len_of(depth);
+    record.header = RecordHeader { kind: kind::STACK, cpu: cpu() as u16, len: len as u32 };
+    record.id = id;
+    record.ns = now();
+    record.tgid = tgid;
+    record.depth = depth as u32;
+    // A stack that found no room is sent again with the next record that has it.
+    if send(core::ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
+        let _full = SENT_STACKS.insert(id, check, 0);
+    }
+    Taken::Id(id)
+}

@@ -1,0 +1,255 @@
+//! `sched_switch`: one thread leaves a CPU, another comes to it.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use profiler_ebpf::{
+    loss::Loss,
+    record::{
+        ExitRecord, NO_STACK, NO_SYSCALL, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord,
+        kind, phase, thread_flags, wait_flags,
+    },
+    syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
+};
+
+use super::{
+    file,
+    maps::SYSCALLS,
+    ring::{cpu, header, lost, now, send},
+    settings::{CONFIG, frozen},
+    slot::{self, Slot},
+    stack::{self, Scratch},
+    target,
+    task::{TASK_DEAD, Task},
+};
+
+/// A wake that came while its thread was still on the CPU counts for the wait that follows if it
+/// came this shortly before: both `try_to_wake_up` and `__schedule` run with interrupts off, so the
+/// two are microseconds apart. An older one ended a wait that never came to be.
+const EARLY_WAKE_NS: u64 = 100_000;
+
+/// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
+#[inline(always)]
+pub fn switched(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
+    let now = now();
+    left(ctx, preempt, prev, next, now);
+    came(next, now);
+}
+
+#[inline(always)]
+fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
+    let tid = prev.tid();
+    if tid == 0 || target::is_profiler(prev) {
+        return;
+    }
+    let state = if frozen(&CONFIG.switch_has_state) != 0 {
+        // SAFETY: `sched_switch` has a fourth argument on this kernel.
+        unsafe { ptr::read_volatile(ctx.cast::<u64>().add(3)) as u32 }
+    } else {
+        prev.state()
+    };
+    // A preempted thread may have been about to sleep and have its state set: it is runnable.
+    let is_runnable = preempt != 0 || state == 0;
+    if !is_runnable && state & TASK_DEAD != 0 {
+        exited(prev, now);
+        return;
+    }
+    let Some(slot) = slot::find_or_make(prev) else { return };
+    if target::may_change() {
+        if target::holds(prev) {
+            slot.thread_flags |= thread_flags::TARGET;
+        } else {
+            slot.thread_flags &= !thread_flags::TARGET;
+        }
+    }
+    if !target::is_in_scope(slot.thread_flags) {
+        slot.phase = phase::UNKNOWN;
+        return;
+    }
+    if slot.phase == phase::RUNNABLE || slot.phase == phase::BLOCKED {
+        lost(Loss::SwitchOutRepeated);
+    }
+    let record = &mut slot.record;
+    record.tid = tid;
+    record.tgid = prev.tgid();
+    record.wait_flags = 0;
+    record.off_ns = now;
+    record.state = state;
+    record.cpus = cpu();
+    slot.next_tid = next.tid();
+    if is_runnable {
+        slot.phase = phase::RUNNABLE;
+        return;
+    }
+    record.syscall.thread_flags = slot.thread_flags;
+    note_what_for(record, prev, Current::Yes);
+    record.user_stack = NO_STACK;
+    if stack::wanted() && slot.thread_flags & thread_flags::KERNEL == 0 {
+        record.user_stack = stack::of_user(ctx, Scratch::Switch, prev)
+            .or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
+    }
+    slot.phase = phase::BLOCKED;
+}
+
+#[inline(always)]
+fn came(next: Task, now: u64) {
+    let tid = next.tid();
+    if tid == 0 || target::is_profiler(next) {
+        return;
+    }
+    let Some(slot) = slot::find(next) else {
+        // Nothing is known of it: it came to be while the programs were being attached.
+        lost(Loss::SwitchInUnmatched);
+        return;
+    };
+    match slot.phase {
+        phase::RUNNABLE => {
+            slot::introduce_once(slot, next);
+            send_preemption(slot, now);
+        }
+        phase::BLOCKED => {
+            slot::introduce_once(slot, next);
+            judge_early_wake(slot);
+            send_wait(slot, now);
+        }
+        _ => {}
+    }
+    slot.phase = phase::ON_CPU;
+    slot.record.wake.ns = 0;
+}
+
+/// Settles a wake from before the switch-out: it ended this wait, or has nothing to do with it.
+#[inline(always)]
+fn judge_early_wake(slot: &mut Slot) {
+    let record = &mut slot.record;
+    if record.wake.ns == 0 || record.wake.ns > record.off_ns {
+        return;
+    }
+    if record.wait_flags & wait_flags::NEWBORN != 0 {
+        return;
+    }
+    if record.off_ns - record.wake.ns > EARLY_WAKE_NS {
+        record.wake.ns = 0;
+    } else {
+        record.wait_flags |= wait_flags::WOKEN_EARLY;
+    }
+}
+
+#[inline(always)]
+fn send_wait(slot: &mut Slot, now: u64) {
+    slot.seq += 1;
+    let record = &mut slot.record;
+    if now < record.off_ns {
+        lost(Loss::TimeBackwards);
+    }
+    let len = size_of::<WaitRecord>();
+    record.header = RecordHeader { kind: kind::WAIT, cpu: cpu() as u16, len: len as u32 };
+    record.seq = slot.seq;
+    record.on_ns = now;
+    record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
+    let _counted = send(ptr::from_ref(record).cast(), len, Loss::RingFullWait);
+}
+
+#[inline(always)]
+fn send_preemption(slot: &mut Slot, now: u64) {
+    slot.seq += 1;
+    let record = preemption(slot, now, cpu());
+    let _counted =
+        send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
+}
+
+/// The preemption that a slot is in, as of `now`.
+#[inline(always)]
+pub fn preemption(slot: &Slot, now: u64, on_cpu: u32) -> PreemptionRecord {
+    PreemptionRecord {
+        header: header(kind::PREEMPTION, size_of::<PreemptionRecord>()),
+        tid: slot.record.tid,
+        tgid: slot.record.tgid,
+        seq: slot.seq,
+        wait_flags: slot.record.wait_flags,
+        thread_flags: slot.thread_flags,
+        cpus: (slot.record.cpus & 0xffff) | (on_cpu << 16),
+        off_ns: slot.record.off_ns,
+        on_ns: now,
+        next_tid: slot.next_tid,
+        reserved: 0,
+    }
+}
+
+#[inline(always)]
+fn exited(task: Task, now: u64) {
+    let Some(slot) = slot::find(task) else { return };
+    if target::is_in_scope(slot.thread_flags) {
+        slot::introduce_once(slot, task);
+        let record = ExitRecord {
+            header: header(kind::EXIT, size_of::<ExitRecord>()),
+            tid: task.tid(),
+            tgid: task.tgid(),
+            ns: now,
+            seq: slot.seq,
+            thread_flags: slot.thread_flags,
+            exit_code: task.exit_code(),
+            reserved: 0,
+        };
+        let _counted =
+            send((&raw const record).cast(), size_of::<ExitRecord>(), Loss::RingFullExit);
+    }
+    slot::forget(task);
+}
+
+/// Whether the task that is looked at is the one that runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Current {
+    /// It is: its user memory can be read.
+    Yes,
+    /// It is another.
+    No,
+}
+
+/// Notes what a task waits on: its syscall, the file and the timeout that this names, its cgroup.
+#[inline(always)]
+pub fn note_what_for(record: &mut WaitRecord, task: Task, current: Current) {
+    task.syscall(&mut record.syscall);
+    record.cgroup = task.cgroup();
+    record.timeout_ns = NO_TIMEOUT;
+    record.kernel_stack = NO_STACK;
+    if record.syscall.number == NO_SYSCALL {
+        return;
+    }
+    let is_compat = record.syscall.thread_flags & thread_flags::COMPAT != 0;
+    let base = if is_compat { COMPAT_BASE } else { 0 };
+    let number = record.syscall.number as u32;
+    if number >= TABLE_LEN - COMPAT_BASE {
+        return;
+    }
+    let Some(about) = SYSCALLS.get(base + number) else { return };
+    if about & FIRST_ARG_IS_FD != 0 {
+        file::note(task, record.syscall.args[0] as u32, record);
+    }
+    if current == Current::Yes {
+        let address = match (about >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
+            1 => record.syscall.args[0],
+            2 => record.syscall.args[1],
+            3 => record.syscall.args[2],
+            4 => record.syscall.args[3],
+            5 => record.syscall.args[4],
+            6 => record.syscall.args[5],
+            _ => 0,
+        };
+        if address != 0 {
+            record.timeout_ns = read_timespec(address);
+        }
+    }
+}
+
+#[inline(always)]
+fn read_timespec(address: u64) -> u64 {
+    let mut timespec = [0_u64; 2];
+    // SAFETY: the helper writes 16 bytes, or fails.
+    let read =
+        unsafe { bpf_probe_read_user((&raw mut timespec).cast(), 16, address as *const c_void) };
+    if read != 0 {
+        return NO_TIMEOUT;
+    }
+    timespec[0].wrapping_mul(1_000_000_000).wrapping_add(timespec[1])
+}

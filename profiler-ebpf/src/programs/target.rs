@@ -1,0 +1,57 @@
+//! Which threads are the target.
+
+use profiler_ebpf::{config, loss::Loss};
+
+use super::{
+    maps::TARGETS,
+    ring::lost,
+    settings::{CONFIG, frozen},
+    task::Task,
+};
+
+/// Whether a thread belongs to the target.
+#[inline(always)]
+pub fn holds(task: Task) -> bool {
+    match frozen(&CONFIG.target) {
+        config::target::PROCESSES => TARGETS.get_ptr(task.tgid()).is_some(),
+        config::target::THREADS => TARGETS.get_ptr(task.tid()).is_some(),
+        config::target::CGROUP => {
+            task.is_in_cgroup(frozen(&CONFIG.cgroup), frozen(&CONFIG.cgroup_level))
+        }
+        _ => true,
+    }
+}
+
+/// Whether threads come and go from the target while they live: they move between cgroups.
+#[inline(always)]
+pub fn may_change() -> bool {
+    frozen(&CONFIG.target) == config::target::CGROUP
+}
+
+/// A process forked: what a target process makes is a target, too.
+#[inline(always)]
+pub fn inherit(parent: Task, child: Task) {
+    if frozen(&CONFIG.target) != config::target::PROCESSES {
+        return;
+    }
+    let child = child.tgid();
+    if child != parent.tgid()
+        && TARGETS.get_ptr(parent.tgid()).is_some()
+        && TARGETS.insert(child, 1, 0).is_err()
+    {
+        lost(Loss::TargetsFull);
+    }
+}
+
+/// Whether the waits of a thread of these [`profiler_ebpf::record::thread_flags`] are recorded.
+#[inline(always)]
+pub fn is_in_scope(thread_flags: u32) -> bool {
+    frozen(&CONFIG.scope) != config::scope::TARGET
+        || thread_flags & profiler_ebpf::record::thread_flags::TARGET != 0
+}
+
+/// Whether this is the profiler itself, which is left out.
+#[inline(always)]
+pub fn is_profiler(task: Task) -> bool {
+    task.tgid() == frozen(&CONFIG.self_tgid)
+}

@@ -1,0 +1,299 @@
+//! The only reads of the kernel's own structures.
+//!
+//! Rust has no CO-RE relocations: the offsets come from the running kernel's BTF as frozen
+//! constants, and the loads go straight through typed pointers. The verifier folds the constant,
+//! type-checks the access against BTF and refuses an offset that is wrong.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::{
+    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
+};
+use profiler_ebpf::{
+    config::NO_OFFSET,
+    record::{COMM_LEN, NO_SYSCALL, Syscall, thread_flags},
+};
+
+use super::settings::{CONFIG, frozen, offset};
+
+/// `PF_IO_WORKER` and `PF_KTHREAD`: stable since 5.12 and 2.6.
+/// <https://github.com/torvalds/linux/blob/v6.12/include/linux/sched.h#L1712>
+const PF_IO_WORKER: u32 = 0x0000_0010;
+const PF_KTHREAD: u32 = 0x0020_0000;
+
+/// `TASK_DEAD`: the state of a thread's last switch-out.
+pub const TASK_DEAD: u32 = 0x80;
+
+/// A `struct task_struct` that the kernel vouches for.
+#[derive(Clone, Copy)]
+pub struct Task(*const c_void);
+
+/// Loads a field of a kernel structure through a typed pointer.
+#[inline(always)]
+unsafe fn field<T: Copy>(base: *const c_void, offset: usize) -> T {
+    // SAFETY: the caller's pointer is typed for the verifier, which checks the access.
+    unsafe { ptr::read_volatile(base.byte_add(offset).cast()) }
+}
+
+/// Reads kernel memory at an address that the verifier knows no type of. 0 where it can't be read.
+#[inline(always)]
+pub fn peek<T: Copy + Default>(address: u64) -> T {
+    let mut value = T::default();
+    // SAFETY: the helper writes `size_of::<T>()` bytes to `value`, zeroes if the read faults.
+    unsafe {
+        bpf_probe_read_kernel(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            address as *const c_void,
+        );
+    }
+    value
+}
+
+impl Task {
+    /// A task as a program was given it.
+    #[inline(always)]
+    pub fn from_arg(task: *const c_void) -> Self {
+        Self(task)
+    }
+
+    /// The one that runs on this CPU, or was interrupted on it.
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: the helper has no preconditions and never returns null.
+        Self(unsafe { bpf_get_current_task_btf() }.cast())
+    }
+
+    /// As the helpers want it.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut c_void {
+        self.0.cast_mut()
+    }
+
+    #[inline(always)]
+    fn load<T: Copy>(self, offset: usize) -> T {
+        // SAFETY: `self.0` is a typed pointer.
+        unsafe { field(self.0, offset) }
+    }
+
+    /// Thread id in the root PID namespace; 0 is the idle task.
+    #[inline(always)]
+    pub fn tid(self) -> u32 {
+        self.load(offset(&CONFIG.offsets.task_pid))
+    }
+
+    /// Process id in the root PID namespace.
+    #[inline(always)]
+    pub fn tgid(self) -> u32 {
+        self.load(offset(&CONFIG.offsets.task_tgid))
+    }
+
+    /// `__state`.
+    #[inline(always)]
+    pub fn state(self) -> u32 {
+        self.load(offset(&CONFIG.offsets.task_state))
+    }
+
+    /// Whether it is on a CPU, or has not yet quite left one.
+    #[inline(always)]
+    pub fn is_on_cpu(self) -> bool {
+        self.load::<u32>(offset(&CONFIG.offsets.task_on_cpu)) != 0
+    }
+
+    /// Whether it is blocked, though the scheduler may keep it queued for a while: 6.12 and later
+    /// delay the dequeue (`sched_delayed`).
+    #[inline(always)]
+    pub fn is_blocked(self) -> bool {
+        if self.state() == 0 {
+            return false;
+        }
+        if self.load::<u32>(offset(&CONFIG.offsets.task_on_rq)) == 0 {
+            return true;
+        }
+        let delayed = offset(&CONFIG.offsets.task_sched_delayed);
+        delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0
+    }
+
+    /// Whether it has ended and only waits to be collected.
+    #[inline(always)]
+    pub fn is_dead(self) -> bool {
+        self.load::<u32>(offset(&CONFIG.offsets.task_exit_state)) != 0
+    }
+
+    /// When it was created, `CLOCK_MONOTONIC`.
+    #[inline(always)]
+    pub fn start_time(self) -> u64 {
+        self.load(offset(&CONFIG.offsets.task_start_time))
+    }
+
+    /// Status as `wait4` would give it.
+    #[inline(always)]
+    pub fn exit_code(self) -> u32 {
+        self.load(offset(&CONFIG.offsets.task_exit_code))
+    }
+
+    /// Its address space, as a number that tells one from another. Loaded through a typed pointer
+    /// it would be one itself, and no number.
+    #[inline(always)]
+    pub fn mm(self) -> u64 {
+        peek(self.0 as u64 + offset(&CONFIG.offsets.task_mm) as u64)
+    }
+
+    /// Where its kernel stack begins.
+    #[inline(always)]
+    pub fn stack(self) -> u64 {
+        self.load(offset(&CONFIG.offsets.task_stack))
+    }
+
+    /// Its saved user registers: they lie at the top of its kernel stack, a kernel thread's too.
+    #[inline(always)]
+    pub fn registers(self) -> *const c_void {
+        // SAFETY: `self.0` is a task that the kernel vouches for.
+        unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void }
+    }
+
+    /// The process that is its parent; 0 if there is none.
+    #[inline(always)]
+    pub fn parent_tgid(self) -> u32 {
+        let parent: *const c_void = self.load(offset(&CONFIG.offsets.task_real_parent));
+        if parent.is_null() { 0 } else { Self(parent).tgid() }
+    }
+
+    /// Its name.
+    #[inline(always)]
+    pub fn comm(self) -> [u8; COMM_LEN] {
+        let comm = offset(&CONFIG.offsets.task_comm);
+        let mut bytes = [0_u64; 2];
+        bytes[0] = self.load(comm);
+        bytes[1] = self.load(comm + 8);
+        // SAFETY: both are 16 plain bytes.
+        unsafe { core::mem::transmute(bytes) }
+    }
+
+    /// Whether it lives in the kernel alone.
+    #[inline(always)]
+    pub fn is_kernel_thread(self) -> bool {
+        let flags: u32 = self.load(offset(&CONFIG.offsets.task_flags));
+        flags & (PF_KTHREAD | PF_IO_WORKER) != 0
+    }
+
+    /// Id of its cgroup in the v2 hierarchy.
+    #[inline(always)]
+    pub fn cgroup(self) -> u64 {
+        let cgroup = self.default_cgroup();
+        if cgroup.is_null() { 0 } else { cgroup_id(cgroup) }
+    }
+
+    /// Whether its cgroup is the target, or below it.
+    #[inline(always)]
+    pub fn is_in_cgroup(self, id: u64, level: u32) -> bool {
+        let cgroup = self.default_cgroup();
+        if cgroup.is_null() {
+            return false;
+        }
+        // SAFETY: `cgroup` is a typed pointer.
+        let own_level: u32 = unsafe { field(cgroup, offset(&CONFIG.offsets.cgroup_level)) };
+        if own_level < level {
+            return false;
+        }
+        let ancestor = offset(&CONFIG.offsets.cgroup_ancestor);
+        if ancestor != NO_OFFSET as usize {
+            let ancestor: u64 = peek(cgroup as u64 + ancestor as u64);
+            let node: u64 = peek(ancestor + offset(&CONFIG.offsets.cgroup_kn) as u64);
+            let found: u64 = peek(node + offset(&CONFIG.offsets.kernfs_node_id) as u64);
+            return found == id;
+        }
+        let ancestor_id = offset(&CONFIG.offsets.cgroup_ancestor_id);
+        if ancestor_id != NO_OFFSET as usize {
+            return peek::<u64>(cgroup as u64 + ancestor_id as u64) == id;
+        }
+        cgroup_id(cgroup) == id
+    }
+
+    #[inline(always)]
+    fn default_cgroup(self) -> *const c_void {
+        let css_set: *const c_void = self.load(offset(&CONFIG.offsets.task_cgroups));
+        if css_set.is_null() {
+            return ptr::null();
+        }
+        // SAFETY: `css_set` is a typed pointer.
+        unsafe { field(css_set, offset(&CONFIG.offsets.css_set_dfl_cgrp)) }
+    }
+
+    /// The syscall that it is in, with its arguments at entry.
+    #[inline(always)]
+    pub fn syscall(self, into: &mut Syscall) {
+        into.number = NO_SYSCALL;
+        into.thread_flags &= !thread_flags::COMPAT;
+        if into.thread_flags & thread_flags::KERNEL != 0 {
+            return;
+        }
+        let regs = self.registers();
+        if regs.is_null() {
+            return;
+        }
+        // SAFETY: `regs` is a typed pointer.
+        let register = |offset| unsafe { field::<u64>(regs, offset) };
+        // A thread that the kernel made for its own work on behalf of user space (vhost, say) has
+        // registers of zeroes, and would pass for one in syscall 0.
+        if register(offset(&CONFIG.offsets.pt_regs_ip)) == 0 {
+            return;
+        }
+        // SAFETY: as above; the field holds -1 if the kernel was entered by a fault or interrupt.
+        into.number = unsafe { field(regs, offset(&CONFIG.offsets.pt_regs_syscall)) };
+        if into.number < 0 {
+            into.number = NO_SYSCALL;
+            return;
+        }
+        let status: u32 = self.load(offset(&CONFIG.offsets.task_thread_status));
+        if status & frozen(&CONFIG.compat_mask) != 0 {
+            into.thread_flags |= thread_flags::COMPAT;
+            into.args[0] = register(offset(&CONFIG.offsets.pt_regs_compat_args[0])) as u32 as u64;
+            into.args[1] = register(offset(&CONFIG.offsets.pt_regs_compat_args[1])) as u32 as u64;
+            into.args[2] = register(offset(&CONFIG.offsets.pt_regs_compat_args[2])) as u32 as u64;
+            into.args[3] = register(offset(&CONFIG.offsets.pt_regs_compat_args[3])) as u32 as u64;
+            into.args[4] = register(offset(&CONFIG.offsets.pt_regs_compat_args[4])) as u32 as u64;
+            into.args[5] = register(offset(&CONFIG.offsets.pt_regs_compat_args[5])) as u32 as u64;
+        } else {
+            into.args[0] = register(offset(&CONFIG.offsets.pt_regs_args[0]));
+            into.args[1] = register(offset(&CONFIG.offsets.pt_regs_args[1]));
+            into.args[2] = register(offset(&CONFIG.offsets.pt_regs_args[2]));
+            into.args[3] = register(offset(&CONFIG.offsets.pt_regs_args[3]));
+            into.args[4] = register(offset(&CONFIG.offsets.pt_regs_args[4]));
+            into.args[5] = register(offset(&CONFIG.offsets.pt_regs_args[5]));
+        }
+    }
+
+    /// Address of the `struct file` behind one of its descriptors; 0 if there is none.
+    #[inline(always)]
+    pub fn open_file(self, descriptor: u32) -> u64 {
+        let files: *const c_void = self.load(offset(&CONFIG.offsets.task_files));
+        if files.is_null() {
+            return 0;
+        }
+        // SAFETY: `files` is a typed pointer.
+        let table: *const c_void = unsafe { field(files, offset(&CONFIG.offsets.files_fdt)) };
+        if table.is_null() {
+            return 0;
+        }
+        // SAFETY: `table` is a typed pointer.
+        let (max, array): (u32, u64) = unsafe {
+            (
+                field(table, offset(&CONFIG.offsets.fdtable_max_fds)),
+                field(table, offset(&CONFIG.offsets.fdtable_fd)),
+            )
+        };
+        if descriptor >= max { 0 } else { peek(array + u64::from(descriptor) * 8) }
+    }
+}
+
+#[inline(always)]
+fn cgroup_id(cgroup: *const c_void) -> u64 {
+    // SAFETY: `cgroup` is a typed pointer.
+    let node: *const c_void = unsafe { field(cgroup, offset(&CONFIG.offsets.cgroup_kn)) };
+    if node.is_null() {
+        return 0;
+    }
+    // SAFETY: `node` is a typed pointer.
+    unsafe { field(node, offset(&CONFIG.offsets.kernfs_node_id)) }
+}

@@ -1,0 +1,139 @@
+//! `sched_waking` and `sched_wakeup_new`: somebody ends a wait. Both run where the waker runs;
+//! `sched_wakeup` would run where the wakee goes to, and name a bystander.
+//! <https://github.com/torvalds/linux/commit/fbd705a0c6184580d0e2fbcbd47a37b6e5822511>
+
+use core::ffi::c_void;
+
+use profiler_ebpf::{
+    loss::Loss,
+    record::{
+        NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags, wake_context,
+    },
+};
+
+use super::{
+    context,
+    ring::{cpu, lost, now},
+    slot::{self, Slot},
+    stack::{self, Scratch},
+    target,
+    task::Task,
+};
+
+/// `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ`:
+/// <https://github.com/torvalds/linux/blob/v6.12/include/linux/interrupt.h#L551>
+const NET_TX_SOFTIRQ: u16 = 2;
+const NET_RX_SOFTIRQ: u16 = 3;
+
+/// `wakee` is about to be woken by whatever runs here.
+#[inline(always)]
+pub fn waking(ctx: *mut c_void, wakee: Task) {
+    if wakee.tid() == 0 || target::is_profiler(wakee) {
+        return;
+    }
+    let Some(slot) = slot::find(wakee) else {
+        lost(Loss::WakeUnmatched);
+        return;
+    };
+    if !target::is_in_scope(slot.thread_flags) {
+        return;
+    }
+    let now = now();
+    match slot.phase {
+        // The first wake that comes while the thread is off the CPU ends its wait, and no second
+        // can be: the state no longer matches. What was there from before the switch-out gives way.
+        phase::BLOCKED if slot.record.wake.ns > slot.record.off_ns => {}
+        phase::BLOCKED => {
+            note_waker(ctx, slot, now);
+            if stack::wanted() {
+                slot.record.kernel_stack = stack::of_blocked(wakee, Scratch::Waking)
+                    .or_flag(&mut slot.record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
+            }
+        }
+        // Still on the CPU, on its way to sleep perhaps: the next switch-in will tell.
+        phase::ON_CPU => note_waker(ctx, slot, now),
+        _ => {}
+    }
+}
+
+/// `child` is woken for the first time, by the task that made it.
+#[inline(always)]
+pub fn newborn(ctx: *mut c_void, child: Task) {
+    if target::is_profiler(child) {
+        return;
+    }
+    let Some(slot) = slot::find_or_make(child) else { return };
+    if !target::is_in_scope(slot.thread_flags) {
+        return;
+    }
+    let now = now();
+    let record = &mut slot.record;
+    record.tid = child.tid();
+    record.tgid = child.tgid();
+    record.wait_flags = wait_flags::NEWBORN;
+    record.off_ns = now;
+    record.state = 0;
+    record.cpus = cpu();
+    record.syscall.number = NO_SYSCALL;
+    record.syscall.thread_flags = slot.thread_flags;
+    record.timeout_ns = NO_TIMEOUT;
+    record.cgroup = child.cgroup();
+    record.user_stack = NO_STACK;
+    record.kernel_stack = NO_STACK;
+    note_waker(ctx, slot, now);
+    slot.phase = phase::BLOCKED;
+}
+
+#[inline(always)]
+fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
+    let current = Task::current();
+    let (context, vector) = context::now(ctx, current);
+    let tid = current.tid();
+    let mut flags = 0;
+    let wake: &mut Wake = &mut slot.record.wake;
+    wake.tid = tid;
+    wake.tgid = current.tgid();
+    wake.context = context;
+    wake.vector = vector;
+    wake.cpu = cpu();
+    wake.user_stack = NO_STACK;
+    wake.kernel_stack = NO_STACK;
+    wake.syscall.number = NO_SYSCALL;
+    wake.syscall.thread_flags = 0;
+    let is_task = context == wake_context::TASK;
+    // A softirq may run inside a local sender's own send, and only its stack shows that: it is
+    // needed to name the sender even where no stacks are wanted.
+    let may_be_sender = context == wake_context::SOFTIRQ
+        && (vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ)
+        && tid != 0;
+    if is_task || may_be_sender {
+        if current.is_kernel_thread() {
+            wake.syscall.thread_flags = thread_flags::KERNEL;
+        }
+        current.syscall(&mut wake.syscall);
+        if tid != 0 && (stack::wanted() || may_be_sender) {
+            wake.kernel_stack = stack::of_kernel(ctx, Scratch::Waking)
+                .or_flag(&mut flags, wait_flags::WAKER_KERNEL_STACK_FAILED);
+            if stack::wanted() && wake.syscall.thread_flags & thread_flags::KERNEL == 0 {
+                wake.user_stack = stack::of_user(ctx, Scratch::Waking, current)
+                    .or_flag(&mut flags, wait_flags::WAKER_USER_STACK_FAILED);
+            }
+        }
+        introduce_waker(current);
+    }
+    slot.record.wait_flags = flags
+        | (slot.record.wait_flags
+            & !(wait_flags::WAKER_KERNEL_STACK_FAILED | wait_flags::WAKER_USER_STACK_FAILED));
+    slot.record.wake.ns = now;
+}
+
+/// A waker that never waited itself has not been introduced yet.
+#[inline(always)]
+fn introduce_waker(current: Task) {
+    if current.tid() == 0 || target::is_profiler(current) {
+        return;
+    }
+    if let Some(slot) = slot::find(current) {
+        slot::introduce_once(slot, current);
+    }
+}

@@ -1,0 +1,139 @@
+//! Who or what ended a wait: the wake's context, and whether it can be believed.
+
+use crate::{
+    recording::{OpenFile, Recording, SystemVector, ThreadRef, Wait, Wake, WakeContext},
+    units::Tid,
+};
+
+use super::{
+    External, Reason,
+    cause::{Cause, syscalls},
+    softirq::{self, Origin, Place},
+};
+
+/// Who or what ended a wait.
+///
+/// ```text
+/// task context                                 → that task
+/// softirq inside a task's own send             → that task (its packet came back to this machine)
+/// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer
+/// softirq BLOCK, IRQ_POLL                      → external: disk
+/// softirq NET_TX, NET_RX   socket is local     → unattributed: local_softirq
+///                          socket is remote    → external: network
+///                          socket unknown      → what the stack says, else unattributed: interrupt
+/// device interrupt         wait on a disk      → external: disk
+///                          on a remote socket  → external: network
+///                          else                → external: device
+/// other softirqs, function calls, irq_work     → unattributed: interrupt
+/// ```
+///
+/// HI and TASKLET run any driver's deferred work, SCHED balances the run queues, RCU ends a grace
+/// period that every CPU has a part in; none of them proves a device or a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ender {
+    /// Nobody was seen to.
+    Nobody(Reason),
+    /// A task: it made the wake itself.
+    Task(ThreadRef),
+    /// Something outside of every thread.
+    External(External),
+    /// An interrupt that can't be traced to anything.
+    Interrupt(Reason),
+}
+
+/// Softirqs by number
+/// ([`include/linux/interrupt.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/interrupt.h#L552)).
+mod vector {
+    pub const TIMER: u16 = 1;
+    pub const NET_TX: u16 = 2;
+    pub const NET_RX: u16 = 3;
+    pub const BLOCK: u16 = 4;
+    pub const IRQ_POLL: u16 = 5;
+    pub const HRTIMER: u16 = 8;
+}
+
+/// Who or what is behind a wake.
+pub(super) fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender {
+    match wake.context {
+        // The idle task runs nothing of anybody's.
+        WakeContext::Task if wake.current.tid == Tid(0) => Ender::Interrupt(Reason::Interrupt),
+        WakeContext::Task => Ender::Task(wake.current),
+        WakeContext::Hrtimer | WakeContext::System(SystemVector::LocalTimer) => {
+            Ender::External(External::Timer)
+        }
+        WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
+        WakeContext::Softirq(vector::BLOCK | vector::IRQ_POLL) => Ender::External(External::Disk),
+        WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => packet(recording, wait, wake),
+        WakeContext::Hardirq(_) => match (cause, peer(recording, wait)) {
+            (Cause::Disk | Cause::PageFault, _) => Ender::External(External::Disk),
+            (Cause::Socket | Cause::Poll, Peer::Remote) => Ender::External(External::Network),
+            _ => Ender::External(External::Device),
+        },
+        WakeContext::Softirq(_)
+        | WakeContext::System(
+            SystemVector::Unknown | SystemVector::CallFunction | SystemVector::IrqWork,
+        ) => Ender::Interrupt(Reason::Interrupt),
+    }
+}
+
+/// A wake out of the network's softirqs.
+fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Ender {
+    let seen = softirq::read(&recording.stacks, wake.kernel_stack);
+    let peer = peer(recording, wait);
+    match (seen.place, peer, seen.origin) {
+        // A remote socket's packet may be handled while some other thread sends something.
+        (Place::InSend, Peer::Local | Peer::Unknown, Origin::Backlog)
+            if wake.current.tid != Tid(0) =>
+        {
+            Ender::Task(wake.current)
+        }
+        (_, Peer::Local, _) => Ender::Interrupt(Reason::LocalSoftirq),
+        (_, Peer::Remote, _) => Ender::External(External::Network),
+        (_, Peer::Unknown, Origin::Backlog) => Ender::Interrupt(Reason::LocalSoftirq),
+        (_, Peer::Unknown, Origin::Device) => Ender::External(External::Network),
+        (_, Peer::Unknown, Origin::Unknown) => Ender::Interrupt(Reason::Interrupt),
+    }
+}
+
+/// Where the other end of the socket is that a wait was on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Peer {
+    /// On this machine.
+    Local,
+    /// On another one.
+    Remote,
+    /// Not known: no socket, many sockets, or one that was gone too soon.
+    Unknown,
+}
+
+fn peer(recording: &Recording, wait: &Wait) -> Peer {
+    let named = wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::takes_fd);
+    let Some(OpenFile::Socket(socket)) =
+        wait.file.filter(|_| named).and_then(|file| recording.files.files.get(&file))
+    else {
+        return Peer::Unknown;
+    };
+    if socket.protocol.starts_with("unix")
+        || !socket.peers.is_empty()
+        || is_loopback(&socket.local)
+        || is_loopback(&socket.remote)
+    {
+        Peer::Local
+    } else if has_host(&socket.remote) {
+        Peer::Remote
+    } else {
+        Peer::Unknown
+    }
+}
+
+fn is_loopback(address: &str) -> bool {
+    address.starts_with("127.")
+        || address.starts_with("[::1]")
+        || address.starts_with("[::ffff:127.")
+}
+
+/// Whether an address names a host: that of a listening socket's other end does not.
+fn has_host(address: &str) -> bool {
+    !address.is_empty()
+        && !["0.0.0.0", "[::]", "*"].iter().any(|nobody| address.starts_with(nobody))
+}

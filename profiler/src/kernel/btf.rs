@@ -1,0 +1,266 @@
+//! The running kernel's own description of its types: where each field lies, and what there is.
+
+use std::path::{Path, PathBuf};
+
+use btf_rs::{Btf, Struct, Type};
+use profiler_ebpf::config::{NO_OFFSET, Offsets};
+
+use super::KernelError;
+
+const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+
+/// The types of a kernel.
+pub struct KernelTypes {
+    btf: Btf,
+}
+
+impl KernelTypes {
+    /// Those of the running kernel.
+    ///
+    /// # Errors
+    ///
+    /// If it publishes none, or they can't be read.
+    pub fn of_running_kernel() -> Result<Self, KernelError> {
+        Self::from_file(Path::new(VMLINUX))
+    }
+
+    /// Those in a file of raw BTF.
+    ///
+    /// # Errors
+    ///
+    /// If it is not there or is no BTF.
+    pub fn from_file(path: &Path) -> Result<Self, KernelError> {
+        let bytes = std::fs::read(path)
+            .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
+        Ok(Self { btf: Btf::from_bytes(&bytes)? })
+    }
+
+    /// Whether a tracepoint can be attached to with typed arguments.
+    #[must_use]
+    pub fn has_tracepoint(&self, name: &str) -> bool {
+        self.btf
+            .resolve_types_by_name(&format!("btf_trace_{name}"))
+            .is_ok_and(|types| types.iter().any(|found| matches!(found, Type::Typedef(_))))
+    }
+
+    /// Whether there is a function of this name.
+    #[must_use]
+    pub fn has_function(&self, name: &str) -> bool {
+        self.btf
+            .resolve_types_by_name(name)
+            .is_ok_and(|types| types.iter().any(|found| matches!(found, Type::Func(_))))
+    }
+
+    /// Arguments of a tracepoint, the hidden first one left out.
+    fn tracepoint_arguments(&self, name: &str) -> Option<usize> {
+        let types = self.btf.resolve_types_by_name(&format!("btf_trace_{name}")).ok()?;
+        let typedef = types.iter().find_map(|found| match found {
+            Type::Typedef(typedef) => Some(typedef),
+            _ => None,
+        })?;
+        // typedef → pointer → function prototype
+        let Type::Ptr(pointer) = self.btf.resolve_chained_type(typedef).ok()? else { return None };
+        match self.btf.resolve_chained_type(&pointer).ok()? {
+            Type::FuncProto(prototype) => prototype.parameters.len().checked_sub(1),
+            _ => None,
+        }
+    }
+
+    /// Whether `sched_switch` passes the state of the thread that leaves (5.18 and later).
+    #[must_use]
+    pub fn switch_has_state(&self) -> bool {
+        self.tracepoint_arguments("sched_switch") == Some(4)
+    }
+
+    fn structure(&self, name: &str) -> Result<Struct, KernelError> {
+        let missing = || KernelError::NoField { field: name.to_owned() };
+        self.btf
+            .resolve_types_by_name(name)
+            .map_err(|_absent| missing())?
+            .into_iter()
+            .find_map(|found| match found {
+                Type::Struct(structure) | Type::Union(structure) if structure.size() > 0 => {
+                    Some(structure)
+                }
+                _ => None,
+            })
+            .ok_or_else(missing)
+    }
+
+    /// Byte offset of `structure::path`, where each step of the path is a member of the one before.
+    /// Members of anonymous structures and unions count as members of what holds them.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such member, or it is a bit field.
+    pub fn offset(&self, structure: &str, path: &[&str]) -> Result<u32, KernelError> {
+        let missing = || KernelError::NoField { field: format!("{structure}::{}", path.join(".")) };
+        let mut current = self.structure(structure)?;
+        let mut total = 0;
+        for (step, member) in path.iter().enumerate() {
+            let (bits, of) = self.find_member(&current, member, 0).ok_or_else(missing)?;
+            if bits % 8 != 0 {
+                return Err(missing());
+            }
+            total += bits / 8;
+            if step + 1 < path.len() {
+                current = match of {
+                    Type::Struct(inner) | Type::Union(inner) => inner,
+                    _ => return Err(missing()),
+                };
+            }
+        }
+        Ok(total)
+    }
+
+    /// Bit offset and type of a member, qualifiers and typedefs taken off.
+    fn find_member(&self, of: &Struct, name: &str, depth: usize) -> Option<(u32, Type)> {
+        // The kernel nests anonymous unions two or three deep.
+        const MAX_NESTING: usize = 8;
+        if depth > MAX_NESTING {
+            return None;
+        }
+        for member in &of.members {
+            let member_name = self.btf.resolve_name(member).unwrap_or_default();
+            if member_name == name {
+                if member.bitfield_size().is_some_and(|bits| bits != 0) {
+                    return None;
+                }
+                return Some((member.bit_offset(), self.plain_type(member)?));
+            }
+            if member_name.is_empty()
+                && let Some(Type::Struct(inner) | Type::Union(inner)) = self.plain_type(member)
+                && let Some((bits, found)) = self.find_member(&inner, name, depth + 1)
+            {
+                return Some((member.bit_offset() + bits, found));
+            }
+        }
+        None
+    }
+
+    fn plain_type(&self, member: &dyn btf_rs::BtfType) -> Option<Type> {
+        self.btf.chained_type_iter(member).find(|found| {
+            !matches!(
+                found,
+                Type::Typedef(_)
+                    | Type::Const(_)
+                    | Type::Volatile(_)
+                    | Type::Restrict(_)
+                    | Type::TypeTag(_)
+            )
+        })
+    }
+
+    /// Every offset that the programs load through.
+    ///
+    /// `cgroup_level` is the depth of the target's cgroup, 0 if the target is none.
+    ///
+    /// # Errors
+    ///
+    /// If a field that no supported kernel lacks is missing.
+    pub fn offsets(&self, cgroup_level: u32) -> Result<Offsets, KernelError> {
+        let of = |structure: &str, member: &str| self.offset(structure, &[member]);
+        let optional = |found: Result<u32, KernelError>| found.unwrap_or(NO_OFFSET);
+        // An array of pointers, or until 6.0 of 64-bit ids: eight bytes each.
+        let by_level = |found: u32| {
+            if found == NO_OFFSET { NO_OFFSET } else { found + cgroup_level * 8 }
+        };
+        let registers = Registers::of_this_machine();
+        let register = |name: &str| match name.split_once('[') {
+            Some((array, index)) => {
+                let index: u32 = index.trim_end_matches(']').parse().unwrap_or(0);
+                Ok(self.offset("pt_regs", &[array])? + index * 8)
+            }
+            None => of("pt_regs", name),
+        };
+        let six = |names: [&str; 6]| -> Result<[u32; 6], KernelError> {
+            let mut offsets = [0; 6];
+            for (offset, name) in offsets.iter_mut().zip(names) {
+                *offset = register(name)?;
+            }
+            Ok(offsets)
+        };
+        Ok(Offsets {
+            task_pid: of("task_struct", "pid")?,
+            task_tgid: of("task_struct", "tgid")?,
+            task_flags: of("task_struct", "flags")?,
+            task_comm: of("task_struct", "comm")?,
+            task_state: of("task_struct", "__state")?,
+            task_on_cpu: of("task_struct", "on_cpu")?,
+            task_on_rq: of("task_struct", "on_rq")?,
+            task_start_time: of("task_struct", "start_time")?,
+            task_real_parent: of("task_struct", "real_parent")?,
+            task_exit_code: of("task_struct", "exit_code")?,
+            task_cgroups: of("task_struct", "cgroups")?,
+            task_files: of("task_struct", "files")?,
+            task_stack: of("task_struct", "stack")?,
+            task_exit_state: of("task_struct", "exit_state")?,
+            task_sched_delayed: optional(self.offset("task_struct", &["se", "sched_delayed"])),
+            task_thread_status: self
+                .offset("task_struct", &["thread_info", registers.compat_field])?,
+            css_set_dfl_cgrp: of("css_set", "dfl_cgrp")?,
+            cgroup_kn: of("cgroup", "kn")?,
+            cgroup_level: of("cgroup", "level")?,
+            cgroup_ancestor: by_level(optional(of("cgroup", "ancestors"))),
+            cgroup_ancestor_id: by_level(optional(of("cgroup", "ancestor_ids"))),
+            kernfs_node_id: of("kernfs_node", "id")?,
+            files_fdt: of("files_struct", "fdt")?,
+            fdtable_fd: of("fdtable", "fd")?,
+            fdtable_max_fds: of("fdtable", "max_fds")?,
+            file_inode: of("file", "f_inode")?,
+            inode_ino: of("inode", "i_ino")?,
+            inode_mode: of("inode", "i_mode")?,
+            inode_sb: of("inode", "i_sb")?,
+            super_block_dev: of("super_block", "s_dev")?,
+            pt_regs_args: six(registers.arguments)?,
+            pt_regs_compat_args: six(registers.compat_arguments)?,
+            pt_regs_syscall: register(registers.syscall)?,
+            pt_regs_ip: register(registers.instruction)?,
+            task_mm: of("task_struct", "mm")?,
+            reserved: 0,
+        })
+    }
+}
+
+/// How a machine passes syscalls, in the names of its `struct pt_regs`.
+struct Registers {
+    arguments: [&'static str; 6],
+    compat_arguments: [&'static str; 6],
+    syscall: &'static str,
+    instruction: &'static str,
+    compat_field: &'static str,
+}
+
+impl Registers {
+    #[cfg(target_arch = "x86_64")]
+    const fn of_this_machine() -> Self {
+        Self {
+            arguments: ["di", "si", "dx", "r10", "r8", "r9"],
+            compat_arguments: ["bx", "cx", "dx", "si", "di", "bp"],
+            syscall: "orig_ax",
+            instruction: "ip",
+            compat_field: "status",
+        }
+    }
+
+    #[cfg(target_arch = "aarch64")]
+    const fn of_this_machine() -> Self {
+        let arguments = ["regs[0]", "regs[1]", "regs[2]", "regs[3]", "regs[4]", "regs[5]"];
+        Self {
+            arguments,
+            compat_arguments: arguments,
+            syscall: "syscallno",
+            instruction: "pc",
+            compat_field: "flags",
+        }
+    }
+}
+
+/// The bit that marks a 32-bit syscall: `TS_COMPAT` in `thread_info::status` on x86, `TIF_32BIT` in
+/// `thread_info::flags` on arm64.
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/thread_info.h#L198>
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/arm64/include/asm/thread_info.h#L80>
+#[cfg(target_arch = "x86_64")]
+pub(super) const COMPAT_MASK: u32 = 0x2;
+#[cfg(target_arch = "aarch64")]
+pub(super) const COMPAT_MASK: u32 = 1 << 22;

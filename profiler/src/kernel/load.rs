@@ -1,0 +1,190 @@
+//! Loading: offsets and settings are frozen into the programs, the maps are made and filled.
+
+use aya::{
+    Btf, Ebpf, EbpfLoader, Pod,
+    maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf},
+};
+use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+use profiler_ebpf::config::{self, Config};
+
+use super::{KernelError, KernelTypes, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls};
+use crate::{
+    recording::{Scope, StackMode},
+    units::{CgroupId, Tgid, Tid},
+};
+
+/// Which threads the kernel half takes for the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetFilter {
+    /// All of them.
+    All,
+    /// Those of these processes and of the processes that they fork.
+    Processes(Vec<Tgid>),
+    /// These alone.
+    Threads(Vec<Tid>),
+    /// Those in a cgroup of the v2 hierarchy, or below it.
+    Cgroup {
+        /// The cgroup.
+        id: CgroupId,
+        /// Its depth below the root.
+        level: u32,
+    },
+}
+
+/// What the kernel half is to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Whose waits are reported.
+    pub target: TargetFilter,
+    /// Whose waits are recorded.
+    pub scope: Scope,
+    /// How stacks are taken.
+    pub stacks: StackMode,
+    /// On-CPU samples a second on each CPU, 0 for none.
+    pub sample_hz: u32,
+    /// Bytes of each CPU's ring: a power of two, and of pages at least one.
+    pub ring_bytes: u32,
+    /// Entries of the map that stands in for task storage; `Some` also passes storage over. For
+    /// tests.
+    pub stand_in_only: Option<u32>,
+    /// Entries of the map of target processes.
+    pub max_targets: u32,
+}
+
+/// The loaded kernel half. Dropping it detaches and frees everything.
+pub struct Kernel {
+    pub(super) ebpf: Ebpf,
+    pub(super) btf: Btf,
+}
+
+/// [`Config`] is plain integers; the wrapper is what lets aya know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct FrozenConfig(Config);
+
+// SAFETY: `Config` is `repr(C)`, holds integers alone and has no padding (asserted where it is
+// defined).
+unsafe impl Pod for FrozenConfig {}
+
+impl Kernel {
+    /// Loads and attaches everything, and gives back the rings. From now on records come, but the
+    /// window is not open before the opening survey.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses something that can't be done without.
+    pub fn start(
+        types: &KernelTypes,
+        settings: &Settings,
+    ) -> Result<(Self, Vec<Ring>), KernelError> {
+        let object = object::bytes()?;
+        let cpus = possible_cpus()?;
+        let config = FrozenConfig(config(types, settings)?);
+        let btf = Btf::from_sys_fs()?;
+        let mut loader = EbpfLoader::new();
+        loader
+            .btf(Some(&btf))
+            .allow_unsupported_maps()
+            .override_global("CONFIG", &config, true)
+            .map_max_entries("RINGS", cpus)
+            .map_max_entries("TARGETS", settings.max_targets);
+        if let Some(entries) = settings.stand_in_only {
+            loader.map_max_entries("STAND_IN", entries);
+        }
+        let ebpf = loader.load(object)?;
+        let mut kernel = Self { ebpf, btf };
+        kernel.fill_maps(settings)?;
+        let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
+        attach::attach(&mut kernel, types, settings.sample_hz)?;
+        Ok((kernel, rings))
+    }
+
+    pub(super) fn map_mut(&mut self, name: &'static str) -> Result<&mut Map, KernelError> {
+        self.ebpf.map_mut(name).ok_or(KernelError::Missing(name))
+    }
+
+    fn fill_maps(&mut self, settings: &Settings) -> Result<(), KernelError> {
+        let failed = |map| move |source: MapError| KernelError::Map { map, source };
+        let mut table: Array<_, u32> =
+            Array::try_from(self.map_mut("SYSCALLS")?).map_err(failed("SYSCALLS"))?;
+        for (number, about) in (0_u32..).zip(syscalls::table()) {
+            if about != 0 {
+                table.set(number, about, 0).map_err(failed("SYSCALLS"))?;
+            }
+        }
+        let targets: Vec<u32> = match &settings.target {
+            TargetFilter::Processes(processes) => processes.iter().map(|tgid| tgid.0).collect(),
+            TargetFilter::Threads(threads) => threads.iter().map(|tid| tid.0).collect(),
+            TargetFilter::All | TargetFilter::Cgroup { .. } => Vec::new(),
+        };
+        let mut map: HashMap<_, u32, u32> =
+            HashMap::try_from(self.map_mut("TARGETS")?).map_err(failed("TARGETS"))?;
+        for target in targets {
+            map.insert(target, 1, 0).map_err(failed("TARGETS"))?;
+        }
+        Ok(())
+    }
+
+    fn make_rings(&mut self, cpus: u32, bytes: u32) -> Result<Vec<Ring>, KernelError> {
+        const NAME: &str = "RINGS";
+        let failed = |source| KernelError::Map { map: NAME, source };
+        let mut outer: ArrayOfMaps<_, RingBuf<MapData>> =
+            ArrayOfMaps::try_from(self.map_mut(NAME)?).map_err(failed)?;
+        (0..cpus)
+            .map(|cpu| {
+                let definition =
+                    aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
+                let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
+                let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(failed)?;
+                outer.set(cpu, &ring, 0).map_err(failed)?;
+                Ok(rings::Ring::new(ring))
+            })
+            .collect()
+    }
+}
+
+fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelError> {
+    let (target, cgroup, cgroup_level) = match settings.target {
+        TargetFilter::All => (config::target::ALL, 0, 0),
+        TargetFilter::Processes(_) => (config::target::PROCESSES, 0, 0),
+        TargetFilter::Threads(_) => (config::target::THREADS, 0, 0),
+        TargetFilter::Cgroup { id, level } => (config::target::CGROUP, id.0, level),
+    };
+    Ok(Config {
+        target,
+        scope: match settings.scope {
+            Scope::Machine => config::scope::MACHINE,
+            Scope::Target => config::scope::TARGET,
+        },
+        stacks: match settings.stacks {
+            StackMode::Exact => config::stacks::EXACT,
+            StackMode::Off => config::stacks::OFF,
+        },
+        self_tgid: std::process::id(),
+        cgroup,
+        stack_seed: seed(),
+        cgroup_level,
+        switch_has_state: u32::from(types.switch_has_state()),
+        compat_mask: COMPAT_MASK,
+        stand_in_only: u32::from(settings.stand_in_only.is_some()),
+        offsets: types.offsets(cgroup_level)?,
+    })
+}
+
+/// A number that no other program can foresee.
+fn seed() -> u64 {
+    let mut bytes = [0; 8];
+    // SAFETY: the call writes 8 bytes at most. The pool is ready long before anybody runs this;
+    // should the call fail all the same, the seed is 0 and stack ids are merely foreseeable.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), libc::GRND_NONBLOCK) };
+    u64::from_ne_bytes(bytes)
+}
+
+/// CPUs that can ever be: `bpf_get_smp_processor_id` stays below this.
+fn possible_cpus() -> Result<u32, KernelError> {
+    let cpus = aya::util::nr_cpus().map_err(|(_, source)| KernelError::Cpus {
+        path: "/sys/devices/system/cpu/possible",
+        source,
+    })?;
+    Ok(u32::try_from(cpus).unwrap_or(u32::MAX))
+}

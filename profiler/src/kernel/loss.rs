@@ -1,0 +1,117 @@
+//! Reading the counters of what was lost.
+
+use aya::{
+    Pod,
+    maps::{MapError, PerCpuArray},
+};
+use profiler_ebpf::loss::{Loss, LossCounters};
+
+use super::{Kernel, KernelError};
+use crate::{recording::LossTotals, units::Timestamp};
+
+/// Every kind with the name that it is shown by.
+const NAMES: &[(Loss, &str)] = &[
+    (Loss::RingFullWait, "ring_full_wait"),
+    (Loss::RingFullPreemption, "ring_full_preemption"),
+    (Loss::RingFullThread, "ring_full_thread"),
+    (Loss::RingFullExit, "ring_full_exit"),
+    (Loss::RingFullSample, "ring_full_sample"),
+    (Loss::RingFullStack, "ring_full_stack"),
+    (Loss::UserStackFailed, "user_stack_failed"),
+    (Loss::KernelStackFailed, "kernel_stack_failed"),
+    (Loss::KernelStackUnsettled, "kernel_stack_unsettled"),
+    (Loss::ProgramSkipped, "program_skipped"),
+    (Loss::StackIdCollision, "stack_id_collision"),
+    (Loss::StorageFailed, "storage_failed"),
+    (Loss::StandInFull, "stand_in_full"),
+    (Loss::TargetsFull, "targets_full"),
+    (Loss::SwitchInUnmatched, "switch_in_unmatched"),
+    (Loss::SwitchOutRepeated, "switch_out_repeated"),
+    (Loss::WakeUnmatched, "wake_unmatched"),
+    (Loss::TimeBackwards, "time_backwards"),
+];
+
+/// [`LossCounters`] is plain integers; the wrapper is what lets aya know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Counters(LossCounters);
+
+// SAFETY: `LossCounters` is `repr(C)` and holds `u64`s alone.
+unsafe impl Pod for Counters {}
+
+/// Adds up the counters of all CPUs.
+///
+/// # Errors
+///
+/// If the kernel does not hand them out.
+pub fn read_losses(kernel: &Kernel) -> Result<LossTotals, KernelError> {
+    const NAME: &str = "LOSSES";
+    let failed = |source: MapError| KernelError::Map { map: NAME, source };
+    let map = kernel.ebpf.map(NAME).ok_or(KernelError::Missing(NAME))?;
+    let map: PerCpuArray<_, Counters> = PerCpuArray::try_from(map).map_err(failed)?;
+    let per_cpu = map.get(&0, 0).map_err(failed)?;
+    let skipped = programs_skipped(kernel);
+
+    let mut totals = LossTotals::default();
+    for &(loss, name) in NAMES {
+        let mut count: u64 = per_cpu.iter().map(|cpu| cpu.0.counts[loss as usize]).sum();
+        if matches!(loss, Loss::ProgramSkipped) {
+            count += skipped;
+        }
+        if count == 0 {
+            continue;
+        }
+        totals.counters.insert(name, count);
+        match loss {
+            Loss::RingFullWait
+            | Loss::RingFullPreemption
+            | Loss::RingFullThread
+            | Loss::RingFullExit
+            | Loss::RingFullSample => totals.records += count,
+            Loss::RingFullStack | Loss::UserStackFailed | Loss::KernelStackFailed => {
+                totals.stacks += count;
+            }
+            _ => {}
+        }
+    }
+    let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);
+    totals.ring_full = full()
+        .map(|cpu| cpu.0.ring_full_first_ns)
+        .min()
+        .zip(full().map(|cpu| cpu.0.ring_full_last_ns).max())
+        .map(|(first, last)| (Timestamp(first), Timestamp(last)));
+    Ok(totals)
+}
+
+/// How often the kernel passed a program over since it was running on that CPU already
+/// (`recursion_misses` in the program's fdinfo, 5.12 and later).
+fn programs_skipped(kernel: &Kernel) -> u64 {
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+
+    kernel
+        .ebpf
+        .programs()
+        .filter_map(|(_, program)| {
+            let info = program.fd().ok()?;
+            let path = format!("/proc/self/fdinfo/{}", info.as_fd().as_raw_fd());
+            let text = std::fs::read_to_string(path).ok()?;
+            let line = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+            line.trim().parse::<u64>().ok()
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_ebpf::loss::LOSS_KINDS;
+
+    use super::NAMES;
+
+    #[test]
+    fn every_loss_has_a_name() {
+        assert_eq!(NAMES.len(), LOSS_KINDS);
+        for (index, (loss, _)) in NAMES.iter().enumerate() {
+            assert_eq!(*loss as usize, index);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Which syscalls take a file descriptor first, and which one points to its timeout where. The
+//! programs look it up by number, so they hold no numbers of any architecture.
+
+use profiler_ebpf::syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_SHIFT};
+
+/// Syscalls that can block on the file that their first argument names.
+const FD_FIRST: &[i64] = &[
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_pwrite64,
+    libc::SYS_preadv,
+    libc::SYS_pwritev,
+    libc::SYS_preadv2,
+    libc::SYS_pwritev2,
+    libc::SYS_ioctl,
+    libc::SYS_connect,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_sendto,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_recvmsg,
+    libc::SYS_sendmmsg,
+    libc::SYS_recvmmsg,
+    libc::SYS_fsync,
+    libc::SYS_fdatasync,
+    libc::SYS_sync_file_range,
+    libc::SYS_fallocate,
+    libc::SYS_ftruncate,
+    libc::SYS_fcntl,
+    libc::SYS_flock,
+    libc::SYS_splice,
+    libc::SYS_tee,
+    libc::SYS_vmsplice,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_getdents64,
+    libc::SYS_io_uring_enter,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+];
+
+/// Syscalls with a `timespec` to wait for, and the index of the argument that points to it.
+const TIMESPEC: &[(i64, u32)] = &[
+    (libc::SYS_nanosleep, 0),
+    (libc::SYS_clock_nanosleep, 2),
+    (libc::SYS_futex, 3),
+    (libc::SYS_ppoll, 2),
+    (libc::SYS_pselect6, 4),
+    (libc::SYS_epoll_pwait2, 3),
+    (libc::SYS_rt_sigtimedwait, 2),
+    (libc::SYS_semtimedop, 3),
+    (libc::SYS_mq_timedreceive, 4),
+    (libc::SYS_mq_timedsend, 4),
+    (libc::SYS_recvmmsg, 4),
+];
+
+/// The same for 32-bit x86 programs, by number:
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/entry/syscalls/syscall_32.tbl>.
+/// Their timeouts have another layout and are left out.
+#[cfg(target_arch = "x86_64")]
+const COMPAT_FD_FIRST: &[i64] = &[
+    3, 4, 54, 55, 118, 143, 145, 146, 148, 180, 181, 221, 256, 313, 315, 316, 319, 324, 333, 334,
+    337, 345, 362, 364, 369, 370, 371, 372, 378, 379, 441,
+];
+/// 32-bit Arm programs are seen and counted as such; what they wait on is not looked up.
+#[cfg(target_arch = "aarch64")]
+const COMPAT_FD_FIRST: &[i64] = &[];
+
+/// The table, by number.
+pub(super) fn table() -> Vec<u32> {
+    let mut table = vec![0; TABLE_LEN as usize];
+    let native = FD_FIRST.iter().map(|number| (0, *number, FIRST_ARG_IS_FD));
+    let compat =
+        COMPAT_FD_FIRST.iter().map(|number| (COMPAT_BASE as usize, *number, FIRST_ARG_IS_FD));
+    let timespec =
+        TIMESPEC.iter().map(|(number, index)| (0, *number, (index + 1) << TIMESPEC_ARG_SHIFT));
+    for (base, number, about) in native.chain(compat).chain(timespec) {
+        let entry = usize::try_from(number).ok().and_then(|number| table.get_mut(base + number));
+        if let Some(entry) = entry {
+            *entry |= about;
+        }
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use profiler_ebpf::syscalls::{
+        COMPAT_BASE, FIRST_ARG_IS_FD, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT,
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_table_knows_what_a_syscall_waits_on() {
+        let table = table();
+        let about = |number: i64| table[usize::try_from(number).unwrap()];
+        assert_eq!(about(libc::SYS_recvfrom), FIRST_ARG_IS_FD);
+        assert_eq!(about(libc::SYS_futex) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 4);
+        assert_eq!(about(libc::SYS_futex) & FIRST_ARG_IS_FD, 0);
+        assert_eq!(about(libc::SYS_exit_group), 0);
+        assert_eq!(table.len(), TABLE_LEN as usize);
+    }
+
+    #[test]
+    fn every_number_fits_its_half() {
+        for number in FD_FIRST.iter().chain(TIMESPEC.iter().map(|(number, _)| number)) {
+            assert!(*number < i64::from(COMPAT_BASE), "{number}");
+        }
+        for number in COMPAT_FD_FIRST {
+            assert!(*number < i64::from(TABLE_LEN - COMPAT_BASE), "{number}");
+        }
+    }
+}

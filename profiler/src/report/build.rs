@@ -1,0 +1,158 @@
+//! Timeline and blame → the report.
+
+use std::collections::BTreeMap;
+
+use crate::{
+    blame::{self, Blame, External, Reason},
+    recording::{Recording, Scope, StackMode},
+    timeline::{State, Thread, ThreadIndex, Timeline},
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+use super::{
+    Filter, FilterNote, Kinds, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull, ThreadEntry,
+    WindowEntry, waits,
+};
+
+/// A thread or process whose name nobody saw.
+pub(super) const NAMELESS: &str = "[unknown]";
+
+impl Report {
+    /// What is to be shown. The filter says which waits; the ledgers always have all of them.
+    #[must_use]
+    pub fn new(recording: &Recording, timeline: &Timeline, blame: &Blame, filter: &Filter) -> Self {
+        let window = recording.meta.window;
+        let shown = waits::collect(recording, timeline, blame, filter);
+        Self {
+            schema: "offwake.report/1",
+            meta: meta(recording),
+            window: WindowEntry {
+                start_ns: window.start,
+                end_ns: window.end,
+                duration_ns: window.length(),
+            },
+            loss: loss(recording, timeline),
+            filter: FilterNote {
+                min_ns: filter.min,
+                max_ns: filter.max,
+                kinds: match filter.kinds {
+                    Kinds::All => "all",
+                    Kinds::User => "user",
+                    Kinds::Kernel => "kernel",
+                },
+                states: filter.states.clone(),
+                left_out_count: shown.left_out_count,
+                left_out_ns: shown.left_out,
+            },
+            processes: processes(timeline, blame),
+            threads: target(timeline).map(|(index, thread)| entry(index, thread, blame)).collect(),
+            wakes: shown.wakes,
+            waits: shown.waits,
+        }
+    }
+}
+
+fn meta(recording: &Recording) -> Meta {
+    let meta = &recording.meta;
+    Meta {
+        offwake: meta.version.clone(),
+        target: meta.target.clone(),
+        scope: match meta.scope {
+            Scope::Machine => "machine",
+            Scope::Target => "target",
+        },
+        stacks: match meta.stacks {
+            StackMode::Exact => "exact",
+            StackMode::Off => "off",
+        },
+        sample_hz: meta.sample_hz,
+        kernel: meta.kernel.clone(),
+        host: meta.host.clone(),
+        own_cpu_ns: meta.own_cpu,
+    }
+}
+
+fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
+    let loss = &recording.loss;
+    let mut gaps = 0;
+    let mut gap_ns = Nanos(0);
+    for (from, to, state) in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
+        if state == State::Lost {
+            gaps += 1;
+            gap_ns += to.since(from);
+        }
+    }
+    LossNote {
+        records: loss.records,
+        stacks: loss.stacks,
+        gaps,
+        gap_ns,
+        undecodable: loss.undecodable,
+        over_memory: loss.over_memory,
+        counters: loss.counters.clone(),
+        ring_full: (loss.ring_full)
+            .map(|(first_ns, last_ns): (Timestamp, _)| RingFull { first_ns, last_ns }),
+        overlaps: timeline.misfits.overlaps,
+        backwards: timeline.misfits.backwards,
+        stale_wakes: timeline.misfits.stale_wakes,
+    }
+}
+
+/// The target's threads, by tid and time.
+fn target(timeline: &Timeline) -> impl Iterator<Item = (ThreadIndex, &Thread)> {
+    (timeline.threads.iter().zip(0..))
+        .filter(|(thread, _)| thread.in_target)
+        .map(|(thread, n)| (ThreadIndex(n), thread))
+}
+
+fn entry(index: ThreadIndex, thread: &Thread, blame: &Blame) -> ThreadEntry {
+    ThreadEntry {
+        tid: thread.tid,
+        tgid: thread.tgid,
+        comm: last_name(thread).to_owned(),
+        created_ns: thread.created,
+        ledger: ledger(&blame.ledger(index)),
+    }
+}
+
+fn last_name(thread: &Thread) -> &str {
+    thread.names.last().map_or(NAMELESS, |name| &name.comm)
+}
+
+fn processes(timeline: &Timeline, blame: &Blame) -> Vec<ProcessEntry> {
+    let mut sums: BTreeMap<Tgid, (blame::Ledger, u64, &str)> = BTreeMap::new();
+    for (index, thread) in target(timeline) {
+        let (sum, threads, comm) = sums.entry(thread.tgid).or_default();
+        sum.add(&blame.ledger(index));
+        *threads += 1;
+        if comm.is_empty() || thread.tid == Tid(thread.tgid.0) {
+            *comm = last_name(thread);
+        }
+    }
+    (sums.into_iter())
+        .map(|(tgid, (sum, threads, comm))| ProcessEntry {
+            tgid,
+            comm: comm.to_owned(),
+            threads,
+            ledger: ledger(&sum),
+        })
+        .collect()
+}
+
+fn ledger(sum: &blame::Ledger) -> Ledger {
+    let parts = |named: &mut dyn Iterator<Item = (&'static str, Nanos)>| {
+        named.filter(|&(_, time)| time > Nanos(0)).collect()
+    };
+    Ledger {
+        wall_ns: sum.wall,
+        on_cpu_ns: sum.on_cpu,
+        runnable_ns: sum.runnable,
+        blocked_ns: sum.blocked,
+        attributed_ns: sum.attributed(),
+        external_ns: sum.external(),
+        unattributed_ns: sum.unattributed(),
+        attributed: parts(&mut [("work", sum.work), ("cpu_queue", sum.cpu_queue)].into_iter()),
+        external: parts(&mut External::ALL.iter().map(|e| e.name()).zip(sum.external)),
+        unattributed: parts(&mut Reason::ALL.iter().map(|r| r.name()).zip(sum.unattributed)),
+    }
+}

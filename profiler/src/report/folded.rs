@@ -1,0 +1,64 @@
+//! Folded stacks: one line for each path, its value in nanoseconds.
+//!
+//! ```text
+//! web-1042;main;handle;futex_wait;--;futex_wake;finish_job;worker-1043;[work] 20000000
+//! `waiter  `its frames, root      `hop, and the waker's frames, leaf   `kind of blame
+//!           to leaf                to root, then the waker
+//! ```
+
+use std::{collections::BTreeMap, io};
+
+use super::{BlameEntry, BlameWord, Report, WaitEntry, text};
+
+/// Writes the shown waits' blocked time, sorted by path.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    for (path, ns) in paths(report) {
+        writeln!(out, "{path} {ns}")?;
+    }
+    Ok(())
+}
+
+/// Every path and its nanoseconds.
+pub(super) fn paths(report: &Report) -> BTreeMap<String, u64> {
+    let mut paths = BTreeMap::new();
+    for wait in &report.waits {
+        for blame in &wait.blame {
+            *paths.entry(path(wait, blame)).or_insert(0) += blame.ns.0;
+        }
+    }
+    paths
+}
+
+fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
+    let mut path = text::folded(&format!("{}-{}", wait.comm, wait.tid));
+    let mut push = |frame: &str| {
+        path.push(';');
+        path.push_str(frame);
+    };
+    for frame in wait.stack.0.iter() {
+        push(&text::folded(frame));
+    }
+    if let Some(waker) = wait.waker.as_ref().filter(|_| blame.depth > 0)
+        && let (Some(comm), Some(tid)) = (&waker.comm, waker.tid)
+    {
+        push("--");
+        for frame in blame.stack.0.iter().rev() {
+            push(&text::folded(frame));
+        }
+        push(&text::folded(&format!("{comm}-{tid}")));
+    }
+    push(&leaf(blame));
+    path
+}
+
+/// The kind of blame in brackets.
+pub(super) fn leaf(blame: &BlameEntry) -> String {
+    match (blame.kind, blame.reason) {
+        (BlameWord::Unattributed, Some(reason)) => format!("[unattributed: {}]", reason.name()),
+        (kind, _) => format!("[{}]", kind.name()),
+    }
+}

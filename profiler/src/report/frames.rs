@@ -1,0 +1,113 @@
+//! Stacks → text.
+
+use std::{collections::HashMap, sync::Arc};
+
+use serde::{Serialize, Serializer};
+
+use crate::{
+    blame::cause::{self, Cause},
+    recording::{Frame, FrameId, StackRef, StackTable},
+};
+
+/// Names of frames, root first: the user half, then the kernel half.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frames(pub Arc<[Arc<str>]>);
+
+impl Serialize for Frames {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.0.iter().map(|name| &**name))
+    }
+}
+
+/// What a frame is called when it has no name.
+const UNKNOWN: &str = "[unknown]";
+
+/// Names each frame once, and each pair of stacks once.
+pub(super) struct Namer<'a> {
+    stacks: &'a StackTable,
+    names: HashMap<FrameId, Arc<[Arc<str>]>>,
+    pairs: HashMap<(StackRef, StackRef), Frames>,
+}
+
+impl<'a> Namer<'a> {
+    pub(super) fn new(stacks: &'a StackTable) -> Self {
+        Self { stacks, names: HashMap::new(), pairs: HashMap::new() }
+    }
+
+    /// A stack's two halves as one. A half that failed, or that was lost, shows as such.
+    pub(super) fn frames(&mut self, user: StackRef, kernel: StackRef) -> Frames {
+        if let Some(known) = self.pairs.get(&(user, kernel)) {
+            return known.clone();
+        }
+        let mut all = Vec::new();
+        self.half(user, "user", &mut all);
+        self.half(kernel, "kernel", &mut all);
+        let frames = Frames(all.into());
+        self.pairs.insert((user, kernel), frames.clone());
+        frames
+    }
+
+    fn half(&mut self, stack: StackRef, half: &str, all: &mut Vec<Arc<str>>) {
+        let id = match stack {
+            StackRef::NotTaken => return,
+            StackRef::Failed => return all.push(format!("[{half} stack failed]").into()),
+            StackRef::Id(id) => id,
+        };
+        let Some(stack) = self.stacks.stacks.get(&id) else {
+            return all.push(format!("[{half} stack lost]").into());
+        };
+        for &frame in stack.frames.iter().rev() {
+            let names = self.names.entry(frame).or_insert_with(|| {
+                self.stacks.frames.get(frame.0 as usize).map_or_else(
+                    || Arc::from([Arc::from(UNKNOWN)]),
+                    |frame| names_of(frame).into_iter().map(Arc::from).collect(),
+                )
+            });
+            all.extend(names.iter().cloned());
+        }
+    }
+}
+
+/// What a frame is called: its functions, the outermost first; else the file and the offset in it.
+fn names_of(frame: &Frame) -> Vec<String> {
+    if !frame.functions.is_empty() {
+        return frame.functions.iter().rev().cloned().collect();
+    }
+    vec![match (&frame.module, frame.module_offset) {
+        (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(module)),
+        (Some(module), None) => base_name(module).to_owned(),
+        (None, _) => UNKNOWN.to_owned(),
+    }]
+}
+
+fn base_name(path: &str) -> &str {
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+/// The one frame to show for a wait where there is room for one: the user frame nearest to the leaf
+/// that is not the C library's or the loader's, else the kernel's.
+///
+/// [`Cause::Other`] always shows the kernel's: it is there because no rule knows that frame.
+pub(super) fn seen_in(
+    stacks: &StackTable,
+    cause: Cause,
+    user: StackRef,
+    kernel: StackRef,
+) -> Option<String> {
+    let in_kernel = cause::kernel_frame(stacks, kernel).map(str::to_owned);
+    if cause == Cause::Other && in_kernel.is_some() {
+        return in_kernel;
+    }
+    let own = match user {
+        StackRef::Id(id) => (stacks.frames_of(id))
+            .find(|f| f.module.is_some() && !f.module.as_deref().is_some_and(is_runtime))
+            .and_then(|frame| names_of(frame).pop()),
+        StackRef::NotTaken | StackRef::Failed => None,
+    };
+    own.or(in_kernel)
+}
+
+fn is_runtime(module: &str) -> bool {
+    const RUNTIME: &[&str] = &["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "ld-2", "["];
+    RUNTIME.iter().any(|beginning| base_name(module).starts_with(beginning))
+}

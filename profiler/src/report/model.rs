@@ -1,0 +1,323 @@
+//! The report: what `docs/report-json.md` describes, key by key.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::{
+    blame::{Reason, cause::Cause},
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+use super::Frames;
+
+/// Everything that a run found out. All times are in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// `offwake.report/1`
+    pub schema: &'static str,
+    /// What was recorded, and how.
+    pub meta: Meta,
+    /// The time that it covers.
+    pub window: WindowEntry,
+    /// What is missing.
+    pub loss: LossNote,
+    /// What the filter left out.
+    pub filter: FilterNote,
+    /// The target's processes, by tgid.
+    pub processes: Vec<ProcessEntry>,
+    /// The target's threads, by tid, then by time of creation.
+    pub threads: Vec<ThreadEntry>,
+    /// Who woke the target's threads; those that ended the longest waiting first.
+    pub wakes: Vec<WakeEntry>,
+    /// What the target's threads waited for; the longest first.
+    pub waits: Vec<WaitEntry>,
+}
+
+/// What was recorded, and how.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Meta {
+    /// Version of offwake that recorded.
+    pub offwake: String,
+    /// The target in words.
+    pub target: String,
+    /// `machine` or `target`.
+    pub scope: &'static str,
+    /// `exact` or `off`.
+    pub stacks: &'static str,
+    /// On-CPU samples a second.
+    pub sample_hz: u32,
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Name of the host.
+    pub host: String,
+    /// CPU time of the profiler's own threads inside the window.
+    pub own_cpu_ns: Nanos,
+}
+
+/// The time that a report covers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the keys say it")]
+pub struct WindowEntry {
+    pub start_ns: Timestamp,
+    pub end_ns: Timestamp,
+    pub duration_ns: Nanos,
+}
+
+/// What is missing.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LossNote {
+    /// Records that never arrived.
+    pub records: u64,
+    /// Stacks that never arrived.
+    pub stacks: u64,
+    /// Stretches of the recorded threads' lives of which nothing is known.
+    pub gaps: u64,
+    /// Their length, added up.
+    pub gap_ns: Nanos,
+    /// Records that arrived and could not be read.
+    pub undecodable: u64,
+    /// Records that arrived when the limit of memory was reached.
+    pub over_memory: u64,
+    /// Every counter of the kernel half that is not 0.
+    pub counters: BTreeMap<&'static str, u64>,
+    /// When a ring was full.
+    pub ring_full: Option<RingFull>,
+    /// Records that overlapped the one before.
+    pub overlaps: u64,
+    /// Records whose times or numbers ran backwards.
+    pub backwards: u64,
+    /// Wakes that were too old for their wait.
+    pub stale_wakes: u64,
+}
+
+/// When a ring was full for the first and for the last time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the keys say it")]
+pub struct RingFull {
+    pub first_ns: Timestamp,
+    pub last_ns: Timestamp,
+}
+
+/// The filter, and what it left out of `waits` and `wakes`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct FilterNote {
+    /// Shortest wait.
+    pub min_ns: Option<Nanos>,
+    /// Longest wait.
+    pub max_ns: Option<Nanos>,
+    /// `all`, `user` or `kernel`.
+    pub kinds: &'static str,
+    /// Letters of task states.
+    pub states: Option<Vec<char>>,
+    /// Waits of the target that it left out.
+    pub left_out_count: u64,
+    /// Their blocked time.
+    pub left_out_ns: Nanos,
+}
+
+/// A ledger; see [`crate::blame::Ledger`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the keys say it")]
+pub struct Ledger {
+    pub wall_ns: Nanos,
+    pub on_cpu_ns: Nanos,
+    pub runnable_ns: Nanos,
+    pub blocked_ns: Nanos,
+    pub attributed_ns: Nanos,
+    pub external_ns: Nanos,
+    pub unattributed_ns: Nanos,
+    /// The parts of `attributed_ns` that are not 0: `work`, `cpu_queue`.
+    pub attributed: BTreeMap<&'static str, Nanos>,
+    /// The parts of `external_ns` that are not 0.
+    pub external: BTreeMap<&'static str, Nanos>,
+    /// The parts of `unattributed_ns` that are not 0, by reason.
+    pub unattributed: BTreeMap<&'static str, Nanos>,
+}
+
+/// One of the target's processes: its threads' ledgers added up.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ProcessEntry {
+    /// Its id.
+    pub tgid: Tgid,
+    /// Its last known name: that of its first thread.
+    pub comm: String,
+    /// How many threads it had in the window.
+    pub threads: u64,
+    /// Its ledger.
+    #[serde(flatten)]
+    pub ledger: Ledger,
+}
+
+/// One of the target's threads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ThreadEntry {
+    /// Its id.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tgid,
+    /// Its last known name.
+    pub comm: String,
+    /// When it was created; none if that is not known.
+    pub created_ns: Option<Timestamp>,
+    /// Its ledger.
+    #[serde(flatten)]
+    pub ledger: Ledger,
+}
+
+/// In what context a wake was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WakerKind {
+    /// A task.
+    Task,
+    /// A softirq.
+    Softirq,
+    /// An interrupt.
+    Hardirq,
+}
+
+/// Who made a wake.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct WakerEntry {
+    /// In what context.
+    pub kind: WakerKind,
+    /// The task; none for an interrupt, which is nobody's.
+    pub tid: Option<Tid>,
+    /// Its process.
+    pub tgid: Option<Tgid>,
+    /// Its name at the time.
+    pub comm: Option<String>,
+    /// Which interrupt: `NET_RX`, `irq 24`, `hrtimer`, `local_timer`. With a task: the softirq that
+    /// ran inside its send.
+    pub vector: Option<String>,
+}
+
+/// Who was woken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[expect(missing_docs, reason = "the keys say it")]
+pub struct WakeParty {
+    pub tid: Tid,
+    pub tgid: Tgid,
+    pub comm: String,
+}
+
+/// All wakes of one thread by one waker out of waits of one cause.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WakeEntry {
+    /// Who.
+    pub waker: WakerEntry,
+    /// Whom.
+    pub wakee: WakeParty,
+    /// What the waits were on.
+    pub cause: Cause,
+    /// How many.
+    pub count: u64,
+    /// How long the wakee had been blocked, added up.
+    pub blocked_ns: Nanos,
+}
+
+/// The very thing that a wait was on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct WaitedOnEntry {
+    /// In words: `tcp 127.0.0.1:6379 (redis-server 812)`, `futex 0x7f01:wait`.
+    pub text: String,
+    /// File descriptor.
+    pub fd: Option<u32>,
+    /// Inode number of the file.
+    pub inode: Option<u64>,
+    /// Device that the inode number belongs to.
+    pub device: Option<u32>,
+    /// Address of the futex in its process, as hexadecimal text.
+    pub futex_address: Option<String>,
+    /// What was done to the futex.
+    pub futex_op: Option<&'static str>,
+    /// Whether no other process may share the futex.
+    pub futex_private: Option<bool>,
+}
+
+/// Waits of one thread that are alike in everything but their time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaitEntry {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tgid,
+    /// Its name at the time.
+    pub comm: String,
+    /// What they were on.
+    pub cause: Cause,
+    /// The frame that they are best known by.
+    pub seen_in: Option<String>,
+    /// The very thing that they were on.
+    pub waited_on: Option<WaitedOnEntry>,
+    /// The syscall that they were in.
+    pub syscall: Option<&'static str>,
+    /// The timeout, if all of them had the same.
+    pub timeout_ns: Option<Nanos>,
+    /// Letter of the state.
+    pub state: char,
+    /// How many.
+    pub count: u64,
+    /// How long they were blocked, added up.
+    pub blocked_ns: Nanos,
+    /// The longest of them.
+    pub longest_ns: Nanos,
+    /// Where they waited.
+    pub stack: Frames,
+    /// Who ended them; none if nobody was seen to.
+    pub waker: Option<WakerEntry>,
+    /// What `blocked_ns` was spent on; adds up to it.
+    pub blame: Vec<BlameEntry>,
+}
+
+/// What blame is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words of the JSON contract")]
+pub enum BlameWord {
+    Work,
+    CpuQueue,
+    Timer,
+    Disk,
+    Network,
+    Device,
+    Unattributed,
+}
+
+impl BlameWord {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Work => "work",
+            Self::CpuQueue => "cpu_queue",
+            Self::Timer => "timer",
+            Self::Disk => "disk",
+            Self::Network => "network",
+            Self::Device => "device",
+            Self::Unattributed => "unattributed",
+        }
+    }
+}
+
+/// A share of some waits' time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BlameEntry {
+    /// What it is on.
+    pub kind: BlameWord,
+    /// Why it can't be attributed.
+    pub reason: Option<Reason>,
+    /// The thread that is blamed.
+    pub tid: Option<Tid>,
+    /// Its process.
+    pub tgid: Option<Tgid>,
+    /// Its name at the time.
+    pub comm: Option<String>,
+    /// Hops from the wait.
+    pub depth: u16,
+    /// How much.
+    pub ns: Nanos,
+    /// The thread's stack when it made the wake.
+    pub stack: Frames,
+}

@@ -1,0 +1,235 @@
+//! The report for a terminal: one screen, at most 100 columns, no colours.
+
+use std::{cmp::Reverse, io};
+
+use super::{BlameEntry, BlameWord, Ledger, Report, WaitEntry, WakerKind, text};
+use crate::units::Nanos;
+
+/// Processes and threads shown; the rest is counted.
+const ROWS: usize = 16;
+/// Threads shown of one process.
+const THREADS: usize = 4;
+/// Waits shown.
+const WAITS: usize = 10;
+const WIDTH: usize = 100;
+
+/// Writes the summary.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    header(report, out)?;
+    ledgers(report, out)?;
+    parts(report, out)?;
+    waits(report, out)?;
+    let own = report.meta.own_cpu_ns;
+    let share = percent(own, report.window.duration_ns);
+    writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")
+}
+
+fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let meta = &report.meta;
+    let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
+    line(
+        out,
+        &format!(
+            "offwake {}: {}, {} on {} (Linux {}){scope}",
+            text::terminal(&meta.offwake),
+            text::terminal(&meta.target),
+            report.window.duration_ns,
+            text::terminal(&meta.host),
+            text::terminal(&meta.kernel),
+        ),
+    )?;
+    line(out, &loss_line(report))?;
+    let filter = &report.filter;
+    if filter.left_out_count > 0 {
+        let (count, time) = (filter.left_out_count, filter.left_out_ns);
+        line(out, &format!("the filter left {count} waits, {time}, out of the list below"))?;
+    }
+    Ok(())
+}
+
+/// What was lost, in one line.
+pub(super) fn loss_line(report: &Report) -> String {
+    let loss = &report.loss;
+    let mut lost = Vec::new();
+    let mut note = |count: u64, what: &str| {
+        if count > 0 {
+            lost.push(format!("{count} {what}"));
+        }
+    };
+    note(loss.records, "records");
+    note(loss.stacks, "stacks");
+    note(loss.undecodable, "unreadable records");
+    note(loss.over_memory, "records over the limit of memory");
+    if loss.gaps > 0 {
+        let time = loss.gap_ns;
+        lost.push(format!("{} gaps of {time} in all threads' time", loss.gaps));
+    }
+    if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
+}
+
+fn ledgers(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(
+        out,
+        "\n{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
+        "process, thread", "wall", "on-CPU", "runnable", "attributed", "external", "unattributed"
+    )?;
+    let mut processes: Vec<_> = report.processes.iter().collect();
+    processes.sort_by_key(|process| Reverse(busy(&process.ledger)));
+    let (mut rows, mut shown_threads, mut shown_processes) = (0, 0, 0);
+    for process in processes {
+        if rows >= ROWS {
+            break;
+        }
+        rows += 1;
+        shown_processes += 1;
+        let threads = match process.threads {
+            1 => String::new(),
+            many => format!(" ({many} threads)"),
+        };
+        let name = text::terminal(&process.comm);
+        row(out, &format!("{name} {}{threads}", process.tgid), &process.ledger)?;
+        if process.threads == 1 {
+            shown_threads += 1;
+            continue;
+        }
+        let mut threads: Vec<_> =
+            report.threads.iter().filter(|thread| thread.tgid == process.tgid).collect();
+        threads.sort_by_key(|thread| Reverse(busy(&thread.ledger)));
+        for thread in threads.into_iter().take(THREADS.min(ROWS.saturating_sub(rows))) {
+            rows += 1;
+            shown_threads += 1;
+            let name = text::terminal(&thread.comm);
+            row(out, &format!("  {name} {}", thread.tid), &thread.ledger)?;
+        }
+    }
+    let more_threads = report.threads.len().saturating_sub(shown_threads);
+    let more_processes = report.processes.len().saturating_sub(shown_processes);
+    if more_threads > 0 {
+        writeln!(out, "  and {more_threads} more threads, {more_processes} more processes")?;
+    }
+    Ok(())
+}
+
+/// What to show first: a thread that only ever sleeps is the least of all.
+fn busy(ledger: &Ledger) -> Nanos {
+    ledger.on_cpu_ns + ledger.runnable_ns + ledger.attributed_ns
+}
+
+fn row(out: &mut dyn io::Write, name: &str, ledger: &Ledger) -> io::Result<()> {
+    let share = |part| percent(part, ledger.wall_ns);
+    writeln!(
+        out,
+        "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
+        text::cut(name, 36),
+        ledger.wall_ns,
+        share(ledger.on_cpu_ns),
+        share(ledger.runnable_ns),
+        share(ledger.attributed_ns),
+        share(ledger.external_ns),
+        share(ledger.unattributed_ns),
+    )
+}
+
+/// What the blocked time of the whole target went to, by kind and reason.
+fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let blocked = report.processes.iter().map(|process| process.ledger.blocked_ns).sum();
+    type Parts = fn(&Ledger) -> &std::collections::BTreeMap<&'static str, Nanos>;
+    let groups: [(&str, Parts); 3] = [
+        ("attributed", |ledger| &ledger.attributed),
+        ("external", |ledger| &ledger.external),
+        ("unattributed", |ledger| &ledger.unattributed),
+    ];
+    writeln!(out, "\nblocked: {blocked}")?;
+    for (group, parts) in groups {
+        let mut sums = std::collections::BTreeMap::<&str, Nanos>::new();
+        for (name, &time) in report.processes.iter().flat_map(|process| parts(&process.ledger)) {
+            *sums.entry(name).or_default() += time;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|&(_, time)| Reverse(time));
+        let words: Vec<_> = (sums.iter())
+            .map(|&(name, time)| format!("{name} {}", percent(time, blocked)))
+            .collect();
+        if !words.is_empty() {
+            line(out, &format!("  {group:<13} {}", words.join(", ")))?;
+        }
+    }
+    Ok(())
+}
+
+fn waits(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    if report.waits.is_empty() {
+        return writeln!(out, "\nno waits");
+    }
+    writeln!(out, "\nworst waits (share of the window)")?;
+    for wait in report.waits.iter().take(WAITS) {
+        for text in wait_lines(wait, report.window.duration_ns) {
+            line(out, &text)?;
+        }
+    }
+    let more = report.waits.len().saturating_sub(WAITS);
+    if more > 0 {
+        let time: Nanos = report.waits.iter().skip(WAITS).map(|wait| wait.blocked_ns).sum();
+        writeln!(out, "  and {more} more, {time}")?;
+    }
+    Ok(())
+}
+
+fn wait_lines(wait: &WaitEntry, window: Nanos) -> [String; 2] {
+    let times = if wait.count == 1 { String::new() } else { format!(" in {} waits", wait.count) };
+    let on = match &wait.waited_on {
+        // A futex's name begins with its cause.
+        Some(on) if on.text.starts_with(wait.cause.name()) => text::terminal(&on.text),
+        Some(on) => format!("{}: {}", wait.cause.name(), text::terminal(&on.text)),
+        None => wait.cause.name().to_owned(),
+    };
+    let seen = match &wait.seen_in {
+        Some(frame) => format!(", in {}", text::terminal(frame)),
+        None => String::new(),
+    };
+    let first = format!(
+        "{:>9} {:>6}  {} {}: {on}{times}{seen}",
+        wait.blocked_ns,
+        percent(wait.blocked_ns, window),
+        text::terminal(&wait.comm),
+        wait.tid,
+    );
+    let waker = match &wait.waker {
+        None => "nobody was seen to wake it".to_owned(),
+        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
+            (WakerKind::Task, Some(comm), Some(tid), _) => {
+                format!("woken by {} {tid}", text::terminal(comm))
+            }
+            (_, _, _, Some(vector)) => format!("woken by an interrupt ({vector})"),
+            _ => "woken by an interrupt".to_owned(),
+        },
+    };
+    let blame: Vec<_> = wait.blame.iter().map(|part| share(part, wait.blocked_ns)).collect();
+    [first, format!("{:>18}{waker}: {}", "", blame.join(", "))]
+}
+
+fn share(part: &BlameEntry, of: Nanos) -> String {
+    let share = percent(part.ns, of);
+    match (part.kind, part.reason) {
+        (BlameWord::Unattributed, Some(reason)) => {
+            format!("unattributed ({}) {share}", reason.name())
+        }
+        (kind, _) => format!("{} {share}", kind.name()),
+    }
+}
+
+fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
+    writeln!(out, "{}", text::cut(text, WIDTH))
+}
+
+/// `12.3%`; `-` of nothing.
+fn percent(part: Nanos, of: Nanos) -> String {
+    if of == Nanos(0) {
+        return "-".to_owned();
+    }
+    format!("{:.1}%", part.0 as f64 * 100.0 / of.0 as f64)
+}

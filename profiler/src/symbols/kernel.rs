@@ -1,0 +1,46 @@
+//! Names of kernel addresses, from `/proc/kallsyms`: BPF programs and modules are in it too.
+
+use blazesym::{
+    MaybeDefault,
+    symbolize::{
+        Input, Symbolizer,
+        source::{Kernel, Source},
+    },
+};
+
+use super::{Shortfalls, cut, frames::Wanted};
+
+/// The lowest address of the kernel's half on x86-64 and arm64.
+const KERNEL_HALF: u64 = 0xffff_0000_0000_0000;
+/// `kallsyms` has no sizes: an address far behind the last symbol before it is in none. The largest
+/// kernel functions are some 100 KB.
+const MAX_FUNCTION: usize = 1 << 20;
+
+pub(super) fn name(
+    wanted: &[Wanted],
+    shortfalls: &mut Shortfalls,
+    name: &mut dyn FnMut(usize, Vec<String>),
+) {
+    let source = Source::Kernel(Kernel {
+        kallsyms: MaybeDefault::Default,
+        // Reading a vmlinux's DWARF takes seconds and gigabytes.
+        vmlinux: MaybeDefault::None,
+        debug_syms: false,
+        ..Kernel::default()
+    });
+    let addresses: Vec<u64> = wanted.iter().map(|wanted| wanted.at).collect();
+    let symbolizer =
+        Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
+    let Ok(symbols) = symbolizer.symbolize(&source, Input::AbsAddr(&addresses)) else {
+        return super::count(shortfalls, "symbols_kallsyms_unreadable");
+    };
+    for (wanted, symbol) in wanted.iter().zip(symbols) {
+        // With kptr_restrict, all addresses are 0 and every symbol is far away.
+        if let Some(symbol) = symbol.as_sym()
+            && wanted.at >= KERNEL_HALF
+            && symbol.offset < MAX_FUNCTION
+        {
+            name(wanted.index, vec![cut(&symbol.name)]);
+        }
+    }
+}

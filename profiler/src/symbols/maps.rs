@@ -1,0 +1,131 @@
+//! `/proc/PID/maps`: where a process has code.
+
+use std::{
+    fs::File,
+    io::{self, BufRead, BufReader},
+    rc::Rc,
+};
+
+use super::{cut, modules::ModuleId};
+use crate::units::Tgid;
+
+/// Bytes of one `maps` file that are read. 65,530 mappings, the kernel's default limit
+/// (`vm.max_map_count`), are some 6 MB.
+const MAX_BYTES: u64 = 32 << 20;
+/// Executable mappings kept of one process.
+const MAX_MAPPINGS: usize = 65_536;
+
+/// A line of `maps`.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    pub start: u64,
+    pub end: u64,
+    /// Offset into the file.
+    pub offset: u64,
+    /// Path or bracketed name as the kernel shows it, cut to a length; empty for anonymous memory.
+    pub name: String,
+}
+
+/// What is behind a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Backing {
+    /// A file, or the vDSO.
+    Module(ModuleId),
+    /// Memory without a file that holds code; by name.
+    Memory(Rc<str>),
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub backing: Backing,
+}
+
+/// The executable lines of a process's `maps`, sorted by address.
+///
+/// The second half is whether there were more than the limit.
+pub(super) fn read(tgid: Tgid) -> io::Result<(Vec<Line>, bool)> {
+    let file = File::open(format!("/proc/{tgid}/maps"))?;
+    parse(BufReader::new(file))
+}
+
+fn parse(reader: impl BufRead) -> io::Result<(Vec<Line>, bool)> {
+    let mut lines = Vec::new();
+    let mut read = 0;
+    let mut reader = reader.take(MAX_BYTES);
+    let mut bytes = Vec::new();
+    loop {
+        bytes.clear();
+        let length = reader.read_until(b'\n', &mut bytes)?;
+        if length == 0 {
+            break;
+        }
+        read += length as u64;
+        if lines.len() == MAX_MAPPINGS {
+            return Ok((lines, true));
+        }
+        if let Some(line) = parse_line(bytes.strip_suffix(b"\n").unwrap_or(&bytes)) {
+            lines.push(line);
+        }
+    }
+    Ok((lines, read >= MAX_BYTES))
+}
+
+/// `start-end perms offset major:minor inode   name`; none if it is not executable or not readable
+/// as this.
+fn parse_line(line: &[u8]) -> Option<Line> {
+    let mut fields = line.splitn(6, |&byte| byte == b' ');
+    let mut text = || fields.next().and_then(|field| std::str::from_utf8(field).ok());
+    let (start, end) = text()?.split_once('-')?;
+    if text()?.as_bytes().get(2) != Some(&b'x') {
+        return None;
+    }
+    let offset = text()?;
+    let _device = text()?;
+    let _inode = text()?;
+    let name = fields.next().unwrap_or_default().trim_ascii_start();
+    let line = Line {
+        start: u64::from_str_radix(start, 16).ok()?,
+        end: u64::from_str_radix(end, 16).ok()?,
+        offset: u64::from_str_radix(offset, 16).ok()?,
+        name: cut(&String::from_utf8_lossy(name)),
+    };
+    (line.start < line.end).then_some(line)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::{Line, parse};
+
+    #[test]
+    fn executable_lines_are_kept_and_garbage_is_not() {
+        let text =
+            b"00400000-00452000 r-xp 00001000 08:02 173521      /usr/bin/my prog (deleted)\n\
+            00651000-00652000 r--p 00051000 08:02 173521      /usr/bin/my prog\n\
+            7f00-7e00 r-xp 0 00:00 0 /backwards\n\
+            nonsense\n\
+            \xff\xfe-\xff r-xp 0 0 0\n\
+            7fff1000-7fff2000 r-xp 00000000 00:00 0                  [vdso]\n\
+            7fff3000-7fff4000 rwxp 00000000 00:00 0 \n";
+        let (lines, more) = parse(&text[..]).unwrap();
+        assert!(!more);
+        let expected = [
+            (0x400000, 0x452000, 0x1000, "/usr/bin/my prog (deleted)"),
+            (0x7fff1000, 0x7fff2000, 0, "[vdso]"),
+            (0x7fff3000, 0x7fff4000, 0, ""),
+        ];
+        assert_eq!(
+            lines,
+            expected.map(|(start, end, offset, name)| Line {
+                start,
+                end,
+                offset,
+                name: name.to_owned()
+            })
+        );
+    }
+}

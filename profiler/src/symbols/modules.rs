@@ -1,0 +1,300 @@
+//! The files that are mapped as code: each is held open from first sight on, once.
+
+use std::{
+    collections::HashMap,
+    fs::File,
+    io::{Read, Seek, SeekFrom},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat},
+    process::{Resource, Rlimit},
+};
+
+use super::{Shortfalls, maps::Line};
+use crate::units::Tgid;
+
+/// Files held at most, whatever the limit of open files allows.
+const MAX_HELD: usize = 16_384;
+/// Distinct modules, held or not.
+const MAX_MODULES: usize = 262_144;
+/// Descriptors left to the rest of the program.
+const RESERVED: u64 = 256;
+/// The vDSO is two pages; what claims to be one and is longer is none.
+const MAX_VDSO: u64 = 1 << 20;
+/// Distinct vDSOs kept: one for each kind of program that the kernel runs, with room.
+const MAX_VDSOS: usize = 16;
+
+/// Index of a module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ModuleId(u32);
+
+/// What makes a file the same file with the same content.
+///
+/// From `stat`, not from `maps`: there, Btrfs shows one device for all its subvolumes, so that
+/// two files can share device and inode number. The integers are as wide as on any architecture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Identity {
+    device: i128,
+    inode: i128,
+    size: i128,
+    modified: (i128, i128),
+}
+
+impl Identity {
+    fn of(stat: &Stat) -> Self {
+        Self {
+            device: stat.st_dev.into(),
+            inode: stat.st_ino.into(),
+            size: stat.st_size.into(),
+            modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
+        }
+    }
+}
+
+/// Whether a file can be changed under us by somebody who is not root of this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Owned by root, writable by root alone, seen in our own mount namespace.
+    System,
+    /// Anything else.
+    Stranger,
+}
+
+/// How a module's bytes can be had.
+pub(super) enum Content {
+    /// From a file, held by an `O_PATH` descriptor: it stays reachable when it is deleted.
+    Held { file: OwnedFd, identity: Identity, trust: Trust },
+    /// These are the bytes.
+    Image(Vec<u8>),
+    /// Not at all.
+    Missing,
+}
+
+/// A mapped file.
+pub(super) struct Module {
+    /// Its path, as `maps` showed it first.
+    pub name: String,
+    /// Its bytes.
+    pub content: Content,
+}
+
+/// Every mapped file that was seen.
+pub(super) struct Modules {
+    modules: Vec<Module>,
+    by_identity: HashMap<Identity, ModuleId>,
+    missing: HashMap<String, ModuleId>,
+    vdsos: Vec<ModuleId>,
+    held: usize,
+    room: usize,
+    limit_raised: bool,
+    own_mounts: Option<u64>,
+    shortfalls: Shortfalls,
+}
+
+impl Modules {
+    pub(super) fn new() -> Self {
+        let soft = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self {
+            modules: Vec::new(),
+            by_identity: HashMap::new(),
+            missing: HashMap::new(),
+            vdsos: Vec::new(),
+            held: 0,
+            room: room_within(soft),
+            limit_raised: false,
+            own_mounts: mount_namespace("self"),
+            shortfalls: Shortfalls::new(),
+        }
+    }
+
+    pub(super) fn get(&self, id: ModuleId) -> Option<&Module> {
+        self.modules.get(id.0 as usize)
+    }
+
+    /// The module behind a mapping of a file; opens the file if it is new. None if there is no room
+    /// for another module.
+    pub(super) fn of_file(
+        &mut self,
+        tgid: Tgid,
+        mounts: Option<u64>,
+        line: &Line,
+    ) -> Option<ModuleId> {
+        let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
+        // One call for a file that is held already.
+        if let Ok(stat) = rustix::fs::stat(&link)
+            && let Some(&id) = self.by_identity.get(&Identity::of(&stat))
+        {
+            return Some(id);
+        }
+        if self.held >= self.room && !self.raise_limit() {
+            self.count("symbols_files_over_limit");
+            return self.missing(&line.name);
+        }
+        let Some(file) = open_mapped(&link, tgid, line) else {
+            self.count("symbols_files_unopened");
+            return self.missing(&line.name);
+        };
+        let Ok(stat) = rustix::fs::fstat(&file) else { return self.missing(&line.name) };
+        // Opening a device's node can make it do things.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return self.missing(&line.name);
+        }
+        let identity = Identity::of(&stat);
+        if let Some(&id) = self.by_identity.get(&identity) {
+            return Some(id);
+        }
+        let only_root_writes = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
+        let trust = if only_root_writes && mounts.is_some() && mounts == self.own_mounts {
+            Trust::System
+        } else {
+            Trust::Stranger
+        };
+        let content = Content::Held { file, identity, trust };
+        let id = self.add(Module { name: line.name.clone(), content })?;
+        self.held += 1;
+        self.by_identity.insert(identity, id);
+        Some(id)
+    }
+
+    /// The module of a process's vDSO, by its bytes: a 32-bit program has another one.
+    pub(super) fn of_vdso(&mut self, tgid: Tgid, line: &Line) -> Option<ModuleId> {
+        let Some(image) = read_memory(tgid, line.start, line.end) else {
+            return self.missing(&line.name);
+        };
+        let same = self.vdsos.iter().find(|&&id| {
+            matches!(self.get(id), Some(Module { content: Content::Image(bytes), .. }) if *bytes == image)
+        });
+        if let Some(&id) = same {
+            return Some(id);
+        }
+        if self.vdsos.len() >= MAX_VDSOS {
+            return self.missing(&line.name);
+        }
+        let id = self.add(Module { name: line.name.clone(), content: Content::Image(image) })?;
+        self.vdsos.push(id);
+        Some(id)
+    }
+
+    /// A module of which nothing but its name can be had.
+    pub(super) fn missing(&mut self, name: &str) -> Option<ModuleId> {
+        if let Some(&id) = self.missing.get(name) {
+            return Some(id);
+        }
+        let id = self.add(Module { name: name.to_owned(), content: Content::Missing })?;
+        self.missing.insert(name.to_owned(), id);
+        Some(id)
+    }
+
+    fn add(&mut self, module: Module) -> Option<ModuleId> {
+        if self.modules.len() >= MAX_MODULES {
+            self.count("symbols_modules_over_limit");
+            return None;
+        }
+        let id = ModuleId(u32::try_from(self.modules.len()).ok()?);
+        self.modules.push(module);
+        Some(id)
+    }
+
+    /// Raises the soft limit of open files to the hard one, once. Whoever starts a child after that
+    /// passes the higher limit on.
+    fn raise_limit(&mut self) -> bool {
+        if std::mem::replace(&mut self.limit_raised, true) {
+            return false;
+        }
+        let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let raised = Rlimit { current: hard, maximum: hard };
+        if rustix::process::setrlimit(Resource::Nofile, raised).is_err() {
+            return false;
+        }
+        self.room = room_within(hard.unwrap_or(u64::MAX));
+        self.held < self.room
+    }
+
+    fn count(&mut self, name: &'static str) {
+        super::count(&mut self.shortfalls, name);
+    }
+
+    pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
+        for (name, count) in &self.shortfalls {
+            *all.entry(name).or_default() += count;
+        }
+    }
+}
+
+/// Files that may be held under a limit of open files.
+fn room_within(limit: u64) -> usize {
+    usize::try_from(limit.saturating_sub(RESERVED)).map_or(MAX_HELD, |room| room.min(MAX_HELD))
+}
+
+/// The mount namespace of a process, as a number; none if it is gone.
+pub(super) fn mount_namespace(process: impl std::fmt::Display) -> Option<u64> {
+    let stat = rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?;
+    Some(stat.st_ino)
+}
+
+/// Opens what is mapped, as a name alone (`O_PATH`), and makes sure that it is that file.
+fn open_mapped(link: &str, tgid: Tgid, line: &Line) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(link, flags, Mode::empty())
+        .ok()
+        // `map_files` wants CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE. The path will do, followed
+        // inside of the process's own root.
+        .or_else(|| {
+            let root = rustix::fs::openat(
+                CWD,
+                format!("/proc/{tgid}/root"),
+                flags | OFlags::DIRECTORY,
+                Mode::empty(),
+            )
+            .ok()?;
+            let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+            rustix::fs::openat2(root, &line.name, flags, Mode::empty(), resolve).ok()
+        })?;
+    // Between reading `maps` and opening, the process can have become another program that has
+    // something else at the same addresses. Both names are made by the kernel's d_path().
+    (link_of(&file)? == undeleted(&line.name)).then_some(file)
+}
+
+fn link_of(file: impl AsFd) -> Option<String> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let name = rustix::fs::readlink(link, Vec::new()).ok()?;
+    // `maps` writes a newline in a path as \012, and nothing else.
+    let name = super::cut(&name.to_string_lossy().replace('\n', "\\012"));
+    Some(undeleted(&name).to_owned())
+}
+
+fn undeleted(name: &str) -> &str {
+    name.strip_suffix(" (deleted)").unwrap_or(name)
+}
+
+fn read_memory(tgid: Tgid, start: u64, end: u64) -> Option<Vec<u8>> {
+    let length = end - start;
+    if length > MAX_VDSO {
+        return None;
+    }
+    let mut file = File::open(format!("/proc/{tgid}/mem")).ok()?;
+    file.seek(SeekFrom::Start(start)).ok()?;
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    file.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Whether a held file still has the content that was mapped.
+pub(super) fn is_unchanged(file: &OwnedFd, identity: Identity) -> bool {
+    rustix::fs::fstat(file).is_ok_and(|stat| Identity::of(&stat) == identity)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+impl Module {
+    /// A stranger's file, held.
+    pub(super) fn held(path: &std::path::Path) -> Self {
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let identity = Identity::of(&rustix::fs::fstat(&file).unwrap());
+        let content = Content::Held { file, identity, trust: Trust::Stranger };
+        Self { name: path.display().to_string(), content }
+    }
+}

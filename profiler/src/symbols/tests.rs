@@ -1,0 +1,482 @@
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    os::unix::fs::{FileExt, chown},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdout, Command, Stdio},
+};
+
+use super::{
+    MAX_NAME, Shortfalls, Symbols, cut, elf,
+    frames::Wanted,
+    modules::{Module, Modules},
+    process::{Found, Process, now},
+};
+use crate::{
+    recording::{AddressSpace, Frame},
+    units::{StackId, Tgid, Timestamp},
+};
+
+/// Prints, one a line: a return address in `outer` (where `inner` is inlined), and the return
+/// address of a call that is the last instruction of `last`. Then it waits for its input to close.
+const PROGRAM: &str = r#"
+#include <stdio.h>
+#include <stdlib.h>
+__attribute__((noinline)) void *leaf(void) { return __builtin_return_address(0); }
+static inline __attribute__((always_inline)) void *inner(void) {
+    void *p = leaf(); __asm__ volatile("" ::: "memory"); return p;
+}
+__attribute__((noinline)) void *outer(void) {
+    void *p = inner(); __asm__ volatile("" ::: "memory"); return p;
+}
+__attribute__((noinline, noreturn)) void die(void) {
+    printf("%p\n", __builtin_return_address(0)); fflush(stdout);
+    while (getchar() != EOF) {}
+    _Exit(0);
+}
+__attribute__((noinline)) void last(void) { die(); }
+int main(void) { printf("%p\n", outer()); last(); }
+"#;
+
+/// Waits for a line, loads the library that it names and prints the address of its `loaded`.
+const LOADER: &str = r#"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <string.h>
+int main(void) {
+    char path[4096];
+    puts("ready"); fflush(stdout);
+    if (!fgets(path, sizeof path, stdin)) return 1;
+    path[strcspn(path, "\n")] = 0;
+    void *library = dlopen(path, RTLD_NOW);
+    printf("%p\n", library ? dlsym(library, "loaded") : 0); fflush(stdout);
+    while (getchar() != EOF) {}
+}
+"#;
+
+/// Prints the address of an executable page without a file.
+const JIT: &str = r#"
+#include <stdio.h>
+#include <sys/mman.h>
+int main(void) {
+    printf("%p\n", mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fflush(stdout);
+    while (getchar() != EOF) {}
+}
+"#;
+
+fn compile(directory: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
+    let output = directory.join(name);
+    let input = directory.join(format!("{name}.c"));
+    fs::write(&input, source).unwrap();
+    let status = Command::new("cc")
+        .args(["-g", "-O2", "-o"])
+        .arg(&output)
+        .arg(&input)
+        .args(options)
+        .status();
+    assert!(status.unwrap().success(), "cc could not compile {name}");
+    output
+}
+
+/// A child that ends when its input closes; killed and reaped when it is dropped.
+struct Running {
+    child: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Running {
+    fn start(program: &Path) -> Self {
+        let mut child =
+            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        Self { child, output }
+    }
+
+    fn tgid(&self) -> Tgid {
+        Tgid(self.child.id())
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim().to_owned()
+    }
+
+    fn address(&mut self) -> u64 {
+        let line = self.line();
+        let address = u64::from_str_radix(line.strip_prefix("0x").unwrap_or(&line), 16);
+        address.unwrap_or_else(|_| panic!("no address: {line:?}"))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn own() -> Tgid {
+    Tgid(std::process::id())
+}
+
+fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// The frames of one stack of `tgid`, leaf first.
+fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Frame>, Shortfalls) {
+    let mut symbols = Symbols::new();
+    symbols.observe_process(tgid);
+    symbols.observe_stack(StackId(1), AddressSpace::Process(tgid), now(), addresses);
+    frames_of(symbols)
+}
+
+fn frames_of(symbols: Symbols) -> (Vec<Frame>, Shortfalls) {
+    let (table, shortfalls) = symbols.finish(&mut |_, _| {});
+    (table.frames_of(StackId(1)).cloned().collect(), shortfalls)
+}
+
+#[inline(never)]
+fn a_function_of_this_test() -> u64 {
+    std::hint::black_box(a_function_of_this_test as fn() -> u64 as usize as u64)
+}
+
+#[test]
+fn own_functions_are_named_and_demangled() {
+    let address = a_function_of_this_test();
+    let (frames, shortfalls) = frames(own(), &[address, address + 1]);
+    for frame in &frames {
+        let name = frame.functions.last().expect("a name");
+        assert!(name.ends_with("::a_function_of_this_test"), "{frame:?} {shortfalls:?}");
+        let executable = std::env::current_exe().unwrap();
+        assert_eq!(frame.module.as_deref(), executable.to_str());
+    }
+    assert_eq!(frames[0].address, address);
+    assert_eq!(frames[1].address, address + 1);
+}
+
+#[test]
+fn a_deleted_binary_is_named_after_its_process_ended() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "program", PROGRAM, &[]);
+    let mut running = Running::start(&program);
+    let (inlined, last) = (running.address(), running.address());
+    let tgid = running.tgid();
+    fs::remove_file(&program).unwrap();
+
+    let mut symbols = Symbols::new();
+    symbols.observe_process(tgid);
+    drop(running);
+    assert!(!Path::new(&format!("/proc/{tgid}")).exists());
+    let mut seen = Vec::new();
+    symbols.observe_stack(
+        StackId(1),
+        AddressSpace::Process(tgid),
+        now(),
+        &[inlined, inlined, last],
+    );
+    let (table, shortfalls) = symbols.finish(&mut |done, total| seen.push((done, total)));
+    let frames: Vec<_> = table.frames_of(StackId(1)).collect();
+    assert_eq!(frames[1].functions, ["inner", "outer"], "{shortfalls:?}");
+    // The call is the last instruction of `last`; what it returns to is another function.
+    assert_eq!(frames[2].functions, ["last"], "{shortfalls:?}");
+    let name = format!("{} (deleted)", program.display());
+    assert_eq!(frames[2].module.as_deref(), Some(name.as_str()));
+    assert!(frames[2].module_offset.is_some_and(|offset| offset > 0 && offset < last));
+    assert_eq!(seen.last(), Some(&(3, 3)));
+}
+
+#[test]
+fn a_library_that_was_loaded_after_first_sight_is_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "loader", LOADER, &["-ldl"]);
+    let options = ["-shared", "-fPIC"];
+    let library =
+        compile(directory.path(), "library.so", "int loaded(int i) { return i + 1; }", &options);
+    let mut running = Running::start(&program);
+    assert_eq!(running.line(), "ready");
+
+    let mut symbols = Symbols::new();
+    symbols.observe_process(running.tgid());
+    writeln!(running.child.stdin.as_ref().unwrap(), "{}", library.display()).unwrap();
+    let address = running.address();
+    let space = AddressSpace::Process(running.tgid());
+    symbols.observe_stack(StackId(1), space, Timestamp(now().0 + 1_000_000_000), &[address]);
+    let (frames, shortfalls) = frames_of(symbols);
+    assert_eq!(frames[0].functions, ["loaded"], "{shortfalls:?}");
+    assert_eq!(frames[0].module.as_deref(), library.to_str());
+}
+
+/// Removes the file when it is dropped.
+struct PerfMapFile(PathBuf);
+
+impl PerfMapFile {
+    fn write(tgid: Tgid, text: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/perf-{tgid}.map"));
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for PerfMapFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_perf_map_names_code_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let text = format!(
+        "{page:x} 10 first\nnot a line\n{:x} 10 old name\n{:x} 10 new name\n{:x} 1",
+        page + 0x10,
+        page + 0x10,
+        page + 0x20
+    );
+    let _file = PerfMapFile::write(running.tgid(), &text);
+
+    let mut symbols = Symbols::new();
+    let space = AddressSpace::Process(running.tgid());
+    let addresses = [page, page + 0x10, page + 0x18, page + 0x20, page + 0x800];
+    symbols.observe_stack(StackId(1), space, now(), &addresses);
+    drop(running);
+    let (frames, shortfalls) = frames_of(symbols);
+    let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
+    // A return address right behind a function belongs to that function.
+    assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
+    assert_eq!(frames[4].module.as_deref(), Some("[anon]"));
+    assert_eq!(frames[4].module_offset, Some(0x800));
+}
+
+#[test]
+fn a_strangers_perf_map_is_refused() {
+    if !is_root() {
+        eprintln!("NOT RUN, only root can give a file away: a_strangers_perf_map_is_refused");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let file = PerfMapFile::write(running.tgid(), &format!("{page:x} 1000 planted\n"));
+    chown(&file.0, Some(12_345), None).unwrap();
+    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    assert!(frames[0].functions.is_empty(), "{frames:?}");
+    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+#[test]
+fn a_perf_map_that_is_a_fifo_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
+    assert!(Command::new("mkfifo").arg(&file.0).status().unwrap().success());
+    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    assert!(frames[0].functions.is_empty(), "{frames:?}");
+    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+#[test]
+fn the_vdso_is_named() {
+    use object::{Object, ObjectSymbol};
+    let (lines, _) = super::maps::read(own()).unwrap();
+    let line = lines.iter().find(|line| line.name == "[vdso]").expect("a vDSO");
+    let mut image = vec![0; usize::try_from(line.end - line.start).unwrap()];
+    fs::File::open("/proc/self/mem").unwrap().read_exact_at(&mut image, line.start).unwrap();
+    let elf = object::File::parse(image.as_slice()).unwrap();
+    let symbol = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("__vdso_clock_gettime"));
+    let offset = symbol.expect("a clock in the vDSO").address();
+
+    let (frames, shortfalls) = frames(own(), &[line.start + offset]);
+    assert_eq!(frames[0].module.as_deref(), Some("[vdso]"));
+    assert_eq!(frames[0].module_offset, Some(offset));
+    let name = frames[0].functions.last().expect("a name");
+    assert!(name.ends_with("clock_gettime"), "{name} {shortfalls:?}");
+}
+
+#[test]
+fn kernel_addresses_have_the_names_of_kallsyms() {
+    let kallsyms = fs::read_to_string("/proc/kallsyms").unwrap();
+    let address = kallsyms.lines().find_map(|line| {
+        let (address, name) = line.split_once(' ')?;
+        (name == "T schedule").then(|| u64::from_str_radix(address, 16).ok())?
+    });
+    let address = address.expect("schedule() in kallsyms");
+    if address == 0 && !is_root() {
+        eprintln!("NOT RUN, kallsyms has no addresses without root: kernel_addresses_have_…");
+        return;
+    }
+    let mut symbols = Symbols::new();
+    let addresses = [address, address + 4, 1, 0xffff_ffff_ffff_f000];
+    symbols.observe_stack(StackId(1), AddressSpace::Kernel, now(), &addresses);
+    let (frames, shortfalls) = frames_of(symbols);
+    assert_eq!(frames[0].functions, ["schedule"], "{shortfalls:?}");
+    assert_eq!(frames[1].functions, ["schedule"]);
+    assert_eq!(frames[0].module.as_deref(), Some("[kernel]"));
+    for garbage in &frames[2..] {
+        assert!(garbage.functions.is_empty() && garbage.module.is_none(), "{garbage:?}");
+    }
+}
+
+#[test]
+fn garbage_addresses_stay_without_a_module() {
+    let addresses = [0, 1, 0x1000, 0x8000_0000_0000_0000, u64::MAX];
+    let (frames, _) = frames(own(), &addresses);
+    assert_eq!(frames.len(), addresses.len());
+    for (frame, address) in frames.iter().zip(addresses) {
+        let expected = Frame { address, module: None, module_offset: None, functions: Vec::new() };
+        assert_eq!(*frame, expected);
+    }
+}
+
+/// Maps a file as code into this process; unmapped when it is dropped.
+struct Mapped(*mut libc::c_void);
+
+impl Mapped {
+    fn new(path: &Path) -> Self {
+        use std::os::fd::AsRawFd;
+        let file = fs::File::open(path).unwrap();
+        let protection = libc::PROT_READ | libc::PROT_EXEC;
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                protection,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        assert_ne!(start, libc::MAP_FAILED);
+        Self(start)
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: it is this mapping's address and length, and nobody refers to it.
+        unsafe { libc::munmap(self.0, 4096) };
+    }
+}
+
+#[test]
+fn a_mapped_file_that_is_no_elf_file_keeps_module_and_offset() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&[b'x'; 4096]).unwrap();
+    let mapped = Mapped::new(file.path());
+    let (frames, shortfalls) = frames(own(), &[mapped.0 as u64 + 0x234]);
+    assert_eq!(frames[0].module.as_deref(), file.path().to_str());
+    assert_eq!(frames[0].module_offset, Some(0x234));
+    assert!(frames[0].functions.is_empty());
+    assert_eq!(shortfalls.get("symbols_files_not_elf"), Some(&1));
+}
+
+#[test]
+fn a_file_that_was_written_to_is_not_believed() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = ["-shared", "-fPIC"];
+    let library = compile(directory.path(), "l.so", "int f(int i) { return i; }", &options);
+    let mapped = Mapped::new(&library);
+    let mut symbols = Symbols::new();
+    let addresses = [mapped.0 as u64 + 0x10];
+    symbols.observe_stack(StackId(1), AddressSpace::Process(own()), now(), &addresses);
+    fs::OpenOptions::new().append(true).open(&library).unwrap().write_all(b"x").unwrap();
+    let (frames, shortfalls) = frames_of(symbols);
+    assert!(frames[0].functions.is_empty());
+    assert_eq!(shortfalls.get("symbols_files_changed"), Some(&1));
+}
+
+#[test]
+fn garbled_elf_files_do_no_harm() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole = fs::read(compile(directory.path(), "program", PROGRAM, &[])).unwrap();
+    let path = directory.path().join("garbled");
+    let offsets = [0, 1, 0x1000, 0x1130, 0x1180, 0x2000, u64::MAX];
+    let mut shortfalls = Shortfalls::new();
+    let mut try_it = |bytes: &[u8]| {
+        fs::write(&path, bytes).unwrap();
+        let wanted: Vec<_> =
+            offsets.iter().enumerate().map(|(index, &at)| Wanted { index, at }).collect();
+        elf::name(&Module::held(&path), &wanted, &mut shortfalls, &mut |_, _| {});
+    };
+    for length in (0..whole.len()).step_by(whole.len() / 100) {
+        try_it(&whole[..length]);
+    }
+    // The same garbage every time (xorshift64), much of it in the headers of file and sections.
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap()
+    };
+    for round in 0..400 {
+        let mut bytes = whole.clone();
+        for _ in 0..1 + round % 16 {
+            let length = bytes.len();
+            let at = match random(3) {
+                0 => random(64),
+                1 => length - 1 - random(40 * 64),
+                _ => random(length),
+            };
+            bytes[at] = u8::try_from(random(256)).unwrap();
+        }
+        try_it(&bytes);
+    }
+    assert_eq!(shortfalls.get("symbols_symbolizer_panics"), None, "{shortfalls:?}");
+}
+
+#[test]
+fn a_child_that_was_gone_before_it_was_looked_at_has_its_parents_mappings() {
+    let mut symbols = Symbols::new();
+    symbols.observe_process(own());
+    // No process has this number: it is above the highest possible `pid_max`.
+    let child = Tgid(4_194_305);
+    let at = now();
+    symbols.observe_fork(own(), child, at);
+    symbols.observe_exit(child, Timestamp(at.0 + 10));
+    let stack = [a_function_of_this_test()];
+    let space = AddressSpace::Process(child);
+    symbols.observe_stack(StackId(1), space, Timestamp(at.0 + 5), &stack);
+    let (frames, _) = frames_of(symbols);
+    let name = frames[0].functions.last().expect("a name");
+    assert!(name.ends_with("::a_function_of_this_test"));
+}
+
+#[test]
+fn a_stack_belongs_to_the_program_that_ran_when_it_was_taken() {
+    let (mut modules, mut shortfalls) = (Modules::new(), Shortfalls::new());
+    let mut process = Process::default();
+    process.begin(Timestamp(0));
+    assert!(process.read(own(), &mut modules, &mut shortfalls));
+    let exec = Timestamp(now().0 + 1000);
+    assert!(process.exec(exec));
+    let address = a_function_of_this_test();
+    assert!(matches!(process.find(Timestamp(exec.0 - 1), address), Found::Mapping(_)));
+    assert!(matches!(process.find(exec, address), Found::Nothing));
+    // An exec that is heard of after the mappings were read: they are the new program's.
+    let mut process = Process::default();
+    process.begin(Timestamp(0));
+    assert!(process.read(own(), &mut modules, &mut shortfalls));
+    assert!(!process.exec(Timestamp(5)));
+    assert!(matches!(process.find(Timestamp(4), address), Found::Nothing));
+    assert!(matches!(process.find(Timestamp(5), address), Found::Mapping(_)));
+}
+
+#[test]
+fn long_names_are_cut_between_characters() {
+    let name = "é".repeat(MAX_NAME);
+    let short = cut(&name);
+    assert!(short.ends_with("é…") && short.len() <= MAX_NAME + "…".len());
+    assert_eq!(cut("short"), "short");
+}

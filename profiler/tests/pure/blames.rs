@@ -1,0 +1,276 @@
+//! Who or what a wait is blamed on, one rule each.
+
+use offwake::{
+    blame::{Blame, BlameKind, Ender, External, Reason},
+    recording::{
+        FileId, FileKind, Recording, Scope, StackRef, SystemVector, ThreadRef, WakeContext,
+    },
+    timeline::{Timeline, WaitIndex},
+    units::{Nanos, Tgid, Tid},
+};
+
+use crate::{
+    draw::{TICK, live, lose, recording, ticks},
+    world::{EPOLL_WAIT, READ, RECVFROM, file, kernel, syscall, tcp},
+};
+
+/// The blame of thread 7's first wait in words and ticks.
+fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
+    recording.sort();
+    let timeline = Timeline::build(recording);
+    let blame = Blame::assign(recording, &timeline);
+    let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
+    let parts = blame.parts(WaitIndex(index as u32));
+    let place = timeline.waits[index];
+    assert_eq!(parts.iter().map(|part| part.time).sum::<Nanos>(), place.to.since(place.from));
+    (parts.iter())
+        .map(|part| {
+            let tid = |index| timeline.thread(index).expect("a thread").tid;
+            let word = match part.kind {
+                BlameKind::Work(thread) => format!("work {}", tid(thread)),
+                BlameKind::CpuQueue(thread) => format!("cpu_queue {}", tid(thread)),
+                BlameKind::External(external) => external.name().to_owned(),
+                BlameKind::Unattributed(reason) => reason.name().to_owned(),
+            };
+            (word, part.time.0 / TICK)
+        })
+        .collect()
+}
+
+/// The same for two threads that lived like this; 8 wakes 7.
+fn two(waiter: &str, waker: &str) -> Vec<(String, u64)> {
+    let mut recording = recording(waiter.len());
+    live(&mut recording, 7, waiter, 8);
+    live(&mut recording, 8, waker, 9);
+    first_wait(&mut recording)
+}
+
+fn parts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
+    expected.iter().map(|&(word, n)| (word.to_owned(), n)).collect()
+}
+
+#[test]
+fn a_wait_divides_over_what_its_waker_did_meanwhile() {
+    assert_eq!(
+        two("#........r#", "###..rr####"),
+        parts(&[("work 8", 4), ("cpu_queue 8", 2), ("depth_limit", 2)])
+    );
+    // Only while it was blocked: what the waker did after the wake is not to blame.
+    assert_eq!(two("#..rrrrrr##", "###########"), parts(&[("work 8", 2)]));
+}
+
+#[test]
+fn a_waker_is_not_blamed_for_the_time_before_it_was_there() {
+    assert_eq!(
+        two("#........r#", "    rr#####"),
+        parts(&[("work 8", 3), ("cpu_queue 8", 2), ("not_yet_created", 3)])
+    );
+}
+
+#[test]
+fn a_gap_of_the_waker_is_lost() {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "##.r##.r#.#", 9);
+    lose(&mut recording, 8, 2);
+    // On-CPU at tick 1, blocked at 2, runnable at 3, then lost from its switch-in at 4 on.
+    assert_eq!(
+        first_wait(&mut recording),
+        parts(&[("work 8", 1), ("cpu_queue 8", 1), ("depth_limit", 1), ("lost", 5)])
+    );
+}
+
+#[test]
+fn a_wait_that_began_before_the_window_is_blamed_for_its_part_inside() {
+    assert_eq!(two("......r####", "###########"), parts(&[("work 8", 6)]));
+}
+
+#[test]
+fn with_no_wake_the_reason_is_told() {
+    assert_eq!(two("##____#####", "###########"), parts(&[("no_wakeup", 4)]));
+    assert_eq!(two("____#######", "###########"), parts(&[("before_window", 4)]));
+    assert_eq!(two("##.........", "###########"), parts(&[("still_blocked", 9)]));
+    assert_eq!(two("...........", "###########"), parts(&[("still_blocked", 11)]));
+}
+
+#[test]
+fn a_waker_that_was_not_recorded_is_not_guessed_at() {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 60);
+    assert_eq!(first_wait(&mut recording), parts(&[("not_recorded", 8)]));
+    // Sighted, but its waits were out of scope: it looks as if it had never left the CPU.
+    live(&mut recording, 60, "###########", 9);
+    assert_eq!(first_wait(&mut recording), parts(&[("work 60", 8)]));
+    recording.meta.scope = Scope::Target;
+    assert_eq!(first_wait(&mut recording), parts(&[("not_recorded", 8)]));
+}
+
+/// What ended a wait like this.
+struct Case {
+    context: WakeContext,
+    current: u32,
+    syscall: u32,
+    file: Option<FileId>,
+    stack: StackRef,
+}
+
+impl Case {
+    fn of(context: WakeContext) -> Self {
+        Self { context, current: 8, syscall: READ, file: None, stack: StackRef::NotTaken }
+    }
+
+    fn ended_by(self, recording: &mut Recording) -> Ender {
+        recording.waits.clear();
+        recording.sightings.clear();
+        live(recording, 7, "#........r#", 8);
+        live(recording, 8, "###########", 9);
+        let wait = &mut recording.waits[0];
+        wait.syscall = syscall(self.syscall, [5, 1, 0, 0, 0, 0]);
+        wait.file = self.file;
+        let wake = wait.wake.as_mut().expect("woken");
+        wake.context = self.context;
+        wake.kernel_stack = self.stack;
+        let (tid, tgid) = (Tid(self.current), Tgid(self.current));
+        wake.current = ThreadRef { tid, tgid };
+        recording.sort();
+        let timeline = Timeline::build(recording);
+        let blame = Blame::assign(recording, &timeline);
+        let is_task = matches!(blame.ender(WaitIndex(0)), Ender::Task(_));
+        let named = (blame.parts(WaitIndex(0)).iter())
+            .any(|part| matches!(part.kind, BlameKind::Work(_) | BlameKind::CpuQueue(_)));
+        assert_eq!(is_task, named);
+        blame.ender(WaitIndex(0))
+    }
+}
+
+const TASK: Ender = Ender::Task(ThreadRef { tid: Tid(8), tgid: Tgid(8) });
+const LOCAL: Ender = Ender::Interrupt(Reason::LocalSoftirq);
+const NOBODY: Ender = Ender::Interrupt(Reason::Interrupt);
+const NET_RX: WakeContext = WakeContext::Softirq(3);
+
+#[test]
+fn an_interrupt_never_names_the_task_that_it_ran_over() {
+    let mut recording = recording(11);
+    let system = WakeContext::System;
+    for (context, expected) in [
+        (WakeContext::Task, TASK),
+        (WakeContext::Softirq(0), NOBODY),
+        (WakeContext::Softirq(1), Ender::External(External::Timer)),
+        (WakeContext::Softirq(2), NOBODY),
+        (NET_RX, NOBODY),
+        (WakeContext::Softirq(4), Ender::External(External::Disk)),
+        (WakeContext::Softirq(5), Ender::External(External::Disk)),
+        (WakeContext::Softirq(6), NOBODY),
+        (WakeContext::Softirq(7), NOBODY),
+        (WakeContext::Softirq(8), Ender::External(External::Timer)),
+        (WakeContext::Softirq(9), NOBODY),
+        (WakeContext::Hardirq(24), Ender::External(External::Device)),
+        (WakeContext::Hrtimer, Ender::External(External::Timer)),
+        (system(SystemVector::LocalTimer), Ender::External(External::Timer)),
+        (system(SystemVector::Unknown), NOBODY),
+        (system(SystemVector::CallFunction), NOBODY),
+        (system(SystemVector::IrqWork), NOBODY),
+    ] {
+        assert_eq!(Case::of(context).ended_by(&mut recording), expected, "{context:?}");
+    }
+}
+
+#[test]
+fn the_idle_task_wakes_nobody() {
+    let case = Case { current: 0, ..Case::of(WakeContext::Task) };
+    assert_eq!(case.ended_by(&mut recording(11)), NOBODY);
+}
+
+const DELIVERED: [&str; 6] = [
+    "__wake_up_sync_key",
+    "sock_def_readable",
+    "tcp_v4_rcv",
+    "process_backlog",
+    "net_rx_action",
+    "handle_softirqs",
+];
+
+fn over(recording: &mut Recording, rest: &[&str]) -> StackRef {
+    let stack: Vec<_> = DELIVERED.iter().chain(rest).copied().collect();
+    kernel(recording, &stack)
+}
+
+#[test]
+fn a_softirq_inside_a_send_is_the_senders() {
+    let mut recording = recording(11);
+    let local = Some(tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80"));
+    let remote = Some(tcp(&mut recording, 6, "10.0.0.1:40000", "10.0.0.2:80"));
+    let send = &["do_softirq.part.0", "__local_bh_enable_ip", "__dev_queue_xmit", "tcp_sendmsg"];
+    let sending = over(&mut recording, send);
+    let irq = &["__irq_exit_rcu", "common_interrupt", "__dev_queue_xmit", "tcp_sendmsg"];
+    let interrupted = over(&mut recording, irq);
+    let daemon = over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
+    let enabling = over(&mut recording, &["do_softirq", "__local_bh_enable_ip", "tcp_recvmsg"]);
+    let network = Ender::External(External::Network);
+    for (file, stack, expected) in [
+        (local, sending, TASK),
+        (local, interrupted, LOCAL),
+        (local, daemon, LOCAL),
+        (local, enabling, LOCAL),
+        (local, StackRef::Failed, LOCAL),
+        // Another machine's packet, handled while somebody here sends something.
+        (remote, sending, network),
+        (remote, interrupted, network),
+        (remote, StackRef::NotTaken, network),
+    ] {
+        let case = Case { syscall: RECVFROM, file, stack, ..Case::of(NET_RX) };
+        assert_eq!(case.ended_by(&mut recording), expected, "{file:?} {stack:?}");
+    }
+    // Behind epoll the socket is not known: the stack alone tells.
+    let driver = [
+        "ep_poll_callback",
+        "tcp_v4_rcv",
+        "napi_gro_receive",
+        "virtnet_poll",
+        "net_rx_action",
+        "handle_softirqs",
+        "__irq_exit_rcu",
+        "common_interrupt",
+    ];
+    let driver = kernel(&mut recording, &driver);
+    for (stack, expected) in
+        [(sending, TASK), (interrupted, LOCAL), (driver, network), (StackRef::NotTaken, NOBODY)]
+    {
+        let file = Some(file(FileKind::Anonymous, 9));
+        let case = Case { syscall: EPOLL_WAIT, file, stack, ..Case::of(NET_RX) };
+        assert_eq!(case.ended_by(&mut recording), expected, "{stack:?}");
+    }
+    // The idle task sends nothing.
+    let case = Case { current: 0, file: local, stack: sending, ..Case::of(NET_RX) };
+    assert_eq!(case.ended_by(&mut recording), LOCAL);
+}
+
+#[test]
+fn a_devices_interrupt_is_what_the_wait_was_for() {
+    let mut recording = recording(11);
+    let remote = Some(tcp(&mut recording, 6, "10.0.0.1:40000", "10.0.0.2:80"));
+    let local = Some(tcp(&mut recording, 7, "127.0.0.1:40000", "127.0.0.1:80"));
+    for (syscall, file, expected) in [
+        (74, Some(file(FileKind::Regular, 4)), External::Disk),
+        (RECVFROM, remote, External::Network),
+        (RECVFROM, local, External::Device),
+    ] {
+        let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(24)) };
+        assert_eq!(case.ended_by(&mut recording), Ender::External(expected));
+    }
+}
+
+#[test]
+fn the_ledger_of_a_drawing() {
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "###..rr####", 9);
+    recording.sort();
+    let timeline = Timeline::build(&recording);
+    let blame = Blame::assign(&recording, &timeline);
+    let ledger = blame.ledger(timeline.find(Tid(7), recording.meta.window.start).expect("7"));
+    assert_eq!(ledger.wall, ticks(11));
+    assert_eq!((ledger.on_cpu, ledger.runnable, ledger.blocked), (ticks(2), ticks(1), ticks(8)));
+    assert_eq!((ledger.work, ledger.cpu_queue), (ticks(4), ticks(2)));
+    assert_eq!(ledger.unattributed(), ticks(2));
+}

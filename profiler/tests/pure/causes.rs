@@ -1,0 +1,159 @@
+//! What waits were on: stacks of several kernels, and none at all.
+
+use offwake::{
+    blame::cause::{Cause, Classifier, FutexOp, WaitedOn, kernel_frame, waited_on},
+    recording::{
+        FileId, FileKind, OpenFile, Recording, StackRef, Syscall, SyscallTable, TaskState,
+        ThreadKind, Wait,
+    },
+};
+
+use crate::{
+    draw::{at, recording, wait},
+    world::{
+        CLOCK_NANOSLEEP, EPOLL_WAIT, FSYNC, FUTEX, POLL, READ, RECVFROM, WAIT4, file, kernel,
+        syscall,
+    },
+};
+
+fn cause(recording: &Recording, wait: &Wait) -> Cause {
+    Classifier::new(recording).cause(wait)
+}
+
+fn plain() -> Wait {
+    wait(7, 1, at(0), at(1))
+}
+
+#[test]
+fn kernel_stacks_tell() {
+    // Leaf first; 6.18 where nothing else is said.
+    for (stack, expected) in [
+        (
+            &["schedule", "futex_do_wait", "__futex_wait", "futex_wait", "do_futex"][..],
+            Cause::Futex,
+        ),
+        (&["schedule", "futex_wait_queue_me", "futex_wait", "do_futex"], Cause::Futex), // 5.10
+        (&["rt_mutex_schedule", "rt_mutex_wait_proxy_lock", "futex_lock_pi"], Cause::Futex),
+        (&["schedule", "anon_pipe_read", "vfs_read", "ksys_read"], Cause::Pipe),
+        (&["schedule", "pipe_read", "vfs_read", "ksys_read"], Cause::Pipe), // 6.1
+        (
+            &["schedule_preempt_disabled", "__mutex_lock.constprop.0", "pipe_read"],
+            Cause::KernelLock,
+        ),
+        (&["schedule_timeout", "unix_stream_read_generic", "sock_recvmsg"], Cause::Socket),
+        (&["schedule_timeout", "wait_woken", "sk_wait_data", "tcp_recvmsg_locked"], Cause::Socket),
+        (&["schedule", "eventfd_read", "vfs_read"], Cause::Eventfd),
+        (&["schedule_hrtimeout_range_clock", "ep_poll", "do_epoll_wait"], Cause::Poll),
+        (&["schedule", "do_nanosleep", "hrtimer_nanosleep"], Cause::Timer),
+        (&["schedule", "do_wait", "kernel_wait4"], Cause::Child),
+        (&["schedule", "do_sigtimedwait", "__x64_sys_rt_sigtimedwait"], Cause::Signal),
+        (&["io_schedule", "folio_wait_bit_common", "filemap_read"], Cause::Disk),
+        (
+            &["io_schedule", "folio_wait_bit_common", "filemap_fault", "exc_page_fault"],
+            Cause::PageFault,
+        ),
+        (
+            &["schedule", "rwsem_down_read_slowpath", "lock_mm_and_find_vma", "exc_page_fault"],
+            Cause::KernelLock,
+        ),
+        (&["schedule_timeout", "wait_woken", "n_tty_read", "tty_read"], Cause::Tty),
+        (&["schedule", "io_cqring_wait", "__do_sys_io_uring_enter"], Cause::IoUring),
+        (&["schedule", "throttle_cfs_rq_work", "task_work_run"], Cause::Throttled),
+        (&["schedule", "ptrace_stop", "get_signal"], Cause::Stopped),
+        (
+            &["schedule_timeout", "do_wait_for_common", "wait_for_completion", "cpuhp_kick_ap"],
+            Cause::Other,
+        ),
+    ] {
+        let mut recording = recording(2);
+        let kernel_stack = kernel(&mut recording, stack);
+        assert_eq!(cause(&recording, &Wait { kernel_stack, ..plain() }), expected, "{stack:?}");
+    }
+}
+
+#[test]
+fn without_stacks_the_syscall_and_its_file_tell() {
+    let fd = |kind| Some(file(kind, 3));
+    let args = [5, 1, 0, 0, 0, 0];
+    let rows: [(u32, [u64; 6], Option<FileId>, u32, Cause); 14] = [
+        (FUTEX, args, None, 1, Cause::Futex),
+        (RECVFROM, args, None, 1, Cause::Socket),
+        (READ, args, fd(FileKind::Socket), 1, Cause::Socket),
+        (READ, args, fd(FileKind::Pipe), 1, Cause::Pipe),
+        (READ, args, fd(FileKind::Regular), 2, Cause::Disk),
+        (READ, args, fd(FileKind::Regular), 1, Cause::Other),
+        (READ, args, None, 1, Cause::Other),
+        (POLL, args, None, 1, Cause::Poll),
+        (POLL, [0; 6], None, 1, Cause::Timer),
+        (EPOLL_WAIT, args, fd(FileKind::Anonymous), 1, Cause::Poll),
+        (CLOCK_NANOSLEEP, args, None, 1, Cause::Timer),
+        // Its first argument is no descriptor, whatever the record says.
+        (WAIT4, args, fd(FileKind::Pipe), 1, Cause::Child),
+        (FSYNC, args, fd(FileKind::Regular), 2, Cause::Disk),
+        (READ, args, fd(FileKind::Pipe), 4, Cause::Stopped),
+    ];
+    for (number, args, file, state, expected) in rows {
+        let (syscall, state) = (syscall(number, args), TaskState(state));
+        let wait = Wait { syscall, file, state, ..plain() };
+        assert_eq!(cause(&recording(2), &wait), expected, "{number} {file:?} {state:?}");
+    }
+}
+
+#[test]
+fn an_anonymous_files_name_tells_what_it_is() {
+    for (name, expected) in [
+        ("anon_inode:[eventfd]", Cause::Eventfd),
+        ("anon_inode:[timerfd]", Cause::Timer),
+        ("anon_inode:[signalfd]", Cause::Signal),
+        ("anon_inode:[fanotify]", Cause::Other),
+    ] {
+        let mut recording = recording(2);
+        let id = file(FileKind::Anonymous, 3);
+        recording.files.files.insert(id, OpenFile::Named(name.to_owned()));
+        let syscall = syscall(READ, [5, 0, 0, 0, 0, 0]);
+        let wait = Wait { syscall, file: Some(id), ..plain() };
+        assert_eq!(cause(&recording, &wait), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_32_bit_programs_syscalls_are_read_from_their_own_table() {
+    let native = Wait { syscall: syscall(240, [1; 6]), ..plain() };
+    assert_eq!(cause(&recording(2), &native), Cause::Other, "mq_open");
+    let futex = Syscall { table: SyscallTable::Compat, number: 240, args: [1; 6] };
+    let compat = Wait { syscall: Some(futex), kind: ThreadKind::User32, ..plain() };
+    assert_eq!(cause(&recording(2), &compat), Cause::Futex);
+}
+
+#[test]
+fn a_kernel_thread_at_rest_is_other_and_shows_its_frame() {
+    let mut recording = recording(2);
+    let kernel_stack = kernel(&mut recording, &["schedule", "worker_thread", "kthread"]);
+    let wait = Wait { kernel_stack, kind: ThreadKind::Kernel, ..plain() };
+    assert_eq!(cause(&recording, &wait), Cause::Other);
+    assert_eq!(kernel_frame(&recording.stacks, kernel_stack), Some("worker_thread"));
+    assert_eq!(kernel_frame(&recording.stacks, StackRef::Failed), None);
+    // The journal at rest does not wait for the disk.
+    let kernel_stack = kernel(&mut recording, &["schedule", "kjournald2", "kthread"]);
+    let wait = Wait { kernel_stack, kind: ThreadKind::Kernel, ..plain() };
+    assert_eq!(cause(&recording, &wait), Cause::Other);
+}
+
+#[test]
+fn a_futex_is_known_by_its_address_and_operation() {
+    let private = 128;
+    for (command, op) in [
+        (private, FutexOp::Wait),
+        (9 | 256, FutexOp::WaitBitset),
+        (6 | private, FutexOp::LockPi),
+        (13, FutexOp::LockPi),
+        (11, FutexOp::WaitRequeuePi),
+    ] {
+        let wait = Wait { syscall: syscall(FUTEX, [0x7f01, command, 0, 0, 0, 0]), ..plain() };
+        let expected = WaitedOn::Futex { address: 0x7f01, op, private: command & private != 0 };
+        assert_eq!(waited_on(&wait, Cause::Futex), Some(expected));
+    }
+    // A fault inside the syscall is not a wait on the futex.
+    let wait = Wait { syscall: syscall(FUTEX, [0x7f01, 0, 0, 0, 0, 0]), ..plain() };
+    assert_eq!(waited_on(&wait, Cause::PageFault), None);
+}

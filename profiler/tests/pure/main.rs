@@ -1,0 +1,13 @@
+//! The pure half: recording → timeline → blame → report, with no kernel and no clock.
+
+#[cfg(target_arch = "x86_64")]
+mod blames;
+#[cfg(target_arch = "x86_64")]
+mod causes;
+mod draw;
+#[cfg(target_arch = "x86_64")]
+mod golden;
+mod properties;
+mod timelines;
+#[cfg(target_arch = "x86_64")]
+mod world;

@@ -1,0 +1,200 @@
+//! The rules by which records become intervals, one drawing each.
+
+use offwake::{
+    recording::{Begin, End, Recording, SightingReason, ThreadExit},
+    timeline::{Timeline, WakeUse},
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+use crate::draw::{at, drawn, live, lose, preemption, recording, sighting, wait, wake_by};
+
+fn build(recording: &mut Recording) -> Timeline {
+    recording.sort();
+    Timeline::build(recording)
+}
+
+/// What the timeline says of a thread that lived like this, when these of its records are lost.
+fn lived(life: &str, lost: &[u32]) -> String {
+    let mut recording = recording(life.len());
+    live(&mut recording, 7, life, 8);
+    for &seq in lost {
+        lose(&mut recording, 7, seq);
+    }
+    let timeline = build(&mut recording);
+    drawn(&recording, &timeline, 7)
+}
+
+#[test]
+fn a_life_is_drawn_as_it_was_lived() {
+    for life in [
+        "##########",
+        "##...rr###",
+        "##.....###",
+        "##rr####rr",
+        "...rr#####",
+        "rrr#######",
+        "###......",
+        "..........",
+        "#.r#.r#.rr",
+        "   rr##..r##    ",
+        "##...r###   ",
+    ] {
+        assert_eq!(lived(life, &[]), life);
+    }
+    // Not woken is blocked all the same.
+    assert_eq!(lived("##___##", &[]), "##...##");
+}
+
+#[test]
+fn a_missing_number_is_a_gap_between_its_neighbours() {
+    assert_eq!(lived("##..r##...r##.r#", &[2]), "##..r????????.r#");
+    assert_eq!(lived("##..r##rr###.r##", &[2]), "##..r???????.r##");
+    // The first and the last.
+    assert_eq!(lived("##..r##...r##.r#", &[1]), "???????...r##.r#");
+    assert_eq!(lived("##..r##...r##.r#", &[3]), "##..r##...r?????");
+    assert_eq!(lived("..r##..r##", &[1]), "?????..r##");
+    assert_eq!(lived("##..r##...", &[2]), "##..r?????");
+    assert_eq!(lived("  rr##..r##", &[1]), "  ????..r##");
+    assert_eq!(lived("##..r##..r#   ", &[2]), "##..r??????   ");
+}
+
+#[test]
+fn with_no_record_left_all_is_lost() {
+    assert_eq!(lived("..........", &[1]), "??????????");
+    assert_eq!(lived("##....####", &[1]), "??????????");
+}
+
+#[test]
+fn a_wake_just_before_the_switch_out_leaves_no_blocked_time() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "##...rr###", 8);
+    recording.waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_000)));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##rrrrr###");
+    assert_eq!(timeline.waits[0].wake, WakeUse::Early);
+
+    recording.waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_001)));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##.....###");
+    assert_eq!(timeline.waits[0].wake, WakeUse::Stale);
+    assert_eq!(timeline.misfits.stale_wakes, 1);
+}
+
+#[test]
+fn records_that_overlap_are_clipped_and_counted() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "##...r####", 8);
+    recording.preemptions.push(preemption(7, 2, at(4), at(8)));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##...rrr??");
+    assert_eq!(timeline.misfits.overlaps, 1);
+    assert_eq!(timeline.threads[0].track.split(at(0), at(10)).total(), Nanos(10_000_000));
+}
+
+#[test]
+fn times_that_run_backwards_are_clipped_and_counted() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "##...r####", 8);
+    recording.waits[0].on = at(1);
+    let timeline = build(&mut recording);
+    assert_eq!(timeline.misfits.backwards, 2, "the switch-in, and the wake after it");
+    assert_eq!(timeline.threads[0].track.split(at(0), at(10)).total(), Nanos(10_000_000));
+}
+
+#[test]
+fn a_tid_used_again_is_another_thread() {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "##..r##             ", 8);
+    live(&mut recording, 7, "            rr##..r#", 8);
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##..r##     rr##..r#");
+    assert_eq!(timeline.threads.len(), 2);
+    assert_eq!(timeline.find(Tid(7), at(3)).map(|index| index.0), Some(0));
+    assert_eq!(timeline.find(Tid(7), at(10)), None);
+    assert_eq!(timeline.find(Tid(7), at(13)).map(|index| index.0), Some(1));
+}
+
+#[test]
+fn a_lost_exit_leaves_a_gap_until_the_tid_is_used_again() {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "##..r##             ", 8);
+    live(&mut recording, 7, "            rr##..r#", 8);
+    recording.exits.clear();
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##..r???????rr##..r#");
+}
+
+#[test]
+fn a_thread_that_takes_over_a_tid_by_exec_is_a_thread_of_its_own() {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "##..r##             ", 8);
+    let created = recording.sightings[0].created;
+    recording.sightings.push(sighting(7, SightingReason::Exec, at(10), created));
+    recording.waits.push(wait(7, 5, at(12), at(14)));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##..r##   ??..??????");
+}
+
+#[test]
+fn a_zombie_that_is_looked_at_does_not_live_on() {
+    let mut recording = recording(12);
+    live(&mut recording, 7, "##..r##     ", 8);
+    let created = recording.sightings[0].created;
+    recording.sightings.push(sighting(7, SightingReason::Closing, at(12), created));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##..r##     ");
+}
+
+#[test]
+fn a_thread_that_nobody_sighted_is_known_by_its_records_alone() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "##..r##.r#", 8);
+    recording.sightings.clear();
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "??..r##.r?");
+    assert_eq!(timeline.threads[0].created, None);
+    assert_eq!(timeline.threads[0].comm_at(at(5)), None);
+}
+
+#[test]
+fn edges_of_the_window_continue_what_was_seen_near_them() {
+    // Looked at a tick after the window opened, and a tick before it closed.
+    let mut recording = recording(10);
+    let mut record = wait(7, 1, at(1), at(9));
+    (record.begin, record.end) = (Begin::BeforeWindow, End::StillOff);
+    recording.waits.push(record);
+    recording.sightings.push(sighting(7, SightingReason::Opening, at(1), Timestamp(1)));
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "..........");
+    assert_eq!((timeline.waits[0].from, timeline.waits[0].to), (at(0), at(10)));
+}
+
+#[test]
+fn the_idle_task_is_no_thread() {
+    let mut recording = recording(10);
+    recording.waits.push(wait(0, 1, at(2), at(4)));
+    recording.exits.push(ThreadExit {
+        at: at(5),
+        tid: Tid(0),
+        tgid: Tgid(0),
+        in_target: false,
+        seq: 0,
+        status: 0,
+    });
+    let timeline = build(&mut recording);
+    assert!(timeline.threads.is_empty());
+    assert_eq!(timeline.waits[0].thread, None);
+}
+
+#[test]
+fn a_name_is_the_one_of_that_time() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "##########", 8);
+    let created = recording.sightings[0].created;
+    let mut renamed = sighting(7, SightingReason::Rename, at(5), created);
+    renamed.comm = "later".to_owned();
+    recording.sightings.push(renamed);
+    let timeline = build(&mut recording);
+    let comm = |tick| timeline.threads[0].comm_at(at(tick));
+    assert_eq!((comm(4), comm(5)), (Some("thread7"), Some("later")));
+}

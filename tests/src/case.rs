@@ -1,0 +1,333 @@
+//! One workload, profiled once: what offwake says against what is true.
+//!
+//! The tolerances, and why they are what they are. A shared machine with two CPUs takes a CPU away
+//! for milliseconds at any moment, so a workload's own figure for a wait holds more than the wait:
+//! it is the time around the call, the time until the thread had a CPU again included. The bounds
+//! are wide enough for that, and narrow enough that a wrong waker or a wrong cause breaks them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    clock::ns,
+    intervals::Interval,
+    ledger,
+    offwake::{Offwake, Outcome},
+    report::Report,
+    truth::{Activity, Log, Player, Truth},
+    workload::Workload,
+};
+
+/// How long each case is profiled: waits of 5 ms come some 150 times, and the one that the window
+/// cuts off on either side is less than 1 % of them.
+pub const WINDOW: Duration = Duration::from_secs(1);
+
+/// The part of a role's blocked time that must be on the cause and the waker that the workload is
+/// built on. The rest is for the window's edges, page faults and locks inside libc.
+pub const SHARE: f64 = 0.95;
+
+/// The part of a wait that must be blamed on the thread that ended it, where that thread had
+/// nothing to do but to compute. Lower than [`SHARE`], as a computing thread too may take a page
+/// fault or be stopped for a moment.
+pub const BLAMED_SHARE: f64 = 0.85;
+
+/// What a length may be off by, relative to it …
+pub const RELATIVE: f64 = 0.10;
+
+/// … and absolutely, in ns: a few times the scheduler's slice.
+pub const ABSOLUTE_NS: f64 = 20e6;
+
+/// One workload, profiled once.
+pub struct Case {
+    /// What offwake says.
+    pub report: Report,
+    /// What is true.
+    pub truth: Truth,
+    /// How offwake ended, and what else it wrote.
+    pub outcome: Outcome,
+    players: BTreeMap<String, Player>,
+}
+
+impl Case {
+    /// Profiles the processes of the workload `name` for [`WINDOW`].
+    ///
+    /// # Errors
+    ///
+    /// When either fails, something was lost, or a ledger does not close.
+    pub fn of(name: &str) -> Result<Self> {
+        Self::with_target(Workload::start(name)?, |offwake, workload| {
+            offwake.args(["--pid", &workload.pids()])
+        })
+    }
+
+    /// Profiles a workload with the arguments that `target` adds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Case::of`].
+    pub fn with_target(
+        workload: Workload,
+        target: impl FnOnce(Offwake, &Workload) -> Offwake,
+    ) -> Result<Self> {
+        let offwake = Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json"]);
+        let outcome = target(offwake, &workload).run()?;
+        let case = Self::judge(workload, outcome, "report.json")?;
+        ledger::check_unfiltered(&case.report)?;
+        let loss = &case.report.loss;
+        ensure!(loss.records == 0 && loss.gaps == 0, "records were lost: {loss:?}");
+        Ok(case)
+    }
+
+    /// Puts a workload that still runs and the report of an offwake that has ended side by side.
+    ///
+    /// # Errors
+    ///
+    /// When offwake or the workload failed, or a ledger does not close.
+    pub fn judge(workload: Workload, outcome: Outcome, file: &str) -> Result<Self> {
+        let report = outcome.report(file)?;
+        let players = workload.players().clone();
+        let truth = workload.stop()?;
+        Ok(Self { report, truth, outcome, players })
+    }
+
+    /// The thread that plays `role`.
+    #[must_use]
+    pub fn tid(&self, role: &str) -> u32 {
+        self.players[role].tid
+    }
+
+    /// What `role` measured.
+    #[must_use]
+    pub fn log(&self, role: &str) -> &Log {
+        &self.truth.roles[role]
+    }
+
+    /// How long `role` waited inside the window, as it measured itself, in ns.
+    #[must_use]
+    pub fn waited_ns(&self, role: &str) -> u64 {
+        self.log(role).total_ns(Activity::Wait, self.window())
+    }
+
+    /// The window.
+    #[must_use]
+    pub fn window(&self) -> Interval {
+        self.report.interval()
+    }
+
+    /// The children or threads that a role's log names.
+    #[must_use]
+    pub fn tied_to(&self, role: &str) -> BTreeSet<u32> {
+        self.log(role).of(Activity::Wait).map(|entry| entry.tied_to).collect()
+    }
+
+    /// Demands that `role` was blocked on `cause`, as good as alone.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn on_cause(&self, role: &str, cause: &str) -> Result<()> {
+        let blocked = self.report.blocked_on(self.tid(role), cause);
+        let thread = self.report.thread(self.tid(role))?;
+        ensure!(
+            blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns),
+            "{role} was blocked on {cause} for {blocked} ns of {}: {}",
+            thread.blocked_ns,
+            self.about(role)
+        );
+        Ok(())
+    }
+
+    /// Demands that `role` was blocked on `cause`, as good as alone, for as long as it measured.
+    ///
+    /// ```text
+    ///   what the role measured   |---------------------------------|
+    ///   what offwake saw           | blocked           | runnable |
+    /// ```
+    ///
+    /// So the blocked time is never more than what the role measured (1 % and 5 ms for the clock
+    /// readings at the window's edges), and together with the runnable time never much less.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn blocked_on(&self, role: &str, cause: &str) -> Result<()> {
+        self.on_cause(role, cause)?;
+        let blocked = self.report.blocked_on(self.tid(role), cause);
+        let runnable = self.report.thread(self.tid(role))?.runnable_ns;
+        let waited = self.waited_ns(role);
+        ensure!(
+            at_least(waited, 0.1, self.window().length_ns()),
+            "{role} hardly waited, this proves nothing: {waited} ns"
+        );
+        ensure!(
+            blocked as f64 <= waited as f64 * 1.01 + 5e6,
+            "{role} waited {waited} ns, offwake says {blocked}: {}",
+            self.about(role)
+        );
+        ensure!(
+            (blocked + runnable) as f64 >= waited as f64 * (1.0 - RELATIVE) - ABSOLUTE_NS,
+            "{role} waited {waited} ns, offwake says {blocked} and {runnable} runnable: {}",
+            self.about(role)
+        );
+        Ok(())
+    }
+
+    /// Demands that `role` was blocked on `cause` about as often as it called what blocks: not much
+    /// oftener (20 % and 3, for what a spurious wake cuts in two), and at least half as often: on a
+    /// busy machine what it waits for may be there already when it gets to wait.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn as_often(&self, role: &str, cause: &str) -> Result<()> {
+        let window = self.window();
+        let waits = self.log(role).intervals(Activity::Wait);
+        let calls = waits.iter().filter(|wait| wait.clipped(window).is_some()).count() as f64;
+        let count: u64 =
+            self.report.waits_of(self.tid(role), Some(cause)).map(|waits| waits.count).sum();
+        ensure!(
+            (calls * 0.5 - 3.0..=calls * 1.2 + 3.0).contains(&(count as f64)),
+            "{role} waited {calls} times, offwake says {count}: {}",
+            self.about(role)
+        );
+        Ok(())
+    }
+
+    /// Demands that `wakers`, and no other task, ended the waits of `role` on `cause`, and that the
+    /// blame accuses nobody else.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn woken_by(&self, role: &str, cause: &str, wakers: &BTreeSet<u32>) -> Result<()> {
+        let tid = self.tid(role);
+        let mut right = 0;
+        for wakes in self.report.wakes_of(tid).filter(|wakes| wakes.cause == cause) {
+            match wakes.waker.tid {
+                Some(waker) if wakers.contains(&waker) => right += wakes.blocked_ns,
+                Some(_) => anyhow::bail!("{role} was not woken by {:?}", wakes.waker),
+                // An interrupt is wrong too, but accuses nobody: the share will tell.
+                None => {}
+            }
+        }
+        let blocked = self.report.blocked_on(tid, cause);
+        ensure!(
+            at_least(right, SHARE, blocked),
+            "{wakers:?} ended {right} ns of {blocked} of the waits of {role}: {}",
+            self.about(role)
+        );
+        self.nobody_accused_but(role, cause, wakers)
+    }
+
+    /// Demands that the blame for the waits of `role` on `cause` accuses `culprits` of nearly all
+    /// of the time: they computed, or were kept from computing.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn blamed_on(&self, role: &str, cause: &str, culprits: &BTreeSet<u32>) -> Result<()> {
+        let blame = self.report.blame_of(self.tid(role), Some(cause));
+        let accused = |tid: &Option<u32>| tid.is_some_and(|tid| culprits.contains(&tid));
+        let right = blame.iter().filter(|((_, tid), _)| accused(tid)).map(|(_, ns)| ns).sum();
+        let blocked = self.report.blocked_on(self.tid(role), cause);
+        ensure!(
+            at_least(right, BLAMED_SHARE, blocked),
+            "{culprits:?} are blamed for {right} ns of {blocked} of the waits of {role}: {}",
+            self.about(role)
+        );
+        Ok(())
+    }
+
+    /// Demands that the blame for the waits of `role` on `cause` accuses nobody but `allowed`, not
+    /// for a nanosecond.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn nobody_accused_but(
+        &self,
+        role: &str,
+        cause: &str,
+        allowed: &BTreeSet<u32>,
+    ) -> Result<()> {
+        for ((kind, accused), ns) in self.report.blame_of(self.tid(role), Some(cause)) {
+            ensure!(
+                ns == 0 || accused.is_none_or(|accused| allowed.contains(&accused)),
+                "{accused:?} has nothing to do with {role}, and is blamed ({kind}) for {ns} ns: {}",
+                self.about(role)
+            );
+        }
+        Ok(())
+    }
+
+    /// Demands that nothing but the external `kind` is blamed for the waits of `role` on `cause`,
+    /// and that no task is said to have ended one.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn external(&self, role: &str, cause: &str, kind: &str) -> Result<()> {
+        let tid = self.tid(role);
+        for wakes in self.report.wakes_of(tid).filter(|wakes| wakes.cause == cause) {
+            ensure!(wakes.waker.kind != "task", "no task woke {role}, {:?} did not", wakes.waker);
+        }
+        self.nobody_accused_but(role, cause, &BTreeSet::new())?;
+        let blame = self.report.blame_of(tid, Some(cause));
+        let external = blame.get(&(kind, None)).copied().unwrap_or_default();
+        let blocked = self.report.blocked_on(tid, cause);
+        ensure!(
+            blocked > 0 && at_least(external, SHARE, blocked),
+            "{kind} is blamed for {external} ns of {blocked} of the waits of {role}: {}",
+            self.about(role)
+        );
+        Ok(())
+    }
+
+    /// All that the report says of a role, for messages.
+    #[must_use]
+    pub fn about(&self, role: &str) -> String {
+        let tid = self.tid(role);
+        let waits: Vec<_> = self
+            .report
+            .waits_of(tid, None)
+            .map(|waits| (&waits.cause, waits.count, waits.blocked_ns, &waits.stack, &waits.blame))
+            .collect();
+        let wakes: Vec<_> = self.report.wakes_of(tid).collect();
+        format!("{:?}\nwaits {waits:#?}\nwakes {wakes:#?}", self.report.thread(tid))
+    }
+}
+
+/// Whether `part` is at least `share` of `whole`.
+#[must_use]
+pub fn at_least(part: u64, share: f64, whole: u64) -> bool {
+    part as f64 >= share * whole as f64
+}
+
+/// Whether two lengths are the same but for [`RELATIVE`] and [`ABSOLUTE_NS`].
+#[must_use]
+pub fn alike(measured: u64, truth: u64) -> bool {
+    (measured as f64 - truth as f64).abs() <= truth as f64 * RELATIVE + ABSOLUTE_NS
+}
+
+/// A duration as the command line wants it.
+#[must_use]
+pub fn seconds(duration: Duration) -> String {
+    format!("{}ms", ns(duration) / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_and_likeness_have_the_bounds_that_they_say() {
+        assert!(at_least(95, SHARE, 100) && !at_least(94, SHARE, 100));
+        assert!(alike(1_110_000_000, 1_000_000_000) && !alike(1_130_000_000, 1_000_000_000));
+        assert!(alike(890_000_000, 1_000_000_000) && !alike(870_000_000, 1_000_000_000));
+        assert_eq!(seconds(WINDOW), "1000ms");
+    }
+}

@@ -1,0 +1,327 @@
+//! Running the real offwake.
+
+use std::{
+    ffi::OsStr,
+    fs::{self, File},
+    io::{Read, Seek},
+    os::unix::process::CommandExt,
+    path::{Path, PathBuf},
+    process::{Child, Command, ExitStatus, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tempfile::TempDir;
+
+use crate::{
+    ledger, places,
+    report::Report,
+    turn::Turn,
+    wait_until::{DEADLINE, wait_at_most, wait_until},
+};
+
+/// How offwake's life ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// Its exit status.
+    pub status: ExitStatus,
+    /// All that it wrote to standard output.
+    pub stdout: String,
+    /// All that it wrote to standard error.
+    pub stderr: String,
+    /// How long it ran.
+    pub ran_for: Duration,
+    /// Its output files are in there, under the names given.
+    directory: PathBuf,
+    // Keeps the directory.
+    _held: Option<TempDir>,
+}
+
+/// An offwake to be run.
+pub struct Offwake {
+    command: Command,
+    directory: PathBuf,
+    held: Option<TempDir>,
+}
+
+/// An offwake that runs; it is ended when this is dropped.
+pub struct Running {
+    child: Child,
+    began: Instant,
+    stdout: File,
+    stderr: File,
+    directory: PathBuf,
+    held: Option<TempDir>,
+    _turn: Turn,
+}
+
+impl Offwake {
+    /// `offwake profile`, its output files in a directory of its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no offwake, or we are not root.
+    pub fn profile() -> Result<Self> {
+        let held = places::scratch()?;
+        let mut offwake = Self::in_directory(held.path())?;
+        offwake.held = Some(held);
+        Ok(offwake.arg("profile"))
+    }
+
+    /// offwake with no arguments yet, run in `directory`.
+    ///
+    /// # Errors
+    ///
+    /// When there is no offwake, or we are not root.
+    pub fn in_directory(directory: &Path) -> Result<Self> {
+        // SAFETY: takes nothing, cannot fail.
+        ensure!(unsafe { libc::geteuid() } == 0, "these tests run the real thing: they want root");
+        let mut command = Command::new(places::offwake()?);
+        command.current_dir(directory).stdin(Stdio::null());
+        Ok(Self { command, directory: directory.to_owned(), held: None })
+    }
+
+    /// Adds an argument.
+    #[must_use]
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// Adds arguments.
+    #[must_use]
+    pub fn args<A: AsRef<OsStr>>(mut self, arguments: impl IntoIterator<Item = A>) -> Self {
+        self.command.args(arguments);
+        self
+    }
+
+    /// Sets an environment variable.
+    #[must_use]
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Runs it as nobody.
+    #[must_use]
+    pub fn as_nobody(mut self) -> Self {
+        const NOBODY: u32 = 65534;
+        // The standard library also drops the supplementary groups.
+        self.command.uid(NOBODY).gid(NOBODY);
+        self
+    }
+
+    /// Uses another copy of the binary.
+    #[must_use]
+    pub fn binary(mut self, path: &Path) -> Self {
+        let mut command = Command::new(path);
+        command.current_dir(&self.directory).stdin(Stdio::null());
+        self.command = command;
+        self
+    }
+
+    /// Where its output files go.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Starts it, once it is our turn.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be started.
+    pub fn start(mut self) -> Result<Running> {
+        let turn = Turn::take()?;
+        // Files, not pipes: nobody needs to empty them.
+        let stdout = tempfile::tempfile().context("cannot make a file for standard output")?;
+        let stderr = tempfile::tempfile().context("cannot make a file for standard error")?;
+        self.command.stdout(stdout.try_clone()?).stderr(stderr.try_clone()?);
+        let child = self.command.spawn().context("cannot start offwake")?;
+        Ok(Running {
+            child,
+            began: Instant::now(),
+            stdout,
+            stderr,
+            directory: self.directory,
+            held: self.held,
+            _turn: turn,
+        })
+    }
+
+    /// Runs it to its end.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be started, or does not end by the deadline.
+    pub fn run(self) -> Result<Outcome> {
+        self.start()?.outcome()
+    }
+}
+
+impl Running {
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it records: the number of programs that it has attached is no longer 0, and no
+    /// longer grows.
+    ///
+    /// # Errors
+    ///
+    /// When it ends instead, or does not by the deadline.
+    pub fn wait_until_recording(&mut self) -> Result<()> {
+        /// Looks with the same answer, 5 ms apart: attaching the next program takes less.
+        const SAME: u32 = 60;
+        let (mut before, mut same) = (0, 0);
+        wait_until("offwake to record", || {
+            if let Some(status) = self.child.try_wait()? {
+                bail!(
+                    "offwake ended before it recorded: {status}: {}",
+                    contents(&mut self.stderr)?
+                );
+            }
+            let links = attached(self.child.id())?;
+            same = if links == before { same + 1 } else { 0 };
+            before = links;
+            Ok((links > 0 && same >= SAME).then_some(()))
+        })
+    }
+
+    /// Sends a signal.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended already.
+    pub fn signal(&mut self, signal: libc::c_int) -> Result<()> {
+        ensure!(self.child.try_wait()?.is_none(), "offwake has ended before the signal");
+        // SAFETY: takes plain integers; the process has not been reaped, so the id is still its.
+        unsafe { libc::kill(self.child.id().cast_signed(), signal) };
+        Ok(())
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end by the deadline.
+    pub fn outcome(self) -> Result<Outcome> {
+        self.outcome_within(DEADLINE)
+    }
+
+    /// Waits for its end, at most for `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// When it does not end by the deadline.
+    pub fn outcome_within(mut self, deadline: Duration) -> Result<Outcome> {
+        let ended = wait_at_most(deadline, "offwake's end", || Ok(self.child.try_wait()?));
+        let (stdout, stderr) = (contents(&mut self.stdout)?, contents(&mut self.stderr)?);
+        let status = ended.with_context(|| format!("standard error: {stderr}"))?;
+        Ok(Outcome {
+            status,
+            stdout,
+            stderr,
+            ran_for: self.began.elapsed(),
+            directory: self.directory.clone(),
+            _held: self.held.take(),
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Outcome {
+    /// The path of an output file.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// An output file's text.
+    ///
+    /// # Errors
+    ///
+    /// When there is none, or it is no UTF-8.
+    pub fn text(&self, name: &str) -> Result<String> {
+        fs::read_to_string(self.path(name)).with_context(|| format!("no output {name}: {self}"))
+    }
+
+    /// An output file that is a JSON report, its ledger checked.
+    ///
+    /// # Errors
+    ///
+    /// When offwake failed, the file is none, or its ledger does not close.
+    pub fn report(&self, name: &str) -> Result<Report> {
+        ensure!(self.status.success(), "offwake failed: {self}");
+        let report = Report::parse(&self.text(name)?)?;
+        ledger::check(&report)?;
+        Ok(report)
+    }
+
+    /// What a person sees on the terminal: both streams.
+    #[must_use]
+    pub fn terminal(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+
+    /// Demands that it failed with `status` and said so in one line that holds one of `words`.
+    ///
+    /// # Errors
+    ///
+    /// When it did anything else.
+    pub fn failed(&self, status: i32, words: &[&str]) -> Result<()> {
+        ensure!(self.status.code() == Some(status), "wanted exit status {status}: {self}");
+        ensure!(!self.terminal().contains("panicked"), "it panicked: {self}");
+        let lines = self.stderr.trim_end().lines().count();
+        // What the argument parser refuses, it explains with the usage below.
+        const USAGE: i32 = 2;
+        ensure!(lines == 1 || (status == USAGE && lines > 1), "wanted one line: {self}");
+        let first = self.stderr.lines().next().unwrap_or_default().to_lowercase();
+        ensure!(
+            words.iter().any(|word| first.contains(&word.to_lowercase())),
+            "wanted one of {words:?} in the line: {self}"
+        );
+        Ok(())
+    }
+}
+
+impl std::fmt::Display for Outcome {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} after {:?}; standard output: {:?}; standard error: {:?}",
+            self.status, self.ran_for, self.stdout, self.stderr
+        )
+    }
+}
+
+/// How many BPF links and perf events a process holds.
+fn attached(pid: u32) -> Result<usize> {
+    let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        // It has just ended; the caller finds out.
+        return Ok(0);
+    };
+    let holds = |path: PathBuf| {
+        fs::read_link(path).is_ok_and(|to| {
+            let to = to.to_string_lossy();
+            to.contains("bpf_link") || to.contains("bpf-link") || to.contains("perf_event")
+        })
+    };
+    Ok(descriptors.flatten().filter(|descriptor| holds(descriptor.path())).count())
+}
+
+fn contents(file: &mut File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}

@@ -1,0 +1,70 @@
+//! Where things are: the binaries, and directories to work in.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Names the offwake to test; without it, `release/offwake` in the workspace's target directory.
+pub const OFFWAKE_BIN: &str = "OFFWAKE_BIN";
+
+/// The offwake to test.
+///
+/// # Errors
+///
+/// When there is none: a test without the program under test fails, it is not skipped.
+pub fn offwake() -> Result<PathBuf> {
+    let path = env::var_os(OFFWAKE_BIN)
+        .map_or_else(|| target_directory().join("release/offwake"), PathBuf::from);
+    ensure!(
+        path.is_file(),
+        "no offwake to test at {}: build it with `cargo xtask build`, or name one in {OFFWAKE_BIN}",
+        path.display()
+    );
+    // It is run in other directories than this one.
+    path.canonicalize().with_context(|| format!("cannot follow {}", path.display()))
+}
+
+/// The workload binary that was built with this test.
+///
+/// # Errors
+///
+/// When it is not beside the test's own binary, where cargo puts it.
+pub fn workload() -> Result<PathBuf> {
+    beside_this_test("offwake-workload")
+}
+
+/// A directory that may be used freely, on whatever disk the workspace is on. Not `/tmp`: that is
+/// in memory on many machines, where an fsync waits for nothing.
+///
+/// # Errors
+///
+/// When it can't be made.
+pub fn scratch() -> Result<tempfile::TempDir> {
+    let parent = target_directory().join("tmp");
+    std::fs::create_dir_all(&parent)
+        .with_context(|| format!("cannot create {}", parent.display()))?;
+    tempfile::tempdir_in(&parent)
+        .with_context(|| format!("cannot create a directory in {}", parent.display()))
+}
+
+/// The workspace's target directory.
+#[must_use]
+pub fn target_directory() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from)
+}
+
+fn beside_this_test(name: &str) -> Result<PathBuf> {
+    // The test is at target/<profile>/deps/<test>, or at target/<profile>/<binary>.
+    let this = env::current_exe().context("cannot tell this test's own path")?;
+    let found = this.ancestors().skip(1).take(2).map(|place| place.join(name));
+    for path in found {
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
+    bail!("no {name} beside {}: run the tests through cargo", this.display())
+}

@@ -1,0 +1,235 @@
+//! The JSON report as its contract has it. Keys that are not in the contract are passed over.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use crate::intervals::Interval;
+
+/// The schema that the contract is of.
+pub const SCHEMA: &str = "offwake.report/1";
+
+/// The whole report. All times are ns.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Report {
+    /// [`SCHEMA`].
+    pub schema: String,
+    /// What was looked at.
+    pub window: Window,
+    /// What was lost.
+    pub loss: Loss,
+    /// The target's threads.
+    pub threads: Vec<Thread>,
+    /// Who woke whom.
+    pub wakes: Vec<Wakes>,
+    /// What was waited for.
+    pub waits: Vec<Waits>,
+}
+
+/// The time that the report is of, `CLOCK_MONOTONIC`.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Window {
+    /// Its beginning.
+    pub start_ns: u64,
+    /// Its end.
+    pub end_ns: u64,
+    /// Its length.
+    pub duration_ns: u64,
+}
+
+/// What was lost.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Loss {
+    /// Records.
+    pub records: u64,
+    /// Stacks.
+    pub stacks: u64,
+    /// Holes in threads' timelines.
+    pub gaps: u64,
+    /// How long they are together.
+    pub gap_ns: u64,
+}
+
+/// The ledger of one thread.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Thread {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// How long it lived in the window.
+    pub wall_ns: u64,
+    /// On a CPU.
+    pub on_cpu_ns: u64,
+    /// Waiting for one.
+    pub runnable_ns: u64,
+    /// Blocked.
+    pub blocked_ns: u64,
+    /// Of that, blamed on threads.
+    pub attributed_ns: u64,
+    /// Of that, blamed on what is no thread.
+    pub external_ns: u64,
+    /// Of that, blamed on nobody.
+    pub unattributed_ns: u64,
+    /// The external part by kind.
+    pub external: BTreeMap<String, u64>,
+    /// The unattributed part by reason.
+    pub unattributed: BTreeMap<String, u64>,
+}
+
+/// One edge: who woke whom from what.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Wakes {
+    /// Who woke.
+    pub waker: Waker,
+    /// Who was woken.
+    pub wakee: Wakee,
+    /// From what.
+    pub cause: String,
+    /// How often.
+    pub count: u64,
+    /// How long the wakee had been blocked, in sum.
+    pub blocked_ns: u64,
+}
+
+/// Who woke.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Waker {
+    /// `task`, `softirq` or `hardirq`.
+    pub kind: String,
+    /// The thread, if it is a task.
+    pub tid: Option<u32>,
+    /// Its process.
+    pub tgid: Option<u32>,
+    /// Its name.
+    pub comm: Option<String>,
+    /// Which interrupt, if it is one: a name or a number.
+    pub vector: Option<serde_json::Value>,
+}
+
+/// Who was woken.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Wakee {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+}
+
+/// Waits of one thread for one cause at one place.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Waits {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
+    /// What the waits were on.
+    pub cause: String,
+    /// How many.
+    pub count: u64,
+    /// How long in sum.
+    pub blocked_ns: u64,
+    /// The frames from root to leaf.
+    pub stack: Vec<String>,
+    /// How the time divides.
+    pub blame: Vec<Blame>,
+}
+
+/// A share of the blame.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Blame {
+    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device` or `unattributed`.
+    pub kind: String,
+    /// Why nobody is blamed, if nobody is.
+    pub reason: Option<String>,
+    /// The thread to blame, if one is.
+    pub tid: Option<u32>,
+    /// Its process.
+    pub tgid: Option<u32>,
+    /// Its name.
+    pub comm: Option<String>,
+    /// Hops from the wait.
+    pub depth: Option<u32>,
+    /// How much.
+    pub ns: u64,
+}
+
+impl Blame {
+    /// The thread that the blame accuses: it worked, or was kept from its CPU.
+    #[must_use]
+    pub fn accused(&self) -> Option<u32> {
+        self.tid.filter(|_| matches!(self.kind.as_str(), "work" | "cpu_queue"))
+    }
+}
+
+impl Report {
+    /// Reads a report.
+    ///
+    /// # Errors
+    ///
+    /// When it is no JSON, or lacks what the contract promises.
+    pub fn parse(text: &str) -> Result<Self> {
+        let report: Self = serde_json::from_str(text).context("not a report")?;
+        ensure!(report.schema == SCHEMA, "an unknown schema: {}", report.schema);
+        Ok(report)
+    }
+
+    /// The window as an interval.
+    #[must_use]
+    pub fn interval(&self) -> Interval {
+        Interval::new(self.window.start_ns, self.window.end_ns)
+    }
+
+    /// The ledger of a thread.
+    ///
+    /// # Errors
+    ///
+    /// When the report has none, or several.
+    pub fn thread(&self, tid: u32) -> Result<&Thread> {
+        let found: Vec<_> = self.threads.iter().filter(|thread| thread.tid == tid).collect();
+        let [thread] = found[..] else {
+            anyhow::bail!("wanted one ledger of thread {tid}, got {found:?}");
+        };
+        Ok(thread)
+    }
+
+    /// The waits of a thread for `cause`, or for anything.
+    pub fn waits_of(&self, tid: u32, cause: Option<&str>) -> impl Iterator<Item = &Waits> {
+        self.waits.iter().filter(move |waits| {
+            waits.tid == tid && cause.is_none_or(|wanted| waits.cause == wanted)
+        })
+    }
+
+    /// How long a thread was blocked on `cause`, in ns.
+    #[must_use]
+    pub fn blocked_on(&self, tid: u32, cause: &str) -> u64 {
+        self.waits_of(tid, Some(cause)).map(|waits| waits.blocked_ns).sum()
+    }
+
+    /// What the blame for a thread's waits sums up to, by kind and accused thread.
+    #[must_use]
+    pub fn blame_of(&self, tid: u32, cause: Option<&str>) -> BTreeMap<(&str, Option<u32>), u64> {
+        let mut sums = BTreeMap::new();
+        for blame in self.waits_of(tid, cause).flat_map(|waits| &waits.blame) {
+            *sums.entry((blame.kind.as_str(), blame.accused())).or_default() += blame.ns;
+        }
+        sums
+    }
+
+    /// The edges that end at a thread.
+    pub fn wakes_of(&self, wakee: u32) -> impl Iterator<Item = &Wakes> {
+        self.wakes.iter().filter(move |wakes| wakes.wakee.tid == wakee)
+    }
+
+    /// The ids of the target's threads.
+    pub fn tids(&self) -> impl Iterator<Item = u32> {
+        self.threads.iter().map(|thread| thread.tid)
+    }
+}

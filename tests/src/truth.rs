@@ -1,0 +1,102 @@
+//! What a workload says of itself: one JSON line when it is ready, one when it has ended.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::intervals::{Interval, total_in};
+
+/// The first line: who plays which role.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Ready {
+    /// The workload's own process.
+    pub pid: u32,
+    /// The roles by name.
+    pub roles: BTreeMap<String, Player>,
+}
+
+/// The thread that plays a role.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Player {
+    /// Its process.
+    pub pid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The name that it gave itself, bytes that are no UTF-8 replaced.
+    pub comm: String,
+}
+
+/// The last line: what each role measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Truth {
+    /// The logs by the role's name.
+    pub roles: BTreeMap<String, Log>,
+}
+
+/// What one role did, in order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Log {
+    /// Its entries.
+    pub entries: Vec<Entry>,
+    /// Entries that found no room; a truth with holes is no truth, see [`Log::whole`].
+    pub dropped: u64,
+}
+
+/// What an entry of a log measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activity {
+    /// The time around a call that blocks.
+    Wait,
+    /// The time spent computing.
+    Work,
+    /// A hole in a busy loop: the CPU was elsewhere.
+    OffCpu,
+}
+
+/// One stretch of time.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Entry {
+    /// What it measured.
+    pub activity: Activity,
+    /// When it began, `CLOCK_MONOTONIC`.
+    pub start_ns: u64,
+    /// When it ended; none if it never did.
+    pub end_ns: Option<u64>,
+    /// A process or thread that the workload ties to the entry (a child that ends the wait); 0 if
+    /// there is none.
+    pub tied_to: u32,
+}
+
+impl Entry {
+    /// Its interval; what never ended goes on for ever.
+    #[must_use]
+    pub fn interval(&self) -> Interval {
+        Interval::new(self.start_ns, self.end_ns.unwrap_or(u64::MAX))
+    }
+}
+
+impl Log {
+    /// The intervals of one activity.
+    #[must_use]
+    pub fn intervals(&self, activity: Activity) -> Vec<Interval> {
+        self.of(activity).map(Entry::interval).collect()
+    }
+
+    /// The entries of one activity.
+    pub fn of(&self, activity: Activity) -> impl Iterator<Item = &Entry> {
+        self.entries.iter().filter(move |entry| entry.activity == activity)
+    }
+
+    /// How long one activity took inside `window`, in ns.
+    #[must_use]
+    pub fn total_ns(&self, activity: Activity, window: Interval) -> u64 {
+        total_in(self.intervals(activity), window)
+    }
+
+    /// Whether nothing was dropped.
+    #[must_use]
+    pub fn whole(&self) -> bool {
+        self.dropped == 0
+    }
+}

@@ -1,0 +1,71 @@
+//! The right to load the machine.
+
+use std::{
+    cell::RefCell,
+    fs::File,
+    os::fd::AsRawFd,
+    rc::{Rc, Weak},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::places;
+
+thread_local! {
+    static HELD: RefCell<Weak<File>> = const { RefCell::new(Weak::new()) };
+}
+
+/// The right to run workloads and profilers. The machine may have two CPUs only: two tests at once
+/// would disturb each other's times. It is held by a thread, which is to say by a test, and by
+/// everything that the test starts: who takes it again in the same thread shares it.
+pub struct Turn(
+    // The lock is the open file's, and ends with it.
+    #[expect(dead_code, reason = "held, not read")] Rc<File>,
+);
+
+impl Turn {
+    /// Waits for the right, if this thread does not have it already.
+    ///
+    /// # Errors
+    ///
+    /// When the lock's file can't be made.
+    pub fn take() -> Result<Self> {
+        if let Some(held) = HELD.with_borrow(Weak::upgrade) {
+            return Ok(Self(held));
+        }
+        let path = places::target_directory().join("offwake-tests.lock");
+        let file =
+            File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        // SAFETY: takes plain integers.
+        let locked = unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) };
+        ensure!(locked == 0, "cannot lock {}", path.display());
+        let held = Rc::new(file);
+        HELD.set(Rc::downgrade(&held));
+        Ok(Self(held))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{sync::mpsc, thread, time::Duration};
+
+    use super::*;
+
+    #[test]
+    fn one_thread_shares_its_turn_and_others_wait() -> Result<()> {
+        let turn = Turn::take()?;
+        let again = Turn::take()?;
+        let (sender, receiver) = mpsc::channel();
+        let other = thread::spawn(move || {
+            let turn = Turn::take();
+            let _ = sender.send(turn.is_ok());
+        });
+        drop(turn);
+        // Half of it is held still. A wrong turn would come well within this time.
+        assert!(receiver.recv_timeout(Duration::from_millis(100)).is_err());
+        drop(again);
+        assert!(receiver.recv()?);
+        assert!(other.join().is_ok());
+        Ok(())
+    }
+}

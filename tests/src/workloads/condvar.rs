@@ -1,0 +1,84 @@
+//! A pthread condition variable: the consumer sleeps until the producer has computed for 5 ms.
+
+use std::{
+    cell::UnsafeCell,
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use anyhow::Result;
+
+use super::stage::Stage;
+
+/// What the producer computes for each item.
+const WORK: Duration = Duration::from_millis(5);
+
+/// What the consumer does with one.
+const CONSUME: Duration = Duration::from_millis(1);
+
+struct Queue {
+    mutex: UnsafeCell<libc::pthread_mutex_t>,
+    filled: UnsafeCell<libc::pthread_cond_t>,
+    items: UnsafeCell<u64>,
+}
+
+// SAFETY: `items` is only touched with the mutex held.
+unsafe impl Sync for Queue {}
+// SAFETY: it is only moved before its first use.
+unsafe impl Send for Queue {}
+
+impl Queue {
+    fn put(&self) {
+        // SAFETY: the mutex and the condition are initialised and stay inside their Arc; the
+        // count is touched under the mutex.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex.get());
+            *self.items.get() += 1;
+            libc::pthread_mutex_unlock(self.mutex.get());
+            libc::pthread_cond_signal(self.filled.get());
+        }
+    }
+
+    #[inline(never)]
+    fn take_all(&self) {
+        // SAFETY: as above.
+        unsafe {
+            libc::pthread_mutex_lock(self.mutex.get());
+            while *self.items.get() == 0 {
+                libc::pthread_cond_wait(self.filled.get(), self.mutex.get());
+            }
+            *self.items.get() = 0;
+            libc::pthread_mutex_unlock(self.mutex.get());
+        }
+    }
+}
+
+pub(super) fn run(stage: &Stage) -> Result<()> {
+    let (consumer, producer) = (stage.role("consumer")?, stage.role("producer")?);
+    let stopped = stage.stopped();
+    let queue = Arc::new(Queue {
+        mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+        filled: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+        items: UnsafeCell::new(0),
+    });
+    {
+        let queue = Arc::clone(&queue);
+        stage.thread(move || {
+            consumer.take("ow-consumer");
+            while stopped.load(SeqCst) == 0 {
+                consumer.waits(|| queue.take_all());
+                consumer.works(CONSUME);
+            }
+        })?;
+    }
+    let last = Arc::clone(&queue);
+    stage.thread(move || {
+        producer.take("ow-producer");
+        while stopped.load(SeqCst) == 0 {
+            producer.works(WORK);
+            queue.put();
+        }
+    })?;
+    // The producer may have left first.
+    stage.play(move || last.put())
+}

@@ -1,0 +1,77 @@
+//! A pthread mutex, held by a thread that computes while another wants it.
+
+use std::{
+    cell::UnsafeCell,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+
+use super::stage::Stage;
+use crate::clock::spin;
+
+/// How long the holder computes with the lock held.
+const HELD: Duration = Duration::from_millis(5);
+
+/// How long it then stays away, so that the other one gets the lock.
+const AWAY: Duration = Duration::from_millis(1);
+
+struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
+
+// SAFETY: sharing it between threads is what a mutex is for.
+unsafe impl Sync for PthreadMutex {}
+// SAFETY: it is only moved before its first use.
+unsafe impl Send for PthreadMutex {}
+
+impl PthreadMutex {
+    #[inline(never)]
+    fn lock(&self) {
+        // SAFETY: the mutex is initialised and stays where it is, inside its Arc.
+        unsafe { libc::pthread_mutex_lock(self.0.get()) };
+    }
+
+    fn unlock(&self) {
+        // SAFETY: as above; only the thread that locked it unlocks it.
+        unsafe { libc::pthread_mutex_unlock(self.0.get()) };
+    }
+}
+
+pub(super) fn run(stage: &Stage) -> Result<()> {
+    let (holder, contender) = (stage.role("holder")?, stage.role("contender")?);
+    let stopped = stage.stopped();
+    let mutex = Arc::new(PthreadMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+    // How often the holder has taken the lock: the contender tries once for each time.
+    let times_taken = Arc::new(AtomicU64::new(0));
+    {
+        let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
+        stage.thread(move || {
+            holder.take("ow-holder");
+            while stopped.load(SeqCst) == 0 {
+                mutex.lock();
+                times_taken.fetch_add(1, SeqCst);
+                holder.works(HELD);
+                mutex.unlock();
+                spin(AWAY);
+            }
+        })?;
+    }
+    stage.thread(move || {
+        contender.take("ow-contender");
+        let mut seen = 0;
+        while stopped.load(SeqCst) == 0 {
+            let taken = times_taken.load(SeqCst);
+            if taken == seen {
+                std::hint::spin_loop();
+                continue;
+            }
+            seen = taken;
+            contender.waits(|| mutex.lock());
+            mutex.unlock();
+        }
+    })?;
+    stage.play(|| ())
+}

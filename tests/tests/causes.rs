@@ -1,0 +1,338 @@
+//! One test per workload: who ended the waits, what they were on, and how long they took, against
+//! what the workload measured itself. The tolerances and their reasons are in
+//! `offwake_tests::case`.
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{
+    case::{Case, RELATIVE, alike, at_least},
+    truth::Activity,
+    workload::Workload,
+};
+
+/// Demands that `waiter` waited on `cause` for `waker`, who did nothing but compute meanwhile.
+fn waits_for_a_worker(case: &Case, waiter: &str, cause: &str, waker: &str) -> Result<()> {
+    let waker = BTreeSet::from([case.tid(waker)]);
+    case.blocked_on(waiter, cause)?;
+    case.as_often(waiter, cause)?;
+    case.woken_by(waiter, cause, &waker)?;
+    case.blamed_on(waiter, cause, &waker)
+}
+
+/// Demands that `waiter` waited on `cause` for `waker`. How long does not matter: the waits are short
+/// by construction, and on a busy machine many of them are over before they begin.
+fn waits_briefly_for(case: &Case, waiter: &str, cause: &str, waker: &str) -> Result<()> {
+    case.on_cause(waiter, cause)?;
+    case.woken_by(waiter, cause, &BTreeSet::from([case.tid(waker)]))
+}
+
+/// Demands that a frame of the workload is in the stack of nearly all waits on `cause`.
+fn waits_in(case: &Case, role: &str, cause: &str, function: &str) -> Result<()> {
+    let tid = case.tid(role);
+    let holds = |stack: &[String]| stack.iter().any(|frame| frame.contains(function));
+    let waits = case.report.waits_of(tid, Some(cause));
+    let there = waits.filter(|waits| holds(&waits.stack)).map(|waits| waits.blocked_ns).sum();
+    let blocked = case.report.blocked_on(tid, cause);
+    // The first wait may have begun before the window, when nobody could walk its stack.
+    ensure!(
+        at_least(there, 0.9, blocked),
+        "{function} is in {there} ns of {blocked} of the waits of {role}: {}",
+        case.about(role)
+    );
+    Ok(())
+}
+
+#[test]
+fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
+    let case = Case::of("futex-handoff")?;
+    waits_for_a_worker(&case, "waiter", "futex", "worker")?;
+    waits_briefly_for(&case, "worker", "futex", "waiter")?;
+    waits_in(&case, "waiter", "futex", "waits_for_baton")
+}
+
+#[test]
+fn a_mutex_is_waited_for_until_its_holder_lets_go() -> Result<()> {
+    let case = Case::of("mutex")?;
+    let holder = BTreeSet::from([case.tid("holder")]);
+    // No count: a woken contender may find the lock taken again, and sleep twice in one call.
+    case.blocked_on("contender", "futex")?;
+    case.woken_by("contender", "futex", &holder)?;
+    case.blamed_on("contender", "futex", &holder)
+}
+
+#[test]
+fn a_condition_is_waited_for_until_it_is_signalled() -> Result<()> {
+    let case = Case::of("condvar")?;
+    waits_for_a_worker(&case, "consumer", "futex", "producer")
+}
+
+#[test]
+fn a_client_waits_for_its_server_over_pipes() -> Result<()> {
+    let case = Case::of("pipe")?;
+    waits_for_a_worker(&case, "client", "pipe", "server")?;
+    waits_briefly_for(&case, "server", "pipe", "client")?;
+    waits_in(&case, "client", "pipe", "waits_for_reply")
+}
+
+#[test]
+fn a_client_waits_for_its_server_over_a_unix_socket() -> Result<()> {
+    let case = Case::of("unix-socket")?;
+    waits_for_a_worker(&case, "client", "socket", "server")?;
+    waits_briefly_for(&case, "server", "socket", "client")
+}
+
+/// The wake runs in a softirq, but inside the sender's own send: the sender is the waker.
+#[test]
+fn a_client_waits_for_its_server_over_loopback_tcp() -> Result<()> {
+    let case = Case::of("loopback-tcp")?;
+    waits_for_a_worker(&case, "client", "socket", "server")?;
+    waits_briefly_for(&case, "server", "socket", "client")
+}
+
+#[test]
+fn a_sleeper_waits_for_nobody() -> Result<()> {
+    let case = Case::of("sleeper")?;
+    case.blocked_on("sleeper", "timer")?;
+    case.as_often("sleeper", "timer")?;
+    case.external("sleeper", "timer", "timer")?;
+    waits_in(&case, "sleeper", "timer", "sleeps")
+}
+
+/// The timer fires over the hog in each of some hundred waits: the hog is never the waker, nor to
+/// blame.
+#[test]
+fn a_timer_that_fires_over_a_hog_does_not_accuse_it() -> Result<()> {
+    let case = Case::of("timer-over-hog")?;
+    case.blocked_on("sleeper", "timer")?;
+    case.external("sleeper", "timer", "timer")?;
+    let hog = case.tid("hog");
+    let woken: u64 = case
+        .report
+        .wakes
+        .iter()
+        .filter(|wakes| wakes.waker.tid == Some(hog))
+        .map(|wakes| wakes.count)
+        .sum();
+    ensure!(woken == 0, "the hog woke somebody {woken} times");
+    let accused = case
+        .report
+        .waits
+        .iter()
+        .flat_map(|waits| &waits.blame)
+        .find(|blame| blame.accused() == Some(hog));
+    ensure!(accused.is_none(), "the hog is accused: {accused:?}");
+    // That the two shared one CPU shows in the hog's ledger: it was pushed aside for each sleep's
+    // end, and saw the holes itself.
+    let ledger = case.report.thread(hog)?;
+    ensure!(at_least(ledger.on_cpu_ns, 0.2, ledger.wall_ns), "{ledger:?}");
+    ensure!(!at_least(ledger.blocked_ns, 0.05, ledger.wall_ns), "{ledger:?}");
+    Ok(())
+}
+
+/// Each of the two threads has the one CPU half of the time, and waits for it the other half.
+/// Other programs may want that CPU too, so the bounds are wide; what the spinners saw themselves
+/// is the narrower measure.
+#[test]
+fn two_spinners_on_one_cpu_are_runnable_half_the_time() -> Result<()> {
+    let case = Case::of("two-spinners")?;
+    for role in ["first", "second"] {
+        let ledger = case.report.thread(case.tid(role))?;
+        ensure!(at_least(ledger.runnable_ns, 0.3, ledger.wall_ns), "{ledger:?}");
+        ensure!(at_least(ledger.on_cpu_ns, 0.05, ledger.wall_ns), "{ledger:?}");
+        ensure!(!at_least(ledger.blocked_ns, 0.05, ledger.wall_ns), "{ledger:?}");
+        let holes = case.log(role).total_ns(Activity::OffCpu, case.window());
+        ensure!(alike(ledger.runnable_ns, holes), "{role} missed its CPU for {holes}: {ledger:?}");
+    }
+    let on_cpu = |role: &str| Ok::<_, anyhow::Error>(case.report.thread(case.tid(role))?.on_cpu_ns);
+    let both = on_cpu("first")? + on_cpu("second")?;
+    ensure!(both <= case.window().length_ns(), "two threads on one CPU for {both} ns");
+    Ok(())
+}
+
+/// The child that ends the wait computed all the while, and is another one each time.
+#[test]
+fn a_parent_waits_for_its_child() -> Result<()> {
+    let case = Case::of("child-exit")?;
+    let children = case.tied_to("parent");
+    case.blocked_on("parent", "child")?;
+    case.as_often("parent", "child")?;
+    case.woken_by("parent", "child", &children)?;
+    case.blamed_on("parent", "child", &children)?;
+    // A child is named as it called itself, although it is gone by now.
+    let parent = case.tid("parent");
+    for wakes in case.report.wakes_of(parent).filter(|wakes| wakes.cause == "child") {
+        ensure!(wakes.waker.comm.as_deref() == Some("ow-child"), "{wakes:?}");
+    }
+    Ok(())
+}
+
+/// `vfork` is no `wait4`, but what ends it is the child too. Its contract names no cause, so any
+/// that is honest will do.
+#[test]
+fn a_parent_in_vfork_waits_for_its_child() -> Result<()> {
+    let case = Case::of("vfork-churn")?;
+    let children = case.tied_to("parent");
+    let parent = case.tid("parent");
+    let blocked = |cause| case.report.blocked_on(parent, cause);
+    let cause = if blocked("child") > blocked("other") { "child" } else { "other" };
+    case.blocked_on("parent", cause)?;
+    case.woken_by("parent", cause, &children)
+}
+
+#[test]
+fn epoll_waits_for_who_writes_to_the_pipe() -> Result<()> {
+    let case = Case::of("epoll")?;
+    waits_for_a_worker(&case, "waiter", "poll", "writer")
+}
+
+#[test]
+fn poll_waits_for_who_writes_to_the_eventfd() -> Result<()> {
+    let case = Case::of("poll")?;
+    waits_for_a_worker(&case, "waiter", "poll", "writer")
+}
+
+#[test]
+fn an_eventfd_is_read_when_somebody_writes() -> Result<()> {
+    let case = Case::of("eventfd")?;
+    waits_for_a_worker(&case, "waiter", "eventfd", "writer")?;
+    waits_in(&case, "waiter", "eventfd", "waits_in_read")
+}
+
+#[test]
+fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
+    for name in ["sigwait", "sigsuspend"] {
+        let case = Case::of(name)?;
+        waits_for_a_worker(&case, "waiter", "signal", "sender").context(name)?;
+    }
+    Ok(())
+}
+
+/// What ends a wait for the disk is an interrupt, or a kernel thread of the filesystem; never the
+/// program over which the interrupt came. How long a call computes and how long it is blocked is
+/// the disk's affair, so there is no lower bound on the time.
+#[test]
+fn an_fsync_waits_for_the_disk_and_not_for_bystanders() -> Result<()> {
+    let case = Case::of("fsync")?;
+    let writer = case.tid("writer");
+    let blocked = case.report.blocked_on(writer, "disk");
+    let ledger = case.report.thread(writer)?;
+    let about = || case.about("writer");
+    ensure!(blocked > 0, "nothing waited for the disk; is the target directory in memory?");
+    ensure!(at_least(blocked, 0.9, ledger.blocked_ns), "{}", about());
+    ensure!(blocked as f64 <= case.waited_ns("writer") as f64 * (1.0 + RELATIVE), "{}", about());
+    for wakes in case.report.wakes_of(writer).filter(|wakes| wakes.cause == "disk") {
+        if let Some(waker) = wakes.waker.tid {
+            ensure!(is_kernel_thread(waker), "{wakes:?} is no kernel thread");
+        }
+    }
+    let blame = case.report.blame_of(writer, Some("disk"));
+    for ((kind, accused), ns) in &blame {
+        if let Some(accused) = accused {
+            ensure!(is_kernel_thread(*accused), "{kind} {ns} of {accused}: {}", about());
+        }
+    }
+    let disk = blame.get(&("disk", None)).copied().unwrap_or_default();
+    ensure!(at_least(disk, 0.8, blocked), "the disk is blamed for {disk} ns: {}", about());
+    Ok(())
+}
+
+/// A thread that was blocked before the window and stays so: nobody can know what for until when,
+/// but that it was blocked is certain.
+#[test]
+fn a_thread_that_is_stuck_all_along_has_a_ledger_that_closes() -> Result<()> {
+    let case = Case::of("stuck-all-along")?;
+    let ledger = case.report.thread(case.tid("stuck"))?;
+    ensure!(ledger.wall_ns == case.window().length_ns(), "{ledger:?}");
+    ensure!(ledger.blocked_ns == ledger.wall_ns, "{ledger:?}");
+    ensure!(ledger.unattributed_ns == ledger.blocked_ns, "{ledger:?}");
+    let reasons: Vec<&str> = ledger.unattributed.keys().map(String::as_str).collect();
+    let honest = |reason: &&str| matches!(*reason, "before_window" | "still_blocked");
+    ensure!(!reasons.is_empty() && reasons.iter().all(honest), "{ledger:?}");
+    let cause: BTreeSet<&str> =
+        case.report.waits_of(case.tid("stuck"), None).map(|waits| waits.cause.as_str()).collect();
+    ensure!(cause == BTreeSet::from(["futex"]), "{}", case.about("stuck"));
+    Ok(())
+}
+
+/// Every 50 ms a thread is born that blocks for good: those born in the window have a ledger from
+/// their birth to the window's end.
+#[test]
+fn a_wait_that_begins_in_the_window_and_never_ends_is_told() -> Result<()> {
+    let case = Case::of("stuck-one-after-the-other")?;
+    let window = case.window();
+    let born: Vec<_> = case
+        .log("starter")
+        .of(Activity::Wait)
+        .filter(|wait| wait.start_ns > window.start_ns && wait.start_ns < window.end_ns)
+        // Those that came with the last 5 ms may not have got to it.
+        .filter(|wait| window.end_ns - wait.start_ns > 5_000_000)
+        .collect();
+    // Twenty a second on a machine with nothing else to do.
+    ensure!(born.len() >= 5, "only {} threads came in the window", born.len());
+    for wait in born {
+        let ledger = case.report.thread(wait.tied_to)?;
+        let blocked = window.end_ns - wait.start_ns;
+        // It was born shortly before it said so, and had to wait for a CPU first.
+        ensure!(ledger.wall_ns >= blocked, "was there for {blocked}: {ledger:?}");
+        ensure!(alike(ledger.blocked_ns + ledger.runnable_ns, ledger.wall_ns), "{ledger:?}");
+        let still = ledger.unattributed.get("still_blocked").copied().unwrap_or_default();
+        // The rest is for what a new thread does first: its stack, its name.
+        ensure!(at_least(still, 0.9, ledger.blocked_ns), "{ledger:?}");
+        ensure!(case.report.blocked_on(ledger.tid, "futex") >= still, "{ledger:?}");
+    }
+    Ok(())
+}
+
+/// In the 64-bit table, the number of a 32-bit `nanosleep` means `sync`, that of `futex` means
+/// `mq_open`.
+#[test]
+fn a_32_bit_program_is_not_misread() -> Result<()> {
+    for (name, cause) in [("compat32-sleep", "timer"), ("compat32-futex", "futex")] {
+        let case = Case::of(name)?;
+        let tid = case.tid("compat32");
+        let ledger = case.report.thread(tid)?;
+        let blocked = case.report.blocked_on(tid, cause);
+        ensure!(at_least(blocked, 0.95, ledger.blocked_ns), "{name}: {}", case.about("compat32"));
+        // It does nothing else; the rest is for a busy machine.
+        ensure!(at_least(blocked + ledger.runnable_ns, 0.8, ledger.wall_ns), "{ledger:?}");
+        case.external("compat32", cause, "timer").context(name)?;
+    }
+    Ok(())
+}
+
+/// In the 64-bit table, the number of a 32-bit `read` means `close`, that of `write` means `stat`.
+#[test]
+fn a_32_bit_program_and_a_64_bit_one_wait_for_each_other() -> Result<()> {
+    let case = Case::of("compat32-pipe")?;
+    let (compat, asker) = (case.tid("compat32"), BTreeSet::from([case.tid("asker")]));
+    let ledger = case.report.thread(compat)?;
+    let blocked = case.report.blocked_on(compat, "pipe");
+    ensure!(at_least(blocked, 0.95, ledger.blocked_ns), "{}", case.about("compat32"));
+    case.woken_by("compat32", "pipe", &asker)?;
+    case.blamed_on("compat32", "pipe", &asker)?;
+    // An answer comes at once, so the asker's waits are short, and some are none.
+    case.woken_by("asker", "pipe", &BTreeSet::from([compat]))
+}
+
+/// A case whose target is nothing but one thread of a workload.
+#[test]
+fn what_is_not_the_target_has_no_ledger_but_may_be_the_waker() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let waiter = workload.role("waiter")?.tid;
+    let case = Case::with_target(workload, |offwake, _| offwake.args(["-t", &waiter.to_string()]))?;
+    ensure!(case.report.tids().eq([waiter]), "{:?}", case.report.threads);
+    waits_for_a_worker(&case, "waiter", "futex", "worker")
+}
+
+/// Whether a thread lives in the kernel: `PF_KTHREAD` in the flags, the ninth field of its `stat`
+/// (`proc_pid_stat(5)`). One that has gone cannot be told, and is taken for a user's.
+fn is_kernel_thread(tid: u32) -> bool {
+    const PF_KTHREAD: u32 = 0x0020_0000;
+    let flags = || {
+        let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+        // The name may hold anything, blanks and parentheses included.
+        stat.rsplit_once(") ")?.1.split(' ').nth(6)?.parse::<u32>().ok()
+    };
+    flags().is_some_and(|flags| flags & PF_KTHREAD != 0)
+}

@@ -1,0 +1,253 @@
+//! What to profile: each way to say it takes in what it ought to, and nothing else.
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{
+    case::{Case, WINDOW, alike, at_least, seconds},
+    cgroup::Cgroup,
+    offwake::{Offwake, Outcome},
+    places,
+    report::Report,
+    truth::{Activity, Truth},
+    workload::Workload,
+};
+
+/// `offwake profile -d … -o report.json` with more arguments.
+fn profile(arguments: &[&str]) -> Result<Outcome> {
+    Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json"]).args(arguments).run()
+}
+
+fn tgids(report: &Report) -> BTreeSet<u32> {
+    report.threads.iter().map(|thread| thread.tgid).collect()
+}
+
+#[test]
+fn a_process_brings_the_children_that_it_forks() -> Result<()> {
+    let case = Case::of("fork-churn")?;
+    let parent = case.tid("parent");
+    let window = case.window();
+    let children: BTreeSet<u32> = case.tied_to("parent");
+    let processes = tgids(&case.report);
+    ensure!(processes.contains(&parent), "the parent is missing");
+    let strangers: Vec<_> =
+        processes.iter().filter(|tgid| **tgid != parent && !children.contains(tgid)).collect();
+    ensure!(strangers.is_empty(), "these are no children of {parent}: {strangers:?}");
+    // A child is forked just before the wait for it begins, which may have been before the window
+    // for the first of them; the others were born in it.
+    let waits = case.log("parent").of(Activity::Wait).map(|wait| (wait.interval(), wait.tied_to));
+    let inside = waits.filter(|(wait, _)| wait.inside(window)).skip(1);
+    let mut seen = 0;
+    for (_, child) in inside {
+        let ledger = case.report.thread(child)?;
+        let slept = case.report.blocked_on(child, "timer");
+        ensure!(at_least(slept, 0.9, 5_000_000), "a child sleeps 5 ms: {ledger:?}");
+        seen += 1;
+    }
+    // Some 150 on a machine with nothing else to do.
+    ensure!(seen >= 10, "only {seen} children came and went in the window");
+    Ok(())
+}
+
+#[test]
+fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
+    let bystander = Workload::start("sleeper")?;
+    let case = Case::of("futex-handoff")?;
+    let tids: BTreeSet<u32> = case.report.tids().collect();
+    ensure!(tids.contains(&case.tid("waiter")) && tids.contains(&case.tid("worker")));
+    ensure!(!tids.contains(&bystander.role("sleeper")?.tid), "a bystander is in: {tids:?}");
+    ensure!(tgids(&case.report).len() == 1, "several processes: {tids:?}");
+    Ok(())
+}
+
+#[test]
+fn several_processes_are_the_target_together() -> Result<()> {
+    let workload = Workload::start("unix-socket")?;
+    let bystander = Workload::start("sleeper")?;
+    let (client, server) = (workload.role("client")?.pid, workload.role("server")?.pid);
+    for list in [vec!["-p".to_owned(), format!("{client},{server}")], {
+        let pid = |pid: u32| ["-p".to_owned(), pid.to_string()];
+        [pid(client), pid(server)].concat()
+    }] {
+        let list: Vec<&str> = list.iter().map(String::as_str).collect();
+        let report = profile(&list)?.report("report.json")?;
+        ensure!(tgids(&report) == BTreeSet::from([client, server]), "{list:?}: {report:?}");
+    }
+    drop(bystander);
+    Ok(())
+}
+
+#[test]
+fn a_thread_is_the_target_alone() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let (waiter, worker) = (workload.role("waiter")?.tid, workload.role("worker")?.tid);
+    let one = profile(&["--tid", &waiter.to_string()])?.report("report.json")?;
+    ensure!(one.tids().eq([waiter]), "{:?}", one.threads);
+    let both = profile(&["--tid", &format!("{waiter},{worker}")])?.report("report.json")?;
+    let tids: BTreeSet<u32> = both.tids().collect();
+    ensure!(tids == BTreeSet::from([waiter, worker]), "{tids:?}");
+    Ok(())
+}
+
+#[test]
+fn a_cgroup_brings_its_subtree_and_nothing_else() -> Result<()> {
+    // Dropped in the opposite order: the processes go first, then the inner group, then the outer.
+    let outer = Cgroup::new("subtree")?;
+    let inner = outer.child("inner")?;
+    let beside = Cgroup::new("beside")?;
+    let in_outer = Workload::start("sleeper")?;
+    let in_inner = Workload::start("futex-handoff")?;
+    let outside = Workload::start("condvar")?;
+    outer.adopt(in_outer.pid())?;
+    inner.adopt(in_inner.pid())?;
+    beside.adopt(outside.pid())?;
+    let cgroup = outer.path().to_str().context("a path that is no text")?;
+    let outcome = profile(&["--cgroup", cgroup])?;
+    let report = outcome.report("report.json")?;
+    let wanted = BTreeSet::from([in_outer.pid(), in_inner.pid()]);
+    ensure!(tgids(&report) == wanted, "{wanted:?}, got {:?}", report.threads);
+    drop(outside);
+    drop(in_outer);
+    let case = Case::judge(in_inner, outcome, "report.json")?;
+    case.blocked_on("waiter", "futex")?;
+    case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))
+}
+
+#[test]
+fn all_is_everybody_and_the_default() -> Result<()> {
+    for arguments in [&["--all"][..], &["-a"], &[]] {
+        let workload = Workload::start("futex-handoff")?;
+        let outcome = profile(arguments)?;
+        let case = Case::judge(workload, outcome, "report.json")?;
+        case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))?;
+        let kernel = case.report.threads.iter().any(|thread| is_kernel_threads_name(&thread.comm));
+        ensure!(kernel, "{arguments:?}: no kernel thread is in the report");
+        ensure!(tgids(&case.report).len() > 2, "{arguments:?}: hardly anybody is in the report");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_profiler_leaves_itself_out() -> Result<()> {
+    let running =
+        Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json", "--all"]).start()?;
+    let itself = running.pid();
+    let report = running.outcome()?.report("report.json")?;
+    ensure!(!tgids(&report).contains(&itself), "the profiler profiled itself");
+    Ok(())
+}
+
+/// The command sleeps 30 ms with its first breath: that wait is in the report, and the command's
+/// status (7) is not offwake's.
+#[test]
+fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
+    let offwake = Offwake::profile()?.args(["-o", "report.json", "--"]);
+    let truth_path = offwake.directory().join("truth.json");
+    let outcome =
+        offwake.arg(places::workload()?).args(["first-wait".as_ref(), truth_path.as_os_str()]);
+    // No duration: the command's end is the end.
+    let outcome = outcome.run()?;
+    let report = outcome.report("report.json")?;
+    let truth: Truth = serde_json::from_slice(&fs::read(&truth_path)?)?;
+    let wait = truth.roles["command"].entries[0];
+    ensure!(wait.interval().inside(report.interval()), "{wait:?} is not in {:?}", report.window);
+    let command = report.threads.iter().find(|thread| thread.comm == "ow-command");
+    let command = command.with_context(|| format!("no command: {:?}", report.threads))?;
+    let slept = report.blocked_on(command.tid, "timer");
+    // One wait of 30 ms and no other: within the 20 ms of the other tests it would prove little.
+    let limit = wait.interval().length_ns();
+    ensure!(slept >= 29_000_000 && slept <= limit, "slept for {slept} of {limit}: {command:?}");
+    ensure!(tgids(&report) == BTreeSet::from([command.tgid]), "{:?}", report.threads);
+    // Nor are its first instructions: they are a part of its time on the CPU.
+    ensure!(command.on_cpu_ns > 0, "{command:?}");
+    Ok(())
+}
+
+#[test]
+fn a_command_that_outlives_the_duration_does_not_outlive_offwake() -> Result<()> {
+    let marker = format!("{}.125", 1000 + std::process::id() % 1000);
+    let outcome = Offwake::profile()?
+        .args(["-d", "300ms", "-o", "report.json", "--", "sleep", &marker])
+        .run()?;
+    let report = outcome.report("report.json")?;
+    ensure!(report.threads.iter().any(|thread| thread.comm == "sleep"), "{:?}", report.threads);
+    for process in fs::read_dir("/proc")?.flatten() {
+        let command = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let left = command.split(|&byte| byte == 0).any(|word| word == marker.as_bytes());
+        if left {
+            let pid = process.file_name().to_string_lossy().parse()?;
+            // SAFETY: takes plain integers. The marker says that it is ours.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+            anyhow::bail!("the command is left behind: {:?}", process.path());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_shortest_and_a_longest_wait_keep_what_lies_between() -> Result<()> {
+    // Waits of 2 ms and of 20 ms by turns.
+    let workload = Workload::start("short-and-long-sleeps")?;
+    let (pids, sleeper) = (workload.pids(), workload.role("sleeper")?.tid);
+    let sleeps = |report: &Report| -> Vec<(u64, u64)> {
+        let waits = report.waits_of(sleeper, Some("timer"));
+        waits.map(|waits| (waits.count, waits.blocked_ns)).collect()
+    };
+    let long = profile(&["-p", &pids, "-m", "10ms"])?.report("report.json")?;
+    let long = sleeps(&long);
+    ensure!(!long.is_empty(), "the long waits are gone");
+    for (count, blocked) in long {
+        ensure!(blocked / count >= 20_000_000, "{count} waits of {blocked} ns: short ones too");
+    }
+    let short = profile(&["-p", &pids, "-M", "10ms"])?.report("report.json")?;
+    let short = sleeps(&short);
+    ensure!(!short.is_empty(), "the short waits are gone");
+    for (count, blocked) in short {
+        ensure!(blocked / count < 10_000_000, "{count} waits of {blocked} ns: long ones too");
+    }
+    let none = profile(&["-p", &pids, "-m", "10s"])?;
+    none.failed(3, &["recorded", "nothing", "no wait"])
+}
+
+#[test]
+fn kernel_and_user_threads_can_be_kept_apart() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let waiter = workload.role("waiter")?.tid;
+    let waiting = |report: &Report| -> BTreeSet<(u32, String)> {
+        report.waits.iter().map(|waits| (waits.tid, waits.comm.clone())).collect()
+    };
+    let kernel = waiting(&profile(&["--all", "-k"])?.report("report.json")?);
+    ensure!(!kernel.is_empty(), "no kernel thread waited for a second");
+    ensure!(!kernel.iter().any(|(tid, _)| *tid == waiter), "-k keeps a user thread");
+    let user = waiting(&profile(&["--all", "-u"])?.report("report.json")?);
+    ensure!(user.iter().any(|(tid, _)| *tid == waiter), "-u lost a user thread");
+    let kernels = user.iter().find(|(_, comm)| is_kernel_threads_name(comm));
+    ensure!(kernels.is_none(), "-u keeps {kernels:?}");
+    Ok(())
+}
+
+#[test]
+fn a_state_keeps_the_waits_in_it() -> Result<()> {
+    // One thread in D (the disk), the other computing.
+    let workload = Workload::start("fsync")?;
+    let (pids, writer) = (workload.pids(), workload.role("writer")?.tid);
+    let disk = profile(&["-p", &pids, "--state", "D"])?.report("report.json")?;
+    ensure!(disk.blocked_on(writer, "disk") > 0, "no waits for the disk: {:?}", disk.waits);
+    drop(workload);
+    // Nobody in D here.
+    let workload = Workload::start("sleeper")?;
+    let (pids, sleeper) = (workload.pids(), workload.role("sleeper")?.tid);
+    let asleep = profile(&["-p", &pids, "--state", "S"])?;
+    let case = Case::judge(workload, asleep, "report.json")?;
+    let (slept, truth) = (case.report.blocked_on(sleeper, "timer"), case.waited_ns("sleeper"));
+    let runnable = case.report.thread(sleeper)?.runnable_ns;
+    ensure!(alike(slept + runnable, truth), "{slept} and {runnable} of {truth} ns");
+    let workload = Workload::start("sleeper")?;
+    profile(&["-p", &workload.pids(), "--state", "D"])?
+        .failed(3, &["recorded", "nothing", "no wait"])
+}
+
+/// Names that only kernel threads have on a machine in its right mind.
+fn is_kernel_threads_name(comm: &str) -> bool {
+    ["kworker/", "rcu_", "ksoftirqd/", "migration/"].iter().any(|name| comm.starts_with(name))
+}
