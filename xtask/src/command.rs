@@ -90,12 +90,12 @@ pub fn foreign_cargo(cargo: &Path, rustc: &Path) -> Command {
     command
 }
 
+/// The program and its first word, which says what it was to do.
 fn name(command: &Command) -> String {
-    Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program())
-        .to_string_lossy()
-        .into_owned()
+    let program = Path::new(command.get_program());
+    let program = program.file_name().unwrap_or(command.get_program()).to_string_lossy();
+    let words = command.get_args().map(|word| word.to_string_lossy());
+    std::iter::once(program).chain(words.take(1)).collect::<Vec<_>>().join(" ")
 }
 
 fn quoted(word: &OsStr) -> String {

@@ -44,6 +44,10 @@ pub fn provide(compiler: &Compiler) -> anyhow::Result<PathBuf> {
     let mut install = command::foreign_cargo(&compiler.cargo, &compiler.rustc);
     install
         .env("LLVM_PREFIX", &prefix)
+        // It spends its time in LLVM, which is there in machine code already: none is worth
+        // spending on debug information and optimisation of the rest.
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
         .args(["install", "bpf-linker", "--version", VERSION, "--locked", "--force"])
         .args(["--no-default-features", "--features", &format!("llvm-{llvm}"), "--root"])
         .arg(&folder);
