@@ -152,7 +152,8 @@ fn two_spinners_on_one_cpu_are_runnable_half_the_time() -> Result<()> {
     }
     let on_cpu = |role: &str| Ok::<_, anyhow::Error>(case.report.thread(case.tid(role))?.on_cpu_ns);
     let both = on_cpu("first")? + on_cpu("second")?;
-    ensure!(both <= case.window().length_ns(), "two threads on one CPU for {both} ns");
+    // 1 % for what they were doing when the window opened, which is looked up one after the other.
+    ensure!(both as f64 <= case.window().length_ns() as f64 * 1.01, "on one CPU for {both} ns");
     Ok(())
 }
 
