@@ -128,10 +128,9 @@ fn a_timer_that_fires_over_a_hog_does_not_accuse_it() -> Result<()> {
         .flat_map(|waits| &waits.blame)
         .find(|blame| blame.accused() == Some(hog));
     ensure!(accused.is_none(), "the hog is accused: {accused:?}");
-    // That the two shared one CPU shows in the hog's ledger: it was pushed aside for each sleep's
-    // end, and saw the holes itself.
+    // It computed all along, as far as others let it: the timers did fire over it.
     let ledger = case.report.thread(hog)?;
-    ensure!(at_least(ledger.on_cpu_ns, 0.2, ledger.wall_ns), "{ledger:?}");
+    ensure!(at_least(ledger.on_cpu_ns, 0.05, ledger.wall_ns), "{ledger:?}");
     ensure!(!at_least(ledger.blocked_ns, 0.05, ledger.wall_ns), "{ledger:?}");
     Ok(())
 }
@@ -322,7 +321,7 @@ fn a_32_bit_program_and_a_64_bit_one_wait_for_each_other() -> Result<()> {
     case.woken_by("compat32", "pipe", &asker)?;
     case.blamed_on("compat32", "pipe", &asker)?;
     // An answer comes at once, so the asker's waits are short, and some are none.
-    case.woken_by("asker", "pipe", &BTreeSet::from([compat]))
+    case.woken_by_nobody_but("asker", "pipe", &BTreeSet::from([compat]))
 }
 
 /// A case whose target is nothing but one thread of a workload.
