@@ -43,7 +43,7 @@ pub fn struck(ctx: *mut c_void) {
         if let Taken::Id(id) = stack::of_kernel_if_in_it(ctx, Scratch::Sample) {
             record.kernel_stack = id;
         }
-        if !task.is_kernel_thread()
+        if task.has_user_half()
             && let Taken::Id(id) = stack::of_user(ctx, Scratch::Sample, task)
         {
             record.user_stack = id;

@@ -84,7 +84,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.syscall.thread_flags = slot.thread_flags;
     note_what_for(record, prev, Current::Yes);
     record.user_stack = NO_STACK;
-    if stack::wanted() && slot.thread_flags & thread_flags::KERNEL == 0 {
+    if stack::wanted() && prev.has_user_half() {
         record.user_stack = stack::of_user(ctx, Scratch::Switch, prev)
             .or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
     }

@@ -177,6 +177,13 @@ impl Task {
         flags & (PF_KTHREAD | PF_IO_WORKER) != 0
     }
 
+    /// Whether there is a user stack to walk: a thread on its way out has given its address space
+    /// back already.
+    #[inline(always)]
+    pub fn has_user_half(self) -> bool {
+        !self.is_kernel_thread() && self.mm() != 0
+    }
+
     /// Id of its cgroup in the v2 hierarchy.
     #[inline(always)]
     pub fn cgroup(self) -> u64 {

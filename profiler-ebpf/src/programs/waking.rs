@@ -114,7 +114,7 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
         if tid != 0 && (stack::wanted() || may_be_sender) {
             wake.kernel_stack = stack::of_kernel(ctx, Scratch::Waking)
                 .or_flag(&mut flags, wait_flags::WAKER_KERNEL_STACK_FAILED);
-            if stack::wanted() && wake.syscall.thread_flags & thread_flags::KERNEL == 0 {
+            if stack::wanted() && current.has_user_half() {
                 wake.user_stack = stack::of_user(ctx, Scratch::Waking, current)
                     .or_flag(&mut flags, wait_flags::WAKER_USER_STACK_FAILED);
             }
