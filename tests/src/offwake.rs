@@ -174,7 +174,7 @@ impl Running {
     /// When it ends instead, or does not by the deadline.
     pub fn wait_until_recording(&mut self) -> Result<()> {
         /// Looks with the same answer, 5 ms apart: attaching the next program takes less.
-        const SAME: u32 = 60;
+        const SAME: u32 = 100;
         let (mut before, mut same) = (0, 0);
         wait_until("offwake to record", || {
             if let Some(status) = self.child.try_wait()? {

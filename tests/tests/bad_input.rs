@@ -184,6 +184,21 @@ fn an_output_that_can_not_be_written_is_found_before_the_recording() -> Result<(
     refused(&["-o", path])?.failed(FAILED, &[path])
 }
 
+/// The places that the next tests use are as scarce as they say.
+#[test]
+fn the_scarce_places_are_scarce() -> Result<()> {
+    let directory = places::scratch()?;
+    let disk = FullDisk::mount(directory.path())?;
+    ensure!(fs::write(directory.path().join("x"), vec![1; 8192]).is_err(), "there is room");
+    ensure!(disk.files()? == ["x"], "{:?}", disk.files()?);
+    drop(disk);
+    ensure!(fs::read_dir(directory.path())?.next().is_none(), "still mounted");
+    let device = directory.path().join("full");
+    make_full_device(&device)?;
+    ensure!(is_device(&device)? && fs::write(&device, "x").is_err(), "it takes what it gets");
+    Ok(())
+}
+
 #[test]
 fn an_output_that_is_full() -> Result<()> {
     let directory = places::scratch()?;

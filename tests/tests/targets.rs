@@ -197,7 +197,8 @@ fn a_shortest_and_a_longest_wait_keep_what_lies_between() -> Result<()> {
     let long = sleeps(&long);
     ensure!(!long.is_empty(), "the long waits are gone");
     for (count, blocked) in long {
-        ensure!(blocked / count >= 20_000_000, "{count} waits of {blocked} ns: short ones too");
+        // Of 20 ms, but for those that the window cuts; with the short ones it would be 11.
+        ensure!(blocked / count >= 19_000_000, "{count} waits of {blocked} ns: short ones too");
     }
     let short = profile(&["-p", &pids, "-M", "10ms"])?.report("report.json")?;
     let short = sleeps(&short);

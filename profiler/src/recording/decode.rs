@@ -36,6 +36,8 @@ pub enum Record {
 pub struct NewStack {
     /// Its id.
     pub id: StackId,
+    /// When it was taken.
+    pub taken: Timestamp,
     /// What its addresses are addresses of.
     pub space: AddressSpace,
     /// The addresses.
@@ -149,11 +151,8 @@ fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
     if raw.ns == 0 {
         return Ok(None);
     }
-    let invalid = |field, value: u16| DecodeError::Value {
-        kind: kind::WAIT,
-        field,
-        value: u64::from(value),
-    };
+    let invalid =
+        |field, value: u16| DecodeError::Value { kind: kind::WAIT, field, value: u64::from(value) };
     let context = match raw.context {
         wake_context::TASK => WakeContext::Task,
         wake_context::SOFTIRQ => WakeContext::Softirq(raw.vector),
@@ -220,7 +219,8 @@ fn preemption(raw: &PreemptionRecord) -> Preemption {
 }
 
 fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
-    let too_short = |expected| DecodeError::Length { kind: kind::STACK, len: bytes.len(), expected };
+    let too_short =
+        |expected| DecodeError::Length { kind: kind::STACK, len: bytes.len(), expected };
     let word = |offset: usize| -> Option<u64> {
         let bytes = bytes.get(offset..offset + 8)?;
         Some(u64::from_ne_bytes(bytes.try_into().ok()?))
@@ -230,8 +230,9 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
     };
     let fixed = StackRecord::len_of(0);
-    let (Some(id), Some(tgid), Some(depth)) = (
+    let (Some(id), Some(taken), Some(tgid), Some(depth)) = (
         word(std::mem::offset_of!(StackRecord, id)),
+        word(std::mem::offset_of!(StackRecord, ns)),
         half(std::mem::offset_of!(StackRecord, tgid)),
         half(std::mem::offset_of!(StackRecord, depth)),
     ) else {
@@ -242,10 +243,9 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
     if frames.len() / 8 < depth {
         return Err(too_short(fixed.saturating_add(depth.saturating_mul(8))));
     }
-    let space =
-        if tgid == 0 { AddressSpace::Kernel } else { AddressSpace::Process(Tgid(tgid)) };
+    let space = if tgid == 0 { AddressSpace::Kernel } else { AddressSpace::Process(Tgid(tgid)) };
     let addresses = (0..depth).filter_map(|frame| word(fixed + frame * 8)).collect();
-    Ok(NewStack { id: StackId(id), space, addresses })
+    Ok(NewStack { id: StackId(id), taken: Timestamp(taken), space, addresses })
 }
 
 fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
@@ -420,10 +420,7 @@ mod tests {
         assert_eq!((wait.off, wait.on), (Timestamp(100), Timestamp(300)));
         assert_eq!((wait.off_cpu, wait.on_cpu), (Cpu(1), Cpu(7)));
         assert!(wait.in_target);
-        assert_eq!(
-            wait.file,
-            Some(FileId { device: 8, inode: 777, kind: FileKind::Socket })
-        );
+        assert_eq!(wait.file, Some(FileId { device: 8, inode: 777, kind: FileKind::Socket }));
         assert_eq!(wait.user_stack, StackRef::Id(StackId(42)));
         assert_eq!(wait.kernel_stack, StackRef::NotTaken);
         let wake = wait.wake.unwrap();

@@ -20,3 +20,23 @@ pub struct LossTotals {
     /// Records that arrived after the recording had reached its limit of memory.
     pub over_memory: u64,
 }
+
+impl LossTotals {
+    /// What was lost since an earlier reading of the same counters.
+    #[must_use]
+    pub fn since(mut self, earlier: &Self) -> Self {
+        let before = |name: &str| earlier.counters.get(name).copied().unwrap_or(0);
+        self.counters = self
+            .counters
+            .into_iter()
+            .map(|(name, count)| (name, count.saturating_sub(before(name))))
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        self.records = self.records.saturating_sub(earlier.records);
+        self.stacks = self.stacks.saturating_sub(earlier.stacks);
+        if self.ring_full == earlier.ring_full {
+            self.ring_full = None;
+        }
+        self
+    }
+}

@@ -71,3 +71,28 @@ impl StackTable {
             .filter_map(|frame| self.frames.get(frame.0 as usize))
     }
 }
+
+impl StackTable {
+    /// Takes off the frames of the tracing itself, with which a kernel stack begins that was taken
+    /// of the running task: they say how it was looked at, not what it did.
+    pub fn trim_tracing_frames(&mut self) {
+        const TRACING: &[&str] =
+            &["bpf_prog_", "bpf_trace_run", "__bpf_trace_", "__traceiter_", "bpf_trampoline_"];
+        let frames = &self.frames;
+        let is_tracing = |id: &FrameId| {
+            frames
+                .get(id.0 as usize)
+                .and_then(|frame| frame.functions.last())
+                .is_some_and(|function| TRACING.iter().any(|prefix| function.starts_with(prefix)))
+        };
+        for stack in self.stacks.values_mut() {
+            if stack.space != AddressSpace::Kernel {
+                continue;
+            }
+            // Not simply those in front: a helper of the program may lie before them.
+            if let Some(last) = stack.frames.iter().take(8).rposition(is_tracing) {
+                stack.frames.drain(..=last);
+            }
+        }
+    }
+}

@@ -35,6 +35,10 @@ pub(super) fn paths(report: &Report) -> BTreeMap<String, u64> {
 
 fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
     let mut path = text::folded(&format!("{}-{}", wait.comm, wait.tid));
+    if path.starts_with('#') {
+        // Tools take such a line for a comment, and its time would be gone.
+        path.replace_range(..1, "?");
+    }
     let mut push = |frame: &str| {
         path.push(';');
         path.push_str(frame);

@@ -54,19 +54,19 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
     let loss = &report.loss;
-    let mut lost = Vec::new();
-    let mut note = |count: u64, what: &str| {
-        if count > 0 {
-            lost.push(format!("{count} {what}"));
-        }
-    };
-    note(loss.records, "records");
-    note(loss.stacks, "stacks");
-    note(loss.undecodable, "unreadable records");
-    note(loss.over_memory, "records over the limit of memory");
-    if loss.gaps > 0 {
-        let time = loss.gap_ns;
-        lost.push(format!("{} gaps of {time} in all threads' time", loss.gaps));
+    let counts = [
+        (loss.records, "record", "records"),
+        (loss.stacks, "stack", "stacks"),
+        (loss.undecodable, "unreadable record", "unreadable records"),
+        (loss.over_memory, "record over the memory limit", "records over the memory limit"),
+        (loss.gaps, "gap", "gaps"),
+    ];
+    let mut lost: Vec<_> = (counts.into_iter())
+        .filter(|&(count, ..)| count > 0)
+        .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+        .collect();
+    if let Some(gaps) = lost.last_mut().filter(|_| loss.gaps > 0) {
+        gaps.push_str(&format!(" of {} in all threads' time", loss.gap_ns));
     }
     if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
 }

@@ -75,7 +75,8 @@ fn kernel_stacks_tell() {
 fn without_stacks_the_syscall_and_its_file_tell() {
     let fd = |kind| Some(file(kind, 3));
     let args = [5, 1, 0, 0, 0, 0];
-    let rows: [(u32, [u64; 6], Option<FileId>, u32, Cause); 14] = [
+    type Row = (u32, [u64; 6], Option<FileId>, u32, Cause);
+    let rows: [Row; 14] = [
         (FUTEX, args, None, 1, Cause::Futex),
         (RECVFROM, args, None, 1, Cause::Socket),
         (READ, args, fd(FileKind::Socket), 1, Cause::Socket),

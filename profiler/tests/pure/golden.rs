@@ -192,6 +192,16 @@ fn a_report_of_nothing_is_one_all_the_same() {
 }
 
 #[test]
+fn a_name_that_begins_like_a_comment_keeps_its_time() {
+    let mut recording = service();
+    for sighting in &mut recording.sightings {
+        sighting.comm = "# web".to_owned();
+    }
+    let text = written(&report(&recording, &Filter::default()), folded::write);
+    assert!(text.lines().all(|line| line.starts_with("? web-")), "{text}");
+}
+
+#[test]
 fn the_filter_takes_from_the_waits_and_never_from_the_ledger() {
     let recording = service();
     let all = report(&recording, &Filter::default());

@@ -1,4 +1,5 @@
 //! The pure half: recording → timeline → blame → report, with no kernel and no clock.
+#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
 
 #[cfg(target_arch = "x86_64")]
 mod blames;

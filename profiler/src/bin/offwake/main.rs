@@ -1,2 +1,43 @@
 //! The command line.
-fn main() {}
+
+mod cli;
+mod doctor;
+mod output;
+mod profile;
+mod values;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+/// How a run ended, as an exit status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    Done,
+    Failed,
+    NothingRecorded,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        // 2 is a usage error, and clap's own.
+        Self::from(match outcome {
+            Outcome::Done => 0,
+            Outcome::Failed => 1,
+            Outcome::NothingRecorded => 3,
+        })
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = match cli::Cli::parse().command {
+        cli::Command::Profile(arguments) => profile::run(*arguments),
+        cli::Command::Doctor => doctor::run(),
+    };
+    outcome
+        .unwrap_or_else(|error| {
+            eprintln!("offwake: {}", output::on_one_line(&format!("{error:#}")));
+            Outcome::Failed
+        })
+        .into()
+}

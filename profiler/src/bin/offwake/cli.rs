@@ -1,0 +1,180 @@
+//! What the command line understands.
+
+use std::{ffi::OsString, path::PathBuf, time::Duration};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use offwake::{
+    recording::{Scope, StackMode},
+    report::Format,
+    units::Nanos,
+};
+
+use crate::values::{
+    States, parse_bytes, parse_duration, parse_format, parse_output, parse_states, parse_wait,
+};
+
+/// Says what threads are waiting for: off-CPU time, joined with whoever ended each wait.
+#[derive(Debug, Parser)]
+#[command(version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Record and report in one go (needs root)
+    Profile(Box<Profile>),
+    /// Say what this machine allows, what is missing, and how to get it
+    Doctor,
+}
+
+/// `offwake profile`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo offwake profile -p 4242 -d 10s -o wait.svg     a process, for ten seconds
+  sudo offwake profile --cgroup /system.slice/nginx.service -d 30s -o wait.json
+  sudo offwake profile -o wait.svg -- make -j2         a command, from its start to its end
+
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
+pub struct Profile {
+    #[command(flatten)]
+    pub target: TargetArguments,
+
+    /// How long to record: 10, 10s, 500ms, 2m; without it, until Ctrl-C or the command's end
+    #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
+    pub duration: Option<Duration>,
+
+    /// A file to write; its extension names the format (.svg .folded .json). `-` is standard output
+    #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
+    pub outputs: Vec<PathBuf>,
+
+    /// The format of `-o -`: svg, folded or json
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    pub format: Option<Format>,
+
+    /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
+    #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
+    pub min_wait: Option<Nanos>,
+
+    /// The longest wait to show
+    #[arg(short = 'M', long, value_name = "TIME", value_parser = parse_wait)]
+    pub max_wait: Option<Nanos>,
+
+    /// Task states to show, by the letters of ps: S, D, SD …
+    #[arg(long, value_name = "LETTERS", value_parser = parse_states)]
+    pub state: Option<States>,
+
+    /// Show the waits of user threads only
+    #[arg(short, long = "user-threads-only", conflicts_with = "kernel_only")]
+    pub user_only: bool,
+
+    /// Show the waits of kernel threads only
+    #[arg(short, long = "kernel-threads-only")]
+    pub kernel_only: bool,
+
+    /// How stacks are taken: walked at every wait, or not at all
+    #[arg(long, value_enum, default_value_t = Stacks::Exact)]
+    pub stacks: Stacks,
+
+    /// On-CPU stack samples a second on each CPU; 0 for none
+    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub sample: u32,
+
+    /// Whose waits are recorded: everybody's, so that blame can follow the waker, or the target's alone
+    #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
+    pub scope: ScopeArgument,
+
+    /// Bytes of each CPU's ring (a power of two; 64K, 8M) [default: 128M over all CPUs, at most 8M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub ring_size: Option<usize>,
+
+    /// Memory for records; the window closes when it is used up
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
+    pub max_memory: usize,
+
+    /// Entries of the map of target processes, forked children included
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub max_targets: u32,
+
+    /// For tests: passes task storage over, and gives what stands in for it so many entries
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub stand_in: Option<u32>,
+}
+
+/// What to profile.
+#[derive(Debug, Args)]
+#[group(multiple = false)]
+pub struct TargetArguments {
+    /// Processes: all their threads, and the processes that they fork
+    #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_194_305))]
+    pub pid: Vec<u32>,
+
+    /// Threads
+    #[arg(short, long, value_name = "TID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_194_305))]
+    pub tid: Vec<u32>,
+
+    /// A cgroup of the v2 hierarchy and all below it: a path in the file system, or as
+    /// /proc/PID/cgroup has it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Option<PathBuf>,
+
+    /// Every thread of the machine (the default)
+    #[arg(short, long)]
+    pub all: bool,
+
+    /// A command, from its first instruction on
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// How stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    /// Walked at every wait.
+    Exact,
+    /// Not at all.
+    Off,
+}
+
+impl From<Stacks> for StackMode {
+    fn from(stacks: Stacks) -> Self {
+        match stacks {
+            Stacks::Exact => Self::Exact,
+            Stacks::Off => Self::Off,
+        }
+    }
+}
+
+/// Whose waits are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ScopeArgument {
+    /// Every thread's.
+    Machine,
+    /// The target's alone.
+    Target,
+}
+
+impl From<ScopeArgument> for Scope {
+    fn from(scope: ScopeArgument) -> Self {
+        match scope {
+            ScopeArgument::Machine => Self::Machine,
+            ScopeArgument::Target => Self::Target,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::Cli;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,31 @@
+//! `offwake doctor`
+
+use offwake::kernel::{Features, Need, Standing};
+
+use crate::{Outcome, output::Terminal};
+
+/// Prints how everything stands that offwake wants of this machine.
+pub fn run() -> anyhow::Result<Outcome> {
+    let features = Features::probe();
+    let mut out = Terminal::standard_output();
+    for feature in &features.0 {
+        match &feature.standing {
+            Standing::Works(how) => out.line(&format!("  ok       {}: {how}", feature.name))?,
+            Standing::Missing { why, remedy } => {
+                let verdict = match feature.need {
+                    Need::Required => "MISSING",
+                    Need::Optional => "limited",
+                };
+                out.line(&format!("  {verdict}  {}: {why}", feature.name))?;
+                out.line(&format!("           -> {remedy}"))?;
+            }
+        }
+    }
+    if features.suffice() {
+        out.line("offwake works here.")?;
+        Ok(Outcome::Done)
+    } else {
+        out.line("offwake does not work here yet: see what is MISSING.")?;
+        Ok(Outcome::Failed)
+    }
+}

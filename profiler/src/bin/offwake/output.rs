@@ -1,0 +1,164 @@
+//! Writing: files whole or not at all, and a standard output whose reader may leave.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Context as _;
+use offwake::report::{self, Format, Report};
+
+/// Where one report goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A file, made anew when the report is whole.
+    File(PathBuf),
+    /// Something that is there and no plain file: a device, a pipe. It is written to as it is.
+    Special(PathBuf),
+    /// Standard output.
+    StandardOutput,
+}
+
+/// One report to write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Where to.
+    pub destination: Destination,
+    /// In which format.
+    pub format: Format,
+}
+
+/// A half-written file to remove if the program must leave at once.
+pub type Unfinished = Arc<Mutex<Option<PathBuf>>>;
+
+impl Output {
+    /// A file, found to be writable: this is the time to say if it is not.
+    pub fn to_file(path: &Path) -> anyhow::Result<Self> {
+        let format = Format::from_path(path)?;
+        let cannot = || format!("cannot write {}", path.display());
+        let destination = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_dir() => {
+                return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);
+            }
+            Ok(metadata) if !metadata.is_file() => {
+                OpenOptions::new().write(true).open(path).with_context(cannot)?;
+                Destination::Special(path.to_path_buf())
+            }
+            found => {
+                if found.is_ok() {
+                    OpenOptions::new().append(true).open(path).with_context(cannot)?;
+                }
+                // The file itself is replaced, so it is the directory that must be writable.
+                drop(new_file_beside(path).with_context(cannot)?);
+                Destination::File(path.to_path_buf())
+            }
+        };
+        Ok(Self { destination, format })
+    }
+
+    /// Writes the report. A file is there afterwards as a whole, or as it was.
+    pub fn write(&self, report: &Report, unfinished: &Unfinished) -> anyhow::Result<()> {
+        match &self.destination {
+            Destination::File(path) => self
+                .replace(path, report, unfinished)
+                .with_context(|| format!("cannot write {}", path.display())),
+            Destination::Special(path) => {
+                let file = OpenOptions::new().write(true).open(path);
+                file.and_then(|file| self.render(report, file))
+                    .with_context(|| format!("cannot write {}", path.display()))
+            }
+            Destination::StandardOutput => forgive_closed(self.render(report, io::stdout().lock()))
+                .context("cannot write to standard output"),
+        }
+    }
+
+    fn render(&self, report: &Report, out: impl Write) -> io::Result<()> {
+        let mut out = io::BufWriter::new(out);
+        match self.format {
+            Format::Json => report::json::write(report, &mut out),
+            Format::Folded => report::folded::write(report, &mut out),
+            Format::Svg => report::svg::write(report, &mut out),
+        }?;
+        out.flush()
+    }
+
+    fn replace(&self, path: &Path, report: &Report, unfinished: &Unfinished) -> io::Result<()> {
+        let file = new_file_beside(path)?;
+        note(unfinished, Some(file.path().to_path_buf()));
+        let written = self
+            .render(report, file.as_file())
+            .and_then(|()| file.as_file().sync_all())
+            .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(0o644)))
+            .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
+        note(unfinished, None);
+        written
+    }
+}
+
+fn note(unfinished: &Unfinished, path: Option<PathBuf>) {
+    *unfinished.lock().unwrap_or_else(PoisonError::into_inner) = path;
+}
+
+/// Removes what is half written.
+pub fn remove_unfinished(unfinished: &Unfinished) {
+    let path = unfinished.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(path) = path {
+        // It may have been renamed meanwhile, and is whole then.
+        let _gone = fs::remove_file(path);
+    }
+}
+
+/// A file in the same directory, so that it can take the other's place in one step.
+fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)
+}
+
+/// A reader that has seen enough is no error.
+fn forgive_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other,
+    }
+}
+
+/// Lines for people: names in them come from other programs and may hold control characters, which
+/// are the report's to escape.
+pub struct Terminal {
+    out: Box<dyn Write>,
+}
+
+impl Terminal {
+    /// To standard output.
+    pub fn standard_output() -> Self {
+        Self { out: Box::new(io::stdout()) }
+    }
+
+    /// To standard error: where standard output is taken by a report.
+    pub fn standard_error() -> Self {
+        Self { out: Box::new(io::stderr()) }
+    }
+
+    /// Prints one line.
+    pub fn line(&mut self, text: &str) -> anyhow::Result<()> {
+        forgive_closed(writeln!(self.out, "{text}")).context("cannot write to standard output")
+    }
+
+    /// Prints the report's summary.
+    pub fn summary(&mut self, report: &Report) -> anyhow::Result<()> {
+        let written = report::summary::write(report, &mut self.out);
+        forgive_closed(written.and_then(|()| self.out.flush()))
+            .context("cannot write to standard output")
+    }
+}
+
+/// An error's text without line breaks or other control characters.
+pub fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}

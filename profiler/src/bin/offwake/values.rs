@@ -1,0 +1,139 @@
+//! The values that arguments take.
+
+use std::{path::PathBuf, time::Duration};
+
+use offwake::{report::Format, units::Nanos};
+
+/// The longest time that a profile may be asked to take.
+const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// Letters of task states.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct States(pub Vec<char>);
+
+/// Splits `500ms` into its number and its unit.
+fn split(text: &str) -> Option<(u64, &str)> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    Some((number.parse().ok()?, unit))
+}
+
+fn time(text: &str, bare_unit: &str) -> Option<u128> {
+    let (number, unit) = split(text)?;
+    let scale = match if unit.is_empty() { bare_unit } else { unit } {
+        "ns" => 1,
+        "us" => 1_000,
+        "ms" => 1_000_000,
+        "s" => 1_000_000_000,
+        "m" => 60 * 1_000_000_000,
+        "h" => 3600 * 1_000_000_000,
+        _ => return None,
+    };
+    Some(u128::from(number) * scale)
+}
+
+/// A profile's length.
+pub fn parse_duration(text: &str) -> Result<Duration, String> {
+    let ns = time(text, "s")
+        .ok_or_else(|| format!("the duration {text:?} is not a time like 10, 10s, 500ms or 2m"))?;
+    if ns == 0 {
+        return Err("a duration of 0 records nothing".to_owned());
+    }
+    match u64::try_from(ns).map(Duration::from_nanos) {
+        Ok(duration) if duration <= LONGEST => Ok(duration),
+        _ => Err(format!("the duration {text:?} is longer than the limit of 168h")),
+    }
+}
+
+/// A wait's length; a bare number is microseconds, as with bcc's `-m`.
+pub fn parse_wait(text: &str) -> Result<Nanos, String> {
+    time(text, "us")
+        .and_then(|ns| u64::try_from(ns).ok())
+        .map(Nanos)
+        .ok_or_else(|| format!("{text:?} is not a time like 5ms, 1s or 100 (microseconds)"))
+}
+
+/// A size in bytes.
+pub fn parse_bytes(text: &str) -> Result<usize, String> {
+    let invalid = || format!("{text:?} is not a size like 65536, 64K, 8M or 2G");
+    let (number, unit) = split(text).ok_or_else(invalid)?;
+    let scale: u64 = match unit {
+        "" | "B" => 1,
+        "K" | "KiB" => 1 << 10,
+        "M" | "MiB" => 1 << 20,
+        "G" | "GiB" => 1 << 30,
+        _ => return Err(invalid()),
+    };
+    let bytes = number.checked_mul(scale).and_then(|bytes| usize::try_from(bytes).ok());
+    bytes.filter(|bytes| *bytes > 0).ok_or_else(invalid)
+}
+
+/// Letters of task states, commas or not.
+pub fn parse_states(text: &str) -> Result<States, String> {
+    const KNOWN: &str = "SDTtXZPI";
+    let letters: Vec<char> = text.chars().filter(|c| *c != ',').collect();
+    match letters.iter().find(|letter| !KNOWN.contains(**letter)) {
+        None if !letters.is_empty() => Ok(States(letters)),
+        _ => Err(format!("{text:?} is not made of state letters of ps: S, D, T, t, X, Z, P, I")),
+    }
+}
+
+/// A format by name.
+pub fn parse_format(text: &str) -> Result<Format, String> {
+    Format::from_name(text).map_err(|error| error.to_string())
+}
+
+/// A file whose name tells its format, or `-`.
+pub fn parse_output(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if text != "-" {
+        Format::from_path(&path).map_err(|error| error.to_string())?;
+    }
+    Ok(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_as_people_write_them() {
+        for (text, ms) in [("10", 10_000), ("10s", 10_000), ("500ms", 500), ("2m", 120_000)] {
+            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)), "{text}");
+        }
+        for text in ["", "0", "0ms", "-1", "1y", "ten", "1e3s", "s", "1.5s", "169h", "١٠s"] {
+            parse_duration(text).unwrap_err();
+        }
+        parse_duration("99999999999999999999").unwrap_err();
+    }
+
+    #[test]
+    fn waits_are_microseconds_where_no_unit_says_otherwise() {
+        assert_eq!(parse_wait("100"), Ok(Nanos(100_000)));
+        assert_eq!(parse_wait("5ms"), Ok(Nanos(5_000_000)));
+        parse_wait("x").unwrap_err();
+    }
+
+    #[test]
+    fn sizes_have_binary_units() {
+        assert_eq!(parse_bytes("64K"), Ok(65_536));
+        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
+        for text in ["", "0", "K", "1T", "99999999999G"] {
+            parse_bytes(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn states_are_letters_of_ps() {
+        assert_eq!(parse_states("S,D"), Ok(States(vec!['S', 'D'])));
+        parse_states("Q").unwrap_err();
+        parse_states("").unwrap_err();
+    }
+
+    #[test]
+    fn outputs_name_their_format() {
+        parse_output("x.json").unwrap();
+        parse_output("-").unwrap();
+        parse_output("x.docx").unwrap_err();
+    }
+}

@@ -1,0 +1,61 @@
+//! The thread that looks things up while they are there.
+
+use std::{
+    collections::BTreeMap,
+    sync::mpsc::{Receiver, RecvTimeoutError},
+    time::Duration,
+};
+
+use crate::{
+    files::Files,
+    recording::{FileId, FileTable, StackTable, decode::NewStack},
+    symbols::Symbols,
+    units::{Tgid, Timestamp},
+};
+
+/// How often sockets and their holders are looked at when nothing else is to do.
+const PACE: Duration = Duration::from_millis(20);
+
+/// Something to look up.
+pub(super) enum Lookup {
+    Process { tgid: Tgid },
+    Fork { parent: Tgid, child: Tgid, at: Timestamp },
+    Exec { tgid: Tgid, at: Timestamp },
+    Exit { tgid: Tgid, at: Timestamp },
+    Stack(NewStack),
+    File { file: FileId, tgid: Tgid, descriptor: u32 },
+}
+
+/// Everything that was found.
+pub(super) struct Found {
+    pub stacks: StackTable,
+    pub files: FileTable,
+    pub shortfalls: BTreeMap<&'static str, u64>,
+}
+
+/// Runs until nobody can ask any more, then names everything.
+pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
+    let mut symbols = Symbols::new();
+    let mut files = Files::new();
+    loop {
+        match wanted.recv_timeout(PACE) {
+            Ok(Lookup::Process { tgid }) => symbols.observe_process(tgid),
+            Ok(Lookup::Fork { parent, child, at }) => symbols.observe_fork(parent, child, at),
+            Ok(Lookup::Exec { tgid, at }) => symbols.observe_exec(tgid, at),
+            Ok(Lookup::Exit { tgid, at }) => symbols.observe_exit(tgid, at),
+            Ok(Lookup::Stack(NewStack { id, taken, space, addresses })) => {
+                symbols.observe_stack(id, space, taken, &addresses);
+            }
+            Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        files.poll();
+    }
+    let (files, mut shortfalls) = files.finish();
+    let (stacks, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    for (name, count) in of_symbols {
+        *shortfalls.entry(name).or_default() += count;
+    }
+    Found { stacks, files, shortfalls }
+}

@@ -1,0 +1,64 @@
+//! Why a target can't be profiled.
+
+use std::{io, path::PathBuf};
+
+use thiserror::Error;
+
+use crate::units::{Tgid, Tid};
+
+/// Says what failed, on what, and what to do about it.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// There is no such process.
+    #[error("no process has the PID {0}; it may have ended: look with `ps -p {0}`")]
+    NoProcess(Tgid),
+    /// It has ended, and only waits to be collected.
+    #[error("process {0} has ended; its parent has not collected it yet")]
+    DeadProcess(Tgid),
+    /// The number is a thread's.
+    #[error("{tid} is a thread of process {tgid}; use --tid {tid} for it alone, or --pid {tgid}")]
+    ThreadNotProcess {
+        /// The number that was given.
+        tid: Tid,
+        /// The process that it belongs to.
+        tgid: Tgid,
+    },
+    /// There is no such thread.
+    #[error("no thread has the TID {0}; it may have ended: look with `ps -eLo pid,lwp,comm`")]
+    NoThread(Tid),
+    /// `/proc` could not be read.
+    #[error("cannot look up {what} in /proc: {source}")]
+    Proc {
+        /// What was looked for.
+        what: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// No cgroup2 filesystem is mounted.
+    #[error(
+        "no cgroup v2 hierarchy is mounted, and --cgroup needs one: mount -t cgroup2 none /sys/fs/cgroup/unified"
+    )]
+    NoCgroups,
+    /// The path is no cgroup.
+    #[error(
+        "{} is no cgroup of the v2 hierarchy mounted at {}: {why}",
+        .path.display(),
+        .mount.display()
+    )]
+    NotACgroup {
+        /// The path that was given.
+        path: PathBuf,
+        /// Where the hierarchy is.
+        mount: PathBuf,
+        /// Why not.
+        why: String,
+    },
+    /// The command is not there, or not to be run.
+    #[error("cannot run `{command}`: {source}")]
+    Command {
+        /// Its first word.
+        command: String,
+        /// Why not.
+        source: io::Error,
+    },
+}
