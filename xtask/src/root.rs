@@ -25,7 +25,7 @@ impl Root {
         } else if command::find("sudo").is_some() {
             Ok(Self::Sudo)
         } else {
-            bail!("{what} needs root, and there is no sudo here: run this as root")
+            bail!("no root for {what}: there is no sudo here, so run this as root")
         }
     }
 

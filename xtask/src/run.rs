@@ -2,7 +2,8 @@
 
 use std::{
     ffi::OsString,
-    io::{BufRead as _, BufReader},
+    fs,
+    io::{BufRead as _, BufReader, ErrorKind},
     os::unix::process::{CommandExt as _, ExitStatusExt as _},
     process::{Child, Command, ExitCode, ExitStatus, Stdio},
 };
@@ -37,6 +38,13 @@ pub fn demo() -> anyhow::Result<ExitCode> {
     build::build()?;
     let service = Service::start()?;
     let picture = workspace::root().join(PICTURE);
+    // What lies there after the run is of this run.
+    match fs::remove_file(&picture) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", picture.display()));
+        }
+        _ => {}
+    }
 
     let mut profile = root.command(workspace::offwake()?);
     profile.args(["profile", "--pid", &service.pids.join(","), "-d", "5", "-o"]).arg(&picture);
@@ -44,7 +52,7 @@ pub fn demo() -> anyhow::Result<ExitCode> {
     signal::leave_to_children()?;
     let status = profile.status().context("cannot run offwake")?;
     drop(service);
-    if status.success() {
+    if picture.exists() {
         println!("\nThe picture is {}: open it in a browser.", picture.display());
     }
     Ok(exit_code(status))
