@@ -27,6 +27,7 @@ const CAUSES: &[&str] = &[
 const EXTERNAL: &[&str] = &["timer", "disk", "network", "device"];
 const ACCUSING: &[&str] = &["work", "cpu_queue"];
 const UNATTRIBUTED: &str = "unattributed";
+const LOST: &str = "lost";
 
 /// Demands every invariant of the contract.
 ///
@@ -47,7 +48,7 @@ pub fn check(report: &Report) -> Result<()> {
 }
 
 /// Demands that the waits of each thread sum up to its ledger, blame and all: true of a report of
-/// which nothing was filtered away.
+/// which nothing was filtered away. Time in gaps is in the ledger (`lost`), and in no wait.
 ///
 /// # Errors
 ///
@@ -64,6 +65,11 @@ pub fn check_unfiltered(report: &Report) -> Result<()> {
             *sum += part;
         }
     }
+    let mut gaps: BTreeMap<(u32, u32), u64> = BTreeMap::new();
+    for thread in &report.threads {
+        let lost = thread.unattributed.get(LOST).copied().unwrap_or_default();
+        *gaps.entry((thread.tgid, thread.tid)).or_default() += lost;
+    }
     let mut waited: BTreeMap<(u32, u32), [u64; 4]> = BTreeMap::new();
     for waits in &report.waits {
         let sum = waited.entry((waits.tgid, waits.tid)).or_default();
@@ -75,10 +81,17 @@ pub fn check_unfiltered(report: &Report) -> Result<()> {
                 _ => 3,
             };
             sum[part] += blame.ns;
+            if blame.reason.as_deref() == Some(LOST) {
+                let gap = gaps.entry((waits.tgid, waits.tid)).or_default();
+                *gap = gap.saturating_sub(blame.ns);
+            }
         }
     }
     for (thread, ledger) in &sums {
-        let waits = waited.remove(thread).unwrap_or_default();
+        let mut waits = waited.remove(thread).unwrap_or_default();
+        let gap = gaps.get(thread).copied().unwrap_or_default();
+        waits[0] += gap;
+        waits[3] += gap;
         if waits != *ledger {
             wrong.push(format!(
                 "thread {thread:?}: blocked, attributed, external, unattributed are {ledger:?} in \
@@ -229,6 +242,17 @@ mod tests {
     #[test]
     fn a_sound_report_passes() -> Result<()> {
         checked(SOUND)
+    }
+
+    #[test]
+    fn a_gap_is_in_the_ledger_and_in_no_wait() -> Result<()> {
+        let gap = SOUND
+            .replacen(r#""wall_ns": 100"#, r#""wall_ns": 97"#, 1)
+            .replacen(r#""on_cpu_ns": 20"#, r#""on_cpu_ns": 10"#, 1)
+            .replacen(r#""blocked_ns": 70"#, r#""blocked_ns": 77"#, 1)
+            .replacen(r#""unattributed_ns": 5"#, r#""unattributed_ns": 12"#, 1)
+            .replacen(r#""no_wakeup": 5 }"#, r#""no_wakeup": 5, "lost": 7 }"#, 1);
+        checked(&gap)
     }
 
     #[test]

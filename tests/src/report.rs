@@ -49,6 +49,9 @@ pub struct Loss {
     pub gaps: u64,
     /// How long they are together.
     pub gap_ns: u64,
+    /// Every way to lose something that was taken, by name: an addition to the contract.
+    #[serde(default)]
+    pub counters: BTreeMap<String, u64>,
 }
 
 /// The ledger of one thread.

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{Case, RELATIVE, alike, at_least},
+    case::{ABSOLUTE_NS, Case, RELATIVE, alike, at_least},
     truth::Activity,
     workload::Workload,
 };
@@ -165,6 +165,24 @@ fn a_parent_waits_for_its_child() -> Result<()> {
     case.as_often("parent", "child")?;
     case.woken_by("parent", "child", &children)?;
     case.blamed_on("parent", "child", &children)?;
+    // Each child computed for 5 ms, and lived no longer than from one wait's end to the next's (and
+    // the moment that it takes to be gone after that).
+    let window = case.window();
+    let ends: Vec<_> = case.log("parent").of(Activity::Wait).collect();
+    for pair in ends.windows(2) {
+        let [before, wait] = pair else { continue };
+        if !before.interval().inside(window) || !wait.interval().inside(window) {
+            continue;
+        }
+        let life = wait.interval().end_ns - before.interval().end_ns;
+        let child = case.report.thread(wait.tied_to)?;
+        ensure!(child.wall_ns as f64 <= life as f64 + ABSOLUTE_NS, "lived {life} ns: {child:?}");
+        ensure!(child.on_cpu_ns > 0, "never computed: {child:?}");
+    }
+    // Nor does a child that was dead before the window opened fill it.
+    for child in case.report.threads.iter().filter(|thread| thread.comm == "ow-child") {
+        ensure!(!at_least(child.wall_ns, 0.5, window.length_ns()), "lived 5 ms: {child:?}");
+    }
     // A child is named as it called itself, although it is gone by now.
     let parent = case.tid("parent");
     for wakes in case.report.wakes_of(parent).filter(|wakes| wakes.cause == "child") {

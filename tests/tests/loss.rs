@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{Case, WINDOW, seconds},
     offwake::{Offwake, Outcome},
     report::Report,
     workload::Workload,
@@ -12,16 +12,25 @@ use offwake_tests::{
 
 /// Makes each of the kernel half's rings this small. A wait's record has 248 bytes, so a page holds
 /// sixteen.
-const TINY_RINGS: (&str, &str) = ("OFFWAKE_TEST_RING_BYTES", "4096");
+const TINY_RINGS: [&str; 2] = ["--ring-size", "4096"];
 
-/// Has no task storage: every thread goes by the map that stands in for it.
-const STAND_IN: (&str, &str) = ("OFFWAKE_TEST_STAND_IN", "1");
-
-fn profile(workload: &Workload, knob: (&str, &str)) -> Result<Outcome> {
+fn profile(workload: &Workload, arguments: &[&str]) -> Result<Outcome> {
     Offwake::profile()?
-        .env(knob.0, knob.1)
         .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(arguments)
         .run()
+}
+
+/// Demands that the summary speaks of loss exactly if there was any.
+fn said(report: &Report, outcome: &Outcome) -> Result<()> {
+    let text = outcome.terminal();
+    let loss = &report.loss;
+    let nothing = text.contains("lost: nothing");
+    let any = loss.records > 0 || loss.stacks > 0 || loss.gaps > 0;
+    ensure!(any != nothing, "{loss:?}, and the summary says: {text}");
+    let count = format!("{} records", loss.records);
+    ensure!(loss.records == 0 || text.contains(&count), "{loss:?}, and the summary says: {text}");
+    Ok(())
 }
 
 /// Demands that each of the two only ever was woken by the other, and nobody else is accused.
@@ -46,14 +55,14 @@ fn only_each_other(report: &Report, one: u32, other: u32) -> Result<()> {
 #[test]
 fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
-    let outcome = profile(&workload, TINY_RINGS)?;
+    let outcome = profile(&workload, &TINY_RINGS)?;
     // Its ledgers close: `report` sees to it.
     let report = outcome.report("x.json")?;
     let loss = &report.loss;
     ensure!(loss.records > 0, "nothing was lost, this proves nothing: {loss:?}");
     ensure!(loss.gaps > 0 && loss.gap_ns > 0, "lost, and no gap: {loss:?}");
-    let said = outcome.terminal().to_lowercase();
-    ensure!(said.contains("lost"), "the summary does not say that records were lost: {said}");
+    ensure!(loss.counters.keys().any(|name| name.starts_with("ring_full")), "{loss:?}");
+    said(&report, &outcome)?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
     for tid in [ping, pong] {
         let ledger = report.thread(tid)?;
@@ -66,26 +75,49 @@ fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
 #[test]
 fn a_flood_is_survived() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
-    let outcome =
-        Offwake::profile()?.args(["-d", "1s", "-p", &workload.pids(), "-o", "x.json"]).run()?;
+    let outcome = profile(&workload, &[])?;
     let report = outcome.report("x.json")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
     only_each_other(&report, ping, pong)?;
-    let said = outcome.terminal().to_lowercase();
-    let lost = report.loss.records > 0;
-    ensure!(!lost || said.contains("lost"), "{:?} goes unsaid: {said}", report.loss);
-    Ok(())
+    said(&report, &outcome)
 }
 
 #[test]
-fn without_task_storage_the_map_stands_in() -> Result<()> {
+fn without_task_storage_a_map_stands_in() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let outcome = profile(&workload, STAND_IN)?;
-    let case = offwake_tests::case::Case::judge(workload, outcome, "x.json")?;
+    let outcome = profile(&workload, &["--stand-in", "8192"])?;
+    let case = Case::judge(workload, outcome, "x.json")?;
     ensure!(case.report.loss.records == 0, "{:?}", case.report.loss);
     for (waiter, waker) in [("client", "server"), ("server", "client")] {
-        case.blocked_on(waiter, "pipe")?;
+        case.on_cause(waiter, "pipe")?;
         case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
     }
+    case.blocked_on("client", "pipe")
+}
+
+/// The map that stands in has room for two threads of the whole machine.
+#[test]
+fn a_stand_in_that_is_full_is_counted() -> Result<()> {
+    let workload = Workload::start("ping-pong")?;
+    let outcome = profile(&workload, &["--stand-in", "2"])?;
+    // Nothing may be left to show; if there is, it is true.
+    if outcome.status.code() == Some(3) {
+        return outcome.failed(3, &["recorded"]);
+    }
+    let report = outcome.report("x.json")?;
+    let full = report.loss.counters.get("stand_in_full").copied().unwrap_or_default();
+    ensure!(full > 0, "nothing was lost, this proves nothing: {:?}", report.loss);
+    only_each_other(&report, workload.role("ping")?.tid, workload.role("pong")?.tid)
+}
+
+/// There is room for one process in the target; each child that it forks is one too many.
+#[test]
+fn children_that_are_not_followed_are_counted() -> Result<()> {
+    let workload = Workload::start("fork-churn")?;
+    let outcome = profile(&workload, &["--max-targets", "1"])?;
+    let report = outcome.report("x.json")?;
+    let full = report.loss.counters.get("targets_full").copied().unwrap_or_default();
+    ensure!(full > 0, "no child was left out, this proves nothing: {:?}", report.loss);
+    report.thread(workload.role("parent")?.tid)?;
     Ok(())
 }
