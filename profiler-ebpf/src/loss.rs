@@ -33,18 +33,20 @@ pub enum Loss {
     StandInFull = 12,
     /// The map of target processes was full; a child is not followed.
     TargetsFull = 13,
-    /// A switch-in with no switch-out before it.
+    /// A switch-in of a thread that nothing was known of.
     SwitchInUnmatched = 14,
-    /// A switch-out of a thread that was off the CPU already.
-    SwitchOutRepeated = 15,
+    /// A switch-out of a thread that was off the CPU already: it came back unseen.
+    SwitchInMissed = 15,
     /// A wake of a thread that nothing was known of.
     WakeUnmatched = 16,
     /// A time that ran backwards.
     TimeBackwards = 17,
+    /// A switch-in of a thread that was on the CPU already: it left unseen.
+    SwitchOutMissed = 18,
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 18;
+pub const LOSS_KINDS: usize = 19;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,5 +68,5 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::TimeBackwards as usize + 1 == LOSS_KINDS);
+    assert!(Loss::SwitchOutMissed as usize + 1 == LOSS_KINDS);
 };

@@ -60,6 +60,8 @@ pub mod system_vector {
     pub const CALL_FUNCTION: u16 = 2;
     /// Work that was queued for interrupt context (`irq_work`).
     pub const IRQ_WORK: u16 = 3;
+    /// No interrupt: the idle task, doing what another CPU asked of it before it sleeps again.
+    pub const IDLE: u16 = 4;
 }
 
 /// Facts about a thread at the moment of a record (`flags` of several records).
@@ -95,6 +97,8 @@ pub mod wait_flags {
     pub const WAKER_KERNEL_STACK_FAILED: u32 = 1 << 7;
     /// `object` and `object_mode` name the file that the syscall's first argument stood for.
     pub const HAS_OBJECT: u32 = 1 << 8;
+    /// The thread came back and its switch-in was not seen; `on_ns` is when it left the CPU again.
+    pub const SWITCH_IN_MISSED: u32 = 1 << 9;
 }
 
 /// Why a [`ThreadRecord`] was written.

@@ -82,7 +82,10 @@ impl Case {
         for (role, player) in &case.players {
             let thread = case.report.threads.iter().find(|thread| thread.tid == player.tid);
             let lost = thread.and_then(|thread| thread.unattributed.get("lost")).copied();
-            ensure!(lost.is_none_or(|ns| ns == 0), "{role} has a gap: {thread:?}, {loss:?}");
+            // A kernel may hide a process of the machine's own from BPF, and with it the switch to
+            // whoever comes after it on the CPU.
+            let bearable = case.report.window.duration_ns / 20;
+            ensure!(lost.is_none_or(|ns| ns <= bearable), "{role} has gaps: {thread:?}, {loss:?}");
         }
         Ok(case)
     }

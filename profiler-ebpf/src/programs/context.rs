@@ -107,6 +107,8 @@ pub fn now(ctx: *mut c_void, current: Task) -> (u16, u16) {
         (wake_context::SYSTEM, (context.system - 1) as u16)
     } else if context.softirq != 0 {
         (wake_context::SOFTIRQ, (context.softirq - 1) as u16)
+    } else if current.tid() == 0 {
+        (wake_context::SYSTEM, system_vector::IDLE)
     } else if is_on_task_stack(context, ctx, current) {
         (wake_context::TASK, 0)
     } else {

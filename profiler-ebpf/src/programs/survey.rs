@@ -12,7 +12,7 @@ use profiler_ebpf::{
 
 use super::{
     maps::{SURVEY, WAIT_SCRATCH},
-    ring::{cpu, now, send},
+    ring::{cpu, lost, now, send},
     slot::{self, Slot},
     stack::{self, Scratch},
     switch::{self, Current},
@@ -88,6 +88,12 @@ fn closing(slot: &mut Slot, task: Task) {
                 size_of::<PreemptionRecord>(),
                 Loss::RingFullPreemption,
             );
+        }
+        phase::ON_CPU if !task.is_on_cpu() => {
+            // It left unseen.
+            lost(Loss::SwitchOutMissed);
+            slot.seq += 1;
+            slot.phase = phase::UNKNOWN;
         }
         _ => {}
     }

@@ -66,9 +66,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
         slot.phase = phase::UNKNOWN;
         return;
     }
-    if slot.phase == phase::RUNNABLE || slot.phase == phase::BLOCKED {
-        lost(Loss::SwitchOutRepeated);
-    }
+    came_unseen(slot, prev, now);
     let record = &mut slot.record;
     record.tid = tid;
     record.tgid = prev.tgid();
@@ -91,6 +89,20 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     slot.phase = phase::BLOCKED;
 }
 
+/// The thread leaves the CPU and was off it already. The kernel does not run a program that runs on
+/// that CPU already, and some hide a process of theirs, with every switch away from it. What is
+/// known of its time off the CPU is sent; the rest is a gap.
+#[inline(always)]
+fn came_unseen(slot: &mut Slot, task: Task, now: u64) {
+    if slot.phase != phase::RUNNABLE && slot.phase != phase::BLOCKED {
+        return;
+    }
+    lost(Loss::SwitchInMissed);
+    slot.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
+    send_off_cpu(slot, task, now);
+    slot.record.wake.ns = 0;
+}
+
 #[inline(always)]
 fn came(next: Task, now: u64) {
     let tid = next.tid();
@@ -98,24 +110,38 @@ fn came(next: Task, now: u64) {
         return;
     }
     let Some(slot) = slot::find(next) else {
-        // Nothing is known of it: it came to be while the programs were being attached.
+        // It came to be while the programs were being attached, or was never to be seen.
         lost(Loss::SwitchInUnmatched);
+        if let Some(slot) = slot::find_or_make(next) {
+            slot.phase = phase::ON_CPU;
+        }
         return;
     };
+    if slot.phase == phase::ON_CPU && target::is_in_scope(slot.thread_flags) {
+        // It left unseen: what it did meanwhile is a gap, which the number left out here shows.
+        lost(Loss::SwitchOutMissed);
+        slot.seq += 1;
+    }
+    send_off_cpu(slot, next, now);
+    slot.phase = phase::ON_CPU;
+    slot.record.wake.ns = 0;
+}
+
+/// Sends the time off the CPU that a thread comes back from.
+#[inline(always)]
+fn send_off_cpu(slot: &mut Slot, task: Task, now: u64) {
     match slot.phase {
         phase::RUNNABLE => {
-            slot::introduce_once(slot, next);
+            slot::introduce_once(slot, task);
             send_preemption(slot, now);
         }
         phase::BLOCKED => {
-            slot::introduce_once(slot, next);
+            slot::introduce_once(slot, task);
             judge_early_wake(slot);
             send_wait(slot, now);
         }
         _ => {}
     }
-    slot.phase = phase::ON_CPU;
-    slot.record.wake.ns = 0;
 }
 
 /// Settles a wake from before the switch-out: it ended this wait, or has nothing to do with it.

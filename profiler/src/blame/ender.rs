@@ -71,7 +71,10 @@ pub(super) fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Caus
         },
         WakeContext::Softirq(_)
         | WakeContext::System(
-            SystemVector::Unknown | SystemVector::CallFunction | SystemVector::IrqWork,
+            SystemVector::Unknown
+            | SystemVector::CallFunction
+            | SystemVector::IrqWork
+            | SystemVector::Idle,
         ) => Ender::Interrupt(Reason::Interrupt),
     }
 }

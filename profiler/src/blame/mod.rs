@@ -261,6 +261,7 @@ fn ender_of(
         (Some(wake), WakeUse::Ended | WakeUse::Early) => ender::ender(recording, wait, wake, cause),
         _ => Ender::Nobody(match (wait.begin, wait.end) {
             (_, End::StillOff) => Reason::StillBlocked,
+            (_, End::Missed) => Reason::Lost,
             (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
             (Begin::Seen | Begin::Newborn, End::Seen) => Reason::NoWakeup,
         }),

@@ -123,6 +123,11 @@ impl Capture {
         }
     }
 
+    /// Lets the window begin only now: what a command waited for before it was let go is not its own.
+    pub fn begin_now(&mut self) {
+        self.start = kernel::now();
+    }
+
     /// Whether the limit of memory was reached; nothing more is kept then.
     #[must_use]
     pub fn is_full(&self) -> bool {

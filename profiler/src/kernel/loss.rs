@@ -26,9 +26,10 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::StandInFull, "stand_in_full"),
     (Loss::TargetsFull, "targets_full"),
     (Loss::SwitchInUnmatched, "switch_in_unmatched"),
-    (Loss::SwitchOutRepeated, "switch_out_repeated"),
+    (Loss::SwitchInMissed, "switch_in_missed"),
     (Loss::WakeUnmatched, "wake_unmatched"),
     (Loss::TimeBackwards, "time_backwards"),
+    (Loss::SwitchOutMissed, "switch_out_missed"),
 ];
 
 /// [`LossCounters`] is plain integers; the wrapper is what lets aya know.

@@ -163,6 +163,7 @@ fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
             system_vector::LOCAL_TIMER => SystemVector::LocalTimer,
             system_vector::CALL_FUNCTION => SystemVector::CallFunction,
             system_vector::IRQ_WORK => SystemVector::IrqWork,
+            system_vector::IDLE => SystemVector::Idle,
             other => return Err(invalid("wake vector", other)),
         }),
         other => return Err(invalid("wake context", other)),
@@ -327,7 +328,13 @@ fn begin(flags: u32) -> Begin {
 }
 
 fn end(flags: u32) -> End {
-    if flags & wait_flags::STILL_OFF != 0 { End::StillOff } else { End::Seen }
+    if flags & wait_flags::STILL_OFF != 0 {
+        End::StillOff
+    } else if flags & wait_flags::SWITCH_IN_MISSED != 0 {
+        End::Missed
+    } else {
+        End::Seen
+    }
 }
 
 fn syscall(raw: &RawSyscall) -> Option<Syscall> {

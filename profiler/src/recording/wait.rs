@@ -77,6 +77,8 @@ pub enum End {
     Seen,
     /// It was off the CPU when it was last looked at.
     StillOff,
+    /// It came back, and that was not seen; the time given is when it left the CPU again.
+    Missed,
 }
 
 /// An interrupt with no device behind it.
@@ -90,6 +92,8 @@ pub enum SystemVector {
     CallFunction,
     /// Work queued for interrupt context.
     IrqWork,
+    /// No interrupt: the idle task, doing what another CPU asked of it.
+    Idle,
 }
 
 /// In what context a wake was made.

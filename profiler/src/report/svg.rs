@@ -35,7 +35,8 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     options.count_name = "ns".to_owned();
     options.name_type = "Frame:".to_owned();
     // It goes into an XML comment, which must hold no two hyphens.
-    options.notes = "Up to the dashes: the waiting thread. Above: who woke it, leaf first.".to_owned();
+    options.notes =
+        "Up to the dashes: the waiting thread. Above: who woke it, leaf first.".to_owned();
     // A tenth of a pixel at a thousand pixels: less can't be seen, and makes files of megabytes.
     options.min_width = 0.01;
     options.colors = Palette::Basic(BasicPalette::Blue);

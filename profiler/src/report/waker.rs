@@ -34,5 +34,6 @@ pub(super) fn vector(context: WakeContext) -> Option<String> {
         WakeContext::System(SystemVector::LocalTimer) => Some("local_timer".to_owned()),
         WakeContext::System(SystemVector::CallFunction) => Some("call_function".to_owned()),
         WakeContext::System(SystemVector::IrqWork) => Some("irq_work".to_owned()),
+        WakeContext::System(SystemVector::Idle) => Some("idle".to_owned()),
     }
 }

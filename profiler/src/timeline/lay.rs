@@ -110,6 +110,14 @@ fn look_up(recording: &Recording, record: Record) -> Option<Off<'_>> {
     }
 }
 
+/// What a thread does between its wake and `on`: it waits for a CPU, unless nobody saw it come back.
+fn after_wake(end: End) -> State {
+    match end {
+        End::Seen | End::StillOff => State::Runnable,
+        End::Missed => State::Lost,
+    }
+}
+
 struct Layer<'a, 'r> {
     life: &'a Life<'r>,
     thread: ThreadIndex,
@@ -166,9 +174,9 @@ impl Layer<'_, '_> {
             Some((index, wait)) if record.begin != Begin::Newborn => self.wait(index, wait, on),
             Some((index, wait)) => {
                 self.place(index, on, on, wait.wake.map_or(WakeUse::None, |_| WakeUse::Early));
-                self.extend(on, State::Runnable);
+                self.extend(on, after_wake(record.end));
             }
-            None => self.extend(on, State::Runnable),
+            None => self.extend(on, after_wake(record.end)),
         }
         self.tail = State::Lost;
         self.newest = Some(record.seq);
@@ -203,6 +211,7 @@ impl Layer<'_, '_> {
     ///              off            wake.at           on
     /// normal     ---+-- blocked -----+-- runnable ---+---
     /// no wake    ---+-- blocked ---------------------+---
+    /// missed     ---+-- blocked -----+-- lost -----------+---   on: left again; came back unseen
     /// early    wake.at: at most 100 us before off
     ///            -x-+-- runnable --------------------+---
     /// stale    wake.at: longer before; not believed
@@ -224,9 +233,11 @@ impl Layer<'_, '_> {
             }
         };
         let blocked_until = if wake == WakeUse::Early { self.track.end() } else { blocked_until };
+        let is_all_lost = wait.end == End::Missed && matches!(wake, WakeUse::None | WakeUse::Stale);
+        let blocked_until = if is_all_lost { self.track.end() } else { blocked_until };
         self.place(index, self.track.end(), blocked_until, wake);
         self.extend(blocked_until, State::Blocked(index));
-        self.extend(on, State::Runnable);
+        self.extend(on, after_wake(wait.end));
     }
 
     fn place(&mut self, index: WaitIndex, from: Timestamp, to: Timestamp, wake: WakeUse) {

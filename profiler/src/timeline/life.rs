@@ -97,6 +97,8 @@ struct Draft<'a> {
     life: Life<'a>,
     /// When it began; 0 if that is not known.
     start: Timestamp,
+    /// The newest thing that speaks of it.
+    newest: Timestamp,
 }
 
 impl<'a> Draft<'a> {
@@ -117,7 +119,15 @@ impl<'a> Draft<'a> {
                 exit: None,
             },
             start,
+            newest: Timestamp(0),
         }
+    }
+
+    /// Whether it was still there when the window opened. What was seen before that and not when
+    /// everybody was looked at had ended, while the programs were still being attached and nobody
+    /// saw it.
+    fn was_in(&self, window: Window) -> bool {
+        self.life.opening.is_some() || self.newest >= window.start
     }
 
     fn is_over(&self, at: Timestamp) -> bool {
@@ -131,6 +141,7 @@ impl<'a> Draft<'a> {
     }
 
     fn see(&mut self, sighting: &'a Sighting) {
+        self.newest = self.newest.max(sighting.at);
         self.describe(sighting.tgid, sighting.kind, sighting.in_target);
         if self.life.names.last().is_none_or(|name| *name.comm != *sighting.comm) {
             let comm = Arc::from(sighting.comm.as_str());
@@ -193,16 +204,19 @@ fn lives_of<'a>(recording: &'a Recording, entries: &[Entry]) -> Vec<Life<'a>> {
             Evidence::Wait(n) => {
                 let Some(wait) = recording.waits.get(n as usize) else { continue };
                 draft.describe(wait.tgid, wait.kind, wait.in_target);
+                draft.newest = draft.newest.max(wait.on);
                 draft.life.records.push(Record::Wait(WaitIndex(n)));
             }
             Evidence::Preemption(n) => {
                 let Some(preemption) = recording.preemptions.get(n as usize) else { continue };
                 draft.describe(preemption.tgid, preemption.kind, preemption.in_target);
+                draft.newest = draft.newest.max(preemption.on);
                 draft.life.records.push(Record::Preemption(n));
             }
             Evidence::Exit(n) => {
                 let Some(exit) = recording.exits.get(n as usize) else { continue };
                 draft.life.tgid = exit.tgid;
+                draft.newest = draft.newest.max(exit.at);
                 draft.life.in_target |= exit.in_target;
                 draft.life.exit.get_or_insert(exit);
             }
@@ -243,7 +257,12 @@ fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) 
         next_start = draft.start.min(window.end);
         (life.from, life.until) = window.clip(draft.start, end);
     }
-    drafts.into_iter().map(|draft| draft.life).filter(|life| life.from < life.until).collect()
+    drafts
+        .into_iter()
+        .filter(|draft| draft.was_in(window))
+        .map(|draft| draft.life)
+        .filter(|life| life.from < life.until)
+        .collect()
 }
 
 /// When a thread was born, if its first record says so.

@@ -174,9 +174,10 @@ async fn record(
         signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
         signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
     ];
-    let capture = Capture::open(plan)?;
+    let mut capture = Capture::open(plan)?;
     say_begin(&target.description, duration);
     if let Some(command) = &mut target.command {
+        capture.begin_now();
         command.release()?;
     }
     let deadline = duration.map(|duration| Instant::now() + duration);
