@@ -1,1 +1,251 @@
-//! To come.
+//! What the file descriptors that threads waited on stood for.
+//!
+//! A record names the inode, so nothing depends on a descriptor's number: it is only a hint where to
+//! look, and what is found there counts only if it is that inode.
+//!
+//! ```text
+//!  observe: /proc/PID/fd/N --> path, or a socket's protocol        at once
+//!  poll:    sock_diag      --> addresses and the peer's inode      batched, now and then
+//!           /proc/*/fd     --> the processes that hold the peer    batched, in small steps
+//! ```
+
+mod descriptor;
+mod holders;
+mod sockets;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::{Duration, Instant},
+};
+
+use descriptor::Descriptor;
+use holders::Scan;
+use sockets::{Protocol, Sockets};
+
+use crate::{
+    recording::{FileId, FileKind, FileTable, OpenFile, SocketEnd},
+    units::Tgid,
+};
+
+/// Files that are remembered.
+const MAX_FILES: usize = 65_536;
+/// How often a file that is not found is looked for: it may be found through another thread's
+/// descriptor, and else each of its waits would cost a look.
+const MAX_ATTEMPTS: u8 = 3;
+/// Look-ups come no closer than this, and are idle nine tenths of the time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// Network namespaces that are looked at in one poll.
+const MAX_NAMESPACES: usize = 16;
+/// How long one poll may look for holders.
+const SLICE: Duration = Duration::from_millis(5);
+/// How long [`Files::finish`] may.
+const LAST_SLICE: Duration = Duration::from_secs(5);
+
+/// What could not be done, by name; only what is not 0.
+pub type Shortfalls = BTreeMap<&'static str, u64>;
+
+enum State {
+    /// Looked for in vain, so many times.
+    Missed(u8),
+    /// A socket whose addresses are to be asked for.
+    Queued,
+    /// As much as can be known.
+    Known(OpenFile),
+}
+
+struct Queued {
+    file: FileId,
+    tgid: Tgid,
+    protocol: Protocol,
+}
+
+/// A known socket, the holders of whose peer are to be found.
+struct Wanted {
+    file: FileId,
+    peer: u64,
+}
+
+/// Finds out what files are.
+pub struct Files {
+    states: HashMap<FileId, State>,
+    queued: Vec<Queued>,
+    wanted: Vec<Wanted>,
+    scan: Option<(Scan, Vec<Wanted>)>,
+    next_dump: Instant,
+    next_scan: Instant,
+    pipes: Option<u32>,
+    shortfalls: Shortfalls,
+}
+
+impl Default for Files {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Files {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            states: HashMap::new(),
+            queued: Vec::new(),
+            wanted: Vec::new(),
+            scan: None,
+            next_dump: Instant::now(),
+            next_scan: Instant::now(),
+            pipes: descriptor::pipe_device(),
+            shortfalls: Shortfalls::new(),
+        }
+    }
+
+    /// `tgid` waited on `file` by its descriptor with this number: looks it up while it is open.
+    /// Cheap when it is known already.
+    pub fn observe(&mut self, file: FileId, tgid: Tgid, descriptor: u32) {
+        // All of them share one inode: it says nothing about which it is.
+        if file.kind == FileKind::Anonymous {
+            return;
+        }
+        let attempts = match self.states.get(&file) {
+            None if self.states.len() >= MAX_FILES => {
+                return count(&mut self.shortfalls, "files_over_limit");
+            }
+            None => 0,
+            Some(State::Missed(attempts)) if *attempts < MAX_ATTEMPTS => *attempts,
+            Some(_) => return,
+        };
+        // A pipe's number is its name. A FIFO has a path, and another device.
+        if file.kind == FileKind::Pipe && self.pipes == Some(file.device) {
+            let name = OpenFile::Named(format!("pipe:[{}]", file.inode));
+            self.states.insert(file, State::Known(name));
+            return;
+        }
+        let state = match descriptor::look(file, tgid, descriptor) {
+            None => State::Missed(attempts + 1),
+            Some(Descriptor::Named(name)) => State::Known(OpenFile::Named(name)),
+            Some(Descriptor::Socket(name)) => match Protocol::from_kernel(&name) {
+                Some(protocol) => {
+                    self.queued.push(Queued { file, tgid, protocol });
+                    State::Queued
+                }
+                None => State::Known(OpenFile::Socket(SocketEnd {
+                    protocol: name.to_lowercase(),
+                    local: String::new(),
+                    remote: String::new(),
+                    peers: Vec::new(),
+                })),
+            },
+        };
+        self.states.insert(file, state);
+    }
+
+    /// How many files were gone before they could be looked at.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.states.values().filter(|state| matches!(state, State::Missed(_))).count() as u64
+    }
+
+    /// Does a part of the look-ups that are due. To be called some ten times a second: a socket that
+    /// is closed in between is missed.
+    pub fn poll(&mut self) {
+        let start = Instant::now();
+        if !self.queued.is_empty() && start >= self.next_dump {
+            self.ask_for_addresses(MAX_NAMESPACES);
+            self.next_dump = Instant::now() + PAUSE.max(start.elapsed() * 9);
+        }
+        let start = Instant::now();
+        if start >= self.next_scan && self.look_for_holders(SLICE) {
+            self.next_scan = Instant::now() + PAUSE.max(start.elapsed() * 9);
+        }
+    }
+
+    /// Does what is left to do. Gives back the table, and what could not be done.
+    #[must_use]
+    pub fn finish(mut self) -> (FileTable, Shortfalls) {
+        self.ask_for_addresses(usize::MAX);
+        let deadline = Instant::now() + LAST_SLICE;
+        while self.scan.is_some() || !self.wanted.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.look_for_holders(left);
+            if left.is_zero() {
+                count(&mut self.shortfalls, "files_holders_unfinished");
+                break;
+            }
+        }
+        let missed = self.missed();
+        if missed > 0 {
+            self.shortfalls.insert("files_missed", missed);
+        }
+        let known = self.states.into_iter().filter_map(|(file, state)| match state {
+            State::Known(open) => Some((file, open)),
+            State::Missed(_) | State::Queued => None,
+        });
+        (FileTable { files: known.collect() }, self.shortfalls)
+    }
+
+    /// Asks the kernel about the queued sockets, one network namespace after the other.
+    fn ask_for_addresses(&mut self, namespaces: usize) {
+        let mut by_namespace = BTreeMap::<u64, Vec<Queued>>::new();
+        for queued in std::mem::take(&mut self.queued) {
+            match sockets::namespace(queued.tgid) {
+                Some(namespace) => by_namespace.entry(namespace).or_default().push(queued),
+                None => self.miss(queued.file),
+            }
+        }
+        for (turn, (namespace, queued)) in by_namespace.into_iter().enumerate() {
+            if turn >= namespaces {
+                self.queued.extend(queued);
+                continue;
+            }
+            let processes = queued.iter().map(|queued| queued.tgid).collect();
+            let protocols = queued.iter().map(|queued| queued.protocol).collect();
+            let Some(sockets) = Sockets::dump(namespace, processes, protocols) else {
+                count(&mut self.shortfalls, "files_sock_diag_failed");
+                queued.iter().for_each(|queued| self.miss(queued.file));
+                continue;
+            };
+            if sockets.over_limit {
+                count(&mut self.shortfalls, "files_sockets_over_limit");
+            }
+            for queued in queued {
+                let Some((end, peer)) = sockets.get(queued.protocol, queued.file.inode) else {
+                    self.miss(queued.file);
+                    continue;
+                };
+                self.states.insert(queued.file, State::Known(OpenFile::Socket(end)));
+                self.wanted.extend(peer.map(|peer| Wanted { file: queued.file, peer }));
+            }
+        }
+    }
+
+    fn miss(&mut self, file: FileId) {
+        self.states.insert(file, State::Missed(MAX_ATTEMPTS));
+    }
+
+    /// Goes on with the search for the peers' holders. True if one came to its end.
+    fn look_for_holders(&mut self, slice: Duration) -> bool {
+        if self.scan.is_none() && !self.wanted.is_empty() {
+            let wanted = std::mem::take(&mut self.wanted);
+            let inodes = wanted.iter().map(|wanted| wanted.peer).collect();
+            self.scan = Some((Scan::new(inodes), wanted));
+        }
+        let Some((scan, _)) = &mut self.scan else { return false };
+        if !scan.go_on(slice) {
+            return false;
+        }
+        if let Some((scan, wanted)) = self.scan.take() {
+            for Wanted { file, peer } in wanted {
+                if let Some(State::Known(OpenFile::Socket(end))) = self.states.get_mut(&file) {
+                    end.peers = scan.holders(peer);
+                }
+            }
+        }
+        true
+    }
+}
+
+fn count(shortfalls: &mut Shortfalls, name: &'static str) {
+    *shortfalls.entry(name).or_default() += 1;
+}

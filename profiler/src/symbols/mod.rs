@@ -153,7 +153,10 @@ impl Symbols {
             return;
         }
         if let AddressSpace::Process(tgid) = space {
-            self.observe_process(tgid);
+            // Not for the late stack of a process that ended: its number stands for nothing now.
+            if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
+                self.observe_process(tgid);
+            }
             self.refresh(tgid, taken, addresses);
         }
         let mut frames = Vec::with_capacity(addresses.len());

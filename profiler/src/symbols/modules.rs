@@ -8,7 +8,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags},
     process::{Resource, Rlimit},
 };
 
@@ -33,24 +33,30 @@ pub(super) struct ModuleId(u32);
 /// What makes a file the same file with the same content.
 ///
 /// From `stat`, not from `maps`: there, Btrfs shows one device for all its subvolumes, so that
-/// two files can share device and inode number. The integers are as wide as on any architecture.
+/// two files can share device and inode number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity {
-    device: i128,
-    inode: i128,
-    size: i128,
-    modified: (i128, i128),
+    device: (u32, u32),
+    inode: u64,
+    size: u64,
+    modified: (i64, u32),
 }
 
 impl Identity {
-    fn of(stat: &Stat) -> Self {
+    fn of(stat: &Statx) -> Self {
         Self {
-            device: stat.st_dev.into(),
-            inode: stat.st_ino.into(),
-            size: stat.st_size.into(),
-            modified: (stat.st_mtime.into(), stat.st_mtime_nsec.into()),
+            device: (stat.stx_dev_major, stat.stx_dev_minor),
+            inode: stat.stx_ino,
+            size: stat.stx_size,
+            modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         }
     }
+}
+
+/// Asks about a file, but not the server of a network filesystem: it may be what everybody waits for.
+fn stat(directory: impl AsFd, path: &str) -> rustix::io::Result<Statx> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS)
 }
 
 /// Whether a file can be changed under us by somebody who is not root of this machine.
@@ -123,7 +129,7 @@ impl Modules {
     ) -> Option<ModuleId> {
         let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
         // One call for a file that is held already.
-        if let Ok(stat) = rustix::fs::stat(&link)
+        if let Ok(stat) = stat(CWD, &link)
             && let Some(&id) = self.by_identity.get(&Identity::of(&stat))
         {
             return Some(id);
@@ -136,16 +142,16 @@ impl Modules {
             self.count("symbols_files_unopened");
             return self.missing(&line.name);
         };
-        let Ok(stat) = rustix::fs::fstat(&file) else { return self.missing(&line.name) };
+        let Ok(stat) = stat(&file, "") else { return self.missing(&line.name) };
         // Opening a device's node can make it do things.
-        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
             return self.missing(&line.name);
         }
         let identity = Identity::of(&stat);
         if let Some(&id) = self.by_identity.get(&identity) {
             return Some(id);
         }
-        let only_root_writes = stat.st_uid == 0 && stat.st_mode & 0o022 == 0;
+        let only_root_writes = stat.stx_uid == 0 && stat.stx_mode & 0o022 == 0;
         let trust = if only_root_writes && mounts.is_some() && mounts == self.own_mounts {
             Trust::System
         } else {
@@ -230,8 +236,7 @@ fn room_within(limit: u64) -> usize {
 
 /// The mount namespace of a process, as a number; none if it is gone.
 pub(super) fn mount_namespace(process: impl std::fmt::Display) -> Option<u64> {
-    let stat = rustix::fs::stat(format!("/proc/{process}/ns/mnt")).ok()?;
-    Some(stat.st_ino)
+    Some(stat(CWD, &format!("/proc/{process}/ns/mnt")).ok()?.stx_ino)
 }
 
 /// Opens what is mapped, as a name alone (`O_PATH`), and makes sure that it is that file.
@@ -284,7 +289,7 @@ fn read_memory(tgid: Tgid, start: u64, end: u64) -> Option<Vec<u8>> {
 
 /// Whether a held file still has the content that was mapped.
 pub(super) fn is_unchanged(file: &OwnedFd, identity: Identity) -> bool {
-    rustix::fs::fstat(file).is_ok_and(|stat| Identity::of(&stat) == identity)
+    stat(file, "").is_ok_and(|stat| Identity::of(&stat) == identity)
 }
 
 #[cfg(test)]
@@ -293,7 +298,7 @@ impl Module {
     /// A stranger's file, held.
     pub(super) fn held(path: &std::path::Path) -> Self {
         let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let identity = Identity::of(&rustix::fs::fstat(&file).unwrap());
+        let identity = Identity::of(&stat(&file, "").unwrap());
         let content = Content::Held { file, identity, trust: Trust::Stranger };
         Self { name: path.display().to_string(), content }
     }

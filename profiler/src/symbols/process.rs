@@ -86,6 +86,11 @@ impl Process {
         self.programs.last().is_some_and(|program| program.until.is_none())
     }
 
+    /// Whether it is known which program it ran at `at`.
+    pub(super) fn is_known_at(&self, at: Timestamp) -> bool {
+        self.programs.iter().any(|program| program.covers(at))
+    }
+
     /// It exists from `from` on; a process that had the number before is over.
     pub(super) fn begin(&mut self, from: Timestamp) {
         let from = self.programs.last().and_then(|program| program.until).unwrap_or(from);
@@ -157,9 +162,9 @@ impl Process {
         // The clock first: whatever is mapped after it is not certain to be among the lines.
         let read_at = now();
         let Ok((lines, more)) = maps::read(tgid) else { return false };
-        // A zombie has an empty one.
+        // A kernel thread never has any, a zombie no longer.
         if lines.is_empty() {
-            return false;
+            return !is_zombie(tgid);
         }
         if more {
             count(shortfalls, "symbols_mappings_over_limit");
@@ -258,6 +263,12 @@ fn starts_as_elf(tgid: Tgid, line: &Line) -> bool {
     let mut magic = [0; 4];
     File::open(link)
         .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
+}
+
+fn is_zombie(tgid: Tgid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{tgid}/status")).unwrap_or_default();
+    let state = status.lines().find_map(|line| line.strip_prefix("State:"));
+    state.is_none_or(|state| state.trim_start().starts_with(['Z', 'X']))
 }
 
 /// `CLOCK_MONOTONIC`, as the records have it.

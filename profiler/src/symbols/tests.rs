@@ -480,3 +480,26 @@ fn long_names_are_cut_between_characters() {
     assert!(short.ends_with("é…") && short.len() <= MAX_NAME + "…".len());
     assert_eq!(cut("short"), "short");
 }
+
+#[test]
+fn a_kernel_thread_is_not_a_process_that_was_missed() {
+    // kthreadd has this number, in the host's PID namespace alone.
+    if fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim_end() == "kthreadd") {
+        let (_, shortfalls) = frames(Tgid(2), &[]);
+        assert_eq!(shortfalls, Shortfalls::new());
+    } else {
+        eprintln!("NOT RUN, no kernel threads are seen from here: a_kernel_thread_is_not_…");
+    }
+}
+
+#[test]
+fn a_late_stack_of_an_ended_process_begins_no_new_one() {
+    let mut symbols = Symbols::new();
+    symbols.observe_process(own());
+    let child = Tgid(4_194_305);
+    symbols.observe_fork(own(), child, Timestamp(10));
+    symbols.observe_exit(child, Timestamp(20));
+    symbols.observe_stack(StackId(1), AddressSpace::Process(child), Timestamp(15), &[1]);
+    let (_, shortfalls) = frames_of(symbols);
+    assert_eq!(shortfalls, Shortfalls::new());
+}

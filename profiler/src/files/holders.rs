@@ -1,0 +1,77 @@
+//! Who holds a socket: a walk over `/proc/*/fd`, in slices.
+
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    fs::ReadDir,
+    os::unix::ffi::OsStrExt,
+    time::{Duration, Instant},
+};
+
+use super::descriptor::socket_inode;
+use crate::{recording::PeerProcess, units::Tgid};
+
+/// Holders kept of one socket: of a listener with a thousand workers, the first ones will do.
+const MAX_HOLDERS: usize = 64;
+
+/// One walk.
+pub(super) struct Scan {
+    wanted: HashSet<u64>,
+    processes: std::vec::IntoIter<Tgid>,
+    current: Option<(Tgid, ReadDir)>,
+    holders: HashMap<u64, BTreeSet<Tgid>>,
+}
+
+impl Scan {
+    /// A walk over the processes that there are now, for the sockets with these inode numbers.
+    pub(super) fn new(wanted: HashSet<u64>) -> Self {
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let processes: Vec<_> = entries
+            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+            .map(Tgid)
+            .collect();
+        Self { wanted, processes: processes.into_iter(), current: None, holders: HashMap::new() }
+    }
+
+    /// Goes on for about as long as `slice`. True if the walk is over.
+    pub(super) fn go_on(&mut self, slice: Duration) -> bool {
+        let deadline = Instant::now() + slice;
+        loop {
+            let Some((tgid, directory)) = &mut self.current else {
+                let Some(tgid) = self.processes.next() else { return true };
+                // It may be gone, or it is a kernel thread.
+                let directory = std::fs::read_dir(format!("/proc/{tgid}/fd")).ok();
+                self.current = directory.map(|directory| (tgid, directory));
+                continue;
+            };
+            let Some(entry) = directory.next() else {
+                self.current = None;
+                continue;
+            };
+            let link = entry.and_then(|entry| std::fs::read_link(entry.path()));
+            if let Ok(link) = link
+                && let Some(inode) = socket_inode(link.as_os_str().as_bytes())
+                && self.wanted.contains(&inode)
+            {
+                let holders = self.holders.entry(inode).or_default();
+                if holders.len() < MAX_HOLDERS {
+                    holders.insert(*tgid);
+                }
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+        }
+    }
+
+    /// The processes that hold a socket; none if it is held by nobody, or was not asked for.
+    pub(super) fn holders(&self, inode: u64) -> Vec<PeerProcess> {
+        let holders = self.holders.get(&inode).into_iter().flatten();
+        holders
+            .filter_map(|&tgid| {
+                let comm = std::fs::read(format!("/proc/{tgid}/comm")).ok()?;
+                let comm = String::from_utf8_lossy(comm.strip_suffix(b"\n").unwrap_or(&comm));
+                Some(PeerProcess { tgid, comm: comm.into_owned() })
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,297 @@
+//! The sockets of a network namespace, by sock_diag(7).
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    fs::File,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    os::fd::AsFd,
+};
+
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::{
+    SockDiagMessage,
+    constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP},
+    inet,
+    unix::{self, nlas::UnixDiagName},
+};
+use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::descriptor::namespace_number;
+use crate::{recording::SocketEnd, units::Tgid};
+
+/// Sockets that are kept of one namespace.
+const MAX_SOCKETS: usize = 1 << 20;
+/// The kernel fills at most 32 KiB at a time (`netlink_dump()`), and tells when a message did not
+/// fit.
+const BUFFER: usize = 64 << 10;
+
+/// A protocol that sock_diag knows about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Protocol {
+    Tcp,
+    Udp,
+    Unix,
+}
+
+impl Protocol {
+    /// By the kernel's name (`struct proto::name`); none for all others.
+    pub(super) fn from_kernel(name: &str) -> Option<Self> {
+        match name {
+            "TCP" | "TCPv6" => Some(Self::Tcp),
+            "UDP" | "UDPv6" => Some(Self::Udp),
+            // `UNIX` up to Linux 5.14, with the type behind it since.
+            _ if name == "UNIX" || name.starts_with("UNIX-") => Some(Self::Unix),
+            _ => None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Unix => "unix",
+        }
+    }
+}
+
+struct InetSocket {
+    protocol: Protocol,
+    local: SocketAddr,
+    remote: SocketAddr,
+}
+
+struct UnixSocket {
+    name: String,
+    peer: Option<u64>,
+}
+
+/// How many sockets answer to an address: with more than one, nobody can say which.
+#[derive(Clone, Copy)]
+enum Match {
+    One(u64),
+    Several,
+}
+
+/// The sockets of a namespace.
+#[derive(Default)]
+pub(super) struct Sockets {
+    inet: HashMap<u64, InetSocket>,
+    connected: HashMap<(Protocol, SocketAddr, SocketAddr), Match>,
+    /// Unconnected UDP sockets by the address they are bound to.
+    bound: HashMap<SocketAddr, Match>,
+    unix: HashMap<u64, UnixSocket>,
+    /// There were more of them than are kept.
+    pub over_limit: bool,
+}
+
+/// The number of a process's network namespace; none if the process is gone.
+pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
+    namespace_number(&format!("/proc/{tgid}/ns/net"))
+}
+
+impl Sockets {
+    /// Asks the kernel for every socket of these protocols in a namespace, which is reached through
+    /// any of `processes`.
+    pub(super) fn dump(
+        namespace: u64,
+        processes: BTreeSet<Tgid>,
+        protocols: BTreeSet<Protocol>,
+    ) -> Option<Self> {
+        if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
+            return Self::dump_here(&protocols).ok();
+        }
+        let file = processes.into_iter().find_map(|tgid| {
+            let file = File::open(format!("/proc/{tgid}/ns/net")).ok()?;
+            let number = rustix::fs::fstat(&file).ok()?.st_ino;
+            (number == namespace).then_some(file)
+        })?;
+        // A thread of its own enters it, and ends there: no other ever is in a namespace not its own.
+        let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
+            Self::dump_here(&protocols)
+        });
+        thread.ok()?.join().ok()?.ok()
+    }
+
+    fn dump_here(protocols: &BTreeSet<Protocol>) -> io::Result<Self> {
+        let mut sockets = Self::default();
+        for &protocol in protocols {
+            match protocol {
+                Protocol::Unix => sockets.ask(protocol, unix_request())?,
+                Protocol::Tcp | Protocol::Udp => {
+                    for family in [AF_INET, AF_INET6] {
+                        match sockets.ask(protocol, inet_request(protocol, family)) {
+                            // A kernel without IPv6 has no handler for it.
+                            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                            result => result?,
+                        }
+                    }
+                }
+            }
+        }
+        Ok(sockets)
+    }
+
+    fn ask(&mut self, protocol: Protocol, request: SockDiagMessage) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_DUMP;
+        let mut message = NetlinkMessage::new(header, request.into());
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+
+        // One for each request: an unfinished answer can't be taken for that to another one.
+        let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
+        socket.bind_auto()?;
+        socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
+        socket.send(&bytes, 0)?;
+        let mut buffer = Vec::with_capacity(BUFFER);
+        loop {
+            buffer.clear();
+            socket.recv(&mut buffer, 0)?;
+            let mut rest = buffer.as_slice();
+            while !rest.is_empty() {
+                let length = match NetlinkBuffer::new_checked(rest) {
+                    Ok(packet) => packet.length() as usize,
+                    Err(error) => return Err(io::Error::other(error.to_string())),
+                };
+                // A message that can't be read is one socket that is not found.
+                if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
+                    match message.payload {
+                        NetlinkPayload::Done(_) => return Ok(()),
+                        NetlinkPayload::Error(error) => return Err(error.to_io()),
+                        NetlinkPayload::InnerMessage(answer) => self.add(protocol, answer),
+                        _ => {}
+                    }
+                }
+                // Messages are aligned to 4 bytes.
+                rest = rest.get(length.max(16).next_multiple_of(4)..).unwrap_or_default();
+            }
+        }
+    }
+
+    fn add(&mut self, protocol: Protocol, answer: SockDiagMessage) {
+        if self.inet.len() + self.unix.len() >= MAX_SOCKETS {
+            self.over_limit = true;
+            return;
+        }
+        match answer {
+            SockDiagMessage::InetResponse(answer) => self.add_inet(protocol, &answer),
+            SockDiagMessage::UnixResponse(answer) => self.add_unix(&answer),
+            _ => {}
+        }
+    }
+
+    fn add_inet(&mut self, protocol: Protocol, answer: &inet::InetResponse) {
+        // Nobody holds it: still to be accepted, or lingering.
+        if answer.header.inode == 0 {
+            return;
+        }
+        let inode = u64::from(answer.header.inode);
+        let id = &answer.header.socket_id;
+        let local = SocketAddr::new(id.source_address, id.source_port);
+        let remote = SocketAddr::new(id.destination_address, id.destination_port);
+        self.inet.insert(inode, InetSocket { protocol, local, remote });
+        let one = Match::One(inode);
+        if !is_unset(remote) {
+            let key = (protocol, canonical(local), canonical(remote));
+            self.connected.entry(key).and_modify(|found| *found = Match::Several).or_insert(one);
+        } else if protocol == Protocol::Udp && !is_unset(local) {
+            let key = canonical(local);
+            self.bound.entry(key).and_modify(|found| *found = Match::Several).or_insert(one);
+        }
+    }
+
+    fn add_unix(&mut self, answer: &unix::UnixResponse) {
+        let name = match answer.name() {
+            Some(UnixDiagName::Pathname(path)) => path.to_string_lossy().into_owned(),
+            Some(UnixDiagName::Abstract(name)) => format!("@{}", String::from_utf8_lossy(name)),
+            None => String::new(),
+        };
+        // 0: the other end was not accepted yet.
+        let peer = answer.peer().filter(|&peer| peer != 0).map(u64::from);
+        self.unix.insert(u64::from(answer.header.inode), UnixSocket { name, peer });
+    }
+
+    /// What is known of a socket, and the inode number of the other end if that is on this machine.
+    pub(super) fn get(&self, protocol: Protocol, inode: u64) -> Option<(SocketEnd, Option<u64>)> {
+        let (local, remote, peer) = if protocol == Protocol::Unix {
+            let socket = self.unix.get(&inode)?;
+            let peer = socket.peer.and_then(|peer| self.unix.get(&peer));
+            let remote = peer.map_or(String::new(), |peer| peer.name.clone());
+            (socket.name.clone(), remote, socket.peer)
+        } else {
+            let socket = self.inet.get(&inode).filter(|socket| socket.protocol == protocol)?;
+            (show(socket.local), show(socket.remote), self.peer_of(socket))
+        };
+        let protocol = protocol.name().to_owned();
+        Some((SocketEnd { protocol, local, remote, peers: Vec::new() }, peer))
+    }
+
+    fn peer_of(&self, socket: &InetSocket) -> Option<u64> {
+        if is_unset(socket.remote) {
+            return None;
+        }
+        let (local, remote) = (canonical(socket.local), canonical(socket.remote));
+        match self.connected.get(&(socket.protocol, remote, local)) {
+            Some(Match::One(inode)) => return Some(*inode),
+            Some(Match::Several) => return None,
+            None => {}
+        }
+        // A UDP server answers everybody from one unconnected socket. That it is on this machine is
+        // certain for these addresses alone.
+        let is_local = remote.ip().is_loopback() || remote.ip() == local.ip();
+        if socket.protocol != Protocol::Udp || !is_local {
+            return None;
+        }
+        let any = [remote.ip(), Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
+        let mut found =
+            any.iter().filter_map(|&ip| self.bound.get(&SocketAddr::new(ip, remote.port())));
+        match (found.next(), found.next()) {
+            (Some(Match::One(inode)), None) => Some(*inode),
+            _ => None,
+        }
+    }
+}
+
+fn inet_request(protocol: Protocol, family: u8) -> SockDiagMessage {
+    let v6 = family == AF_INET6;
+    SockDiagMessage::InetRequest(inet::InetRequest {
+        family,
+        protocol: if protocol == Protocol::Udp { IPPROTO_UDP } else { IPPROTO_TCP },
+        extensions: inet::ExtensionFlags::empty(),
+        states: inet::StateFlags::all(),
+        socket_id: if v6 { inet::SocketId::new_v6() } else { inet::SocketId::new_v4() },
+    })
+}
+
+fn unix_request() -> SockDiagMessage {
+    SockDiagMessage::UnixRequest(unix::UnixRequest {
+        // Datagram sockets are in TCP_CLOSE, which the crate has no name for.
+        state_flags: unix::StateFlags::from_bits_retain(u32::MAX),
+        inode: 0,
+        show_flags: unix::ShowFlags::NAME | unix::ShowFlags::PEER,
+        cookie: [0xff; 8],
+    })
+}
+
+/// One form for the addresses of both ends: an IPv6 socket may talk to an IPv4 one.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn is_unset(address: SocketAddr) -> bool {
+    address.port() == 0 && is_unspecified(address.ip())
+}
+
+fn is_unspecified(ip: IpAddr) -> bool {
+    ip.to_canonical().is_unspecified()
+}
+
+fn show(address: SocketAddr) -> String {
+    if is_unset(address) { String::new() } else { address.to_string() }
+}

@@ -1,0 +1,346 @@
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    io::{BufRead, BufReader},
+    net::{TcpListener, TcpStream, UdpSocket},
+    os::{
+        fd::{AsFd, AsRawFd, OwnedFd},
+        linux::net::SocketAddrExt,
+        unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream},
+    },
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use super::{Files, Shortfalls, descriptor::identify, holders::Scan};
+use crate::{
+    recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd},
+    units::Tgid,
+};
+
+fn own() -> Tgid {
+    Tgid(std::process::id())
+}
+
+fn id(file: &impl AsFd) -> FileId {
+    identify(file).unwrap()
+}
+
+fn number(file: &impl AsRawFd) -> u32 {
+    u32::try_from(file.as_raw_fd()).unwrap()
+}
+
+fn own_name() -> String {
+    fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_owned()
+}
+
+/// What is found out of one file of this process.
+fn look<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Shortfalls) {
+    let mut files = Files::new();
+    files.observe(id(file), own(), number(file));
+    let (table, shortfalls) = files.finish();
+    (table.files.get(&id(file)).cloned(), shortfalls)
+}
+
+fn socket<T: AsFd + AsRawFd>(file: &T) -> SocketEnd {
+    match look(file) {
+        (Some(OpenFile::Socket(end)), _) => end,
+        other => panic!("no socket: {other:?}"),
+    }
+}
+
+/// Every child that another test of this process starts holds all our files between its fork and its
+/// exec, truly: such holders go away.
+fn assert_peers<T: AsFd + AsRawFd>(file: &T, expected: &[PeerProcess]) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut peers = socket(file).peers;
+        peers.sort_by_key(|peer| peer.tgid);
+        if peers == expected || Instant::now() >= deadline {
+            return assert_eq!(peers, expected);
+        }
+    }
+}
+
+/// A child that holds a socket as its standard input; killed and reaped when it is dropped.
+struct Holder(Child);
+
+impl Holder {
+    fn of(end: impl Into<OwnedFd>) -> Self {
+        Self(Command::new("sleep").arg("1000").stdin(Stdio::from(end.into())).spawn().unwrap())
+    }
+
+    fn process(&self) -> PeerProcess {
+        // Between fork and exec it has our name: spawn() returns after the exec.
+        PeerProcess { tgid: Tgid(self.0.id()), comm: "sleep".to_owned() }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_socketpairs_peer_is_the_process_that_holds_it() {
+    let (first, other) = UnixStream::pair().unwrap();
+    let holder = Holder::of(other);
+    let end = socket(&first);
+    assert_eq!((end.protocol.as_str(), end.local.as_str(), end.remote.as_str()), ("unix", "", ""));
+    assert_peers(&first, &[holder.process()]);
+}
+
+#[test]
+fn a_peer_that_two_processes_hold_has_two_holders() {
+    let (end, other) = UnixStream::pair().unwrap();
+    let holder = Holder::of(other.try_clone().unwrap());
+    let mut expected = [holder.process(), PeerProcess { tgid: own(), comm: own_name() }];
+    expected.sort_by_key(|peer| peer.tgid);
+    assert_peers(&end, &expected);
+}
+
+#[test]
+fn unix_sockets_have_the_names_that_they_are_bound_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("listener");
+    let listener = UnixListener::bind(&path).unwrap();
+    let client = UnixStream::connect(&path).unwrap();
+    let name = path.to_str().unwrap();
+    // Not accepted yet: nobody has the other end.
+    assert_eq!(socket(&client).peers, []);
+    let (server, _) = listener.accept().unwrap();
+    let holder = Holder::of(server);
+    let end = socket(&client);
+    assert_eq!((end.local.as_str(), end.remote.as_str()), ("", name));
+    assert_peers(&client, &[holder.process()]);
+    let end = socket(&listener);
+    assert_eq!((end.local.as_str(), end.remote.as_str()), (name, ""));
+    assert_eq!(end.peers, []);
+}
+
+#[test]
+fn abstract_names_and_datagrams_are_shown() {
+    let name = format!("offwake-test-{}", own());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let server = UnixDatagram::bind_addr(&address).unwrap();
+    let client = UnixDatagram::unbound().unwrap();
+    client.connect_addr(&address).unwrap();
+    let holder = Holder::of(server);
+    let end = socket(&client);
+    assert_eq!(end.remote, format!("@{name}"));
+    assert_peers(&client, &[holder.process()]);
+}
+
+#[test]
+fn loopback_tcp_leads_to_the_process_at_the_other_end() {
+    for address in ["127.0.0.1:0", "[::1]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let port = listener.local_addr().unwrap();
+        let client = TcpStream::connect(port).unwrap();
+        let (server, from) = listener.accept().unwrap();
+        let holder = Holder::of(server);
+        let end = socket(&client);
+        assert_eq!(end.protocol, "tcp");
+        assert_eq!((end.local, end.remote), (from.to_string(), port.to_string()));
+        assert_peers(&client, &[holder.process()]);
+        let end = socket(&listener);
+        assert_eq!((end.local, end.remote.as_str()), (port.to_string(), ""));
+        assert_eq!(end.peers, []);
+    }
+}
+
+#[test]
+fn an_ipv6_server_and_an_ipv4_client_find_each_other() {
+    let listener = TcpListener::bind("[::]:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    let holder = Holder::of(server);
+    assert_peers(&client, &[holder.process()]);
+}
+
+#[test]
+fn udp_leads_to_the_one_socket_that_is_bound_there() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let address = server.local_addr().unwrap();
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(address).unwrap();
+    let holder = Holder::of(server);
+    let end = socket(&client);
+    assert_eq!((end.protocol.as_str(), end.remote), ("udp", address.to_string()));
+    assert_peers(&client, &[holder.process()]);
+}
+
+#[test]
+fn udp_that_is_not_connected_has_no_peer() {
+    let server = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let end = socket(&server);
+    assert_eq!((end.local, end.remote.as_str()), (server.local_addr().unwrap().to_string(), ""));
+    assert_eq!(end.peers, []);
+}
+
+#[test]
+fn other_files_have_the_names_of_their_links() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    assert_eq!(look(file.as_file()).0, Some(OpenFile::Named(path)));
+    let (reader, _writer) = std::io::pipe().unwrap();
+    let name = format!("pipe:[{}]", id(&reader).inode);
+    assert_eq!(look(&reader).0, Some(OpenFile::Named(name)));
+    let null = fs::File::open("/dev/null").unwrap();
+    assert_eq!(id(&null).kind, FileKind::Character);
+    assert_eq!(look(&null).0, Some(OpenFile::Named("/dev/null".to_owned())));
+}
+
+#[test]
+fn a_fifo_has_its_path() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let fifo = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let name = path.to_str().unwrap().to_owned();
+    assert_eq!(look(&fifo).0, Some(OpenFile::Named(name)));
+}
+
+#[test]
+fn anonymous_inodes_stay_without_a_name() {
+    use std::os::fd::FromRawFd;
+    // SAFETY: it takes no pointers.
+    let number = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+    assert!(number >= 0);
+    // SAFETY: the descriptor is new, and nobody else's.
+    let event = unsafe { OwnedFd::from_raw_fd(number) };
+    assert_eq!(id(&event).kind, FileKind::Anonymous);
+    assert_eq!(look(&event), (None, Shortfalls::new()));
+}
+
+#[test]
+fn a_descriptor_that_stands_for_another_file_now_is_not_believed() {
+    let (one, two) =
+        (tempfile::NamedTempFile::new().unwrap(), tempfile::NamedTempFile::new().unwrap());
+    let (socket, _other) = UnixStream::pair().unwrap();
+    let mut files = Files::new();
+    files.observe(id(one.as_file()), own(), number(two.as_file()));
+    files.observe(id(&socket), own(), number(two.as_file()));
+    assert_eq!(files.missed(), 2);
+    // It is found all the same when another wait shows where it is.
+    files.observe(id(one.as_file()), own(), number(one.as_file()));
+    assert_eq!(files.missed(), 1);
+    let (table, shortfalls) = files.finish();
+    assert_eq!(table.files.len(), 1);
+    let name = OpenFile::Named(one.path().to_str().unwrap().to_owned());
+    assert_eq!(table.files.get(&id(one.as_file())), Some(&name));
+    assert_eq!(shortfalls.get("files_missed"), Some(&1));
+}
+
+#[test]
+fn a_socket_that_is_closed_before_it_is_asked_about_is_counted() {
+    let (socket, other) = UnixStream::pair().unwrap();
+    let file = id(&socket);
+    let mut files = Files::new();
+    files.observe(file, own(), number(&socket));
+    drop((socket, other));
+    // A child that another test is starting may have it until its exec.
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut scan = Scan::new([file.inode].into());
+        assert!(scan.go_on(Duration::from_secs(30)) && Instant::now() < deadline);
+        if scan.holders(file.inode).is_empty() {
+            break;
+        }
+    }
+    let (table, shortfalls) = files.finish();
+    assert_eq!(table.files.get(&file), None);
+    assert_eq!(shortfalls.get("files_missed"), Some(&1));
+}
+
+#[test]
+fn polling_finds_what_finishing_would() {
+    let (end, other) = UnixStream::pair().unwrap();
+    let holder = Holder::of(other);
+    let mut files = Files::new();
+    files.observe(id(&end), own(), number(&end));
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !files.queued.is_empty() || !files.wanted.is_empty() || files.scan.is_some() {
+        assert!(Instant::now() < deadline, "still not looked up");
+        files.poll();
+    }
+    // What is gone after that has been seen.
+    let process = holder.process();
+    drop(holder);
+    let (table, _) = files.finish();
+    match table.files.get(&id(&end)) {
+        Some(OpenFile::Socket(end)) => assert!(end.peers.contains(&process), "{end:?}"),
+        other => panic!("no socket: {other:?}"),
+    }
+}
+
+/// Enters a network namespace of its own, connects to itself over its loopback, prints the number of
+/// the client's descriptor, and waits for its input to close.
+const ISOLATED: &str = r#"
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+int main(void) {
+    if (unshare(CLONE_NEWNET)) return 1;
+    struct ifreq request = { .ifr_name = "lo", .ifr_flags = IFF_UP };
+    int listener = socket(AF_INET, SOCK_STREAM, 0), client = socket(AF_INET, SOCK_STREAM, 0);
+    if (ioctl(listener, SIOCSIFFLAGS, &request)) return 2;
+    struct sockaddr_in address = { .sin_family = AF_INET, .sin_port = htons(4242) };
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (bind(listener, (void *)&address, sizeof address) || listen(listener, 1)) return 3;
+    if (connect(client, (void *)&address, sizeof address)) return 4;
+    if (accept(listener, 0, 0) < 0) return 5;
+    printf("%d\n", client); fflush(stdout);
+    while (getchar() != EOF) {}
+}
+"#;
+
+#[test]
+fn sockets_of_another_network_namespace_are_found() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("NOT RUN, only root can make a network namespace: sockets_of_another_…");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (source, program) = (directory.path().join("i.c"), directory.path().join("isolated"));
+    fs::write(&source, ISOLATED).unwrap();
+    assert!(Command::new("cc").arg("-o").arg(&program).arg(&source).status().unwrap().success());
+    let child =
+        Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut holder = Holder(child);
+    let mut line = String::new();
+    BufReader::new(holder.0.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let descriptor: u32 = line.trim().parse().unwrap();
+    let tgid = Tgid(holder.0.id());
+    let link = format!("/proc/{tgid}/fd/{descriptor}");
+    let flags = rustix::fs::OFlags::PATH;
+    let file = id(&rustix::fs::open(link, flags, rustix::fs::Mode::empty()).unwrap());
+
+    let before = fs::read_link("/proc/thread-self/ns/net").unwrap();
+    let mut files = Files::new();
+    files.observe(file, tgid, descriptor);
+    let (table, shortfalls) = files.finish();
+    match table.files.get(&file) {
+        Some(OpenFile::Socket(end)) => {
+            assert_eq!(end.remote, "127.0.0.1:4242");
+            assert_eq!(end.peers, [PeerProcess { tgid, comm: "isolated".to_owned() }]);
+        }
+        other => panic!("no socket: {other:?} {shortfalls:?}"),
+    }
+    assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), before);
+}
+
+#[test]
+fn this_process_holds_both_ends() {
+    let (end, _other) = UnixStream::pair().unwrap();
+    assert_peers(&end, &[PeerProcess { tgid: own(), comm: own_name() }]);
+}
