@@ -145,5 +145,4 @@ pub struct Config {
 const _: () = {
     assert!(size_of::<Offsets>() == 46 * 4);
     assert!(size_of::<Config>() == 48 + size_of::<Offsets>());
-    assert!(size_of::<Config>() % 8 == 0);
 };

@@ -97,7 +97,6 @@ fn parse_line(line: &[u8]) -> Option<Line> {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::{Line, parse};
 

@@ -293,7 +293,6 @@ pub(super) fn is_unchanged(file: &OwnedFd, identity: Identity) -> bool {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 impl Module {
     /// A stranger's file, held.
     pub(super) fn held(path: &std::path::Path) -> Self {

@@ -1,5 +1,3 @@
-#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
-
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
