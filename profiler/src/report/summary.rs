@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, io};
 
 use super::{BlameEntry, BlameWord, Ledger, Report, WaitEntry, WakerKind, text};
-use crate::units::Nanos;
+use crate::{blame::Reason, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
@@ -165,18 +165,38 @@ fn waits(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     if report.waits.is_empty() {
         return writeln!(out, "\nno waits");
     }
-    writeln!(out, "\nworst waits (share of the window)")?;
-    for wait in report.waits.iter().take(WAITS) {
-        for text in wait_lines(wait, report.window.duration_ns) {
+    let window = report.window.duration_ns;
+    let (asleep, waits): (Vec<_>, Vec<_>) =
+        report.waits.iter().partition(|wait| sleeps_through(wait, window));
+    if !waits.is_empty() {
+        writeln!(out, "\nworst waits (share of the window)")?;
+    }
+    for wait in waits.iter().take(WAITS) {
+        for text in wait_lines(wait, window) {
             line(out, &text)?;
         }
     }
-    let more = report.waits.len().saturating_sub(WAITS);
+    let more = waits.len().saturating_sub(WAITS);
     if more > 0 {
-        let time: Nanos = report.waits.iter().skip(WAITS).map(|wait| wait.blocked_ns).sum();
+        let time: Nanos = waits.iter().skip(WAITS).map(|wait| wait.blocked_ns).sum();
         writeln!(out, "  and {more} more, {time}")?;
     }
+    if !asleep.is_empty() {
+        let words: Vec<_> = (asleep.iter())
+            .map(|wait| {
+                format!("{} {} ({})", text::terminal(&wait.comm), wait.tid, wait.cause.name())
+            })
+            .collect();
+        writeln!(out)?;
+        line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
+    }
     Ok(())
+}
+
+/// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
+fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
+    wait.blocked_ns == window
+        && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
 }
 
 fn wait_lines(wait: &WaitEntry, window: Nanos) -> [String; 2] {
