@@ -7,11 +7,11 @@ use offwake::{
     recording::{Recording, WakeContext},
     report::{Filter, Report, json},
     timeline::{State, Timeline, WaitIndex},
-    units::{Nanos, Tid},
+    units::{Nanos, Tid, Timestamp},
 };
 use proptest::prelude::*;
 
-use crate::draw::{drawn, live, recording};
+use crate::draw::{self, TICK, drawn, live, recording};
 
 const LENGTH: usize = 60;
 const TIDS: [u32; 3] = [7, 8, 60];
@@ -78,6 +78,8 @@ impl World {
         for (wait, context) in recording.waits.iter_mut().zip(contexts) {
             if let Some(wake) = &mut wait.wake {
                 wake.context = match context {
+                    // Who is not there wakes nobody.
+                    _ if !self.lives_at(wake.current.tid, wake.at) => WakeContext::Hrtimer,
                     0 => WakeContext::Hrtimer,
                     1 => WakeContext::Softirq(u16::from(*context) + 3),
                     2 => WakeContext::Hardirq(24),
@@ -86,6 +88,13 @@ impl World {
             }
         }
         recording
+    }
+
+    /// Whether a thread is there in the tick before `at`.
+    fn lives_at(&self, tid: Tid, at: Timestamp) -> bool {
+        let tick = (at.since(draw::at(0)).0 / TICK) as usize;
+        let lives = TIDS.iter().zip(&self.lives).find(|(other, _)| Tid(**other) == tid);
+        tick > 0 && lives.is_some_and(|(_, life)| life.as_bytes()[tick - 1] != b' ')
     }
 
     fn lossy(&self) -> Recording {
@@ -158,7 +167,7 @@ fn bytes(recording: &Recording) -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn with_nothing_lost_every_life_is_known(world in world()) {
