@@ -170,7 +170,7 @@ mod entry {
         // SAFETY: the kernel calls with a pointer to the two fields named above.
         let task = unsafe { ctx.cast::<*const c_void>().add(1).read_volatile() };
         if !task.is_null() {
-            survey::looked_at(Task::from_arg(task));
+            survey::looked_at(&survey::Context(ctx), Task::from_arg(task));
         }
         0
     }

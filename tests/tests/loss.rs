@@ -121,3 +121,30 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
     report.thread(workload.role("parent")?.tid)?;
     Ok(())
 }
+
+/// Each kind of record finds its ring full at least once, and has a counter of its own.
+#[test]
+fn every_kind_of_record_that_is_lost_is_counted() -> Result<()> {
+    const KINDS: [&str; 6] = [
+        "ring_full_wait",
+        "ring_full_preemption",
+        "ring_full_thread",
+        "ring_full_exit",
+        "ring_full_sample",
+        "ring_full_stack",
+    ];
+    // Switches without end fill the rings; the others make records of the rarer kinds meanwhile.
+    let _flood = Workload::start("ping-pong")?;
+    let _forks = Workload::start("fork-churn")?;
+    let _spinners = Workload::start("two-spinners")?;
+    let outcome = Offwake::profile()?
+        .args(["-d", "3s", "--all", "--sample", "5000", "-o", "x.json"])
+        .args(TINY_RINGS)
+        .run()?;
+    let report = outcome.report("x.json")?;
+    for kind in KINDS {
+        let count = report.loss.counters.get(kind).copied().unwrap_or_default();
+        ensure!(count > 0, "no {kind}: {:?}", report.loss);
+    }
+    said(&report, &outcome)
+}

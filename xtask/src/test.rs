@@ -17,7 +17,7 @@ const PACKAGES: [&str; 0] = [];
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -27,6 +27,7 @@ const STEPS: [Step; 10] = [
     ("documentation", documentation),
     ("unit tests", unit_tests),
     ("packages for the tests", packages),
+    ("what this kernel allows", doctor),
     ("privileged tests", privileged_tests),
 ];
 
@@ -96,6 +97,12 @@ fn unit_tests() -> anyhow::Result<()> {
 
 fn packages() -> anyhow::Result<()> {
     apt::install(&PACKAGES.map(str::to_owned))
+}
+
+/// Loads and attaches every program, and prints what each has of instructions.
+fn doctor() -> anyhow::Result<()> {
+    let root = Root::wanted_for("offwake doctor")?;
+    command::run(root.command(workspace::offwake()?).arg("doctor"))
 }
 
 /// Compiled as the user, run as root: cargo itself stays unprivileged.

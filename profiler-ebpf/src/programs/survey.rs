@@ -1,8 +1,10 @@
 //! The survey: every thread is looked at once when the window opens and once when it closes, so
 //! that those which are off the CPU all along are known too.
 
-use core::ptr;
+use core::{ffi::c_void, ptr};
 
+use aya_ebpf::EbpfContext;
+use aya_log_ebpf::debug;
 use profiler_ebpf::{
     loss::Loss,
     record::{
@@ -20,14 +22,26 @@ use super::{
     task::Task,
 };
 
+/// What an iterator's program is called with, for the logger's use.
+pub struct Context(pub *mut c_void);
+
+impl EbpfContext for Context {
+    fn as_ptr(&self) -> *mut c_void {
+        self.0
+    }
+}
+
 /// Looks at one thread.
 #[inline(always)]
-pub fn looked_at(task: Task) {
+pub fn looked_at(ctx: &Context, task: Task) {
     if task.tid() == 0 || target::is_profiler(task) || task.is_dead() {
         return;
     }
     let Some(survey) = SURVEY.get(0) else { return };
-    let Some(slot) = slot::find_or_make(task) else { return };
+    let Some(slot) = slot::find_or_make(task) else {
+        debug!(ctx, "no room for thread {} of process {}", task.tid(), task.tgid());
+        return;
+    };
     if !target::is_in_scope(slot.thread_flags) {
         return;
     }

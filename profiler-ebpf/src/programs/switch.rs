@@ -63,6 +63,8 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
         }
     }
     if !target::is_in_scope(slot.thread_flags) {
+        // Should it come into the scope later, the number left out shows that something is missing.
+        slot.seq += 1;
         slot.phase = phase::UNKNOWN;
         return;
     }

@@ -68,7 +68,7 @@ pub(super) fn attach(
 fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {
     let failed =
         |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
-    let Kernel { ebpf, btf } = kernel;
+    let Kernel { ebpf, btf, .. } = kernel;
     let program: &mut BtfTracePoint = ebpf
         .program_mut(name)
         .ok_or(KernelError::Missing(name))?

@@ -2,7 +2,8 @@
 
 use std::{fs, path::Path};
 
-use super::{KernelTypes, attach, object};
+use super::{Kernel, KernelTypes, Messages, Settings, Survey, TargetFilter, attach, object};
+use crate::recording::{Scope, StackMode};
 
 /// Whether offwake can do without a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +71,41 @@ impl Features {
         features.push(kernel_symbols());
         features.push(cgroup_v2());
         Self(features)
+    }
+
+    /// Loads and attaches everything for a moment, records nothing, and adds how that went.
+    pub fn try_programs(&mut self) {
+        const NAME: &str = "programs load and attach";
+        let started = KernelTypes::of_running_kernel().and_then(|types| {
+            let settings = Settings {
+                target: TargetFilter::All,
+                scope: Scope::Machine,
+                stacks: StackMode::Exact,
+                sample_hz: 99,
+                ring_bytes: 1 << 16,
+                stand_in_only: None,
+                max_targets: 1,
+                messages: Messages::Off,
+            };
+            let (mut kernel, _rings) = Kernel::start(&types, &settings)?;
+            kernel.survey(Survey::Opening)?;
+            Ok(kernel.program_sizes())
+        });
+        self.0.push(match started {
+            Ok(sizes) => {
+                let each: Vec<String> = (sizes.iter())
+                    .filter(|program| program.instructions > 0)
+                    .map(|program| format!("{} {}", program.name, program.instructions))
+                    .collect();
+                works(NAME, Need::Required, format!("instructions: {}", each.join(", ")))
+            }
+            Err(error) => missing(
+                NAME,
+                Need::Required,
+                error.to_string(),
+                "report this line and the kernel's release to offwake",
+            ),
+        });
     }
 
     /// Whether everything that is required is there.

@@ -4,6 +4,7 @@ use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf},
 };
+use aya_log::EbpfLogger;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
@@ -31,6 +32,15 @@ pub enum TargetFilter {
     },
 }
 
+/// What becomes of the programs' own messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Messages {
+    /// They are pruned from the programs.
+    Off,
+    /// They go to the `log` crate's logger.
+    Logged,
+}
+
 /// What the kernel half is to do.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -49,12 +59,26 @@ pub struct Settings {
     pub stand_in_only: Option<u32>,
     /// Entries of the map of target processes.
     pub max_targets: u32,
+    /// Whether the programs' own messages go to the log.
+    pub messages: Messages,
 }
 
 /// The loaded kernel half. Dropping it detaches and frees everything.
 pub struct Kernel {
     pub(super) ebpf: Ebpf,
     pub(super) btf: Btf,
+    logger: Option<EbpfLogger<&'static dyn log::Log>>,
+}
+
+/// A loaded program, as the kernel counts it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProgramSize {
+    /// Its name.
+    pub name: String,
+    /// Instructions after the verifier has rewritten it, what was pruned left out.
+    pub instructions: u32,
+    /// Instructions that the verifier walked through to prove it.
+    pub verified: u32,
 }
 
 /// [`Config`] is plain integers; the wrapper is what lets aya know.
@@ -81,22 +105,62 @@ impl Kernel {
         let cpus = possible_cpus()?;
         let config = FrozenConfig(config(types, settings)?);
         let btf = Btf::from_sys_fs()?;
+        // aya-log's levels go from 1, error, to 5, trace.
+        let level: u8 = match settings.messages {
+            Messages::Off => 0,
+            Messages::Logged => 5,
+        };
         let mut loader = EbpfLoader::new();
         loader
             .btf(Some(&btf))
             .allow_unsupported_maps()
             .override_global("CONFIG", &config, true)
+            .override_global(aya_log::LEVEL, &level, true)
             .map_max_entries("RINGS", cpus)
             .map_max_entries("TARGETS", settings.max_targets);
         if let Some(entries) = settings.stand_in_only {
             loader.map_max_entries("STAND_IN", entries);
         }
-        let ebpf = loader.load(object)?;
-        let mut kernel = Self { ebpf, btf };
+        let mut ebpf = loader.load(object)?;
+        let logger = match settings.messages {
+            Messages::Off => None,
+            Messages::Logged => EbpfLogger::init(&mut ebpf)
+                .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
+                .ok(),
+        };
+        let mut kernel = Self { ebpf, btf, logger };
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
         Ok((kernel, rings))
+    }
+
+    /// Hands the programs' messages to the log.
+    pub fn flush_messages(&mut self) {
+        if let Some(logger) = &mut self.logger {
+            logger.flush();
+        }
+    }
+
+    /// The loaded programs, by name.
+    #[must_use]
+    pub fn program_sizes(&self) -> Vec<ProgramSize> {
+        /// Bytes of an instruction.
+        const INSTRUCTION: u32 = 8;
+        let mut sizes: Vec<ProgramSize> = self
+            .ebpf
+            .programs()
+            .filter_map(|(name, program)| {
+                let info = program.info().ok()?;
+                Some(ProgramSize {
+                    name: name.to_owned(),
+                    instructions: info.size_translated().unwrap_or(0) / INSTRUCTION,
+                    verified: info.verified_instruction_count().unwrap_or(0),
+                })
+            })
+            .collect();
+        sizes.sort_by(|a, b| a.name.cmp(&b.name));
+        sizes
     }
 
     pub(super) fn map_mut(&mut self, name: &'static str) -> Result<&mut Map, KernelError> {

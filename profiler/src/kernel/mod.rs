@@ -18,7 +18,7 @@ mod syscalls;
 pub use btf::KernelTypes;
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
-pub use load::{Kernel, Settings, TargetFilter};
+pub use load::{Kernel, Messages, ProgramSize, Settings, TargetFilter};
 pub use loss::read_losses;
 pub use object::is_embedded;
 pub use rings::Ring;

@@ -34,7 +34,7 @@ impl Kernel {
         map.set(0, which, 0).map_err(failed)?;
 
         let failed = |action| move |source| KernelError::Program { action, program: NAME, source };
-        let Self { ebpf, btf } = self;
+        let Self { ebpf, btf, .. } = self;
         let program: &mut Iter = ebpf
             .program_mut(NAME)
             .ok_or(KernelError::Missing(NAME))?
@@ -50,6 +50,7 @@ impl Kernel {
         // The program writes to the rings alone; reading to the end is what runs it.
         let mut nothing = Vec::new();
         iterator.read_to_end(&mut nothing).map_err(KernelError::Survey)?;
+        self.flush_messages();
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use inferno::flamegraph::{
-    self, Options,
+    self, Options, TextTruncateDirection,
     color::{BasicPalette, Color, Palette, PaletteMap},
 };
 
@@ -39,6 +39,8 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         "Up to the dashes: the waiting thread. Above: who woke it, leaf first.".to_owned();
     // A tenth of a pixel at a thousand pixels: less can't be seen, and makes files of megabytes.
     options.min_width = 0.01;
+    // A name's beginning says more than its end.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     options.colors = Palette::Basic(BasicPalette::Blue);
     // By name, not by chance: the same recording gives the same bytes.
     options.deterministic = true;

@@ -6,7 +6,10 @@ use crate::{Outcome, output::Terminal};
 
 /// Prints how everything stands that offwake wants of this machine.
 pub fn run() -> anyhow::Result<Outcome> {
-    let features = Features::probe();
+    let mut features = Features::probe();
+    if features.suffice() {
+        features.try_programs();
+    }
     let mut out = Terminal::standard_output();
     for feature in &features.0 {
         match &feature.standing {

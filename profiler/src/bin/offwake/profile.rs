@@ -11,7 +11,7 @@ use clap::CommandFactory as _;
 use offwake::{
     blame::Blame,
     capture::{Capture, Plan},
-    kernel::{Features, Need, Settings, Standing},
+    kernel::{Features, Messages, Need, Settings, Standing},
     recording::Recording,
     report::{Filter, Kinds, Report},
     target::{HeldCommand, Request, Target},
@@ -34,6 +34,9 @@ const GLANCE: Duration = Duration::from_millis(20);
 
 /// Records, and reports.
 pub fn run(arguments: Profile) -> anyhow::Result<Outcome> {
+    if arguments.verbose {
+        env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
+    }
     let outputs = outputs(&arguments)?;
     check_machine()?;
     let target = Target::find(request(&arguments.target))?;
@@ -125,6 +128,7 @@ fn plan(arguments: &Profile, target: &Target) -> Plan {
             ring_bytes: ring_bytes(arguments.ring_size),
             stand_in_only: arguments.stand_in,
             max_targets: arguments.max_targets,
+            messages: if arguments.verbose { Messages::Logged } else { Messages::Off },
         },
         target: target.description.clone(),
         memory_limit: arguments.max_memory,
