@@ -15,6 +15,7 @@ mod text;
 mod waited_on;
 mod waits;
 mod waker;
+mod worst;
 
 pub use filter::{Filter, Kinds};
 pub use format::{Format, UnknownExtension, UnknownFormat};

@@ -2,15 +2,13 @@
 
 use std::{cmp::Reverse, io};
 
-use super::{BlameEntry, BlameWord, Ledger, Report, WaitEntry, WakerKind, text};
-use crate::{blame::Reason, units::Nanos};
+use super::{Ledger, Report, text, worst};
+use crate::units::Nanos;
 
 /// Processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
 /// Threads shown of one process.
 const THREADS: usize = 4;
-/// Waits shown.
-const WAITS: usize = 10;
 const WIDTH: usize = 100;
 
 /// Writes the summary.
@@ -22,7 +20,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     header(report, out)?;
     ledgers(report, out)?;
     parts(report, out)?;
-    waits(report, out)?;
+    worst::write(report, out)?;
     let own = report.meta.own_cpu_ns;
     let share = percent(own, report.window.duration_ns);
     writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")
@@ -161,93 +159,12 @@ fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
-fn waits(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    if report.waits.is_empty() {
-        return writeln!(out, "\nno waits");
-    }
-    let window = report.window.duration_ns;
-    let (asleep, waits): (Vec<_>, Vec<_>) =
-        report.waits.iter().partition(|wait| sleeps_through(wait, window));
-    if !waits.is_empty() {
-        writeln!(out, "\nworst waits (share of the window)")?;
-    }
-    for wait in waits.iter().take(WAITS) {
-        for text in wait_lines(wait, window) {
-            line(out, &text)?;
-        }
-    }
-    let more = waits.len().saturating_sub(WAITS);
-    if more > 0 {
-        let time: Nanos = waits.iter().skip(WAITS).map(|wait| wait.blocked_ns).sum();
-        writeln!(out, "  and {more} more, {time}")?;
-    }
-    if !asleep.is_empty() {
-        let words: Vec<_> = (asleep.iter())
-            .map(|wait| {
-                format!("{} {} ({})", text::terminal(&wait.comm), wait.tid, wait.cause.name())
-            })
-            .collect();
-        writeln!(out)?;
-        line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
-    }
-    Ok(())
-}
-
-/// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
-fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
-    wait.blocked_ns == window
-        && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
-}
-
-fn wait_lines(wait: &WaitEntry, window: Nanos) -> [String; 2] {
-    let times = if wait.count == 1 { String::new() } else { format!(" in {} waits", wait.count) };
-    let on = match &wait.waited_on {
-        // A futex's name begins with its cause.
-        Some(on) if on.text.starts_with(wait.cause.name()) => text::terminal(&on.text),
-        Some(on) => format!("{}: {}", wait.cause.name(), text::terminal(&on.text)),
-        None => wait.cause.name().to_owned(),
-    };
-    let seen = match &wait.seen_in {
-        Some(frame) => format!(", in {}", text::terminal(frame)),
-        None => String::new(),
-    };
-    let first = format!(
-        "{:>9} {:>6}  {} {}: {on}{times}{seen}",
-        wait.blocked_ns,
-        percent(wait.blocked_ns, window),
-        text::terminal(&wait.comm),
-        wait.tid,
-    );
-    let waker = match &wait.waker {
-        None => "nobody was seen to wake it".to_owned(),
-        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-            (WakerKind::Task, Some(comm), Some(tid), _) => {
-                format!("woken by {} {tid}", text::terminal(comm))
-            }
-            (_, _, _, Some(vector)) => format!("woken by an interrupt ({vector})"),
-            _ => "woken by an interrupt".to_owned(),
-        },
-    };
-    let blame: Vec<_> = wait.blame.iter().map(|part| share(part, wait.blocked_ns)).collect();
-    [first, format!("{:>18}{waker}: {}", "", blame.join(", "))]
-}
-
-fn share(part: &BlameEntry, of: Nanos) -> String {
-    let share = percent(part.ns, of);
-    match (part.kind, part.reason) {
-        (BlameWord::Unattributed, Some(reason)) => {
-            format!("unattributed ({}) {share}", reason.name())
-        }
-        (kind, _) => format!("{} {share}", kind.name()),
-    }
-}
-
-fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
+pub(super) fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
     writeln!(out, "{}", text::cut(text, WIDTH))
 }
 
 /// `12.3%`; `-` of nothing.
-fn percent(part: Nanos, of: Nanos) -> String {
+pub(super) fn percent(part: Nanos, of: Nanos) -> String {
     if of == Nanos(0) {
         return "-".to_owned();
     }
