@@ -15,6 +15,8 @@ pub const SCHEMA: &str = "offwake.report/1";
 pub struct Report {
     /// [`SCHEMA`].
     pub schema: String,
+    /// How it was recorded.
+    pub meta: Meta,
     /// What was looked at.
     pub window: Window,
     /// What was lost.
@@ -25,6 +27,15 @@ pub struct Report {
     pub wakes: Vec<Wakes>,
     /// What was waited for.
     pub waits: Vec<Waits>,
+}
+
+/// How a report was recorded.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Meta {
+    /// On-CPU samples a second on each CPU.
+    pub sample_hz: u64,
+    /// What closed the window.
+    pub closed_by: String,
 }
 
 /// The time that the report is of, `CLOCK_MONOTONIC`.
@@ -63,6 +74,8 @@ pub struct Thread {
     pub tgid: u32,
     /// Its name.
     pub comm: String,
+    /// How often the sampling clock found it on a CPU.
+    pub samples: u64,
     /// How long it lived in the window.
     pub wall_ns: u64,
     /// On a CPU.

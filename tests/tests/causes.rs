@@ -151,6 +151,15 @@ fn two_spinners_on_one_cpu_are_runnable_half_the_time() -> Result<()> {
     }
     let on_cpu = |role: &str| Ok::<_, anyhow::Error>(case.report.thread(case.tid(role))?.on_cpu_ns);
     let both = on_cpu("first")? + on_cpu("second")?;
+    // The clock strikes every 5 ms: on a CPU that is theirs for so long it finds them this often.
+    // Half of that will do on a machine that is itself kept waiting.
+    let strikes = both as f64 / 1e9 * case.report.meta.sample_hz as f64;
+    let samples = ["first", "second"].map(|role| case.report.thread(case.tid(role)));
+    let samples: u64 = samples.into_iter().flatten().map(|thread| thread.samples).sum();
+    ensure!(
+        (strikes * 0.5 - 5.0..strikes * 1.5 + 5.0).contains(&(samples as f64)),
+        "{samples} samples where {strikes} were due"
+    );
     // 1 % for what they were doing when the window opened, which is looked up one after the other.
     ensure!(both as f64 <= case.window().length_ns() as f64 * 1.01, "on one CPU for {both} ns");
     Ok(())

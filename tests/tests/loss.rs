@@ -1,6 +1,6 @@
 //! Loss that is forced: it is counted, dated and said, and what is left is still true.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
@@ -147,4 +147,19 @@ fn every_kind_of_record_that_is_lost_is_counted() -> Result<()> {
         ensure!(count > 0, "no {kind}: {:?}", report.loss);
     }
     said(&report, &outcome)
+}
+
+/// A minute was asked for; the memory is used up long before.
+#[test]
+fn memory_that_is_used_up_closes_the_window() -> Result<()> {
+    let workload = Workload::start("ping-pong")?;
+    let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
+    let outcome = Offwake::profile()?
+        .args(["-d", "60s", "-p", &workload.pids(), "-o", "x.json", "--max-memory", "1M"])
+        .start()?
+        .outcome_within(Duration::from_secs(20))?;
+    let report = outcome.report("x.json")?;
+    ensure!(report.meta.closed_by == "memory", "{:?}", report.meta);
+    ensure!(outcome.terminal().contains("--max-memory"), "the summary does not say so");
+    only_each_other(&report, ping, pong)
 }

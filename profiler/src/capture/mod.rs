@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Settings, Survey},
-    recording::{LossTotals, Meta, Recording, Window},
+    recording::{ClosedBy, LossTotals, Meta, Recording, Window},
     units::{Nanos, Timestamp},
 };
 
@@ -145,7 +145,7 @@ impl Capture {
     /// # Errors
     ///
     /// If the kernel does not hand out its counters.
-    pub fn close(mut self) -> Result<Captured, CaptureError> {
+    pub fn close(mut self, closed_by: ClosedBy) -> Result<Captured, CaptureError> {
         let window = Window { start: self.start, end: kernel::now() };
         let own_cpu = own_cpu() - self.own_cpu_before;
         let surveyed = self.kernel.survey(Survey::Closing);
@@ -165,6 +165,7 @@ impl Capture {
             host: read_line("/proc/sys/kernel/hostname"),
             own_cpu,
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            closed_by,
         };
         Ok(Captured { collector, lookup: self.lookup, meta, losses })
     }

@@ -65,6 +65,35 @@ pub struct Meta {
     pub own_cpu: Nanos,
     /// Version of offwake that recorded.
     pub version: String,
+    /// What closed the window.
+    pub closed_by: ClosedBy,
+}
+
+/// What closed the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClosedBy {
+    /// The time that was asked for was over.
+    #[default]
+    Duration,
+    /// A signal: Ctrl-C, say.
+    Signal,
+    /// The command that was profiled had ended.
+    Command,
+    /// The memory for records was used up.
+    Memory,
+}
+
+impl ClosedBy {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Signal => "signal",
+            Self::Command => "command",
+            Self::Memory => "memory",
+        }
+    }
 }
 
 /// Whose waits are recorded.

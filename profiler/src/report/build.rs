@@ -23,6 +23,7 @@ impl Report {
     pub fn new(recording: &Recording, timeline: &Timeline, blame: &Blame, filter: &Filter) -> Self {
         let window = recording.meta.window;
         let shown = waits::collect(recording, timeline, blame, filter);
+        let samples = samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
             meta: meta(recording),
@@ -45,7 +46,11 @@ impl Report {
                 left_out_ns: shown.left_out,
             },
             processes: processes(timeline, blame),
-            threads: target(timeline).map(|(index, thread)| entry(index, thread, blame)).collect(),
+            threads: target(timeline)
+                .map(|(index, thread)| {
+                    entry(index, thread, blame, samples.get(&index).copied().unwrap_or(0))
+                })
+                .collect(),
             wakes: shown.wakes,
             waits: shown.waits,
         }
@@ -69,6 +74,7 @@ fn meta(recording: &Recording) -> Meta {
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),
         own_cpu_ns: meta.own_cpu,
+        closed_by: meta.closed_by.name(),
     }
 }
 
@@ -105,12 +111,27 @@ fn target(timeline: &Timeline) -> impl Iterator<Item = (ThreadIndex, &Thread)> {
         .map(|(thread, n)| (ThreadIndex(n), thread))
 }
 
-fn entry(index: ThreadIndex, thread: &Thread, blame: &Blame) -> ThreadEntry {
+/// How often the sampling clock found each thread on a CPU inside the window.
+fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, u64> {
+    let window = recording.meta.window;
+    let mut samples = BTreeMap::new();
+    for sample in &recording.samples {
+        if (window.start..window.end).contains(&sample.at)
+            && let Some(thread) = timeline.find(sample.tid, sample.at)
+        {
+            *samples.entry(thread).or_default() += 1;
+        }
+    }
+    samples
+}
+
+fn entry(index: ThreadIndex, thread: &Thread, blame: &Blame, samples: u64) -> ThreadEntry {
     ThreadEntry {
         tid: thread.tid,
         tgid: thread.tgid,
         comm: last_name(thread).to_owned(),
         created_ns: thread.created,
+        samples,
         ledger: ledger(&blame.ledger(index)),
     }
 }

@@ -53,6 +53,8 @@ pub struct Meta {
     pub host: String,
     /// CPU time of the profiler's own threads inside the window.
     pub own_cpu_ns: Nanos,
+    /// What closed the window: `duration`, `signal`, `command` or `memory`.
+    pub closed_by: &'static str,
 }
 
 /// The time that a report covers.
@@ -160,6 +162,8 @@ pub struct ThreadEntry {
     pub comm: String,
     /// When it was created; none if that is not known.
     pub created_ns: Option<Timestamp>,
+    /// How often the sampling clock found it on a CPU.
+    pub samples: u64,
     /// Its ledger.
     #[serde(flatten)]
     pub ledger: Ledger,

@@ -3,7 +3,7 @@
 use std::{cmp::Reverse, io};
 
 use super::{Ledger, Report, text, worst};
-use crate::units::Nanos;
+use crate::{blame::Reason, recording::ClosedBy, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
@@ -41,6 +41,9 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         ),
     )?;
     line(out, &loss_line(report))?;
+    if meta.closed_by == ClosedBy::Memory.name() {
+        line(out, "the window closed early: the memory for records was used up (--max-memory)")?;
+    }
     let filter = &report.filter;
     if filter.left_out_count > 0 {
         let (count, time) = (filter.left_out_count, filter.left_out_ns);
@@ -64,7 +67,13 @@ pub(super) fn loss_line(report: &Report) -> String {
         .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
         .collect();
     if let Some(gaps) = lost.last_mut().filter(|_| loss.gaps > 0) {
-        gaps.push_str(&format!(" of {} in all threads' time", loss.gap_ns));
+        let of_target: Nanos = (report.threads.iter())
+            .filter_map(|thread| thread.ledger.unattributed.get(Reason::Lost.name()).copied())
+            .sum();
+        gaps.push_str(&format!(
+            " of {} in all threads' time ({of_target} lost to the target's)",
+            loss.gap_ns
+        ));
     }
     if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
 }

@@ -10,8 +10,8 @@
 
 use offwake::{
     recording::{
-        Begin, End, Meta, Phase, Preemption, Recording, Sighting, SightingReason, StackRef,
-        TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, Sighting, SightingReason,
+        StackRef, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     timeline::{State, Timeline},
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
@@ -40,6 +40,7 @@ pub fn recording(length: usize) -> Recording {
             kernel: "6.18.0".to_owned(),
             host: "box".to_owned(),
             version: "0.1.0".to_owned(),
+            closed_by: ClosedBy::Duration,
             own_cpu: Nanos(1_500_000),
             ..Meta::default()
         },

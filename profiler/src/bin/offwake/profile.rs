@@ -12,7 +12,7 @@ use offwake::{
     blame::Blame,
     capture::{Capture, Plan},
     kernel::{Features, Messages, Need, Settings, Standing},
-    recording::Recording,
+    recording::{ClosedBy, Recording},
     report::{Filter, Kinds, Report},
     target::{HeldCommand, Request, Target},
     timeline::Timeline,
@@ -185,13 +185,14 @@ async fn record(
         command.release()?;
     }
     let deadline = duration.map(|duration| Instant::now() + duration);
-    let end = wait_for_end(&capture, target.command.as_ref(), deadline, &mut interrupts).await;
-    if let (End::Deadline, Some(command)) = (end, &target.command) {
+    let closed_by =
+        wait_for_end(&capture, target.command.as_ref(), deadline, &mut interrupts).await;
+    if let (ClosedBy::Duration | ClosedBy::Memory, Some(command)) = (closed_by, &target.command) {
         // Its time is up; it would run on with nobody watching.
         command.terminate();
     }
     let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<Report> {
-        let captured = capture.close()?;
+        let captured = capture.close(closed_by)?;
         let recording = captured.finish()?;
         Ok(report(&recording, &filter))
     });
@@ -211,35 +212,26 @@ fn report(recording: &Recording, filter: &Filter) -> Report {
     Report::new(recording, &timeline, &blame, filter)
 }
 
-/// What ended the window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    Interrupt,
-    Deadline,
-    Command,
-    Memory,
-}
-
 async fn wait_for_end(
     capture: &Capture,
     command: Option<&HeldCommand>,
     deadline: Option<Instant>,
     interrupts: &mut [Signal; 3],
-) -> End {
+) -> ClosedBy {
     let mut glances = interval(GLANCE);
     glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // tokio knows no "never"; the deadline's branch is off without one.
     let at = deadline.unwrap_or_else(Instant::now);
     loop {
         tokio::select! {
-            () = any(interrupts) => return End::Interrupt,
-            () = sleep_until(at), if deadline.is_some() => return End::Deadline,
+            () = any(interrupts) => return ClosedBy::Signal,
+            () = sleep_until(at), if deadline.is_some() => return ClosedBy::Duration,
             _ = glances.tick() => {
                 if command.is_some_and(HeldCommand::has_ended) {
-                    return End::Command;
+                    return ClosedBy::Command;
                 }
                 if capture.is_full() {
-                    return End::Memory;
+                    return ClosedBy::Memory;
                 }
             }
         }
