@@ -155,7 +155,7 @@ fn memory_that_is_used_up_closes_the_window() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
     let outcome = Offwake::profile()?
-        .args(["-d", "60s", "-p", &workload.pids(), "-o", "x.json", "--max-memory", "1M"])
+        .args(["-d", "60s", "-p", &workload.pids(), "-o", "x.json", "--max-memory", "8M"])
         .start()?
         .outcome_within(Duration::from_secs(20))?;
     let report = outcome.report("x.json")?;

@@ -54,20 +54,32 @@ impl Collector {
 
     /// Takes one record as it came.
     pub fn take(&mut self, bytes: &[u8]) {
-        let record = match decode::decode(bytes) {
-            Ok(record) => record,
-            Err(_unreadable) => {
-                self.lost.undecodable += 1;
-                return;
-            }
-        };
+        let Some(record) = self.decode(bytes) else { return };
         // What says who and when a thread was stays, so that the rest can be told apart; it is
         // bounded by the number of threads.
         let is_bulk = !matches!(record, Record::Sighting(_) | Record::Exit(_));
         if is_bulk && self.is_full() {
             self.lost.over_memory += 1;
-            return;
+        } else {
+            self.keep(record);
         }
+    }
+
+    /// Takes one record from before anybody was looked at: only what others refer to is kept.
+    pub fn take_early(&mut self, bytes: &[u8]) {
+        match self.decode(bytes) {
+            None | Some(Record::Wait(_) | Record::Preemption(_) | Record::Sample(_)) => {}
+            Some(record) => self.keep(record),
+        }
+    }
+
+    fn decode(&mut self, bytes: &[u8]) -> Option<Record> {
+        let record = decode::decode(bytes);
+        self.lost.undecodable += u64::from(record.is_err());
+        record.ok()
+    }
+
+    fn keep(&mut self, record: Record) {
         match record {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();

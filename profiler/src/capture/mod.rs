@@ -87,14 +87,18 @@ impl Capture {
     /// If the kernel refuses something that can't be done without.
     pub fn open(plan: Plan) -> Result<Self, CaptureError> {
         let types = KernelTypes::of_running_kernel()?;
-        let (mut kernel, rings) = Kernel::start(&types, &plan.settings)?;
+        let (mut kernel, mut rings) = Kernel::start(&types, &plan.settings)?;
         let stop = Arc::new(AtomicBool::new(false));
         let full = Arc::new(AtomicBool::new(false));
         let (lookups, wanted) = mpsc::channel();
         let lookup = start("look-up", move || lookup::run(&wanted))?;
         let drain = {
             let (stop, full) = (Arc::clone(&stop), Arc::clone(&full));
-            let collector = Collector::new(lookups, plan.memory_limit);
+            let mut collector = Collector::new(lookups, plan.memory_limit);
+            // Attaching takes a while, and all that was sent meanwhile lies before the window.
+            for ring in &mut rings {
+                ring.drain(|bytes| collector.take_early(bytes));
+            }
             start("drain", move || drain::run(rings, collector, &stop, &full))?
         };
         let surveyed = kernel.survey(Survey::Opening);

@@ -266,6 +266,9 @@ fn nothing_recorded(report: &Report) -> Option<String> {
     if !report.waits.is_empty() {
         return None;
     }
+    if report.meta.closed_by == ClosedBy::Memory.name() {
+        return Some("the memory for records was used up at once; raise --max-memory".to_owned());
+    }
     Some(if report.filter.left_out_ns.0 > 0 {
         format!(
             "no wait passes the filters; they left out {} of waiting",
