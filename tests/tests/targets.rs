@@ -163,6 +163,21 @@ fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
     Ok(())
 }
 
+/// `-p PID -- sleep 0.5`, as with perf.
+#[test]
+fn a_command_beside_a_target_says_how_long() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let report = Offwake::profile()?
+        .args(["-p", &workload.pids(), "-o", "report.json", "--", "sleep", "0.5"])
+        .run()?
+        .report("report.json")?;
+    ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
+    ensure!(report.window.duration_ns >= 490_000_000, "{:?}", report.window);
+    ensure!(report.threads.iter().all(|thread| thread.comm != "sleep"), "{:?}", report.threads);
+    ensure!(report.blocked_on(workload.role("sleeper")?.tid, "timer") > 0, "{:?}", report.threads);
+    Ok(())
+}
+
 #[test]
 fn a_command_that_outlives_the_duration_does_not_outlive_offwake() -> Result<()> {
     let marker = format!("{}.125", 1000 + std::process::id() % 1000);

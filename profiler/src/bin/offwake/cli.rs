@@ -38,11 +38,17 @@ Examples:
   sudo offwake profile -p 4242 -d 10s -o wait.svg     a process, for ten seconds
   sudo offwake profile --cgroup /system.slice/nginx.service -d 30s -o wait.json
   sudo offwake profile -o wait.svg -- make -j2         a command, from its start to its end
+  sudo offwake profile -a -o all.json -- make -j2      the whole machine meanwhile
 
 Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
 pub struct Profile {
     #[command(flatten)]
     pub target: TargetArguments,
+
+    /// A command: the target from its first instruction on; beside another target, it only says how
+    /// long to record
+    #[arg(last = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
 
     /// How long to record: 10, 10s, 500ms, 2m; without it, until Ctrl-C or the command's end
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
@@ -129,10 +135,6 @@ pub struct TargetArguments {
     /// Every thread of the machine (the default)
     #[arg(short, long)]
     pub all: bool,
-
-    /// A command, from its first instruction on
-    #[arg(last = true, value_name = "CMD")]
-    pub command: Vec<OsString>,
 }
 
 /// How stacks are taken.

@@ -39,7 +39,7 @@ pub fn run(arguments: Profile) -> anyhow::Result<Outcome> {
     }
     let outputs = outputs(&arguments)?;
     check_machine()?;
-    let target = Target::find(request(&arguments.target))?;
+    let target = target(&arguments)?;
     let plan = plan(&arguments, &target);
     let filter = filter(&arguments);
     let takes_standard_output =
@@ -103,18 +103,33 @@ fn check_machine() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn request(arguments: &TargetArguments) -> Request {
-    let TargetArguments { pid, tid, cgroup, all: _, command } = arguments;
+/// As with perf, a command beside a target says no more than how long to record.
+fn target(arguments: &Profile) -> anyhow::Result<Target> {
+    let command = &arguments.command;
+    Ok(match named(&arguments.target) {
+        None if command.is_empty() => Target::find(Request::All)?,
+        None => Target::find(Request::Command(command.clone()))?,
+        Some(request) => {
+            let mut target = Target::find(request)?;
+            if !command.is_empty() {
+                target.command = Some(HeldCommand::start(command)?);
+            }
+            target
+        }
+    })
+}
+
+/// The target that the options name.
+fn named(arguments: &TargetArguments) -> Option<Request> {
+    let TargetArguments { pid, tid, cgroup, all } = arguments;
     if !pid.is_empty() {
-        Request::Processes(pid.iter().copied().map(Tgid).collect())
+        Some(Request::Processes(pid.iter().copied().map(Tgid).collect()))
     } else if !tid.is_empty() {
-        Request::Threads(tid.iter().copied().map(Tid).collect())
+        Some(Request::Threads(tid.iter().copied().map(Tid).collect()))
     } else if let Some(path) = cgroup {
-        Request::Cgroup(path.clone())
-    } else if !command.is_empty() {
-        Request::Command(command.clone())
+        Some(Request::Cgroup(path.clone()))
     } else {
-        Request::All
+        all.then_some(Request::All)
     }
 }
 
