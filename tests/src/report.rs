@@ -148,6 +148,10 @@ pub struct Waits {
     pub comm: String,
     /// What the waits were on.
     pub cause: String,
+    /// The very thing that they were on.
+    pub waited_on: Option<WaitedOn>,
+    /// The syscall in which a task ended them.
+    pub waker_call: Option<WakerCall>,
     /// How many.
     pub count: u64,
     /// How long in sum.
@@ -156,6 +160,24 @@ pub struct Waits {
     pub stack: Vec<String>,
     /// How the time divides.
     pub blame: Vec<Blame>,
+}
+
+/// The very thing that a wait was on.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WaitedOn {
+    /// In words.
+    pub text: String,
+    /// Address of the futex, as text.
+    pub futex_address: Option<String>,
+}
+
+/// The syscall in which a task ended a wait.
+#[derive(Clone, Debug, Deserialize)]
+pub struct WakerCall {
+    /// Its name.
+    pub syscall: String,
+    /// Address of the futex, as text.
+    pub futex_address: Option<String>,
 }
 
 /// A share of the blame.

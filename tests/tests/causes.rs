@@ -7,6 +7,7 @@ use std::{collections::BTreeSet, fs};
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{ABSOLUTE_NS, Case, RELATIVE, alike, at_least},
+    report::Waits,
     truth::Activity,
     workload::Workload,
 };
@@ -43,12 +44,29 @@ fn waits_in(case: &Case, role: &str, cause: &str, function: &str) -> Result<()> 
     Ok(())
 }
 
+/// Demands of at least 95 % of what `role` waited on `cause` that `holds`.
+fn mostly(case: &Case, role: &str, cause: &str, holds: impl Fn(&Waits) -> bool) -> Result<()> {
+    let (mut all, mut held) = (0, 0);
+    for waits in case.report.waits_of(case.tid(role), Some(cause)) {
+        all += waits.blocked_ns;
+        held += if holds(waits) { waits.blocked_ns } else { 0 };
+    }
+    ensure!(all > 0 && at_least(held, 0.95, all), "{role}: {held} of {all} ns");
+    Ok(())
+}
+
 #[test]
 fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
     let case = Case::of("futex-handoff")?;
     waits_for_a_worker(&case, "waiter", "futex", "worker")?;
     waits_briefly_for(&case, "worker", "futex", "waiter")?;
-    waits_in(&case, "waiter", "futex", "waits_for_baton")
+    waits_in(&case, "waiter", "futex", "waits_for_baton")?;
+    // Both ends of the futex meet: one address, waited on here and woken there.
+    mostly(&case, "waiter", "futex", |waits| {
+        let waited_on = waits.waited_on.as_ref().and_then(|on| on.futex_address.as_ref());
+        let woken = waits.waker_call.as_ref().and_then(|call| call.futex_address.as_ref());
+        waited_on.is_some() && waited_on == woken
+    })
 }
 
 #[test]
@@ -72,7 +90,11 @@ fn a_client_waits_for_its_server_over_pipes() -> Result<()> {
     let case = Case::of("pipe")?;
     waits_for_a_worker(&case, "client", "pipe", "server")?;
     waits_briefly_for(&case, "server", "pipe", "client")?;
-    waits_in(&case, "client", "pipe", "waits_for_reply")
+    waits_in(&case, "client", "pipe", "waits_for_reply")?;
+    mostly(&case, "client", "pipe", |waits| {
+        waits.waited_on.as_ref().is_some_and(|on| on.text.starts_with("pipe:["))
+            && waits.waker_call.as_ref().is_some_and(|call| call.syscall == "write")
+    })
 }
 
 #[test]
@@ -85,7 +107,18 @@ fn a_client_waits_for_its_server_over_a_unix_socket() -> Result<()> {
     case.blocked_on("client", "socket")?;
     case.woken_by("client", "socket", &server)?;
     case.blamed_on("client", "socket", &server)?;
-    waits_briefly_for(&case, "server", "socket", "client")
+    waits_briefly_for(&case, "server", "socket", "client")?;
+    peer_is_named(&case, "unix", "client", "server")
+}
+
+/// Demands that the socket that `waiter` waited on is known down to the process that holds its other
+/// end.
+fn peer_is_named(case: &Case, protocol: &str, waiter: &str, peer: &str) -> Result<()> {
+    let peer = format!("{})", case.players[peer].pid);
+    mostly(case, waiter, "socket", |waits| {
+        let on = waits.waited_on.as_ref().map_or("", |on| on.text.as_str());
+        on.starts_with(protocol) && on.ends_with(&peer)
+    })
 }
 
 /// The wake runs in a softirq, but inside the sender's own send: the sender is the waker.
@@ -93,7 +126,8 @@ fn a_client_waits_for_its_server_over_a_unix_socket() -> Result<()> {
 fn a_client_waits_for_its_server_over_loopback_tcp() -> Result<()> {
     let case = Case::of("loopback-tcp")?;
     waits_for_a_worker(&case, "client", "socket", "server")?;
-    waits_briefly_for(&case, "server", "socket", "client")
+    waits_briefly_for(&case, "server", "socket", "client")?;
+    peer_is_named(&case, "tcp 127.0.0.1:", "client", "server")
 }
 
 #[test]

@@ -38,61 +38,68 @@ pub struct Slot {
     pub next_tid: u32,
 }
 
+/// How a slot is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absent {
+    /// There is none then.
+    Stays,
+    /// It is made, all zeroes.
+    IsMade,
+}
+
+/// The slot in a thread's own storage.
+#[inline(always)]
+fn in_storage(task: Task, absent: Absent) -> Option<&'static mut Slot> {
+    if frozen(&CONFIG.stand_in_only) != 0 {
+        return None;
+    }
+    let flags = if absent == Absent::IsMade { BPF_LOCAL_STORAGE_GET_F_CREATE } else { 0 };
+    // SAFETY: the map is of this value type; the task is one that the kernel vouches for.
+    let slot = unsafe {
+        bpf_task_storage_get(
+            ptr::from_ref(&THREADS).cast_mut().cast(),
+            task.as_ptr().cast(),
+            ptr::null_mut(),
+            flags,
+        )
+    }
+    .cast::<Slot>();
+    // SAFETY: what is not null is a slot, and lives as long as the task does.
+    (!slot.is_null()).then(|| unsafe { &mut *slot })
+}
+
+/// The slot that stands in for a thread's storage.
+#[inline(always)]
+fn in_stand_in(task: Task) -> Option<&'static mut Slot> {
+    // SAFETY: a preallocated entry stays in place until it is removed at the thread's exit.
+    STAND_IN.get_ptr_mut(task.tid()).map(|slot| unsafe { &mut *slot })
+}
+
 /// The slot of a thread, if it has one.
 #[inline(always)]
 pub fn find(task: Task) -> Option<&'static mut Slot> {
-    // SAFETY: the map is of this value type; the task is one that the kernel vouches for. The
-    // storage lives as long as the task does.
-    if frozen(&CONFIG.stand_in_only) == 0 {
-        let slot = unsafe {
-            bpf_task_storage_get(
-                ptr::from_ref(&THREADS).cast_mut().cast(),
-                task.as_ptr().cast(),
-                ptr::null_mut(),
-                0,
-            )
-        }
-        .cast::<Slot>();
-        if !slot.is_null() {
-            // SAFETY: not null, so it points to a slot.
-            return Some(unsafe { &mut *slot });
-        }
+    if let Some(slot) = in_storage(task, Absent::Stays) {
+        return Some(slot);
     }
-    // SAFETY: a preallocated entry stays in place until it is removed at the thread's exit.
-    STAND_IN.get_ptr_mut(task.tid()).map(|slot| unsafe { &mut *slot })
+    in_stand_in(task)
 }
 
 /// The slot of a thread; it is made if it has none.
 #[inline(always)]
 pub fn find_or_make(task: Task) -> Option<&'static mut Slot> {
+    if let Some(slot) = in_storage(task, Absent::IsMade) {
+        recognise(slot, task);
+        return Some(slot);
+    }
     if frozen(&CONFIG.stand_in_only) == 0 {
-        // SAFETY: as in `find`. A new slot is all zeroes.
-        let slot = unsafe {
-            bpf_task_storage_get(
-                ptr::from_ref(&THREADS).cast_mut().cast(),
-                task.as_ptr().cast(),
-                ptr::null_mut(),
-                BPF_LOCAL_STORAGE_GET_F_CREATE,
-            )
-        }
-        .cast::<Slot>();
-        if !slot.is_null() {
-            // SAFETY: not null, so it points to a slot.
-            let slot = unsafe { &mut *slot };
-            recognise(slot, task);
-            return Some(slot);
-        }
         lost(Loss::StorageFailed);
     }
-    let tid = task.tid();
-    if STAND_IN.get_ptr_mut(tid).is_none() {
-        let empty = EMPTY_SLOT.get(0)?;
-        if STAND_IN.insert(tid, empty, BPF_NOEXIST).is_err() {
-            lost(Loss::StandInFull);
-        }
+    if in_stand_in(task).is_none()
+        && STAND_IN.insert(task.tid(), EMPTY_SLOT.get(0)?, BPF_NOEXIST).is_err()
+    {
+        lost(Loss::StandInFull);
     }
-    // SAFETY: as in `find`.
-    let slot = unsafe { &mut *STAND_IN.get_ptr_mut(tid)? };
+    let slot = in_stand_in(task)?;
     recognise(slot, task);
     Some(slot)
 }

@@ -22,6 +22,6 @@ pub use format::{Format, UnknownExtension, UnknownFormat};
 pub use frames::Frames;
 pub use model::{
     BlameEntry, BlameWord, FilterNote, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull,
-    ThreadEntry, WaitEntry, WaitedOnEntry, WakeEntry, WakeParty, WakerEntry, WakerKind,
-    WindowEntry,
+    ThreadEntry, WaitEntry, WaitedOnEntry, WakeEntry, WakeParty, WakerCallEntry, WakerEntry,
+    WakerKind, WindowEntry,
 };

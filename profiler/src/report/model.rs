@@ -240,6 +240,17 @@ pub struct WaitedOnEntry {
     pub futex_private: Option<bool>,
 }
 
+/// The syscall in which a task made a wake: the other end of what was waited on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WakerCallEntry {
+    /// Its name; `exit_group` for a thread that ended.
+    pub syscall: &'static str,
+    /// The descriptor that it was on, in the waker's process.
+    pub fd: Option<u32>,
+    /// Address of the futex in the waker's process, as hexadecimal text.
+    pub futex_address: Option<String>,
+}
+
 /// Waits of one thread that are alike in everything but their time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WaitEntry {
@@ -271,6 +282,8 @@ pub struct WaitEntry {
     pub stack: Frames,
     /// Who ended them; none if nobody was seen to.
     pub waker: Option<WakerEntry>,
+    /// What the waker was doing; none for an interrupt, or if nobody was seen.
+    pub waker_call: Option<WakerCallEntry>,
     /// What `blocked_ns` was spent on; adds up to it.
     pub blame: Vec<BlameEntry>,
 }

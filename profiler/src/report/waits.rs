@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::Hash};
 use crate::{
     blame::{
         Blame, BlameKind, Ender, External,
-        cause::{self, Cause, WaitedOn, syscalls},
+        cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     recording::{Recording, StackRef, ThreadRef, Wait, WakeContext},
     timeline::{ThreadIndex, Timeline, WaitIndex},
@@ -13,7 +13,8 @@ use crate::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Filter, Frames, WaitEntry, WakeEntry, WakeParty, WakerEntry, WakerKind,
+    BlameEntry, BlameWord, Filter, Frames, WaitEntry, WakeEntry, WakeParty, WakerCallEntry,
+    WakerEntry, WakerKind,
     build::NAMELESS,
     frames::{self, Namer},
     waited_on, waker,
@@ -53,6 +54,37 @@ struct WaitKey {
     stack: (StackRef, StackRef),
     waker: Waker,
     waker_stack: (StackRef, StackRef),
+    waker_call: Option<WakerCall>,
+}
+
+/// The syscall in which a task made a wake, and what it named.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct WakerCall {
+    syscall: &'static str,
+    through: Option<WokenThrough>,
+}
+
+impl WakerCall {
+    fn of(waker: Waker, wait: &Wait) -> Option<Self> {
+        let Waker::Task { .. } = waker else { return None };
+        let syscall = wait.wake.as_ref()?.syscall.as_ref()?;
+        Some(Self { syscall: syscalls::name(syscall)?, through: cause::woken_through(syscall) })
+    }
+
+    fn entry(self) -> WakerCallEntry {
+        let Self { syscall, through } = self;
+        WakerCallEntry {
+            syscall,
+            fd: match through {
+                Some(WokenThrough::File { fd }) => Some(fd),
+                Some(WokenThrough::Futex { .. }) | None => None,
+            },
+            futex_address: match through {
+                Some(WokenThrough::Futex { address }) => Some(format!("{address:#x}")),
+                Some(WokenThrough::File { .. }) | None => None,
+            },
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -129,6 +161,7 @@ pub(super) fn collect(
             stack: (wait.user_stack, wait.kernel_stack),
             waker,
             waker_stack,
+            waker_call: WakerCall::of(waker, wait),
         };
         let sum = waits.get(key);
         if sum.count == 0 {
@@ -263,6 +296,7 @@ impl Writer<'_> {
             longest_ns: sum.longest,
             stack: self.namer.frames(user, kernel),
             waker: self.waker(key.waker),
+            waker_call: key.waker_call.map(WakerCall::entry),
             blame,
         }
     }

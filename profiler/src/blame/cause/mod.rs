@@ -13,7 +13,7 @@ use crate::{
     units::StackId,
 };
 
-pub use waited_on::{FutexOp, WaitedOn, waited_on};
+pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
 use rules::{MACHINERY, RULES, Test, matches};
 

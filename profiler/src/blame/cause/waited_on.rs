@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::recording::{FileId, Wait};
+use crate::recording::{FileId, Syscall, Wait};
 
 use super::{Cause, syscalls};
 
@@ -92,4 +92,33 @@ pub fn waited_on(wait: &Wait, cause: Cause) -> Option<WaitedOn> {
     let file = wait.file.filter(|_| syscalls::takes_fd(name))?;
     // An fd is an `unsigned int`: the upper half of the register is not part of it.
     Some(WaitedOn::File { fd: first as u32, file })
+}
+
+/// What a waker's syscall named: the other end of what was waited on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WokenThrough {
+    /// A futex in the waker's process. The same address as the waiter's, unless the memory is shared
+    /// between processes.
+    Futex {
+        /// Its address.
+        address: u64,
+    },
+    /// A descriptor of the waker's process.
+    File {
+        /// Its number.
+        fd: u32,
+    },
+}
+
+/// The very thing that a task woke through, as far as its syscall tells.
+#[must_use]
+pub fn woken_through(syscall: &Syscall) -> Option<WokenThrough> {
+    let name = syscalls::name(syscall)?;
+    match name {
+        "futex" | "futex_time64" | "futex_wake" | "futex_requeue" => {
+            Some(WokenThrough::Futex { address: syscall.args[0] })
+        }
+        // As above: the upper half of the register is not part of it.
+        _ => syscalls::takes_fd(name).then(|| WokenThrough::File { fd: syscall.args[0] as u32 }),
+    }
 }
