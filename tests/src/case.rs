@@ -108,6 +108,12 @@ impl Case {
         self.players[role].tid
     }
 
+    /// The process of the thread that plays `role`.
+    #[must_use]
+    pub fn pid(&self, role: &str) -> u32 {
+        self.players[role].pid
+    }
+
     /// What `role` measured.
     #[must_use]
     pub fn log(&self, role: &str) -> &Log {

@@ -114,7 +114,7 @@ fn a_client_waits_for_its_server_over_a_unix_socket() -> Result<()> {
 /// Demands that the socket that `waiter` waited on is known down to the process that holds its other
 /// end.
 fn peer_is_named(case: &Case, protocol: &str, waiter: &str, peer: &str) -> Result<()> {
-    let peer = format!("{})", case.players[peer].pid);
+    let peer = format!("{})", case.pid(peer));
     mostly(case, waiter, "socket", |waits| {
         let on = waits.waited_on.as_ref().map_or("", |on| on.text.as_str());
         on.starts_with(protocol) && on.ends_with(&peer)
