@@ -30,7 +30,7 @@ use thiserror::Error;
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Settings, Survey},
     recording::{ClosedBy, LossTotals, Meta, Recording, Window},
-    units::{Nanos, Timestamp},
+    units::{Nanos, Tgid, Timestamp},
 };
 
 /// What a run is to be.
@@ -170,6 +170,7 @@ impl Capture {
             own_cpu,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             closed_by,
+            profiler: Some(Tgid(std::process::id())),
         };
         Ok(Captured { collector, lookup: self.lookup, meta, losses })
     }

@@ -18,7 +18,7 @@ pub use wait::{
     Wait, Wake, WakeContext,
 };
 
-use crate::units::{Nanos, Timestamp};
+use crate::units::{Nanos, Tgid, Timestamp};
 
 /// The stretch of time that a recording covers. It opens after every program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +67,8 @@ pub struct Meta {
     pub version: String,
     /// What closed the window.
     pub closed_by: ClosedBy,
+    /// The profiler's own process, whose threads are left out.
+    pub profiler: Option<Tgid>,
 }
 
 /// What closed the window.

@@ -71,7 +71,7 @@ pub(super) fn loss_line(report: &Report) -> String {
             .filter_map(|thread| thread.ledger.unattributed.get(Reason::Lost.name()).copied())
             .sum();
         gaps.push_str(&format!(
-            " of {} in all threads' time ({of_target} lost to the target's)",
+            " of {} in all threads' time; for that, {of_target} of the target's are unattributed",
             loss.gap_ns
         ));
     }

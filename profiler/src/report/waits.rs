@@ -228,6 +228,15 @@ impl Writer<'_> {
         Some(&name.comm)
     }
 
+    /// The profiler's own threads have no records to learn their names from.
+    fn waker_comm(&self, task: ThreadRef, named: Option<Named>) -> &str {
+        match named.and_then(|named| self.comm(named)) {
+            Some(comm) => comm,
+            None if self.recording.meta.profiler == Some(task.tgid) => "offwake",
+            None => NAMELESS,
+        }
+    }
+
     fn party(&self, named: Named) -> Option<WakeParty> {
         let thread = self.timeline.thread(named.thread)?;
         let comm = self.comm(named).unwrap_or(NAMELESS).to_owned();
@@ -250,7 +259,7 @@ impl Writer<'_> {
                 kind: WakerKind::Task,
                 tid: Some(task.tid),
                 tgid: Some(task.tgid),
-                comm: Some(named.and_then(|n| self.comm(n)).unwrap_or(NAMELESS).to_owned()),
+                comm: Some(self.waker_comm(task, named).to_owned()),
                 vector: waker::vector(context),
             }),
             Waker::Interrupt(context) => Some(WakerEntry {

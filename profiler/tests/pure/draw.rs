@@ -41,6 +41,7 @@ pub fn recording(length: usize) -> Recording {
             host: "box".to_owned(),
             version: "0.1.0".to_owned(),
             closed_by: ClosedBy::Duration,
+            profiler: None,
             own_cpu: Nanos(1_500_000),
             ..Meta::default()
         },
