@@ -219,9 +219,10 @@ mod tests {
     /// 100 ns of one thread: 20 on the CPU, 10 runnable, 70 blocked, of which 40 on thread 8.
     const SOUND: &str = r#"{
         "schema": "offwake.report/1", "an": "addition",
+        "meta": { "sample_hz": 199, "closed_by": "duration" },
         "window": { "start_ns": 1000, "end_ns": 1100, "duration_ns": 100 },
         "loss": { "records": 0, "stacks": 0, "gaps": 0, "gap_ns": 0 },
-        "threads": [ { "tid": 7, "tgid": 5, "comm": "a", "wall_ns": 100, "on_cpu_ns": 20,
+        "threads": [ { "tid": 7, "tgid": 5, "comm": "a", "samples": 1, "wall_ns": 100, "on_cpu_ns": 20,
             "runnable_ns": 10, "blocked_ns": 70, "attributed_ns": 40, "external_ns": 25,
             "unattributed_ns": 5, "external": { "timer": 25 },
             "unattributed": { "no_wakeup": 5 } } ],

@@ -2,7 +2,9 @@
 
 use std::{fs, path::Path};
 
-use super::{Kernel, KernelTypes, Messages, Settings, Survey, TargetFilter, attach, object};
+use super::{
+    Kernel, KernelTypes, Messages, ProgramSize, Settings, Survey, TargetFilter, attach, object,
+};
 use crate::recording::{Scope, StackMode};
 
 /// Whether offwake can do without a feature.
@@ -73,8 +75,9 @@ impl Features {
         Self(features)
     }
 
-    /// Loads and attaches everything for a moment, records nothing, and adds how that went.
-    pub fn try_programs(&mut self) {
+    /// Loads and attaches everything for a moment, records nothing, and adds how that went. Gives
+    /// back the programs that were loaded.
+    pub fn try_programs(&mut self) -> Vec<ProgramSize> {
         const NAME: &str = "programs load and attach";
         let started = KernelTypes::of_running_kernel().and_then(|types| {
             let settings = Settings {
@@ -91,21 +94,22 @@ impl Features {
             kernel.survey(Survey::Opening)?;
             Ok(kernel.program_sizes())
         });
-        self.0.push(match started {
+        match started {
             Ok(sizes) => {
-                let each: Vec<String> = (sizes.iter())
-                    .filter(|program| program.instructions > 0)
-                    .map(|program| format!("{} {}", program.name, program.instructions))
-                    .collect();
-                works(NAME, Need::Required, format!("instructions: {}", each.join(", ")))
+                let how = format!("{} programs", sizes.len());
+                self.0.push(works(NAME, Need::Required, how));
+                sizes
             }
-            Err(error) => missing(
-                NAME,
-                Need::Required,
-                error.to_string(),
-                "report this line and the kernel's release to offwake",
-            ),
-        });
+            Err(error) => {
+                self.0.push(missing(
+                    NAME,
+                    Need::Required,
+                    error.to_string(),
+                    "report this line and the kernel's release to offwake",
+                ));
+                Vec::new()
+            }
+        }
     }
 
     /// Whether everything that is required is there.

@@ -1,15 +1,13 @@
 //! `offwake doctor`
 
-use offwake::kernel::{Features, Need, Standing};
+use offwake::kernel::{Features, Need, ProgramSize, Standing};
 
 use crate::{Outcome, output::Terminal};
 
 /// Prints how everything stands that offwake wants of this machine.
 pub fn run() -> anyhow::Result<Outcome> {
     let mut features = Features::probe();
-    if features.suffice() {
-        features.try_programs();
-    }
+    let programs = if features.suffice() { features.try_programs() } else { Vec::new() };
     let mut out = Terminal::standard_output();
     for feature in &features.0 {
         match &feature.standing {
@@ -23,6 +21,12 @@ pub fn run() -> anyhow::Result<Outcome> {
                 out.line(&format!("           -> {remedy}"))?;
             }
         }
+    }
+    for program in programs.iter().filter(|program| program.instructions > 0) {
+        let ProgramSize { name, instructions, verified } = program;
+        out.line(&format!(
+            "           {name:<28} {instructions:>5} instructions, {verified:>6} verified"
+        ))?;
     }
     if features.suffice() {
         out.line("offwake works here.")?;
