@@ -97,7 +97,8 @@ pub mod wait_flags {
     pub const WAKER_KERNEL_STACK_FAILED: u32 = 1 << 7;
     /// `object` and `object_mode` name the file that the syscall's first argument stood for.
     pub const HAS_OBJECT: u32 = 1 << 8;
-    /// The thread came back and its switch-in was not seen; `on_ns` is when it left the CPU again.
+    /// The thread came back and its switch-in was not seen; `on_ns` is when it was first found on a
+    /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
 }
 

@@ -11,7 +11,7 @@ use super::{
     ring::{header, now, send},
     slot,
     stack::{self, Scratch, Taken},
-    target,
+    switch, target,
     task::Task,
 };
 
@@ -28,6 +28,7 @@ pub fn struck(ctx: *mut c_void) {
             return;
         }
         slot::introduce_once(slot, task);
+        switch::seen_on_cpu(slot, task, now());
     }
     let mut record = SampleRecord {
         header: header(kind::SAMPLE, size_of::<SampleRecord>()),

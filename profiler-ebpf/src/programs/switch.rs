@@ -68,7 +68,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
         slot.phase = phase::UNKNOWN;
         return;
     }
-    came_unseen(slot, prev, now);
+    seen_on_cpu(slot, prev, now);
     let record = &mut slot.record;
     record.tid = tid;
     record.tgid = prev.tgid();
@@ -91,11 +91,12 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     slot.phase = phase::BLOCKED;
 }
 
-/// The thread leaves the CPU and was off it already. The kernel does not run a program that runs on
-/// that CPU already, and some hide a process of theirs, with every switch away from it. What is
-/// known of its time off the CPU is sent; the rest is a gap.
+/// The thread is on the CPU, and its slot may say that it is off it: its switch-in was not seen. The
+/// kernel does not run a program that runs on that CPU already, and some hide a process of theirs,
+/// with every switch away from it. What is known of the time off the CPU is sent; from the wake to
+/// this moment is a gap, which the sampling clock keeps short.
 #[inline(always)]
-fn came_unseen(slot: &mut Slot, task: Task, now: u64) {
+pub fn seen_on_cpu(slot: &mut Slot, task: Task, now: u64) {
     if slot.phase != phase::RUNNABLE && slot.phase != phase::BLOCKED {
         return;
     }
@@ -103,6 +104,7 @@ fn came_unseen(slot: &mut Slot, task: Task, now: u64) {
     slot.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
     send_off_cpu(slot, task, now);
     slot.record.wake.ns = 0;
+    slot.phase = phase::ON_CPU;
 }
 
 #[inline(always)]

@@ -16,7 +16,7 @@ use super::{
     ring::{cpu, lost, now},
     slot::{self, Slot},
     stack::{self, Scratch},
-    target,
+    switch, target,
     task::Task,
 };
 
@@ -119,7 +119,7 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
                     .or_flag(&mut flags, wait_flags::WAKER_USER_STACK_FAILED);
             }
         }
-        introduce_waker(current);
+        look_at_waker(current, now);
     }
     slot.record.wait_flags = flags
         | (slot.record.wait_flags
@@ -127,13 +127,14 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
     slot.record.wake.ns = now;
 }
 
-/// A waker that never waited itself has not been introduced yet.
+/// A waker that never waited itself has not been introduced yet; and whoever wakes is on a CPU.
 #[inline(always)]
-fn introduce_waker(current: Task) {
+fn look_at_waker(current: Task, now: u64) {
     if current.tid() == 0 || target::is_profiler(current) {
         return;
     }
     if let Some(slot) = slot::find(current) {
         slot::introduce_once(slot, current);
+        switch::seen_on_cpu(slot, current, now);
     }
 }

@@ -77,7 +77,7 @@ pub enum End {
     Seen,
     /// It was off the CPU when it was last looked at.
     StillOff,
-    /// It came back, and that was not seen; the time given is when it left the CPU again.
+    /// It came back, and that was not seen; the time given is when it was first found on a CPU again.
     Missed,
 }
 

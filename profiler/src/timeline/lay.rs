@@ -211,7 +211,7 @@ impl Layer<'_, '_> {
     ///              off            wake.at           on
     /// normal     ---+-- blocked -----+-- runnable ---+---
     /// no wake    ---+-- blocked ---------------------+---
-    /// missed     ---+-- blocked -----+-- lost -----------+---   on: left again; came back unseen
+    /// missed     ---+-- blocked -----+-- lost -----------+---   on: found there; came back unseen
     /// early    wake.at: at most 100 us before off
     ///            -x-+-- runnable --------------------+---
     /// stale    wake.at: longer before; not believed
