@@ -82,9 +82,6 @@ pub mod wait_flags {
     pub const BEFORE_WINDOW: u32 = 1 << 0;
     /// The thread has not come back: `on_ns` is when it was looked at for the last time.
     pub const STILL_OFF: u32 = 1 << 1;
-    /// The wake came between the thread's decision to sleep and its switch-out; it never was
-    /// blocked, `wake_ns` is before `off_ns`.
-    pub const WOKEN_EARLY: u32 = 1 << 2;
     /// The first time on a CPU after its creation: `off_ns` and `wake_ns` are `sched_wakeup_new`.
     pub const NEWBORN: u32 = 1 << 3;
     /// The stack of the thread's user half was asked for and could not be had.
@@ -159,7 +156,8 @@ pub struct Syscall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wake {
-    /// When; 0 if nobody was seen.
+    /// When; 0 if nobody was seen. Before the switch-out if the wake came while the thread still ran:
+    /// it may have ended this wait before it began, or have nothing to do with it.
     pub ns: u64,
     /// The task that was current. It is the waker only where `context` is [`wake_context::TASK`];
     /// in an interrupt it is a bystander.

@@ -23,11 +23,6 @@ use super::{
     task::{TASK_DEAD, Task},
 };
 
-/// A wake that came while its thread was still on the CPU counts for the wait that follows if it
-/// came this shortly before: both `try_to_wake_up` and `__schedule` run with interrupts off, so the
-/// two are microseconds apart. An older one ended a wait that never came to be.
-const EARLY_WAKE_NS: u64 = 100_000;
-
 /// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
 #[inline(always)]
 pub fn switched(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
@@ -141,27 +136,9 @@ fn send_off_cpu(slot: &mut Slot, task: Task, now: u64) {
         }
         phase::BLOCKED => {
             slot::introduce_once(slot, task);
-            judge_early_wake(slot);
             send_wait(slot, now);
         }
         _ => {}
-    }
-}
-
-/// Settles a wake from before the switch-out: it ended this wait, or has nothing to do with it.
-#[inline(always)]
-fn judge_early_wake(slot: &mut Slot) {
-    let record = &mut slot.record;
-    if record.wake.ns == 0 || record.wake.ns > record.off_ns {
-        return;
-    }
-    if record.wait_flags & wait_flags::NEWBORN != 0 {
-        return;
-    }
-    if record.off_ns - record.wake.ns > EARLY_WAKE_NS {
-        record.wake.ns = 0;
-    } else {
-        record.wait_flags |= wait_flags::WOKEN_EARLY;
     }
 }
 
