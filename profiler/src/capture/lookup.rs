@@ -1,14 +1,17 @@
 //! The thread that looks things up while they are there.
 
 use std::{
-    collections::BTreeMap,
     sync::mpsc::{Receiver, RecvTimeoutError},
     time::Duration,
 };
 
 use crate::{
     files::Files,
-    recording::{FileId, FileTable, StackTable, decode::NewStack},
+    recording::{
+        FileId, FileTable, StackTable,
+        decode::NewStack,
+        loss::{Shortfalls, add_all},
+    },
     symbols::Symbols,
     units::{Tgid, Timestamp},
 };
@@ -30,7 +33,7 @@ pub(super) enum Lookup {
 pub(super) struct Found {
     pub stacks: StackTable,
     pub files: FileTable,
-    pub shortfalls: BTreeMap<&'static str, u64>,
+    pub shortfalls: Shortfalls,
 }
 
 /// Runs until nobody can ask any more, then names everything.
@@ -54,8 +57,6 @@ pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
     }
     let (files, mut shortfalls) = files.finish();
     let (stacks, of_symbols) = symbols.finish(&mut |_done, _all| {});
-    for (name, count) in of_symbols {
-        *shortfalls.entry(name).or_default() += count;
-    }
+    add_all(&mut shortfalls, &of_symbols);
     Found { stacks, files, shortfalls }
 }

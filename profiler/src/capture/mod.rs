@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Settings, Survey},
-    recording::{ClosedBy, LossTotals, Meta, Recording, Window},
+    recording::{ClosedBy, LossTotals, Meta, Recording, Window, loss::add_all},
     units::{Nanos, Tgid, Timestamp},
 };
 
@@ -194,9 +194,7 @@ impl Captured {
         recording.loss = losses;
         recording.loss.undecodable = lost_here.undecodable;
         recording.loss.over_memory = lost_here.over_memory;
-        for (name, count) in shortfalls {
-            *recording.loss.counters.entry(name).or_default() += count;
-        }
+        add_all(&mut recording.loss.counters, &shortfalls);
         Ok(recording)
     }
 }

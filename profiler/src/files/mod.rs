@@ -25,7 +25,10 @@ use holders::Scan;
 use sockets::{Protocol, Sockets};
 
 use crate::{
-    recording::{FileId, FileKind, FileTable, OpenFile, SocketEnd},
+    recording::{
+        FileId, FileKind, FileTable, OpenFile, SocketEnd,
+        loss::{Shortfalls, count},
+    },
     units::Tgid,
 };
 
@@ -42,9 +45,6 @@ const MAX_NAMESPACES: usize = 16;
 const SLICE: Duration = Duration::from_millis(5);
 /// How long [`Files::finish`] may.
 const LAST_SLICE: Duration = Duration::from_secs(5);
-
-/// What could not be done, by name; only what is not 0.
-pub type Shortfalls = BTreeMap<&'static str, u64>;
 
 enum State {
     /// Looked for in vain, so many times.
@@ -244,8 +244,4 @@ impl Files {
         }
         true
     }
-}
-
-fn count(shortfalls: &mut Shortfalls, name: &'static str) {
-    *shortfalls.entry(name).or_default() += 1;
 }

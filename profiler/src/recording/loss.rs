@@ -4,6 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::units::Timestamp;
 
+/// What could not be done on this side, by name, and how often; only what is not 0.
+pub type Shortfalls = BTreeMap<&'static str, u64>;
+
+/// Counts one shortfall.
+pub fn count(shortfalls: &mut Shortfalls, name: &'static str) {
+    *shortfalls.entry(name).or_default() += 1;
+}
+
+/// Adds the counts of `more`.
+pub fn add_all(shortfalls: &mut Shortfalls, more: &Shortfalls) {
+    for (name, count) in more {
+        *shortfalls.entry(name).or_default() += count;
+    }
+}
+
 /// What was lost in one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LossTotals {

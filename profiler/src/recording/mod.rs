@@ -4,7 +4,7 @@
 
 pub mod decode;
 mod file;
-mod loss;
+pub mod loss;
 mod stack;
 mod thread;
 mod wait;

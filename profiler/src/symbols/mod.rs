@@ -29,7 +29,10 @@ use perf_map::PerfMaps;
 use process::{Found, Process};
 
 use crate::{
-    recording::{AddressSpace, Stack, StackTable},
+    recording::{
+        AddressSpace, Stack, StackTable,
+        loss::{Shortfalls, count},
+    },
     units::{StackId, Tgid, Timestamp},
 };
 
@@ -41,9 +44,6 @@ const MAX_PROCESSES: usize = 65_536;
 const MAX_FRAMES: usize = 4_000_000;
 /// Processes that ended stay known for their late stacks until this many others have ended.
 const ENDED_KEPT: usize = 1024;
-
-/// What could not be done, by name; only what is not 0.
-pub type Shortfalls = BTreeMap<&'static str, u64>;
 
 /// Turns the addresses of stacks into frames with names.
 pub struct Symbols {
@@ -224,10 +224,6 @@ impl Symbols {
         self.perf_maps.add_shortfalls(&mut self.shortfalls);
         (StackTable { stacks: self.stacks, frames }, self.shortfalls)
     }
-}
-
-fn count(shortfalls: &mut Shortfalls, name: &'static str) {
-    *shortfalls.entry(name).or_default() += 1;
 }
 
 /// Cuts a name that came from another program to [`MAX_NAME`] bytes.

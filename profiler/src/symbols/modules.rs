@@ -13,7 +13,7 @@ use rustix::{
 };
 
 use super::{Shortfalls, maps::Line};
-use crate::units::Tgid;
+use crate::{recording::loss::add_all, units::Tgid};
 
 /// Files held at most, whatever the limit of open files allows.
 const MAX_HELD: usize = 16_384;
@@ -223,9 +223,7 @@ impl Modules {
     }
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
-        for (name, count) in &self.shortfalls {
-            *all.entry(name).or_default() += count;
-        }
+        add_all(all, &self.shortfalls);
     }
 }
 
