@@ -11,7 +11,10 @@ mod wait;
 
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
 pub use loss::LossTotals;
-pub use stack::{AddressSpace, Frame, FrameId, Stack, StackRef, StackTable};
+pub use stack::{
+    AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Stack,
+    StackRef, StackTable,
+};
 pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
 pub use wait::{
     Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,

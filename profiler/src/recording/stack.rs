@@ -1,6 +1,6 @@
 //! Stacks: stored once, named once.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use crate::units::{StackId, Tgid};
 
@@ -25,18 +25,85 @@ pub enum AddressSpace {
     Process(Tgid),
 }
 
-/// Index into [`StackTable::frames`].
+/// Names one module within a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ModuleId(pub u32);
+
+/// What tells one build of a file from every other: the contents of its GNU build-id note.
+///
+/// <https://sourceware.org/binutils/docs/ld/Options.html>, `--build-id`
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BuildId(Vec<u8>);
+
+impl BuildId {
+    /// Bytes that one has at most. Linkers write 8 to 32.
+    pub const MAX: usize = 64;
+
+    /// None if that is no build id: empty, or longer than [`Self::MAX`].
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Option<Self> {
+        (1..=Self::MAX).contains(&bytes.len()).then(|| Self(bytes.to_vec()))
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// In hex, as `readelf --notes` has it.
+impl fmt::Display for BuildId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What addresses lie in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// A file's path as `/proc/PID/maps` shows it, or a name in brackets: `[kernel]`, `[vdso]`,
+    /// `[anon]` and the like.
+    pub path: String,
+    /// None if there is none, or if it could not be read in time.
+    pub build_id: Option<BuildId>,
+}
+
+/// How a stack came to have an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AddressKind {
+    /// The instruction that was at hand.
+    Instruction,
+    /// Where a call returns to: it can lie behind the last instruction of the function that called,
+    /// so its name is that of one byte before it.
+    Return,
+}
+
+impl AddressKind {
+    /// How many bytes before the address its name is looked up.
+    #[must_use]
+    pub fn before(self) -> u64 {
+        match self {
+            Self::Instruction => 0,
+            Self::Return => 1,
+        }
+    }
+}
+
+/// Names one frame within a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
 /// One address of one address space, and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// The address, as it was in the address space.
+    /// The address, as it was in the address space where it was seen first.
     pub address: u64,
-    /// The file that was mapped there, `[vdso]` and the like included; none if nothing was.
-    pub module: Option<String>,
-    /// The address as an offset into that file.
+    /// What kind of address.
+    pub kind: AddressKind,
+    /// What was mapped there; none if nothing was.
+    pub module: Option<ModuleId>,
+    /// The address as an offset into that file or, for memory, into that mapping.
     pub module_offset: Option<u64>,
     /// Function names, innermost inlined one first, the function itself last. Empty if it can't be
     /// named.
@@ -52,23 +119,43 @@ pub struct Stack {
     pub frames: Vec<FrameId>,
 }
 
-/// Every stack of a recording.
+/// Every stack of a recording. A recording that was damaged can lack any of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StackTable {
     /// By id.
     pub stacks: BTreeMap<StackId, Stack>,
-    /// Every distinct frame, by [`FrameId`].
-    pub frames: Vec<Frame>,
+    /// Every distinct frame.
+    pub frames: BTreeMap<FrameId, Frame>,
+    /// Every module that a frame lies in.
+    pub modules: BTreeMap<ModuleId, Module>,
+}
+
+/// What came to a [`StackTable`] in the course of a recording: names come last.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NewStacks {
+    /// Modules that frames lie in.
+    pub modules: Vec<(ModuleId, Module)>,
+    /// Frames, without names.
+    pub frames: Vec<(FrameId, Frame)>,
+    /// Stacks. The same one can come again.
+    pub stacks: Vec<(StackId, Stack)>,
 }
 
 impl StackTable {
-    /// The frames of a stack, leaf first; empty if there is no such stack.
+    /// The frames of a stack, leaf first; empty if there is no such stack. Frames that are not in
+    /// the table are left out.
     pub fn frames_of(&self, id: StackId) -> impl DoubleEndedIterator<Item = &Frame> {
         self.stacks
             .get(&id)
             .into_iter()
             .flat_map(|stack| stack.frames.iter())
-            .filter_map(|frame| self.frames.get(frame.0 as usize))
+            .filter_map(|frame| self.frames.get(frame))
+    }
+
+    /// What a frame lies in; none if that is not in the table.
+    #[must_use]
+    pub fn module_of(&self, frame: &Frame) -> Option<&Module> {
+        self.modules.get(&frame.module?)
     }
 }
 
@@ -81,7 +168,7 @@ impl StackTable {
         let frames = &self.frames;
         let is_tracing = |id: &FrameId| {
             frames
-                .get(id.0 as usize)
+                .get(id)
                 .and_then(|frame| frame.functions.last())
                 .is_some_and(|function| TRACING.iter().any(|prefix| function.starts_with(prefix)))
         };

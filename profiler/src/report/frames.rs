@@ -58,9 +58,9 @@ impl<'a> Namer<'a> {
         };
         for &frame in stack.frames.iter().rev() {
             let names = self.names.entry(frame).or_insert_with(|| {
-                self.stacks.frames.get(frame.0 as usize).map_or_else(
+                self.stacks.frames.get(&frame).map_or_else(
                     || Arc::from([Arc::from(UNKNOWN)]),
-                    |frame| names_of(frame).into_iter().map(Arc::from).collect(),
+                    |frame| names_of(self.stacks, frame).into_iter().map(Arc::from).collect(),
                 )
             });
             all.extend(names.iter().cloned());
@@ -69,13 +69,13 @@ impl<'a> Namer<'a> {
 }
 
 /// What a frame is called: its functions, the outermost first; else the file and the offset in it.
-fn names_of(frame: &Frame) -> Vec<String> {
+fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     if !frame.functions.is_empty() {
         return frame.functions.iter().rev().cloned().collect();
     }
-    vec![match (&frame.module, frame.module_offset) {
-        (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(module)),
-        (Some(module), None) => base_name(module).to_owned(),
+    vec![match (stacks.module_of(frame), frame.module_offset) {
+        (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(&module.path)),
+        (Some(module), None) => base_name(&module.path).to_owned(),
         (None, _) => UNKNOWN.to_owned(),
     }]
 }
@@ -100,14 +100,14 @@ pub(super) fn seen_in(
     }
     let own = match user {
         StackRef::Id(id) => (stacks.frames_of(id))
-            .find(|f| f.module.is_some() && !f.module.as_deref().is_some_and(is_runtime))
-            .and_then(|frame| names_of(frame).pop()),
+            .find(|f| stacks.module_of(f).is_some_and(|module| !is_runtime(&module.path)))
+            .and_then(|frame| names_of(stacks, frame).pop()),
         StackRef::NotTaken | StackRef::Failed => None,
     };
     own.or(in_kernel)
 }
 
-fn is_runtime(module: &str) -> bool {
+fn is_runtime(path: &str) -> bool {
     const RUNTIME: &[&str] = &["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "ld-2", "["];
-    RUNTIME.iter().any(|beginning| base_name(module).starts_with(beginning))
+    RUNTIME.iter().any(|beginning| base_name(path).starts_with(beginning))
 }

@@ -28,6 +28,7 @@ use super::{
     frames::Wanted,
     modules::{Content, Module, Trust, is_unchanged},
 };
+use crate::recording::FrameId;
 
 /// A stranger's file is copied into memory up to this size; a larger one is not named.
 const MAX_COPY: u64 = 1 << 30;
@@ -49,7 +50,7 @@ pub(super) fn name(
     module: &Module,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
-    name: &mut dyn FnMut(usize, Vec<String>),
+    name: &mut dyn FnMut(FrameId, Vec<String>),
 ) {
     let (file, trust) = match &module.content {
         Content::Missing => return,
@@ -84,7 +85,7 @@ pub(super) fn name(
     }
     for (wanted, functions) in wanted.iter().zip(named) {
         if let Some(functions) = functions {
-            name(wanted.index, functions);
+            name(wanted.frame, functions);
         }
     }
 }

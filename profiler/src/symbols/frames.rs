@@ -1,128 +1,147 @@
 //! Every distinct frame, once.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    rc::Rc,
-};
+use std::collections::{BTreeMap, HashMap};
 
 use super::{
     Shortfalls, elf, kernel,
-    modules::{ModuleId, Modules},
+    modules::Modules,
     perf_map::{PerfMapId, PerfMaps},
 };
-use crate::recording::{Frame, FrameId};
+use crate::recording::{AddressKind, Frame, FrameId, ModuleId};
 
-/// Where an address's name is to be looked up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+/// What an address is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Place {
     /// In no mapping.
     Nowhere,
-    /// In the kernel.
-    Kernel,
+    /// In the kernel, which is this module.
+    Kernel(ModuleId),
     /// In a mapped file.
-    Module(ModuleId),
-    /// In memory that a JIT may have named.
-    Memory(PerfMapId),
+    File(ModuleId),
+    /// In memory of this name, for which a JIT may have written a perf map.
+    Memory(ModuleId, Option<PerfMapId>),
 }
 
-/// An address's place, and what else is known of it.
+impl Place {
+    fn module(self) -> Option<ModuleId> {
+        match self {
+            Self::Nowhere => None,
+            Self::Kernel(module) | Self::File(module) | Self::Memory(module, _) => Some(module),
+        }
+    }
+}
+
+/// An address's place.
 pub(super) struct Placed {
     pub place: Place,
     /// Its offset into the file or, for memory, into the mapping.
     pub offset: Option<u64>,
-    /// What the memory is called.
-    pub memory: Option<Rc<str>>,
 }
 
 impl Placed {
     pub(super) fn at(place: Place) -> Self {
-        Self { place, offset: None, memory: None }
+        Self { place, offset: None }
     }
 }
 
-/// What makes two frames the same: the address in its place, and how far before it the name is
-/// looked up.
-type Key = (Place, u64, u64);
+/// What makes two frames the same. A file is mapped at an address of its own in each process: there
+/// the offset counts, everywhere else the address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Key {
+    place: Place,
+    at: u64,
+    kind: AddressKind,
+}
+
+/// Where names are looked up.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Source {
+    Kernel,
+    File(ModuleId),
+    PerfMap(PerfMapId),
+}
+
+/// A frame to be named, and the offset or address that has the name.
+pub(super) struct Wanted {
+    pub frame: FrameId,
+    pub at: u64,
+}
 
 /// Every distinct frame.
 pub(super) struct Frames {
-    frames: Vec<(Placed, u64, u64)>,
     ids: HashMap<Key, FrameId>,
+    new: Vec<(FrameId, Frame)>,
     limit: usize,
-}
-
-/// A frame to be named: its index, and the offset or address that has the name.
-pub(super) struct Wanted {
-    pub index: usize,
-    pub at: u64,
 }
 
 impl Frames {
     pub(super) fn new(limit: usize) -> Self {
-        Self { frames: Vec::new(), ids: HashMap::new(), limit }
+        Self { ids: HashMap::new(), new: Vec::new(), limit }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.frames.len()
-    }
-
-    /// The frame of `address`, of which the name is that of `address - before`.
-    pub(super) fn intern(&mut self, address: u64, before: u64, placed: Placed) -> FrameId {
-        let key = match placed.place {
-            Place::Module(_) => (placed.place, placed.offset.unwrap_or(address), before),
-            Place::Nowhere => (placed.place, address, 0),
-            _ => (placed.place, address, before),
+    /// The frame of an address; none if it is one too many.
+    pub(super) fn intern(
+        &mut self,
+        address: u64,
+        kind: AddressKind,
+        placed: &Placed,
+    ) -> Option<FrameId> {
+        let at = match placed.place {
+            Place::File(_) => placed.offset.unwrap_or(address),
+            Place::Nowhere | Place::Kernel(_) | Place::Memory(..) => address,
         };
-        let next = FrameId(u32::try_from(self.frames.len().min(self.limit)).unwrap_or(u32::MAX));
-        *self.ids.entry(key).or_insert_with(|| {
-            self.frames.push((placed, address, before));
-            next
-        })
+        let key = Key { place: placed.place, at, kind };
+        if let Some(&known) = self.ids.get(&key) {
+            return Some(known);
+        }
+        if self.ids.len() >= self.limit {
+            return None;
+        }
+        let id = FrameId(u32::try_from(self.ids.len()).ok()?);
+        self.ids.insert(key, id);
+        let (module, module_offset) = (placed.place.module(), placed.offset);
+        self.new.push((id, Frame { address, kind, module, module_offset, functions: Vec::new() }));
+        Some(id)
     }
 
-    /// Names them all.
+    /// Those that are new since this was called last, without names.
+    pub(super) fn take_new(&mut self) -> Vec<(FrameId, Frame)> {
+        std::mem::take(&mut self.new)
+    }
+
+    /// Names them all: those that have a name, in the order of their ids.
     pub(super) fn name(
         self,
         modules: &mut Modules,
         perf_maps: &mut PerfMaps,
         shortfalls: &mut Shortfalls,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> Vec<Frame> {
-        let total = self.frames.len();
-        let mut by_place = BTreeMap::<Place, Vec<Wanted>>::new();
-        let mut frames = Vec::with_capacity(total);
-        for (index, (placed, address, before)) in self.frames.into_iter().enumerate() {
-            let module = match placed.place {
-                Place::Module(id) => modules.get(id).map(|module| module.name.clone()),
-                _ => placed.memory.as_deref().map(str::to_owned),
+    ) -> Vec<(FrameId, Vec<String>)> {
+        let total = self.ids.len();
+        let mut by_source = BTreeMap::<Source, Vec<Wanted>>::new();
+        for (Key { place, at, kind }, frame) in self.ids {
+            let source = match place {
+                Place::Nowhere | Place::Memory(_, None) => continue,
+                Place::Kernel(_) => Source::Kernel,
+                Place::File(module) => Source::File(module),
+                Place::Memory(_, Some(perf_map)) => Source::PerfMap(perf_map),
             };
-            let at = match placed.place {
-                Place::Module(_) => placed.offset.unwrap_or(address),
-                _ => address,
-            };
-            by_place
-                .entry(placed.place)
-                .or_default()
-                .push(Wanted { index, at: at.saturating_sub(before) });
-            let functions = Vec::new();
-            frames.push(Frame { address, module, module_offset: placed.offset, functions });
+            let wanted = Wanted { frame, at: at.saturating_sub(kind.before()) };
+            by_source.entry(source).or_default().push(wanted);
         }
-        let mut done = 0;
+        // What can't be looked up is done.
+        let mut done = total - by_source.values().map(Vec::len).sum::<usize>();
         progress(done, total);
-        for (place, wanted) in by_place {
-            let mut name = |index: usize, functions: Vec<String>| {
-                if let Some(frame) = frames.get_mut(index) {
-                    if place == Place::Kernel {
-                        frame.module = Some("[kernel]".to_owned());
-                    }
-                    frame.functions = functions;
-                }
+        let mut named = BTreeMap::new();
+        for (source, mut wanted) in by_source {
+            wanted.sort_unstable_by_key(|wanted| wanted.at);
+            let mut name = |frame, functions| {
+                named.insert(frame, functions);
             };
-            match place {
-                Place::Nowhere => {}
-                Place::Kernel => kernel::name(&wanted, shortfalls, &mut name),
-                Place::Memory(id) => perf_maps.name(id, &wanted, &mut name),
-                Place::Module(id) => {
+            match source {
+                Source::Kernel => kernel::name(&wanted, shortfalls, &mut name),
+                Source::PerfMap(id) => perf_maps.name(id, &wanted, &mut name),
+                Source::File(id) => {
                     if let Some(module) = modules.get(id) {
                         elf::name(module, &wanted, shortfalls, &mut name);
                     }
@@ -131,6 +150,6 @@ impl Frames {
             done += wanted.len();
             progress(done, total);
         }
-        frames
+        named.into_iter().collect()
     }
 }

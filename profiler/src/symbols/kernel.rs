@@ -9,9 +9,12 @@ use blazesym::{
 };
 
 use super::{Shortfalls, cut, frames::Wanted};
+use crate::recording::FrameId;
 
+/// What the kernel is called where files are called by their paths.
+pub(super) const MODULE: &str = "[kernel]";
 /// The lowest address of the kernel's half on x86-64 and arm64.
-const KERNEL_HALF: u64 = 0xffff_0000_0000_0000;
+pub(super) const HALF: u64 = 0xffff_0000_0000_0000;
 /// `kallsyms` has no sizes: an address far behind the last symbol before it is in none. The largest
 /// kernel functions are some 100 KB.
 const MAX_FUNCTION: usize = 1 << 20;
@@ -19,7 +22,7 @@ const MAX_FUNCTION: usize = 1 << 20;
 pub(super) fn name(
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
-    name: &mut dyn FnMut(usize, Vec<String>),
+    name: &mut dyn FnMut(FrameId, Vec<String>),
 ) {
     let source = Source::Kernel(Kernel {
         kallsyms: MaybeDefault::Default,
@@ -37,10 +40,10 @@ pub(super) fn name(
     for (wanted, symbol) in wanted.iter().zip(symbols) {
         // With kptr_restrict, all addresses are 0 and every symbol is far away.
         if let Some(symbol) = symbol.as_sym()
-            && wanted.at >= KERNEL_HALF
+            && wanted.at >= HALF
             && symbol.offset < MAX_FUNCTION
         {
-            name(wanted.index, vec![cut(&symbol.name)]);
+            name(wanted.frame, vec![cut(&symbol.name)]);
         }
     }
 }

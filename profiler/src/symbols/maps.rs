@@ -3,11 +3,10 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
-    rc::Rc,
 };
 
-use super::{cut, modules::ModuleId};
-use crate::units::Tgid;
+use super::cut;
+use crate::{recording::ModuleId, units::Tgid};
 
 /// Bytes of one `maps` file that are read. 65,530 mappings, the kernel's default limit
 /// (`vm.max_map_count`), are some 6 MB.
@@ -31,8 +30,8 @@ pub(super) struct Line {
 pub(super) enum Backing {
     /// A file, or the vDSO.
     Module(ModuleId),
-    /// Memory without a file that holds code; by name.
-    Memory(Rc<str>),
+    /// Memory without a file that holds code; the module has its name.
+    Memory(ModuleId),
 }
 
 /// An executable mapping.

@@ -30,7 +30,7 @@ use process::{Found, Process};
 
 use crate::{
     recording::{
-        AddressSpace, Stack, StackTable,
+        AddressKind, AddressSpace, Stack, StackTable,
         loss::{Shortfalls, count},
     },
     units::{StackId, Tgid, Timestamp},
@@ -40,7 +40,7 @@ use crate::{
 const MAX_NAME: usize = 4096;
 /// Processes that are remembered at a time. A host's default `pid_max` is 32,768 or 4,194,304.
 const MAX_PROCESSES: usize = 65_536;
-/// Distinct frames that are kept: some 64 bytes each before they are named.
+/// Distinct frames that are kept: some 80 bytes each before they are named.
 const MAX_FRAMES: usize = 4_000_000;
 /// Processes that ended stay known for their late stacks until this many others have ended.
 const ENDED_KEPT: usize = 1024;
@@ -148,10 +148,6 @@ impl Symbols {
         if self.stacks.contains_key(&id) {
             return;
         }
-        if self.frames.len() + addresses.len() > MAX_FRAMES {
-            count(&mut self.shortfalls, "symbols_frames_over_limit");
-            return;
-        }
         if let AddressSpace::Process(tgid) = space {
             // Not for the late stack of a process that ended: its number stands for nothing now.
             if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
@@ -161,14 +157,16 @@ impl Symbols {
         }
         let mut frames = Vec::with_capacity(addresses.len());
         for (index, &address) in addresses.iter().enumerate() {
-            // Every address but the leaf is where a call returns to: it can lie behind the last
-            // instruction of the function that called. The leaf is an instruction of its own.
-            let before = u64::from(index != 0);
+            // Every address but the leaf is where a call returns to.
+            let kind = if index == 0 { AddressKind::Instruction } else { AddressKind::Return };
             let placed = match space {
-                AddressSpace::Kernel => Placed::at(Place::Kernel),
-                AddressSpace::Process(tgid) => self.place(tgid, taken, address, before),
+                AddressSpace::Kernel => self.place_in_kernel(address),
+                AddressSpace::Process(tgid) => self.place(tgid, taken, address, kind),
             };
-            frames.push(self.frames.intern(address, before, placed));
+            let Some(frame) = self.frames.intern(address, kind, &placed) else {
+                return count(&mut self.shortfalls, "symbols_frames_over_limit");
+            };
+            frames.push(frame);
         }
         self.stacks.insert(id, Stack { space, frames });
     }
@@ -181,11 +179,16 @@ impl Symbols {
         }
     }
 
-    fn place(&mut self, tgid: Tgid, taken: Timestamp, address: u64, before: u64) -> Placed {
+    fn place_in_kernel(&mut self, address: u64) -> Placed {
+        let kernel = (address >= kernel::HALF).then(|| self.modules.missing(kernel::MODULE));
+        Placed::at(kernel.flatten().map_or(Place::Nowhere, Place::Kernel))
+    }
+
+    fn place(&mut self, tgid: Tgid, taken: Timestamp, address: u64, kind: AddressKind) -> Placed {
         let nowhere = Placed::at(Place::Nowhere);
         let Some(process) = self.processes.get_mut(&tgid) else { return nowhere };
-        // `address - before` decides: a call that ends a mapping returns to behind it.
-        let mapping = match process.find(taken, address.saturating_sub(before)) {
+        // A call that ends a mapping returns to behind it.
+        let mapping = match process.find(taken, address.saturating_sub(kind.before())) {
             Found::Nothing => return nowhere,
             Found::Conflict => {
                 count(&mut self.shortfalls, "symbols_mapping_conflicts");
@@ -194,17 +197,13 @@ impl Symbols {
             Found::Mapping(mapping) => mapping,
         };
         let offset = Some(address.wrapping_sub(mapping.start).wrapping_add(mapping.offset));
-        match mapping.backing {
-            Backing::Module(module) => {
-                Placed { place: Place::Module(module), offset, memory: None }
+        let place = match mapping.backing {
+            Backing::Module(module) => Place::File(module),
+            Backing::Memory(module) => {
+                Place::Memory(module, process.perf_map(taken, tgid, &mut self.perf_maps))
             }
-            Backing::Memory(name) => {
-                let place = process
-                    .perf_map(taken, tgid, &mut self.perf_maps)
-                    .map_or(Place::Nowhere, Place::Memory);
-                Placed { place, offset, memory: Some(name) }
-            }
-        }
+        };
+        Placed { place, offset }
     }
 
     /// Names every distinct frame once. `progress` is called with the frames done and all of them.
@@ -214,7 +213,8 @@ impl Symbols {
         for (tgid, process) in &mut self.processes {
             process.last_chance(*tgid, &mut self.perf_maps);
         }
-        let frames = self.frames.name(
+        let mut frames: BTreeMap<_, _> = self.frames.take_new().into_iter().collect();
+        let named = self.frames.name(
             &mut self.modules,
             &mut self.perf_maps,
             &mut self.shortfalls,
@@ -222,7 +222,13 @@ impl Symbols {
         );
         self.modules.add_shortfalls(&mut self.shortfalls);
         self.perf_maps.add_shortfalls(&mut self.shortfalls);
-        (StackTable { stacks: self.stacks, frames }, self.shortfalls)
+        for (id, functions) in named {
+            if let Some(frame) = frames.get_mut(&id) {
+                frame.functions = functions;
+            }
+        }
+        let modules = self.modules.table();
+        (StackTable { stacks: self.stacks, frames, modules }, self.shortfalls)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The files that are mapped as code: each is held open from first sight on, once.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs::File,
     io::{Read, Seek, SeekFrom},
     os::fd::{AsFd, OwnedFd},
@@ -13,7 +13,10 @@ use rustix::{
 };
 
 use super::{Shortfalls, maps::Line};
-use crate::{recording::loss::add_all, units::Tgid};
+use crate::{
+    recording::{self, ModuleId, loss::add_all},
+    units::Tgid,
+};
 
 /// Files held at most, whatever the limit of open files allows.
 const MAX_HELD: usize = 16_384;
@@ -25,10 +28,6 @@ const RESERVED: u64 = 256;
 const MAX_VDSO: u64 = 1 << 20;
 /// Distinct vDSOs kept: one for each kind of program that the kernel runs, with room.
 const MAX_VDSOS: usize = 16;
-
-/// Index of a module.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ModuleId(u32);
 
 /// What makes a file the same file with the same content.
 ///
@@ -119,6 +118,16 @@ impl Modules {
         self.modules.get(id.0 as usize)
     }
 
+    /// All of them, for a recording.
+    pub(super) fn table(&self) -> BTreeMap<ModuleId, recording::Module> {
+        let modules = self.modules.iter();
+        let paths = modules.map(|module| module.name.clone());
+        (0..)
+            .map(ModuleId)
+            .zip(paths.map(|path| recording::Module { path, build_id: None }))
+            .collect()
+    }
+
     /// The module behind a mapping of a file; opens the file if it is new. None if there is no room
     /// for another module.
     pub(super) fn of_file(
@@ -183,7 +192,7 @@ impl Modules {
         Some(id)
     }
 
-    /// A module of which nothing but its name can be had.
+    /// A module of which nothing but its name can be had, memory for one.
     pub(super) fn missing(&mut self, name: &str) -> Option<ModuleId> {
         if let Some(&id) = self.missing.get(name) {
             return Some(id);

@@ -12,7 +12,10 @@ use std::{
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{Shortfalls, count, cut, frames::Wanted, process::now};
-use crate::units::{Nanos, Tgid, Timestamp};
+use crate::{
+    recording::FrameId,
+    units::{Nanos, Tgid, Timestamp},
+};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
@@ -98,7 +101,7 @@ impl PerfMaps {
         &mut self,
         id: PerfMapId,
         wanted: &[Wanted],
-        name: &mut dyn FnMut(usize, Vec<String>),
+        name: &mut dyn FnMut(FrameId, Vec<String>),
     ) {
         let Some(PerfMap { file: Some(file), .. }) = self.maps.get_mut(id.0 as usize) else {
             return;
@@ -122,7 +125,7 @@ impl PerfMaps {
             let Some((start, size, function)) = parse(&line) else { continue };
             let from = sorted.partition_point(|wanted| wanted.at < start);
             for wanted in sorted[from..].iter().take_while(|wanted| wanted.at - start < size) {
-                name(wanted.index, vec![cut(&function)]);
+                name(wanted.frame, vec![cut(&function)]);
             }
         }
     }

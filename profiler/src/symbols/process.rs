@@ -187,7 +187,7 @@ impl Process {
                 modules.of_file(tgid, mounts, &line).map(Backing::Module)
             } else {
                 let name = if line.name.is_empty() { "[anon]" } else { &line.name };
-                Some(Backing::Memory(name.into()))
+                modules.missing(name).map(Backing::Memory)
             };
             if let Some(backing) = backing {
                 let (start, end, offset) = (line.start, line.end, line.offset);

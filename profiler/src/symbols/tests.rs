@@ -13,7 +13,7 @@ use super::{
     process::{Found, Process, now},
 };
 use crate::{
-    recording::{AddressSpace, Frame},
+    recording::{AddressKind, AddressSpace, Frame, FrameId, StackTable},
     units::{StackId, Tgid, Timestamp},
 };
 
@@ -125,17 +125,38 @@ fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// A frame, and the path of its module.
+#[derive(Debug)]
+struct Seen {
+    frame: Frame,
+    path: Option<String>,
+}
+
+impl std::ops::Deref for Seen {
+    type Target = Frame;
+
+    fn deref(&self) -> &Frame {
+        &self.frame
+    }
+}
+
 /// The frames of one stack of `tgid`, leaf first.
-fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Frame>, Shortfalls) {
+fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Seen>, Shortfalls) {
     let mut symbols = Symbols::new();
     symbols.observe_process(tgid);
     symbols.observe_stack(StackId(1), AddressSpace::Process(tgid), now(), addresses);
     frames_of(symbols)
 }
 
-fn frames_of(symbols: Symbols) -> (Vec<Frame>, Shortfalls) {
+fn frames_of(symbols: Symbols) -> (Vec<Seen>, Shortfalls) {
     let (table, shortfalls) = symbols.finish(&mut |_, _| {});
-    (table.frames_of(StackId(1)).cloned().collect(), shortfalls)
+    (seen(&table), shortfalls)
+}
+
+fn seen(table: &StackTable) -> Vec<Seen> {
+    let path = |frame| table.module_of(frame).map(|module| module.path.clone());
+    let frames = table.frames_of(StackId(1));
+    frames.map(|frame| Seen { frame: frame.clone(), path: path(frame) }).collect()
 }
 
 #[inline(never)]
@@ -151,7 +172,7 @@ fn own_functions_are_named_and_demangled() {
         let name = frame.functions.last().expect("a name");
         assert!(name.ends_with("::a_function_of_this_test"), "{frame:?} {shortfalls:?}");
         let executable = std::env::current_exe().unwrap();
-        assert_eq!(frame.module.as_deref(), executable.to_str());
+        assert_eq!(frame.path.as_deref(), executable.to_str());
     }
     assert_eq!(frames[0].address, address);
     assert_eq!(frames[1].address, address + 1);
@@ -170,22 +191,22 @@ fn a_deleted_binary_is_named_after_its_process_ended() {
     symbols.observe_process(tgid);
     drop(running);
     assert!(!Path::new(&format!("/proc/{tgid}")).exists());
-    let mut seen = Vec::new();
+    let mut steps = Vec::new();
     symbols.observe_stack(
         StackId(1),
         AddressSpace::Process(tgid),
         now(),
         &[inlined, inlined, last],
     );
-    let (table, shortfalls) = symbols.finish(&mut |done, total| seen.push((done, total)));
-    let frames: Vec<_> = table.frames_of(StackId(1)).collect();
+    let (table, shortfalls) = symbols.finish(&mut |done, total| steps.push((done, total)));
+    let frames = seen(&table);
     assert_eq!(frames[1].functions, ["inner", "outer"], "{shortfalls:?}");
     // The call is the last instruction of `last`; what it returns to is another function.
     assert_eq!(frames[2].functions, ["last"], "{shortfalls:?}");
     let name = format!("{} (deleted)", program.display());
-    assert_eq!(frames[2].module.as_deref(), Some(name.as_str()));
+    assert_eq!(frames[2].path.as_deref(), Some(name.as_str()));
     assert!(frames[2].module_offset.is_some_and(|offset| offset > 0 && offset < last));
-    assert_eq!(seen.last(), Some(&(3, 3)));
+    assert_eq!(steps.last(), Some(&(3, 3)));
 }
 
 #[test]
@@ -206,7 +227,7 @@ fn a_library_that_was_loaded_after_first_sight_is_found() {
     symbols.observe_stack(StackId(1), space, Timestamp(now().0 + 1_000_000_000), &[address]);
     let (frames, shortfalls) = frames_of(symbols);
     assert_eq!(frames[0].functions, ["loaded"], "{shortfalls:?}");
-    assert_eq!(frames[0].module.as_deref(), library.to_str());
+    assert_eq!(frames[0].path.as_deref(), library.to_str());
 }
 
 /// Removes the file when it is dropped.
@@ -249,7 +270,7 @@ fn a_perf_map_names_code_in_memory() {
     let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
     // A return address right behind a function belongs to that function.
     assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
-    assert_eq!(frames[4].module.as_deref(), Some("[anon]"));
+    assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
     assert_eq!(frames[4].module_offset, Some(0x800));
 }
 
@@ -295,7 +316,7 @@ fn the_vdso_is_named() {
     let offset = symbol.expect("a clock in the vDSO").address();
 
     let (frames, shortfalls) = frames(own(), &[line.start + offset]);
-    assert_eq!(frames[0].module.as_deref(), Some("[vdso]"));
+    assert_eq!(frames[0].path.as_deref(), Some("[vdso]"));
     assert_eq!(frames[0].module_offset, Some(offset));
     let name = frames[0].functions.last().expect("a name");
     assert!(name.ends_with("clock_gettime"), "{name} {shortfalls:?}");
@@ -319,10 +340,15 @@ fn kernel_addresses_have_the_names_of_kallsyms() {
     let (frames, shortfalls) = frames_of(symbols);
     assert_eq!(frames[0].functions, ["schedule"], "{shortfalls:?}");
     assert_eq!(frames[1].functions, ["schedule"]);
-    assert_eq!(frames[0].module.as_deref(), Some("[kernel]"));
+    assert_eq!(frames[0].path.as_deref(), Some("[kernel]"));
+    assert_eq!(frames[0].kind, AddressKind::Instruction);
+    assert_eq!(frames[1].kind, AddressKind::Return);
     for garbage in &frames[2..] {
-        assert!(garbage.functions.is_empty() && garbage.module.is_none(), "{garbage:?}");
+        assert!(garbage.functions.is_empty(), "{garbage:?}");
     }
+    // The one is no address of the kernel, the other is, and there is nothing.
+    assert_eq!(frames[2].path, None);
+    assert_eq!(frames[3].path.as_deref(), Some("[kernel]"));
 }
 
 #[test]
@@ -331,8 +357,9 @@ fn garbage_addresses_stay_without_a_module() {
     let (frames, _) = frames(own(), &addresses);
     assert_eq!(frames.len(), addresses.len());
     for (frame, address) in frames.iter().zip(addresses) {
-        let expected = Frame { address, module: None, module_offset: None, functions: Vec::new() };
-        assert_eq!(*frame, expected);
+        assert_eq!(frame.address, address);
+        assert!(frame.module.is_none() && frame.module_offset.is_none(), "{frame:?}");
+        assert!(frame.functions.is_empty(), "{frame:?}");
     }
 }
 
@@ -373,7 +400,7 @@ fn a_mapped_file_that_is_no_elf_file_keeps_module_and_offset() {
     file.write_all(&[b'x'; 4096]).unwrap();
     let mapped = Mapped::new(file.path());
     let (frames, shortfalls) = frames(own(), &[mapped.0 as u64 + 0x234]);
-    assert_eq!(frames[0].module.as_deref(), file.path().to_str());
+    assert_eq!(frames[0].path.as_deref(), file.path().to_str());
     assert_eq!(frames[0].module_offset, Some(0x234));
     assert!(frames[0].functions.is_empty());
     assert_eq!(shortfalls.get("symbols_files_not_elf"), Some(&1));
@@ -403,8 +430,7 @@ fn garbled_elf_files_do_no_harm() {
     let mut shortfalls = Shortfalls::new();
     let mut try_it = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
-        let wanted: Vec<_> =
-            offsets.iter().enumerate().map(|(index, &at)| Wanted { index, at }).collect();
+        let wanted: Vec<_> = offsets.iter().map(|&at| Wanted { frame: FrameId(0), at }).collect();
         elf::name(&Module::held(&path), &wanted, &mut shortfalls, &mut |_, _| {});
     };
     for length in (0..whole.len()).step_by(whole.len() / 100) {

@@ -2,31 +2,35 @@
 
 use offwake::{
     recording::{
-        AddressSpace, FileId, FileKind, Frame, FrameId, OpenFile, Recording, SocketEnd, Stack,
-        StackRef, Syscall, SyscallTable,
+        AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Module, ModuleId, OpenFile,
+        Recording, SocketEnd, Stack, StackRef, StackTable, Syscall, SyscallTable,
     },
     units::{StackId, Tgid},
 };
 
 /// Adds a kernel stack of these functions, leaf first.
 pub fn kernel(recording: &mut Recording, functions: &[&str]) -> StackRef {
-    let frames = functions.iter().map(|&function| frame("[kernel]", function)).collect();
-    add(recording, AddressSpace::Kernel, frames)
+    let table = &mut recording.stacks;
+    let frames = functions.iter().map(|&function| frame(table, "[kernel]", function)).collect();
+    add(table, AddressSpace::Kernel, frames)
 }
 
 /// Adds a user stack of these frames, leaf first: `file function`, or `file +offset`.
 pub fn user(recording: &mut Recording, tgid: u32, frames: &[&str]) -> StackRef {
+    let table = &mut recording.stacks;
     let frames = (frames.iter())
-        .map(|text| text.split_once(' ').map_or_else(|| frame("", ""), |(m, f)| frame(m, f)))
+        .map(|text| text.split_once(' ').unwrap_or_default())
+        .map(|(module, function)| frame(table, module, function))
         .collect();
-    add(recording, AddressSpace::Process(Tgid(tgid)), frames)
+    add(table, AddressSpace::Process(Tgid(tgid)), frames)
 }
 
-fn frame(module: &str, function: &str) -> Frame {
+fn frame(table: &mut StackTable, module: &str, function: &str) -> Frame {
     let offset = function.strip_prefix('+').map(|hex| u64::from_str_radix(hex, 16).unwrap());
     Frame {
         address: 0x1000,
-        module: (!module.is_empty()).then(|| format!("/usr/bin/{module}")),
+        kind: AddressKind::Instruction,
+        module: (!module.is_empty()).then(|| self::module(table, module)),
         module_offset: offset.or(Some(0x10)),
         functions: match offset {
             None if !function.is_empty() => function.split('<').map(str::to_owned).collect(),
@@ -35,12 +39,21 @@ fn frame(module: &str, function: &str) -> Frame {
     }
 }
 
-fn add(recording: &mut Recording, space: AddressSpace, frames: Vec<Frame>) -> StackRef {
-    let table = &mut recording.stacks;
+fn module(table: &mut StackTable, name: &str) -> ModuleId {
+    let path = format!("/usr/bin/{name}");
+    let known = table.modules.iter().find(|(_, module)| module.path == path).map(|(id, _)| *id);
+    known.unwrap_or_else(|| {
+        let id = ModuleId(table.modules.len() as u32);
+        table.modules.insert(id, Module { path, build_id: None });
+        id
+    })
+}
+
+fn add(table: &mut StackTable, space: AddressSpace, frames: Vec<Frame>) -> StackRef {
     let id = StackId(table.stacks.len() as u64 + 1);
     let first = table.frames.len() as u32;
-    let ids = (first..).take(frames.len()).map(FrameId).collect();
-    table.frames.extend(frames);
+    let ids: Vec<_> = (first..).take(frames.len()).map(FrameId).collect();
+    table.frames.extend(ids.iter().copied().zip(frames));
     table.stacks.insert(id, Stack { space, frames: ids });
     StackRef::Id(id)
 }
