@@ -5,12 +5,14 @@
 pub mod decode;
 mod file;
 pub mod loss;
+mod process;
 mod stack;
 mod thread;
 mod wait;
 
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
 pub use loss::LossTotals;
+pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{AddressSpace, Frame, FrameId, Stack, StackRef, StackTable};
 pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
 pub use wait::{
