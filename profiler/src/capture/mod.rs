@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Settings, Survey},
-    recording::{ClosedBy, LossTotals, Meta, Recording, Window, loss::add_all},
+    recording::{ClosedBy, LossTotals, Meta, Recording, Window},
     units::{Nanos, Tgid, Timestamp},
 };
 
@@ -167,6 +167,7 @@ impl Capture {
             sample_hz: settings.sample_hz,
             kernel: read_line("/proc/sys/kernel/osrelease"),
             host: read_line("/proc/sys/kernel/hostname"),
+            boot_id: read_line("/proc/sys/kernel/random/boot_id"),
             own_cpu,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             closed_by,
@@ -194,7 +195,7 @@ impl Captured {
         recording.loss = losses;
         recording.loss.undecodable = lost_here.undecodable;
         recording.loss.over_memory = lost_here.over_memory;
-        add_all(&mut recording.loss.counters, &shortfalls);
+        recording.loss.add_shortfalls(&shortfalls);
         Ok(recording)
     }
 }

@@ -62,7 +62,7 @@ pub fn read_losses(kernel: &Kernel) -> Result<LossTotals, KernelError> {
         if count == 0 {
             continue;
         }
-        totals.counters.insert(name, count);
+        totals.counters.insert(name.to_owned(), count);
         match loss {
             Loss::RingFullWait
             | Loss::RingFullPreemption

@@ -27,7 +27,7 @@ pub struct LossTotals {
     /// Stacks that were asked for and never arrived.
     pub stacks: u64,
     /// Every counter that is not 0, by name.
-    pub counters: BTreeMap<&'static str, u64>,
+    pub counters: BTreeMap<String, u64>,
     /// When a ring was full for the first and for the last time.
     pub ring_full: Option<(Timestamp, Timestamp)>,
     /// Records that arrived and could not be read.
@@ -37,6 +37,13 @@ pub struct LossTotals {
 }
 
 impl LossTotals {
+    /// Adds what could not be done on this side.
+    pub fn add_shortfalls(&mut self, shortfalls: &Shortfalls) {
+        for (name, count) in shortfalls {
+            *self.counters.entry((*name).to_owned()).or_default() += count;
+        }
+    }
+
     /// What was lost since an earlier reading of the same counters.
     #[must_use]
     pub fn since(mut self, earlier: &Self) -> Self {
@@ -44,7 +51,10 @@ impl LossTotals {
         self.counters = self
             .counters
             .into_iter()
-            .map(|(name, count)| (name, count.saturating_sub(before(name))))
+            .map(|(name, count)| {
+                let count = count.saturating_sub(before(&name));
+                (name, count)
+            })
             .filter(|(_, count)| *count > 0)
             .collect();
         self.records = self.records.saturating_sub(earlier.records);

@@ -2,15 +2,20 @@
 //!
 //! [`decode`] turns the bytes of the rings into these types; [`crate::symbols`] fills in the names.
 
+mod clock;
 pub mod decode;
 mod file;
 pub mod loss;
+mod process;
 mod stack;
+pub mod stream;
 mod thread;
 mod wait;
 
+pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
 pub use loss::LossTotals;
+pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Stack,
     StackRef, StackTable,
@@ -21,7 +26,9 @@ pub use wait::{
     Wait, Wake, WakeContext,
 };
 
-use crate::units::{Nanos, Tgid, Timestamp};
+use std::collections::BTreeMap;
+
+use crate::units::{CgroupId, Nanos, Tgid, Timestamp};
 
 /// The stretch of time that a recording covers. It opens after every program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,6 +71,8 @@ pub struct Meta {
     pub kernel: String,
     /// Name of the host.
     pub host: String,
+    /// The boot of that host (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
     /// CPU time that the profiler's own threads used inside the window.
     pub own_cpu: Nanos,
     /// Version of offwake that recorded.
@@ -86,6 +95,12 @@ pub enum ClosedBy {
     Command,
     /// The memory for records was used up.
     Memory,
+    /// Nothing did: the profiler itself was ended, or its file.
+    CutOff,
+    /// There was no room left on the disk.
+    DiskFull,
+    /// A flight recorder wrote out what it had.
+    Snapshot,
 }
 
 impl ClosedBy {
@@ -97,6 +112,9 @@ impl ClosedBy {
             Self::Signal => "signal",
             Self::Command => "command",
             Self::Memory => "memory",
+            Self::CutOff => "cut_off",
+            Self::DiskFull => "disk_full",
+            Self::Snapshot => "snapshot",
         }
     }
 }
@@ -142,8 +160,16 @@ pub struct Recording {
     pub stacks: StackTable,
     /// The sockets, pipes and files that were waited on.
     pub files: FileTable,
+    /// What `/proc` said of processes, sorted by process, then by time.
+    pub processes: Vec<ProcessInfo>,
+    /// Cgroups by id.
+    pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
+    /// The clocks, read every second or so.
+    pub clocks: Vec<Clocks>,
     /// What was lost.
     pub loss: LossTotals,
+    /// What is wrong with the file that it was read from.
+    pub damage: stream::Damage,
 }
 
 impl Recording {
@@ -154,5 +180,6 @@ impl Recording {
         self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+        self.processes.sort_by_key(|process| (process.tgid, process.at));
     }
 }

@@ -1,6 +1,6 @@
 //! Stacks: stored once, named once.
 
-use std::{collections::BTreeMap, fmt};
+use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::units::{StackId, Tgid};
 
@@ -56,6 +56,23 @@ impl BuildId {
 impl fmt::Display for BuildId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// Text that is no build id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a build id is 1 to {} bytes in hex", BuildId::MAX)]
+pub struct NotABuildId;
+
+impl FromStr for BuildId {
+    type Err = NotABuildId;
+
+    fn from_str(text: &str) -> Result<Self, NotABuildId> {
+        let digits: Option<Vec<u32>> = text.chars().map(|c| c.to_digit(16)).collect();
+        let digits = digits.filter(|digits| digits.len() % 2 == 0).ok_or(NotABuildId)?;
+        let bytes: Vec<u8> =
+            digits.chunks_exact(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect();
+        Self::new(&bytes).ok_or(NotABuildId)
     }
 }
 

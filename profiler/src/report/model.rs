@@ -82,7 +82,7 @@ pub struct LossNote {
     /// Records that arrived when the limit of memory was reached.
     pub over_memory: u64,
     /// Every counter of the kernel half that is not 0.
-    pub counters: BTreeMap<&'static str, u64>,
+    pub counters: BTreeMap<String, u64>,
     /// When a ring was full.
     pub ring_full: Option<RingFull>,
     /// Records that overlapped the one before.

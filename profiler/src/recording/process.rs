@@ -1,0 +1,170 @@
+//! Who a process was, beyond its name: its program, its cgroup, its container.
+
+use std::fmt;
+
+use crate::units::{CgroupId, Tgid, Timestamp};
+
+/// What `/proc` said of a process at one moment. What it could not say is absent.
+///
+/// The texts come from other programs, and may hold anything.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProcessInfo {
+    /// The process.
+    pub tgid: Tgid,
+    /// When it was looked at.
+    pub at: Timestamp,
+    /// Its parent; none if that is outside of the host's PID namespace, as that of PID 1 is.
+    pub parent: Option<Tgid>,
+    /// The program that it ran, as the link `/proc/PID/exe` names it; a kernel thread and a zombie
+    /// have none.
+    pub executable: Option<String>,
+    /// Its arguments, the name that it was called by first: 4096 bytes in all at most. A `…` at the
+    /// end says that there were more.
+    pub arguments: Vec<String>,
+    /// Path of its cgroup in the v2 hierarchy, with a leading slash.
+    pub cgroup: Option<String>,
+    /// Its own idea of its PID, if it lives in a PID namespace below the host's.
+    pub pid_in_container: Option<u32>,
+    /// Its effective user id, in the host's user namespace.
+    pub uid: Option<u32>,
+}
+
+/// A cgroup of the v2 hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupInfo {
+    /// Its id.
+    pub id: CgroupId,
+    /// Its path from the hierarchy's root, with a leading slash.
+    pub path: String,
+    /// The container that it is, or is a part of.
+    pub container: Option<ContainerId>,
+}
+
+impl CgroupInfo {
+    /// A cgroup by its path, which also says whether it belongs to a container.
+    #[must_use]
+    pub fn new(id: CgroupId, path: String) -> Self {
+        let container = ContainerId::of_cgroup(&path);
+        Self { id, path, container }
+    }
+}
+
+/// What its runtime calls a container: 64 hexadecimal digits, of LXC a name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerId(String);
+
+impl ContainerId {
+    /// The container that a cgroup belongs to: the innermost, where they are nested.
+    ///
+    /// Only what a runtime is known to write is taken for one; the processes that watch over a
+    /// container (`conmon`, `lxc.monitor`) have cgroups of their own, and are not in it.
+    #[must_use]
+    pub fn of_cgroup(path: &str) -> Option<Self> {
+        let mut rest = path.trim_end_matches('/');
+        while let Some((above, name)) = rest.rsplit_once('/') {
+            if let Some(id) = id_of(above, name) {
+                return Some(Self(id.to_owned()));
+            }
+            rest = above;
+        }
+        None
+    }
+
+    /// As its runtime writes it, in full.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ContainerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// The id in the name of one directory below `above`.
+fn id_of<'a>(above: &str, name: &'a str) -> Option<&'a str> {
+    /// Docker, CRI-O, containerd for Kubernetes, Podman. With systemd's scopes the names end in
+    /// `.scope`; where the runtime makes the directories itself, some go without.
+    const PREFIXES: [&str; 4] = ["docker-", "crio-", "cri-containerd-", "libpod-"];
+
+    if let Some(name) = name.strip_prefix("lxc.payload.") {
+        return (!name.is_empty()).then_some(name);
+    }
+    let bare = name.strip_suffix(".scope").unwrap_or(name);
+    if let Some(id) = PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
+        return is_id(id).then_some(id);
+    }
+    let is_runtimes = above.ends_with("/docker")
+        || above.split('/').any(|part| part == "kubepods" || part == "kubepods.slice");
+    (is_runtimes && is_id(name)).then_some(name)
+}
+
+fn is_id(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ContainerId;
+
+    const A: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
+    const B: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+
+    #[test]
+    fn the_innermost_container_of_a_path_is_found() {
+        let pod = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1b_2c.slice";
+        for (path, expected) in [
+            // Docker.
+            (format!("/docker/{A}"), Some(A)),
+            (format!("/docker/{A}/init.scope"), Some(A)),
+            (format!("/system.slice/docker-{A}.scope"), Some(A)),
+            (format!("/system.slice/docker-{A}.scope/system.slice/nginx.service"), Some(A)),
+            (format!("/docker/{A}/docker/{B}"), Some(B)),
+            // Kubernetes.
+            (format!("/kubepods/burstable/pod1b-2c/{A}"), Some(A)),
+            (format!("/kubepods.slice/{A}"), Some(A)),
+            (format!("/{pod}/cri-containerd-{A}.scope"), Some(A)),
+            (format!("/{pod}/crio-{A}.scope"), Some(A)),
+            (format!("/{pod}/crio-{A}.scope/container"), Some(A)),
+            (format!("/kubepods/besteffort/pod1b-2c/crio-{A}"), Some(A)),
+            (format!("/docker/{A}/kubelet/kubepods/pod1b-2c/{B}"), Some(B)),
+            // Podman.
+            (format!("/machine.slice/libpod-{A}.scope/container"), Some(A)),
+            (
+                format!("/user.slice/user-1.slice/user@1.service/user.slice/libpod-{A}.scope"),
+                Some(A),
+            ),
+            (format!("/libpod_parent/libpod-{A}"), Some(A)),
+            // LXC, and what runs inside it.
+            ("/lxc.payload.web-1".to_owned(), Some("web-1")),
+            ("/lxc.payload.web-1/system.slice/cron.service".to_owned(), Some("web-1")),
+            (format!("/lxc.payload.web-1/system.slice/docker-{A}.scope"), Some(A)),
+            // The watchers.
+            (format!("/machine.slice/libpod-conmon-{A}.scope"), None),
+            (format!("/{pod}/crio-conmon-{A}.scope"), None),
+            ("/lxc.monitor.web-1".to_owned(), None),
+            // What only looks alike.
+            (format!("/system.slice/{A}"), None),
+            (format!("/dockers/{A}"), None),
+            (format!("/my-kubepods/{A}"), None),
+            (format!("/docker/{}", &A[1..]), None),
+            (format!("/docker/{A}0"), None),
+            (format!("/docker/{}", A.to_uppercase()), None),
+            (format!("/system.slice/docker-{A}.service"), None),
+            (format!("/system.slice/docker-{}.scope", &A[..12]), None),
+            ("/system.slice/docker.service".to_owned(), None),
+            ("/kubepods/burstable/pod1b-2c".to_owned(), None),
+            ("/lxc.payload.".to_owned(), None),
+            (format!("docker-{A}.scope"), None),
+            ("/".to_owned(), None),
+            ("///".to_owned(), None),
+            (String::new(), None),
+            ("/ü/…/\u{fffd}".to_owned(), None),
+        ] {
+            let found = ContainerId::of_cgroup(&path);
+            assert_eq!(found.as_ref().map(ContainerId::as_str), expected, "{path}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! A recording's slices → the recording.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Damage, ReadError, Slice, Slices, Source};
+use crate::{
+    recording::{
+        ClosedBy, End, FrameId, Meta, Preemption, Recording, Sample, Sighting, ThreadExit, Wait,
+        Window,
+    },
+    units::{Nanos, Tid, Timestamp},
+};
+
+/// Reads a recording, as much of it as is whole, into at most about `max_memory` bytes.
+///
+/// # Errors
+///
+/// If nothing of it can be used, or it takes more memory.
+pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recording, ReadError> {
+    if source.size()? == 0 {
+        return Err(ReadError::Empty);
+    }
+    let mut slices = Slices::new(source)?;
+    let mut assembly = Assembly::default();
+    while let Some(slice) = slices.next()? {
+        assembly.add(slice);
+        if assembly.memory > max_memory {
+            return Err(ReadError::TooLarge { limit: max_memory, needed: assembly.memory });
+        }
+    }
+    let damage = slices.damage().clone();
+    if assembly.numbers.is_empty() {
+        return Err(if damage.slices_damaged == 0 {
+            ReadError::NotARecording
+        } else {
+            ReadError::NothingWhole(format!("{} slices are damaged", damage.slices_damaged))
+        });
+    }
+    Ok(assembly.finish(damage))
+}
+
+#[derive(Default)]
+struct Assembly {
+    recording: Recording,
+    names: BTreeMap<FrameId, Vec<String>>,
+    numbers: HashSet<u64>,
+    /// Of the slice with the highest number.
+    newest: Option<(u64, Timestamp, Nanos)>,
+    meta: Option<(u64, Meta)>,
+    memory: usize,
+}
+
+impl Assembly {
+    fn add(&mut self, slice: Slice) {
+        // Twice the same slice: two copies of a recording, one behind the other.
+        if !self.numbers.insert(slice.number) {
+            return;
+        }
+        self.memory += memory_of(&slice);
+        let recording = &mut self.recording;
+        if self.newest.is_none_or(|(number, ..)| number < slice.number) {
+            self.newest = Some((slice.number, slice.until, slice.own_cpu));
+            recording.loss = slice.loss;
+        }
+        if let Some(meta) = slice.meta
+            && self.meta.as_ref().is_none_or(|(number, _)| *number < slice.number)
+        {
+            self.meta = Some((slice.number, meta));
+        }
+        recording.clocks.push(slice.clocks);
+        recording.waits.extend(slice.waits);
+        recording.preemptions.extend(slice.preemptions);
+        recording.samples.extend(slice.samples);
+        recording.sightings.extend(slice.sightings);
+        recording.exits.extend(slice.exits);
+        recording.stacks.stacks.extend(slice.stacks);
+        recording.stacks.frames.extend(slice.frames);
+        recording.stacks.modules.extend(slice.modules);
+        self.names.extend(slice.names);
+        recording.processes.extend(slice.processes);
+        recording.cgroups.extend(slice.cgroups.into_iter().map(|cgroup| (cgroup.id, cgroup)));
+        recording.files.files.extend(slice.files);
+    }
+
+    fn finish(self, mut damage: Damage) -> Recording {
+        let Self { mut recording, names, numbers, newest, meta, .. } = self;
+        let first = numbers.iter().min().copied().unwrap_or(0);
+        let last = numbers.iter().max().copied().unwrap_or(0);
+        damage.slices_missing = (last - first + 1).saturating_sub(numbers.len() as u64);
+        recording.meta = meta.map(|(_, meta)| meta).unwrap_or_default();
+        damage.meta_missing = recording.meta == Meta::default();
+        recording.clocks.sort_by_key(|clocks| clocks.monotonic);
+        if damage.meta_missing {
+            let start = recording.clocks.first().map_or(Timestamp(0), |clocks| clocks.monotonic);
+            recording.meta.window = Window { start, end: start };
+            recording.meta.closed_by = ClosedBy::CutOff;
+        }
+        if let (ClosedBy::CutOff, Some((_, until, own_cpu))) = (recording.meta.closed_by, newest) {
+            recording.meta.window.end = until.max(recording.meta.window.start);
+            recording.meta.own_cpu = own_cpu;
+        }
+        recording.damage = damage;
+        for (id, functions) in names {
+            if let Some(frame) = recording.stacks.frames.get_mut(&id) {
+                frame.functions = functions;
+            }
+        }
+        recording.stacks.trim_tracing_frames();
+        drop_doubles(&mut recording.waits, |wait| (wait.tid, wait.off, wait.end));
+        drop_doubles(&mut recording.preemptions, |preemption| {
+            (preemption.tid, preemption.off, preemption.end)
+        });
+        recording.sort();
+        recording
+    }
+}
+
+/// About what a slice's rows take when they are read.
+fn memory_of(slice: &Slice) -> usize {
+    let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
+    size_of::<Wait>() * slice.waits.len()
+        + size_of::<Preemption>() * slice.preemptions.len()
+        + size_of::<Sample>() * slice.samples.len()
+        + size_of::<Sighting>() * slice.sightings.len()
+        + size_of::<ThreadExit>() * slice.exits.len()
+        + slice.stacks.iter().map(|(_, stack)| 64 + 4 * stack.frames.len()).sum::<usize>()
+        + 96 * slice.frames.len()
+        + slice.modules.iter().map(|(_, module)| 96 + module.path.len()).sum::<usize>()
+        + slice.names.iter().map(|(_, functions)| 48 + texts(functions)).sum::<usize>()
+        + slice.processes.iter().map(|process| 160 + texts(&process.arguments)).sum::<usize>()
+        + slice.cgroups.iter().map(|cgroup| 96 + cgroup.path.len()).sum::<usize>()
+        + 256 * slice.files.len()
+}
+
+/// The closing survey sends a wait that is still open; if the thread comes back while the survey is
+/// under way, the same wait is sent once more, whole. The window has closed by then, and both say
+/// the same of what lies inside; the open one is the one whose number the survey has counted.
+fn drop_doubles<T>(list: &mut Vec<T>, key: impl Fn(&T) -> (Tid, Timestamp, End)) {
+    let open: HashSet<(Tid, Timestamp)> = list
+        .iter()
+        .map(&key)
+        .filter(|(_, _, end)| *end == End::StillOff)
+        .map(|(tid, off, _)| (tid, off))
+        .collect();
+    list.retain(|item| {
+        let (tid, off, end) = key(item);
+        end == End::StillOff || !open.contains(&(tid, off))
+    });
+}
