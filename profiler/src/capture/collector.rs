@@ -1,47 +1,80 @@
-//! Keeping what comes out of the rings, within a limit, and asking for what must be looked up soon.
+//! Putting together what comes out of the rings, and asking for what must be looked up soon.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::mpsc::{SyncSender, TrySendError},
+};
 
-use super::{Lookups, lookup::Lookup};
+use super::lookup::Lookup;
 use crate::{
     recording::{
-        End, FileId, Meta, Preemption, Recording, Sample, Sighting, SightingReason, ThreadExit,
+        FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, ThreadExit, ThreadKind,
         Wait,
         decode::{self, Record},
     },
-    units::{Tgid, Tid, Timestamp},
+    units::{CgroupId, Nanos, Tgid, Timestamp},
 };
 
 /// How often a file is asked for: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
 /// Files that are kept track of.
 const MAX_FILES: usize = 1 << 20;
+/// Cgroups that are kept track of.
+const MAX_CGROUPS: usize = 1 << 16;
+
+/// What came out of the rings in a stretch of time.
+#[derive(Debug, Default)]
+pub(super) struct Records {
+    /// Everything before this moment has come.
+    pub until: Timestamp,
+    /// What was lost since the programs were loaded.
+    pub loss: LossTotals,
+    /// CPU time that this process has used.
+    pub own_cpu: Nanos,
+    pub waits: Vec<Wait>,
+    pub preemptions: Vec<Preemption>,
+    pub samples: Vec<Sample>,
+    pub sightings: Vec<Sighting>,
+    pub exits: Vec<ThreadExit>,
+}
+
+impl Records {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        let Self { waits, preemptions, samples, sightings, exits, .. } = self;
+        (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
+    }
+}
 
 /// What was lost on this side of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LostHere {
-    pub undecodable: u64,
-    pub over_memory: u64,
+struct LostHere {
+    undecodable: u64,
+    over_memory: u64,
+    lookups: u64,
 }
 
-/// The records of a run.
+/// Takes the records of a run.
 pub(super) struct Collector {
-    recording: Recording,
-    lookups: Lookups,
+    records: Records,
+    lookups: SyncSender<Lookup>,
     files: HashMap<FileId, u8>,
     processes: HashSet<Tgid>,
-    memory_limit: usize,
+    cgroups: HashSet<CgroupId>,
+    memory_limit: Option<usize>,
     memory: usize,
     lost: LostHere,
 }
 
 impl Collector {
-    pub fn new(lookups: Lookups, memory_limit: usize) -> Self {
+    /// `memory_limit` is what the records may take once they are read again, if they must be.
+    pub fn new(lookups: SyncSender<Lookup>, memory_limit: Option<usize>) -> Self {
         Self {
-            recording: Recording::default(),
+            records: Records::default(),
             lookups,
             files: HashMap::new(),
             processes: HashSet::new(),
+            cgroups: HashSet::new(),
             memory_limit,
             memory: 0,
             lost: LostHere::default(),
@@ -49,7 +82,22 @@ impl Collector {
     }
 
     pub fn is_full(&self) -> bool {
-        self.memory >= self.memory_limit
+        self.memory_limit.is_some_and(|limit| self.memory >= limit)
+    }
+
+    /// Records since the last [`Self::cut`].
+    pub fn count(&self) -> u64 {
+        self.records.count()
+    }
+
+    /// Gives away what has come since the last time, and what was lost here in all.
+    pub fn cut(&mut self, until: Timestamp, own_cpu: Nanos, mut loss: LossTotals) -> Records {
+        loss.undecodable = self.lost.undecodable;
+        loss.over_memory = self.lost.over_memory;
+        if self.lost.lookups > 0 {
+            loss.counters.insert("lookups_over_limit".to_owned(), self.lost.lookups);
+        }
+        Records { until, own_cpu, loss, ..std::mem::take(&mut self.records) }
     }
 
     /// Takes one record as it came.
@@ -84,11 +132,11 @@ impl Collector {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
                 self.want_file(&wait);
-                self.recording.waits.push(*wait);
+                self.records.waits.push(*wait);
             }
             Record::Preemption(preemption) => {
                 self.memory += size_of::<Preemption>();
-                self.recording.preemptions.push(preemption);
+                self.records.preemptions.push(preemption);
             }
             Record::Stack(stack) => {
                 self.memory += size_of::<u64>() * stack.addresses.len();
@@ -97,7 +145,7 @@ impl Collector {
             Record::Sighting(sighting) => {
                 self.memory += size_of::<Sighting>();
                 self.want_process(&sighting);
-                self.recording.sightings.push(sighting);
+                self.records.sightings.push(sighting);
             }
             Record::Exit(exit) => {
                 self.memory += size_of::<ThreadExit>();
@@ -105,18 +153,21 @@ impl Collector {
                     self.processes.remove(&exit.tgid);
                     self.want(Lookup::Exit { tgid: exit.tgid, at: exit.at });
                 }
-                self.recording.exits.push(exit);
+                self.records.exits.push(exit);
             }
             Record::Sample(sample) => {
                 self.memory += size_of::<Sample>();
-                self.recording.samples.push(sample);
+                self.records.samples.push(sample);
             }
         }
     }
 
-    fn want(&self, lookup: Lookup) {
-        // The other end is gone only if its thread has died, and that is noticed when it is joined.
-        let _died = self.lookups.send(lookup);
+    fn want(&mut self, lookup: Lookup) {
+        match self.lookups.try_send(lookup) {
+            // The other end is gone only if its thread has died; that is noticed when it is joined.
+            Ok(()) | Err(TrySendError::Disconnected(_)) => {}
+            Err(TrySendError::Full(_)) => self.lost.lookups += 1,
+        }
     }
 
     fn want_file(&mut self, wait: &Wait) {
@@ -133,52 +184,27 @@ impl Collector {
     }
 
     fn want_process(&mut self, sighting: &Sighting) {
-        let Sighting { tgid, parent, at, reason, kind, .. } = sighting;
-        if *kind == crate::recording::ThreadKind::Kernel {
+        let &Sighting { tid, tgid, parent, at, reason, kind, cgroup, .. } = sighting;
+        if self.cgroups.len() < MAX_CGROUPS && self.cgroups.insert(cgroup) {
+            self.want(Lookup::Cgroup { id: cgroup, tgid });
+        }
+        if kind == ThreadKind::Kernel {
             return;
         }
         match reason {
             SightingReason::Exec => {
-                self.processes.insert(*tgid);
-                self.want(Lookup::Exec { tgid: *tgid, at: *at });
+                self.processes.insert(tgid);
+                self.want(Lookup::Exec { tgid, at });
             }
-            SightingReason::Fork if sighting.tid.0 == tgid.0 => {
-                self.processes.insert(*tgid);
-                self.want(Lookup::Fork { parent: *parent, child: *tgid, at: *at });
+            SightingReason::Fork if tid.0 == tgid.0 => {
+                self.processes.insert(tgid);
+                self.want(Lookup::Fork { parent, child: tgid, at });
             }
             _ => {
-                if self.processes.insert(*tgid) {
-                    self.want(Lookup::Process { tgid: *tgid });
+                if self.processes.insert(tgid) {
+                    self.want(Lookup::Process { tgid });
                 }
             }
         }
     }
-
-    /// Puts the recording together; its stacks and files are still to come.
-    pub fn into_recording(self, meta: Meta) -> (Recording, LostHere) {
-        let mut recording = self.recording;
-        recording.meta = meta;
-        drop_doubles(&mut recording.waits, |wait| (wait.tid, wait.off, wait.end));
-        drop_doubles(&mut recording.preemptions, |preemption| {
-            (preemption.tid, preemption.off, preemption.end)
-        });
-        recording.sort();
-        (recording, self.lost)
-    }
-}
-
-/// The closing survey sends a wait that is still open; if the thread comes back while the survey is
-/// under way, the same wait is sent once more, whole. The window has closed by then, and both say
-/// the same of what lies inside; the open one is the one whose number the survey has counted.
-fn drop_doubles<T>(list: &mut Vec<T>, key: impl Fn(&T) -> (Tid, Timestamp, End)) {
-    let open: HashSet<(Tid, Timestamp)> = list
-        .iter()
-        .map(&key)
-        .filter(|(_, _, end)| *end == End::StillOff)
-        .map(|(tid, off, _)| (tid, off))
-        .collect();
-    list.retain(|item| {
-        let (tid, off, end) = key(item);
-        end == End::StillOff || !open.contains(&(tid, off))
-    });
 }

@@ -1,34 +1,120 @@
 //! Emptying the rings, often enough that they never fill.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{Arc, atomic::Ordering, mpsc::SyncSender},
     time::Duration,
 };
 
-use super::collector::Collector;
-use crate::kernel::Ring;
+use super::{
+    Control, clocks,
+    collector::{Collector, Records},
+    store::Part,
+};
+use crate::{
+    kernel::{self, Losses, Ring},
+    recording::LossTotals,
+    units::{Nanos, Timestamp},
+};
 
 /// A ring of 4 MiB holds 16,900 waits: 1.7 million a second on each CPU at this pace.
 const PACE: Duration = Duration::from_millis(10);
+/// What is recorded is stored no later than this.
+const LONGEST_SLICE: Nanos = Nanos(1_000_000_000);
+/// Nor when there are more: 5 MiB before they are compressed, which stay in the cache meanwhile.
+const LARGEST_SLICE: u64 = 16_384;
+/// The counters are not read for every slice when there are many.
+const LOSSES_EVERY: Nanos = Nanos(500_000_000);
+/// A record gets its time some 100 ns before it can be seen in a ring.
+const ON_ITS_WAY: Nanos = Nanos(1_000_000);
 
-/// Runs until `stop` is set, and once more after that: everything that was sent before is kept.
-pub(super) fn run(
-    mut rings: Vec<Ring>,
-    mut collector: Collector,
-    stop: &AtomicBool,
-    full: &AtomicBool,
-) -> Collector {
-    loop {
-        let is_last = stop.load(Ordering::Relaxed);
-        for ring in &mut rings {
-            ring.drain(|bytes| collector.take(bytes));
+/// Empties the rings.
+pub(super) struct Drain {
+    rings: Vec<Ring>,
+    collector: Collector,
+    losses: Arc<Losses>,
+    parts: SyncSender<Part>,
+    newest_loss: LossTotals,
+    loss_read: Timestamp,
+    last_cut: Timestamp,
+}
+
+impl Drain {
+    pub fn new(
+        rings: Vec<Ring>,
+        collector: Collector,
+        losses: Arc<Losses>,
+        parts: SyncSender<Part>,
+    ) -> Self {
+        Self {
+            rings,
+            collector,
+            losses,
+            parts,
+            newest_loss: LossTotals::default(),
+            loss_read: Timestamp(0),
+            last_cut: kernel::now(),
         }
-        if collector.is_full() {
-            full.store(true, Ordering::Relaxed);
-        }
-        if is_last {
-            return collector;
-        }
-        std::thread::sleep(PACE);
     }
+
+    /// Takes what was sent before anybody was looked at.
+    pub fn take_early(&mut self) {
+        for ring in &mut self.rings {
+            ring.drain(|bytes| self.collector.take_early(bytes));
+        }
+    }
+
+    /// Runs until it is told to stop, and once more after that: everything that was sent before is
+    /// kept. Gives back what was not handed on any more.
+    pub fn run(mut self, control: &Control) -> Records {
+        loop {
+            let is_last = control.stop.load(Ordering::Relaxed);
+            let from = kernel::now();
+            for ring in &mut self.rings {
+                ring.drain(|bytes| self.collector.take(bytes));
+                // One busy ring must not make a slice that is many times as large as it should be.
+                if self.collector.count() >= 2 * LARGEST_SLICE && !is_last {
+                    let until = self.last_cut;
+                    hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                }
+            }
+            if self.collector.is_full() {
+                control.memory_full.store(true, Ordering::Relaxed);
+            }
+            if is_last {
+                self.read_losses(from);
+                return self.collector.cut(from, clocks::own_cpu(), self.newest_loss);
+            }
+            let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
+            if is_long || self.collector.count() >= LARGEST_SLICE {
+                if from.since(self.loss_read) >= LOSSES_EVERY {
+                    self.read_losses(from);
+                }
+                let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
+                hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                self.last_cut = from;
+            }
+            std::thread::sleep(PACE);
+        }
+    }
+
+    fn read_losses(&mut self, at: Timestamp) {
+        self.loss_read = at;
+        // They were read as the window opened. What was lost up to here is known in any case.
+        if let Ok(losses) = self.losses.read() {
+            self.newest_loss = losses;
+        }
+    }
+}
+
+/// Waits if the store has not kept up: the rings fill meanwhile, and what finds no room there is
+/// counted and dated.
+fn hand_on(
+    collector: &mut Collector,
+    until: Timestamp,
+    loss: &LossTotals,
+    parts: &SyncSender<Part>,
+) {
+    let records = collector.cut(until, clocks::own_cpu(), loss.clone());
+    // The other end is gone only if its thread has died, and that is noticed when it is joined.
+    let _died = parts.send(Part::Records(Box::new(records)));
 }

@@ -1,23 +1,27 @@
 //! The thread that looks things up while they are there.
 
 use std::{
-    sync::mpsc::{Receiver, RecvTimeoutError},
-    time::Duration,
+    sync::mpsc::{Receiver, RecvTimeoutError, SyncSender},
+    time::{Duration, Instant},
 };
 
+use super::store::{Found, Part};
 use crate::{
     files::Files,
+    processes::Processes,
     recording::{
-        FileId, FileTable, StackTable,
+        FileId, FrameId,
         decode::NewStack,
         loss::{Shortfalls, add_all},
     },
     symbols::Symbols,
-    units::{Tgid, Timestamp},
+    units::{CgroupId, Tgid, Timestamp},
 };
 
 /// How often sockets and their holders are looked at when nothing else is to do.
 const PACE: Duration = Duration::from_millis(20);
+/// How often what was found is handed on to be stored.
+const HAND_ON: Duration = Duration::from_millis(500);
 
 /// Something to look up.
 pub(super) enum Lookup {
@@ -25,27 +29,43 @@ pub(super) enum Lookup {
     Fork { parent: Tgid, child: Tgid, at: Timestamp },
     Exec { tgid: Tgid, at: Timestamp },
     Exit { tgid: Tgid, at: Timestamp },
+    Cgroup { id: CgroupId, tgid: Tgid },
     Stack(NewStack),
     File { file: FileId, tgid: Tgid, descriptor: u32 },
 }
 
-/// Everything that was found.
-pub(super) struct Found {
-    pub stacks: StackTable,
-    pub files: FileTable,
+/// What comes last.
+pub(super) struct LastFound {
+    pub found: Found,
+    pub names: Vec<(FrameId, Vec<String>)>,
     pub shortfalls: Shortfalls,
 }
 
 /// Runs until nobody can ask any more, then names everything.
-pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
+pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFound {
     let mut symbols = Symbols::new();
+    let mut processes = Processes::new();
     let mut files = Files::new();
+    let mut handed_on = Instant::now();
     loop {
         match wanted.recv_timeout(PACE) {
-            Ok(Lookup::Process { tgid }) => symbols.observe_process(tgid),
-            Ok(Lookup::Fork { parent, child, at }) => symbols.observe_fork(parent, child, at),
-            Ok(Lookup::Exec { tgid, at }) => symbols.observe_exec(tgid, at),
-            Ok(Lookup::Exit { tgid, at }) => symbols.observe_exit(tgid, at),
+            Ok(Lookup::Process { tgid }) => {
+                symbols.observe_process(tgid);
+                processes.observe_process(tgid);
+            }
+            Ok(Lookup::Fork { parent, child, at }) => {
+                symbols.observe_fork(parent, child, at);
+                processes.observe_process(child);
+            }
+            Ok(Lookup::Exec { tgid, at }) => {
+                symbols.observe_exec(tgid, at);
+                processes.observe_process(tgid);
+            }
+            Ok(Lookup::Exit { tgid, at }) => {
+                symbols.observe_exit(tgid, at);
+                processes.observe_exit(tgid);
+            }
+            Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
             Ok(Lookup::Stack(NewStack { id, taken, space, addresses })) => {
                 symbols.observe_stack(id, space, taken, &addresses);
             }
@@ -54,9 +74,21 @@ pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
             Err(RecvTimeoutError::Disconnected) => break,
         }
         files.poll();
+        if handed_on.elapsed() >= HAND_ON {
+            let found = Found {
+                stacks: symbols.take_new(),
+                processes: processes.take_new(),
+                files: files.take_new(),
+            };
+            // The other end is gone only if its thread has died; that is noticed when it is joined.
+            let _died = parts.send(Part::Found(Box::new(found)));
+            handed_on = Instant::now();
+        }
     }
     let (files, mut shortfalls) = files.finish();
-    let (stacks, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    let (processes, of_processes) = processes.finish();
+    let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
-    Found { stacks, files, shortfalls }
+    LastFound { found: Found { stacks, processes, files }, names, shortfalls }
 }

@@ -1,37 +1,52 @@
-//! One run: from loading the kernel half to a [`Recording`].
+//! One run: from loading the kernel half to a recording's bytes.
 //!
 //! ```text
 //!            attached       window opens              window closes
 //!  kernel ──────┼── survey ──────┼──────── records ────────┼── survey ── detached
-//!  drain        └─ every 10 ms: rings → decoded records ──────────────────┘
-//!  look-up         names' files, sockets: while the processes live ───────┴─ names
+//!  drain        └─ every 10 ms: rings → decoded records ──────────────────┐
+//!  look-up         programs, sockets, cgroups: while they are there ──────┼─ names
+//!  store                         └─ every second: a slice → the sink ─────┴─────── the last slice
 //! ```
 //!
-//! The drain never waits for a look-up: what is to be looked up goes over a channel.
+//! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for the
+//! store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
 
+mod clocks;
 mod collector;
 mod drain;
+mod file_sink;
 mod lookup;
+mod sink;
+mod store;
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
-        mpsc,
+        mpsc::{self, SyncSender},
     },
     thread::JoinHandle,
-    time::Duration,
 };
 
-use collector::Collector;
-use lookup::{Found, Lookup};
+use collector::{Collector, Records};
+use drain::Drain;
+pub use file_sink::{Pipe, RecordingFile};
+use lookup::LastFound;
+pub use sink::{About, Encoded, Memory, Places, Sink, TakenBack};
+use store::{Ending, Opening, Part, Store};
 use thiserror::Error;
 
 use crate::{
-    kernel::{self, Kernel, KernelError, KernelTypes, Settings, Survey},
-    recording::{ClosedBy, LossTotals, Meta, Recording, Window},
+    kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, Survey},
+    recording::{ClosedBy, Meta, Window},
     units::{Nanos, Tgid, Timestamp},
 };
+
+/// What is on its way to the look-ups: a stack takes 1 KiB at most.
+const LOOKUPS_WAITING: usize = 1 << 16;
+/// What is on its way to the store: some 5 MiB each at most.
+const PARTS_WAITING: usize = 4;
 
 /// What a run is to be.
 #[derive(Clone, Debug)]
@@ -40,8 +55,9 @@ pub struct Plan {
     pub settings: Settings,
     /// The target in words.
     pub target: String,
-    /// Bytes of records that are kept at most; the window closes when they are reached.
-    pub memory_limit: usize,
+    /// Bytes that the records may take when they are read again at once; the run is full when they
+    /// are reached. None if it can go on for ever.
+    pub memory_limit: Option<usize>,
 }
 
 /// Why a run failed.
@@ -53,150 +69,183 @@ pub enum CaptureError {
     /// A thread of the profiler could not be started, or died.
     #[error("offwake's own {0} thread failed")]
     Thread(&'static str),
+    /// The format can't hold the recording.
+    #[error("the recording can't be encoded: {0}")]
+    Format(io::Error),
 }
 
-/// Something to look up while it is there.
-type Lookups = mpsc::Sender<Lookup>;
+/// What the threads of a run tell each other without words.
+#[derive(Debug, Default)]
+struct Control {
+    stop: AtomicBool,
+    memory_full: AtomicBool,
+    sink_failed: AtomicBool,
+}
 
-/// A run under way.
-pub struct Capture {
+/// The programs run and everybody was looked at; the window is not open yet.
+pub struct Armed<S> {
     kernel: Kernel,
+    losses: Arc<Losses>,
     plan: Plan,
-    start: Timestamp,
-    losses_before: LossTotals,
-    own_cpu_before: Nanos,
-    stop: Arc<AtomicBool>,
-    full: Arc<AtomicBool>,
-    drain: JoinHandle<Collector>,
-    lookup: JoinHandle<Found>,
+    control: Arc<Control>,
+    parts: SyncSender<Part>,
+    drain: JoinHandle<Records>,
+    lookup: JoinHandle<LastFound>,
+    store: JoinHandle<Store<S>>,
 }
 
-/// A run that is over; names are still to be looked up.
-pub struct Captured {
-    collector: Collector,
-    lookup: JoinHandle<Found>,
-    meta: Meta,
-    losses: LossTotals,
+/// A run whose window is open.
+pub struct Capture<S> {
+    armed: Armed<S>,
 }
 
-impl Capture {
-    /// Loads, attaches, looks at every thread and opens the window.
+/// A run whose window is closed; names are still to be looked up.
+pub struct Captured<S> {
+    rest: Records,
+    lookup: JoinHandle<LastFound>,
+    store: JoinHandle<Store<S>>,
+    closed_at: Timestamp,
+    own_cpu: Nanos,
+    closed_by: ClosedBy,
+}
+
+/// Why a run should close, apart from what its user wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// The memory for records is used up.
+    Memory,
+    /// The sink takes no more.
+    Sink,
+}
+
+/// A recording that was written.
+#[derive(Debug)]
+pub struct Written<S> {
+    /// Where to.
+    pub sink: S,
+    /// What kept it from being whole.
+    pub failed: Option<io::Error>,
+}
+
+impl<S: Sink> Armed<S> {
+    /// Loads, attaches and looks at every thread.
     ///
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
-    pub fn open(plan: Plan) -> Result<Self, CaptureError> {
+    pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
+        let store = Store::new(sink).map_err(CaptureError::Format)?;
         let types = KernelTypes::of_running_kernel()?;
-        let (mut kernel, mut rings) = Kernel::start(&types, &plan.settings)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let full = Arc::new(AtomicBool::new(false));
-        let (lookups, wanted) = mpsc::channel();
-        let lookup = start("look-up", move || lookup::run(&wanted))?;
+        let (kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
+        let losses = Arc::new(losses);
+        let control = Arc::new(Control::default());
+        let (lookups, wanted) = mpsc::sync_channel(LOOKUPS_WAITING);
+        let (parts, to_store) = mpsc::sync_channel(PARTS_WAITING);
+        let store = {
+            let control = Arc::clone(&control);
+            start("store", move || store.run(&to_store, &control))?
+        };
+        let lookup = {
+            let parts = parts.clone();
+            start("look-up", move || lookup::run(&wanted, &parts))?
+        };
         let drain = {
-            let (stop, full) = (Arc::clone(&stop), Arc::clone(&full));
-            let mut collector = Collector::new(lookups, plan.memory_limit);
+            let control = Arc::clone(&control);
+            let collector = Collector::new(lookups, plan.memory_limit);
+            let mut drain = Drain::new(rings, collector, Arc::clone(&losses), parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
-            for ring in &mut rings {
-                ring.drain(|bytes| collector.take_early(bytes));
-            }
-            start("drain", move || drain::run(rings, collector, &stop, &full))?
+            drain.take_early();
+            start("drain", move || drain.run(&control))?
         };
-        let surveyed = kernel.survey(Survey::Opening);
-        let losses_before = kernel::read_losses(&kernel);
-        let mut capture = Self {
-            kernel,
-            plan,
-            start: Timestamp(0),
-            losses_before: LossTotals::default(),
-            own_cpu_before: own_cpu(),
-            stop,
-            full,
-            drain,
-            lookup,
-        };
-        match surveyed.and(losses_before) {
-            Ok(losses) => {
-                capture.losses_before = losses;
-                capture.start = kernel::now();
-                Ok(capture)
-            }
+        let mut armed = Self { kernel, losses, plan, control, parts, drain, lookup, store };
+        match armed.kernel.survey(Survey::Opening) {
+            Ok(()) => Ok(armed),
             Err(error) => {
-                capture.abandon();
+                armed.control.stop.store(true, Ordering::Relaxed);
+                drop(armed.parts);
+                let _rest = armed.drain.join();
+                let _found = armed.lookup.join();
+                let _store = armed.store.join();
                 Err(error.into())
             }
         }
     }
 
-    /// Lets the window begin only now: what a command waited for before it was let go is not its own.
-    pub fn begin_now(&mut self) {
-        self.start = kernel::now();
-    }
-
-    /// Whether the limit of memory was reached; nothing more is kept then.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Relaxed)
-    }
-
-    fn abandon(self) {
-        self.stop.store(true, Ordering::Relaxed);
-        let _collector = self.drain.join();
-        let _found = self.lookup.join();
-    }
-
-    /// Closes the window, takes what is still open, and detaches.
+    /// Opens the window.
     ///
     /// # Errors
     ///
     /// If the kernel does not hand out its counters.
-    pub fn close(mut self, closed_by: ClosedBy) -> Result<Captured, CaptureError> {
-        let window = Window { start: self.start, end: kernel::now() };
-        let own_cpu = own_cpu() - self.own_cpu_before;
-        let surveyed = self.kernel.survey(Survey::Closing);
-        let losses = kernel::read_losses(&self.kernel);
-        self.stop.store(true, Ordering::Relaxed);
-        let collector = self.drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
-        surveyed?;
-        let losses = losses?.since(&self.losses_before);
-        let Plan { settings, target, memory_limit: _ } = self.plan;
+    pub fn open(self) -> Result<Capture<S>, CaptureError> {
+        let losses = self.losses.read()?;
+        let settings = &self.plan.settings;
+        let start = kernel::now();
         let meta = Meta {
-            window,
-            target,
+            window: Window { start, end: start },
+            target: self.plan.target.clone(),
             scope: settings.scope,
             stacks: settings.stacks,
             sample_hz: settings.sample_hz,
             kernel: read_line("/proc/sys/kernel/osrelease"),
             host: read_line("/proc/sys/kernel/hostname"),
             boot_id: read_line("/proc/sys/kernel/random/boot_id"),
-            own_cpu,
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            closed_by,
+            closed_by: ClosedBy::CutOff,
             profiler: Some(Tgid(std::process::id())),
+            ..Meta::default()
         };
-        Ok(Captured { collector, lookup: self.lookup, meta, losses })
+        let opening = Opening { meta, losses, own_cpu: clocks::own_cpu() };
+        // The other end is gone only if its thread has died, and that is noticed when it is joined.
+        let _died = self.parts.send(Part::Opening(Box::new(opening)));
+        Ok(Capture { armed: self })
     }
 }
 
-impl Captured {
-    /// Waits for the names of everything that was recorded, and puts the recording together.
+impl<S: Sink> Capture<S> {
+    /// Whether it can't go on, and why.
+    #[must_use]
+    pub fn exhausted(&self) -> Option<Exhausted> {
+        let control = &self.armed.control;
+        if control.sink_failed.load(Ordering::Relaxed) {
+            Some(Exhausted::Sink)
+        } else {
+            control.memory_full.load(Ordering::Relaxed).then_some(Exhausted::Memory)
+        }
+    }
+
+    /// Closes the window, takes what is still open, and detaches.
     ///
     /// # Errors
     ///
-    /// If the thread that looks them up has died.
-    pub fn finish(self) -> Result<Recording, CaptureError> {
-        let Self { collector, lookup, meta, losses } = self;
-        // Dropping the collector's end of the channel is what lets the look-ups end.
-        let (mut recording, lost_here) = collector.into_recording(meta);
-        let Found { stacks, files, shortfalls } =
+    /// If the kernel refuses to say who is still waiting.
+    pub fn close(self, closed_by: ClosedBy) -> Result<Captured<S>, CaptureError> {
+        let Armed { mut kernel, control, parts, drain, lookup, store, .. } = self.armed;
+        let (closed_at, own_cpu) = (kernel::now(), clocks::own_cpu());
+        let surveyed = kernel.survey(Survey::Closing);
+        control.stop.store(true, Ordering::Relaxed);
+        let rest = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
+        drop(parts);
+        surveyed?;
+        Ok(Captured { rest, lookup, store, closed_at, own_cpu, closed_by })
+    }
+}
+
+impl<S: Sink> Captured<S> {
+    /// Waits for the names of everything that was recorded, and ends the recording.
+    ///
+    /// # Errors
+    ///
+    /// If one of the threads has died.
+    pub fn finish(self) -> Result<Written<S>, CaptureError> {
+        let Self { rest, lookup, store, closed_at, own_cpu, closed_by } = self;
+        let LastFound { found, names, shortfalls } =
             lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
-        recording.stacks = stacks;
-        recording.stacks.trim_tracing_frames();
-        recording.files = files;
-        recording.loss = losses;
-        recording.loss.undecodable = lost_here.undecodable;
-        recording.loss.over_memory = lost_here.over_memory;
-        recording.loss.add_shortfalls(&shortfalls);
-        Ok(recording)
+        let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
+        let mut loss = rest.loss.clone();
+        loss.add_shortfalls(&shortfalls);
+        let ending = Ending { records: rest, found, names, loss, closed_at, own_cpu, closed_by };
+        let (sink, failed) = store.close(ending);
+        Ok(Written { sink, failed })
     }
 }
 
@@ -212,22 +261,4 @@ fn start<T: Send + 'static>(
 
 fn read_line(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
-}
-
-/// CPU time that this process has used, user and system.
-fn own_cpu() -> Nanos {
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: the call fills `usage`; it can't fail with these arguments, and zeroes are valid.
-    let usage = unsafe {
-        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
-        usage.assume_init()
-    };
-    let time = |time: libc::timeval| {
-        Duration::new(
-            u64::try_from(time.tv_sec).unwrap_or(0),
-            u32::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1000),
-        )
-    };
-    let total = time(usage.ru_utime) + time(usage.ru_stime);
-    Nanos(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -90,7 +90,7 @@ impl Features {
                 max_targets: 1,
                 messages: Messages::Off,
             };
-            let (mut kernel, _rings) = Kernel::start(&types, &settings)?;
+            let (mut kernel, _rings, _losses) = Kernel::start(&types, &settings)?;
             kernel.survey(Survey::Opening)?;
             Ok(kernel.program_sizes())
         });

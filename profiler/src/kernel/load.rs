@@ -8,7 +8,7 @@ use aya_log::EbpfLogger;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
-use super::{KernelError, KernelTypes, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls};
+use super::{KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls};
 use crate::{
     recording::{Scope, StackMode},
     units::{CgroupId, Tgid, Tid},
@@ -100,7 +100,7 @@ impl Kernel {
     pub fn start(
         types: &KernelTypes,
         settings: &Settings,
-    ) -> Result<(Self, Vec<Ring>), KernelError> {
+    ) -> Result<(Self, Vec<Ring>, Losses), KernelError> {
         let object = object::bytes()?;
         let cpus = possible_cpus()?;
         let config = FrozenConfig(config(types, settings)?);
@@ -132,7 +132,8 @@ impl Kernel {
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
-        Ok((kernel, rings))
+        let losses = Losses::take(&mut kernel.ebpf)?;
+        Ok((kernel, rings, losses))
     }
 
     /// Hands the programs' messages to the log.

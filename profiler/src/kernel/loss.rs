@@ -1,13 +1,20 @@
 //! Reading the counters of what was lost.
 
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _},
+    path::PathBuf,
+};
+
 use aya::{
-    Pod,
-    maps::{MapError, PerCpuArray},
+    Ebpf, Pod,
+    maps::{MapData, MapError, PerCpuArray},
 };
 use profiler_ebpf::loss::{Loss, LossCounters};
 
-use super::{Kernel, KernelError};
+use super::KernelError;
 use crate::{recording::LossTotals, units::Timestamp};
+
+const NAME: &str = "LOSSES";
 
 /// Every kind with the name that it is shown by.
 const NAMES: &[(Loss, &str)] = &[
@@ -40,66 +47,78 @@ struct Counters(LossCounters);
 // SAFETY: `LossCounters` is `repr(C)` and holds `u64`s alone.
 unsafe impl Pod for Counters {}
 
-/// Adds up the counters of all CPUs.
-///
-/// # Errors
-///
-/// If the kernel does not hand them out.
-pub fn read_losses(kernel: &Kernel) -> Result<LossTotals, KernelError> {
-    const NAME: &str = "LOSSES";
-    let failed = |source: MapError| KernelError::Map { map: NAME, source };
-    let map = kernel.ebpf.map(NAME).ok_or(KernelError::Missing(NAME))?;
-    let map: PerCpuArray<_, Counters> = PerCpuArray::try_from(map).map_err(failed)?;
-    let per_cpu = map.get(&0, 0).map_err(failed)?;
-    let skipped = programs_skipped(kernel);
-
-    let mut totals = LossTotals::default();
-    for &(loss, name) in NAMES {
-        let mut count: u64 = per_cpu.iter().map(|cpu| cpu.0.counts[loss as usize]).sum();
-        if matches!(loss, Loss::ProgramSkipped) {
-            count += skipped;
-        }
-        if count == 0 {
-            continue;
-        }
-        totals.counters.insert(name.to_owned(), count);
-        match loss {
-            Loss::RingFullWait
-            | Loss::RingFullPreemption
-            | Loss::RingFullThread
-            | Loss::RingFullExit
-            | Loss::RingFullSample => totals.records += count,
-            Loss::RingFullStack | Loss::UserStackFailed | Loss::KernelStackFailed => {
-                totals.stacks += count;
-            }
-            _ => {}
-        }
-    }
-    let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);
-    totals.ring_full = full()
-        .map(|cpu| cpu.0.ring_full_first_ns)
-        .min()
-        .zip(full().map(|cpu| cpu.0.ring_full_last_ns).max())
-        .map(|(first, last)| (Timestamp(first), Timestamp(last)));
-    Ok(totals)
+/// The counters, for a thread of its own to read.
+pub struct Losses {
+    counters: PerCpuArray<MapData, Counters>,
+    /// Where the kernel tells of each program; good for as long as the kernel half is loaded.
+    programs: Vec<PathBuf>,
 }
 
-/// How often the kernel passed a program over since it was running on that CPU already
-/// (`recursion_misses` in the program's fdinfo, 5.12 and later).
-fn programs_skipped(kernel: &Kernel) -> u64 {
-    use std::os::fd::{AsFd as _, AsRawFd as _};
+impl Losses {
+    /// Takes the counters out of the loaded kernel half.
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let map = ebpf.take_map(NAME).ok_or(KernelError::Missing(NAME))?;
+        let counters = PerCpuArray::try_from(map).map_err(failed)?;
+        let programs = ebpf.programs().filter_map(|(_, program)| {
+            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+            Some(PathBuf::from(format!("/proc/self/fdinfo/{fd}")))
+        });
+        Ok(Self { counters, programs: programs.collect() })
+    }
 
-    kernel
-        .ebpf
-        .programs()
-        .filter_map(|(_, program)| {
-            let info = program.fd().ok()?;
-            let path = format!("/proc/self/fdinfo/{}", info.as_fd().as_raw_fd());
-            let text = std::fs::read_to_string(path).ok()?;
-            let line = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-            line.trim().parse::<u64>().ok()
-        })
-        .sum()
+    /// Adds up the counters of all CPUs.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not hand them out.
+    pub fn read(&self) -> Result<LossTotals, KernelError> {
+        let per_cpu = self.counters.get(&0, 0).map_err(failed)?;
+        let mut totals = LossTotals::default();
+        for &(loss, name) in NAMES {
+            let mut count: u64 = per_cpu.iter().map(|cpu| cpu.0.counts[loss as usize]).sum();
+            if matches!(loss, Loss::ProgramSkipped) {
+                count += self.programs_skipped();
+            }
+            if count == 0 {
+                continue;
+            }
+            totals.counters.insert(name.to_owned(), count);
+            match loss {
+                Loss::RingFullWait
+                | Loss::RingFullPreemption
+                | Loss::RingFullThread
+                | Loss::RingFullExit
+                | Loss::RingFullSample => totals.records += count,
+                Loss::RingFullStack | Loss::UserStackFailed | Loss::KernelStackFailed => {
+                    totals.stacks += count;
+                }
+                _ => {}
+            }
+        }
+        let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);
+        totals.ring_full = full()
+            .map(|cpu| cpu.0.ring_full_first_ns)
+            .min()
+            .zip(full().map(|cpu| cpu.0.ring_full_last_ns).max())
+            .map(|(first, last)| (Timestamp(first), Timestamp(last)));
+        Ok(totals)
+    }
+
+    /// How often the kernel passed a program over since it was running on that CPU already
+    /// (`recursion_misses` in the program's fdinfo, 5.12 and later).
+    fn programs_skipped(&self) -> u64 {
+        (self.programs.iter())
+            .filter_map(|path| {
+                let text = std::fs::read_to_string(path).ok()?;
+                let line = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
+                line.trim().parse::<u64>().ok()
+            })
+            .sum()
+    }
+}
+
+fn failed(source: MapError) -> KernelError {
+    KernelError::Map { map: NAME, source }
 }
 
 #[cfg(test)]

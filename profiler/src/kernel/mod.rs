@@ -19,7 +19,7 @@ pub use btf::KernelTypes;
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
 pub use load::{Kernel, Messages, ProgramSize, Settings, TargetFilter};
-pub use loss::read_losses;
+pub use loss::Losses;
 pub use object::is_embedded;
 pub use rings::Ring;
 pub use survey::Survey;

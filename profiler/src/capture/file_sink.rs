@@ -1,0 +1,141 @@
+//! A recording in a file.
+
+use std::{
+    fs::{File, Permissions},
+    io::{self, Seek as _, SeekFrom, Write},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use super::sink::{Encoded, Places, Sink, TakenBack};
+
+/// A file that takes its name when the window opens, and is a recording from then on, whatever
+/// happens.
+#[derive(Debug)]
+pub struct RecordingFile {
+    path: PathBuf,
+    stage: Stage,
+    /// Bytes of it that are whole.
+    length: u64,
+    places: Places,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Beside its place, under another name.
+    Unnamed(Option<tempfile::NamedTempFile>),
+    /// In its place.
+    Named(File),
+}
+
+impl RecordingFile {
+    /// Makes the file, not under its name yet.
+    ///
+    /// # Errors
+    ///
+    /// If its directory can't be written to.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let directory = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            _ => Path::new("."),
+        };
+        let file = tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)?;
+        // Addresses of the kernel and of every program are in it.
+        file.as_file().set_permissions(Permissions::from_mode(0o600))?;
+        let stage = Stage::Unnamed(Some(file));
+        Ok(Self { path: path.to_path_buf(), stage, length: 0, places: Places::default() })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Bytes of it that are whole.
+    #[must_use]
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
+    fn file(&mut self) -> io::Result<&mut File> {
+        match &mut self.stage {
+            Stage::Named(file) => Ok(file),
+            Stage::Unnamed(_) => Err(io::Error::other("the recording has not begun")),
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let length = self.length;
+        let file = self.file()?;
+        if let Err(error) = file.write_all(bytes) {
+            // A part of a message is worse than none.
+            cut(file, length)?;
+            return Err(error);
+        }
+        self.length += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+fn cut(file: &mut File, length: u64) -> io::Result<()> {
+    file.set_len(length)?;
+    file.seek(SeekFrom::Start(length)).map(drop)
+}
+
+impl Sink for RecordingFile {
+    fn begin(&mut self, header: &[u8]) -> io::Result<()> {
+        let Stage::Unnamed(unnamed) = &mut self.stage else {
+            return Err(io::Error::other("the recording has begun already"));
+        };
+        let mut file = unnamed.take().ok_or_else(|| io::Error::other("the file is gone"))?;
+        file.write_all(header)?;
+        let file = file.persist(&self.path).map_err(|error| error.error)?;
+        self.stage = Stage::Named(file);
+        self.length = header.len() as u64;
+        Ok(())
+    }
+
+    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+        let offset = self.length;
+        self.write(&slice.bytes)?;
+        self.places.push(offset, slice.about);
+        Ok(())
+    }
+
+    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
+        let Some((offset, taken)) = self.places.pop() else { return Ok(None) };
+        cut(self.file()?, offset)?;
+        self.length = offset;
+        Ok(Some(taken))
+    }
+
+    fn end(&mut self, mark: &[u8]) -> io::Result<()> {
+        self.write(mark)?;
+        self.file()?.sync_all()
+    }
+}
+
+/// A recording on a pipe: what is written is gone.
+#[derive(Debug)]
+pub struct Pipe<W>(pub W);
+
+impl<W: Write + Send + 'static> Sink for Pipe<W> {
+    fn begin(&mut self, header: &[u8]) -> io::Result<()> {
+        self.0.write_all(header)
+    }
+
+    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+        self.0.write_all(&slice.bytes)?;
+        self.0.flush()
+    }
+
+    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
+        Ok(None)
+    }
+
+    fn end(&mut self, mark: &[u8]) -> io::Result<()> {
+        self.0.write_all(mark)?;
+        self.0.flush()
+    }
+}

@@ -1,0 +1,248 @@
+//! The thread that turns what was recorded into slices and hands them to the sink.
+
+use std::{
+    io,
+    sync::{
+        atomic::Ordering,
+        mpsc::Receiver,
+    },
+};
+
+use super::{
+    Control,
+    clocks,
+    collector::Records,
+    sink::{About, Encoded, Sink},
+};
+use crate::{
+    recording::{
+        ClosedBy, End, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
+        stream::{self, Encoder, Slice},
+    },
+    processes::NewProcesses,
+    units::{Nanos, Timestamp},
+};
+
+/// Names that go into one slice: some 5 MiB.
+const NAMES_IN_A_SLICE: usize = 50_000;
+
+/// Something to store.
+pub(super) enum Part {
+    /// The window has opened.
+    Opening(Box<Opening>),
+    /// What came out of the rings: it ends a slice.
+    Records(Box<Records>),
+    /// What was looked up: it goes with the next records.
+    Found(Box<Found>),
+}
+
+/// What is counted from where.
+pub(super) struct Opening {
+    pub meta: Meta,
+    pub losses: LossTotals,
+    pub own_cpu: Nanos,
+}
+
+/// What was looked up since the last time.
+#[derive(Default)]
+pub(super) struct Found {
+    pub stacks: NewStacks,
+    pub processes: NewProcesses,
+    pub files: Vec<(FileId, OpenFile)>,
+}
+
+/// What comes last.
+pub(super) struct Ending {
+    pub records: Records,
+    pub found: Found,
+    pub names: Vec<(FrameId, Vec<String>)>,
+    /// Shortfalls of the look-ups included.
+    pub loss: LossTotals,
+    pub closed_at: Timestamp,
+    pub own_cpu: Nanos,
+    pub closed_by: ClosedBy,
+}
+
+/// Puts slices together.
+pub(super) struct Store<S> {
+    encoder: Encoder,
+    sink: S,
+    opening: Option<Opening>,
+    next: Slice,
+    /// How many slices the sink has.
+    stored: u64,
+    /// What they cover.
+    until: Timestamp,
+    failed: Option<io::Error>,
+    /// Records that the sink did not take.
+    unwritten: u64,
+}
+
+impl<S: Sink> Store<S> {
+    pub fn new(sink: S) -> io::Result<Self> {
+        Ok(Self {
+            encoder: Encoder::new().map_err(io::Error::other)?,
+            sink,
+            opening: None,
+            next: Slice::default(),
+            stored: 0,
+            until: Timestamp(0),
+            failed: None,
+            unwritten: 0,
+        })
+    }
+
+    /// Stores what comes until nothing can come any more.
+    pub fn run(mut self, parts: &Receiver<Part>, control: &Control) -> Self {
+        for part in parts {
+            match part {
+                Part::Opening(opening) => self.open(*opening),
+                Part::Records(records) => self.take(*records),
+                Part::Found(found) => self.add_found(*found),
+            }
+            if self.failed.is_some() {
+                control.sink_failed.store(true, Ordering::Relaxed);
+            }
+        }
+        self
+    }
+
+    fn open(&mut self, opening: Opening) {
+        self.next.meta = Some(opening.meta.clone());
+        self.until = opening.meta.window.start;
+        self.opening = Some(opening);
+        if let Err(error) = self.sink.begin(self.encoder.header()) {
+            self.failed = Some(error);
+        }
+        self.flush();
+    }
+
+    fn take(&mut self, records: Records) {
+        self.next.until = records.until;
+        if let Some(opening) = &self.opening {
+            self.next.loss = records.loss.clone().since(&opening.losses);
+            self.next.own_cpu = records.own_cpu - opening.own_cpu;
+        }
+        self.add_records(records);
+        // What comes before the window opens waits for it: the recording has no name before.
+        if self.opening.is_some() {
+            self.flush();
+        }
+    }
+
+    fn add_records(&mut self, records: Records) {
+        self.next.waits.extend(records.waits);
+        self.next.preemptions.extend(records.preemptions);
+        self.next.samples.extend(records.samples);
+        self.next.sightings.extend(records.sightings);
+        self.next.exits.extend(records.exits);
+    }
+
+    fn add_found(&mut self, found: Found) {
+        self.next.stacks.extend(found.stacks.stacks);
+        self.next.frames.extend(found.stacks.frames);
+        self.next.modules.extend(found.stacks.modules);
+        self.next.processes.extend(found.processes.processes);
+        self.next.cgroups.extend(found.processes.cgroups);
+        self.next.files.extend(found.files);
+    }
+
+    /// Writes the next slice, if nothing has failed before: there must be no hole before the end.
+    fn flush(&mut self) {
+        let mut slice = std::mem::take(&mut self.next);
+        self.next.until = slice.until;
+        self.next.loss = slice.loss.clone();
+        self.next.own_cpu = slice.own_cpu;
+        let written = match self.failed {
+            Some(_) => false,
+            None => self.write(&mut slice).map_err(|error| self.failed = Some(error)).is_ok(),
+        };
+        if !written {
+            self.unwritten += records_in(&slice);
+            // What others refer to may fit where the records did not.
+            self.next = Slice {
+                waits: Vec::new(),
+                preemptions: Vec::new(),
+                samples: Vec::new(),
+                sightings: Vec::new(),
+                exits: Vec::new(),
+                ..slice
+            };
+        }
+    }
+
+    fn write(&mut self, slice: &mut Slice) -> io::Result<()> {
+        let about = About { until: slice.until, records: records_in(slice) };
+        slice.number = self.stored;
+        slice.clocks = clocks::read();
+        let bytes = self.encoder.encode(slice).map_err(io::Error::other)?;
+        self.sink.append(Encoded { bytes, about })?;
+        self.stored += 1;
+        self.until = about.until;
+        Ok(())
+    }
+
+    /// Writes what comes last. Gives back the sink, and what kept the recording from being whole.
+    pub fn close(mut self, ending: Ending) -> (S, Option<io::Error>) {
+        let Some(opening) = self.opening.take() else { return (self.sink, self.failed) };
+        let mut records = ending.records;
+        self.add_found(ending.found);
+        if self.failed.is_some() {
+            // After the hole, what says how a thread stood when the window closed is still true.
+            let all = records.count();
+            records.waits.retain(|wait| wait.end == End::StillOff);
+            records.preemptions.retain(|preemption| preemption.end == End::StillOff);
+            records.samples.clear();
+            self.unwritten += all - records.count();
+        }
+        self.add_records(records);
+        self.next.loss = ending.loss.since(&opening.losses);
+        self.next.own_cpu = ending.own_cpu - opening.own_cpu;
+        self.next.until = ending.closed_at;
+        self.next.meta = Some(Meta {
+            window: Window { end: ending.closed_at, ..opening.meta.window },
+            own_cpu: self.next.own_cpu,
+            closed_by: ending.closed_by,
+            ..opening.meta
+        });
+        let mut names = ending.names;
+        while names.len() > NAMES_IN_A_SLICE {
+            let rest = names.split_off(NAMES_IN_A_SLICE);
+            let (until, own_cpu) = (self.until, self.next.own_cpu);
+            let loss = self.next.loss.clone();
+            self.write_at_last(Slice { until, names, loss, own_cpu, ..Slice::default() });
+            names = rest;
+        }
+        self.next.names = names;
+        let last = std::mem::take(&mut self.next);
+        self.write_at_last(last);
+        let ended = self.sink.end(&stream::END);
+        let failed = self.failed.or(ended.err());
+        (self.sink, failed)
+    }
+
+    /// Writes a slice that the recording can't do without: newer ones of records give way to it.
+    fn write_at_last(&mut self, mut slice: Slice) {
+        loop {
+            if self.failed.is_some() {
+                slice.until = self.until;
+                slice.loss.counters.insert("records_unwritten".to_owned(), self.unwritten);
+                if let Some(meta) = &mut slice.meta {
+                    meta.closed_by = ClosedBy::DiskFull;
+                    meta.window.end = self.until;
+                }
+            }
+            let Err(error) = self.write(&mut slice) else { return };
+            self.failed.get_or_insert(error);
+            let Ok(Some(taken)) = self.sink.take_back() else { return };
+            self.unwritten += taken.slice.records;
+            self.stored -= 1;
+            self.until = taken.until;
+        }
+    }
+}
+
+fn records_in(slice: &Slice) -> u64 {
+    let Slice { waits, preemptions, samples, sightings, exits, .. } = slice;
+    (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
+}
