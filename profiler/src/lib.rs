@@ -10,6 +10,7 @@
 
 pub mod blame;
 pub mod capture;
+mod cgroup2;
 pub mod files;
 pub mod kernel;
 pub mod recording;
