@@ -10,11 +10,14 @@
 
 pub mod blame;
 pub mod capture;
+mod cgroup2;
 pub mod files;
 pub mod kernel;
+pub mod processes;
 pub mod recording;
 pub mod report;
 pub mod symbols;
 pub mod target;
+mod text;
 pub mod timeline;
 pub mod units;

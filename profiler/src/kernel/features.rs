@@ -5,7 +5,10 @@ use std::{fs, path::Path};
 use super::{
     Kernel, KernelTypes, Messages, ProgramSize, Settings, Survey, TargetFilter, attach, object,
 };
-use crate::recording::{Scope, StackMode};
+use crate::{
+    cgroup2,
+    recording::{Scope, StackMode},
+};
 
 /// Whether offwake can do without a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,13 +282,8 @@ fn kernel_symbols() -> Feature {
 
 fn cgroup_v2() -> Feature {
     const NAME: &str = "cgroup v2 (for --cgroup)";
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    let mount = mounts.lines().find_map(|line| {
-        let (before, after) = line.split_once(" - ")?;
-        after.starts_with("cgroup2 ").then(|| before.split(' ').nth(4))?
-    });
-    match mount {
-        Some(mount) => works(NAME, Need::Optional, mount),
+    match cgroup2::mount_point() {
+        Some(mount) => works(NAME, Need::Optional, mount.display().to_string()),
         None => missing(
             NAME,
             Need::Optional,

@@ -33,6 +33,7 @@ use crate::{
         AddressKind, AddressSpace, Stack, StackTable,
         loss::{Shortfalls, count},
     },
+    text,
     units::{StackId, Tgid, Timestamp},
 };
 
@@ -234,12 +235,5 @@ impl Symbols {
 
 /// Cuts a name that came from another program to [`MAX_NAME`] bytes.
 fn cut(name: &str) -> String {
-    if name.len() <= MAX_NAME {
-        return name.to_owned();
-    }
-    let mut end = MAX_NAME;
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    format!("{}…", &name[..end])
+    text::cut(name, MAX_NAME)
 }

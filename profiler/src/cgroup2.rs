@@ -1,0 +1,90 @@
+//! Where the v2 hierarchy of cgroups is mounted.
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::Read as _,
+    os::{fd::AsFd, unix::ffi::OsStringExt as _},
+    path::PathBuf,
+};
+
+/// `CGROUP2_SUPER_MAGIC` of `include/uapi/linux/magic.h`.
+const MAGIC: i64 = 0x6367_7270;
+/// Bytes of `mountinfo` that are read. 100,000 mounts, the kernel's default limit
+/// (`fs.mount-max`), are some 16 MB.
+const MAX_BYTES: u64 = 32 << 20;
+
+/// Where the v2 hierarchy is mounted, whole: a mount of a part of it (a bind mount, a container's)
+/// does not show how deep its cgroups are.
+pub(crate) fn mount_point() -> Option<PathBuf> {
+    let mut mountinfo = Vec::new();
+    File::open("/proc/self/mountinfo").ok()?.take(MAX_BYTES).read_to_end(&mut mountinfo).ok()?;
+    parse(&mountinfo)
+}
+
+/// Whether an open file is a part of the v2 hierarchy.
+pub(crate) fn is_inside(file: impl AsFd) -> bool {
+    rustix::fs::fstatfs(file).is_ok_and(|filesystem| filesystem.f_type == MAGIC)
+}
+
+fn parse(mountinfo: &[u8]) -> Option<PathBuf> {
+    mountinfo.split(|&byte| byte == b'\n').find_map(|line| {
+        // id parent major:minor root mount-point options… - type source super-options
+        let mut fields = line.split(|&byte| byte == b' ');
+        let (root, mount) = (fields.nth(3)?, fields.next()?);
+        let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
+        (root == b"/" && kind == b"cgroup2")
+            .then(|| PathBuf::from(OsString::from_vec(unescape(mount))))
+    })
+}
+
+/// mountinfo writes space, tab, newline and backslash as `\` and three octal digits.
+fn unescape(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        match escaped.filter(|_| first == b'\\') {
+            Some(byte) => {
+                plain.push(byte);
+                rest = &after[3..];
+            }
+            None => {
+                plain.push(first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs::File, path::PathBuf};
+
+    use super::{is_inside, mount_point, parse};
+
+    #[test]
+    fn the_unified_mount_of_a_hybrid_host_is_found() {
+        let mountinfo = b"\
+            29 1 0:25 / /mnt/caf\xe9 rw - ext4 /dev/vda rw\n\
+            30 24 0:26 / /sys/fs/cgroup rw,nosuid - tmpfs tmpfs rw,mode=755\n\
+            31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+            32 30 0:28 /part /mnt/part rw shared:9 - cgroup2 cgroup2 rw\n\
+            33 30 0:28 / /sys/fs/cgroup/uni\\040fied\\1 rw shared:9 - cgroup2 cgroup2 rw\n";
+        assert_eq!(parse(mountinfo), Some(PathBuf::from("/sys/fs/cgroup/uni fied\\1")));
+        for none in ["", "\n", "1 2 3", "- cgroup2", "1 2 0:3 / /a rw - cgroup cgroup2 rw"] {
+            assert_eq!(parse(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn this_machines_mount_is_one() {
+        let Some(mount) = mount_point() else {
+            return eprintln!("NOT RUN, no cgroup2 is mounted: this_machines_mount_is_one");
+        };
+        assert!(is_inside(File::open(mount).unwrap()));
+        assert!(!is_inside(File::open("/proc").unwrap()));
+    }
+}

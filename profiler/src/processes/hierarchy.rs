@@ -1,0 +1,106 @@
+//! From the id of a cgroup to its path.
+
+use std::{
+    ffi::OsStr,
+    fs::File,
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt as _,
+    },
+    path::PathBuf,
+};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+
+use super::look;
+use crate::{
+    cgroup2,
+    units::{CgroupId, Tgid},
+};
+
+/// What the kernel writes behind the path of what was removed.
+const DELETED: &[u8] = b" (deleted)";
+
+/// The v2 hierarchy, held open.
+pub(super) struct Hierarchy {
+    mount: PathBuf,
+    root: OwnedFd,
+}
+
+/// A `struct file_handle` with a kernfs node's id, which is the inode number too.
+///
+/// `FILEID_KERNFS` of `include/linux/exportfs.h`; `__kernfs_fh_to_dentry()` of
+/// [`fs/kernfs/mount.c`](https://github.com/torvalds/linux/blob/v6.12/fs/kernfs/mount.c#L155).
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    id: u64,
+}
+
+const FILEID_KERNFS: i32 = 0xfe;
+
+impl Hierarchy {
+    /// None if no such hierarchy is mounted.
+    pub(super) fn open() -> Option<Self> {
+        let mount = cgroup2::mount_point()?;
+        let root = OwnedFd::from(File::open(&mount).ok()?);
+        // Another file system may hide it.
+        cgroup2::is_inside(&root).then_some(Self { mount, root })
+    }
+
+    /// The path of a cgroup in which a thread of `tgid` was, if it is still there.
+    pub(super) fn path(&self, id: CgroupId, tgid: Tgid) -> Option<String> {
+        // The process may be elsewhere by now, and its threads need not all be in one.
+        let path = look::cgroup(tgid)
+            .filter(|path| self.leads_to(path, id))
+            .or_else(|| self.path_by_handle(id))?;
+        Some(String::from_utf8_lossy(&path).into_owned())
+    }
+
+    /// Whether `path`, from the hierarchy's root, is this cgroup.
+    fn leads_to(&self, path: &[u8], id: CgroupId) -> bool {
+        let below = match path.strip_prefix(b"/") {
+            None => return false,
+            Some([]) => b".",
+            Some(below) => below,
+        };
+        // Inode numbers count within one file system only. From inside a cgroup namespace, the
+        // paths of what lies outside begin with `/..`.
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let below = OsStr::from_bytes(below);
+        rustix::fs::openat2(&self.root, below, flags, Mode::empty(), resolve)
+            .is_ok_and(|cgroup| is(&cgroup, id))
+    }
+
+    fn path_by_handle(&self, id: CgroupId) -> Option<Vec<u8>> {
+        let cgroup = self.open_by_handle(id)?;
+        let link = format!("/proc/self/fd/{}", cgroup.as_raw_fd());
+        let link = std::fs::read_link(link).ok()?;
+        let below = link.strip_prefix(&self.mount).ok()?;
+        let path = [b"/", below.as_os_str().as_bytes()].concat();
+        // It may have been removed since; or that is a part of its name.
+        match path.strip_suffix(DELETED) {
+            Some(alive) if !self.leads_to(&path, id) => Some(alive.to_vec()),
+            _ => Some(path),
+        }
+    }
+
+    /// Needs `CAP_DAC_READ_SEARCH`.
+    fn open_by_handle(&self, id: CgroupId) -> Option<OwnedFd> {
+        let mut handle = Handle { bytes: 8, kind: FILEID_KERNFS, id: id.0 };
+        let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
+        // SAFETY: the kernel reads a `file_handle` and the 8 bytes behind it, which are `handle`.
+        let number = unsafe {
+            libc::open_by_handle_at(self.root.as_raw_fd(), (&raw mut handle).cast(), flags)
+        };
+        // SAFETY: a number that is not negative is that of a new descriptor, and nobody else's.
+        let cgroup = (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
+        is(&cgroup, id).then_some(cgroup)
+    }
+}
+
+fn is(cgroup: impl AsFd, id: CgroupId) -> bool {
+    rustix::fs::fstat(cgroup).is_ok_and(|stat| stat.st_ino == id.0)
+}

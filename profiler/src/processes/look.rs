@@ -1,0 +1,155 @@
+//! One process, by `/proc/PID`.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    os::fd::{AsFd, OwnedFd},
+};
+
+use rustix::fs::{CWD, Mode, OFlags};
+
+use crate::{kernel::now, recording::ProcessInfo, text::cut, units::Tgid};
+
+/// Bytes of `cmdline` that are kept.
+const MAX_ARGUMENTS: usize = 4096;
+/// Bytes of `status` that are read. The 65,536 groups that a process can be in at most are some
+/// 700 KB.
+const MAX_STATUS: usize = 1 << 20;
+/// Bytes of `cgroup` that are read. It has a line for each hierarchy, some 14 at most, with a path of
+/// up to 4096 bytes.
+const MAX_CGROUP: usize = 128 << 10;
+
+/// What `status` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Status {
+    tgid: Tgid,
+    parent: Option<Tgid>,
+    pid_in_container: Option<u32>,
+    uid: Option<u32>,
+}
+
+/// Looks at a process; none if it is gone.
+pub(super) fn look(tgid: Tgid) -> Option<ProcessInfo> {
+    let at = now();
+    // Held, it stands for this process alone, whoever has the number next.
+    let directory = open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?;
+    let status = Status::parse(&read(&directory, "status", MAX_STATUS)?)?;
+    // A thread of another process answers to its number too.
+    if status.tgid != tgid {
+        return None;
+    }
+    let executable = rustix::fs::readlinkat(&directory, "exe", Vec::new()).ok();
+    let arguments = read(&directory, "cmdline", MAX_ARGUMENTS + 1).unwrap_or_default();
+    Some(ProcessInfo {
+        tgid,
+        at,
+        parent: status.parent,
+        executable: executable.map(|path| path.to_string_lossy().into_owned()),
+        arguments: split_arguments(&arguments),
+        cgroup: cgroup_of(&directory).map(|path| String::from_utf8_lossy(&path).into_owned()),
+        pid_in_container: status.pid_in_container,
+        uid: status.uid,
+    })
+}
+
+/// Path of a process's cgroup in the v2 hierarchy, as the kernel writes it; none if it is gone.
+pub(super) fn cgroup(tgid: Tgid) -> Option<Vec<u8>> {
+    cgroup_of(&open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?)
+}
+
+fn cgroup_of(directory: &OwnedFd) -> Option<Vec<u8>> {
+    let text = read(directory, "cgroup", MAX_CGROUP)?;
+    // No name of a cgroup has a newline in it: the kernel refuses them.
+    let path = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
+    Some(path.to_vec())
+}
+
+fn open(directory: impl AsFd, name: &str, flags: OFlags) -> Option<OwnedFd> {
+    rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()).ok()
+}
+
+/// The first `limit` bytes of a file; none if there are none to be had.
+fn read(directory: &OwnedFd, name: &str, limit: usize) -> Option<Vec<u8>> {
+    let file = File::from(open(directory, name, OFlags::RDONLY)?);
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+impl Status {
+    /// The kernel writes a newline in a process's name as `\n`, so that every line is its own.
+    fn parse(text: &[u8]) -> Option<Self> {
+        let field = |name: &[u8]| {
+            let mut lines = text.split(|&byte| byte == b'\n');
+            std::str::from_utf8(lines.find_map(|line| line.strip_prefix(name))?).ok()
+        };
+        let numbers = |name: &[u8]| {
+            let words = field(name).unwrap_or_default().split_ascii_whitespace();
+            words.map_while(|word| word.parse::<u32>().ok())
+        };
+        let tgid = numbers(b"Tgid:").next()?;
+        let parent = numbers(b"PPid:").next().filter(|&parent| parent != 0);
+        Some(Self {
+            tgid: Tgid(tgid),
+            parent: parent.map(Tgid),
+            // One for each namespace, from that of /proc downwards.
+            pid_in_container: numbers(b"NSpid:").skip(1).last(),
+            // Real, effective, saved, that of the file system.
+            uid: numbers(b"Uid:").nth(1),
+        })
+    }
+}
+
+/// Each argument ends in NUL. What a process writes over them to show something else (`postgres`,
+/// `nginx`) is often filled up with more of these.
+fn split_arguments(bytes: &[u8]) -> Vec<String> {
+    let text = cut(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS);
+    let text = text.trim_end_matches('\0');
+    if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_ARGUMENTS, Status, split_arguments};
+    use crate::units::Tgid;
+
+    #[test]
+    fn a_status_is_read_as_far_as_it_can_be() {
+        let text = b"Name:\tx\\nTgid:\\t9\xff\nUmask:\t0022\nTgid:\t12\nPPid:\t4\n\
+            Uid:\t1000\t33\t1000\t1000\nGroups:\t4 20 \nNSpid:\t12\t7\t1\n";
+        let expected = Status {
+            tgid: Tgid(12),
+            parent: Some(Tgid(4)),
+            pid_in_container: Some(1),
+            uid: Some(33),
+        };
+        assert_eq!(Status::parse(text), Some(expected));
+        let least = Status { tgid: Tgid(1), parent: None, pid_in_container: None, uid: None };
+        let text = b"Tgid:\t1\nPPid:\t0\nUid:\t99999999999\t-1\nNSpid:\t1\n";
+        assert_eq!(Status::parse(text), Some(least));
+        for none in [&b""[..], b"\n\n", b"Tgid:", b"Tgid:\tx", b"Tgid:\t\xff", b"PPid:\t1"] {
+            assert_eq!(Status::parse(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn arguments_end_in_nul_and_are_cut() {
+        for (bytes, expected) in [
+            (&b""[..], &[][..]),
+            (b"\0\0\0", &[]),
+            (b"sleep\x001\0", &["sleep", "1"]),
+            (b"\0a\0\0b\0", &["", "a", "", "b"]),
+            (b"postgres: writer\0\0\0\0", &["postgres: writer"]),
+            (b"no end", &["no end"]),
+            (b"\xff\0", &["\u{fffd}"]),
+        ] {
+            assert_eq!(split_arguments(bytes), expected, "{bytes:?}");
+        }
+        let long = split_arguments(&[b"sh\0".as_slice(), &[b'x'; 2 * MAX_ARGUMENTS]].concat());
+        assert_eq!(long[1], format!("{}…", "x".repeat(MAX_ARGUMENTS - 3)));
+        let whole = [b'x'; MAX_ARGUMENTS];
+        assert_eq!(split_arguments(&whole), [String::from_utf8(whole.to_vec()).unwrap()]);
+        let many = split_arguments(&[0xff; MAX_ARGUMENTS + 1]);
+        assert_eq!(many[0].len(), MAX_ARGUMENTS - 1 + "…".len());
+    }
+}
