@@ -56,7 +56,10 @@ pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
         files.poll();
     }
     let (files, mut shortfalls) = files.finish();
-    let (stacks, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    let (new, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    let mut stacks = StackTable::default();
+    stacks.add(new);
+    stacks.name(names);
     add_all(&mut shortfalls, &of_symbols);
     Found { stacks, files, shortfalls }
 }
