@@ -39,10 +39,12 @@ impl BuildId {
     /// Bytes that one has at most. Linkers write 8 to 32.
     pub const MAX: usize = 64;
 
-    /// None if that is no build id: empty, or longer than [`Self::MAX`].
+    /// None if that is no build id: longer than [`Self::MAX`], or empty, or zeros alone, as some
+    /// write who want to have none.
     #[must_use]
     pub fn new(bytes: &[u8]) -> Option<Self> {
-        (1..=Self::MAX).contains(&bytes.len()).then(|| Self(bytes.to_vec()))
+        let says_something = bytes.iter().any(|&byte| byte != 0);
+        (bytes.len() <= Self::MAX && says_something).then(|| Self(bytes.to_vec()))
     }
 
     /// Its bytes.
@@ -167,6 +169,28 @@ impl StackTable {
             .into_iter()
             .flat_map(|stack| stack.frames.iter())
             .filter_map(|frame| self.frames.get(frame))
+    }
+
+    /// Adds what is new. What is there already stays as it is.
+    pub fn add(&mut self, new: NewStacks) {
+        for (id, module) in new.modules {
+            self.modules.entry(id).or_insert(module);
+        }
+        for (id, frame) in new.frames {
+            self.frames.entry(id).or_insert(frame);
+        }
+        for (id, stack) in new.stacks {
+            self.stacks.entry(id).or_insert(stack);
+        }
+    }
+
+    /// Gives frames their names.
+    pub fn name(&mut self, names: Vec<(FrameId, Vec<String>)>) {
+        for (id, functions) in names {
+            if let Some(frame) = self.frames.get_mut(&id) {
+                frame.functions = functions;
+            }
+        }
     }
 
     /// What a frame lies in; none if that is not in the table.

@@ -11,7 +11,7 @@
 use std::{
     fs::File,
     io::Read,
-    os::fd::{AsRawFd, OwnedFd},
+    os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
 };
@@ -21,20 +21,23 @@ use blazesym::symbolize::{
     source::{Elf, Source},
 };
 use object::{Object, ObjectSection, ReadCache};
-use rustix::fs::{FileType, MemfdFlags};
+use rustix::fs::MemfdFlags;
 
 use super::{
     Shortfalls, count, cut,
     frames::Wanted,
+    identify::open,
     modules::{Content, Module, Trust, is_unchanged},
+    names::Names,
 };
-use crate::recording::FrameId;
 
 /// A stranger's file is copied into memory up to this size; a larger one is not named.
 const MAX_COPY: u64 = 1 << 30;
 /// Bytes that the sections of a file may have, decompressed, for its DWARF to be read. blazesym
 /// needed 464 MiB for 2,000 addresses in 839 MiB of it.
 const MAX_DWARF: u64 = 1 << 30;
+/// Addresses that are looked up at a time: what is found of them takes some 300 bytes each.
+const AT_ONCE: usize = 10_000;
 /// Inlined functions at one address.
 const MAX_INLINED: usize = 128;
 
@@ -50,7 +53,7 @@ pub(super) fn name(
     module: &Module,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
-    name: &mut dyn FnMut(FrameId, Vec<String>),
+    names: &mut Names,
 ) {
     let (file, trust) = match &module.content {
         Content::Missing => return,
@@ -73,30 +76,23 @@ pub(super) fn name(
     let Some(depth) = depth(&file, trust) else {
         return count(shortfalls, "symbols_files_not_elf");
     };
-    let offsets: Vec<u64> = wanted.iter().map(|wanted| wanted.at).collect();
     let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    let mut named = vec![None; wanted.len()];
     if depth == Depth::Dwarf {
-        look_up(&path, Depth::Dwarf, &offsets, &mut named, shortfalls);
+        look_up(&path, Depth::Dwarf, wanted, shortfalls, names);
     }
     // DWARF that can't be read must not cost the names that the symbol table has.
-    if named.iter().any(Option::is_none) {
-        look_up(&path, Depth::SymbolTable, &offsets, &mut named, shortfalls);
-    }
-    for (wanted, functions) in wanted.iter().zip(named) {
-        if let Some(functions) = functions {
-            name(wanted.frame, functions);
-        }
-    }
+    look_up(&path, Depth::SymbolTable, wanted, shortfalls, names);
 }
 
+/// Names those that have no name yet.
 fn look_up(
     path: &PathBuf,
     depth: Depth,
-    offsets: &[u64],
-    named: &mut [Option<Vec<String>>],
+    wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
+    names: &mut Names,
 ) {
+    let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
     let mut source = Elf::new(path);
     source.debug_syms = depth == Depth::Dwarf;
     let source = Source::Elf(source);
@@ -108,14 +104,18 @@ fn look_up(
             .enable_inlined_fns(depth == Depth::Dwarf)
             .enable_demangling(true)
             .build();
-        let Ok(symbols) = symbolizer.symbolize(&source, Input::FileOffset(offsets)) else { return };
-        for (named, symbol) in named.iter_mut().zip(&symbols) {
-            if let (None, Symbolized::Sym(symbol)) = (&named, symbol) {
-                // blazesym has the outermost inlined function first.
-                let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
-                let mut functions: Vec<_> = inlined.map(|inlined| cut(&inlined.name)).collect();
-                functions.push(cut(&symbol.name));
-                *named = Some(functions);
+        for some in nameless.chunks(AT_ONCE) {
+            let offsets: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
+            let input = Input::FileOffset(offsets.as_slice());
+            let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
+            for (wanted, symbol) in some.iter().zip(&symbols) {
+                if let Symbolized::Sym(symbol) = symbol {
+                    // blazesym has the outermost inlined function first.
+                    let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
+                    let mut functions: Vec<_> = inlined.map(|inlined| cut(&inlined.name)).collect();
+                    functions.push(cut(&symbol.name));
+                    names.set(wanted.frame, functions);
+                }
             }
         }
     }));
@@ -123,15 +123,6 @@ fn look_up(
     if attempt.is_err() {
         count(shortfalls, "symbols_symbolizer_panics");
     }
-}
-
-/// Opens a held file for reading, if it is one.
-fn open(held: &OwnedFd) -> Option<File> {
-    let stat = rustix::fs::fstat(held).ok()?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return None;
-    }
-    File::open(format!("/proc/self/fd/{}", held.as_raw_fd())).ok()
 }
 
 /// A copy that nobody else can reach; none if it is larger than [`MAX_COPY`].

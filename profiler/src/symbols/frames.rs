@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use super::{
     Shortfalls, elf, kernel,
     modules::Modules,
+    names::Names,
     perf_map::{PerfMapId, PerfMaps},
 };
 use crate::recording::{AddressKind, Frame, FrameId, ModuleId};
@@ -23,7 +24,8 @@ pub(super) enum Place {
 }
 
 impl Place {
-    fn module(self) -> Option<ModuleId> {
+    /// What it is a part of.
+    pub(super) fn module(self) -> Option<ModuleId> {
         match self {
             Self::Nowhere => None,
             Self::Kernel(module) | Self::File(module) | Self::Memory(module, _) => Some(module),
@@ -132,24 +134,22 @@ impl Frames {
         // What can't be looked up is done.
         let mut done = total - by_source.values().map(Vec::len).sum::<usize>();
         progress(done, total);
-        let mut named = BTreeMap::new();
+        let mut names = Names::new();
         for (source, mut wanted) in by_source {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
-            let mut name = |frame, functions| {
-                named.insert(frame, functions);
-            };
             match source {
-                Source::Kernel => kernel::name(&wanted, shortfalls, &mut name),
-                Source::PerfMap(id) => perf_maps.name(id, &wanted, &mut name),
+                Source::Kernel => kernel::name(&wanted, shortfalls, &mut names),
+                Source::PerfMap(id) => perf_maps.name(id, &wanted, &mut names),
                 Source::File(id) => {
                     if let Some(module) = modules.get(id) {
-                        elf::name(module, &wanted, shortfalls, &mut name);
+                        elf::name(module, &wanted, shortfalls, &mut names);
                     }
                 }
             }
             done += wanted.len();
             progress(done, total);
         }
-        named.into_iter().collect()
+        names.add_shortfalls(shortfalls);
+        names.into_vec()
     }
 }

@@ -8,8 +8,7 @@ use blazesym::{
     },
 };
 
-use super::{Shortfalls, cut, frames::Wanted};
-use crate::recording::FrameId;
+use super::{Shortfalls, cut, frames::Wanted, names::Names};
 
 /// What the kernel is called where files are called by their paths.
 pub(super) const MODULE: &str = "[kernel]";
@@ -19,11 +18,7 @@ pub(super) const HALF: u64 = 0xffff_0000_0000_0000;
 /// kernel functions are some 100 KB.
 const MAX_FUNCTION: usize = 1 << 20;
 
-pub(super) fn name(
-    wanted: &[Wanted],
-    shortfalls: &mut Shortfalls,
-    name: &mut dyn FnMut(FrameId, Vec<String>),
-) {
+pub(super) fn name(wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut Names) {
     let source = Source::Kernel(Kernel {
         kallsyms: MaybeDefault::Default,
         // Reading a vmlinux's DWARF takes seconds and gigabytes.
@@ -43,7 +38,7 @@ pub(super) fn name(
             && wanted.at >= HALF
             && symbol.offset < MAX_FUNCTION
         {
-            name(wanted.frame, vec![cut(&symbol.name)]);
+            names.set(wanted.frame, vec![cut(&symbol.name)]);
         }
     }
 }

@@ -1,26 +1,30 @@
 //! Addresses into names: the only place that names blazesym.
 //!
 //! While recording, every user address is turned at once into a file and an offset into it, and the
-//! file is held open. The names are looked up at the end, from the held files: a process that has
-//! ended, a deleted binary and a container's file are then no different from any other.
+//! file is held open. What is new is taken from here again and again, to be written down; what stays
+//! is each distinct frame. The names are looked up at the end, from the held files: a process that
+//! has ended, a deleted binary and a container's file are then no different from any other.
 //!
 //! ```text
 //!  ring --> observe_stack: address -> (file, offset)   ...recording...   finish: (file, offset) -> names
-//!                          |                                              |
-//!                          /proc/PID/maps, map_files                      the held file, blazesym
+//!                 |               |                                        |
+//!     /proc/PID/maps, map_files   take_new: modules, frames, stacks        the held file, blazesym
 //! ```
 
+mod build_id;
 mod elf;
 mod frames;
+mod identify;
 mod kernel;
 mod maps;
 mod modules;
+mod names;
 mod perf_map;
 mod process;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use frames::{Frames, Place, Placed};
 use maps::Backing;
@@ -30,7 +34,7 @@ use process::{Found, Process};
 
 use crate::{
     recording::{
-        AddressKind, AddressSpace, Stack, StackTable,
+        AddressKind, AddressSpace, FrameId, NewStacks, Stack,
         loss::{Shortfalls, count},
     },
     text,
@@ -53,7 +57,7 @@ pub struct Symbols {
     modules: Modules,
     perf_maps: PerfMaps,
     frames: Frames,
-    stacks: BTreeMap<StackId, Stack>,
+    stacks: Vec<(StackId, Stack)>,
     shortfalls: Shortfalls,
 }
 
@@ -73,7 +77,7 @@ impl Symbols {
             modules: Modules::new(),
             perf_maps: PerfMaps::new(),
             frames: Frames::new(MAX_FRAMES),
-            stacks: BTreeMap::new(),
+            stacks: Vec::new(),
             shortfalls: Shortfalls::new(),
         }
     }
@@ -146,9 +150,6 @@ impl Symbols {
         taken: Timestamp,
         addresses: &[u64],
     ) {
-        if self.stacks.contains_key(&id) {
-            return;
-        }
         if let AddressSpace::Process(tgid) = space {
             // Not for the late stack of a process that ended: its number stands for nothing now.
             if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
@@ -167,9 +168,12 @@ impl Symbols {
             let Some(frame) = self.frames.intern(address, kind, &placed) else {
                 return count(&mut self.shortfalls, "symbols_frames_over_limit");
             };
+            if let Some(module) = placed.place.module() {
+                self.modules.refer_to(module);
+            }
             frames.push(frame);
         }
-        self.stacks.insert(id, Stack { space, frames });
+        self.stacks.push((id, Stack { space, frames }));
     }
 
     /// Reads a process's mappings again if they are too old for this stack.
@@ -181,7 +185,7 @@ impl Symbols {
     }
 
     fn place_in_kernel(&mut self, address: u64) -> Placed {
-        let kernel = (address >= kernel::HALF).then(|| self.modules.missing(kernel::MODULE));
+        let kernel = (address >= kernel::HALF).then(|| self.modules.kernel());
         Placed::at(kernel.flatten().map_or(Place::Nowhere, Place::Kernel))
     }
 
@@ -207,15 +211,30 @@ impl Symbols {
         Placed { place, offset }
     }
 
+    /// What is new since this was called last. A module can come later than the frames in it: as soon
+    /// as its build id is read, or after two seconds without.
+    pub fn take_new(&mut self) -> NewStacks {
+        NewStacks {
+            modules: self.modules.take_new(),
+            frames: self.frames.take_new(),
+            stacks: std::mem::take(&mut self.stacks),
+        }
+    }
+
     /// Names every distinct frame once. `progress` is called with the frames done and all of them.
     ///
-    /// Gives back the table, and what could not be done.
-    pub fn finish(mut self, progress: &mut dyn FnMut(usize, usize)) -> (StackTable, Shortfalls) {
+    /// Gives back what is still new, the names of the frames that have any, and what could not be
+    /// done.
+    pub fn finish(
+        mut self,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> (NewStacks, Vec<(FrameId, Vec<String>)>, Shortfalls) {
         for (tgid, process) in &mut self.processes {
             process.last_chance(*tgid, &mut self.perf_maps);
         }
-        let mut frames: BTreeMap<_, _> = self.frames.take_new().into_iter().collect();
-        let named = self.frames.name(
+        let modules = self.modules.take_rest();
+        let new = NewStacks { modules, frames: self.frames.take_new(), stacks: self.stacks };
+        let names = self.frames.name(
             &mut self.modules,
             &mut self.perf_maps,
             &mut self.shortfalls,
@@ -223,13 +242,7 @@ impl Symbols {
         );
         self.modules.add_shortfalls(&mut self.shortfalls);
         self.perf_maps.add_shortfalls(&mut self.shortfalls);
-        for (id, functions) in named {
-            if let Some(frame) = frames.get_mut(&id) {
-                frame.functions = functions;
-            }
-        }
-        let modules = self.modules.table();
-        (StackTable { stacks: self.stacks, frames, modules }, self.shortfalls)
+        (new, names, self.shortfalls)
     }
 }
 

@@ -1,10 +1,11 @@
 //! The files that are mapped as code: each is held open from first sight on, once.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::HashMap,
     fs::File,
     io::{Read, Seek, SeekFrom},
     os::fd::{AsFd, OwnedFd},
+    sync::Arc,
 };
 
 use rustix::{
@@ -12,7 +13,12 @@ use rustix::{
     process::{Resource, Rlimit},
 };
 
-use super::{Shortfalls, maps::Line};
+use super::{
+    Shortfalls, build_id,
+    identify::{Identifier, Job},
+    kernel,
+    maps::Line,
+};
 use crate::{
     recording::{self, ModuleId, loss::add_all},
     units::Tgid,
@@ -50,6 +56,11 @@ impl Identity {
             modified: (stat.stx_mtime.tv_sec, stat.stx_mtime.tv_nsec),
         }
     }
+
+    #[cfg(test)]
+    pub(super) fn of_file(file: impl AsFd) -> rustix::io::Result<Self> {
+        Ok(Self::of(&stat(file, "")?))
+    }
 }
 
 /// Asks about a file, but not the server of a network filesystem: it may be what everybody waits for.
@@ -70,7 +81,7 @@ pub(super) enum Trust {
 /// How a module's bytes can be had.
 pub(super) enum Content {
     /// From a file, held by an `O_PATH` descriptor: it stays reachable when it is deleted.
-    Held { file: OwnedFd, identity: Identity, trust: Trust },
+    Held { file: Arc<OwnedFd>, identity: Identity, trust: Trust },
     /// These are the bytes.
     Image(Vec<u8>),
     /// Not at all.
@@ -79,8 +90,8 @@ pub(super) enum Content {
 
 /// A mapped file.
 pub(super) struct Module {
-    /// Its path, as `maps` showed it first.
-    pub name: String,
+    /// Its path, as `maps` showed it first, until the recording has it.
+    path: Option<String>,
     /// Its bytes.
     pub content: Content,
 }
@@ -95,6 +106,9 @@ pub(super) struct Modules {
     room: usize,
     limit_raised: bool,
     own_mounts: Option<u64>,
+    kernel: Option<ModuleId>,
+    identifier: Identifier,
+    new: Vec<(ModuleId, recording::Module)>,
     shortfalls: Shortfalls,
 }
 
@@ -110,6 +124,9 @@ impl Modules {
             room: room_within(soft),
             limit_raised: false,
             own_mounts: mount_namespace("self"),
+            kernel: None,
+            identifier: Identifier::new(),
+            new: Vec::new(),
             shortfalls: Shortfalls::new(),
         }
     }
@@ -118,14 +135,45 @@ impl Modules {
         self.modules.get(id.0 as usize)
     }
 
-    /// All of them, for a recording.
-    pub(super) fn table(&self) -> BTreeMap<ModuleId, recording::Module> {
-        let modules = self.modules.iter();
-        let paths = modules.map(|module| module.name.clone());
-        (0..)
-            .map(ModuleId)
-            .zip(paths.map(|path| recording::Module { path, build_id: None }))
-            .collect()
+    /// A frame lies in it, so the recording needs it.
+    pub(super) fn refer_to(&mut self, id: ModuleId) {
+        let Some(module) = self.modules.get_mut(id.0 as usize) else { return };
+        let Some(path) = module.path.take() else { return };
+        let build_id = match &module.content {
+            Content::Missing => None,
+            Content::Image(image) => build_id::of_elf(image.as_slice()),
+            Content::Held { file, identity, .. } => {
+                let job = Job { file: Arc::clone(file), identity: *identity };
+                return self.identifier.ask(id, path, job);
+            }
+        };
+        self.new.push((id, recording::Module { path, build_id }));
+    }
+
+    /// Those that frames came to refer to since this was called last. A file whose build id is still
+    /// being read comes later.
+    pub(super) fn take_new(&mut self) -> Vec<(ModuleId, recording::Module)> {
+        let mut new = std::mem::take(&mut self.new);
+        new.append(&mut self.identifier.take());
+        new
+    }
+
+    /// Those that were not taken yet, all of them.
+    pub(super) fn take_rest(&mut self) -> Vec<(ModuleId, recording::Module)> {
+        let mut rest = std::mem::take(&mut self.new);
+        rest.append(&mut self.identifier.take_rest());
+        rest
+    }
+
+    /// The kernel itself.
+    pub(super) fn kernel(&mut self) -> Option<ModuleId> {
+        if self.kernel.is_none() {
+            let id = self.add(Module { path: None, content: Content::Missing })?;
+            let build_id = build_id::of_kernel();
+            self.new.push((id, recording::Module { path: kernel::MODULE.to_owned(), build_id }));
+            self.kernel = Some(id);
+        }
+        self.kernel
     }
 
     /// The module behind a mapping of a file; opens the file if it is new. None if there is no room
@@ -166,8 +214,8 @@ impl Modules {
         } else {
             Trust::Stranger
         };
-        let content = Content::Held { file, identity, trust };
-        let id = self.add(Module { name: line.name.clone(), content })?;
+        let content = Content::Held { file: Arc::new(file), identity, trust };
+        let id = self.add(Module { path: Some(line.name.clone()), content })?;
         self.held += 1;
         self.by_identity.insert(identity, id);
         Some(id)
@@ -187,7 +235,8 @@ impl Modules {
         if self.vdsos.len() >= MAX_VDSOS {
             return self.missing(&line.name);
         }
-        let id = self.add(Module { name: line.name.clone(), content: Content::Image(image) })?;
+        let id =
+            self.add(Module { path: Some(line.name.clone()), content: Content::Image(image) })?;
         self.vdsos.push(id);
         Some(id)
     }
@@ -197,7 +246,7 @@ impl Modules {
         if let Some(&id) = self.missing.get(name) {
             return Some(id);
         }
-        let id = self.add(Module { name: name.to_owned(), content: Content::Missing })?;
+        let id = self.add(Module { path: Some(name.to_owned()), content: Content::Missing })?;
         self.missing.insert(name.to_owned(), id);
         Some(id)
     }
@@ -233,6 +282,7 @@ impl Modules {
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
         add_all(all, &self.shortfalls);
+        add_all(all, self.identifier.shortfalls());
     }
 }
 
@@ -305,7 +355,8 @@ impl Module {
     pub(super) fn held(path: &std::path::Path) -> Self {
         let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let identity = Identity::of(&stat(&file, "").unwrap());
+        let file = Arc::new(file);
         let content = Content::Held { file, identity, trust: Trust::Stranger };
-        Self { name: path.display().to_string(), content }
+        Self { path: Some(path.display().to_string()), content }
     }
 }

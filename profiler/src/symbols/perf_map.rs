@@ -11,11 +11,8 @@ use std::{
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::{Shortfalls, count, cut, frames::Wanted, process::now};
-use crate::{
-    recording::FrameId,
-    units::{Nanos, Tgid, Timestamp},
-};
+use super::{Shortfalls, count, cut, frames::Wanted, names::Names, process::now};
+use crate::units::{Nanos, Tgid, Timestamp};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
@@ -97,12 +94,7 @@ impl PerfMaps {
     }
 
     /// Names addresses by a map. Where its lines overlap, the later line is right.
-    pub(super) fn name(
-        &mut self,
-        id: PerfMapId,
-        wanted: &[Wanted],
-        name: &mut dyn FnMut(FrameId, Vec<String>),
-    ) {
+    pub(super) fn name(&mut self, id: PerfMapId, wanted: &[Wanted], names: &mut Names) {
         let Some(PerfMap { file: Some(file), .. }) = self.maps.get_mut(id.0 as usize) else {
             return;
         };
@@ -125,7 +117,7 @@ impl PerfMaps {
             let Some((start, size, function)) = parse(&line) else { continue };
             let from = sorted.partition_point(|wanted| wanted.at < start);
             for wanted in sorted[from..].iter().take_while(|wanted| wanted.at - start < size) {
-                name(wanted.frame, vec![cut(&function)]);
+                names.set(wanted.frame, vec![cut(&function)]);
             }
         }
     }

@@ -1,19 +1,22 @@
+mod files;
+mod perf_maps;
+mod streaming;
+
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
-    os::unix::fs::{FileExt, chown},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
 };
 
 use super::{
-    MAX_NAME, Shortfalls, Symbols, cut, elf,
-    frames::Wanted,
-    modules::{Module, Modules},
+    MAX_NAME, Shortfalls, Symbols, cut,
+    modules::Modules,
     process::{Found, Process, now},
 };
 use crate::{
-    recording::{AddressKind, AddressSpace, Frame, FrameId, StackTable},
+    recording::{AddressKind, AddressSpace, Frame, StackTable},
     units::{StackId, Tgid, Timestamp},
 };
 
@@ -50,17 +53,6 @@ int main(void) {
     path[strcspn(path, "\n")] = 0;
     void *library = dlopen(path, RTLD_NOW);
     printf("%p\n", library ? dlsym(library, "loaded") : 0); fflush(stdout);
-    while (getchar() != EOF) {}
-}
-"#;
-
-/// Prints the address of an executable page without a file.
-const JIT: &str = r#"
-#include <stdio.h>
-#include <sys/mman.h>
-int main(void) {
-    printf("%p\n", mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
-    fflush(stdout);
     while (getchar() != EOF) {}
 }
 "#;
@@ -149,8 +141,16 @@ fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Seen>, Shortfalls) {
 }
 
 fn frames_of(symbols: Symbols) -> (Vec<Seen>, Shortfalls) {
-    let (table, shortfalls) = symbols.finish(&mut |_, _| {});
+    let (table, shortfalls) = finish(symbols, &mut |_, _| {});
     (seen(&table), shortfalls)
+}
+
+fn finish(symbols: Symbols, progress: &mut dyn FnMut(usize, usize)) -> (StackTable, Shortfalls) {
+    let (new, names, shortfalls) = symbols.finish(progress);
+    let mut table = StackTable::default();
+    table.add(new);
+    table.name(names);
+    (table, shortfalls)
 }
 
 fn seen(table: &StackTable) -> Vec<Seen> {
@@ -198,7 +198,7 @@ fn a_deleted_binary_is_named_after_its_process_ended() {
         now(),
         &[inlined, inlined, last],
     );
-    let (table, shortfalls) = symbols.finish(&mut |done, total| steps.push((done, total)));
+    let (table, shortfalls) = finish(symbols, &mut |done, total| steps.push((done, total)));
     let frames = seen(&table);
     assert_eq!(frames[1].functions, ["inner", "outer"], "{shortfalls:?}");
     // The call is the last instruction of `last`; what it returns to is another function.
@@ -228,80 +228,6 @@ fn a_library_that_was_loaded_after_first_sight_is_found() {
     let (frames, shortfalls) = frames_of(symbols);
     assert_eq!(frames[0].functions, ["loaded"], "{shortfalls:?}");
     assert_eq!(frames[0].path.as_deref(), library.to_str());
-}
-
-/// Removes the file when it is dropped.
-struct PerfMapFile(PathBuf);
-
-impl PerfMapFile {
-    fn write(tgid: Tgid, text: &str) -> Self {
-        let path = PathBuf::from(format!("/tmp/perf-{tgid}.map"));
-        fs::write(&path, text).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for PerfMapFile {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.0);
-    }
-}
-
-#[test]
-fn a_perf_map_names_code_in_memory() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "jit", JIT, &[]);
-    let mut running = Running::start(&program);
-    let page = running.address();
-    let text = format!(
-        "{page:x} 10 first\nnot a line\n{:x} 10 old name\n{:x} 10 new name\n{:x} 1",
-        page + 0x10,
-        page + 0x10,
-        page + 0x20
-    );
-    let _file = PerfMapFile::write(running.tgid(), &text);
-
-    let mut symbols = Symbols::new();
-    let space = AddressSpace::Process(running.tgid());
-    let addresses = [page, page + 0x10, page + 0x18, page + 0x20, page + 0x800];
-    symbols.observe_stack(StackId(1), space, now(), &addresses);
-    drop(running);
-    let (frames, shortfalls) = frames_of(symbols);
-    let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
-    // A return address right behind a function belongs to that function.
-    assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
-    assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
-    assert_eq!(frames[4].module_offset, Some(0x800));
-}
-
-#[test]
-fn a_strangers_perf_map_is_refused() {
-    if !is_root() {
-        eprintln!("NOT RUN, only root can give a file away: a_strangers_perf_map_is_refused");
-        return;
-    }
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "jit", JIT, &[]);
-    let mut running = Running::start(&program);
-    let page = running.address();
-    let file = PerfMapFile::write(running.tgid(), &format!("{page:x} 1000 planted\n"));
-    chown(&file.0, Some(12_345), None).unwrap();
-    let (frames, shortfalls) = frames(running.tgid(), &[page]);
-    assert!(frames[0].functions.is_empty(), "{frames:?}");
-    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
-}
-
-#[test]
-fn a_perf_map_that_is_a_fifo_is_refused_and_not_waited_for() {
-    let directory = tempfile::tempdir().unwrap();
-    let program = compile(directory.path(), "jit", JIT, &[]);
-    let mut running = Running::start(&program);
-    let page = running.address();
-    let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
-    assert!(Command::new("mkfifo").arg(&file.0).status().unwrap().success());
-    let (frames, shortfalls) = frames(running.tgid(), &[page]);
-    assert!(frames[0].functions.is_empty(), "{frames:?}");
-    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
 }
 
 #[test]
@@ -361,103 +287,6 @@ fn garbage_addresses_stay_without_a_module() {
         assert!(frame.module.is_none() && frame.module_offset.is_none(), "{frame:?}");
         assert!(frame.functions.is_empty(), "{frame:?}");
     }
-}
-
-/// Maps a file as code into this process; unmapped when it is dropped.
-struct Mapped(*mut libc::c_void);
-
-impl Mapped {
-    fn new(path: &Path) -> Self {
-        use std::os::fd::AsRawFd;
-        let file = fs::File::open(path).unwrap();
-        let protection = libc::PROT_READ | libc::PROT_EXEC;
-        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                4096,
-                protection,
-                libc::MAP_PRIVATE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        assert_ne!(start, libc::MAP_FAILED);
-        Self(start)
-    }
-}
-
-impl Drop for Mapped {
-    fn drop(&mut self) {
-        // SAFETY: it is this mapping's address and length, and nobody refers to it.
-        unsafe { libc::munmap(self.0, 4096) };
-    }
-}
-
-#[test]
-fn a_mapped_file_that_is_no_elf_file_keeps_module_and_offset() {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&[b'x'; 4096]).unwrap();
-    let mapped = Mapped::new(file.path());
-    let (frames, shortfalls) = frames(own(), &[mapped.0 as u64 + 0x234]);
-    assert_eq!(frames[0].path.as_deref(), file.path().to_str());
-    assert_eq!(frames[0].module_offset, Some(0x234));
-    assert!(frames[0].functions.is_empty());
-    assert_eq!(shortfalls.get("symbols_files_not_elf"), Some(&1));
-}
-
-#[test]
-fn a_file_that_was_written_to_is_not_believed() {
-    let directory = tempfile::tempdir().unwrap();
-    let options = ["-shared", "-fPIC"];
-    let library = compile(directory.path(), "l.so", "int f(int i) { return i; }", &options);
-    let mapped = Mapped::new(&library);
-    let mut symbols = Symbols::new();
-    let addresses = [mapped.0 as u64 + 0x10];
-    symbols.observe_stack(StackId(1), AddressSpace::Process(own()), now(), &addresses);
-    fs::OpenOptions::new().append(true).open(&library).unwrap().write_all(b"x").unwrap();
-    let (frames, shortfalls) = frames_of(symbols);
-    assert!(frames[0].functions.is_empty());
-    assert_eq!(shortfalls.get("symbols_files_changed"), Some(&1));
-}
-
-#[test]
-fn garbled_elf_files_do_no_harm() {
-    let directory = tempfile::tempdir().unwrap();
-    let whole = fs::read(compile(directory.path(), "program", PROGRAM, &[])).unwrap();
-    let path = directory.path().join("garbled");
-    let offsets = [0, 1, 0x1000, 0x1130, 0x1180, 0x2000, u64::MAX];
-    let mut shortfalls = Shortfalls::new();
-    let mut try_it = |bytes: &[u8]| {
-        fs::write(&path, bytes).unwrap();
-        let wanted: Vec<_> = offsets.iter().map(|&at| Wanted { frame: FrameId(0), at }).collect();
-        elf::name(&Module::held(&path), &wanted, &mut shortfalls, &mut |_, _| {});
-    };
-    for length in (0..whole.len()).step_by(whole.len() / 100) {
-        try_it(&whole[..length]);
-    }
-    // The same garbage every time (xorshift64), much of it in the headers of file and sections.
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut random = |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        usize::try_from(state % below as u64).unwrap()
-    };
-    for round in 0..400 {
-        let mut bytes = whole.clone();
-        for _ in 0..1 + round % 16 {
-            let length = bytes.len();
-            let at = match random(3) {
-                0 => random(64),
-                1 => length - 1 - random(40 * 64),
-                _ => random(length),
-            };
-            bytes[at] = u8::try_from(random(256)).unwrap();
-        }
-        try_it(&bytes);
-    }
-    assert_eq!(shortfalls.get("symbols_symbolizer_panics"), None, "{shortfalls:?}");
 }
 
 #[test]

@@ -1,0 +1,72 @@
+//! The names that were found, within a limit.
+
+use std::collections::BTreeMap;
+
+use super::Shortfalls;
+use crate::recording::FrameId;
+
+/// Bytes of memory that names take at most. Who compiles a file says how long its names are.
+const MAX_BYTES: usize = 1 << 30;
+
+/// Names by frame.
+pub(super) struct Names {
+    names: BTreeMap<FrameId, Vec<String>>,
+    left: usize,
+    over_limit: u64,
+}
+
+impl Names {
+    pub(super) fn new() -> Self {
+        Self { names: BTreeMap::new(), left: MAX_BYTES, over_limit: 0 }
+    }
+
+    /// The functions of a frame, innermost first. Replaces those that it had.
+    pub(super) fn set(&mut self, frame: FrameId, functions: Vec<String>) {
+        let old = self.names.get(&frame).map_or(0, |old| size(old));
+        let Some(left) = (self.left + old).checked_sub(size(&functions)) else {
+            self.over_limit += 1;
+            return;
+        };
+        self.left = left;
+        self.names.insert(frame, functions);
+    }
+
+    pub(super) fn has(&self, frame: FrameId) -> bool {
+        self.names.contains_key(&frame)
+    }
+
+    pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
+        if self.over_limit > 0 {
+            *all.entry("symbols_names_over_limit").or_default() += self.over_limit;
+        }
+    }
+
+    /// By frame, in the order of their ids.
+    pub(super) fn into_vec(self) -> Vec<(FrameId, Vec<String>)> {
+        self.names.into_iter().collect()
+    }
+}
+
+fn size(functions: &[String]) -> usize {
+    let strings = functions.iter().map(|name| size_of::<String>() + name.len()).sum::<usize>();
+    size_of::<(FrameId, Vec<String>)>() + strings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_over_the_limit_are_counted_and_what_is_replaced_is_free_again() {
+        let name = |length| vec!["n".repeat(length)];
+        let room = size(&name(100)) + size(&name(50));
+        let mut names = Names { left: room, ..Names::new() };
+        names.set(FrameId(1), name(100));
+        names.set(FrameId(2), name(51));
+        assert_eq!((names.over_limit, names.has(FrameId(2))), (1, false));
+        names.set(FrameId(1), name(99));
+        names.set(FrameId(2), name(51));
+        assert_eq!(names.over_limit, 1);
+        assert_eq!(names.into_vec(), [(FrameId(1), name(99)), (FrameId(2), name(51))]);
+    }
+}

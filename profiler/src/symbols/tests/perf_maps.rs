@@ -1,0 +1,95 @@
+//! Code in memory, named by `/tmp/perf-PID.map`.
+
+use std::{fs, os::unix::fs::chown, path::PathBuf, process::Command};
+
+use super::{Running, compile, frames, frames_of, is_root};
+use crate::{
+    recording::AddressSpace,
+    symbols::{Symbols, process::now},
+    units::{StackId, Tgid},
+};
+
+/// Prints the address of an executable page without a file.
+const JIT: &str = r#"
+#include <stdio.h>
+#include <sys/mman.h>
+int main(void) {
+    printf("%p\n", mmap(0, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    fflush(stdout);
+    while (getchar() != EOF) {}
+}
+"#;
+
+/// Removes the file when it is dropped.
+struct PerfMapFile(PathBuf);
+
+impl PerfMapFile {
+    fn write(tgid: Tgid, text: &str) -> Self {
+        let path = PathBuf::from(format!("/tmp/perf-{tgid}.map"));
+        fs::write(&path, text).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for PerfMapFile {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn a_perf_map_names_code_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let text = format!(
+        "{page:x} 10 first\nnot a line\n{:x} 10 old name\n{:x} 10 new name\n{:x} 1",
+        page + 0x10,
+        page + 0x10,
+        page + 0x20
+    );
+    let _file = PerfMapFile::write(running.tgid(), &text);
+
+    let mut symbols = Symbols::new();
+    let space = AddressSpace::Process(running.tgid());
+    let addresses = [page, page + 0x10, page + 0x18, page + 0x20, page + 0x800];
+    symbols.observe_stack(StackId(1), space, now(), &addresses);
+    drop(running);
+    let (frames, shortfalls) = frames_of(symbols);
+    let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
+    // A return address right behind a function belongs to that function.
+    assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
+    assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
+    assert_eq!(frames[4].module_offset, Some(0x800));
+}
+
+#[test]
+fn a_strangers_perf_map_is_refused() {
+    if !is_root() {
+        eprintln!("NOT RUN, only root can give a file away: a_strangers_perf_map_is_refused");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let file = PerfMapFile::write(running.tgid(), &format!("{page:x} 1000 planted\n"));
+    chown(&file.0, Some(12_345), None).unwrap();
+    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    assert!(frames[0].functions.is_empty(), "{frames:?}");
+    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+#[test]
+fn a_perf_map_that_is_a_fifo_is_refused_and_not_waited_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
+    assert!(Command::new("mkfifo").arg(&file.0).status().unwrap().success());
+    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    assert!(frames[0].functions.is_empty(), "{frames:?}");
+    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
