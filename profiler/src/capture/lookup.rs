@@ -78,7 +78,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
             let found = Found {
                 stacks: symbols.take_new(),
                 processes: processes.take_new(),
-                files: files.take_new(),
+                files: Vec::new(),
             };
             // The other end is gone only if its thread has died; that is noticed when it is joined.
             let _died = parts.send(Part::Found(Box::new(found)));
@@ -86,6 +86,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
         }
     }
     let (files, mut shortfalls) = files.finish();
+    let files = files.files.into_iter().collect();
     let (processes, of_processes) = processes.finish();
     let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);

@@ -2,24 +2,20 @@
 
 use std::{
     io,
-    sync::{
-        atomic::Ordering,
-        mpsc::Receiver,
-    },
+    sync::{atomic::Ordering, mpsc::Receiver},
 };
 
 use super::{
-    Control,
-    clocks,
+    Control, clocks,
     collector::Records,
     sink::{About, Encoded, Sink},
 };
 use crate::{
+    processes::NewProcesses,
     recording::{
         ClosedBy, End, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
         stream::{self, Encoder, Slice},
     },
-    processes::NewProcesses,
     units::{Nanos, Timestamp},
 };
 

@@ -8,7 +8,9 @@ use aya_log::EbpfLogger;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
-use super::{KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls};
+use super::{
+    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls,
+};
 use crate::{
     recording::{Scope, StackMode},
     units::{CgroupId, Tgid, Tid},

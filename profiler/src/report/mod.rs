@@ -18,7 +18,7 @@ mod waker;
 mod worst;
 
 pub use filter::{Filter, Kinds};
-pub use format::{Format, UnknownExtension, UnknownFormat};
+pub use format::Format;
 pub use frames::Frames;
 pub use model::{
     BlameEntry, BlameWord, FilterNote, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull,

@@ -5,12 +5,15 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use offwake::{
     recording::{Scope, StackMode},
-    report::Format,
     units::Nanos,
 };
 
-use crate::values::{
-    States, parse_bytes, parse_duration, parse_format, parse_output, parse_states, parse_wait,
+use crate::{
+    formats::OutputFormat,
+    values::{
+        States, parse_bytes, parse_duration, parse_format, parse_output, parse_recording,
+        parse_states, parse_wait,
+    },
 };
 
 /// Says what threads are waiting for: off-CPU time, joined with whoever ended each wait.
@@ -27,6 +30,10 @@ pub struct Cli {
 pub enum Command {
     /// Record and report in one go (needs root)
     Profile(Box<Profile>),
+    /// Record into a file, to be reported later and anywhere (needs root)
+    Record(Box<Record>),
+    /// Report what was recorded
+    Report(Box<ReportCommand>),
     /// Say what this machine allows, what is missing, and how to get it
     Doctor,
 }
@@ -43,6 +50,59 @@ Examples:
 Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
 pub struct Profile {
     #[command(flatten)]
+    pub recording: RecordingArguments,
+
+    #[command(flatten)]
+    pub report: ReportArguments,
+
+    /// Memory for records; the window closes when it is used up
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
+    pub max_memory: usize,
+}
+
+/// `offwake record`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo offwake record -p 4242 -d 10s -o wait.offwake   a process, for ten seconds
+  sudo offwake record -o make.offwake -- make -j2       a command, from its start to its end
+  offwake report wait.offwake -o wait.svg               what it waited for: no root needed
+
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
+pub struct Record {
+    #[command(flatten)]
+    pub recording: RecordingArguments,
+
+    /// The recording to write, by its name a .offwake file; `-` is standard output
+    #[arg(short, long, value_name = "FILE", value_parser = parse_recording)]
+    pub output: PathBuf,
+}
+
+/// `offwake report`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  offwake report wait.offwake                           a summary
+  offwake report wait.offwake -o wait.svg -o wait.json
+
+Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
+pub struct ReportCommand {
+    /// The recording
+    #[arg(value_name = "FILE.offwake")]
+    pub recording: PathBuf,
+
+    #[command(flatten)]
+    pub report: ReportArguments,
+
+    /// Memory for records
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]
+    pub max_memory: usize,
+}
+
+/// What is recorded, and how.
+#[derive(Debug, Args)]
+pub struct RecordingArguments {
+    #[command(flatten)]
     pub target: TargetArguments,
 
     /// A command: the target from its first instruction on; beside another target, it only says how
@@ -54,13 +114,46 @@ pub struct Profile {
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
-    /// A file to write; its extension names the format (.svg .folded .json). `-` is standard output
+    /// How stacks are taken: walked at every wait, or not at all
+    #[arg(long, value_enum, default_value_t = Stacks::Exact)]
+    pub stacks: Stacks,
+
+    /// On-CPU stack samples a second on each CPU; 0 for none
+    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub sample: u32,
+
+    /// Whose waits are recorded: everybody's, so that blame can follow the waker, or the target's alone
+    #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
+    pub scope: ScopeArgument,
+
+    /// Bytes of each CPU's ring (a power of two; 64K, 8M) [default: 128M over all CPUs, at most 8M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub ring_size: Option<usize>,
+
+    /// Entries of the map of target processes, forked children included
+    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
+    pub max_targets: u32,
+
+    /// Print what the loader and the programs say about themselves, on standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+
+    /// For tests: passes task storage over, and gives what stands in for it so many entries
+    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub stand_in: Option<u32>,
+}
+
+/// What is shown, and where.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// A file to write; its extension names the format (.svg .folded .json, or .offwake for the
+    /// recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: svg, folded or json
+    /// The format of `-o -`: svg, folded, json or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
-    pub format: Option<Format>,
+    pub format: Option<OutputFormat>,
 
     /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
     #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
@@ -81,38 +174,6 @@ pub struct Profile {
     /// Show the waits of kernel threads only
     #[arg(short, long = "kernel-threads-only")]
     pub kernel_only: bool,
-
-    /// How stacks are taken: walked at every wait, or not at all
-    #[arg(long, value_enum, default_value_t = Stacks::Exact)]
-    pub stacks: Stacks,
-
-    /// On-CPU stack samples a second on each CPU; 0 for none
-    #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]
-    pub sample: u32,
-
-    /// Whose waits are recorded: everybody's, so that blame can follow the waker, or the target's alone
-    #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
-    pub scope: ScopeArgument,
-
-    /// Bytes of each CPU's ring (a power of two; 64K, 8M) [default: 128M over all CPUs, at most 8M]
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
-    pub ring_size: Option<usize>,
-
-    /// Memory for records; the window closes when it is used up
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "2G")]
-    pub max_memory: usize,
-
-    /// Entries of the map of target processes, forked children included
-    #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
-    pub max_targets: u32,
-
-    /// Print what the loader and the programs say about themselves, on standard error
-    #[arg(short, long)]
-    pub verbose: bool,
-
-    /// For tests: passes task storage over, and gives what stands in for it so many entries
-    #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
-    pub stand_in: Option<u32>,
 }
 
 /// What to profile.

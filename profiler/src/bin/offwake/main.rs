@@ -2,8 +2,13 @@
 
 mod cli;
 mod doctor;
+mod formats;
 mod output;
 mod profile;
+mod record;
+mod report;
+mod reporting;
+mod session;
 mod values;
 
 use std::process::ExitCode;
@@ -31,7 +36,9 @@ impl From<Outcome> for ExitCode {
 
 fn main() -> ExitCode {
     let outcome = match cli::Cli::parse().command {
-        cli::Command::Profile(arguments) => profile::run(*arguments),
+        cli::Command::Profile(arguments) => profile::run(&arguments),
+        cli::Command::Record(arguments) => record::run(&arguments),
+        cli::Command::Report(arguments) => report::run(&arguments),
         cli::Command::Doctor => doctor::run(),
     };
     outcome

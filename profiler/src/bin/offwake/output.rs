@@ -11,7 +11,9 @@ use std::{
 use anyhow::Context as _;
 use offwake::report::{self, Format, Report};
 
-/// Where one report goes.
+use crate::formats::OutputFormat;
+
+/// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
     /// A file, made anew when the report is whole.
@@ -22,30 +24,37 @@ pub enum Destination {
     StandardOutput,
 }
 
-/// One report to write.
+/// One output to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
     /// Where to.
     pub destination: Destination,
     /// In which format.
-    pub format: Format,
+    pub format: OutputFormat,
+}
+
+/// What there is to write.
+pub struct Content<'a> {
+    /// The report.
+    pub report: &'a Report,
+    /// Writes the recording that it was made from.
+    pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
 
 /// A half-written file to remove if the program must leave at once.
 pub type Unfinished = Arc<Mutex<Option<PathBuf>>>;
 
-impl Output {
+impl Destination {
     /// A file, found to be writable: this is the time to say if it is not.
-    pub fn to_file(path: &Path) -> anyhow::Result<Self> {
-        let format = Format::from_path(path)?;
+    pub fn of(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
-        let destination = match fs::metadata(path) {
+        match fs::metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
-                return Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot);
+                Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot)
             }
             Ok(metadata) if !metadata.is_file() => {
                 OpenOptions::new().write(true).open(path).with_context(cannot)?;
-                Destination::Special(path.to_path_buf())
+                Ok(Self::Special(path.to_path_buf()))
             }
             found => {
                 if found.is_ok() {
@@ -53,45 +62,59 @@ impl Output {
                 }
                 // The file itself is replaced, so it is the directory that must be writable.
                 drop(new_file_beside(path).with_context(cannot)?);
-                Destination::File(path.to_path_buf())
+                Ok(Self::File(path.to_path_buf()))
             }
-        };
-        Ok(Self { destination, format })
+        }
     }
+}
 
-    /// Writes the report. A file is there afterwards as a whole, or as it was.
-    pub fn write(&self, report: &Report, unfinished: &Unfinished) -> anyhow::Result<()> {
+impl Output {
+    /// Writes it. A file is there afterwards as a whole, or as it was.
+    pub fn write(&self, content: &Content<'_>, unfinished: &Unfinished) -> anyhow::Result<()> {
         match &self.destination {
             Destination::File(path) => self
-                .replace(path, report, unfinished)
+                .replace(path, content, unfinished)
                 .with_context(|| format!("cannot write {}", path.display())),
             Destination::Special(path) => {
                 let file = OpenOptions::new().write(true).open(path);
-                file.and_then(|file| self.render(report, file))
+                file.and_then(|file| self.render(content, file))
                     .with_context(|| format!("cannot write {}", path.display()))
             }
-            Destination::StandardOutput => forgive_closed(self.render(report, io::stdout().lock()))
-                .context("cannot write to standard output"),
+            Destination::StandardOutput => {
+                forgive_closed(self.render(content, io::stdout().lock()))
+                    .context("cannot write to standard output")
+            }
         }
     }
 
-    fn render(&self, report: &Report, out: impl Write) -> io::Result<()> {
+    fn render(&self, content: &Content<'_>, out: impl Write) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         match self.format {
-            Format::Json => report::json::write(report, &mut out),
-            Format::Folded => report::folded::write(report, &mut out),
-            Format::Svg => report::svg::write(report, &mut out),
+            OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
+            OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
+            OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Recording => (content.recording)(&mut out),
         }?;
         out.flush()
     }
 
-    fn replace(&self, path: &Path, report: &Report, unfinished: &Unfinished) -> io::Result<()> {
+    fn replace(
+        &self,
+        path: &Path,
+        content: &Content<'_>,
+        unfinished: &Unfinished,
+    ) -> io::Result<()> {
+        // A recording has addresses of the kernel and of every program in it.
+        let mode = match self.format {
+            OutputFormat::Report(_) => 0o644,
+            OutputFormat::Recording => 0o600,
+        };
         let file = new_file_beside(path)?;
         note(unfinished, Some(file.path().to_path_buf()));
         let written = self
-            .render(report, file.as_file())
+            .render(content, file.as_file())
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(0o644)))
+            .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         note(unfinished, None);
         written

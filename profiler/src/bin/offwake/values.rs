@@ -2,7 +2,9 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use offwake::{report::Format, units::Nanos};
+use offwake::units::Nanos;
+
+use crate::formats::OutputFormat;
 
 /// The longest time that a profile may be asked to take.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -79,17 +81,28 @@ pub fn parse_states(text: &str) -> Result<States, String> {
 }
 
 /// A format by name.
-pub fn parse_format(text: &str) -> Result<Format, String> {
-    Format::from_name(text).map_err(|error| error.to_string())
+pub fn parse_format(text: &str) -> Result<OutputFormat, String> {
+    OutputFormat::from_name(text).map_err(|error| error.to_string())
 }
 
 /// A file whose name tells its format, or `-`.
 pub fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if text != "-" {
-        Format::from_path(&path).map_err(|error| error.to_string())?;
+        OutputFormat::from_path(&path).map_err(|error| error.to_string())?;
     }
     Ok(path)
+}
+
+/// A recording's file, or `-`.
+pub fn parse_recording(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_recording = path.extension().is_some_and(|extension| extension == "offwake");
+    if text == "-" || is_recording {
+        Ok(path)
+    } else {
+        Err(format!("{text:?} is not the name of a recording: use one that ends in .offwake"))
+    }
 }
 
 #[cfg(test)]
@@ -135,5 +148,8 @@ mod tests {
         parse_output("x.json").unwrap();
         parse_output("-").unwrap();
         parse_output("x.docx").unwrap_err();
+        parse_output("x.offwake").unwrap();
+        parse_recording("x.offwake").unwrap();
+        parse_recording("x.json").unwrap_err();
     }
 }

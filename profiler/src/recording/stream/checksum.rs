@@ -34,7 +34,8 @@ fn add(data: &ArrayData, hasher: &mut XxHash3_64) {
             }
         }
         DataType::Utf8 | DataType::List(_) => {
-            let offsets = data.buffers().first().map_or(&[][..], |buffer| buffer.typed_data::<i32>());
+            let offsets =
+                data.buffers().first().map_or(&[][..], |buffer| buffer.typed_data::<i32>());
             let offsets = offsets.get(from..=from + count).unwrap_or_default();
             let first = offsets.first().copied().unwrap_or(0);
             for offset in offsets {
@@ -103,7 +104,9 @@ mod tests {
         assert_ne!(plain, of_column("a", &numbers(&[Some(1), Some(3)])));
         assert_ne!(plain, of_column("a", &numbers(&[Some(1), None])));
         assert_ne!(plain, of_column("a", &numbers(&[Some(1)])));
-        let texts = |texts: &[&str]| of_column("a", &(Arc::new(StringArray::from(texts.to_vec())) as ArrayRef));
+        let texts = |texts: &[&str]| {
+            of_column("a", &(Arc::new(StringArray::from(texts.to_vec())) as ArrayRef))
+        };
         assert_ne!(texts(&["ab", "c"]), texts(&["a", "bc"]));
     }
 

@@ -33,11 +33,8 @@ impl Code for ThreadKind {
 }
 
 impl Code for Begin {
-    const ALL: &'static [(Self, &'static str)] = &[
-        (Self::Seen, "seen"),
-        (Self::BeforeWindow, "before_window"),
-        (Self::Newborn, "newborn"),
-    ];
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Seen, "seen"), (Self::BeforeWindow, "before_window"), (Self::Newborn, "newborn")];
 }
 
 impl Code for End {

@@ -178,17 +178,15 @@ pub(super) struct Lists<'a, T> {
 impl<'a, T: Array + 'static> Lists<'a, T> {
     pub(super) fn find(table: &'a StructArray, name: &'static str) -> Result<Self, TableError> {
         let lists: &ListArray = find(table, name)?;
-        let items =
-            lists.values().as_any().downcast_ref().ok_or(TableError::ColumnType(name))?;
+        let items = lists.values().as_any().downcast_ref().ok_or(TableError::ColumnType(name))?;
         Ok(Self { lists, items })
     }
 
     /// The items, and which of them are a row's.
     pub(super) fn at(&self, row: usize) -> (&'a T, std::ops::Range<usize>) {
         let offsets = self.lists.value_offsets();
-        let offset = |n: usize| {
-            offsets.get(n).and_then(|&offset| usize::try_from(offset).ok()).unwrap_or(0)
-        };
+        let offset =
+            |n: usize| offsets.get(n).and_then(|&offset| usize::try_from(offset).ok()).unwrap_or(0);
         let end = offset(row + 1).min(self.items.len());
         (self.items, offset(row).min(end)..end)
     }

@@ -160,7 +160,8 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
         // Messages begin at multiples of 8.
         let mut at = (self.at / 8 + 1) * 8;
         while at + 8 <= self.size && self.searched < MAX_SEARCH {
-            let length = usize::try_from(self.size - at).map_or(SEARCH_STEP, |n| n.min(SEARCH_STEP));
+            let length =
+                usize::try_from(self.size - at).map_or(SEARCH_STEP, |n| n.min(SEARCH_STEP));
             let step = &mut step[..length];
             self.source.read_at(at, step)?;
             self.searched += length as u64;

@@ -6,8 +6,8 @@ use std::{
 };
 
 use arrow_array::{
-    Array as _, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray,
-    UInt64Array, types::UInt64Type,
+    Array as _, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray, UInt64Array,
+    types::UInt64Type,
 };
 use arrow_schema::{Field, Schema, SchemaRef};
 

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::{
-    Array as _, StructArray,
-    types::UInt64Type,
-};
+use arrow_array::{Array as _, StructArray, types::UInt64Type};
 
 use super::{Rows, Table};
 use crate::{

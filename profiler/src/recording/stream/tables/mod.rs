@@ -8,10 +8,7 @@ mod records;
 mod stacks;
 mod waits;
 
-use arrow_array::{
-    ArrayRef, StructArray,
-    types::{UInt8Type},
-};
+use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
 
 pub(super) use loss::{LossRow, rows_of as loss_rows, totals_of as loss_totals};
 pub(super) use stacks::Named;

@@ -13,7 +13,9 @@ use crate::{
         CgroupInfo, ContainerId, ProcessInfo,
         stream::{
             TableError,
-            column::{Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts},
+            column::{
+                Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts,
+            },
         },
     },
     units::{CgroupId, Tgid, Timestamp},

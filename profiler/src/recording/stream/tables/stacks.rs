@@ -15,7 +15,9 @@ use crate::{
         stream::{
             TableError,
             code::Code as _,
-            column::{Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts},
+            column::{
+                Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts,
+            },
         },
     },
     units::{StackId, Tgid},
@@ -48,8 +50,9 @@ impl Table for (StackId, Stack) {
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
         let frames = Lists::<UInt32Array>::find(table, "frames")?;
         Ok(Rows::collect(table.len(), |row| {
-            let space =
-                tgid.get(row).map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
+            let space = tgid
+                .get(row)
+                .map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
             let (numbers, range) = frames.at(row);
             let frames = range.map(|index| FrameId(numbers.value(index))).collect();
             Some((StackId(id.at(row)), Stack { space, frames }))

@@ -5,10 +5,7 @@ use arrow_array::{
     types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type},
 };
 
-use super::{
-    Rows, Table, file_id, from_stack, optional_code,
-    required_code, to_stack, to_syscall,
-};
+use super::{Rows, Table, file_id, from_stack, optional_code, required_code, to_stack, to_syscall};
 use crate::{
     recording::{
         SyscallTable, TaskState, ThreadRef, Wait, Wake,

@@ -1,0 +1,126 @@
+//! From a recording's bytes to the outputs that were asked for.
+
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use offwake::{
+    blame::Blame,
+    recording::{ClosedBy, Recording},
+    report::{Filter, Kinds, Report},
+    timeline::Timeline,
+};
+
+use crate::{
+    Outcome,
+    cli::{Cli, ReportArguments},
+    formats::OutputFormat,
+    output::{Content, Destination, Output, Terminal, Unfinished},
+};
+
+/// What is to be shown, and where: found to be possible.
+pub struct Reporting {
+    outputs: Vec<Output>,
+    filter: Filter,
+}
+
+impl Reporting {
+    /// Checks what can be checked.
+    pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
+        Ok(Self { outputs: outputs(arguments)?, filter: filter(arguments) })
+    }
+
+    /// Puts the report together.
+    pub fn report(&self, recording: &Recording) -> Report {
+        let timeline = Timeline::build(recording);
+        let blame = Blame::assign(recording, &timeline);
+        Report::new(recording, &timeline, &blame, &self.filter)
+    }
+
+    /// Writes the summary and every output. `bytes` are those of the recording itself.
+    pub fn write(
+        &self,
+        report: &Report,
+        bytes: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>,
+        unfinished: &Unfinished,
+    ) -> anyhow::Result<Outcome> {
+        if let Some(reason) = nothing_recorded(report) {
+            eprintln!("offwake: nothing was recorded: {reason}");
+            return Ok(Outcome::NothingRecorded);
+        }
+        let takes_standard_output =
+            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
+        let mut terminal = if takes_standard_output {
+            Terminal::standard_error()
+        } else {
+            Terminal::standard_output()
+        };
+        terminal.summary(report)?;
+        for output in &self.outputs {
+            output.write(&Content { report, recording: bytes }, unfinished)?;
+            if let Destination::File(path) = &output.destination {
+                terminal.line(&format!("wrote {}", path.display()))?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+fn outputs(arguments: &ReportArguments) -> anyhow::Result<Vec<Output>> {
+    let mut outputs = Vec::new();
+    for path in &arguments.outputs {
+        outputs.push(if path == Path::new("-") {
+            let Some(format) = arguments.format else {
+                Cli::command()
+                    .error(
+                        clap::error::ErrorKind::MissingRequiredArgument,
+                        "`-o -` has no extension: name the format with --format",
+                    )
+                    .exit()
+            };
+            Output { destination: Destination::StandardOutput, format }
+        } else {
+            Output { destination: Destination::of(path)?, format: OutputFormat::from_path(path)? }
+        });
+    }
+    Ok(outputs)
+}
+
+fn filter(arguments: &ReportArguments) -> Filter {
+    Filter {
+        min: arguments.min_wait,
+        max: arguments.max_wait,
+        kinds: if arguments.user_only {
+            Kinds::User
+        } else if arguments.kernel_only {
+            Kinds::Kernel
+        } else {
+            Kinds::All
+        },
+        states: arguments.state.clone().map(|states| states.0),
+    }
+}
+
+/// Why there is nothing to show, if there is not.
+fn nothing_recorded(report: &Report) -> Option<String> {
+    let target = &report.meta.target;
+    if report.threads.is_empty() {
+        return Some(format!("no thread of the target ({target}) was seen in the window"));
+    }
+    if !report.waits.is_empty() {
+        return None;
+    }
+    if report.meta.closed_by == ClosedBy::Memory.name() {
+        return Some("the memory for records was used up at once; raise --max-memory".to_owned());
+    }
+    Some(if report.filter.left_out_ns.0 > 0 {
+        format!(
+            "no wait passes the filters; they left out {} of waiting",
+            report.filter.left_out_ns
+        )
+    } else {
+        format!(
+            "{} threads of the target ({target}) were seen, and none of them waited",
+            report.threads.len()
+        )
+    })
+}

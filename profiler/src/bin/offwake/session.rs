@@ -1,0 +1,224 @@
+//! A recording session: check everything that can be checked before, record until something ends it.
+
+use std::{
+    io::{self, IsTerminal as _},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use offwake::{
+    capture::{Armed, Capture, Exhausted, Plan, Sink, Written},
+    kernel::{Features, Messages, Need, Settings, Standing},
+    recording::ClosedBy,
+    target::{HeldCommand, Request, Target},
+    units::{Tgid, Tid},
+};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    time::{Instant, MissedTickBehavior, interval, sleep_until},
+};
+
+use crate::{
+    cli::{RecordingArguments, TargetArguments},
+    output::{Unfinished, remove_unfinished},
+};
+
+/// How often a run looks whether its command has ended or something is used up.
+const GLANCE: Duration = Duration::from_millis(20);
+
+/// A session that can begin: its target is there, and the machine has what it takes.
+pub struct Session {
+    target: Target,
+    plan: Plan,
+    duration: Option<Duration>,
+}
+
+impl Session {
+    /// Checks what can be checked.
+    pub fn prepare(
+        arguments: &RecordingArguments,
+        memory_limit: Option<usize>,
+    ) -> anyhow::Result<Self> {
+        if arguments.verbose {
+            env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
+        }
+        check_machine()?;
+        let target = target(arguments)?;
+        let plan = plan(arguments, &target, memory_limit);
+        Ok(Self { target, plan, duration: arguments.duration })
+    }
+
+    /// Records into `sink` until something ends it, then does `afterwards` with what was written;
+    /// a second Ctrl-C or SIGTERM leaves at once.
+    pub fn run<S: Sink, T: Send + 'static>(
+        self,
+        sink: S,
+        unfinished: &Unfinished,
+        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")?;
+        runtime.block_on(self.record(sink, unfinished, afterwards))
+    }
+
+    async fn record<S: Sink, T: Send + 'static>(
+        mut self,
+        sink: S,
+        unfinished: &Unfinished,
+        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'static,
+    ) -> anyhow::Result<T> {
+        // Before anything is attached, so that no signal ends the program half way.
+        let mut interrupts = [
+            signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?,
+            signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
+            signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
+        ];
+        let armed = Armed::new(self.plan, sink)?;
+        say_begin(&self.target.description, self.duration);
+        let capture = armed.open()?;
+        if let Some(command) = &mut self.target.command {
+            command.release()?;
+        }
+        let deadline = self.duration.map(|duration| Instant::now() + duration);
+        let command = self.target.command.as_ref();
+        let closed_by = wait_for_end(&capture, command, deadline, &mut interrupts).await;
+        if let (false, Some(command)) =
+            (matches!(closed_by, ClosedBy::Command | ClosedBy::Signal), command)
+        {
+            // Its time is up; it would run on with nobody watching.
+            command.terminate();
+        }
+        let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<T> {
+            afterwards(capture.close(closed_by)?.finish()?)
+        });
+        tokio::select! {
+            done = finish => done.context("the recording could not be ended")?,
+            () = any(&mut interrupts) => {
+                remove_unfinished(unfinished);
+                // What a shell gives for a program that Ctrl-C ended.
+                std::process::exit(130);
+            }
+        }
+    }
+}
+
+/// Says what is missing in one line, before the kernel says it in many.
+fn check_machine() -> anyhow::Result<()> {
+    for feature in Features::probe().0 {
+        if let (Need::Required, Standing::Missing { why, remedy }) =
+            (feature.need, feature.standing)
+        {
+            bail!("{}: {why}; {remedy}", feature.name);
+        }
+    }
+    Ok(())
+}
+
+/// As with perf, a command beside a target says no more than how long to record.
+fn target(arguments: &RecordingArguments) -> anyhow::Result<Target> {
+    let command = &arguments.command;
+    Ok(match named(&arguments.target) {
+        None if command.is_empty() => Target::find(Request::All)?,
+        None => Target::find(Request::Command(command.clone()))?,
+        Some(request) => {
+            let mut target = Target::find(request)?;
+            if !command.is_empty() {
+                target.command = Some(HeldCommand::start(command)?);
+            }
+            target
+        }
+    })
+}
+
+/// The target that the options name.
+fn named(arguments: &TargetArguments) -> Option<Request> {
+    let TargetArguments { pid, tid, cgroup, all } = arguments;
+    if !pid.is_empty() {
+        Some(Request::Processes(pid.iter().copied().map(Tgid).collect()))
+    } else if !tid.is_empty() {
+        Some(Request::Threads(tid.iter().copied().map(Tid).collect()))
+    } else if let Some(path) = cgroup {
+        Some(Request::Cgroup(path.clone()))
+    } else {
+        all.then_some(Request::All)
+    }
+}
+
+fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<usize>) -> Plan {
+    Plan {
+        settings: Settings {
+            target: target.filter.clone(),
+            scope: arguments.scope.into(),
+            stacks: arguments.stacks.into(),
+            sample_hz: arguments.sample,
+            ring_bytes: ring_bytes(arguments.ring_size),
+            stand_in_only: arguments.stand_in,
+            max_targets: arguments.max_targets,
+            messages: if arguments.verbose { Messages::Logged } else { Messages::Off },
+        },
+        target: target.description.clone(),
+        memory_limit,
+    }
+}
+
+/// A ring's size must be a power of two, and a page at least. 128 MiB are shared out over the CPUs:
+/// 8 MiB each hold a fifth of a second of the fastest switching that was seen.
+fn ring_bytes(wanted: Option<usize>) -> u32 {
+    const PAGE: usize = 4096;
+    const LARGEST: usize = 1 << 30;
+    let bytes = wanted.unwrap_or_else(|| {
+        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+        ((128 << 20) / cpus).clamp(1 << 20, 8 << 20)
+    });
+    let bytes = bytes.clamp(PAGE, LARGEST).next_power_of_two();
+    u32::try_from(bytes).unwrap_or(1 << 30)
+}
+
+async fn wait_for_end<S: Sink>(
+    capture: &Capture<S>,
+    command: Option<&HeldCommand>,
+    deadline: Option<Instant>,
+    interrupts: &mut [Signal; 3],
+) -> ClosedBy {
+    let mut glances = interval(GLANCE);
+    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    // tokio knows no "never"; the deadline's branch is off without one.
+    let at = deadline.unwrap_or_else(Instant::now);
+    loop {
+        tokio::select! {
+            () = any(interrupts) => return ClosedBy::Signal,
+            () = sleep_until(at), if deadline.is_some() => return ClosedBy::Duration,
+            _ = glances.tick() => {
+                if command.is_some_and(HeldCommand::has_ended) {
+                    return ClosedBy::Command;
+                }
+                match capture.exhausted() {
+                    Some(Exhausted::Memory) => return ClosedBy::Memory,
+                    Some(Exhausted::Sink) => return ClosedBy::DiskFull,
+                    None => {}
+                }
+            }
+        }
+    }
+}
+
+async fn any(signals: &mut [Signal; 3]) {
+    let [first, second, third] = signals;
+    tokio::select! {
+        _ = first.recv() => {}
+        _ = second.recv() => {}
+        _ = third.recv() => {}
+    }
+}
+
+fn say_begin(target: &str, duration: Option<Duration>) {
+    if io::stderr().is_terminal() {
+        let until = duration.map_or_else(
+            || "until Ctrl-C".to_owned(),
+            |duration| format!("for {} s; Ctrl-C ends it sooner", duration.as_secs_f64()),
+        );
+        eprintln!("Recording {target} {until}.");
+    }
+}
