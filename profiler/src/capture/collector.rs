@@ -9,13 +9,15 @@ use crate::{
         Wait,
         decode::{self, Record},
     },
-    units::{Tgid, Tid, Timestamp},
+    units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
 /// How often a file is asked for: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
 /// Files that are kept track of.
 const MAX_FILES: usize = 1 << 20;
+/// Cgroups that have been asked for are all forgotten when there are so many: asking again is cheap.
+const MAX_CGROUPS: usize = 65_536;
 
 /// What was lost on this side of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,6 +32,7 @@ pub(super) struct Collector {
     lookups: Lookups,
     files: HashMap<FileId, u8>,
     processes: HashSet<Tgid>,
+    cgroups: HashSet<CgroupId>,
     memory_limit: usize,
     memory: usize,
     lost: LostHere,
@@ -42,6 +45,7 @@ impl Collector {
             lookups,
             files: HashMap::new(),
             processes: HashSet::new(),
+            cgroups: HashSet::new(),
             memory_limit,
             memory: 0,
             lost: LostHere::default(),
@@ -84,6 +88,7 @@ impl Collector {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
                 self.want_file(&wait);
+                self.want_cgroup(wait.cgroup, wait.tgid);
                 self.recording.waits.push(*wait);
             }
             Record::Preemption(preemption) => {
@@ -97,6 +102,7 @@ impl Collector {
             Record::Sighting(sighting) => {
                 self.memory += size_of::<Sighting>();
                 self.want_process(&sighting);
+                self.want_cgroup(sighting.cgroup, sighting.tgid);
                 self.recording.sightings.push(sighting);
             }
             Record::Exit(exit) => {
@@ -154,7 +160,19 @@ impl Collector {
         }
     }
 
-    /// Puts the recording together; its stacks and files are still to come.
+    /// Asks for each cgroup once. Waits are looked at as well: no sighting says that a thread moved.
+    fn want_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
+        if self.cgroups.contains(&id) {
+            return;
+        }
+        if self.cgroups.len() >= MAX_CGROUPS {
+            self.cgroups.clear();
+        }
+        self.cgroups.insert(id);
+        self.want(Lookup::Cgroup { id, tgid });
+    }
+
+    /// Puts the recording together, unsorted; what was looked up is still to come.
     pub fn into_recording(self, meta: Meta) -> (Recording, LostHere) {
         let mut recording = self.recording;
         recording.meta = meta;
@@ -162,7 +180,6 @@ impl Collector {
         drop_doubles(&mut recording.preemptions, |preemption| {
             (preemption.tid, preemption.off, preemption.end)
         });
-        recording.sort();
         (recording, self.lost)
     }
 }
@@ -181,4 +198,55 @@ fn drop_doubles<T>(list: &mut Vec<T>, key: impl Fn(&T) -> (Tid, Timestamp, End))
         let (tid, off, end) = key(item);
         end == End::StillOff || !open.contains(&(tid, off))
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::{Collector, Lookup, MAX_CGROUPS};
+    use crate::{
+        recording::{Phase, Sighting, SightingReason, ThreadKind, decode::Record},
+        units::{CgroupId, Tgid, Tid, Timestamp},
+    };
+
+    fn in_cgroup(cgroup: u64) -> Record {
+        Record::Sighting(Sighting {
+            at: Timestamp(1),
+            reason: SightingReason::Seen,
+            tid: Tid(7),
+            tgid: Tgid(7),
+            parent: Tgid(1),
+            kind: ThreadKind::User,
+            in_target: true,
+            phase: Phase::OnCpu,
+            seq: 1,
+            created: Timestamp(0),
+            cgroup: CgroupId(cgroup),
+            comm: "x".to_owned(),
+        })
+    }
+
+    #[test]
+    fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
+        let (lookups, wanted) = mpsc::channel();
+        let mut collector = Collector::new(lookups, usize::MAX);
+        for cgroup in [1, 2, 1, 2] {
+            collector.keep(in_cgroup(cgroup));
+        }
+        let mut asked = Vec::new();
+        for lookup in wanted.try_iter() {
+            match lookup {
+                Lookup::Process { tgid } => asked.push((u64::from(tgid.0), None)),
+                Lookup::Cgroup { id, tgid } => asked.push((id.0, Some(tgid.0))),
+                _ => panic!("something else was asked for"),
+            }
+        }
+        assert_eq!(asked, [(7, None), (1, Some(7)), (2, Some(7))]);
+        for cgroup in 0..2 * MAX_CGROUPS as u64 {
+            collector.keep(in_cgroup(cgroup));
+            assert!(collector.cgroups.len() <= MAX_CGROUPS);
+        }
+        assert_eq!(wanted.try_iter().count(), 2 * MAX_CGROUPS - 2);
+    }
 }

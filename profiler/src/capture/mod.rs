@@ -4,7 +4,7 @@
 //!            attached       window opens              window closes
 //!  kernel ──────┼── survey ──────┼──────── records ────────┼── survey ── detached
 //!  drain        └─ every 10 ms: rings → decoded records ──────────────────┘
-//!  look-up         names' files, sockets: while the processes live ───────┴─ names
+//!  look-up         processes, names' files, sockets: while they live ─────┴─ names
 //! ```
 //!
 //! The drain never waits for a look-up: what is to be looked up goes over a channel.
@@ -186,15 +186,18 @@ impl Captured {
         let Self { collector, lookup, meta, losses } = self;
         // Dropping the collector's end of the channel is what lets the look-ups end.
         let (mut recording, lost_here) = collector.into_recording(meta);
-        let Found { stacks, files, shortfalls } =
+        let Found { stacks, files, processes, cgroups, shortfalls } =
             lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
         recording.stacks = stacks;
         recording.stacks.trim_tracing_frames();
         recording.files = files;
+        recording.processes = processes;
+        recording.cgroups = cgroups;
         recording.loss = losses;
         recording.loss.undecodable = lost_here.undecodable;
         recording.loss.over_memory = lost_here.over_memory;
         add_all(&mut recording.loss.counters, &shortfalls);
+        recording.sort();
         Ok(recording)
     }
 }

@@ -20,7 +20,9 @@ pub use wait::{
     Wait, Wake, WakeContext,
 };
 
-use crate::units::{Nanos, Tgid, Timestamp};
+use std::collections::BTreeMap;
+
+use crate::units::{CgroupId, Nanos, Tgid, Timestamp};
 
 /// The stretch of time that a recording covers. It opens after every program is attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,7 +124,7 @@ pub enum StackMode {
 
 /// Everything that one run recorded.
 ///
-/// The lists are sorted by time (a wait's by its switch-out), then by thread.
+/// The lists of records are sorted by time (a wait's by its switch-out), then by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// What it is of.
@@ -141,6 +143,11 @@ pub struct Recording {
     pub stacks: StackTable,
     /// The sockets, pipes and files that were waited on.
     pub files: FileTable,
+    /// What was found out of the processes that threads belonged to, sorted by process, then by
+    /// time: a look holds until the next one at the same process. Who was gone too soon is absent.
+    pub processes: Vec<ProcessInfo>,
+    /// The cgroups that threads were in, those that were gone too soon excepted.
+    pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
     /// What was lost.
     pub loss: LossTotals,
 }
@@ -153,5 +160,6 @@ impl Recording {
         self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+        self.processes.sort_by_key(|process| (process.tgid, process.at));
     }
 }
