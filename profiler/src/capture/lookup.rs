@@ -46,6 +46,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
     let mut symbols = Symbols::new();
     let mut files = Files::new();
     let mut processes = Processes::new();
+    let mut table = FileTable::default();
     loop {
         match wanted.recv_timeout(PACE) {
             // Who it is comes first: that takes a fraction of the time that its mappings do.
@@ -74,14 +75,16 @@ pub(super) fn run(wanted: &Receiver<Lookup>) -> Found {
             Err(RecvTimeoutError::Disconnected) => break,
         }
         files.poll();
+        table.files.extend(files.take_new());
     }
     let (files, mut shortfalls) = files.finish();
+    table.files.extend(files);
     let (NewProcesses { processes, cgroups }, of_processes) = processes.finish();
     add_all(&mut shortfalls, &of_processes);
     let (stacks, of_symbols) = symbols.finish(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_symbols);
     let cgroups = cgroups.into_iter().map(|cgroup| (cgroup.id, cgroup)).collect();
-    Found { stacks, files, processes, cgroups, shortfalls }
+    Found { stacks, files: table, processes, cgroups, shortfalls }
 }
 
 #[cfg(test)]
