@@ -208,3 +208,54 @@ impl Collector {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::{Collector, Lookup, MAX_CGROUPS};
+    use crate::{
+        recording::{Phase, Sighting, SightingReason, ThreadKind, decode::Record},
+        units::{CgroupId, Tgid, Tid, Timestamp},
+    };
+
+    fn in_cgroup(cgroup: u64) -> Record {
+        Record::Sighting(Sighting {
+            at: Timestamp(1),
+            reason: SightingReason::Seen,
+            tid: Tid(7),
+            tgid: Tgid(7),
+            parent: Tgid(1),
+            kind: ThreadKind::User,
+            in_target: true,
+            phase: Phase::OnCpu,
+            seq: 1,
+            created: Timestamp(0),
+            cgroup: CgroupId(cgroup),
+            comm: "x".to_owned(),
+        })
+    }
+
+    #[test]
+    fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
+        let (lookups, wanted) = mpsc::channel();
+        let mut collector = Collector::new(lookups, usize::MAX);
+        for cgroup in [1, 2, 1, 2] {
+            collector.keep(in_cgroup(cgroup));
+        }
+        let mut asked = Vec::new();
+        for lookup in wanted.try_iter() {
+            match lookup {
+                Lookup::Process { tgid } => asked.push((u64::from(tgid.0), None)),
+                Lookup::Cgroup { id, tgid } => asked.push((id.0, Some(tgid.0))),
+                _ => panic!("something else was asked for"),
+            }
+        }
+        assert_eq!(asked, [(7, None), (1, Some(7)), (2, Some(7))]);
+        for cgroup in 0..2 * MAX_CGROUPS as u64 {
+            collector.keep(in_cgroup(cgroup));
+            assert!(collector.cgroups.len() <= MAX_CGROUPS);
+        }
+        assert_eq!(wanted.try_iter().count(), 2 * MAX_CGROUPS - 2);
+    }
+}

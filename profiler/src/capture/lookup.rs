@@ -32,6 +32,7 @@ pub(super) enum Lookup {
     Cgroup { id: CgroupId, tgid: Tgid },
     Stack(NewStack),
     File { file: FileId, tgid: Tgid, descriptor: u32 },
+    Cgroup { id: CgroupId, tgid: Tgid },
 }
 
 /// What comes last.
@@ -70,6 +71,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
                 symbols.observe_stack(id, space, taken, &addresses);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
+            Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }

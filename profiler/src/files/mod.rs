@@ -8,6 +8,8 @@
 //!  poll:    sock_diag      --> addresses and the peer's inode      batched, now and then
 //!           /proc/*/fd     --> the processes that hold the peer    batched, in small steps
 //! ```
+//!
+//! What was found is handed out piece by piece; only that it was is remembered.
 
 mod descriptor;
 mod holders;
@@ -26,7 +28,7 @@ use sockets::{Protocol, Sockets};
 
 use crate::{
     recording::{
-        FileId, FileKind, FileTable, OpenFile, SocketEnd,
+        FileId, FileKind, OpenFile, SocketEnd,
         loss::{Shortfalls, count},
     },
     units::Tgid,
@@ -51,8 +53,8 @@ enum State {
     Missed(u8),
     /// A socket whose addresses are to be asked for.
     Queued,
-    /// As much as can be known.
-    Known(OpenFile),
+    /// Found; of a socket the holders of its peer may still be [`Wanted`].
+    Known,
 }
 
 struct Queued {
@@ -64,6 +66,7 @@ struct Queued {
 /// A known socket, the holders of whose peer are to be found.
 struct Wanted {
     file: FileId,
+    end: SocketEnd,
     peer: u64,
 }
 
@@ -73,6 +76,7 @@ pub struct Files {
     queued: Vec<Queued>,
     wanted: Vec<Wanted>,
     scan: Option<(Scan, Vec<Wanted>)>,
+    new: BTreeMap<FileId, OpenFile>,
     next_dump: Instant,
     next_scan: Instant,
     pipes: Option<u32>,
@@ -94,6 +98,7 @@ impl Files {
             queued: Vec::new(),
             wanted: Vec::new(),
             scan: None,
+            new: BTreeMap::new(),
             next_dump: Instant::now(),
             next_scan: Instant::now(),
             pipes: descriptor::pipe_device(),
@@ -118,27 +123,34 @@ impl Files {
         };
         // A pipe's number is its name. A FIFO has a path, and another device.
         if file.kind == FileKind::Pipe && self.pipes == Some(file.device) {
-            let name = OpenFile::Named(format!("pipe:[{}]", file.inode));
-            self.states.insert(file, State::Known(name));
-            return;
+            return self.hand_out(file, OpenFile::Named(format!("pipe:[{}]", file.inode)));
         }
-        let state = match descriptor::look(file, tgid, descriptor) {
-            None => State::Missed(attempts + 1),
-            Some(Descriptor::Named(name)) => State::Known(OpenFile::Named(name)),
+        match descriptor::look(file, tgid, descriptor) {
+            None => {
+                self.states.insert(file, State::Missed(attempts + 1));
+            }
+            Some(Descriptor::Named(name)) => self.hand_out(file, OpenFile::Named(name)),
             Some(Descriptor::Socket(name)) => match Protocol::from_kernel(&name) {
                 Some(protocol) => {
                     self.queued.push(Queued { file, tgid, protocol });
-                    State::Queued
+                    self.states.insert(file, State::Queued);
                 }
-                None => State::Known(OpenFile::Socket(SocketEnd {
-                    protocol: name.to_lowercase(),
-                    local: String::new(),
-                    remote: String::new(),
-                    peers: Vec::new(),
-                })),
+                None => self.hand_out(
+                    file,
+                    OpenFile::Socket(SocketEnd {
+                        protocol: name.to_lowercase(),
+                        local: String::new(),
+                        remote: String::new(),
+                        peers: Vec::new(),
+                    }),
+                ),
             },
-        };
-        self.states.insert(file, state);
+        }
+    }
+
+    fn hand_out(&mut self, file: FileId, open: OpenFile) {
+        self.states.insert(file, State::Known);
+        self.new.insert(file, open);
     }
 
     /// How many files were gone before they could be looked at.
@@ -161,9 +173,15 @@ impl Files {
         }
     }
 
-    /// Does what is left to do. Gives back the table, and what could not be done.
+    /// What was found since the last time, each file once. What is found of a file later takes the
+    /// place of this: of a socket, who holds its peer.
+    pub fn take_new(&mut self) -> Vec<(FileId, OpenFile)> {
+        std::mem::take(&mut self.new).into_iter().collect()
+    }
+
+    /// Does what is left to do. Gives back what was not taken yet, and what could not be done.
     #[must_use]
-    pub fn finish(mut self) -> (FileTable, Shortfalls) {
+    pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Shortfalls) {
         self.ask_for_addresses(usize::MAX);
         let deadline = Instant::now() + LAST_SLICE;
         while self.scan.is_some() || !self.wanted.is_empty() {
@@ -178,11 +196,7 @@ impl Files {
         if missed > 0 {
             self.shortfalls.insert("files_missed", missed);
         }
-        let known = self.states.into_iter().filter_map(|(file, state)| match state {
-            State::Known(open) => Some((file, open)),
-            State::Missed(_) | State::Queued => None,
-        });
-        (FileTable { files: known.collect() }, self.shortfalls)
+        (self.take_new(), self.shortfalls)
     }
 
     /// Asks the kernel about the queued sockets, one network namespace after the other.
@@ -214,8 +228,10 @@ impl Files {
                     self.miss(queued.file);
                     continue;
                 };
-                self.states.insert(queued.file, State::Known(OpenFile::Socket(end)));
-                self.wanted.extend(peer.map(|peer| Wanted { file: queued.file, peer }));
+                if let Some(peer) = peer {
+                    self.wanted.push(Wanted { file: queued.file, end: end.clone(), peer });
+                }
+                self.hand_out(queued.file, OpenFile::Socket(end));
             }
         }
     }
@@ -236,9 +252,10 @@ impl Files {
             return false;
         }
         if let Some((scan, wanted)) = self.scan.take() {
-            for Wanted { file, peer } in wanted {
-                if let Some(State::Known(OpenFile::Socket(end))) = self.states.get_mut(&file) {
-                    end.peers = scan.holders(peer);
+            for Wanted { file, end, peer } in wanted {
+                let peers = scan.holders(peer);
+                if !peers.is_empty() {
+                    self.hand_out(file, OpenFile::Socket(SocketEnd { peers, ..end }));
                 }
             }
         }

@@ -1,4 +1,5 @@
 use std::{
+    collections::BTreeMap,
     fs,
     io::{BufRead, BufReader},
     net::{TcpListener, TcpStream, UdpSocket},
@@ -37,8 +38,13 @@ fn own_name() -> String {
 fn look<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Shortfalls) {
     let mut files = Files::new();
     files.observe(id(file), own(), number(file));
-    let (table, shortfalls) = files.finish();
-    (table.files.get(&id(file)).cloned(), shortfalls)
+    let (found, shortfalls) = finish(files);
+    (found.get(&id(file)).cloned(), shortfalls)
+}
+
+fn finish(files: Files) -> (BTreeMap<FileId, OpenFile>, Shortfalls) {
+    let (new, shortfalls) = files.finish();
+    (new.into_iter().collect(), shortfalls)
 }
 
 fn socket<T: AsFd + AsRawFd>(file: &T) -> SocketEnd {
@@ -227,11 +233,22 @@ fn a_descriptor_that_stands_for_another_file_now_is_not_believed() {
     // It is found all the same when another wait shows where it is.
     files.observe(id(one.as_file()), own(), number(one.as_file()));
     assert_eq!(files.missed(), 1);
-    let (table, shortfalls) = files.finish();
-    assert_eq!(table.files.len(), 1);
+    let (found, shortfalls) = files.finish();
     let name = OpenFile::Named(one.path().to_str().unwrap().to_owned());
-    assert_eq!(table.files.get(&id(one.as_file())), Some(&name));
+    assert_eq!(found, [(id(one.as_file()), name)]);
     assert_eq!(shortfalls.get("files_missed"), Some(&1));
+}
+
+/// A child that another test is starting may have it until its exec.
+fn wait_until_nobody_holds(file: FileId) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        let mut scan = Scan::new([file.inode].into());
+        assert!(scan.go_on(Duration::from_secs(30)) && Instant::now() < deadline);
+        if scan.holders(file.inode).is_empty() {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -241,18 +258,22 @@ fn a_socket_that_is_closed_before_it_is_asked_about_is_counted() {
     let mut files = Files::new();
     files.observe(file, own(), number(&socket));
     drop((socket, other));
-    // A child that another test is starting may have it until its exec.
-    let deadline = Instant::now() + Duration::from_secs(30);
-    loop {
-        let mut scan = Scan::new([file.inode].into());
-        assert!(scan.go_on(Duration::from_secs(30)) && Instant::now() < deadline);
-        if scan.holders(file.inode).is_empty() {
-            break;
-        }
-    }
-    let (table, shortfalls) = files.finish();
-    assert_eq!(table.files.get(&file), None);
+    wait_until_nobody_holds(file);
+    let (found, shortfalls) = files.finish();
+    assert_eq!(found, []);
     assert_eq!(shortfalls.get("files_missed"), Some(&1));
+}
+
+fn poll_until(files: &mut Files, is_so: impl Fn(&Files) -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !is_so(files) {
+        assert!(Instant::now() < deadline, "still not looked up");
+        files.poll();
+    }
+}
+
+fn is_idle(files: &Files) -> bool {
+    files.queued.is_empty() && files.wanted.is_empty() && files.scan.is_none()
 }
 
 #[test]
@@ -261,19 +282,70 @@ fn polling_finds_what_finishing_would() {
     let holder = Holder::of(other);
     let mut files = Files::new();
     files.observe(id(&end), own(), number(&end));
-    let deadline = Instant::now() + Duration::from_secs(30);
-    while !files.queued.is_empty() || !files.wanted.is_empty() || files.scan.is_some() {
-        assert!(Instant::now() < deadline, "still not looked up");
-        files.poll();
-    }
+    poll_until(&mut files, is_idle);
     // What is gone after that has been seen.
     let process = holder.process();
     drop(holder);
-    let (table, _) = files.finish();
-    match table.files.get(&id(&end)) {
+    let (found, _) = finish(files);
+    match found.get(&id(&end)) {
         Some(OpenFile::Socket(end)) => assert!(end.peers.contains(&process), "{end:?}"),
         other => panic!("no socket: {other:?}"),
     }
+}
+
+#[test]
+fn a_file_is_handed_out_once_and_again_when_more_is_known_of_it() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let (end, other) = UnixStream::pair().unwrap();
+    let holder = Holder::of(other);
+    let mut files = Files::new();
+    files.observe(id(file.as_file()), own(), number(file.as_file()));
+    files.observe(id(&end), own(), number(&end));
+    let name = OpenFile::Named(file.path().to_str().unwrap().to_owned());
+    // The socket has no addresses yet.
+    assert_eq!(files.take_new(), [(id(file.as_file()), name)]);
+    assert_eq!(files.take_new(), []);
+
+    // Only the search for the holders is left to do.
+    files.next_scan = Instant::now() + Duration::from_secs(1000);
+    poll_until(&mut files, |files| files.queued.is_empty());
+    match &files.take_new()[..] {
+        [(file, OpenFile::Socket(found))] => {
+            assert_eq!((*file, found.protocol.as_str()), (id(&end), "unix"));
+            assert_eq!(found.peers, []);
+        }
+        other => panic!("{other:?}"),
+    }
+    files.next_scan = Instant::now();
+    poll_until(&mut files, is_idle);
+    match &files.take_new()[..] {
+        [(file, OpenFile::Socket(found))] => {
+            assert_eq!((*file, found.protocol.as_str()), (id(&end), "unix"));
+            assert!(found.peers.contains(&holder.process()), "{found:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+
+    // They stay known, without what they are.
+    files.observe(id(file.as_file()), own(), number(file.as_file()));
+    files.observe(id(&end), own(), number(&end));
+    assert!(is_idle(&files));
+    assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));
+}
+
+#[test]
+fn a_socket_whose_peer_nobody_holds_any_more_is_handed_out_once() {
+    let (end, other) = UnixStream::pair().unwrap();
+    let peer = id(&other);
+    let holder = Holder::of(other);
+    let mut files = Files::new();
+    files.observe(id(&end), own(), number(&end));
+    files.next_scan = Instant::now() + Duration::from_secs(1000);
+    poll_until(&mut files, |files| files.queued.is_empty());
+    assert_eq!((files.take_new().len(), files.wanted.len()), (1, 1));
+    drop(holder);
+    wait_until_nobody_holds(peer);
+    assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));
 }
 
 /// Enters a network namespace of its own, connects to itself over its loopback, prints the number of
@@ -326,8 +398,8 @@ fn sockets_of_another_network_namespace_are_found() {
     let before = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let mut files = Files::new();
     files.observe(file, tgid, descriptor);
-    let (table, shortfalls) = files.finish();
-    match table.files.get(&file) {
+    let (found, shortfalls) = finish(files);
+    match found.get(&file) {
         Some(OpenFile::Socket(end)) => {
             assert_eq!(end.remote, "127.0.0.1:4242");
             assert_eq!(end.peers, [PeerProcess { tgid, comm: "isolated".to_owned() }]);

@@ -141,7 +141,7 @@ pub enum StackMode {
 
 /// Everything that one run recorded.
 ///
-/// The lists are sorted by time (a wait's by its switch-out), then by thread.
+/// The lists of records are sorted by time (a wait's by its switch-out), then by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
     /// What it is of.

@@ -13,13 +13,13 @@ pub struct ProcessInfo {
     pub tgid: Tgid,
     /// When it was looked at.
     pub at: Timestamp,
-    /// Its parent; none if that is outside of the host's PID namespace, as that of PID 1 is.
+    /// Its parent; PID 1 has none.
     pub parent: Option<Tgid>,
     /// The program that it ran, as the link `/proc/PID/exe` names it; a kernel thread and a zombie
     /// have none.
     pub executable: Option<String>,
     /// Its arguments, the name that it was called by first: 4096 bytes in all at most. A `…` at the
-    /// end says that there were more.
+    /// end says that there were more. Empty too while it was becoming another program.
     pub arguments: Vec<String>,
     /// Path of its cgroup in the v2 hierarchy, with a leading slash.
     pub cgroup: Option<String>,
