@@ -9,6 +9,7 @@ mod draw;
 #[cfg(target_arch = "x86_64")]
 mod golden;
 mod properties;
+mod recordings;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;

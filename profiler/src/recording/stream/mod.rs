@@ -19,9 +19,8 @@ mod framing;
 mod reader;
 mod slice;
 mod tables;
-#[cfg(test)]
-mod tests;
-mod writer;
+mod write;
+mod encoder;
 
 use std::{collections::BTreeSet, io};
 
@@ -30,7 +29,8 @@ pub use framing::Source;
 pub use reader::Slices;
 pub use slice::Slice;
 use thiserror::Error;
-pub use writer::{END, Encoder};
+pub use write::write;
+pub use encoder::{END, Encoder};
 
 /// Where the schema's metadata says which version of the format this is.
 const FORMAT_KEY: &str = "offwake.recording";

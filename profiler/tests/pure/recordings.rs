@@ -1,0 +1,454 @@
+//! Recordings as bytes: what is written comes back, and what is broken is never taken for whole.
+
+use std::collections::{BTreeMap, HashSet};
+
+use offwake::{
+    recording::{
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, ClosedBy, Clocks, End, FileId,
+        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+        Preemption, ProcessInfo, Recording, Sample, Scope, Sighting, SightingReason, SocketEnd,
+        Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        stream::{self, Damage, ReadError},
+    },
+    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
+};
+use proptest::{prelude::*, sample::select};
+
+const MEMORY: usize = 1 << 30;
+
+fn kind() -> impl Strategy<Value = ThreadKind> {
+    select(vec![ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
+}
+
+fn begin() -> impl Strategy<Value = Begin> {
+    select(vec![Begin::Seen, Begin::BeforeWindow, Begin::Newborn])
+}
+
+/// Not the one that makes a wait that is there twice.
+fn end() -> impl Strategy<Value = End> {
+    select(vec![End::Seen, End::Missed])
+}
+
+fn stack_ref() -> impl Strategy<Value = StackRef> {
+    prop_oneof![
+        Just(StackRef::NotTaken),
+        Just(StackRef::Failed),
+        (1..u64::MAX).prop_map(|id| StackRef::Id(StackId(id))),
+    ]
+}
+
+fn syscall() -> impl Strategy<Value = Option<Syscall>> {
+    let table = select(vec![SyscallTable::Native, SyscallTable::Compat]);
+    prop::option::of((table, any::<u32>(), any::<[u64; 6]>()).prop_map(|(table, number, args)| {
+        Syscall { table, number, args }
+    }))
+}
+
+fn context() -> impl Strategy<Value = WakeContext> {
+    prop_oneof![
+        Just(WakeContext::Task),
+        any::<u16>().prop_map(WakeContext::Softirq),
+        any::<u16>().prop_map(WakeContext::Hardirq),
+        Just(WakeContext::Hrtimer),
+        select(vec![
+            SystemVector::Unknown,
+            SystemVector::LocalTimer,
+            SystemVector::CallFunction,
+            SystemVector::IrqWork,
+            SystemVector::Idle,
+        ])
+        .prop_map(WakeContext::System),
+    ]
+}
+
+fn file_id() -> impl Strategy<Value = FileId> {
+    let kind = select(vec![
+        FileKind::Socket,
+        FileKind::Pipe,
+        FileKind::Regular,
+        FileKind::Character,
+        FileKind::Block,
+        FileKind::Directory,
+        FileKind::Anonymous,
+    ]);
+    (any::<u32>(), any::<u64>(), kind)
+        .prop_map(|(device, inode, kind)| FileId { device, inode, kind })
+}
+
+prop_compose! {
+    fn wake()(
+        at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
+        tgid in any::<u32>(), current_kind in kind(), syscall in syscall(),
+        user_stack in stack_ref(), kernel_stack in stack_ref(),
+    ) -> Wake {
+        Wake {
+            at: Timestamp(at), context, cpu: Cpu(cpu),
+            current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
+            current_kind, syscall, user_stack, kernel_stack,
+        }
+    }
+}
+
+prop_compose! {
+    fn wait()(
+        (tid, tgid, seq, state) in any::<(u32, u32, u32, u32)>(),
+        (off, on, cgroup) in any::<(u64, u64, u64)>(),
+        (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
+        kind in kind(), begin in begin(), end in end(), syscall in syscall(),
+        timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
+        user_stack in stack_ref(), kernel_stack in stack_ref(), wake in prop::option::of(wake()),
+    ) -> Wait {
+        Wait {
+            tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
+            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
+            cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
+        }
+    }
+}
+
+prop_compose! {
+    fn preemption()(
+        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(), (off, on) in any::<(u64, u64)>(),
+        (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
+        kind in kind(), begin in begin(), end in end(),
+    ) -> Preemption {
+        Preemption {
+            tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
+            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            next: Tid(next),
+        }
+    }
+}
+
+prop_compose! {
+    fn sighting()(
+        (tid, tgid, parent, seq) in any::<(u32, u32, u32, u32)>(),
+        (at, created, cgroup, in_target) in any::<(u64, u64, u64, bool)>(),
+        kind in kind(), comm in ".{0,16}",
+        reason in select(vec![
+            SightingReason::Opening, SightingReason::Seen, SightingReason::Fork,
+            SightingReason::Exec, SightingReason::Rename, SightingReason::Closing,
+        ]),
+        phase in select(vec![Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked]),
+    ) -> Sighting {
+        Sighting {
+            at: Timestamp(at), reason, tid: Tid(tid), tgid: Tgid(tgid), parent: Tgid(parent), kind,
+            in_target, phase, seq, created: Timestamp(created), cgroup: CgroupId(cgroup), comm,
+        }
+    }
+}
+
+prop_compose! {
+    fn exit()(
+        (tid, tgid, seq, status) in any::<(u32, u32, u32, u32)>(),
+        (at, in_target) in any::<(u64, bool)>(),
+    ) -> ThreadExit {
+        let (tid, tgid) = (Tid(tid), Tgid(tgid));
+        ThreadExit { at: Timestamp(at), tid, tgid, in_target, seq, status }
+    }
+}
+
+prop_compose! {
+    fn sample()(
+        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(),
+        user_stack in stack_ref(), kernel_stack in stack_ref(),
+    ) -> Sample {
+        let (tid, tgid) = (Tid(tid), Tgid(tgid));
+        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, user_stack, kernel_stack }
+    }
+}
+
+fn stack() -> impl Strategy<Value = (StackId, Stack)> {
+    let frames = prop::collection::vec(any::<u32>().prop_map(FrameId), 0..9);
+    (1..u64::MAX, prop::option::of(1..u32::MAX), frames).prop_map(|(id, tgid, frames)| {
+        let space = tgid.map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
+        (StackId(id), Stack { space, frames })
+    })
+}
+
+prop_compose! {
+    fn frame()(
+        (id, address) in any::<(u32, u64)>(),
+        kind in select(vec![AddressKind::Instruction, AddressKind::Return]),
+        module in prop::option::of(any::<u32>()), module_offset in prop::option::of(any::<u64>()),
+        functions in prop::collection::vec("[a-z<> ]{0,20}", 0..3),
+    ) -> (FrameId, Frame) {
+        (FrameId(id), Frame { address, kind, module: module.map(ModuleId), module_offset, functions })
+    }
+}
+
+fn module() -> impl Strategy<Value = (ModuleId, Module)> {
+    let build_id = prop::option::of(prop::collection::vec(any::<u8>(), 1..=64));
+    (any::<u32>(), ".{0,30}", build_id).prop_map(|(id, path, build_id)| {
+        let build_id = build_id.and_then(|bytes| BuildId::new(&bytes));
+        (ModuleId(id), Module { path, build_id })
+    })
+}
+
+fn open_file() -> impl Strategy<Value = OpenFile> {
+    let peer = (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    prop_oneof![
+        ".{0,30}".prop_map(OpenFile::Named),
+        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", prop::collection::vec(peer, 0..3)).prop_map(
+            |(protocol, local, remote, peers)| {
+                OpenFile::Socket(SocketEnd { protocol, local, remote, peers })
+            }
+        ),
+    ]
+}
+
+prop_compose! {
+    fn process()(
+        (tgid, at) in any::<(u32, u64)>(), parent in prop::option::of(any::<u32>()),
+        executable in prop::option::of(".{0,20}"), arguments in prop::collection::vec(".{0,9}", 0..4),
+        cgroup in prop::option::of("/.{0,9}"), pid_in_container in prop::option::of(any::<u32>()),
+        uid in prop::option::of(any::<u32>()),
+    ) -> ProcessInfo {
+        ProcessInfo {
+            tgid: Tgid(tgid), at: Timestamp(at), parent: parent.map(Tgid), executable, arguments,
+            cgroup, pid_in_container, uid,
+        }
+    }
+}
+
+fn cgroup() -> impl Strategy<Value = CgroupInfo> {
+    let path = prop_oneof!["(/[a-z]{1,5}){1,3}", "/docker/[0-9a-f]{64}"];
+    (any::<u64>(), path).prop_map(|(id, path)| CgroupInfo::new(CgroupId(id), path))
+}
+
+prop_compose! {
+    fn meta()(
+        (start, length, own_cpu) in (any::<u32>(), any::<u32>(), any::<u64>()),
+        sample_hz in any::<u32>(), profiler in prop::option::of(any::<u32>()),
+        (target, kernel, host, boot_id, version) in (".{1,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"),
+        scope in select(vec![Scope::Machine, Scope::Target]),
+        stacks in select(vec![StackMode::Exact, StackMode::Off]),
+        closed_by in select(vec![
+            ClosedBy::Duration, ClosedBy::Signal, ClosedBy::Command, ClosedBy::Memory,
+            ClosedBy::DiskFull, ClosedBy::Snapshot,
+        ]),
+    ) -> Meta {
+        let start = Timestamp(start.into());
+        Meta {
+            window: Window { start, end: start + Nanos(length.into()) }, target, scope, stacks,
+            sample_hz, kernel, host, boot_id, own_cpu: Nanos(own_cpu), version, closed_by,
+            profiler: profiler.map(Tgid),
+        }
+    }
+}
+
+fn clocks() -> impl Strategy<Value = Clocks> {
+    any::<(u64, i64, u64)>().prop_map(|(monotonic, realtime_ns, boottime_ns)| Clocks {
+        monotonic: Timestamp(monotonic),
+        realtime_ns,
+        boottime_ns,
+    })
+}
+
+prop_compose! {
+    fn recording()(
+        meta in meta(),
+        waits in prop::collection::vec(wait(), 0..20),
+        preemptions in prop::collection::vec(preemption(), 0..8),
+        samples in prop::collection::vec(sample(), 0..8),
+        sightings in prop::collection::vec(sighting(), 0..8),
+        exits in prop::collection::vec(exit(), 0..4),
+        stacks in prop::collection::btree_map(1..u64::MAX, stack(), 0..6),
+        frames in prop::collection::btree_map(any::<u32>(), frame(), 0..6),
+        modules in prop::collection::btree_map(any::<u32>(), module(), 0..4),
+        files in prop::collection::btree_map(file_id(), open_file(), 0..4),
+        processes in prop::collection::vec(process(), 0..4),
+        cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
+        clocks in prop::collection::vec(clocks(), 1..4),
+        counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
+        (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
+        ring_full in prop::option::of(any::<(u64, u64)>()),
+    ) -> Recording {
+        let mut recording = Recording {
+            meta, waits, preemptions, samples, sightings, exits, processes, clocks,
+            cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
+            ..Recording::default()
+        };
+        recording.stacks.stacks = stacks.into_values().collect();
+        recording.stacks.frames = frames.into_values().collect();
+        recording.stacks.modules = modules.into_values().collect();
+        recording.files.files = files;
+        recording.loss.counters = counters;
+        recording.loss.records = records;
+        recording.loss.stacks = lost_stacks;
+        recording.loss.undecodable = undecodable;
+        recording.loss.over_memory = over_memory;
+        recording.loss.ring_full = ring_full.map(|(a, b)| (Timestamp(a), Timestamp(b)));
+        recording.clocks.sort_by_key(|clocks| clocks.monotonic);
+        recording.sort();
+        recording
+    }
+}
+
+fn bytes_of(recording: &Recording) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream::write(recording, &mut bytes).unwrap();
+    bytes
+}
+
+/// Whether nothing in `read` was not in `whole`.
+fn is_part(read: &Recording, whole: &Recording) -> bool {
+    fn within<T: PartialEq>(part: &[T], whole: &[T]) -> bool {
+        part.iter().all(|row| whole.contains(row))
+    }
+    let frames: BTreeMap<_, _> = (whole.stacks.frames.iter())
+        .map(|(id, frame)| (*id, Frame { functions: Vec::new(), ..frame.clone() }))
+        .collect();
+    within(&read.waits, &whole.waits)
+        && within(&read.preemptions, &whole.preemptions)
+        && within(&read.samples, &whole.samples)
+        && within(&read.sightings, &whole.sightings)
+        && within(&read.exits, &whole.exits)
+        && within(&read.processes, &whole.processes)
+        && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
+        && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))
+        && read.stacks.frames.iter().all(|(id, frame)| {
+            [whole.stacks.frames.get(id), frames.get(id)].contains(&Some(frame))
+        })
+        && read.files.files.iter().all(|(id, file)| whole.files.files.get(id) == Some(file))
+        && read.cgroups.iter().all(|(id, c)| whole.cgroups.get(id) == Some(c))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn what_is_written_comes_back(recording in recording()) {
+        let read = stream::read(&bytes_of(&recording)[..], MEMORY).unwrap();
+        prop_assert_eq!(&read.damage, &Damage::default());
+        prop_assert_eq!(format!("{read:?}"), format!("{recording:?}"));
+    }
+
+    #[test]
+    fn a_cut_recording_is_what_came_before_the_cut(recording in recording(), cut in any::<prop::sample::Index>()) {
+        let bytes = bytes_of(&recording);
+        let cut = cut.index(bytes.len());
+        match stream::read(&bytes[..cut], MEMORY) {
+            Ok(read) => {
+                prop_assert!(is_part(&read, &recording));
+                prop_assert!(read.damage.cut_off);
+            }
+            Err(ReadError::Empty) => prop_assert_eq!(cut, 0),
+            Err(ReadError::NotARecording | ReadError::NothingWhole(_)) => {}
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_never_changes_what_is_read(
+        recording in recording(), place in any::<prop::sample::Index>(), bit in 0..8_u8,
+    ) {
+        let mut bytes = bytes_of(&recording);
+        let place = place.index(bytes.len());
+        bytes[place] ^= 1 << bit;
+        match stream::read(&bytes[..], MEMORY) {
+            Ok(read) => prop_assert!(is_part(&read, &recording)),
+            Err(ReadError::NotARecording | ReadError::NothingWhole(_) | ReadError::Newer { .. }) => {}
+            Err(error) => prop_assert!(false, "{}", error),
+        }
+    }
+
+    #[test]
+    fn rubbish_is_no_recording(bytes in prop::collection::vec(any::<u8>(), 1..4096)) {
+        let read = stream::read(&bytes[..], MEMORY);
+        prop_assert!(matches!(read, Err(ReadError::NotARecording)), "{:?}", read.map(|_| ()));
+    }
+}
+
+/// Many waits, a slice for each second.
+fn long() -> Recording {
+    let mut recording = crate::draw::recording(1_000);
+    for n in 0..50_000_u64 {
+        let (off, on) = (Timestamp(n * 1000), Timestamp(n * 1000 + 500));
+        recording.waits.push(crate::draw::wait(7, n as u32 + 1, off, on));
+    }
+    recording.clocks = vec![Clocks::default()];
+    recording.sort();
+    recording
+}
+
+#[test]
+fn a_broken_slice_costs_itself_alone() {
+    let recording = long();
+    let mut bytes = bytes_of(&recording);
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    let read = stream::read(&bytes[..], MEMORY).unwrap();
+    assert!(!read.damage.cut_off);
+    let damage = &read.damage;
+    assert_eq!(damage.slices_damaged + damage.tables_damaged, 1, "{damage:?}");
+    assert_eq!(read.waits.len(), 50_000 - 16_384);
+    assert!(is_part(&read, &Recording { waits: recording.waits.clone(), ..recording }));
+}
+
+#[test]
+fn a_slice_that_is_gone_is_missed() {
+    let recording = long();
+    let bytes = bytes_of(&recording);
+    let starts: Vec<usize> = message_starts(&bytes);
+    // The schema, four slices of waits.
+    assert_eq!(starts.len(), 5);
+    let without = [&bytes[..starts[2]], &bytes[starts[3]..]].concat();
+    let read = stream::read(&without[..], MEMORY).unwrap();
+    assert_eq!(read.damage.slices_missing, 1);
+    assert_eq!(read.waits.len(), 50_000 - 16_384);
+    let seqs: HashSet<u32> = read.waits.iter().map(|wait| wait.seq).collect();
+    assert!(seqs.contains(&1) && seqs.contains(&50_000) && !seqs.contains(&20_000));
+}
+
+fn message_starts(bytes: &[u8]) -> Vec<usize> {
+    let mut starts = Vec::new();
+    let mut at = 0;
+    while bytes[at..] != stream::END {
+        starts.push(at);
+        let metadata = u32::from_le_bytes(bytes[at + 4..at + 8].try_into().unwrap()) as usize;
+        let next = (at + 8 + metadata..bytes.len())
+            .step_by(8)
+            .find(|&n| bytes[n..].starts_with(&[0xff; 4]) && bytes[n + 6..n + 8] == [0, 0])
+            .unwrap();
+        at = next;
+    }
+    starts
+}
+
+#[test]
+fn a_broken_schema_is_made_up_for() {
+    let recording = long();
+    let bytes = bytes_of(&recording);
+    let first_slice = message_starts(&bytes)[1];
+    for broken in [&bytes[first_slice..], &[&[0; 64], &bytes[first_slice..]].concat()[..]] {
+        let read = stream::read(broken, MEMORY).unwrap();
+        assert!(read.damage.schema_missing);
+        assert_eq!(read.waits, recording.waits);
+    }
+}
+
+#[test]
+fn memory_is_limited() {
+    let bytes = bytes_of(&long());
+    let error = stream::read(&bytes[..], 1 << 20).unwrap_err();
+    assert!(matches!(error, ReadError::TooLarge { .. }), "{error}");
+    assert!(error.to_string().contains("--max-memory"));
+}
+
+#[test]
+fn a_newer_format_is_named() {
+    let bytes = bytes_of(&long());
+    let key = b"offwake.recording";
+    let key_at = bytes.windows(key.len()).position(|window| window == key).unwrap();
+    // The value is a string of its own nearby: a length, then "1".
+    let mut newer = bytes.clone();
+    let range = key_at.saturating_sub(64)..key_at + 64;
+    let value = range.clone().find(|&n| newer[n..n + 6] == [1, 0, 0, 0, b'1', 0]).unwrap();
+    newer[value + 4] = b'2';
+    let error = stream::read(&newer[..], MEMORY).unwrap_err();
+    assert!(matches!(error, ReadError::Newer { version: 2 }), "{error}");
+    assert!(error.to_string().contains("newer"));
+}
