@@ -111,3 +111,34 @@ fn is_runtime(path: &str) -> bool {
     const RUNTIME: &[&str] = &["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "ld-2", "["];
     RUNTIME.iter().any(|beginning| base_name(path).starts_with(beginning))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        recording::{AddressKind, AddressSpace, Module, ModuleId, Stack},
+        units::StackId,
+    };
+
+    #[test]
+    fn what_a_damaged_recording_lacks_shows_as_unknown() {
+        let frame = |module, functions: &[&str]| Frame {
+            address: 0x1000,
+            kind: AddressKind::Return,
+            module: Some(ModuleId(module)),
+            module_offset: Some(0x10),
+            functions: functions.iter().map(|&name| name.to_owned()).collect(),
+        };
+        let mut table = StackTable::default();
+        table.modules.insert(ModuleId(3), Module { path: "/bin/a".to_owned(), build_id: None });
+        table.frames.insert(FrameId(0), frame(3, &["leaf"]));
+        table.frames.insert(FrameId(2), frame(3, &[]));
+        table.frames.insert(FrameId(4), frame(9, &[]));
+        let frames = [0, 1, 2, 4, u32::MAX].map(FrameId).to_vec();
+        table.stacks.insert(StackId(1), Stack { space: AddressSpace::Kernel, frames });
+        let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
+        let names: Vec<_> = frames.0.iter().map(|name| &**name).collect();
+        assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);
+        assert_eq!(table.frames_of(StackId(1)).count(), 3);
+    }
+}

@@ -1,58 +1,37 @@
 //! Build ids: what a file's notes say, and nothing else of it.
 
-use std::{
-    cell::Cell,
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
-};
-
 use object::{
-    Endianness, FileKind, ReadRef,
-    elf::{ELF_NOTE_GNU, FileHeader32, FileHeader64, NT_GNU_BUILD_ID},
-    read::elf::{FileHeader, NoteIterator, ProgramHeader, SectionHeader},
+    Endianness, ReadRef,
+    elf::{ELF_NOTE_GNU, FileHeader64, NT_GNU_BUILD_ID, PT_NOTE, SHT_NOTE},
+    read::elf::NoteIterator,
 };
 
+use super::headers::{self, Headers};
 use crate::recording::BuildId;
-
-/// Bytes that are read of one file. As many section headers as a file can have without an extended
-/// count are 4 MiB; the notes are some 100 bytes, with those of probes some 100 KiB.
-const MAX_READ: u64 = 8 << 20;
 
 /// The build id of an ELF file, from its sections as `readelf` has it, or from its segments if it
 /// has no sections. None if it is no such file or has none.
 pub(super) fn of_elf<'data, R: ReadRef<'data>>(data: R) -> Option<BuildId> {
-    let left = Cell::new(MAX_READ);
-    let data = Limited { data, left: &left };
-    // The last resort: no ELF file that we know of makes it panic.
-    let attempt = catch_unwind(AssertUnwindSafe(|| match FileKind::parse(data).ok()? {
-        FileKind::Elf32 => of_class::<FileHeader32<Endianness>, _>(data),
-        FileKind::Elf64 => of_class::<FileHeader64<Endianness>, _>(data),
-        _ => None,
-    }));
-    attempt.ok().flatten()
+    headers::read(data, |Headers { endian, sections, segments }, data| {
+        let mut of_sections = (sections.iter())
+            .filter(|section| section.kind == SHT_NOTE)
+            .map(|section| (section.offset, section.size, section.alignment));
+        let mut of_segments = (segments.iter())
+            .filter(|segment| segment.kind == PT_NOTE)
+            .map(|segment| (segment.offset, segment.file_size, segment.alignment));
+        let read = |(offset, size, alignment)| {
+            in_notes(data.read_bytes_at(offset, size).ok()?, endian, alignment)
+        };
+        match sections.is_empty() {
+            true => of_segments.find_map(read),
+            false => of_sections.find_map(read),
+        }
+    })
 }
 
-fn of_class<'data, Elf, R>(data: R) -> Option<BuildId>
-where
-    Elf: FileHeader<Endian = Endianness>,
-    R: ReadRef<'data>,
-{
-    let header = Elf::parse(data).ok()?;
-    let endian = header.endian().ok()?;
-    let sections = header.section_headers(endian, data).unwrap_or_default();
-    let mut of_sections = sections.iter().filter_map(|section| section.notes(endian, data).ok()?);
-    if !sections.is_empty() {
-        return of_sections.find_map(|notes| in_notes(notes, endian));
-    }
-    let segments = header.program_headers(endian, data).unwrap_or_default();
-    let mut of_segments = segments.iter().filter_map(|segment| segment.notes(endian, data).ok()?);
-    of_segments.find_map(|notes| in_notes(notes, endian))
-}
-
-fn in_notes<Elf>(mut notes: NoteIterator<'_, Elf>, endian: Endianness) -> Option<BuildId>
-where
-    Elf: FileHeader<Endian = Endianness>,
-{
+fn in_notes(notes: &[u8], endian: Endianness, alignment: u64) -> Option<BuildId> {
+    // Both classes of ELF have the same notes.
+    let mut notes = NoteIterator::<FileHeader64<_>>::new(endian, alignment, notes).ok()?;
     while let Ok(Some(note)) = notes.next() {
         if note.name() == ELF_NOTE_GNU
             && note.n_type(endian) == NT_GNU_BUILD_ID
@@ -68,33 +47,7 @@ where
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/kernel/ksysfs.c>, `notes_read`
 pub(super) fn of_kernel() -> Option<BuildId> {
-    let notes = std::fs::read("/sys/kernel/notes").ok()?;
-    let endian = Endianness::default();
-    // Both classes of ELF have the same notes.
-    in_notes(NoteIterator::<FileHeader64<Endianness>>::new(endian, 4, &notes).ok()?, endian)
-}
-
-/// Lets a file be read up to a limit: it claims whatever sizes it likes.
-#[derive(Clone, Copy)]
-struct Limited<'a, R> {
-    data: R,
-    left: &'a Cell<u64>,
-}
-
-impl<'data, R: ReadRef<'data>> ReadRef<'data> for Limited<'_, R> {
-    fn len(self) -> Result<u64, ()> {
-        self.data.len()
-    }
-
-    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
-        self.left.set(self.left.get().checked_sub(size).ok_or(())?);
-        self.data.read_bytes_at(offset, size)
-    }
-
-    /// Strings are not wanted.
-    fn read_bytes_at_until(self, _range: Range<u64>, _delimiter: u8) -> Result<&'data [u8], ()> {
-        Err(())
-    }
+    in_notes(&std::fs::read("/sys/kernel/notes").ok()?, Endianness::default(), 4)
 }
 
 #[cfg(test)]

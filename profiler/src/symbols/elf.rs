@@ -10,7 +10,7 @@
 
 use std::{
     fs::File,
-    io::Read,
+    io::{Read, Seek},
     os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::PathBuf,
@@ -48,6 +48,33 @@ enum Depth {
     SymbolTable,
 }
 
+/// How much a file knows of its functions; the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Detail {
+    /// Inlined ones too.
+    Dwarf,
+    /// All that are called.
+    Symbols,
+    /// Those that other files call.
+    Exports,
+}
+
+/// What the addresses in [`Wanted::at`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum At {
+    /// Offsets into the file.
+    FileOffset,
+    /// Addresses as the file's own headers have them.
+    Address,
+}
+
+/// A file that is safe to look names up in.
+pub(super) struct Readable {
+    file: File,
+    depth: Depth,
+    detail: Detail,
+}
+
 /// Names the frames `wanted` of one module, by file offset.
 pub(super) fn name(
     module: &Module,
@@ -55,9 +82,9 @@ pub(super) fn name(
     shortfalls: &mut Shortfalls,
     names: &mut Names,
 ) {
-    let (file, trust) = match &module.content {
+    let readable = match &module.content {
         Content::Missing => return,
-        Content::Image(image) => (copy(&mut image.as_slice()), Trust::Stranger),
+        Content::Image(image) => Readable::of_image(image),
         Content::Held { file, identity, trust } => {
             // What is in it now is not what ran.
             if !is_unchanged(file, *identity) {
@@ -66,28 +93,80 @@ pub(super) fn name(
             let Some(opened) = open(file) else {
                 return count(shortfalls, "symbols_files_unopened");
             };
-            match trust {
-                Trust::System => (Some(opened), *trust),
-                Trust::Stranger => (copy(&mut opened.take(MAX_COPY + 1)), *trust),
-            }
+            Readable::of_file(opened, *trust)
         }
     };
-    let Some(file) = file else { return count(shortfalls, "symbols_files_too_large") };
-    let Some(depth) = depth(&file, trust) else {
-        return count(shortfalls, "symbols_files_not_elf");
-    };
-    let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-    if depth == Depth::Dwarf {
-        look_up(&path, Depth::Dwarf, wanted, shortfalls, names);
+    match readable {
+        Ok(readable) => readable.name(At::FileOffset, wanted, shortfalls, names),
+        Err(shortfall) => count(shortfalls, shortfall),
     }
-    // DWARF that can't be read must not cost the names that the symbol table has.
-    look_up(&path, Depth::SymbolTable, wanted, shortfalls, names);
 }
 
-/// Names those that have no name yet.
+impl Readable {
+    /// A file, or a copy of it.
+    ///
+    /// # Errors
+    ///
+    /// The name of the shortfall.
+    pub(super) fn of_file(mut file: File, trust: Trust) -> Result<Self, &'static str> {
+        match trust {
+            Trust::System | Trust::Own => Self::new(file, trust),
+            Trust::Stranger => {
+                // It was read before, for its build id.
+                file.rewind().map_err(|_error| "symbols_files_unopened")?;
+                Self::of_copy(&mut file.take(MAX_COPY + 1))
+            }
+        }
+    }
+
+    /// The bytes of a file.
+    ///
+    /// # Errors
+    ///
+    /// The name of the shortfall.
+    pub(super) fn of_image(mut image: &[u8]) -> Result<Self, &'static str> {
+        Self::of_copy(&mut image)
+    }
+
+    fn of_copy(from: &mut dyn Read) -> Result<Self, &'static str> {
+        Self::new(copy(from).ok_or("symbols_files_too_large")?, Trust::Own)
+    }
+
+    fn new(file: File, trust: Trust) -> Result<Self, &'static str> {
+        let (depth, detail) = depth(&file, trust).ok_or("symbols_files_not_elf")?;
+        Ok(Self { file, depth, detail })
+    }
+
+    /// The file itself, or the copy.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    pub(super) fn detail(&self) -> Detail {
+        self.detail
+    }
+
+    /// Names the frames `wanted` that have no name yet.
+    pub(super) fn name(
+        &self,
+        at: At,
+        wanted: &[Wanted],
+        shortfalls: &mut Shortfalls,
+        names: &mut Names,
+    ) {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        if self.depth == Depth::Dwarf {
+            look_up(&path, Depth::Dwarf, at, wanted, shortfalls, names);
+        }
+        // DWARF that can't be read must not cost the names that the symbol table has.
+        look_up(&path, Depth::SymbolTable, at, wanted, shortfalls, names);
+    }
+}
+
 fn look_up(
     path: &PathBuf,
     depth: Depth,
+    at: At,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
     names: &mut Names,
@@ -105,8 +184,11 @@ fn look_up(
             .enable_demangling(true)
             .build();
         for some in nameless.chunks(AT_ONCE) {
-            let offsets: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
-            let input = Input::FileOffset(offsets.as_slice());
+            let addresses: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
+            let input = match at {
+                At::FileOffset => Input::FileOffset(addresses.as_slice()),
+                At::Address => Input::VirtOffset(addresses.as_slice()),
+            };
             let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
             for (wanted, symbol) in some.iter().zip(&symbols) {
                 if let Symbolized::Sym(symbol) = symbol {
@@ -131,8 +213,9 @@ fn copy(from: &mut dyn Read) -> Option<File> {
     (std::io::copy(from, &mut file).ok()? <= MAX_COPY).then_some(file)
 }
 
-/// How much of a file is safe to read; none if it is no ELF file or makes absurd claims.
-fn depth(file: &File, trust: Trust) -> Option<Depth> {
+/// How much of a file is safe to read, and how much it knows; none if it is no ELF file or makes
+/// absurd claims.
+fn depth(file: &File, trust: Trust) -> Option<(Depth, Detail)> {
     let cache = ReadCache::new(file);
     let elf = object::File::parse(&cache).ok()?;
     if elf.format() != object::BinaryFormat::Elf {
@@ -141,9 +224,15 @@ fn depth(file: &File, trust: Trust) -> Option<Depth> {
     let mut compressed = 0u64;
     let mut dwarf = 0u64;
     let mut links = false;
+    let mut detail = Detail::Exports;
     for section in elf.sections() {
         let name = section.name_bytes().unwrap_or_default();
         links |= [&b".gnu_debuglink"[..], b".gnu_debugaltlink", b".debug_sup"].contains(&name);
+        detail = match name {
+            b".debug_info" | b".zdebug_info" => Detail::Dwarf,
+            b".symtab" => detail.min(Detail::Symbols),
+            _ => detail,
+        };
         let range = section.compressed_file_range().ok()?;
         if range.format != object::CompressionFormat::None {
             compressed = compressed.saturating_add(range.uncompressed_size);
@@ -155,8 +244,8 @@ fn depth(file: &File, trust: Trust) -> Option<Depth> {
     if compressed > MAX_DWARF {
         return None;
     }
-    if dwarf > MAX_DWARF || links && trust == Trust::Stranger {
-        return Some(Depth::SymbolTable);
+    if dwarf > MAX_DWARF || links && trust != Trust::System {
+        return Some((Depth::SymbolTable, detail.max(Detail::Symbols)));
     }
-    Some(Depth::Dwarf)
+    Some((Depth::Dwarf, detail))
 }

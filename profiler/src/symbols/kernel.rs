@@ -1,5 +1,11 @@
 //! Names of kernel addresses, from `/proc/kallsyms`: BPF programs and modules are in it too.
 
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    ops::Range,
+};
+
 use blazesym::{
     MaybeDefault,
     symbolize::{
@@ -41,4 +47,27 @@ pub(super) fn name(wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut N
             names.set(wanted.frame, vec![cut(&symbol.name)]);
         }
     }
+}
+
+/// Where the functions are that are in the kernel from boot on. Elsewhere a module or a BPF program
+/// may have taken the place of another one.
+pub(super) fn built_in() -> Option<Range<u64>> {
+    let (mut start, mut end) = (None, None);
+    for line in BufReader::new(File::open("/proc/kallsyms").ok()?).lines() {
+        let line = line.ok()?;
+        let mut fields = line.split_ascii_whitespace();
+        let (Some(address), _, Some(name)) = (fields.next(), fields.next(), fields.next()) else {
+            continue;
+        };
+        match name {
+            "_stext" => start = u64::from_str_radix(address, 16).ok(),
+            "_etext" => end = u64::from_str_radix(address, 16).ok(),
+            _ => {}
+        }
+        // They come before the modules.
+        if let (Some(start), Some(end)) = (start, end) {
+            return Some(start..end);
+        }
+    }
+    None
 }

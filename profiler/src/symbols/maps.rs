@@ -3,6 +3,7 @@
 use std::{
     fs::File,
     io::{self, BufRead, BufReader},
+    os::unix::fs::FileExt,
 };
 
 use super::cut;
@@ -13,6 +14,9 @@ use crate::{recording::ModuleId, units::Tgid};
 const MAX_BYTES: u64 = 32 << 20;
 /// Executable mappings kept of one process.
 const MAX_MAPPINGS: usize = 65_536;
+
+/// The vDSO is two pages; what claims to be one and is longer is none.
+const MAX_VDSO: u64 = 1 << 20;
 
 /// A line of `maps`.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,6 +97,25 @@ fn parse_line(line: &[u8]) -> Option<Line> {
         name: cut(&String::from_utf8_lossy(name)),
     };
     (line.start < line.end).then_some(line)
+}
+
+/// The bytes of a process's vDSO.
+pub(super) fn read_vdso(tgid: Tgid, line: &Line) -> Option<Vec<u8>> {
+    let length = line.end - line.start;
+    if length > MAX_VDSO {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    let file = File::open(format!("/proc/{tgid}/mem")).ok()?;
+    file.read_exact_at(&mut bytes, line.start).ok()?;
+    Some(bytes)
+}
+
+/// The bytes of our own vDSO.
+pub(super) fn own_vdso() -> Option<Vec<u8>> {
+    let own = Tgid(std::process::id());
+    let (lines, _) = read(own).ok()?;
+    read_vdso(own, lines.iter().find(|line| line.name == "[vdso]")?)
 }
 
 #[cfg(test)]

@@ -14,13 +14,17 @@
 mod build_id;
 mod elf;
 mod frames;
+mod headers;
 mod identify;
 mod kernel;
+mod layout;
 mod maps;
 mod modules;
 mod names;
 mod perf_map;
+mod places;
 mod process;
+mod resymbolize;
 #[cfg(test)]
 mod tests;
 
@@ -30,7 +34,9 @@ use frames::{Frames, Place, Placed};
 use maps::Backing;
 use modules::Modules;
 use perf_map::PerfMaps;
+pub use places::DebugPlaces;
 use process::{Found, Process};
+pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
 
 use crate::{
     recording::{

@@ -2,8 +2,6 @@
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::{Read, Seek, SeekFrom},
     os::fd::{AsFd, OwnedFd},
     sync::Arc,
 };
@@ -17,7 +15,7 @@ use super::{
     Shortfalls, build_id,
     identify::{Identifier, Job},
     kernel,
-    maps::Line,
+    maps::{self, Line},
 };
 use crate::{
     recording::{self, ModuleId, loss::add_all},
@@ -30,8 +28,6 @@ const MAX_HELD: usize = 16_384;
 const MAX_MODULES: usize = 262_144;
 /// Descriptors left to the rest of the program.
 const RESERVED: u64 = 256;
-/// The vDSO is two pages; what claims to be one and is longer is none.
-const MAX_VDSO: u64 = 1 << 20;
 /// Distinct vDSOs kept: one for each kind of program that the kernel runs, with room.
 const MAX_VDSOS: usize = 16;
 
@@ -74,6 +70,8 @@ fn stat(directory: impl AsFd, path: &str) -> rustix::io::Result<Statx> {
 pub(super) enum Trust {
     /// Owned by root, writable by root alone, seen in our own mount namespace.
     System,
+    /// Nobody but us changes it, but what it says may be anybody's: not where its links lead.
+    Own,
     /// Anything else.
     Stranger,
 }
@@ -223,7 +221,7 @@ impl Modules {
 
     /// The module of a process's vDSO, by its bytes: a 32-bit program has another one.
     pub(super) fn of_vdso(&mut self, tgid: Tgid, line: &Line) -> Option<ModuleId> {
-        let Some(image) = read_memory(tgid, line.start, line.end) else {
+        let Some(image) = maps::read_vdso(tgid, line) else {
             return self.missing(&line.name);
         };
         let same = self.vdsos.iter().find(|&&id| {
@@ -328,20 +326,9 @@ fn link_of(file: impl AsFd) -> Option<String> {
     Some(undeleted(&name).to_owned())
 }
 
-fn undeleted(name: &str) -> &str {
+/// A path without what `maps` puts behind that of a file that has no name any more.
+pub(super) fn undeleted(name: &str) -> &str {
     name.strip_suffix(" (deleted)").unwrap_or(name)
-}
-
-fn read_memory(tgid: Tgid, start: u64, end: u64) -> Option<Vec<u8>> {
-    let length = end - start;
-    if length > MAX_VDSO {
-        return None;
-    }
-    let mut file = File::open(format!("/proc/{tgid}/mem")).ok()?;
-    file.seek(SeekFrom::Start(start)).ok()?;
-    let mut bytes = vec![0; usize::try_from(length).ok()?];
-    file.read_exact(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 /// Whether a held file still has the content that was mapped.

@@ -1,0 +1,123 @@
+//! The headers of an ELF file, and nothing else of it.
+
+use std::{
+    cell::Cell,
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+};
+
+use object::{
+    Endianness, FileKind, ReadRef,
+    elf::{FileHeader32, FileHeader64},
+    read::elf::{FileHeader, ProgramHeader, SectionHeader},
+};
+
+/// Bytes that are read of one file. As many section headers as a file can have without an extended
+/// count are 4 MiB; notes are some 100 bytes, with those of probes some 100 KiB.
+const MAX_READ: u64 = 8 << 20;
+
+/// A section header.
+pub(super) struct Section {
+    /// `SHT_…`.
+    pub kind: u32,
+    /// `SHF_…`.
+    pub flags: u64,
+    pub offset: u64,
+    pub size: u64,
+    pub alignment: u64,
+}
+
+/// A program header.
+pub(super) struct Segment {
+    /// `PT_…`.
+    pub kind: u32,
+    /// `PF_…`.
+    pub flags: u32,
+    pub offset: u64,
+    pub address: u64,
+    pub file_size: u64,
+    pub memory_size: u64,
+    pub alignment: u64,
+}
+
+/// What a file's headers say. None of it need be true.
+pub(super) struct Headers {
+    pub endian: Endianness,
+    pub sections: Vec<Section>,
+    pub segments: Vec<Segment>,
+}
+
+/// Reads the headers of an ELF file, and lets `body` read more of it, within a limit. None if it is
+/// no such file.
+pub(super) fn read<'data, R: ReadRef<'data>, T>(
+    data: R,
+    body: impl FnOnce(Headers, Limited<'_, R>) -> Option<T>,
+) -> Option<T> {
+    let left = Cell::new(MAX_READ);
+    let data = Limited { data, left: &left };
+    // The last resort: no ELF file that we know of makes it panic.
+    let attempt = catch_unwind(AssertUnwindSafe(|| {
+        let headers = match FileKind::parse(data).ok()? {
+            FileKind::Elf32 => of_class::<FileHeader32<Endianness>, _>(data),
+            FileKind::Elf64 => of_class::<FileHeader64<Endianness>, _>(data),
+            _ => None,
+        };
+        body(headers?, data)
+    }));
+    attempt.ok().flatten()
+}
+
+fn of_class<'data, Elf, R>(data: R) -> Option<Headers>
+where
+    Elf: FileHeader<Endian = Endianness>,
+    R: ReadRef<'data>,
+{
+    let header = Elf::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.section_headers(endian, data).unwrap_or_default();
+    let segments = header.program_headers(endian, data).unwrap_or_default();
+    let section = |section: &Elf::SectionHeader| Section {
+        kind: section.sh_type(endian),
+        flags: section.sh_flags(endian).into(),
+        offset: section.sh_offset(endian).into(),
+        size: section.sh_size(endian).into(),
+        alignment: section.sh_addralign(endian).into(),
+    };
+    let segment = |segment: &Elf::ProgramHeader| Segment {
+        kind: segment.p_type(endian),
+        flags: segment.p_flags(endian),
+        offset: segment.p_offset(endian).into(),
+        address: segment.p_vaddr(endian).into(),
+        file_size: segment.p_filesz(endian).into(),
+        memory_size: segment.p_memsz(endian).into(),
+        alignment: segment.p_align(endian).into(),
+    };
+    Some(Headers {
+        endian,
+        sections: sections.iter().map(section).collect(),
+        segments: segments.iter().map(segment).collect(),
+    })
+}
+
+/// Lets a file be read up to a limit: it claims whatever sizes it likes.
+#[derive(Clone, Copy)]
+pub(super) struct Limited<'a, R> {
+    data: R,
+    left: &'a Cell<u64>,
+}
+
+impl<'data, R: ReadRef<'data>> ReadRef<'data> for Limited<'_, R> {
+    fn len(self) -> Result<u64, ()> {
+        self.data.len()
+    }
+
+    fn read_bytes_at(self, offset: u64, size: u64) -> Result<&'data [u8], ()> {
+        self.left.set(self.left.get().checked_sub(size).ok_or(())?);
+        self.data.read_bytes_at(offset, size)
+    }
+
+    /// Strings are not wanted.
+    fn read_bytes_at_until(self, _range: Range<u64>, _delimiter: u8) -> Result<&'data [u8], ()> {
+        Err(())
+    }
+}
