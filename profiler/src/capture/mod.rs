@@ -9,6 +9,7 @@
 //!
 //! The drain never waits for a look-up: what is to be looked up goes over a channel.
 
+pub mod clocks;
 mod collector;
 mod drain;
 mod lookup;

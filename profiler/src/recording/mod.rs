@@ -2,6 +2,7 @@
 //!
 //! [`decode`] turns the bytes of the rings into these types; [`crate::symbols`] fills in the names.
 
+mod clock;
 pub mod decode;
 mod file;
 pub mod loss;
@@ -10,6 +11,7 @@ mod stack;
 mod thread;
 mod wait;
 
+pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};
