@@ -19,8 +19,8 @@ use crate::{
 const FILE_LOOKUPS: u8 = 3;
 /// Files that are kept track of.
 const MAX_FILES: usize = 1 << 20;
-/// Cgroups that are kept track of.
-const MAX_CGROUPS: usize = 1 << 16;
+/// Cgroups that have been asked for are all forgotten when there are so many: asking again is cheap.
+const MAX_CGROUPS: usize = 65_536;
 
 /// What came out of the rings in a stretch of time.
 #[derive(Debug, Default)]
@@ -132,6 +132,7 @@ impl Collector {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
                 self.want_file(&wait);
+                self.want_cgroup(wait.cgroup, wait.tgid);
                 self.records.waits.push(*wait);
             }
             Record::Preemption(preemption) => {
@@ -145,6 +146,7 @@ impl Collector {
             Record::Sighting(sighting) => {
                 self.memory += size_of::<Sighting>();
                 self.want_process(&sighting);
+                self.want_cgroup(sighting.cgroup, sighting.tgid);
                 self.records.sightings.push(sighting);
             }
             Record::Exit(exit) => {
@@ -183,11 +185,20 @@ impl Collector {
         }
     }
 
-    fn want_process(&mut self, sighting: &Sighting) {
-        let &Sighting { tid, tgid, parent, at, reason, kind, cgroup, .. } = sighting;
-        if self.cgroups.len() < MAX_CGROUPS && self.cgroups.insert(cgroup) {
-            self.want(Lookup::Cgroup { id: cgroup, tgid });
+    /// Asks for each cgroup once. Waits are looked at as well: no sighting says that a thread moved.
+    fn want_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
+        if self.cgroups.contains(&id) {
+            return;
         }
+        if self.cgroups.len() >= MAX_CGROUPS {
+            self.cgroups.clear();
+        }
+        self.cgroups.insert(id);
+        self.want(Lookup::Cgroup { id, tgid });
+    }
+
+    fn want_process(&mut self, sighting: &Sighting) {
+        let &Sighting { tid, tgid, parent, at, reason, kind, .. } = sighting;
         if kind == ThreadKind::Kernel {
             return;
         }
@@ -238,8 +249,8 @@ mod tests {
 
     #[test]
     fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
-        let (lookups, wanted) = mpsc::channel();
-        let mut collector = Collector::new(lookups, usize::MAX);
+        let (lookups, wanted) = mpsc::sync_channel(4 * MAX_CGROUPS);
+        let mut collector = Collector::new(lookups, None);
         for cgroup in [1, 2, 1, 2] {
             collector.keep(in_cgroup(cgroup));
         }

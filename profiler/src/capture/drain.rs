@@ -6,8 +6,9 @@ use std::{
 };
 
 use super::{
-    Control, clocks,
+    Control,
     collector::{Collector, Records},
+    own_cpu,
     store::Part,
 };
 use crate::{
@@ -82,7 +83,7 @@ impl Drain {
             }
             if is_last {
                 self.read_losses(from);
-                return self.collector.cut(from, clocks::own_cpu(), self.newest_loss);
+                return self.collector.cut(from, own_cpu::used(), self.newest_loss);
             }
             let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
             if is_long || self.collector.count() >= LARGEST_SLICE {
@@ -114,7 +115,7 @@ fn hand_on(
     loss: &LossTotals,
     parts: &SyncSender<Part>,
 ) {
-    let records = collector.cut(until, clocks::own_cpu(), loss.clone());
+    let records = collector.cut(until, own_cpu::used(), loss.clone());
     // The other end is gone only if its thread has died, and that is noticed when it is joined.
     let _died = parts.send(Part::Records(Box::new(records)));
 }

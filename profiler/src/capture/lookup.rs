@@ -32,7 +32,6 @@ pub(super) enum Lookup {
     Cgroup { id: CgroupId, tgid: Tgid },
     Stack(NewStack),
     File { file: FileId, tgid: Tgid, descriptor: u32 },
-    Cgroup { id: CgroupId, tgid: Tgid },
 }
 
 /// What comes last.
@@ -71,7 +70,6 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
                 symbols.observe_stack(id, space, taken, &addresses);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
-            Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
@@ -80,7 +78,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
             let found = Found {
                 stacks: symbols.take_new(),
                 processes: processes.take_new(),
-                files: Vec::new(),
+                files: files.take_new(),
             };
             // The other end is gone only if its thread has died; that is noticed when it is joined.
             let _died = parts.send(Part::Found(Box::new(found)));
@@ -88,7 +86,6 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
         }
     }
     let (files, mut shortfalls) = files.finish();
-    let files = files.files.into_iter().collect();
     let (processes, of_processes) = processes.finish();
     let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);

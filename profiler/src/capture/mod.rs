@@ -16,6 +16,7 @@ mod collector;
 mod drain;
 mod file_sink;
 mod lookup;
+mod own_cpu;
 mod sink;
 mod store;
 
@@ -194,7 +195,7 @@ impl<S: Sink> Armed<S> {
             profiler: Some(Tgid(std::process::id())),
             ..Meta::default()
         };
-        let opening = Opening { meta, losses, own_cpu: clocks::own_cpu() };
+        let opening = Opening { meta, losses, own_cpu: own_cpu::used() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.parts.send(Part::Opening(Box::new(opening)));
         Ok(Capture { armed: self })
@@ -220,7 +221,7 @@ impl<S: Sink> Capture<S> {
     /// If the kernel refuses to say who is still waiting.
     pub fn close(self, closed_by: ClosedBy) -> Result<Captured<S>, CaptureError> {
         let Armed { mut kernel, control, parts, drain, lookup, store, .. } = self.armed;
-        let (closed_at, own_cpu) = (kernel::now(), clocks::own_cpu());
+        let (closed_at, own_cpu) = (kernel::now(), own_cpu::used());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
         let rest = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;

@@ -30,7 +30,7 @@ pub(super) struct Hierarchy {
 /// A `struct file_handle` with a kernfs node's id, which is the inode number too.
 ///
 /// `FILEID_KERNFS` of `include/linux/exportfs.h`; `__kernfs_fh_to_dentry()` of
-/// [`fs/kernfs/mount.c`](https://github.com/torvalds/linux/blob/v6.12/fs/kernfs/mount.c#L155).
+/// [`fs/kernfs/mount.c`](https://github.com/torvalds/linux/blob/v6.12/fs/kernfs/mount.c).
 #[repr(C)]
 struct Handle {
     bytes: u32,

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use offwake::{
     recording::{
-        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, ClosedBy, Clocks, End, FileId,
-        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-        Preemption, ProcessInfo, Recording, Sample, Scope, Sighting, SightingReason, SocketEnd,
-        Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
+        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
+        ProcessInfo, Recording, Sample, Scope, Sighting, SightingReason, SocketEnd, Stack,
+        StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
         ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, ReadError},
     },
@@ -40,9 +40,13 @@ fn stack_ref() -> impl Strategy<Value = StackRef> {
 
 fn syscall() -> impl Strategy<Value = Option<Syscall>> {
     let table = select(vec![SyscallTable::Native, SyscallTable::Compat]);
-    prop::option::of((table, any::<u32>(), any::<[u64; 6]>()).prop_map(|(table, number, args)| {
-        Syscall { table, number, args }
-    }))
+    prop::option::of(
+        (table, any::<u32>(), any::<[u64; 6]>()).prop_map(|(table, number, args)| Syscall {
+            table,
+            number,
+            args,
+        }),
+    )
 }
 
 fn context() -> impl Strategy<Value = WakeContext> {
@@ -72,8 +76,11 @@ fn file_id() -> impl Strategy<Value = FileId> {
         FileKind::Directory,
         FileKind::Anonymous,
     ]);
-    (any::<u32>(), any::<u64>(), kind)
-        .prop_map(|(device, inode, kind)| FileId { device, inode, kind })
+    (any::<u32>(), any::<u64>(), kind).prop_map(|(device, inode, kind)| FileId {
+        device,
+        inode,
+        kind,
+    })
 }
 
 prop_compose! {
@@ -188,7 +195,8 @@ fn module() -> impl Strategy<Value = (ModuleId, Module)> {
 }
 
 fn open_file() -> impl Strategy<Value = OpenFile> {
-    let peer = (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    let peer =
+        (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
     prop_oneof![
         ".{0,30}".prop_map(OpenFile::Named),
         ("[a-z]{1,8}", ".{0,20}", ".{0,20}", prop::collection::vec(peer, 0..3)).prop_map(
@@ -309,9 +317,11 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
         && within(&read.processes, &whole.processes)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))
         && read.stacks.modules.iter().all(|(id, m)| whole.stacks.modules.get(id) == Some(m))
-        && read.stacks.frames.iter().all(|(id, frame)| {
-            [whole.stacks.frames.get(id), frames.get(id)].contains(&Some(frame))
-        })
+        && read
+            .stacks
+            .frames
+            .iter()
+            .all(|(id, frame)| [whole.stacks.frames.get(id), frames.get(id)].contains(&Some(frame)))
         && read.files.files.iter().all(|(id, file)| whole.files.files.get(id) == Some(file))
         && read.cgroups.iter().all(|(id, c)| whole.cgroups.get(id) == Some(c))
 }

@@ -15,22 +15,22 @@ mod assemble;
 mod checksum;
 pub(crate) mod code;
 mod column;
+mod encoder;
 mod framing;
 mod reader;
 mod slice;
 mod tables;
 mod write;
-mod encoder;
 
 use std::{collections::BTreeSet, io};
 
 pub use assemble::read;
+pub use encoder::{END, Encoder};
 pub use framing::Source;
 pub use reader::Slices;
 pub use slice::Slice;
 use thiserror::Error;
 pub use write::write;
-pub use encoder::{END, Encoder};
 
 /// Where the schema's metadata says which version of the format this is.
 const FORMAT_KEY: &str = "offwake.recording";
