@@ -109,7 +109,7 @@ fn service() -> Recording {
     }
     lose(&mut r, 8, 3);
     r.loss.records = 1;
-    r.loss.counters.insert("ring_full_wait", 1);
+    r.loss.counters.insert("ring_full_wait".to_owned(), 1);
     r.loss.ring_full = Some((at(24), at(24)));
     r.sort();
     r
