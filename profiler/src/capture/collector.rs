@@ -97,7 +97,10 @@ impl Collector {
         if self.lost.lookups > 0 {
             loss.counters.insert("lookups_over_limit".to_owned(), self.lost.lookups);
         }
-        Records { until, own_cpu, loss, ..std::mem::take(&mut self.records) }
+        let records = std::mem::take(&mut self.records);
+        // The next slice is about as large as this one.
+        self.records.waits.reserve(records.waits.len());
+        Records { until, own_cpu, loss, ..records }
     }
 
     /// Takes one record as it came.

@@ -35,6 +35,7 @@ use drain::Drain;
 pub use file_sink::{Pipe, RecordingFile};
 use lookup::LastFound;
 pub use sink::{About, Encoded, Memory, Places, Sink, TakenBack};
+pub use store::Counts;
 use store::{Ending, Opening, Part, Store};
 use thiserror::Error;
 
@@ -124,6 +125,10 @@ pub enum Exhausted {
 pub struct Written<S> {
     /// Where to.
     pub sink: S,
+    /// What it has.
+    pub counts: Counts,
+    /// How long its window is.
+    pub length: Nanos,
     /// What kept it from being whole.
     pub failed: Option<io::Error>,
 }
@@ -245,8 +250,7 @@ impl<S: Sink> Captured<S> {
         let mut loss = rest.loss.clone();
         loss.add_shortfalls(&shortfalls);
         let ending = Ending { records: rest, found, names, loss, closed_at, own_cpu, closed_by };
-        let (sink, failed) = store.close(ending);
-        Ok(Written { sink, failed })
+        Ok(store.close(ending))
     }
 }
 

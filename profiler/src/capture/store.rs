@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    Control, clocks,
+    Control, Written, clocks,
     collector::Records,
     sink::{About, Encoded, Sink},
 };
@@ -72,6 +72,16 @@ pub(super) struct Store<S> {
     failed: Option<io::Error>,
     /// Records that the sink did not take.
     unwritten: u64,
+    counts: Counts,
+}
+
+/// What a recording has of waits, those included that were not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// All waits.
+    pub waits: u64,
+    /// Those of the target.
+    pub target_waits: u64,
 }
 
 impl<S: Sink> Store<S> {
@@ -85,6 +95,7 @@ impl<S: Sink> Store<S> {
             until: Timestamp(0),
             failed: None,
             unwritten: 0,
+            counts: Counts::default(),
         })
     }
 
@@ -127,11 +138,15 @@ impl<S: Sink> Store<S> {
     }
 
     fn add_records(&mut self, records: Records) {
-        self.next.waits.extend(records.waits);
-        self.next.preemptions.extend(records.preemptions);
-        self.next.samples.extend(records.samples);
-        self.next.sightings.extend(records.sightings);
-        self.next.exits.extend(records.exits);
+        for wait in &records.waits {
+            self.counts.waits += 1;
+            self.counts.target_waits += u64::from(wait.in_target);
+        }
+        append(&mut self.next.waits, records.waits);
+        append(&mut self.next.preemptions, records.preemptions);
+        append(&mut self.next.samples, records.samples);
+        append(&mut self.next.sightings, records.sightings);
+        append(&mut self.next.exits, records.exits);
     }
 
     fn add_found(&mut self, found: Found) {
@@ -179,8 +194,17 @@ impl<S: Sink> Store<S> {
     }
 
     /// Writes what comes last. Gives back the sink, and what kept the recording from being whole.
-    pub fn close(mut self, ending: Ending) -> (S, Option<io::Error>) {
-        let Some(opening) = self.opening.take() else { return (self.sink, self.failed) };
+    pub fn close(mut self, ending: Ending) -> Written<S> {
+        let window_end = ending.closed_at;
+        let Some(opening) = self.opening.take() else {
+            return Written {
+                sink: self.sink,
+                counts: self.counts,
+                length: Nanos(0),
+                failed: self.failed,
+            };
+        };
+        let window_start = opening.meta.window.start;
         let mut records = ending.records;
         self.add_found(ending.found);
         if self.failed.is_some() {
@@ -214,7 +238,9 @@ impl<S: Sink> Store<S> {
         self.write_at_last(last);
         let ended = self.sink.end(&stream::END);
         let failed = self.failed.or(ended.err());
-        (self.sink, failed)
+        let window_end = if failed.is_some() { self.until } else { window_end };
+        let length = window_end.since(window_start);
+        Written { sink: self.sink, counts: self.counts, length, failed }
     }
 
     /// Writes a slice that the recording can't do without: newer ones of records give way to it.
@@ -235,6 +261,15 @@ impl<S: Sink> Store<S> {
             self.stored -= 1;
             self.until = taken.until;
         }
+    }
+}
+
+/// Most of the time there is nothing to append to: then nothing is copied.
+fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
+    if to.is_empty() {
+        *to = rows;
+    } else {
+        to.extend(rows);
     }
 }
 

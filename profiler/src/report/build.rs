@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    recording::{Recording, Scope, StackMode},
+    recording::{Clocks, Recording, Scope, StackMode},
     timeline::{State, Thread, ThreadIndex, Timeline},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
-    Filter, FilterNote, Kinds, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull, ThreadEntry,
-    WindowEntry, waits,
+    Filter, FilterNote, Kinds, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull, Soundness,
+    ThreadEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -31,8 +31,10 @@ impl Report {
                 start_ns: window.start,
                 end_ns: window.end,
                 duration_ns: window.length(),
+                start_unix_ns: unix_time(recording, window.start),
             },
             loss: loss(recording, timeline),
+            recording: Soundness::of(recording),
             filter: FilterNote {
                 min_ns: filter.min,
                 max_ns: filter.max,
@@ -76,6 +78,14 @@ fn meta(recording: &Recording) -> Meta {
         own_cpu_ns: meta.own_cpu,
         closed_by: meta.closed_by.name(),
     }
+}
+
+/// By the reading of the clocks that is nearest.
+fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
+    let distance = |clocks: &&Clocks| clocks.monotonic.0.abs_diff(at.0);
+    let nearest = recording.clocks.iter().min_by_key(distance)?;
+    let since = i128::from(at.0) - i128::from(nearest.monotonic.0);
+    i64::try_from(i128::from(nearest.realtime_ns) + since).ok()
 }
 
 fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {

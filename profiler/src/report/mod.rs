@@ -9,6 +9,7 @@ mod format;
 mod frames;
 pub mod json;
 mod model;
+mod soundness;
 pub mod summary;
 pub mod svg;
 mod text;
@@ -25,3 +26,4 @@ pub use model::{
     ThreadEntry, WaitEntry, WaitedOnEntry, WakeEntry, WakeParty, WakerCallEntry, WakerEntry,
     WakerKind, WindowEntry,
 };
+pub use soundness::{ClockStep, Soundness, Suspension};

@@ -9,7 +9,7 @@ use crate::{
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
-use super::Frames;
+use super::{Frames, Soundness};
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +22,8 @@ pub struct Report {
     pub window: WindowEntry,
     /// What is missing.
     pub loss: LossNote,
+    /// Whether the recording itself was sound.
+    pub recording: Soundness,
     /// What the filter left out.
     pub filter: FilterNote,
     /// The target's processes, by tgid.
@@ -53,7 +55,7 @@ pub struct Meta {
     pub host: String,
     /// CPU time of the profiler's own threads inside the window.
     pub own_cpu_ns: Nanos,
-    /// What closed the window: `duration`, `signal`, `command` or `memory`.
+    /// What closed the window ([`crate::recording::ClosedBy::name`]).
     pub closed_by: &'static str,
 }
 
@@ -64,6 +66,8 @@ pub struct WindowEntry {
     pub start_ns: Timestamp,
     pub end_ns: Timestamp,
     pub duration_ns: Nanos,
+    /// `start_ns` as Unix time, if the clocks were read.
+    pub start_unix_ns: Option<i64>,
 }
 
 /// What is missing.

@@ -2,8 +2,8 @@
 
 use std::{cmp::Reverse, io};
 
-use super::{Ledger, Report, text, worst};
-use crate::{blame::Reason, recording::ClosedBy, units::Nanos};
+use super::{Ledger, Report, soundness, text, worst};
+use crate::{blame::Reason, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
@@ -41,8 +41,8 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         ),
     )?;
     line(out, &loss_line(report))?;
-    if meta.closed_by == ClosedBy::Memory.name() {
-        line(out, "the window closed early: the memory for records was used up (--max-memory)")?;
+    for warning in soundness::warnings(report) {
+        line(out, &warning)?;
     }
     let filter = &report.filter;
     if filter.left_out_count > 0 {

@@ -7,7 +7,7 @@ use inferno::flamegraph::{
     color::{BasicPalette, Color, Palette, PaletteMap},
 };
 
-use super::{BlameWord, Report, folded, summary, text};
+use super::{BlameWord, Report, folded, soundness, summary, text};
 use crate::blame::Reason;
 
 /// Writes the shown waits' blocked time as a picture.
@@ -19,12 +19,15 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let lines: Vec<String> =
         folded::paths(report).into_iter().map(|(path, ns)| format!("{path} {ns}")).collect();
     let title = format!("offwake: what {} waited for", text::terminal(&report.meta.target));
-    let subtitle = format!(
+    let mut subtitle = format!(
         "{} on {}; {}",
         report.window.duration_ns,
         text::terminal(&report.meta.host),
         summary::loss_line(report)
     );
+    if let Some(warning) = soundness::warnings(report).first() {
+        subtitle = format!("{subtitle}; {warning}");
+    }
     if lines.is_empty() {
         return empty(out, &title, &subtitle);
     }

@@ -84,6 +84,7 @@ pub struct Record {
 Examples:
   offwake report wait.offwake                           a summary
   offwake report wait.offwake -o wait.svg -o wait.json
+  offwake report wait.offwake --resymbolize --debug-dir ./debug -o named.offwake
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
 pub struct ReportCommand {
@@ -93,6 +94,15 @@ pub struct ReportCommand {
 
     #[command(flatten)]
     pub report: ReportArguments,
+
+    /// Look names up again, by the build ids in the recording: for a recording that was cut off, or
+    /// when debug files have come since
+    #[arg(long)]
+    pub resymbolize: bool,
+
+    /// A directory with debug files, beside /usr/lib/debug
+    #[arg(long, value_name = "DIR", requires = "resymbolize")]
+    pub debug_dir: Vec<PathBuf>,
 
     /// Memory for records
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]

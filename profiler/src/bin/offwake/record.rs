@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use anyhow::Context as _;
-use offwake::capture::{Pipe, RecordingFile, Sink, Written};
+use anyhow::{Context as _, bail};
+use offwake::capture::{Counts, Pipe, RecordingFile, Sink, Written};
 
 use crate::{
     Outcome,
@@ -34,23 +34,29 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
                 RecordingFile::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = Session::prepare(&arguments.recording, None)?;
             let written = session.run(sink, &unfinished, whole)?;
-            let outcome = end(&written, &name)?;
-            Terminal::standard_output()
-                .line(&format!("wrote {name}, {} bytes", written.sink.length()))?;
-            Ok(outcome)
+            let Counts { waits, target_waits } = written.counts;
+            let (length, bytes) = (written.length, written.sink.length());
+            Terminal::standard_output().line(&format!(
+                "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",
+                waits - target_waits,
+            ))?;
+            end(&written, &name)
         }
     }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "sessions may do more with what was written")]
+#[expect(clippy::unnecessary_wraps, reason = "a session may do more with what was written")]
 fn whole<S>(written: Written<S>) -> anyhow::Result<Written<S>> {
     Ok(written)
 }
 
 fn end<S: Sink>(written: &Written<S>, name: &str) -> anyhow::Result<Outcome> {
     if let Some(error) = &written.failed {
-        eprintln!("offwake: {name}: {error}: the recording ends where that happened");
-        return Ok(Outcome::Failed);
+        bail!("cannot write {name}: {error}: the recording ends after {}", written.length);
+    }
+    if written.counts.target_waits == 0 {
+        eprintln!("offwake: nothing was recorded: no thread of the target waited");
+        return Ok(Outcome::NothingRecorded);
     }
     Ok(Outcome::Done)
 }

@@ -1,9 +1,16 @@
 //! `offwake report`: every output from a recording, without root.
 
-use std::{fs::File, io, path::Path};
+use std::{
+    fs::File,
+    io::{self, Seek as _, SeekFrom},
+    path::Path,
+};
 
 use anyhow::{Context as _, bail};
-use offwake::recording::{Recording, stream};
+use offwake::{
+    recording::{Recording, stream},
+    symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
+};
 
 use crate::{Outcome, cli::ReportCommand, output::Unfinished, reporting::Reporting};
 
@@ -11,11 +18,19 @@ use crate::{Outcome, cli::ReportCommand, output::Unfinished, reporting::Reportin
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let path = &arguments.recording;
+    let cannot = || format!("cannot read {}", path.display());
     let file = open(path)?;
-    let recording = read(&file, path, arguments.max_memory)?;
+    let mut recording = stream::read(&file, arguments.max_memory).with_context(cannot)?;
+    if arguments.resymbolize {
+        resymbolize(&mut recording, &arguments.debug_dir);
+    }
     let report = reporting.report(&recording);
     let bytes = |out: &mut dyn io::Write| {
-        let mut file = File::open(path)?;
+        if arguments.resymbolize {
+            return stream::write(&recording, out);
+        }
+        let mut file = &file;
+        file.seek(SeekFrom::Start(0))?;
         io::copy(&mut file, out).map(drop)
     };
     reporting.write(&report, &bytes, &Unfinished::default())
@@ -34,6 +49,42 @@ fn open(path: &Path) -> anyhow::Result<File> {
     File::open(path).with_context(cannot)
 }
 
-fn read(file: &File, path: &Path, max_memory: usize) -> anyhow::Result<Recording> {
-    stream::read(file, max_memory).with_context(|| format!("cannot read {}", path.display()))
+/// Says on standard error what came of it: what is missing there is missing in the report.
+fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf]) {
+    let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let recorded_in = match this_boot {
+        Ok(boot_id) if boot_id.trim() == recording.meta.boot_id => RecordedIn::ThisBoot,
+        _ => RecordedIn::AnotherBoot,
+    };
+    let places = DebugPlaces::new(directories.iter().cloned());
+    let table = &mut recording.stacks;
+    let done = symbols::resymbolize(table, &places, recorded_in, &mut |_done, _all| {});
+    recording.stacks.trim_tracing_frames();
+    let Resymbolized {
+        modules_found,
+        modules_without_build_id,
+        modules_without_file,
+        modules_of_another_build,
+        modules_without_code,
+        kernel_was_booted_since,
+        frames_named,
+        shortfalls,
+    } = done;
+    recording.loss.add_shortfalls(&shortfalls);
+    eprintln!("offwake: named {frames_named} frames of {modules_found} modules again");
+    let left = [
+        (modules_without_file, "no file was found"),
+        (modules_of_another_build, "there are only files of another build"),
+        (
+            modules_without_code,
+            "there is a debug file that needs the file it was made from beside it",
+        ),
+        (modules_without_build_id, "no build id was recorded"),
+    ];
+    for (count, why) in left.into_iter().filter(|(count, _)| *count > 0) {
+        eprintln!("offwake: {count} modules keep their names: {why}");
+    }
+    if kernel_was_booted_since {
+        eprintln!("offwake: the kernel's names stay: it was booted since, and lies elsewhere now");
+    }
 }
