@@ -221,6 +221,7 @@ mod tests {
         "schema": "offwake.report/1", "an": "addition",
         "meta": { "sample_hz": 199, "closed_by": "duration" },
         "window": { "start_ns": 1000, "end_ns": 1100, "duration_ns": 100 },
+        "recording": { "cut_off": false, "slices_damaged": 0, "slices_missing": 0 },
         "loss": { "records": 0, "stacks": 0, "gaps": 0, "gap_ns": 0 },
         "threads": [ { "tid": 7, "tgid": 5, "comm": "a", "samples": 1, "wall_ns": 100, "on_cpu_ns": 20,
             "runnable_ns": 10, "blocked_ns": 70, "attributed_ns": 40, "external_ns": 25,

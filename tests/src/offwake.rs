@@ -62,10 +62,23 @@ impl Offwake {
     ///
     /// When there is no offwake, or we are not root.
     pub fn profile() -> Result<Self> {
+        Self::in_scratch("profile")
+    }
+
+    /// `offwake record`, into a directory of its own.
+    ///
+    /// # Errors
+    ///
+    /// When there is no offwake, or we are not root.
+    pub fn record() -> Result<Self> {
+        Self::in_scratch("record")
+    }
+
+    fn in_scratch(command: &str) -> Result<Self> {
         let held = places::scratch()?;
         let mut offwake = Self::in_directory(held.path())?;
         offwake.held = Some(held);
-        Ok(offwake.arg("profile"))
+        Ok(offwake.arg(command))
     }
 
     /// offwake with no arguments yet, run in `directory`.
@@ -160,6 +173,12 @@ impl Offwake {
 }
 
 impl Running {
+    /// Where its output files go.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// Its process.
     #[must_use]
     pub fn pid(&self) -> u32 {
@@ -271,6 +290,15 @@ impl Outcome {
     #[must_use]
     pub fn terminal(&self) -> String {
         format!("{}{}", self.stdout, self.stderr)
+    }
+
+    /// Reports a recording that is among the output files, with these arguments, beside it.
+    ///
+    /// # Errors
+    ///
+    /// When offwake can't be run.
+    pub fn report_of(&self, recording: &str, arguments: &[&str]) -> Result<Self> {
+        Offwake::in_directory(&self.directory)?.args(["report", recording]).args(arguments).run()
     }
 
     /// Demands that it failed with `status` and said so in one line that holds one of `words`.

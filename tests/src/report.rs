@@ -21,6 +21,8 @@ pub struct Report {
     pub window: Window,
     /// What was lost.
     pub loss: Loss,
+    /// Whether the recording was sound: an addition to the contract.
+    pub recording: Soundness,
     /// The target's threads.
     pub threads: Vec<Thread>,
     /// Who woke whom.
@@ -36,6 +38,17 @@ pub struct Meta {
     pub sample_hz: u64,
     /// What closed the window.
     pub closed_by: String,
+}
+
+/// What is wrong with the recording's file.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Soundness {
+    /// It has no end.
+    pub cut_off: bool,
+    /// Slices that could not be read.
+    pub slices_damaged: u64,
+    /// Slices that are not there.
+    pub slices_missing: u64,
 }
 
 /// The time that the report is of, `CLOCK_MONOTONIC`.

@@ -22,7 +22,7 @@ pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recordi
     }
     let mut slices = Slices::new(source)?;
     let mut assembly = Assembly::default();
-    while let Some(slice) = slices.next()? {
+    while let Some(slice) = slices.next_whole()? {
         assembly.add(slice);
         if assembly.memory > max_memory {
             return Err(ReadError::TooLarge { limit: max_memory, needed: assembly.memory });

@@ -102,7 +102,7 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
     /// # Errors
     ///
     /// If the source can't be read. What it holds is never an error.
-    pub(super) fn next(&mut self) -> io::Result<Next> {
+    pub(super) fn next_one(&mut self) -> io::Result<Next> {
         let left = self.size.saturating_sub(self.at);
         if left == 0 {
             return Ok(Next::Nothing);

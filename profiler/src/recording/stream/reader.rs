@@ -52,9 +52,9 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
     /// # Errors
     ///
     /// If the source can't be read, or holds no recording that this version knows.
-    pub fn next(&mut self) -> Result<Option<Slice>, ReadError> {
+    pub fn next_whole(&mut self) -> Result<Option<Slice>, ReadError> {
         loop {
-            match self.messages.next()? {
+            match self.messages.next_one()? {
                 Next::Nothing => return Ok(None),
                 Next::End => self.damage.cut_off = false,
                 Next::Skipped(bytes) => self.damage.bytes_skipped += bytes,

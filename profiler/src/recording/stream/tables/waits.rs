@@ -128,10 +128,8 @@ impl Table for Wait {
                 state: TaskState(state.at(row)),
                 syscall: to_syscall(syscall.get(row), compat.at(row), || args.at(row)),
                 timeout: timeout.get(row).map(Nanos),
-                file: match optional_code(&file_kind, row)? {
-                    Some(kind) => Some(file_id(file_device.at(row), file_inode.at(row), kind)),
-                    None => None,
-                },
+                file: optional_code(&file_kind, row)?
+                    .map(|kind| file_id(file_device.at(row), file_inode.at(row), kind)),
                 cgroup: CgroupId(cgroup.at(row)),
                 user_stack: to_stack(user_stack.get(row)),
                 kernel_stack: to_stack(kernel_stack.get(row)),

@@ -1,0 +1,277 @@
+//! `record` and `report`: what was recorded is reported later and by anybody, and whatever happens
+//! to the recorder, its disk or its target costs no more than it must.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    case::{WINDOW, seconds},
+    clock,
+    offwake::{Offwake, Outcome},
+    places,
+    wait_until::wait_until,
+    workload::Workload,
+};
+
+/// Records a workload for a while.
+fn record(workload: &Workload) -> Result<Outcome> {
+    let outcome = Offwake::record()?
+        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    Ok(outcome)
+}
+
+#[test]
+fn a_report_made_later_by_nobody_is_the_same_byte_for_byte() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let profile = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["-o", "x.json", "-o", "x.folded", "-o", "x.svg"])
+        .run()?;
+    ensure!(profile.status.success(), "{profile}");
+    drop(workload);
+    // The directory and what is in it are nobody's from here on.
+    let directory = profile.path("");
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o777))?;
+    fs::set_permissions(profile.path("x.offwake"), fs::Permissions::from_mode(0o644))?;
+    for turn in ["first", "second"] {
+        let names = ["json", "folded", "svg"].map(|format| format!("{turn}.{format}"));
+        let report = Offwake::in_directory(&directory)?
+            .args(["report", "x.offwake", "-o", &names[0], "-o", &names[1], "-o", &names[2]])
+            .as_nobody()
+            .run()?;
+        ensure!(report.status.success(), "{report}");
+        for (format, name) in ["json", "folded", "svg"].iter().zip(&names) {
+            let at_once = fs::read(profile.path(&format!("x.{format}")))?;
+            ensure!(fs::read(profile.path(name))? == at_once, "the {turn} {format} differs");
+        }
+        // What the terminal shows, the lines about files aside.
+        let summary = |text: &str| -> Vec<String> {
+            text.lines().filter(|line| !line.starts_with("wrote ")).map(str::to_owned).collect()
+        };
+        ensure!(summary(&report.stdout) == summary(&profile.stdout), "{report}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_recording_says_who_waited_for_whom() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let recorded = record(&workload)?;
+    let mode = fs::metadata(recorded.path("x.offwake"))?.permissions().mode() & 0o777;
+    ensure!(mode == 0o600, "a recording that others may read: {mode:o}");
+    let outcome = recorded.report_of("x.offwake", &["-o", "x.json"])?;
+    let report = outcome.report("x.json")?;
+    ensure!(report.meta.closed_by == "duration" && !report.recording.cut_off);
+    let (client, server) = (workload.role("client")?, workload.role("server")?);
+    let woken = report.wakes.iter().any(|wakes| {
+        wakes.wakee.tid == client.tid && wakes.waker.tid == Some(server.tid) && wakes.count > 10
+    });
+    ensure!(woken, "the server did not wake the client: {:?}", report.wakes);
+    Ok(())
+}
+
+#[test]
+fn a_recording_can_go_through_a_pipe() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let directory = places::scratch()?;
+    let script = r#""$0" record -d 500ms -p "$1" -o - | cat > piped.offwake"#;
+    let status = Command::new("sh")
+        .args(["-c", script])
+        .arg(places::offwake()?)
+        .arg(workload.pids())
+        .current_dir(directory.path())
+        .status()?;
+    ensure!(status.success(), "{status}");
+    let report = Offwake::in_directory(directory.path())?
+        .args(["report", "piped.offwake", "-o", "x.json"])
+        .run()?;
+    let report = report.report("x.json")?;
+    ensure!(report.blocked_on(workload.role("client")?.tid, "pipe") > 0);
+    Ok(())
+}
+
+#[test]
+fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let mut running =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
+    let path = running.directory().join("x.offwake");
+    running.wait_until_recording()?;
+    // Three slices of waits at least: a second each.
+    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    let mut before = 0;
+    for _ in 0..3 {
+        before = wait_until("the recording to grow", || {
+            let now = size();
+            Ok((now > before).then_some(now))
+        })?;
+    }
+    let killed_at = clock::now_ns();
+    running.signal(libc::SIGKILL)?;
+    let outcome = running.outcome()?;
+    ensure!(!outcome.status.success(), "{outcome}");
+    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
+    ensure!(reported.stdout.contains("CUT OFF"), "{reported}");
+    let report = reported.report("x.json")?;
+    ensure!(report.recording.cut_off && report.meta.closed_by == "cut_off");
+    let missing = Duration::from_nanos(killed_at.saturating_sub(report.window.end_ns));
+    // A second, and what a busy machine needs to write.
+    ensure!(missing < Duration::from_millis(1500), "{missing:?} are missing");
+    ensure!(report.window.duration_ns > 1_000_000_000, "{:?}", report.window);
+    let client = workload.role("client")?.tid;
+    ensure!(report.blocked_on(client, "pipe") > 0, "nothing about the client");
+    Ok(())
+}
+
+/// A file system of a given size, gone when this is dropped.
+struct SmallDisk {
+    directory: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn mount(size: &str) -> Result<Self> {
+        let directory = places::scratch()?;
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
+            .arg(directory.path())
+            .status()?;
+        ensure!(mounted.success(), "cannot mount a small disk: {mounted}");
+        Ok(Self { directory })
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Should it be busy, it goes when whoever holds it lets go.
+        drop(Command::new("umount").arg("-l").arg(self.directory.path()).status());
+    }
+}
+
+#[test]
+fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let disk = SmallDisk::mount("512k")?;
+    let recording: PathBuf = disk.path().join("x.offwake");
+    // No duration: it is the disk that ends it. Everybody is recorded, so that it fills soon.
+    let outcome = Offwake::in_directory(disk.path())?
+        .args(["record", "-p", &workload.pids(), "-o"])
+        .arg(&recording)
+        .run()?;
+    outcome.failed(1, &["no space"])?;
+    ensure!(outcome.stderr.contains("x.offwake"), "{outcome}");
+    let directory = places::scratch()?;
+    let reported = Offwake::in_directory(directory.path())?
+        .args(["report", "-o", "x.json"])
+        .arg(&recording)
+        .run()?;
+    ensure!(reported.stdout.contains("no more room"), "{reported}");
+    let report = reported.report("x.json")?;
+    ensure!(report.meta.closed_by == "disk_full" && !report.recording.cut_off);
+    ensure!(report.loss.counters.get("records_unwritten").is_some_and(|count| *count > 0));
+    // Names still found room.
+    let client = workload.role("client")?.tid;
+    let waits = report.waits.iter().find(|waits| waits.tid == client);
+    let waits = waits.context("nothing about the client")?;
+    ensure!(waits.stack.iter().any(|frame| frame.contains("pipe_read")), "{:?}", waits.stack);
+    Ok(())
+}
+
+#[test]
+fn a_recorder_that_can_not_begin_leaves_the_old_recording() -> Result<()> {
+    let directory = places::scratch()?;
+    fs::write(directory.path().join("x.offwake"), "the old one")?;
+    let outcome = Offwake::in_directory(directory.path())?
+        .args(["record", "-p", "4194304", "-o", "x.offwake"])
+        .run()?;
+    outcome.failed(1, &["4194304"])?;
+    ensure!(fs::read_to_string(directory.path().join("x.offwake"))? == "the old one");
+    let left = fs::read_dir(directory.path())?.count();
+    ensure!(left == 1, "{left} files are left");
+    Ok(())
+}
+
+#[test]
+fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
+    let outcome = Offwake::record()?
+        .args(["-o", "x.offwake", "--", "sh", "-c", "sleep 0.2; exec sleep 0.3"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
+    let report = reported.report("x.json")?;
+    ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
+    let slept: u64 = report.waits.iter().filter(|w| w.cause == "timer").map(|w| w.blocked_ns).sum();
+    ensure!((450_000_000..700_000_000).contains(&slept), "slept for {slept} ns");
+    let comms: Vec<&str> = report.waits.iter().map(|waits| waits.comm.as_str()).collect();
+    ensure!(comms.contains(&"sh") && comms.contains(&"sleep"), "{comms:?}");
+    Ok(())
+}
+
+#[test]
+fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
+    let mut target = Command::new("sleep").arg("1000").spawn()?;
+    let mut running =
+        Offwake::record()?.args(["-p", &target.id().to_string(), "-o", "x.offwake"]).start()?;
+    running.wait_until_recording()?;
+    target.kill()?;
+    target.wait()?;
+    let died_at = clock::now_ns();
+    // Long enough for another slice: the recorder goes on without its target.
+    let path = running.directory().join("x.offwake");
+    let before = fs::metadata(&path)?.len();
+    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    running.signal(libc::SIGINT)?;
+    let outcome = running.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
+    let report = reported.report("x.json")?;
+    let [thread] = report.threads.as_slice() else {
+        anyhow::bail!("{:?}", report.threads);
+    };
+    ensure!(thread.wall_ns <= died_at.saturating_sub(report.window.start_ns), "{thread:?}");
+    ensure!(thread.wall_ns < report.window.duration_ns, "{thread:?} {:?}", report.window);
+    Ok(())
+}
+
+#[test]
+fn names_can_be_looked_up_again_after_a_kill() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let mut running =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
+    let path = running.directory().join("x.offwake");
+    running.wait_until_recording()?;
+    let before = fs::metadata(&path)?.len();
+    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    running.signal(libc::SIGKILL)?;
+    let outcome = running.outcome()?;
+    let client = workload.role("client")?.tid;
+    let named = |name: &str, arguments: &[&str]| -> Result<bool> {
+        let reported = outcome.report_of("x.offwake", &[&["-o", name], arguments].concat())?;
+        let report = reported.report(name)?;
+        let mut stacks = report.waits.iter().filter(|w| w.tid == client).map(|w| &w.stack);
+        Ok(stacks.any(|stack| {
+            let has = |part: &str| stack.iter().any(|frame| frame.contains(part));
+            has("pipe_read") && has("offwake_tests")
+        }))
+    };
+    ensure!(!named("before.json", &[])?, "there are names in a recording that was cut off");
+    ensure!(named("after.json", &["--resymbolize"])?, "no names after they were looked up again");
+    // What was looked up can be kept.
+    let kept = outcome.report_of("x.offwake", &["--resymbolize", "-o", "named.offwake"])?;
+    ensure!(kept.status.success(), "{kept}");
+    let reported = outcome.report_of("named.offwake", &["-o", "kept.json"])?;
+    let (kept, after) = (reported.report("kept.json")?, outcome.text("after.json")?);
+    ensure!(after.contains("pipe_read") && !kept.waits.is_empty());
+    Ok(())
+}
