@@ -12,6 +12,7 @@
 //! ```
 
 mod build_id;
+mod description;
 mod elf;
 mod frames;
 mod headers;
@@ -218,7 +219,7 @@ impl Symbols {
     }
 
     /// What is new since this was called last. A module can come later than the frames in it: as soon
-    /// as its build id is read, or after two seconds without.
+    /// as its file's headers are read, or after two seconds without what they say.
     pub fn take_new(&mut self) -> NewStacks {
         NewStacks {
             modules: self.modules.take_new(),
