@@ -19,6 +19,8 @@ mod lookup;
 mod own_cpu;
 mod sink;
 mod store;
+#[cfg(test)]
+mod store_tests;
 
 use std::{
     io,
