@@ -2,6 +2,7 @@
 
 mod cli;
 mod doctor;
+mod export;
 mod formats;
 mod output;
 mod profile;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         cli::Command::Profile(arguments) => profile::run(&arguments),
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
+        cli::Command::Export(arguments) => export::run(&arguments),
         cli::Command::Doctor => doctor::run(),
     };
     outcome

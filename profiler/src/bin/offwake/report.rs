@@ -24,19 +24,20 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     if arguments.resymbolize {
         resymbolize(&mut recording, &arguments.debug_dir);
     }
-    let report = reporting.report(&recording);
+    let analysis = reporting.analyse(recording);
     let bytes = |out: &mut dyn io::Write| {
         if arguments.resymbolize {
-            return stream::write(&recording, out);
+            return stream::write(&analysis.recording, out);
         }
         let mut file = &file;
         file.seek(SeekFrom::Start(0))?;
         io::copy(&mut file, out).map(drop)
     };
-    reporting.write(&report, &bytes, &Unfinished::default())
+    reporting.write(&analysis, &bytes, &Unfinished::default())
 }
 
-fn open(path: &Path) -> anyhow::Result<File> {
+/// Opens a recording that lies in a plain file.
+pub fn open(path: &Path) -> anyhow::Result<File> {
     let cannot = || format!("cannot read {}", path.display());
     // Before it is opened: a FIFO's opening waits for a writer.
     let metadata = std::fs::metadata(path).with_context(cannot)?;
