@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -79,10 +79,31 @@ fn a_recording_says_who_waited_for_whom() -> Result<()> {
 }
 
 #[test]
+fn under_sudo_the_recording_is_the_callers() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let outcome = Offwake::record()?
+        .args(["-d", "200ms", "-p", &workload.pids(), "-o", "x.offwake"])
+        .env("SUDO_UID", "65534")
+        .env("SUDO_GID", "65534")
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let metadata = fs::metadata(outcome.path("x.offwake"))?;
+    ensure!((metadata.uid(), metadata.gid()) == (65534, 65534), "{metadata:?}");
+    fs::set_permissions(outcome.path(""), fs::Permissions::from_mode(0o777))?;
+    let report = Offwake::in_directory(&outcome.path(""))?
+        .args(["report", "x.offwake", "-o", "x.json"])
+        .as_nobody()
+        .run()?;
+    ensure!(report.status.success(), "{report}");
+    Ok(())
+}
+
+#[test]
 fn a_recording_can_go_through_a_pipe() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let directory = places::scratch()?;
-    let script = r#""$0" record -d 500ms -p "$1" -o - | cat > piped.offwake"#;
+    let script =
+        r#""$0" record -d 500ms -p "$1" -o - | tee piped.offwake | "$0" report - -o y.json"#;
     let status = Command::new("sh")
         .args(["-c", script])
         .arg(places::offwake()?)
@@ -93,8 +114,10 @@ fn a_recording_can_go_through_a_pipe() -> Result<()> {
     let report = Offwake::in_directory(directory.path())?
         .args(["report", "piped.offwake", "-o", "x.json"])
         .run()?;
+    let text = report.text("x.json")?;
     let report = report.report("x.json")?;
     ensure!(report.blocked_on(workload.role("client")?.tid, "pipe") > 0);
+    ensure!(fs::read_to_string(directory.path().join("y.json"))? == text);
     Ok(())
 }
 

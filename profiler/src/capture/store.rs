@@ -206,17 +206,8 @@ impl<S: Sink> Store<S> {
             };
         };
         let window_start = opening.meta.window.start;
-        let mut records = ending.records;
         self.add_found(ending.found);
-        if self.failed.is_some() {
-            // After the hole, what says how a thread stood when the window closed is still true.
-            let all = records.count();
-            records.waits.retain(|wait| wait.end == End::StillOff);
-            records.preemptions.retain(|preemption| preemption.end == End::StillOff);
-            records.samples.clear();
-            self.unwritten += all - records.count();
-        }
-        self.add_records(records);
+        self.add_records(ending.records);
         self.next.loss = ending.loss.since(&opening.losses);
         self.next.own_cpu = ending.own_cpu - opening.own_cpu;
         self.next.until = ending.closed_at;
@@ -248,6 +239,7 @@ impl<S: Sink> Store<S> {
     fn write_at_last(&mut self, mut slice: Slice) {
         loop {
             if self.failed.is_some() {
+                self.unwritten += drop_closed(&mut slice);
                 slice.until = self.until;
                 slice.loss.counters.insert("records_unwritten".to_owned(), self.unwritten);
                 if let Some(meta) = &mut slice.meta {
@@ -272,6 +264,16 @@ fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
     } else {
         to.extend(rows);
     }
+}
+
+/// After a hole, what says how a thread stood when the window closed is still true; the rest is not
+/// to be told from what the hole swallowed. Gives back how many records went.
+fn drop_closed(slice: &mut Slice) -> u64 {
+    let before = records_in(slice);
+    slice.waits.retain(|wait| wait.end == End::StillOff);
+    slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
+    slice.samples.clear();
+    before - records_in(slice)
 }
 
 fn records_in(slice: &Slice) -> u64 {

@@ -163,7 +163,7 @@ impl<'a> Export<'a> {
         &self.id
     }
 
-    /// A table's rows by the hour. None for a table without rows.
+    /// A table's rows by the hour. A table without rows has one part without any: its columns.
     ///
     /// # Errors
     ///
@@ -176,6 +176,9 @@ impl<'a> Export<'a> {
             if hours.len() > MAX_HOURS {
                 return Err(TooManyHours { table });
             }
+        }
+        if hours.is_empty() {
+            hours.insert(self.clock.hour(self.recording.meta.window.start), Vec::new());
         }
         Ok(hours.into_iter().map(|(hour, items)| Part { hour, items }).collect())
     }

@@ -90,7 +90,7 @@ Examples:
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
 pub struct ReportCommand {
-    /// The recording
+    /// The recording; `-` is standard input
     #[arg(value_name = "FILE.offwake")]
     pub recording: PathBuf,
 
@@ -123,7 +123,7 @@ The columns are in docs/format.md.
 
 Exit status: 0 done, 1 failed, 2 usage.")]
 pub struct ExportCommand {
-    /// The recording
+    /// The recording; `-` is standard input
     #[arg(value_name = "FILE.offwake")]
     pub recording: PathBuf,
 

@@ -11,15 +11,15 @@ use anyhow::{Context as _, bail};
 use offwake::{
     blame::Blame,
     export::{self, Export, Part, Table},
-    recording::{Recording, stream},
+    recording::Recording,
     timeline::Timeline,
 };
 
 use crate::{
-    Outcome,
+    Outcome, caller,
     cli::ExportCommand,
+    input::Input,
     output::{Terminal, new_file_beside},
-    report::open,
 };
 
 /// A file that is whole under another name, and takes its own when all are.
@@ -30,13 +30,11 @@ struct Written {
 
 /// Exports.
 pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
-    let ExportCommand { recording: path, directory, max_memory } = arguments;
+    let ExportCommand { recording, directory, max_memory } = arguments;
     if directory.exists() && !directory.is_dir() {
         bail!("cannot export to {}: it is there, and no directory", directory.display());
     }
-    let file = open(path)?;
-    let recording = stream::read(&file, *max_memory)
-        .with_context(|| format!("cannot read {}", path.display()))?;
+    let recording = Input::open(recording, *max_memory)?.read(*max_memory)?;
     let timeline = Timeline::build(&recording);
     let blame = Blame::assign(&recording, &timeline);
     let export = Export::new(&recording, &timeline, &blame);
@@ -82,6 +80,7 @@ fn write(
     out.flush()?;
     drop(out);
     file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    caller::give(file.as_file())?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }

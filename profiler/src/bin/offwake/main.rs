@@ -1,9 +1,11 @@
 //! The command line.
 
+mod caller;
 mod cli;
 mod doctor;
 mod export;
 mod formats;
+mod input;
 mod output;
 mod profile;
 mod record;

@@ -1,26 +1,19 @@
 //! `offwake report`: every output from a recording, without root.
 
-use std::{
-    fs::File,
-    io::{self, Seek as _, SeekFrom},
-    path::Path,
-};
+use std::io;
 
-use anyhow::{Context as _, bail};
 use offwake::{
     recording::{Recording, stream},
     symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
 };
 
-use crate::{Outcome, cli::ReportCommand, output::Unfinished, reporting::Reporting};
+use crate::{Outcome, cli::ReportCommand, input::Input, output::Unfinished, reporting::Reporting};
 
 /// Reports.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
-    let path = &arguments.recording;
-    let cannot = || format!("cannot read {}", path.display());
-    let file = open(path)?;
-    let mut recording = stream::read(&file, arguments.max_memory).with_context(cannot)?;
+    let input = Input::open(&arguments.recording, arguments.max_memory)?;
+    let mut recording = input.read(arguments.max_memory)?;
     if arguments.resymbolize {
         resymbolize(&mut recording, &arguments.debug_dir);
     }
@@ -29,25 +22,9 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
         if arguments.resymbolize {
             return stream::write(&analysis.recording, out);
         }
-        let mut file = &file;
-        file.seek(SeekFrom::Start(0))?;
-        io::copy(&mut file, out).map(drop)
+        input.copy(out)
     };
     reporting.write(&analysis, &bytes, &Unfinished::default())
-}
-
-/// Opens a recording that lies in a plain file.
-pub fn open(path: &Path) -> anyhow::Result<File> {
-    let cannot = || format!("cannot read {}", path.display());
-    // Before it is opened: a FIFO's opening waits for a writer.
-    let metadata = std::fs::metadata(path).with_context(cannot)?;
-    if metadata.is_dir() {
-        bail!("cannot read {}: it is a directory, not a recording", path.display());
-    }
-    if !metadata.is_file() {
-        bail!("cannot read {}: it is no plain file: copy it into one first", path.display());
-    }
-    File::open(path).with_context(cannot)
 }
 
 /// Says on standard error what came of it: what is missing there is missing in the report.

@@ -68,6 +68,9 @@ impl Reporting {
     ) -> anyhow::Result<Outcome> {
         let report = &analysis.report;
         if let Some(reason) = nothing_recorded(report) {
+            for warning in report.warnings() {
+                eprintln!("offwake: {warning}");
+            }
             eprintln!("offwake: nothing was recorded: {reason}");
             return Ok(Outcome::NothingRecorded);
         }

@@ -48,6 +48,7 @@ pub(super) fn meta(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         words("scope", rows().map(|meta| meta.scope.text())),
         words("stacks", rows().map(|meta| meta.stacks.text())),
         numbers::<UInt32Type>("sample_hz", rows().map(|meta| meta.sample_hz)),
+        texts("options", |meta| &meta.options),
         words("closed_by", rows().map(|meta| meta.closed_by.text())),
         optional::<UInt32Type>("profiler_tgid", rows().map(|m| m.profiler.map(|tgid| tgid.0))),
         times("own_cpu_ns", rows().map(|meta| meta.own_cpu.0)),

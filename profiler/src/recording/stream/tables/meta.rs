@@ -31,6 +31,7 @@ impl Table for Meta {
             numbers::<UInt8Type>("scope", rows.iter().map(|row| row.scope.code())),
             numbers::<UInt8Type>("stacks", rows.iter().map(|row| row.stacks.code())),
             numbers::<UInt32Type>("sample_hz", rows.iter().map(|row| row.sample_hz)),
+            texts("options", rows.iter().map(|row| row.options.as_str())),
             times("window_start_ns", rows.iter().map(|row| row.window.start.0)),
             times("window_end_ns", rows.iter().map(|row| row.window.end.0)),
             times("own_cpu_ns", rows.iter().map(|row| row.own_cpu.0)),
@@ -48,6 +49,7 @@ impl Table for Meta {
         let scope = Numbers::<UInt8Type>::find(table, "scope")?;
         let stacks = Numbers::<UInt8Type>::find(table, "stacks")?;
         let sample_hz = Numbers::<UInt32Type>::find(table, "sample_hz")?;
+        let options = Texts::find(table, "options")?;
         let start = Times::find(table, "window_start_ns")?;
         let end = Times::find(table, "window_end_ns")?;
         let own_cpu = Times::find(table, "own_cpu_ns")?;
@@ -60,6 +62,7 @@ impl Table for Meta {
                 scope: required_code(&scope, row)?,
                 stacks: required_code(&stacks, row)?,
                 sample_hz: sample_hz.at(row),
+                options: options.at(row),
                 kernel: kernel.at(row),
                 host: host.at(row),
                 boot_id: boot_id.at(row),
