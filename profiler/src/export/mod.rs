@@ -14,6 +14,8 @@ pub mod parquet;
 mod partition;
 mod stacks;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

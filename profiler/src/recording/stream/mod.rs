@@ -29,6 +29,8 @@ pub use encoder::{END, Encoder};
 pub use framing::Source;
 pub use reader::Slices;
 pub use slice::Slice;
+#[cfg(test)]
+pub(crate) use slice::schema;
 pub(crate) use tables::{LossRow, loss_rows};
 use thiserror::Error;
 pub use write::write;
