@@ -179,6 +179,17 @@ impl Files {
         std::mem::take(&mut self.new).into_iter().collect()
     }
 
+    /// What could not be done so far.
+    #[must_use]
+    pub fn shortfalls(&self) -> Shortfalls {
+        let mut all = self.shortfalls.clone();
+        let missed = self.missed();
+        if missed > 0 {
+            all.insert("files_missed", missed);
+        }
+        all
+    }
+
     /// Does what is left to do. Gives back what was not taken yet, and what could not be done.
     #[must_use]
     pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Shortfalls) {
@@ -192,11 +203,8 @@ impl Files {
                 break;
             }
         }
-        let missed = self.missed();
-        if missed > 0 {
-            self.shortfalls.insert("files_missed", missed);
-        }
-        (self.take_new(), self.shortfalls)
+        let shortfalls = self.shortfalls();
+        (self.take_new(), shortfalls)
     }
 
     /// Asks the kernel about the queued sockets, one network namespace after the other.

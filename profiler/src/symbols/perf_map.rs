@@ -6,7 +6,8 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Read, Seek},
+    io::{self, BufRead, BufReader, Read},
+    os::unix::fs::FileExt as _,
 };
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -93,33 +94,9 @@ impl PerfMaps {
         }
     }
 
-    /// Names addresses by a map. Where its lines overlap, the later line is right.
-    pub(super) fn name(&mut self, id: PerfMapId, wanted: &[Wanted], names: &mut Names) {
-        let Some(PerfMap { file: Some(file), .. }) = self.maps.get_mut(id.0 as usize) else {
-            return;
-        };
-        if file.rewind().is_err() {
-            return;
-        }
-        let mut sorted: Vec<&Wanted> = wanted.iter().collect();
-        sorted.sort_by_key(|wanted| wanted.at);
-        let mut reader = BufReader::new(file.take(MAX_BYTES));
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            match (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-            if line.last() != Some(&b'\n') && reader.skip_until(b'\n').is_err() {
-                return;
-            }
-            let Some((start, size, function)) = parse(&line) else { continue };
-            let from = sorted.partition_point(|wanted| wanted.at < start);
-            for wanted in sorted[from..].iter().take_while(|wanted| wanted.at - start < size) {
-                names.set(wanted.frame, vec![cut(&function)]);
-            }
-        }
+    /// The file of a map, if there is one.
+    pub(super) fn file(&self, id: PerfMapId) -> Option<File> {
+        self.maps.get(id.0 as usize)?.file.as_ref()?.try_clone().ok()
     }
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
@@ -128,6 +105,43 @@ impl PerfMaps {
         }
         if self.over_limit > 0 {
             *all.entry("symbols_perf_maps_over_limit").or_default() += self.over_limit;
+        }
+    }
+}
+
+/// Reads a file from its beginning, whoever else reads it.
+struct FromStart<'a> {
+    file: &'a File,
+    at: u64,
+}
+
+impl Read for FromStart<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(into, self.at)?;
+        self.at += read as u64;
+        Ok(read)
+    }
+}
+
+/// Names addresses by a map. Where its lines overlap, the later line is right.
+pub(super) fn name(file: &File, wanted: &[Wanted], names: &mut Names) {
+    let mut sorted: Vec<&Wanted> = wanted.iter().collect();
+    sorted.sort_by_key(|wanted| wanted.at);
+    let mut reader = BufReader::new(FromStart { file, at: 0 }.take(MAX_BYTES));
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        if line.last() != Some(&b'\n') && reader.skip_until(b'\n').is_err() {
+            return;
+        }
+        let Some((start, size, function)) = parse(&line) else { continue };
+        let from = sorted.partition_point(|wanted| wanted.at < start);
+        for wanted in sorted[from..].iter().take_while(|wanted| wanted.at - start < size) {
+            names.set(wanted.frame, vec![cut(&function)]);
         }
     }
 }
