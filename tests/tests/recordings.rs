@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    os::unix::fs::PermissionsExt as _,
+    os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
     process::Command,
     time::Duration,
@@ -75,6 +75,26 @@ fn a_recording_says_who_waited_for_whom() -> Result<()> {
         wakes.wakee.tid == client.tid && wakes.waker.tid == Some(server.tid) && wakes.count > 10
     });
     ensure!(woken, "the server did not wake the client: {:?}", report.wakes);
+    Ok(())
+}
+
+#[test]
+fn under_sudo_the_recording_is_the_callers() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let outcome = Offwake::record()?
+        .args(["-d", "200ms", "-p", &workload.pids(), "-o", "x.offwake"])
+        .env("SUDO_UID", "65534")
+        .env("SUDO_GID", "65534")
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let metadata = fs::metadata(outcome.path("x.offwake"))?;
+    ensure!((metadata.uid(), metadata.gid()) == (65534, 65534), "{metadata:?}");
+    fs::set_permissions(outcome.path(""), fs::Permissions::from_mode(0o777))?;
+    let report = Offwake::in_directory(&outcome.path(""))?
+        .args(["report", "x.offwake", "-o", "x.json"])
+        .as_nobody()
+        .run()?;
+    ensure!(report.status.success(), "{report}");
     Ok(())
 }
 

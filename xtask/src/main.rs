@@ -1,6 +1,7 @@
 //! `cargo xtask`: builds, runs and tests offwake. What CI runs is what you run.
 
 mod apt;
+mod bench;
 mod bless;
 mod build;
 mod command;
@@ -39,6 +40,11 @@ enum Task {
     },
     /// Formatting, lints, documentation, unit tests, and the privileged tests on this very kernel
     Test,
+    /// Measure what offwake costs
+    Bench {
+        #[command(subcommand)]
+        what: bench::Bench,
+    },
     /// Take what the golden tests produce now as what they shall produce
     Bless,
 }
@@ -49,6 +55,7 @@ fn main() -> ExitCode {
         Task::Run { arguments } if arguments.is_empty() => run::demo(),
         Task::Run { arguments } => run::offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
+        Task::Bench { what } => bench::bench(what).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

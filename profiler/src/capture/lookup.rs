@@ -48,18 +48,19 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
     let mut files = Files::new();
     let mut handed_on = Instant::now();
     loop {
+        // A process before its mappings: those take longer, and it may end meanwhile.
         match wanted.recv_timeout(PACE) {
             Ok(Lookup::Process { tgid }) => {
-                symbols.observe_process(tgid);
                 processes.observe_process(tgid);
+                symbols.observe_process(tgid);
             }
             Ok(Lookup::Fork { parent, child, at }) => {
-                symbols.observe_fork(parent, child, at);
                 processes.observe_process(child);
+                symbols.observe_fork(parent, child, at);
             }
             Ok(Lookup::Exec { tgid, at }) => {
-                symbols.observe_exec(tgid, at);
                 processes.observe_process(tgid);
+                symbols.observe_exec(tgid, at);
             }
             Ok(Lookup::Exit { tgid, at }) => {
                 symbols.observe_exit(tgid, at);

@@ -192,6 +192,7 @@ impl<S: Sink> Armed<S> {
             scope: settings.scope,
             stacks: settings.stacks,
             sample_hz: settings.sample_hz,
+            options: options(settings),
             kernel: read_line("/proc/sys/kernel/osrelease"),
             host: read_line("/proc/sys/kernel/hostname"),
             boot_id: read_line("/proc/sys/kernel/random/boot_id"),
@@ -262,6 +263,16 @@ fn start<T: Send + 'static>(
         .name(format!("offwake-{name}"))
         .spawn(body)
         .map_err(|_error| CaptureError::Thread(name))
+}
+
+/// The settings as the command line has them.
+fn options(settings: &Settings) -> String {
+    let Settings { scope, stacks, sample_hz, ring_bytes, max_targets, .. } = settings;
+    format!(
+        "--scope {} --stacks {} --sample {sample_hz} --ring-size {ring_bytes} --max-targets {max_targets}",
+        scope.name(),
+        stacks.name(),
+    )
 }
 
 fn read_line(path: &str) -> String {

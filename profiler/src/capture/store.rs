@@ -117,6 +117,7 @@ impl<S: Sink> Store<S> {
     fn open(&mut self, opening: Opening) {
         self.next.meta = Some(opening.meta.clone());
         self.until = opening.meta.window.start;
+        self.next.until = self.until;
         self.opening = Some(opening);
         if let Err(error) = self.sink.begin(self.encoder.header()) {
             self.failed = Some(error);

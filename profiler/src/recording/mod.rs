@@ -67,6 +67,8 @@ pub struct Meta {
     pub stacks: StackMode,
     /// On-CPU samples a second on each CPU; 0 if none were taken.
     pub sample_hz: u32,
+    /// The options that say how it was recorded, as on a command line, defaults included.
+    pub options: String,
     /// Release of the kernel (`uname -r`).
     pub kernel: String,
     /// Name of the host.
@@ -129,6 +131,17 @@ pub enum Scope {
     Target,
 }
 
+impl Scope {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Target => "target",
+        }
+    }
+}
+
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StackMode {
@@ -137,6 +150,17 @@ pub enum StackMode {
     Exact,
     /// Not at all.
     Off,
+}
+
+impl StackMode {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Off => "off",
+        }
+    }
 }
 
 /// Everything that one run recorded.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    recording::{Clocks, Recording, Scope, StackMode},
+    recording::{Clocks, Recording},
     timeline::{State, Thread, ThreadIndex, Timeline},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
@@ -64,14 +64,8 @@ fn meta(recording: &Recording) -> Meta {
     Meta {
         offwake: meta.version.clone(),
         target: meta.target.clone(),
-        scope: match meta.scope {
-            Scope::Machine => "machine",
-            Scope::Target => "target",
-        },
-        stacks: match meta.stacks {
-            StackMode::Exact => "exact",
-            StackMode::Off => "off",
-        },
+        scope: meta.scope.name(),
+        stacks: meta.stacks.name(),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),

@@ -230,7 +230,8 @@ prop_compose! {
     fn meta()(
         (start, length, own_cpu) in (any::<u32>(), any::<u32>(), any::<u64>()),
         sample_hz in any::<u32>(), profiler in prop::option::of(any::<u32>()),
-        (target, kernel, host, boot_id, version) in (".{1,9}", ".{0,9}", ".{0,9}", ".{0,9}", ".{0,9}"),
+        (target, kernel, host) in (".{1,9}", ".{0,9}", ".{0,9}"),
+        (boot_id, version, options) in (".{0,9}", ".{0,9}", ".{0,9}"),
         scope in select(vec![Scope::Machine, Scope::Target]),
         stacks in select(vec![StackMode::Exact, StackMode::Off]),
         closed_by in select(vec![
@@ -241,7 +242,7 @@ prop_compose! {
         let start = Timestamp(start.into());
         Meta {
             window: Window { start, end: start + Nanos(length.into()) }, target, scope, stacks,
-            sample_hz, kernel, host, boot_id, own_cpu: Nanos(own_cpu), version, closed_by,
+            sample_hz, options, kernel, host, boot_id, own_cpu: Nanos(own_cpu), version, closed_by,
             profiler: profiler.map(Tgid),
         }
     }

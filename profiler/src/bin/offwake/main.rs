@@ -1,5 +1,6 @@
 //! The command line.
 
+mod caller;
 mod cli;
 mod doctor;
 mod formats;

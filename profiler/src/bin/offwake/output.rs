@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use offwake::report::{self, Format, Report};
 
-use crate::formats::OutputFormat;
+use crate::{caller, formats::OutputFormat};
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -115,6 +115,7 @@ impl Output {
             .render(content, file.as_file())
             .and_then(|()| file.as_file().sync_all())
             .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
+            .and_then(|()| caller::give(file.as_file()))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         note(unfinished, None);
         written

@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 use offwake::capture::{Counts, Pipe, RecordingFile, Sink, Written};
 
 use crate::{
-    Outcome,
+    Outcome, caller,
     cli::Record,
     output::{Destination, Terminal, Unfinished},
     session::Session,
@@ -30,8 +30,7 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
-            let sink =
-                RecordingFile::create(path).with_context(|| format!("cannot write {name}"))?;
+            let sink = create(path).with_context(|| format!("cannot write {name}"))?;
             let session = Session::prepare(&arguments.recording, None)?;
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
@@ -43,6 +42,14 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
             end(&written, &name)
         }
     }
+}
+
+fn create(path: &Path) -> std::io::Result<RecordingFile> {
+    let sink = RecordingFile::create(path)?;
+    if let Some(file) = sink.unnamed() {
+        caller::give(file)?;
+    }
+    Ok(sink)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a session may do more with what was written")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow_array::{
     Array, ArrayRef, ArrowPrimitiveType, BooleanArray, FixedSizeListArray, ListArray,
-    PrimitiveArray, StringArray, StructArray, UInt64Array,
+    PrimitiveArray, StringArray, StructArray, UInt64Array, types::Int64Type,
 };
 use arrow_buffer::OffsetBuffer;
 use arrow_schema::{DataType, Field, FieldRef, Fields};
@@ -35,6 +35,20 @@ pub(super) fn optional<T: ArrowPrimitiveType>(
     values: impl Iterator<Item = Option<T::Native>>,
 ) -> Column {
     (name, Nulls::Allowed, Arc::new(values.collect::<PrimitiveArray<T>>()))
+}
+
+/// Times in ns. Signed, so that who subtracts one from an earlier one gets a negative number, and
+/// not one of 584 years.
+pub(super) fn times(name: &'static str, values: impl Iterator<Item = u64>) -> Column {
+    numbers::<Int64Type>(name, values.map(u64::cast_signed))
+}
+
+/// Times, some of which are not known.
+pub(super) fn optional_times(
+    name: &'static str,
+    values: impl Iterator<Item = Option<u64>>,
+) -> Column {
+    optional::<Int64Type>(name, values.map(|time| time.map(u64::cast_signed)))
 }
 
 /// Yes or no.
@@ -119,6 +133,23 @@ impl<'a, T: ArrowPrimitiveType> Numbers<'a, T> {
     /// The number in a row, if there is one.
     pub(super) fn get(&self, row: usize) -> Option<T::Native> {
         self.0.is_valid(row).then(|| self.0.value(row))
+    }
+}
+
+/// A column of times.
+pub(super) struct Times<'a>(Numbers<'a, Int64Type>);
+
+impl<'a> Times<'a> {
+    pub(super) fn find(table: &'a StructArray, name: &'static str) -> Result<Self, TableError> {
+        Numbers::find(table, name).map(Self)
+    }
+
+    pub(super) fn at(&self, row: usize) -> u64 {
+        self.0.at(row).cast_unsigned()
+    }
+
+    pub(super) fn get(&self, row: usize) -> Option<u64> {
+        self.0.get(row).map(i64::cast_unsigned)
     }
 }
 

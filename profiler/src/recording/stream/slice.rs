@@ -81,14 +81,14 @@ const CHECKSUMS: &str = "checksums";
 impl Slice {
     /// As one row of [`schema`].
     pub(super) fn to_batch(&self) -> Result<RecordBatch, arrow_schema::ArrowError> {
-        let number = |number: u64| -> ArrayRef { Arc::new(UInt64Array::from(vec![number])) };
+        let time = |ns: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![ns])) };
         let mut columns: Vec<(&'static str, ArrayRef)> = vec![
-            ("slice", number(self.number)),
-            ("until_ns", number(self.until.0)),
-            ("monotonic_ns", number(self.clocks.monotonic.0)),
-            ("realtime_ns", Arc::new(Int64Array::from(vec![self.clocks.realtime_ns]))),
-            ("boottime_ns", number(self.clocks.boottime_ns)),
-            ("own_cpu_ns", number(self.own_cpu.0)),
+            ("slice", Arc::new(UInt64Array::from(vec![self.number]))),
+            ("until_ns", time(self.until.0.cast_signed())),
+            ("monotonic_ns", time(self.clocks.monotonic.0.cast_signed())),
+            ("realtime_ns", time(self.clocks.realtime_ns)),
+            ("boottime_ns", time(self.clocks.boottime_ns.cast_signed())),
+            ("own_cpu_ns", time(self.own_cpu.0.cast_signed())),
             cell(self.meta.as_slice()),
             cell(&loss_rows(&self.loss)),
             cell(&self.waits),
@@ -124,15 +124,13 @@ impl Slice {
         let mut cells = Cells { batch, sums: sums_of(batch)?, damage: SliceDamage::default() };
         let slice = Self {
             number: cells.number("slice")?,
-            until: Timestamp(cells.number("until_ns")?),
+            until: Timestamp(cells.time("until_ns")?.cast_unsigned()),
             clocks: Clocks {
-                monotonic: Timestamp(cells.number("monotonic_ns")?),
-                realtime_ns: cells.verified("realtime_ns").and_then(|column| {
-                    column.as_any().downcast_ref::<Int64Array>().map(|column| column.value(0))
-                })?,
-                boottime_ns: cells.number("boottime_ns")?,
+                monotonic: Timestamp(cells.time("monotonic_ns")?.cast_unsigned()),
+                realtime_ns: cells.time("realtime_ns")?,
+                boottime_ns: cells.time("boottime_ns")?.cast_unsigned(),
             },
-            own_cpu: Nanos(cells.number("own_cpu_ns")?),
+            own_cpu: Nanos(cells.time("own_cpu_ns")?.cast_unsigned()),
             meta: cells.rows::<Meta>().pop(),
             loss: loss_totals(cells.rows::<LossRow>()),
             waits: cells.rows(),
@@ -204,6 +202,11 @@ impl Cells<'_> {
 
     fn number(&self, name: &str) -> Option<u64> {
         let column: &UInt64Array = self.verified(name)?.as_any().downcast_ref()?;
+        Some(column.value(0))
+    }
+
+    fn time(&self, name: &str) -> Option<i64> {
+        let column: &Int64Array = self.verified(name)?.as_any().downcast_ref()?;
         Some(column.value(0))
     }
 

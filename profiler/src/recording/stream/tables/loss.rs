@@ -10,7 +10,7 @@ use crate::{
         LossTotals,
         stream::{
             TableError,
-            column::{Column, Flags, Numbers, Texts, flags, numbers, optional, texts},
+            column::{Column, Flags, Numbers, Texts, Times, flags, numbers, optional_times, texts},
         },
     },
     units::Timestamp,
@@ -88,8 +88,8 @@ impl Table for LossRow {
             texts("name", rows.iter().map(|row| row.name.as_str())),
             flags("is_total", rows.iter().map(|row| row.is_total)),
             numbers::<UInt64Type>("count", rows.iter().map(|row| row.count)),
-            optional::<UInt64Type>("first_ns", rows.iter().map(|row| row.first.map(|at| at.0))),
-            optional::<UInt64Type>("last_ns", rows.iter().map(|row| row.last.map(|at| at.0))),
+            optional_times("first_ns", rows.iter().map(|row| row.first.map(|at| at.0))),
+            optional_times("last_ns", rows.iter().map(|row| row.last.map(|at| at.0))),
         ]
     }
 
@@ -97,8 +97,8 @@ impl Table for LossRow {
         let name = Texts::find(table, "name")?;
         let is_total = Flags::find(table, "is_total")?;
         let count = Numbers::<UInt64Type>::find(table, "count")?;
-        let first = Numbers::<UInt64Type>::find(table, "first_ns")?;
-        let last = Numbers::<UInt64Type>::find(table, "last_ns")?;
+        let first = Times::find(table, "first_ns")?;
+        let last = Times::find(table, "last_ns")?;
         Ok(Rows::collect(table.len(), |row| {
             Some(Self {
                 name: name.at(row),

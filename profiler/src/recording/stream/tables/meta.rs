@@ -2,7 +2,7 @@
 
 use arrow_array::{
     Array as _, StructArray,
-    types::{UInt8Type, UInt32Type, UInt64Type},
+    types::{UInt8Type, UInt32Type},
 };
 
 use super::{Rows, Table, required_code};
@@ -12,7 +12,7 @@ use crate::{
         stream::{
             TableError,
             code::Code as _,
-            column::{Column, Numbers, Texts, numbers, optional, texts},
+            column::{Column, Numbers, Texts, Times, numbers, optional, texts, times},
         },
     },
     units::{Nanos, Tgid, Timestamp},
@@ -31,9 +31,10 @@ impl Table for Meta {
             numbers::<UInt8Type>("scope", rows.iter().map(|row| row.scope.code())),
             numbers::<UInt8Type>("stacks", rows.iter().map(|row| row.stacks.code())),
             numbers::<UInt32Type>("sample_hz", rows.iter().map(|row| row.sample_hz)),
-            numbers::<UInt64Type>("window_start_ns", rows.iter().map(|row| row.window.start.0)),
-            numbers::<UInt64Type>("window_end_ns", rows.iter().map(|row| row.window.end.0)),
-            numbers::<UInt64Type>("own_cpu_ns", rows.iter().map(|row| row.own_cpu.0)),
+            texts("options", rows.iter().map(|row| row.options.as_str())),
+            times("window_start_ns", rows.iter().map(|row| row.window.start.0)),
+            times("window_end_ns", rows.iter().map(|row| row.window.end.0)),
+            times("own_cpu_ns", rows.iter().map(|row| row.own_cpu.0)),
             numbers::<UInt8Type>("closed_by", rows.iter().map(|row| row.closed_by.code())),
             optional::<UInt32Type>("profiler_tgid", rows.iter().map(|r| r.profiler.map(|p| p.0))),
         ]
@@ -48,9 +49,10 @@ impl Table for Meta {
         let scope = Numbers::<UInt8Type>::find(table, "scope")?;
         let stacks = Numbers::<UInt8Type>::find(table, "stacks")?;
         let sample_hz = Numbers::<UInt32Type>::find(table, "sample_hz")?;
-        let start = Numbers::<UInt64Type>::find(table, "window_start_ns")?;
-        let end = Numbers::<UInt64Type>::find(table, "window_end_ns")?;
-        let own_cpu = Numbers::<UInt64Type>::find(table, "own_cpu_ns")?;
+        let options = Texts::find(table, "options")?;
+        let start = Times::find(table, "window_start_ns")?;
+        let end = Times::find(table, "window_end_ns")?;
+        let own_cpu = Times::find(table, "own_cpu_ns")?;
         let closed_by = Numbers::<UInt8Type>::find(table, "closed_by")?;
         let profiler = Numbers::<UInt32Type>::find(table, "profiler_tgid")?;
         Ok(Rows::collect(table.len(), |row| {
@@ -60,6 +62,7 @@ impl Table for Meta {
                 scope: required_code(&scope, row)?,
                 stacks: required_code(&stacks, row)?,
                 sample_hz: sample_hz.at(row),
+                options: options.at(row),
                 kernel: kernel.at(row),
                 host: host.at(row),
                 boot_id: boot_id.at(row),

@@ -14,7 +14,8 @@ use crate::{
         stream::{
             TableError,
             column::{
-                Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts,
+                Column, Lists, Numbers, Texts, Times, lists, numbers, optional, optional_texts,
+                texts, times,
             },
         },
     },
@@ -28,7 +29,7 @@ impl Table for ProcessInfo {
         let arguments = rows.iter().flat_map(|row| row.arguments.iter());
         vec![
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
-            numbers::<UInt64Type>("at_ns", rows.iter().map(|row| row.at.0)),
+            times("at_ns", rows.iter().map(|row| row.at.0)),
             optional::<UInt32Type>("parent_tgid", rows.iter().map(|r| r.parent.map(|p| p.0))),
             optional_texts("executable", rows.iter().map(|row| row.executable.as_deref())),
             lists(
@@ -44,7 +45,7 @@ impl Table for ProcessInfo {
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
-        let at = Numbers::<UInt64Type>::find(table, "at_ns")?;
+        let at = Times::find(table, "at_ns")?;
         let parent = Numbers::<UInt32Type>::find(table, "parent_tgid")?;
         let executable = Texts::find(table, "executable")?;
         let arguments = Lists::<StringArray>::find(table, "arguments")?;

@@ -12,7 +12,9 @@ use crate::{
         stream::{
             TableError,
             code::Code as _,
-            column::{Column, Flags, Numbers, Texts, flags, numbers, optional, texts},
+            column::{
+                Column, Flags, Numbers, Texts, Times, flags, numbers, optional, texts, times,
+            },
         },
     },
     units::{CgroupId, Cpu, Tgid, Tid, Timestamp},
@@ -30,8 +32,8 @@ impl Table for Preemption {
             numbers::<UInt32Type>("seq", rows.iter().map(|row| row.seq)),
             numbers::<UInt8Type>("begin", rows.iter().map(|row| row.begin.code())),
             numbers::<UInt8Type>("end", rows.iter().map(|row| row.end.code())),
-            numbers::<UInt64Type>("off_ns", rows.iter().map(|row| row.off.0)),
-            numbers::<UInt64Type>("on_ns", rows.iter().map(|row| row.on.0)),
+            times("off_ns", rows.iter().map(|row| row.off.0)),
+            times("on_ns", rows.iter().map(|row| row.on.0)),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|row| row.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|row| row.on_cpu.0)),
             numbers::<UInt32Type>("next_tid", rows.iter().map(|row| row.next.0)),
@@ -46,8 +48,8 @@ impl Table for Preemption {
         let seq = Numbers::<UInt32Type>::find(table, "seq")?;
         let begin = Numbers::<UInt8Type>::find(table, "begin")?;
         let end = Numbers::<UInt8Type>::find(table, "end")?;
-        let off = Numbers::<UInt64Type>::find(table, "off_ns")?;
-        let on = Numbers::<UInt64Type>::find(table, "on_ns")?;
+        let off = Times::find(table, "off_ns")?;
+        let on = Times::find(table, "on_ns")?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let next = Numbers::<UInt32Type>::find(table, "next_tid")?;
@@ -75,7 +77,7 @@ impl Table for Sample {
 
     fn columns(rows: &[Self]) -> Vec<Column> {
         vec![
-            numbers::<UInt64Type>("at_ns", rows.iter().map(|row| row.at.0)),
+            times("at_ns", rows.iter().map(|row| row.at.0)),
             numbers::<UInt16Type>("cpu", rows.iter().map(|row| row.cpu.0)),
             numbers::<UInt32Type>("tid", rows.iter().map(|row| row.tid.0)),
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
@@ -85,7 +87,7 @@ impl Table for Sample {
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let at = Numbers::<UInt64Type>::find(table, "at_ns")?;
+        let at = Times::find(table, "at_ns")?;
         let cpu = Numbers::<UInt16Type>::find(table, "cpu")?;
         let tid = Numbers::<UInt32Type>::find(table, "tid")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
@@ -109,7 +111,7 @@ impl Table for Sighting {
 
     fn columns(rows: &[Self]) -> Vec<Column> {
         vec![
-            numbers::<UInt64Type>("at_ns", rows.iter().map(|row| row.at.0)),
+            times("at_ns", rows.iter().map(|row| row.at.0)),
             numbers::<UInt8Type>("reason", rows.iter().map(|row| row.reason.code())),
             numbers::<UInt32Type>("tid", rows.iter().map(|row| row.tid.0)),
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
@@ -118,14 +120,14 @@ impl Table for Sighting {
             flags("in_target", rows.iter().map(|row| row.in_target)),
             numbers::<UInt8Type>("phase", rows.iter().map(|row| row.phase.code())),
             numbers::<UInt32Type>("seq", rows.iter().map(|row| row.seq)),
-            numbers::<UInt64Type>("created_ns", rows.iter().map(|row| row.created.0)),
+            times("created_ns", rows.iter().map(|row| row.created.0)),
             numbers::<UInt64Type>("cgroup", rows.iter().map(|row| row.cgroup.0)),
             texts("comm", rows.iter().map(|row| row.comm.as_str())),
         ]
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let at = Numbers::<UInt64Type>::find(table, "at_ns")?;
+        let at = Times::find(table, "at_ns")?;
         let reason = Numbers::<UInt8Type>::find(table, "reason")?;
         let tid = Numbers::<UInt32Type>::find(table, "tid")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
@@ -134,7 +136,7 @@ impl Table for Sighting {
         let in_target = Flags::find(table, "in_target")?;
         let phase = Numbers::<UInt8Type>::find(table, "phase")?;
         let seq = Numbers::<UInt32Type>::find(table, "seq")?;
-        let created = Numbers::<UInt64Type>::find(table, "created_ns")?;
+        let created = Times::find(table, "created_ns")?;
         let cgroup = Numbers::<UInt64Type>::find(table, "cgroup")?;
         let comm = Texts::find(table, "comm")?;
         Ok(Rows::collect(table.len(), |row| {
@@ -161,7 +163,7 @@ impl Table for ThreadExit {
 
     fn columns(rows: &[Self]) -> Vec<Column> {
         vec![
-            numbers::<UInt64Type>("at_ns", rows.iter().map(|row| row.at.0)),
+            times("at_ns", rows.iter().map(|row| row.at.0)),
             numbers::<UInt32Type>("tid", rows.iter().map(|row| row.tid.0)),
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
             flags("in_target", rows.iter().map(|row| row.in_target)),
@@ -171,7 +173,7 @@ impl Table for ThreadExit {
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let at = Numbers::<UInt64Type>::find(table, "at_ns")?;
+        let at = Times::find(table, "at_ns")?;
         let tid = Numbers::<UInt32Type>::find(table, "tid")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
         let in_target = Flags::find(table, "in_target")?;

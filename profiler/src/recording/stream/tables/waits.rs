@@ -12,7 +12,10 @@ use crate::{
         stream::{
             TableError,
             code::{self, Code as _},
-            column::{Column, Flags, Numbers, Sixes, flags, numbers, optional, sixes},
+            column::{
+                Column, Flags, Numbers, Sixes, Times, flags, numbers, optional, optional_times,
+                sixes, times,
+            },
         },
     },
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
@@ -34,16 +37,16 @@ impl Table for Wait {
             numbers::<UInt32Type>("seq", rows.iter().map(|wait| wait.seq)),
             numbers::<UInt8Type>("begin", rows.iter().map(|wait| wait.begin.code())),
             numbers::<UInt8Type>("end", rows.iter().map(|wait| wait.end.code())),
-            numbers::<UInt64Type>("off_ns", rows.iter().map(|wait| wait.off.0)),
-            optional::<UInt64Type>("wake_ns", wakes().map(|wake| wake.map(|wake| wake.at.0))),
-            numbers::<UInt64Type>("on_ns", rows.iter().map(|wait| wait.on.0)),
+            times("off_ns", rows.iter().map(|wait| wait.off.0)),
+            optional_times("wake_ns", wakes().map(|wake| wake.map(|wake| wake.at.0))),
+            times("on_ns", rows.iter().map(|wait| wait.on.0)),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|wait| wait.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|wait| wait.on_cpu.0)),
             numbers::<UInt32Type>("state", rows.iter().map(|wait| wait.state.0)),
             optional::<UInt32Type>("syscall", calls().map(|call| call.map(|call| call.number))),
             flags("syscall_compat", calls().map(|c| c.is_some_and(|c| is_compat(c.table)))),
             sixes("args", calls().map(|call| call.map_or([0; 6], |call| call.args))),
-            optional::<UInt64Type>("timeout_ns", rows.iter().map(|w| w.timeout.map(|t| t.0))),
+            optional_times("timeout_ns", rows.iter().map(|w| w.timeout.map(|t| t.0))),
             optional::<UInt32Type>("file_device", rows.iter().map(|w| w.file.map(|f| f.device))),
             optional::<UInt64Type>("file_inode", rows.iter().map(|w| w.file.map(|f| f.inode))),
             optional::<UInt8Type>("file_kind", rows.iter().map(|w| w.file.map(|f| f.kind.code()))),
@@ -96,15 +99,15 @@ impl Table for Wait {
         let seq = Numbers::<UInt32Type>::find(table, "seq")?;
         let begin = Numbers::<UInt8Type>::find(table, "begin")?;
         let end = Numbers::<UInt8Type>::find(table, "end")?;
-        let off = Numbers::<UInt64Type>::find(table, "off_ns")?;
-        let on = Numbers::<UInt64Type>::find(table, "on_ns")?;
+        let off = Times::find(table, "off_ns")?;
+        let on = Times::find(table, "on_ns")?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let state = Numbers::<UInt32Type>::find(table, "state")?;
         let syscall = Numbers::<UInt32Type>::find(table, "syscall")?;
         let compat = Flags::find(table, "syscall_compat")?;
         let args = Sixes::find(table, "args")?;
-        let timeout = Numbers::<UInt64Type>::find(table, "timeout_ns")?;
+        let timeout = Times::find(table, "timeout_ns")?;
         let file_device = Numbers::<UInt32Type>::find(table, "file_device")?;
         let file_inode = Numbers::<UInt64Type>::find(table, "file_inode")?;
         let file_kind = Numbers::<UInt8Type>::find(table, "file_kind")?;
@@ -141,7 +144,7 @@ impl Table for Wait {
 
 /// The columns of the wakes.
 struct Wakes<'a> {
-    at: Numbers<'a, UInt64Type>,
+    at: Times<'a>,
     context: Numbers<'a, UInt8Type>,
     vector: Numbers<'a, UInt16Type>,
     cpu: Numbers<'a, UInt16Type>,
@@ -158,7 +161,7 @@ struct Wakes<'a> {
 impl<'a> Wakes<'a> {
     fn find(table: &'a StructArray) -> Result<Self, TableError> {
         Ok(Self {
-            at: Numbers::find(table, "wake_ns")?,
+            at: Times::find(table, "wake_ns")?,
             context: Numbers::find(table, "wake_context")?,
             vector: Numbers::find(table, "wake_vector")?,
             cpu: Numbers::find(table, "wake_cpu")?,

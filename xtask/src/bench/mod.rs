@@ -1,0 +1,28 @@
+//! `cargo xtask bench`: what offwake costs, measured beside what it is compared with.
+
+mod pipe;
+mod recording;
+
+use clap::Subcommand;
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub enum Bench {
+    /// What writing a recording costs: bytes and CPU time a wait, memory over time
+    Recording {
+        /// How long each recording is
+        #[arg(long, value_name = "SECONDS", default_value_t = 20)]
+        seconds: u32,
+    },
+}
+
+/// Measures, and prints what came of it.
+///
+/// # Errors
+///
+/// When something that is needed can't be run.
+pub fn bench(bench: Bench) -> anyhow::Result<()> {
+    match bench {
+        Bench::Recording { seconds } => recording::measure(seconds),
+    }
+}
