@@ -10,6 +10,7 @@ mod draw;
 mod golden;
 mod properties;
 mod recordings;
+mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;

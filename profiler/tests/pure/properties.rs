@@ -13,8 +13,8 @@ use proptest::prelude::*;
 
 use crate::draw::{self, TICK, drawn, live, recording};
 
-const LENGTH: usize = 60;
-const TIDS: [u32; 3] = [7, 8, 60];
+pub const LENGTH: usize = 60;
+pub const TIDS: [u32; 3] = [7, 8, 60];
 
 /// A stretch of a life: on a CPU, blocked, waiting for one. Without a wake nobody knows when a
 /// thread became runnable.
@@ -51,14 +51,14 @@ fn life() -> impl Strategy<Value = String> {
 }
 
 #[derive(Debug, Clone)]
-struct World {
-    lives: Vec<String>,
+pub struct World {
+    pub lives: Vec<String>,
     contexts: Vec<u8>,
     /// Which records, sightings and exits are lost.
     lost: Vec<bool>,
 }
 
-fn world() -> impl Strategy<Value = World> {
+pub fn world() -> impl Strategy<Value = World> {
     (
         prop::collection::vec(life(), TIDS.len()),
         prop::collection::vec(0..8_u8, 32),

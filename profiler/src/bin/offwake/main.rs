@@ -3,6 +3,7 @@
 mod caller;
 mod cli;
 mod doctor;
+mod flight;
 mod formats;
 mod output;
 mod profile;

@@ -1,0 +1,145 @@
+//! Waits that are long enough to write a flight recorder's stretch out.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, PoisonError},
+};
+
+use crate::{
+    recording::{Begin, End, Sighting, ThreadExit, Wait},
+    timeline::EARLY_WAKE,
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+/// From the wait that was too long to the snapshot, so that what followed is in it.
+const AFTERMATH: Nanos = Nanos(100_000_000);
+
+/// A wait that is too long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// A blocked time longer than this.
+    pub longer_than: Nanos,
+    /// Of threads with this name; of any if there is none.
+    pub comm: Option<String>,
+}
+
+/// A trigger that was tripped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trip {
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub tgid: Tgid,
+    /// Its name, if it is known. From another program: it may hold anything.
+    pub comm: String,
+    /// How long it was blocked.
+    pub blocked: Nanos,
+    /// When it was back on a CPU.
+    pub at: Timestamp,
+}
+
+/// Looks at each record as it comes.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    triggers: Vec<Trigger>,
+    /// Of the living threads.
+    comms: HashMap<Tid, String>,
+}
+
+impl Watch {
+    pub fn new(triggers: Vec<Trigger>) -> Self {
+        Self { triggers, comms: HashMap::new() }
+    }
+
+    pub fn see(&mut self, sighting: &Sighting) {
+        if !self.triggers.is_empty() {
+            self.comms.insert(sighting.tid, sighting.comm.clone());
+        }
+    }
+
+    pub fn forget(&mut self, exit: &ThreadExit) {
+        self.comms.remove(&exit.tid);
+    }
+
+    /// A wait of the target that began inside the window, and is over.
+    pub fn look(&self, wait: &Wait, window_start: Timestamp) -> Option<Trip> {
+        let shortest = self.triggers.iter().map(|trigger| trigger.longer_than).min()?;
+        let blocked = blocked(wait);
+        let counts = wait.in_target && wait.begin == Begin::Seen && wait.off >= window_start;
+        if blocked <= shortest || !counts {
+            return None;
+        }
+        let comm = self.comms.get(&wait.tid);
+        let trips = |trigger: &Trigger| {
+            blocked > trigger.longer_than
+                && trigger.comm.as_ref().is_none_or(|wanted| comm == Some(wanted))
+        };
+        self.triggers.iter().any(trips).then(|| Trip {
+            tid: wait.tid,
+            tgid: wait.tgid,
+            comm: comm.cloned().unwrap_or_default(),
+            blocked,
+            at: wait.on,
+        })
+    }
+}
+
+/// How long a wait was blocked, as the timeline has it.
+fn blocked(wait: &Wait) -> Nanos {
+    match &wait.wake {
+        Some(wake) if wake.at > wait.off => wake.at.min(wait.on).since(wait.off),
+        Some(wake) if wait.off.since(wake.at) <= EARLY_WAKE => Nanos(0),
+        // Nobody knows when it came back.
+        _ if wait.end != End::Seen => Nanos(0),
+        _ => wait.on.since(wait.off),
+    }
+}
+
+/// When a trip becomes a snapshot, and when it is one too many.
+#[derive(Debug)]
+pub(super) struct Trips(Mutex<Pace>);
+
+#[derive(Debug)]
+struct Pace {
+    pause: Nanos,
+    pending: Option<Trip>,
+    quiet_until: Timestamp,
+    suppressed: u64,
+}
+
+impl Trips {
+    /// With so long a pause between two snapshots.
+    pub fn new(pause: Nanos) -> Self {
+        let quiet_until = Timestamp(0);
+        Self(Mutex::new(Pace { pause, pending: None, quiet_until, suppressed: 0 }))
+    }
+
+    fn with<T>(&self, action: impl FnOnce(&mut Pace) -> T) -> T {
+        action(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// A trigger was tripped.
+    pub fn trip(&self, trip: Trip) {
+        self.with(|pace| {
+            if pace.pending.is_some() || trip.at < pace.quiet_until {
+                pace.suppressed += 1;
+            } else {
+                pace.pending = Some(trip);
+            }
+        });
+    }
+
+    /// The trip for which it is time now.
+    pub fn due(&self, now: Timestamp) -> Option<Trip> {
+        self.with(|pace| {
+            let trip = pace.pending.take_if(|trip| trip.at + AFTERMATH <= now)?;
+            pace.quiet_until = now + pace.pause;
+            Some(trip)
+        })
+    }
+
+    /// Trips that came too soon after another.
+    pub fn suppressed(&self) -> u64 {
+        self.with(|pace| pace.suppressed)
+    }
+}
