@@ -143,3 +143,115 @@ impl Trips {
         self.with(|pace| pace.suppressed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        recording::{
+            Phase, SightingReason, StackRef, TaskState, ThreadKind, ThreadRef, Wake, WakeContext,
+        },
+        units::{CgroupId, Cpu},
+    };
+
+    const MS: u64 = 1_000_000;
+
+    fn wait(off: u64, wake: Option<u64>, on: u64) -> Wait {
+        Wait {
+            tid: Tid(7),
+            tgid: Tgid(7),
+            kind: ThreadKind::User,
+            in_target: true,
+            seq: 1,
+            begin: Begin::Seen,
+            end: End::Seen,
+            off: Timestamp(off * MS),
+            on: Timestamp(on * MS),
+            off_cpu: Cpu(0),
+            on_cpu: Cpu(0),
+            state: TaskState(1),
+            syscall: None,
+            timeout: None,
+            file: None,
+            cgroup: CgroupId(1),
+            user_stack: StackRef::NotTaken,
+            kernel_stack: StackRef::NotTaken,
+            wake: wake.map(|at| Wake {
+                at: Timestamp(at * MS),
+                context: WakeContext::Hrtimer,
+                cpu: Cpu(0),
+                current: ThreadRef { tid: Tid(0), tgid: Tgid(0) },
+                current_kind: ThreadKind::Kernel,
+                syscall: None,
+                user_stack: StackRef::NotTaken,
+                kernel_stack: StackRef::NotTaken,
+            }),
+        }
+    }
+
+    fn named(comm: &str) -> Sighting {
+        Sighting {
+            at: Timestamp(1),
+            reason: SightingReason::Rename,
+            tid: Tid(7),
+            tgid: Tgid(7),
+            parent: Tgid(1),
+            kind: ThreadKind::User,
+            in_target: true,
+            phase: Phase::Unknown,
+            seq: 0,
+            created: Timestamp(0),
+            cgroup: CgroupId(1),
+            comm: comm.to_owned(),
+        }
+    }
+
+    fn watch(comm: Option<&str>) -> Watch {
+        let comm = comm.map(str::to_owned);
+        Watch::new(vec![Trigger { longer_than: Nanos(200 * MS), comm }])
+    }
+
+    #[test]
+    fn blocked_time_trips_and_time_in_the_queue_does_not() {
+        let watch = watch(None);
+        let start = Timestamp(100 * MS);
+        let trips = |wait: &Wait| watch.look(wait, start).map(|trip| trip.blocked.0 / MS);
+        assert_eq!(trips(&wait(100, Some(301), 301)), Some(201));
+        assert_eq!(trips(&wait(100, Some(300), 900)), None);
+        assert_eq!(trips(&wait(100, None, 301)), Some(201));
+        // It never slept.
+        assert_eq!(trips(&wait(100, Some(100), 900)), None);
+        // It began before the window, or nobody knows when it was over.
+        assert_eq!(trips(&wait(99, None, 900)), None);
+        assert_eq!(trips(&Wait { begin: Begin::Newborn, ..wait(100, None, 900) }), None);
+        assert_eq!(trips(&Wait { end: End::Missed, ..wait(100, None, 900) }), None);
+        assert_eq!(trips(&Wait { in_target: false, ..wait(100, None, 900) }), None);
+    }
+
+    #[test]
+    fn a_name_is_the_newest_and_whole() {
+        let mut watch = watch(Some("redis"));
+        let long = wait(100, None, 900);
+        assert_eq!(watch.look(&long, Timestamp(0)), None);
+        for (comm, trips) in [("redis", true), ("redis2", false), ("redi", false)] {
+            watch.see(&named(comm));
+            let trip = watch.look(&long, Timestamp(0));
+            assert_eq!(trip.map(|trip| trip.comm), trips.then(|| comm.to_owned()), "{comm}");
+        }
+    }
+
+    #[test]
+    fn a_trip_is_due_after_its_aftermath_and_then_there_is_a_pause() {
+        let trips = Trips::new(Nanos(10_000 * MS));
+        let trip = |at: u64| watch(None).look(&wait(at - 300, None, at), Timestamp(0)).unwrap();
+        let due = |at: u64| trips.due(Timestamp(at * MS)).map(|trip| trip.at.0 / MS);
+        assert_eq!(due(500), None);
+        trips.trip(trip(1_000));
+        trips.trip(trip(1_001));
+        assert_eq!((due(1_099), due(1_100), due(1_200)), (None, Some(1_000), None));
+        trips.trip(trip(11_099));
+        assert_eq!(due(12_000), None);
+        trips.trip(trip(11_100));
+        assert_eq!((due(12_000), trips.suppressed()), (Some(11_100), 2));
+    }
+}

@@ -222,3 +222,112 @@ impl Stacks {
 fn memory_of(stack: &Stack) -> usize {
     128 + 4 * stack.frames.len()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::{FrameId, Phase, ThreadKind};
+    use crate::units::CgroupId;
+
+    fn sighting(pid: u32, reason: SightingReason, at: u64) -> Sighting {
+        Sighting {
+            at: Timestamp(at),
+            reason,
+            tid: Tid(pid),
+            tgid: Tgid(pid),
+            parent: Tgid(1),
+            kind: ThreadKind::User,
+            in_target: true,
+            phase: Phase::Unknown,
+            seq: 0,
+            created: Timestamp(at),
+            cgroup: CgroupId(1),
+            comm: "x".to_owned(),
+        }
+    }
+
+    fn exit(pid: u32, at: u64) -> ThreadExit {
+        let (tid, tgid, at) = (Tid(pid), Tgid(pid), Timestamp(at));
+        ThreadExit { at, tid, tgid, in_target: true, seq: 1, status: 0 }
+    }
+
+    fn stack(space: AddressSpace) -> Stack {
+        Stack { space, frames: vec![FrameId(1); 20] }
+    }
+
+    #[test]
+    fn stacks_of_the_dead_stay_for_as_long_as_records_and_are_sent_again() {
+        let mut stacks = Stacks::new(100);
+        stacks.see(&sighting(7, SightingReason::Fork, 10));
+        stacks.add(StackId(1), stack(AddressSpace::Process(Tgid(7))), Timestamp(11));
+        stacks.add(StackId(2), stack(AddressSpace::Kernel), Timestamp(11));
+        assert_eq!(stacks.take_forgotten(), []);
+        stacks.exit(&exit(7, 20));
+        assert_eq!(stacks.take_forgotten(), [StackId(1)]);
+        // Found late.
+        stacks.add(StackId(3), stack(AddressSpace::Process(Tgid(7))), Timestamp(22));
+        assert_eq!(stacks.take_forgotten(), [StackId(3)]);
+        let mut gone = Vec::new();
+        stacks.retire(Timestamp(21), |tgid| gone.push(tgid));
+        assert_eq!((stacks.all().len(), gone.len()), (3, 0));
+        assert!(stacks.remembers(Tgid(7)));
+        stacks.retire(Timestamp(23), |tgid| gone.push(tgid));
+        assert_eq!(stacks.all().into_keys().collect::<Vec<_>>(), [StackId(2)]);
+        assert_eq!(gone, [Tgid(7)]);
+        assert!(!stacks.remembers(Tgid(7)));
+    }
+
+    #[test]
+    fn another_program_forgets_what_came_before_it_and_no_more() {
+        let process = AddressSpace::Process(Tgid(7));
+        let mut stacks = Stacks::new(100);
+        stacks.see(&sighting(7, SightingReason::Fork, 10));
+        stacks.add(StackId(1), stack(process), Timestamp(11));
+        stacks.add(StackId(2), stack(process), Timestamp(31));
+        stacks.see(&sighting(7, SightingReason::Exec, 30));
+        assert_eq!(stacks.take_forgotten(), [StackId(1)]);
+        stacks.retire(Timestamp(40), |_tgid| panic!("it lives"));
+        assert_eq!(stacks.all().into_keys().collect::<Vec<_>>(), [StackId(2)]);
+    }
+
+    #[test]
+    fn over_the_limit_the_older_half_goes_and_is_counted() {
+        let mut stacks = Stacks::new(10);
+        for n in 0..11 {
+            stacks.add(StackId(n), stack(AddressSpace::Kernel), Timestamp(n));
+        }
+        assert_eq!((stacks.over_limit(), stacks.take_forgotten().len()), (6, 6));
+        stacks.retire(Timestamp(100), |_tgid| {});
+        assert_eq!(stacks.all().len(), 5);
+    }
+
+    /// An hour of a build: what is held does not grow with it.
+    #[test]
+    fn memory_is_flat_over_a_hundred_thousand_processes() {
+        let mut stacks = Stacks::new(MAX_STACKS);
+        let mut most = 0;
+        let mut early = 0;
+        for n in 0..100_000_u32 {
+            let pid = 2 + n % 32_768;
+            let at = u64::from(n) * 100;
+            stacks.see(&sighting(pid, SightingReason::Fork, at));
+            stacks.see(&sighting(pid, SightingReason::Exec, at + 10));
+            for k in 0..5 {
+                let id = StackId(u64::from(n) * 8 + k);
+                stacks.add(id, stack(AddressSpace::Process(Tgid(pid))), Timestamp(at + 20));
+            }
+            // One exit in a thousand is lost.
+            if n % 1_000 != 0 {
+                stacks.exit(&exit(pid, at + 50));
+            }
+            stacks.take_forgotten();
+            stacks.retire(Timestamp(at.saturating_sub(10_000)), |_tgid| {});
+            most = most.max(stacks.memory());
+            if n == 40_000 {
+                early = most;
+            }
+        }
+        assert!(most <= early + early / 10, "{early} bytes after 40,000, then {most}");
+        assert!(stacks.dying.len() < 1_000 && stacks.graves.len() < 1_000);
+    }
+}
