@@ -102,7 +102,8 @@ fn under_sudo_the_recording_is_the_callers() -> Result<()> {
 fn a_recording_can_go_through_a_pipe() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let directory = places::scratch()?;
-    let script = r#""$0" record -d 500ms -p "$1" -o - | cat > piped.offwake"#;
+    let script =
+        r#""$0" record -d 500ms -p "$1" -o - | tee piped.offwake | "$0" report - -o y.json"#;
     let status = Command::new("sh")
         .args(["-c", script])
         .arg(places::offwake()?)
@@ -113,8 +114,10 @@ fn a_recording_can_go_through_a_pipe() -> Result<()> {
     let report = Offwake::in_directory(directory.path())?
         .args(["report", "piped.offwake", "-o", "x.json"])
         .run()?;
+    let text = report.text("x.json")?;
     let report = report.report("x.json")?;
     ensure!(report.blocked_on(workload.role("client")?.tid, "pipe") > 0);
+    ensure!(fs::read_to_string(directory.path().join("y.json"))? == text);
     Ok(())
 }
 

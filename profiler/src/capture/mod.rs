@@ -21,6 +21,8 @@ mod own_cpu;
 mod sink;
 mod snapshot;
 mod store;
+#[cfg(test)]
+mod store_tests;
 mod trigger;
 
 use std::{
@@ -50,7 +52,7 @@ use trigger::{Trips, Watch};
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, Survey},
     recording::{ClosedBy, Meta, Window},
-    units::{Nanos, Tgid, Timestamp},
+    units::{Nanos, StackId, Tgid, Timestamp},
 };
 
 /// What is on its way to the look-ups: a stack takes 1 KiB at most.
@@ -89,7 +91,7 @@ pub enum CaptureError {
 }
 
 /// What the threads of a run tell each other without words.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Control {
     stop: AtomicBool,
     memory_full: AtomicBool,
@@ -158,17 +160,12 @@ impl<S: Sink> Armed<S> {
     pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
         let types = KernelTypes::of_running_kernel()?;
         let (mut kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
-        let sent = kernel.take_sent_stacks()?;
-        let store = Store::new(sink, sent).map_err(CaptureError::Format)?;
+        let mut sent = kernel.take_sent_stacks()?;
+        let forget = Box::new(move |stacks: &[StackId]| sent.forget(stacks));
+        let store = Store::new(sink, forget).map_err(CaptureError::Format)?;
         let losses = Arc::new(losses);
-        let control = Arc::new(Control {
-            stop: AtomicBool::new(false),
-            memory_full: AtomicBool::new(false),
-            sink_failed: AtomicBool::new(false),
-            window_start: OnceLock::new(),
-            desk: Desk::default(),
-            trips: Trips::new(plan.trigger_pause),
-        });
+        let control =
+            Arc::new(Control { trips: Trips::new(plan.trigger_pause), ..Control::default() });
         let (lookups, wanted) = mpsc::sync_channel(LOOKUPS_WAITING);
         let (parts, to_store) = mpsc::sync_channel(PARTS_WAITING);
         let store = {

@@ -13,18 +13,20 @@ use super::{
     snapshot::Snapshot,
 };
 use crate::{
-    kernel::SentStacks,
     processes::NewProcesses,
     recording::{
-        ClosedBy, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
+        ClosedBy, End, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
-    units::{Nanos, Timestamp},
+    units::{Nanos, StackId, Timestamp},
 };
 
 /// Names that go into one slice: some 5 MiB.
 const NAMES_IN_A_SLICE: usize = 50_000;
+
+/// Makes the kernel half send stacks again.
+pub(super) type Forget = Box<dyn FnMut(&[StackId]) + Send>;
 
 /// Something to store.
 pub(super) enum Part {
@@ -81,8 +83,8 @@ pub(super) struct Store<S> {
     unwritten: u64,
     counts: Counts,
     shortfalls: Shortfalls,
-    /// What the kernel half believes that user space has.
-    sent: SentStacks,
+    /// Tells the kernel half to forget that it sent these.
+    forget: Forget,
 }
 
 /// What a recording has of waits, those included that were not written.
@@ -95,7 +97,7 @@ pub struct Counts {
 }
 
 impl<S: Sink> Store<S> {
-    pub fn new(sink: S, sent: SentStacks) -> io::Result<Self> {
+    pub fn new(sink: S, forget: Forget) -> io::Result<Self> {
         Ok(Self {
             encoder: Encoder::new().map_err(io::Error::other)?,
             sink,
@@ -107,7 +109,7 @@ impl<S: Sink> Store<S> {
             unwritten: 0,
             counts: Counts::default(),
             shortfalls: Shortfalls::new(),
-            sent,
+            forget,
         })
     }
 
@@ -232,7 +234,7 @@ impl<S: Sink> Store<S> {
         slice.clocks = clocks::read();
         let bytes = self.encoder.encode(slice).map_err(io::Error::other)?;
         self.sink.append(Encoded { bytes, about }, slice)?;
-        self.sent.forget(&self.sink.take_forgotten());
+        (self.forget)(&self.sink.take_forgotten());
         self.stored += 1;
         self.until = about.until;
         Ok(())
@@ -250,16 +252,8 @@ impl<S: Sink> Store<S> {
             };
         };
         let window_start = opening.meta.window.start;
-        let (mut records, open) = (ending.records, ending.open);
+        let (records, open) = (ending.records, ending.open);
         self.add_found(ending.found);
-        if self.failed.is_some() {
-            // After the hole, what says how a thread stood when the window closed is still true.
-            let all = records.count();
-            records.waits.clear();
-            records.preemptions.clear();
-            records.samples.clear();
-            self.unwritten += all - records.count();
-        }
         self.next.loss = records.loss.clone().since(&opening.losses);
         self.next.loss.add_shortfalls(&self.shortfalls);
         self.add_records(records);
@@ -308,6 +302,7 @@ impl<S: Sink> Store<S> {
     fn write_at_last(&mut self, mut slice: Slice) {
         loop {
             if self.failed.is_some() {
+                self.unwritten += drop_closed(&mut slice);
                 slice.until = self.until;
                 slice.loss.counters.insert("records_unwritten".to_owned(), self.unwritten);
                 if let Some(meta) = &mut slice.meta {
@@ -332,6 +327,16 @@ fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
     } else {
         to.extend(rows);
     }
+}
+
+/// After a hole, what says how a thread stood when the window closed is still true; the rest is not
+/// to be told from what the hole swallowed. Gives back how many records went.
+fn drop_closed(slice: &mut Slice) -> u64 {
+    let before = records_in(slice);
+    slice.waits.retain(|wait| wait.end == End::StillOff);
+    slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
+    slice.samples.clear();
+    before - records_in(slice)
 }
 
 fn records_in(slice: &Slice) -> u64 {

@@ -96,10 +96,10 @@ fn blocked(wait: &Wait) -> Nanos {
 }
 
 /// When a trip becomes a snapshot, and when it is one too many.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Trips(Mutex<Pace>);
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Pace {
     pause: Nanos,
     pending: Option<Trip>,
@@ -110,8 +110,7 @@ struct Pace {
 impl Trips {
     /// With so long a pause between two snapshots.
     pub fn new(pause: Nanos) -> Self {
-        let quiet_until = Timestamp(0);
-        Self(Mutex::new(Pace { pause, pending: None, quiet_until, suppressed: 0 }))
+        Self(Mutex::new(Pace { pause, ..Pace::default() }))
     }
 
     fn with<T>(&self, action: impl FnOnce(&mut Pace) -> T) -> T {

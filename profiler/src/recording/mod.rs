@@ -17,8 +17,8 @@ pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{
-    AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Stack,
-    StackRef, StackTable,
+    AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
+    Stack, StackRef, StackTable,
 };
 pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
 pub use wait::{

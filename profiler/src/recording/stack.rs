@@ -78,6 +78,19 @@ impl FromStr for BuildId {
     }
 }
 
+/// Code that a file wants to have mapped: an executable `PT_LOAD` of its program headers.
+///
+/// <https://refspecs.linuxfoundation.org/elf/gabi4+/ch5.pheader.html>
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Segment {
+    /// Where it is in the file, in bytes.
+    pub offset: u64,
+    /// The address that it is linked for, which symbols and DWARF have.
+    pub address: u64,
+    /// Bytes of it that are in the file.
+    pub size: u64,
+}
+
 /// What addresses lie in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Module {
@@ -86,6 +99,9 @@ pub struct Module {
     pub path: String,
     /// None if there is none, or if it could not be read in time.
     pub build_id: Option<BuildId>,
+    /// Its code, as the file itself says where it is: not to be believed. Empty if it is not known,
+    /// and for what is no file.
+    pub segments: Vec<Segment>,
 }
 
 /// How a stack came to have an address.

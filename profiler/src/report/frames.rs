@@ -130,7 +130,9 @@ mod tests {
             functions: functions.iter().map(|&name| name.to_owned()).collect(),
         };
         let mut table = StackTable::default();
-        table.modules.insert(ModuleId(3), Module { path: "/bin/a".to_owned(), build_id: None });
+        let (path, segments) = ("/bin/a".to_owned(), Vec::new());
+        let module = Module { path, build_id: None, segments };
+        table.modules.insert(ModuleId(3), module);
         table.frames.insert(FrameId(0), frame(3, &["leaf"]));
         table.frames.insert(FrameId(2), frame(3, &[]));
         table.frames.insert(FrameId(4), frame(9, &[]));

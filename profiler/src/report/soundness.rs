@@ -87,8 +87,15 @@ impl Soundness {
     }
 }
 
-/// What a reader must know before believing the rest, a line each; none if all is well.
-pub(super) fn warnings(report: &Report) -> Vec<String> {
+impl Report {
+    /// What a reader must know before believing the rest, a line each; none if all is well.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(self)
+    }
+}
+
+fn warnings(report: &Report) -> Vec<String> {
     let soundness = &report.recording;
     let mut lines = Vec::new();
     let mut say = |line: String| lines.push(line);

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, io};
 
-use super::{Ledger, Report, soundness, text, worst};
+use super::{Ledger, Report, text, worst};
 use crate::{blame::Reason, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
@@ -41,7 +41,7 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         ),
     )?;
     line(out, &loss_line(report))?;
-    for warning in soundness::warnings(report) {
+    for warning in report.warnings() {
         line(out, &warning)?;
     }
     let filter = &report.filter;

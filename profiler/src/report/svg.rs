@@ -7,7 +7,7 @@ use inferno::flamegraph::{
     color::{BasicPalette, Color, Palette, PaletteMap},
 };
 
-use super::{BlameWord, Report, folded, soundness, summary, text};
+use super::{BlameWord, Report, folded, summary, text};
 use crate::blame::Reason;
 
 /// Writes the shown waits' blocked time as a picture.
@@ -25,7 +25,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         text::terminal(&report.meta.host),
         summary::loss_line(report)
     );
-    if let Some(warning) = soundness::warnings(report).first() {
+    if let Some(warning) = report.warnings().first() {
         subtitle = format!("{subtitle}; {warning}");
     }
     if lines.is_empty() {

@@ -12,21 +12,27 @@ use crate::recording::BuildId;
 /// The build id of an ELF file, from its sections as `readelf` has it, or from its segments if it
 /// has no sections. None if it is no such file or has none.
 pub(super) fn of_elf<'data, R: ReadRef<'data>>(data: R) -> Option<BuildId> {
-    headers::read(data, |Headers { endian, sections, segments }, data| {
-        let mut of_sections = (sections.iter())
-            .filter(|section| section.kind == SHT_NOTE)
-            .map(|section| (section.offset, section.size, section.alignment));
-        let mut of_segments = (segments.iter())
-            .filter(|segment| segment.kind == PT_NOTE)
-            .map(|segment| (segment.offset, segment.file_size, segment.alignment));
-        let read = |(offset, size, alignment)| {
-            in_notes(data.read_bytes_at(offset, size).ok()?, endian, alignment)
-        };
-        match sections.is_empty() {
-            true => of_segments.find_map(read),
-            false => of_sections.find_map(read),
-        }
-    })
+    headers::read(data, |headers, data| of_headers(&headers, data))
+}
+
+/// The build id that these headers lead to.
+pub(super) fn of_headers<'data, R: ReadRef<'data>>(
+    Headers { endian, sections, segments }: &Headers,
+    data: R,
+) -> Option<BuildId> {
+    let mut of_sections = (sections.iter())
+        .filter(|section| section.kind == SHT_NOTE)
+        .map(|section| (section.offset, section.size, section.alignment));
+    let mut of_segments = (segments.iter())
+        .filter(|segment| segment.kind == PT_NOTE)
+        .map(|segment| (segment.offset, segment.file_size, segment.alignment));
+    let read = |(offset, size, alignment)| {
+        in_notes(data.read_bytes_at(offset, size).ok()?, *endian, alignment)
+    };
+    match sections.is_empty() {
+        true => of_segments.find_map(read),
+        false => of_sections.find_map(read),
+    }
 }
 
 fn in_notes(notes: &[u8], endian: Endianness, alignment: u64) -> Option<BuildId> {

@@ -1,4 +1,4 @@
-//! Reads the build ids of held files, each on a thread of its own.
+//! Reads what held files are, each on a thread of its own.
 //!
 //! Opening a file asks the server of a network filesystem, or whatever program stands behind one in
 //! user space. Either can leave us waiting for ever, and may be what everybody waits for: that must
@@ -20,17 +20,18 @@ use object::ReadCache;
 use rustix::fs::{FileType, Mode, OFlags};
 
 use super::{
-    Shortfalls, build_id, count,
+    Shortfalls, count,
+    description::Description,
     modules::{Identity, is_unchanged},
 };
-use crate::recording::{BuildId, Module, ModuleId};
+use crate::recording::{Module, ModuleId};
 
 /// Threads at a time, the stuck ones among them.
 const MAX_THREADS: usize = 16;
 /// How long is waited for answers that are just coming: a file whose pages are in memory takes some
 /// 50 µs.
 const SOON: Duration = Duration::from_millis(20);
-/// A module goes without its build id after this.
+/// A module goes without its description after this.
 const TOO_LATE: Duration = Duration::from_secs(2);
 /// How long is waited at the end.
 const AT_END: Duration = Duration::from_secs(1);
@@ -44,8 +45,8 @@ pub(super) struct Job {
 /// What reading came to.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reading {
-    /// The file has this one, or none.
-    Done(Option<BuildId>),
+    /// This is what the file is.
+    Done(Description),
     /// What was mapped can't be read, or not any more.
     Failed,
 }
@@ -55,7 +56,7 @@ struct Asked {
     since: Instant,
 }
 
-/// Modules whose build ids are on their way.
+/// Modules whose descriptions are on their way.
 pub(super) struct Identifier {
     asked: BTreeMap<ModuleId, Asked>,
     queue: VecDeque<(ModuleId, Job)>,
@@ -84,14 +85,14 @@ impl Identifier {
         }
     }
 
-    /// The module is wanted, with its build id.
+    /// The module is wanted, with its description.
     pub(super) fn ask(&mut self, id: ModuleId, path: String, job: Job) {
         self.asked.insert(id, Asked { path, since: Instant::now() });
         self.queue.push_back((id, job));
         self.start();
     }
 
-    /// The modules whose build ids came, and those that have waited too long for theirs.
+    /// The modules whose descriptions came, and those that have waited too long for theirs.
     pub(super) fn take(&mut self) -> Vec<(ModuleId, Module)> {
         self.take_within(SOON, TOO_LATE)
     }
@@ -114,14 +115,14 @@ impl Identifier {
             self.running -= 1;
             // One that had waited too long was handed on without.
             let Some(Asked { path, .. }) = self.asked.remove(&id) else { continue };
-            let build_id = match reading {
-                Reading::Done(build_id) => build_id,
+            let description = match reading {
+                Reading::Done(description) => description,
                 Reading::Failed => {
                     count(&mut self.shortfalls, "symbols_build_ids_unread");
-                    None
+                    Description::default()
                 }
             };
-            taken.push((id, Module { path, build_id }));
+            taken.push((id, description.into_module(path, &mut self.shortfalls)));
         }
         for (id, asked) in std::mem::take(&mut self.asked) {
             if asked.since.elapsed() < too_late {
@@ -129,7 +130,8 @@ impl Identifier {
                 continue;
             }
             count(&mut self.shortfalls, "symbols_build_ids_too_slow");
-            taken.push((id, Module { path: asked.path, build_id: None }));
+            let nothing = Description::default();
+            taken.push((id, nothing.into_module(asked.path, &mut self.shortfalls)));
         }
         self.queue.retain(|(id, _)| self.asked.contains_key(id));
         taken
@@ -159,10 +161,10 @@ impl Identifier {
 
 fn read(job: &Job) -> Reading {
     let Some(file) = open(&job.file) else { return Reading::Failed };
-    let build_id = build_id::of_elf(&ReadCache::new(file));
+    let description = Description::of(&ReadCache::new(file));
     // Asked last: what was in it while it was read is what ran.
     match is_unchanged(&job.file, job.identity) {
-        true => Reading::Done(build_id),
+        true => Reading::Done(description),
         false => Reading::Failed,
     }
 }
@@ -182,11 +184,17 @@ pub(super) fn open(held: &OwnedFd) -> Option<File> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::recording::{BuildId, Segment};
 
     fn job(path: &str) -> Job {
         let file = File::open(path).unwrap();
         let identity = Identity::of_file(&file).unwrap();
         Job { file: Arc::new(OwnedFd::from(file)), identity }
+    }
+
+    fn read_description() -> Description {
+        let segments = vec![Segment { offset: 1, address: 2, size: 3 }];
+        Description { build_id: BuildId::new(b"read"), segments, left_out: 5 }
     }
 
     /// Never answers for a directory.
@@ -195,7 +203,7 @@ mod tests {
         while FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             thread::park();
         }
-        Reading::Done(BuildId::new(b"read"))
+        Reading::Done(read_description())
     }
 
     #[test]
@@ -209,11 +217,15 @@ mod tests {
             taken.extend(identifier.take());
             assert!(begin.elapsed() < TOO_LATE);
         }
-        let build_id = BuildId::new(b"read");
-        assert_eq!(taken[0], (ModuleId(2), Module { path: "quick".to_owned(), build_id }));
-        let path = "stuck".to_owned();
-        assert_eq!(taken[1], (ModuleId(1), Module { path, build_id: None }));
-        assert_eq!(identifier.shortfalls(), &[("symbols_build_ids_too_slow", 1)].into());
+        let Description { build_id, segments, .. } = read_description();
+        assert_eq!(
+            taken[0],
+            (ModuleId(2), Module { path: "quick".to_owned(), build_id, segments })
+        );
+        let (path, segments) = ("stuck".to_owned(), Vec::new());
+        assert_eq!(taken[1], (ModuleId(1), Module { path, build_id: None, segments }));
+        let expected = [("symbols_build_ids_too_slow", 1), ("symbols_segments_over_limit", 5)];
+        assert_eq!(identifier.shortfalls(), &expected.into());
         assert!(identifier.take().is_empty());
     }
 

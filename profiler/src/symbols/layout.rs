@@ -6,12 +6,13 @@ use object::{
     elf::{PF_X, PT_LOAD, SHF_ALLOC, SHF_EXECINSTR, SHT_NOBITS},
 };
 
-use super::headers::{self, Headers, Segment};
+use super::headers::{self, Headers};
+use crate::recording::Segment;
 
 /// The smallest page of any machine: a mapping keeps what is below it.
 const PAGE: u64 = 4096;
 
-/// The code of a file.
+/// The code of a file, in the order of the offsets, nothing twice.
 pub(super) struct Layout {
     code: Vec<Segment>,
 }
@@ -30,29 +31,48 @@ impl Layout {
         let is_told = match is_code_gone {
             // `eu-strip` leaves the program headers as they were.
             true => is_whole(&headers),
-            false => code(&headers).all(|segment| {
-                segment.offset.checked_add(segment.file_size).is_some_and(|end| end <= length)
-            }),
+            false => code(&headers).all(|segment| end(&segment).is_some_and(|end| end <= length)),
         };
-        let code: Vec<_> = headers.segments.into_iter().filter(is_code).collect();
-        (is_told && !code.is_empty()).then_some(Self { code })
+        let code: Vec<_> = code(&headers).collect();
+        is_told.then(|| Self::of_segments(&code)).flatten()
+    }
+
+    /// What was recorded of a file. None if that is nothing, or if it can't be: an offset that is in
+    /// two segments has no one address.
+    pub(super) fn of_segments(segments: &[Segment]) -> Option<Self> {
+        let mut code = segments.to_vec();
+        code.sort_unstable();
+        let ends: Option<Vec<u64>> = code.iter().map(end).collect();
+        let is_apart = ends?.iter().zip(code.iter().skip(1)).all(|(&end, next)| end <= next.offset);
+        (is_apart && !code.is_empty()).then_some(Self { code })
     }
 
     /// The address of an offset into the file.
     pub(super) fn address(&self, offset: u64) -> Option<u64> {
-        self.code.iter().find_map(|segment| {
-            let within = offset.checked_sub(segment.offset)?;
-            (within < segment.file_size).then(|| segment.address.checked_add(within))?
-        })
+        let behind = self.code.partition_point(|segment| segment.offset <= offset);
+        let segment = self.code.get(behind.checked_sub(1)?)?;
+        let within = offset - segment.offset;
+        (within < segment.size).then(|| segment.address.checked_add(within))?
     }
 }
 
-fn is_code(segment: &Segment) -> bool {
+/// Where a segment ends in the file; none if no file is that large.
+fn end(segment: &Segment) -> Option<u64> {
+    segment.offset.checked_add(segment.size)
+}
+
+fn is_code(segment: &headers::Segment) -> bool {
     segment.kind == PT_LOAD && segment.flags & PF_X != 0
 }
 
-fn code(headers: &Headers) -> impl Iterator<Item = &Segment> {
-    headers.segments.iter().filter(|segment| is_code(segment))
+/// The segments of a file that hold code, and have any of it in the file.
+pub(super) fn code(headers: &Headers) -> impl Iterator<Item = Segment> {
+    let code = headers.segments.iter().filter(|segment| is_code(segment) && segment.file_size > 0);
+    code.map(|&headers::Segment { offset, address, file_size: size, .. }| Segment {
+        offset,
+        address,
+        size,
+    })
 }
 
 /// Whether the program headers are those of the file that had the code: all of it is in that file,

@@ -11,7 +11,9 @@
 //!     /proc/PID/maps, map_files   take_new: modules, frames, stacks        the held file, blazesym
 //! ```
 
+mod backwards;
 mod build_id;
+mod description;
 mod elf;
 mod frames;
 mod headers;
@@ -119,7 +121,9 @@ impl Symbols {
             count(&mut self.shortfalls, "symbols_processes_over_limit");
             return;
         }
-        self.processes.entry(child).or_default().begin_as_copy(inherited, at);
+        let process = self.processes.entry(child).or_default();
+        process.begin_as_copy(inherited, at);
+        process.end_perf_maps(&mut self.perf_maps);
     }
 
     /// A process became another program at `at`: stacks taken before are of the old one.
@@ -129,7 +133,9 @@ impl Symbols {
             return;
         }
         let process = self.processes.entry(tgid).or_default();
-        if process.exec(at) && !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
+        let is_unread = process.exec(at);
+        process.end_perf_maps(&mut self.perf_maps);
+        if is_unread && !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
             count(&mut self.shortfalls, "symbols_processes_gone");
         }
     }
@@ -138,6 +144,7 @@ impl Symbols {
     pub fn observe_exit(&mut self, tgid: Tgid, at: Timestamp) {
         let Some(process) = self.processes.get_mut(&tgid) else { return };
         process.end(at);
+        process.end_perf_maps(&mut self.perf_maps);
         self.ended.push_back(tgid);
         if self.ended.len() > ENDED_KEPT
             && let Some(oldest) = self.ended.pop_front()
@@ -220,7 +227,7 @@ impl Symbols {
     }
 
     /// What is new since this was called last. A module can come later than the frames in it: as soon
-    /// as its build id is read, or after two seconds without.
+    /// as its file's headers are read, or after two seconds without what they say.
     pub fn take_new(&mut self) -> NewStacks {
         NewStacks {
             modules: self.modules.take_new(),

@@ -13,6 +13,7 @@ use rustix::{
 
 use super::{
     Shortfalls, build_id,
+    description::Description,
     identify::{Identifier, Job},
     kernel,
     maps::{self, Line},
@@ -138,19 +139,19 @@ impl Modules {
     pub(super) fn refer_to(&mut self, id: ModuleId) {
         let Some(module) = self.modules.get_mut(id.0 as usize) else { return };
         let Some(path) = module.path.take() else { return };
-        let build_id = match &module.content {
-            Content::Missing => None,
-            Content::Image(image) => build_id::of_elf(image.as_slice()),
+        let description = match &module.content {
+            Content::Missing => Description::default(),
+            Content::Image(image) => Description::of(image.as_slice()),
             Content::Held { file, identity, .. } => {
                 let job = Job { file: Arc::clone(file), identity: *identity };
                 return self.identifier.ask(id, path, job);
             }
         };
-        self.new.push((id, recording::Module { path, build_id }));
+        self.new.push((id, description.into_module(path, &mut self.shortfalls)));
     }
 
-    /// Those that frames came to refer to since this was called last. A file whose build id is still
-    /// being read comes later.
+    /// Those that frames came to refer to since this was called last. A file that is still being
+    /// read comes later.
     pub(super) fn take_new(&mut self) -> Vec<(ModuleId, recording::Module)> {
         let mut new = std::mem::take(&mut self.new);
         new.append(&mut self.identifier.take());
@@ -168,8 +169,8 @@ impl Modules {
     pub(super) fn kernel(&mut self) -> Option<ModuleId> {
         if self.kernel.is_none() {
             let id = self.add(Module { path: None, content: Content::Missing })?;
-            let build_id = build_id::of_kernel();
-            self.new.push((id, recording::Module { path: kernel::MODULE.to_owned(), build_id }));
+            let (path, build_id) = (kernel::MODULE.to_owned(), build_id::of_kernel());
+            self.new.push((id, recording::Module { path, build_id, segments: Vec::new() }));
             self.kernel = Some(id);
         }
         self.kernel

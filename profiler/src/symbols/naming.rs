@@ -8,7 +8,7 @@ use super::{
     kernel,
     modules::{Content, Modules},
     names::Names,
-    perf_map::{self, PerfMaps},
+    perf_map::{PerfMaps, Reading},
 };
 use crate::recording::{FrameId, loss::add_all};
 
@@ -57,16 +57,19 @@ impl NameBook {
         // What can't be looked up is done.
         let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
         progress(done, total);
+        let maps = jobs.iter().filter(|(place, _)| matches!(place, Place::PerfMap(_))).count();
+        let mut reading = Reading::of(maps);
         for (place, mut wanted) in jobs {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
             match place {
                 Place::Kernel => kernel::name(&wanted, shortfalls, names),
                 Place::File(content) => elf::name(&content, &wanted, shortfalls, names),
-                Place::PerfMap(file) => perf_map::name(&file, &wanted, names),
+                Place::PerfMap(file) => reading.name(&file, &wanted, names),
             }
             done += wanted.len();
             progress(done, total);
         }
+        reading.add_shortfalls(shortfalls);
     }
 
     /// Adds names that were found elsewhere.

@@ -4,29 +4,23 @@
 //! ever on a FIFO, follows a container's links out of it, and gives up on a half-written line.
 //! Format: <https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jit-interface.txt>
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, Read},
-    os::unix::fs::FileExt as _,
-};
+use std::{collections::HashMap, fs::File, ops::ControlFlow};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::{Shortfalls, count, cut, frames::Wanted, names::Names, process::now};
+use super::{Shortfalls, backwards, cut, frames::Wanted, names::Names, process::now};
 use crate::units::{Nanos, Tgid, Timestamp};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
-/// Processes with code in memory at most.
+/// Processes with code in memory at a time, those that ended and left a file among them.
 const MAX_MAPS: usize = 65_536;
-/// Bytes of a file that are read.
-const MAX_BYTES: u64 = 1 << 30;
-/// Bytes of a line that are kept.
-const MAX_LINE: usize = 64 << 10;
+/// Bytes that are read of all files together: as many lines as fit into them take some 5 s.
+const MAX_BYTES: u64 = 512 << 20;
 /// The shortest time between two attempts to open one.
 const RETRY: Nanos = Nanos(100_000_000);
 
-/// Index of a perf map, there or not.
+/// Names a perf map, there or not. None is used twice: frames keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PerfMapId(u32);
 
@@ -39,9 +33,59 @@ struct PerfMap {
 
 /// The perf maps of the processes that ran code in memory.
 pub(super) struct PerfMaps {
-    maps: Vec<PerfMap>,
+    maps: HashMap<PerfMapId, PerfMap>,
+    added: u32,
+    /// Files that are held.
     open: usize,
+    refused: u64,
     over_limit: u64,
+}
+
+/// The reading of maps, so many in all.
+pub(super) struct Reading {
+    /// Maps that are still to be read.
+    left: usize,
+    /// Bytes that may still be read.
+    unread: u64,
+    /// Maps of which a part was left out.
+    cut: u64,
+}
+
+impl Reading {
+    pub(super) fn of(maps: usize) -> Self {
+        Self { left: maps, unread: MAX_BYTES, cut: 0 }
+    }
+
+    /// Names addresses, in their order, by a map. Where its lines overlap, the later line is right,
+    /// so it is read from its end: whatever is left unread can't take back a name.
+    pub(super) fn name(&mut self, file: &File, wanted: &[Wanted], names: &mut Names) {
+        // What one does not need is left to the others.
+        let share = self.unread / self.left.max(1) as u64;
+        self.left = self.left.saturating_sub(1);
+        let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return };
+        self.unread -= size.min(share);
+        let from = size.saturating_sub(share);
+        let mut nameless = Nameless::new(wanted);
+        // Of a file that became shorter no more is read: it is another one by now.
+        let _shrunk = backwards::lines(file, from..size, |line| {
+            if let Some((start, size, function)) = parse(line) {
+                nameless.take(start, size, |wanted| {
+                    names.set(wanted.frame, vec![cut(&String::from_utf8_lossy(function))]);
+                });
+            }
+            match nameless.left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        self.cut += u64::from(from > 0 && nameless.left > 0);
+    }
+
+    pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
+        if self.cut > 0 {
+            *all.entry("symbols_perf_maps_cut").or_default() += self.cut;
+        }
+    }
 }
 
 enum Attempt {
@@ -52,7 +96,7 @@ enum Attempt {
 
 impl PerfMaps {
     pub(super) fn new() -> Self {
-        Self { maps: Vec::new(), open: 0, over_limit: 0 }
+        Self { maps: HashMap::new(), added: 0, open: 0, refused: 0, over_limit: 0 }
     }
 
     /// Makes room for another one.
@@ -61,13 +105,22 @@ impl PerfMaps {
             self.over_limit += 1;
             return None;
         }
-        self.maps.push(PerfMap::default());
-        Some(PerfMapId(u32::try_from(self.maps.len() - 1).ok()?))
+        self.added = self.added.checked_add(1)?;
+        let id = PerfMapId(self.added);
+        self.maps.insert(id, PerfMap::default());
+        Some(id)
+    }
+
+    /// Its program has ended: what was not opened never will be.
+    pub(super) fn end(&mut self, id: PerfMapId) {
+        if self.maps.get(&id).is_some_and(|map| map.file.is_none()) {
+            self.maps.remove(&id);
+        }
     }
 
     /// Opens the file of a process, if that was not done or tried just now.
     pub(super) fn open(&mut self, id: PerfMapId, tgid: Tgid) {
-        let tried = self.maps.get(id.0 as usize).and_then(|map| map.tried);
+        let tried = self.maps.get(&id).and_then(|map| map.tried);
         if tried.is_none_or(|tried| now().since(tried) >= RETRY) {
             self.open_now(id, tgid);
         }
@@ -75,7 +128,7 @@ impl PerfMaps {
 
     /// Opens the file of a process, if that was not done.
     pub(super) fn open_now(&mut self, id: PerfMapId, tgid: Tgid) {
-        let Some(map) = self.maps.get_mut(id.0 as usize) else { return };
+        let Some(map) = self.maps.get_mut(&id) else { return };
         if map.file.is_some() || map.refused {
             return;
         }
@@ -89,72 +142,78 @@ impl PerfMaps {
                 map.file = Some(file);
                 self.open += 1;
             }
-            Attempt::Refused => map.refused = true,
+            Attempt::Refused => {
+                map.refused = true;
+                self.refused += 1;
+            }
             Attempt::Absent => {}
         }
     }
 
     /// The file of a map, if there is one.
     pub(super) fn file(&self, id: PerfMapId) -> Option<File> {
-        self.maps.get(id.0 as usize)?.file.as_ref()?.try_clone().ok()
+        self.maps.get(&id)?.file.as_ref()?.try_clone().ok()
     }
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
-        for _ in self.maps.iter().filter(|map| map.refused) {
-            count(all, "symbols_perf_maps_refused");
-        }
-        if self.over_limit > 0 {
-            *all.entry("symbols_perf_maps_over_limit").or_default() += self.over_limit;
+        let counted = [
+            ("symbols_perf_maps_refused", self.refused),
+            ("symbols_perf_maps_over_limit", self.over_limit),
+        ];
+        for (name, count) in counted.into_iter().filter(|(_, count)| *count > 0) {
+            *all.entry(name).or_default() += count;
         }
     }
 }
 
-/// Reads a file from its beginning, whoever else reads it.
-struct FromStart<'a> {
-    file: &'a File,
-    at: u64,
+/// Addresses that have no name yet. Each is taken once, so that it does not matter how many lines
+/// claim it.
+struct Nameless<'a> {
+    wanted: &'a [Wanted],
+    /// For each its own index, or one on the way to the next that has no name.
+    next: Vec<usize>,
+    left: usize,
 }
 
-impl Read for FromStart<'_> {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read_at(into, self.at)?;
-        self.at += read as u64;
-        Ok(read)
+impl<'a> Nameless<'a> {
+    /// All of these, which are in the order of their addresses.
+    fn new(wanted: &'a [Wanted]) -> Self {
+        Self { wanted, next: (0..=wanted.len()).collect(), left: wanted.len() }
     }
-}
 
-/// Names addresses by a map. Where its lines overlap, the later line is right.
-pub(super) fn name(file: &File, wanted: &[Wanted], names: &mut Names) {
-    let mut sorted: Vec<&Wanted> = wanted.iter().collect();
-    sorted.sort_by_key(|wanted| wanted.at);
-    let mut reader = BufReader::new(FromStart { file, at: 0 }.take(MAX_BYTES));
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        match (&mut reader).take(MAX_LINE as u64).read_until(b'\n', &mut line) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
+    /// Takes those in a range of addresses.
+    fn take(&mut self, start: u64, size: u64, mut take: impl FnMut(&Wanted)) {
+        let mut index = self.wanted.partition_point(|wanted| wanted.at < start);
+        loop {
+            index = self.nameless_from(index);
+            let Some(wanted) = self.wanted.get(index) else { return };
+            if wanted.at - start >= size {
+                return;
+            }
+            take(wanted);
+            self.next[index] = index + 1;
+            self.left -= 1;
         }
-        if line.last() != Some(&b'\n') && reader.skip_until(b'\n').is_err() {
-            return;
+    }
+
+    fn nameless_from(&mut self, mut index: usize) -> usize {
+        while self.next[index] != index {
+            self.next[index] = self.next[self.next[index]];
+            index = self.next[index];
         }
-        let Some((start, size, function)) = parse(&line) else { continue };
-        let from = sorted.partition_point(|wanted| wanted.at < start);
-        for wanted in sorted[from..].iter().take_while(|wanted| wanted.at - start < size) {
-            names.set(wanted.frame, vec![cut(&function)]);
-        }
+        index
     }
 }
 
 /// `START SIZE name`, numbers in hex.
-fn parse(line: &[u8]) -> Option<(u64, u64, String)> {
+fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
     let mut fields = line.trim_ascii().splitn(3, |&byte| byte == b' ');
     let mut number = || {
         let text = std::str::from_utf8(fields.next()?).ok()?;
         u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
     };
     let (start, size) = (number()?, number()?);
-    let name = String::from_utf8_lossy(fields.next()?.trim_ascii()).into_owned();
+    let name = fields.next()?.trim_ascii();
     (!name.is_empty()).then_some((start, size, name))
 }
 
@@ -197,15 +256,84 @@ fn attempt(tgid: Tgid) -> Attempt {
 
 #[cfg(test)]
 mod tests {
-    use super::parse;
+    use std::{fmt::Write as _, io::Write as _, time::Instant};
+
+    use super::*;
+    use crate::recording::FrameId;
+
+    /// A perf map with this text.
+    fn file(text: &str) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(text.as_bytes()).unwrap();
+        file
+    }
+
+    fn names_of(reading: &mut Reading, file: &File, addresses: &[u64]) -> Vec<String> {
+        let wanted: Vec<_> =
+            (0..).map(FrameId).zip(addresses).map(|(frame, &at)| Wanted { frame, at }).collect();
+        let mut names = Names::new();
+        reading.name(file, &wanted, &mut names);
+        let mut of_all = vec![String::new(); addresses.len()];
+        for (frame, functions) in names.into_vec() {
+            of_all[frame.0 as usize] = functions.join(" ");
+        }
+        of_all
+    }
+
+    #[test]
+    fn of_lines_that_overlap_the_later_is_right() {
+        let text =
+            "0 100 all\n10 20 old\n18 8 new\n30 0 nothing\nffffffffffffffff 8 last\n40 8 hal";
+        let addresses = [0, 0xf, 0x10, 0x18, 0x1f, 0x20, 0x20, 0x30, 0x40, 0x100, u64::MAX];
+        let names = names_of(&mut Reading::of(1), &file(text), &addresses);
+        let expected = ["all", "all", "old", "new", "new", "old", "old", "all", "all", "", "last"];
+        assert_eq!(names, expected);
+        assert_eq!(names_of(&mut Reading::of(1), &file(text), &[]), [""; 0]);
+    }
+
+    #[test]
+    fn lines_that_claim_everything_again_and_again_take_no_longer_than_others() {
+        let mut text = String::from("0 ffffffffffffffff first\n");
+        for n in 0..200_000 {
+            let _infallible = writeln!(text, "1 fffffffffffffff0 {n}");
+        }
+        let file = file(&text);
+        // The first one is named by the first line alone: all of them are read.
+        let addresses: Vec<u64> = (0..50_000).collect();
+        let began = Instant::now();
+        let names = names_of(&mut Reading::of(1), &file, &addresses);
+        assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
+        assert_eq!(names[0], "first");
+        assert!(names[1..].iter().all(|name| name == "199999"));
+    }
+
+    #[test]
+    fn of_a_file_that_is_too_long_the_end_is_read() {
+        let text = format!("10 8 first\n{:1000}\n20 8 last\n", "");
+        let cut = [("symbols_perf_maps_cut", 1)].into();
+        let cases = [
+            (1500, &[0x10, 0x20][..], &["", "last"][..], cut),
+            // Nothing that is wanted is in what is left out.
+            (1500, &[0x20], &["last"], Shortfalls::new()),
+            (3300, &[0x10, 0x20], &["first", "last"], Shortfalls::new()),
+        ];
+        for (unread, addresses, expected, shortfalls) in cases {
+            let mut reading = Reading { unread, ..Reading::of(3) };
+            assert_eq!(names_of(&mut reading, &file(&text), addresses), expected);
+            assert_eq!(reading.unread, unread - (text.len() as u64).min(unread / 3));
+            let mut all = Shortfalls::new();
+            reading.add_shortfalls(&mut all);
+            assert_eq!(all, shortfalls);
+        }
+    }
 
     #[test]
     fn lines_are_read_and_garbage_is_not() {
         assert_eq!(
             parse(b"7f00aa10 2f py::main:/a b.py\n"),
-            Some((0x7f00aa10, 0x2f, "py::main:/a b.py".to_owned()))
+            Some((0x7f00aa10, 0x2f, &b"py::main:/a b.py"[..]))
         );
-        assert_eq!(parse(b"0x10 0x8 f\r\n"), Some((16, 8, "f".to_owned())));
+        assert_eq!(parse(b"0x10 0x8 f\r\n"), Some((16, 8, &b"f"[..])));
         for garbage in [
             &b""[..],
             b"\n",

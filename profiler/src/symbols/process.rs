@@ -237,10 +237,18 @@ impl Process {
             Some(id) => id,
             None => *program.perf_map.insert(perf_maps.add()?),
         };
-        if program.until.is_none() {
-            perf_maps.open(id, tgid);
+        match program.until {
+            None => perf_maps.open(id, tgid),
+            // It is only told apart by that from the memory of others.
+            Some(_) => perf_maps.end(id),
         }
         Some(id)
+    }
+
+    /// Lets go of the perf maps of programs that ended without one.
+    pub(super) fn end_perf_maps(&self, perf_maps: &mut PerfMaps) {
+        let ended = self.programs.iter().filter(|program| program.until.is_some());
+        ended.filter_map(|program| program.perf_map).for_each(|id| perf_maps.end(id));
     }
 
     /// Opens the perf map of a process that still lives, if there was none before.

@@ -3,9 +3,12 @@
 //! Each module is looked for by its build id, in its own place and in those for names:
 //!
 //! ```text
-//!  frame: offset into the file --(program headers of a file that has the code)--> address
-//!                                        address --(the file that knows most)--> functions
+//!  frame: offset into the file --(program headers of the file that had the code)--> address
+//!                                         address --(the file that knows most)--> functions
 //! ```
+//!
+//! A file that has names alone has lost those headers. They are read from another file of the build,
+//! or taken as they were recorded.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +46,8 @@ pub struct Resymbolized {
     pub modules_without_file: usize,
     /// Modules of which there are only files of other builds.
     pub modules_of_another_build: usize,
-    /// Modules of which there is a file with names alone, that does not tell where the code was.
+    /// Modules of which there is a file with names alone, and neither that nor the recording tells
+    /// where the code was.
     pub modules_without_code: usize,
     /// Whether the kernel's names were left as they are because it was booted since.
     pub kernel_was_booted_since: bool,
@@ -129,7 +133,8 @@ fn name_file(
         return;
     }
     let layout = |file: &Readable| Layout::of(&ReadCache::new(file.file()));
-    let Some(layout) = files.iter().find_map(layout) else {
+    let recorded = || Layout::of_segments(&module.segments);
+    let Some(layout) = files.iter().find_map(layout).or_else(recorded) else {
         result.modules_without_code += 1;
         return;
     };

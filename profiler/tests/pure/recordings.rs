@@ -6,7 +6,7 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Recording, Sample, Scope, Sighting, SightingReason, SocketEnd, Stack,
+        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack,
         StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
         ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, ReadError},
@@ -188,9 +188,15 @@ prop_compose! {
 
 fn module() -> impl Strategy<Value = (ModuleId, Module)> {
     let build_id = prop::option::of(prop::collection::vec(any::<u8>(), 1..=64));
-    (any::<u32>(), ".{0,30}", build_id).prop_map(|(id, path, build_id)| {
+    let segment = any::<(u64, u64, u64)>().prop_map(|(offset, address, size)| Segment {
+        offset,
+        address,
+        size,
+    });
+    let segments = prop::collection::vec(segment, 0..4);
+    (any::<u32>(), ".{0,30}", build_id, segments).prop_map(|(id, path, build_id, segments)| {
         let build_id = build_id.and_then(|bytes| BuildId::new(&bytes));
-        (ModuleId(id), Module { path, build_id })
+        (ModuleId(id), Module { path, build_id, segments })
     })
 }
 

@@ -44,7 +44,7 @@ fn module(table: &mut StackTable, name: &str) -> ModuleId {
     let known = table.modules.iter().find(|(_, module)| module.path == path).map(|(id, _)| *id);
     known.unwrap_or_else(|| {
         let id = ModuleId(table.modules.len() as u32);
-        table.modules.insert(id, Module { path, build_id: None });
+        table.modules.insert(id, Module { path, build_id: None, segments: Vec::new() });
         id
     })
 }

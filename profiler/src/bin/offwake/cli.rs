@@ -115,7 +115,7 @@ Examples:
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
 pub struct ReportCommand {
-    /// The recording
+    /// The recording; `-` is standard input
     #[arg(value_name = "FILE.offwake")]
     pub recording: PathBuf,
 

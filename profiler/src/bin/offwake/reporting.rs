@@ -44,6 +44,9 @@ impl Reporting {
         unfinished: &Unfinished,
     ) -> anyhow::Result<Outcome> {
         if let Some(reason) = nothing_recorded(report) {
+            for warning in report.warnings() {
+                eprintln!("offwake: {warning}");
+            }
             eprintln!("offwake: nothing was recorded: {reason}");
             return Ok(Outcome::NothingRecorded);
         }

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashSet};
 use super::{Damage, ReadError, Slice, Slices, Source};
 use crate::{
     recording::{
-        ClosedBy, End, FrameId, Meta, Preemption, Recording, Sample, Sighting, ThreadExit, Wait,
-        Window,
+        ClosedBy, End, FrameId, Meta, Module, Preemption, Recording, Sample, Segment, Sighting,
+        ThreadExit, Wait, Window,
     },
     units::{Nanos, Tid, Timestamp},
 };
@@ -125,11 +125,15 @@ fn memory_of(slice: &Slice) -> usize {
         + size_of::<ThreadExit>() * slice.exits.len()
         + slice.stacks.iter().map(|(_, stack)| 64 + 4 * stack.frames.len()).sum::<usize>()
         + 96 * slice.frames.len()
-        + slice.modules.iter().map(|(_, module)| 96 + module.path.len()).sum::<usize>()
+        + slice.modules.iter().map(|(_, module)| memory_of_module(module)).sum::<usize>()
         + slice.names.iter().map(|(_, functions)| 48 + texts(functions)).sum::<usize>()
         + slice.processes.iter().map(|process| 160 + texts(&process.arguments)).sum::<usize>()
         + slice.cgroups.iter().map(|cgroup| 96 + cgroup.path.len()).sum::<usize>()
         + 256 * slice.files.len()
+}
+
+fn memory_of_module(module: &Module) -> usize {
+    120 + module.path.len() + size_of::<Segment>() * module.segments.len()
 }
 
 /// The closing survey sends a wait that is still open; if the thread comes back while the survey is

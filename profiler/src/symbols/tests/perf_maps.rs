@@ -65,6 +65,32 @@ fn a_perf_map_names_code_in_memory() {
 }
 
 #[test]
+fn processes_that_ended_without_a_perf_map_leave_room_for_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let _file = PerfMapFile::write(running.tgid(), &format!("{page:x} 10 function\n"));
+    let mut symbols = Symbols::new();
+    symbols.observe_process(running.tgid());
+    // One more than there is room for. No process has such a number.
+    let children = 4_194_305..4_194_305 + 65_537;
+    for tgid in children.map(Tgid) {
+        let began = now();
+        symbols.observe_fork(running.tgid(), tgid, began);
+        symbols.observe_stack(StackId(2), AddressSpace::Process(tgid), began, &[page]);
+        symbols.observe_exit(tgid, now());
+        // A late one.
+        symbols.observe_stack(StackId(2), AddressSpace::Process(tgid), began, &[page]);
+    }
+    let space = AddressSpace::Process(running.tgid());
+    symbols.observe_stack(StackId(1), space, now(), &[page]);
+    let (frames, shortfalls) = frames_of(symbols);
+    assert_eq!(shortfalls.get("symbols_perf_maps_over_limit"), None, "{shortfalls:?}");
+    assert_eq!(frames[0].functions, ["function"], "{shortfalls:?}");
+}
+
+#[test]
 fn a_strangers_perf_map_is_refused() {
     if !is_root() {
         eprintln!("NOT RUN, only root can give a file away: a_strangers_perf_map_is_refused");

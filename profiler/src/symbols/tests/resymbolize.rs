@@ -11,10 +11,12 @@ use tempfile::TempDir;
 
 use super::{PROGRAM, Running, compile, is_root, own, schedule};
 use crate::{
-    recording::{AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, StackTable},
+    recording::{
+        AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, StackTable,
+    },
     symbols::{
-        DebugPlaces, RecordedIn, Resymbolized, Symbols, build_id, kernel, layout::Layout, maps,
-        process::now, resymbolize,
+        DebugPlaces, RecordedIn, Resymbolized, Shortfalls, Symbols, build_id, kernel,
+        layout::Layout, maps, process::now, resymbolize,
     },
     units::StackId,
 };
@@ -31,8 +33,12 @@ struct Stripped {
 
 impl Stripped {
     fn record() -> Self {
+        Self::record_linked(&["-pie", "-Wl,-Ttext-segment=0x30000"])
+    }
+
+    fn record_linked(options: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let options = ["-Wl,-Ttext-segment=0x30000", "-Wl,--build-id=0xabcdef0123"];
+        let options = [&["-fPIE", "-Wl,--build-id=0xabcdef0123"], options].concat();
         let program = compile(directory.path(), "program", PROGRAM, &options);
         let names = directory.path().join("names");
         objcopy(&["--only-keep-debug"], &program, &names);
@@ -52,6 +58,18 @@ impl Stripped {
         let mut table = StackTable::default();
         table.add(new);
         Self { directory, program, names, table }
+    }
+
+    /// As if it were not known where the code was.
+    fn without_segments(mut self) -> Self {
+        self.set_segments(&[]);
+        self
+    }
+
+    fn set_segments(&mut self, segments: &[Segment]) {
+        for module in self.table.modules.values_mut() {
+            module.segments = segments.to_vec();
+        }
     }
 
     /// The folder for `--debug-dir`.
@@ -126,8 +144,74 @@ fn a_binary_that_is_gone_from_its_path_is_found_by_its_build_id() {
 }
 
 #[test]
-fn a_file_of_names_alone_does_not_tell_where_the_code_was() {
+fn a_file_of_names_alone_is_enough_where_the_recording_tells_where_the_code_was() {
+    let linked: [&[&str]; 4] = [
+        &["-pie"],
+        &["-pie", "-Wl,-Ttext-segment=0x30000"],
+        &["-no-pie"],
+        &["-no-pie", "-Wl,-z,noseparate-code"],
+    ];
+    for options in linked {
+        let mut recorded = Stripped::record_linked(options);
+        fs::remove_file(&recorded.program).unwrap();
+        recorded.place_by_build_id(&recorded.names, ".debug");
+        fs::remove_file(&recorded.names).unwrap();
+        let done = recorded.resymbolize();
+        assert_eq!((done.modules_found, done.frames_named), (1, 3), "{options:?} {done:?}");
+        assert_eq!(recorded.names()[1..], NAMES, "{options:?}");
+    }
+}
+
+#[test]
+fn segments_that_can_not_be_do_no_harm() {
     let mut recorded = Stripped::record();
+    fs::remove_file(&recorded.program).unwrap();
+    recorded.place_by_build_id(&recorded.names, ".debug");
+    let segment = |offset, address, size| Segment { offset, address, size };
+    let true_ones = recorded.table.modules.values().next().unwrap().segments.clone();
+    let &[code] = &*true_ones else { panic!("one segment of code: {true_ones:?}") };
+    let refused: [&[Segment]; 6] = [
+        &[],
+        &[segment(u64::MAX, 0, 1)],
+        &[segment(1, 0, u64::MAX)],
+        &[code, segment(u64::MAX, u64::MAX, u64::MAX)],
+        // What is in both has no one address.
+        &[code, code],
+        &[segment(0, 0, u64::MAX), code],
+    ];
+    for segments in refused {
+        recorded.set_segments(segments);
+        let done = recorded.resymbolize();
+        assert_eq!((done.modules_without_code, done.frames_named), (1, 0), "{segments:x?}");
+    }
+    let useless: [&[Segment]; 5] = [
+        &[segment(0, u64::MAX, u64::MAX)],
+        &[segment(0, 0, 0)],
+        &[segment(u64::MAX - 1, u64::MAX, 1)],
+        &[segment(code.offset + code.size, code.address, code.size)],
+        &(0..100_000).map(|n| segment(n << 32, n, 1)).collect::<Vec<_>>(),
+    ];
+    for segments in useless {
+        recorded.set_segments(segments);
+        let done = recorded.resymbolize();
+        assert_eq!((done.modules_found, done.frames_named), (1, 0), "{segments:x?}");
+    }
+    assert_eq!(recorded.names(), ["", "", ""]);
+    // A symbol without a size has no end: one of those may be found.
+    for address in [1 << 63, u64::MAX - code.size, code.address + 1] {
+        recorded.set_segments(&[segment(code.offset, address, code.size)]);
+        let done = recorded.resymbolize();
+        assert_eq!((done.modules_found, &done.shortfalls), (1, &Shortfalls::new()), "{address:x}");
+    }
+    // In any order.
+    recorded.set_segments(&[segment(code.offset + code.size, 0, 1), code]);
+    recorded.resymbolize();
+    assert_eq!(recorded.names()[1..], NAMES);
+}
+
+#[test]
+fn a_file_of_names_alone_does_not_tell_where_the_code_was() {
+    let mut recorded = Stripped::record().without_segments();
     let names = recorded.place_by_build_id(&recorded.names, ".debug");
     let program = fs::read(&recorded.program).unwrap();
     fs::remove_file(&recorded.program).unwrap();
@@ -150,6 +234,7 @@ fn a_file_of_names_alone_does_not_tell_where_the_code_was() {
 fn offsets_become_the_addresses_that_readelf_shows() {
     let recorded = Stripped::record();
     let layout = Layout::of(fs::read(&recorded.program).unwrap().as_slice()).expect("a layout");
+    let module = recorded.table.modules.values().next().unwrap();
     let output = Command::new("readelf").args(["-lW"]).arg(&recorded.program).output().unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
     let line = output.lines().find(|line| line.contains("LOAD") && line.contains("R E"));
@@ -157,6 +242,7 @@ fn offsets_become_the_addresses_that_readelf_shows() {
     let fields: Vec<_> = line.expect("code").split_whitespace().collect();
     let (offset, address, size) = (hex(fields[1]), hex(fields[2]), hex(fields[4]));
     assert_ne!(offset, address);
+    assert_eq!(module.segments, [Segment { offset, address, size }]);
     assert_eq!(layout.address(offset), Some(address));
     assert_eq!(layout.address(offset + size - 1), Some(address + size - 1));
     assert_eq!(layout.address(offset + size), None);
@@ -187,7 +273,7 @@ fn without_a_build_id_the_path_is_not_believed() {
 
 #[test]
 fn what_is_not_found_keeps_its_names() {
-    let mut recorded = Stripped::record();
+    let mut recorded = Stripped::record().without_segments();
     fs::remove_file(&recorded.program).unwrap();
     for frame in recorded.table.frames.values_mut() {
         frame.functions = vec!["kept".to_owned()];
@@ -247,7 +333,10 @@ fn paths_that_lead_to_anything_do_no_harm() {
     let module = *recorded.table.modules.keys().next().unwrap();
     for path in hostile {
         let build_id = BuildId::new(b"\xab\xcd\xef\x01\x23");
-        recorded.table.modules.insert(module, Module { path: path.to_owned(), build_id });
+        recorded
+            .table
+            .modules
+            .insert(module, Module { path: path.to_owned(), build_id, segments: Vec::new() });
         let done = recorded.resymbolize();
         assert_eq!(done.frames_named, 0, "{path:?} {done:?}");
     }
@@ -255,7 +344,7 @@ fn paths_that_lead_to_anything_do_no_harm() {
     for length in 1..=BuildId::MAX {
         let build_id = BuildId::new(&vec![0xab; length]);
         let path = recorded.program.display().to_string();
-        recorded.table.modules.insert(module, Module { path, build_id });
+        recorded.table.modules.insert(module, Module { path, build_id, segments: Vec::new() });
         assert_eq!(recorded.resymbolize().frames_named, 0);
     }
 }
@@ -315,9 +404,7 @@ fn garbled_files_of_names_do_no_harm() {
         fs::write(&recorded.program, garble(&program)).unwrap();
         shortfalls.push(recorded.resymbolize().shortfalls);
     }
-    let panicked = |all: &&_| {
-        crate::recording::loss::Shortfalls::contains_key(all, "symbols_symbolizer_panics")
-    };
+    let panicked = |all: &&Shortfalls| all.contains_key("symbols_symbolizer_panics");
     assert_eq!(shortfalls.iter().find(panicked), None);
 }
 
@@ -357,7 +444,7 @@ fn our_own_vdso_has_names() {
     let line = lines.iter().find(|line| line.name == "[vdso]").expect("a vDSO");
     let image = maps::own_vdso().unwrap();
     let build_id = build_id::of_elf(image.as_slice());
-    let module = Module { path: "[vdso]".to_owned(), build_id };
+    let module = Module { path: "[vdso]".to_owned(), build_id, segments: Vec::new() };
     let frame = |offset| Frame {
         address: line.start + offset,
         kind: AddressKind::Instruction,

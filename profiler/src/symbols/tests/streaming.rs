@@ -100,6 +100,7 @@ fn the_kernel_is_a_module_with_the_build_id_that_it_shows() {
     assert_eq!(new.modules.len(), 1);
     assert_eq!(new.modules[0].1.path, "[kernel]");
     assert_eq!(new.modules[0].1.build_id, build_id::of_kernel());
+    assert_eq!(new.modules[0].1.segments, []);
     let modules: Vec<_> = new.frames.iter().map(|(_, frame)| frame.module).collect();
     let kernel = Some(new.modules[0].0);
     assert_eq!(modules, [kernel, kernel, None]);
@@ -114,6 +115,7 @@ fn the_vdso_has_its_build_id() {
     let new = symbols.take_new();
     assert_eq!(new.modules[0].1.path, "[vdso]");
     assert!(new.modules[0].1.build_id.is_some());
+    assert_eq!(new.modules[0].1.segments.len(), 1);
 }
 
 #[test]

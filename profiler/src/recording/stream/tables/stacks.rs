@@ -1,17 +1,17 @@
 //! `stacks`, `frames`, `modules` and `names`: a stack's frames are numbers of frames, a frame's module
 //! is the number of a module, and its functions' names come at the end of a run.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use arrow_array::{
-    Array as _, StringArray, StructArray, UInt32Array,
+    Array as _, StringArray, StructArray, UInt32Array, UInt64Array,
     types::{UInt8Type, UInt32Type, UInt64Type},
 };
 
 use super::{Rows, Table, required_code};
 use crate::{
     recording::{
-        AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Stack,
+        AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, Stack,
         stream::{
             TableError,
             code::Code as _,
@@ -102,6 +102,9 @@ impl Table for (ModuleId, Module) {
             numbers::<UInt32Type>("id", rows.iter().map(|(id, _)| id.0)),
             texts("path", rows.iter().map(|(_, module)| module.path.as_str())),
             optional_texts("build_id", build_ids.iter().map(Option::as_deref)),
+            of_segments("segment_offsets", rows, |segment| segment.offset),
+            of_segments("segment_addresses", rows, |segment| segment.address),
+            of_segments("segment_sizes", rows, |segment| segment.size),
         ]
     }
 
@@ -109,14 +112,50 @@ impl Table for (ModuleId, Module) {
         let id = Numbers::<UInt32Type>::find(table, "id")?;
         let path = Texts::find(table, "path")?;
         let build_id = Texts::find(table, "build_id")?;
+        let offsets = Lists::<UInt64Array>::find(table, "segment_offsets")?;
+        let addresses = Lists::<UInt64Array>::find(table, "segment_addresses")?;
+        let sizes = Lists::<UInt64Array>::find(table, "segment_sizes")?;
         Ok(Rows::collect(table.len(), |row| {
             let build_id = match build_id.get(row) {
                 None => None,
                 Some(text) => Some(text.parse::<BuildId>().ok()?),
             };
-            Some((ModuleId(id.at(row)), Module { path: path.at(row), build_id }))
+            let of_row = [offsets.at(row), addresses.at(row), sizes.at(row)];
+            let segments = to_segments(of_row)?;
+            Some((ModuleId(id.at(row)), Module { path: path.at(row), build_id, segments }))
         }))
     }
+}
+
+fn of_segments(
+    name: &'static str,
+    rows: &[(ModuleId, Module)],
+    number: impl Fn(&Segment) -> u64,
+) -> Column {
+    let numbers = rows.iter().flat_map(|(_, module)| &module.segments).map(number);
+    lists(
+        name,
+        rows.iter().map(|(_, module)| module.segments.len()),
+        Arc::new(UInt64Array::from_iter_values(numbers)),
+    )
+}
+
+/// Segments from their offsets, addresses and sizes; none if those are not equally many.
+fn to_segments(
+    [offsets, addresses, sizes]: [(&UInt64Array, Range<usize>); 3],
+) -> Option<Vec<Segment>> {
+    let count = offsets.1.len();
+    if addresses.1.len() != count || sizes.1.len() != count {
+        return None;
+    }
+    let number =
+        |(numbers, range): &(&UInt64Array, Range<usize>), n| numbers.value(range.start + n);
+    let segment = |n| Segment {
+        offset: number(&offsets, n),
+        address: number(&addresses, n),
+        size: number(&sizes, n),
+    };
+    Some((0..count).map(segment).collect())
 }
 
 /// A frame's functions, as found out at the end of a run.

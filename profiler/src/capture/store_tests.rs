@@ -1,0 +1,170 @@
+//! A sink that takes only so much, at every size.
+
+use std::io;
+
+use proptest::prelude::*;
+
+use super::{
+    collector::{OpenRecords, Records},
+    sink::{Encoded, Memory, Sink, TakenBack},
+    store::{Ending, Found, Opening, Part, Store},
+};
+use crate::{
+    recording::{
+        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, LossTotals, Meta,
+        NewStacks, Recording, Stack, StackRef, TaskState, ThreadKind, Wait, Window, stream,
+    },
+    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
+};
+
+/// Takes so many bytes and no more.
+struct Limited {
+    memory: Memory,
+    limit: usize,
+}
+
+impl Limited {
+    fn room_for(&self, bytes: usize) -> io::Result<()> {
+        let fits = self.memory.bytes.len() + bytes <= self.limit;
+        if fits { Ok(()) } else { Err(io::Error::from(io::ErrorKind::StorageFull)) }
+    }
+}
+
+impl Sink for Limited {
+    fn begin(&mut self, header: &[u8]) -> io::Result<()> {
+        self.room_for(header.len())?;
+        self.memory.begin(header)
+    }
+
+    fn append(&mut self, slice: Encoded, content: &stream::Slice) -> io::Result<()> {
+        self.room_for(slice.bytes.len())?;
+        self.memory.append(slice, content)
+    }
+
+    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
+        self.memory.take_back()
+    }
+
+    fn end(&mut self, mark: &[u8]) -> io::Result<()> {
+        self.room_for(mark.len())?;
+        self.memory.end(mark)
+    }
+}
+
+const SLICES: u64 = 20;
+const WAITS_IN_A_SLICE: u64 = 50;
+const STACK: StackId = StackId(7);
+
+fn wait(number: u64) -> Wait {
+    Wait {
+        tid: Tid(7),
+        tgid: Tgid(7),
+        kind: ThreadKind::User,
+        in_target: true,
+        seq: number as u32 + 1,
+        begin: Begin::Seen,
+        end: End::Seen,
+        off: Timestamp(1000 + number * 20),
+        on: Timestamp(1010 + number * 20),
+        off_cpu: Cpu(0),
+        on_cpu: Cpu(0),
+        state: TaskState(1),
+        syscall: None,
+        timeout: None,
+        file: None,
+        cgroup: CgroupId(1),
+        user_stack: StackRef::Id(STACK),
+        kernel_stack: StackRef::NotTaken,
+        wake: None,
+    }
+}
+
+fn records(slice: u64) -> Records {
+    let numbers = slice * WAITS_IN_A_SLICE..(slice + 1) * WAITS_IN_A_SLICE;
+    Records {
+        until: Timestamp(1000 + numbers.end * 20),
+        waits: numbers.map(wait).collect(),
+        ..Records::default()
+    }
+}
+
+fn found() -> Found {
+    let frame = Frame {
+        address: 0x10,
+        kind: AddressKind::Instruction,
+        module: None,
+        module_offset: None,
+        functions: Vec::new(),
+    };
+    let stack = Stack { space: AddressSpace::Process(Tgid(7)), frames: vec![FrameId(1)] };
+    let stacks = vec![(STACK, stack)];
+    let stacks = NewStacks { stacks, frames: vec![(FrameId(1), frame)], ..NewStacks::default() };
+    Found { stacks, ..Found::default() }
+}
+
+/// Records twenty slices into a sink of this size, and says what it has and what was not written.
+fn recorded(limit: usize) -> (Limited, bool) {
+    let (parts, to_store) = std::sync::mpsc::sync_channel(100);
+    let window = Window { start: Timestamp(1000), end: Timestamp(1000) };
+    let meta = Meta { window, closed_by: ClosedBy::CutOff, ..Meta::default() };
+    let opening = Opening { meta, losses: LossTotals::default(), own_cpu: Nanos(0) };
+    parts.send(Part::Opening(Box::new(opening))).unwrap();
+    parts.send(Part::Found(Box::new(found()))).unwrap();
+    for slice in 0..SLICES - 1 {
+        parts.send(Part::Records(Box::new(records(slice)))).unwrap();
+    }
+    drop(parts);
+    let sink = Limited { memory: Memory::default(), limit };
+    let store = Store::new(sink, Box::new(|_stacks| {})).unwrap();
+    let store = store.run(&to_store, &super::Control::default());
+    let last = records(SLICES - 1);
+    let written = store.close(Ending {
+        closed_at: last.until,
+        records: last,
+        open: OpenRecords::default(),
+        found: Found::default(),
+        names: vec![(FrameId(1), vec!["main".to_owned()])],
+        own_cpu: Nanos(0),
+        closed_by: ClosedBy::Signal,
+    });
+    (written.sink, written.failed.is_some())
+}
+
+fn read(sink: &Limited) -> Recording {
+    stream::read(&sink.memory.bytes[..], usize::MAX).unwrap()
+}
+
+#[test]
+fn what_has_room_is_whole() {
+    let (sink, failed) = recorded(usize::MAX);
+    let recording = read(&sink);
+    assert!(!failed && recording.damage == stream::Damage::default());
+    assert_eq!(recording.waits.len() as u64, SLICES * WAITS_IN_A_SLICE);
+    assert_eq!(recording.meta.closed_by, ClosedBy::Signal);
+    assert_eq!(recording.stacks.frames[&FrameId(1)].functions, ["main"]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// From room for the header, the first slice and the last on.
+    #[test]
+    fn whatever_the_room_names_are_in_and_every_wait_is_counted(room in 0.2..1.0_f64) {
+        let (whole, _) = recorded(usize::MAX);
+        let limit = (whole.memory.bytes.len() as f64 * room) as usize;
+        let (sink, failed) = recorded(limit);
+        prop_assert!(failed && sink.memory.bytes.len() <= limit);
+        let recording = read(&sink);
+        let damage = stream::Damage { cut_off: recording.damage.cut_off, ..Default::default() };
+        prop_assert_eq!(&recording.damage, &damage);
+        prop_assert_eq!(&recording.stacks.frames[&FrameId(1)].functions, &["main"]);
+        prop_assert_eq!(recording.meta.closed_by, ClosedBy::DiskFull);
+        let unwritten = recording.loss.counters["records_unwritten"];
+        let read = recording.waits.len() as u64;
+        prop_assert_eq!(read + unwritten, SLICES * WAITS_IN_A_SLICE);
+        // The window ends where the records do.
+        let end = recording.waits.iter().map(|wait| wait.seq).max().unwrap_or(0);
+        prop_assert_eq!(u64::from(end), read);
+        prop_assert_eq!(recording.meta.window.end, Timestamp(1000 + read * 20));
+    }
+}
