@@ -11,6 +11,7 @@ mod exports;
 mod golden;
 mod properties;
 mod recordings;
+mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;
