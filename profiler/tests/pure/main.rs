@@ -10,6 +10,8 @@ mod draw;
 mod golden;
 mod properties;
 mod recordings;
+#[cfg(target_arch = "x86_64")]
+mod replay;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;
