@@ -11,6 +11,7 @@
 pub mod blame;
 pub mod capture;
 mod cgroup2;
+pub mod export;
 pub mod files;
 pub mod kernel;
 pub mod processes;

@@ -69,7 +69,7 @@ impl<'a> Namer<'a> {
 }
 
 /// What a frame is called: its functions, the outermost first; else the file and the offset in it.
-fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
+pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     if !frame.functions.is_empty() {
         return frame.functions.iter().rev().cloned().collect();
     }

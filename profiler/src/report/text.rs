@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Replaces what would break a line of folded stacks: its separator, and control characters.
-pub(super) fn folded(name: &str) -> String {
+pub(crate) fn folded(name: &str) -> String {
     name.chars()
         .map(|c| match c {
             ';' => ':',

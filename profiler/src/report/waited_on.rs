@@ -10,7 +10,7 @@ use super::WaitedOnEntry;
 /// Processes named for one socket; a listening one can be held by hundreds.
 const PEERS: usize = 3;
 
-pub(super) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
+pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
     match on {
         WaitedOn::Futex { address, op, private } => WaitedOnEntry {
             text: format!("futex {address:#x}:{}", op.name()),

@@ -20,7 +20,7 @@ pub(super) fn kind(context: WakeContext) -> WakerKind {
 }
 
 /// Which one it is.
-pub(super) fn vector(context: WakeContext) -> Option<String> {
+pub(crate) fn vector(context: WakeContext) -> Option<String> {
     match context {
         WakeContext::Task => None,
         WakeContext::Softirq(number) => Some(

@@ -114,6 +114,15 @@ impl Track {
         self.intervals.iter().zip(ends).map(|(interval, to)| (interval.from, to, interval.state))
     }
 
+    /// The interval that `at` lies in, as (from, to, state).
+    #[must_use]
+    pub fn at(&self, at: Timestamp) -> Option<(Timestamp, Timestamp, State)> {
+        let next = self.intervals.partition_point(|interval| interval.from <= at);
+        let interval = self.intervals.get(next.checked_sub(1)?)?;
+        let to = self.intervals.get(next).map_or(self.end, |next| next.from);
+        (at < to).then_some((interval.from, to, interval.state))
+    }
+
     /// How `from..to` divides, as far as it lies inside.
     #[must_use]
     pub fn split(&self, from: Timestamp, to: Timestamp) -> Split {
@@ -151,6 +160,13 @@ mod tests {
         for n in 0..1_000_u64 {
             track.extend(track.end() + crate::units::Nanos(1 + n * n % 7), states[n as usize % 4]);
         }
+        for (from, to, state) in track.iter() {
+            for at in [from.0, (from.0 + to.0) / 2, to.0 - 1] {
+                assert_eq!(track.at(Timestamp(at)), Some((from, to, state)));
+            }
+        }
+        assert_eq!(track.at(Timestamp(999)), None);
+        assert_eq!(track.at(track.end()), None);
         for (from, to) in [(0, 9_000), (1_000, 1_001), (1_003, 1_900), (1_500, 1_500), (2_000, 10)]
         {
             let (from, to) = (Timestamp(from), Timestamp(to));

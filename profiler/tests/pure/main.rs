@@ -6,6 +6,7 @@ mod blames;
 #[cfg(target_arch = "x86_64")]
 mod causes;
 mod draw;
+mod exports;
 #[cfg(target_arch = "x86_64")]
 mod golden;
 mod properties;

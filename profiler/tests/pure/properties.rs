@@ -51,14 +51,14 @@ fn life() -> impl Strategy<Value = String> {
 }
 
 #[derive(Debug, Clone)]
-struct World {
+pub struct World {
     lives: Vec<String>,
     contexts: Vec<u8>,
     /// Which records, sightings and exits are lost.
     lost: Vec<bool>,
 }
 
-fn world() -> impl Strategy<Value = World> {
+pub fn world() -> impl Strategy<Value = World> {
     (
         prop::collection::vec(life(), TIDS.len()),
         prop::collection::vec(0..8_u8, 32),
@@ -68,7 +68,7 @@ fn world() -> impl Strategy<Value = World> {
 }
 
 impl World {
-    fn full(&self) -> Recording {
+    pub fn full(&self) -> Recording {
         let mut recording = recording(LENGTH);
         for (n, (&tid, life)) in TIDS.iter().zip(&self.lives).enumerate() {
             live(&mut recording, tid, life, TIDS[(n + 1) % TIDS.len()]);
@@ -97,7 +97,7 @@ impl World {
         tick > 0 && lives.is_some_and(|(_, life)| life.as_bytes()[tick - 1] != b' ')
     }
 
-    fn lossy(&self) -> Recording {
+    pub fn lossy(&self) -> Recording {
         let mut recording = self.full();
         let mut lost = self.lost.iter().cycle();
         let mut keep = || !lost.next().unwrap();

@@ -267,7 +267,7 @@ fn clocks() -> impl Strategy<Value = Clocks> {
 }
 
 prop_compose! {
-    fn recording()(
+    pub fn recording()(
         meta in meta(),
         waits in prop::collection::vec(wait(), 0..20),
         preemptions in prop::collection::vec(preemption(), 0..8),

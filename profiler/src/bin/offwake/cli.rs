@@ -34,6 +34,8 @@ pub enum Command {
     Record(Box<Record>),
     /// Report what was recorded
     Report(Box<ReportCommand>),
+    /// Write what was recorded as Parquet, to be queried
+    Export(ExportCommand),
     /// Say what this machine allows, what is missing, and how to get it
     Doctor,
 }
@@ -109,6 +111,31 @@ pub struct ReportCommand {
     pub max_memory: usize,
 }
 
+/// `offwake export`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  offwake export wait.offwake tables
+  duckdb -c \"FROM 'tables/waits/**/*.parquet' LIMIT 10\"
+
+The recordings of many hosts can go into one directory; each keeps its own files.
+The columns are in docs/format.md.
+
+Exit status: 0 done, 1 failed, 2 usage.")]
+pub struct ExportCommand {
+    /// The recording; `-` is standard input
+    #[arg(value_name = "FILE.offwake")]
+    pub recording: PathBuf,
+
+    /// Where to: DIR/<table>/host=<host>/date=YYYY-MM-DD/hour=HH/<recording>.parquet, in UTC
+    #[arg(value_name = "DIR")]
+    pub directory: PathBuf,
+
+    /// Memory for records
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]
+    pub max_memory: usize,
+}
+
 /// What is recorded, and how.
 #[derive(Debug, Args)]
 pub struct RecordingArguments {
@@ -156,12 +183,12 @@ pub struct RecordingArguments {
 /// What is shown, and where.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// A file to write; its extension names the format (.svg .folded .json, or .offwake for the
-    /// recording itself). `-` is standard output
+    /// A file to write; its extension names the format (.svg .folded .json, .parquet for a
+    /// table of the waits, .offwake for the recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: svg, folded, json or offwake
+    /// The format of `-o -`: svg, folded, json, parquet or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<OutputFormat>,
 

@@ -9,6 +9,8 @@ use offwake::report::Format;
 pub enum OutputFormat {
     /// A report.
     Report(Format),
+    /// The waits as a table.
+    Parquet,
     /// The recording that it is made from.
     Recording,
 }
@@ -18,12 +20,12 @@ pub enum OutputFormat {
 pub enum UnknownFormat {
     /// A file's.
     #[error(
-        "can't tell a format from the name of {}: use one of .json, .folded, .svg, .offwake",
+        "can't tell a format from the name of {}: use one of .json, .folded, .svg, .parquet, .offwake",
         .0.display()
     )]
     Extension(PathBuf),
     /// A format's.
-    #[error("no such format: {0:?}: use one of json, folded, svg, offwake")]
+    #[error("no such format: {0:?}: use one of json, folded, svg, parquet, offwake")]
     Name(String),
 }
 
@@ -32,6 +34,7 @@ impl OutputFormat {
     pub fn from_name(name: &str) -> Result<Self, UnknownFormat> {
         match name {
             "offwake" => Ok(Self::Recording),
+            "parquet" => Ok(Self::Parquet),
             _ => Format::from_name(name)
                 .map(Self::Report)
                 .ok_or_else(|| UnknownFormat::Name(name.to_owned())),
@@ -62,6 +65,8 @@ mod tests {
         assert_eq!(OutputFormat::from_path(Path::new("wait.svg")), report(Format::Svg));
         let recording = OutputFormat::from_path(Path::new("wait.offwake"));
         assert_eq!(recording, Ok(OutputFormat::Recording));
+        let parquet = OutputFormat::from_path(Path::new("wait.parquet"));
+        assert_eq!(parquet, Ok(OutputFormat::Parquet));
         for unknown in ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON"] {
             let error = OutputFormat::from_path(Path::new(unknown)).map_err(|e| e.to_string());
             assert!(error.is_err_and(|text| text.contains(".folded")), "{unknown}");

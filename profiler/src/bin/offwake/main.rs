@@ -3,7 +3,9 @@
 mod caller;
 mod cli;
 mod doctor;
+mod export;
 mod formats;
+mod input;
 mod output;
 mod profile;
 mod record;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         cli::Command::Profile(arguments) => profile::run(&arguments),
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
+        cli::Command::Export(arguments) => export::run(&arguments),
         cli::Command::Doctor => doctor::run(),
     };
     outcome

@@ -37,6 +37,8 @@ pub struct Output {
 pub struct Content<'a> {
     /// The report.
     pub report: &'a Report,
+    /// Writes the waits as a table.
+    pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes the recording that it was made from.
     pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
@@ -80,19 +82,18 @@ impl Output {
                 file.and_then(|file| self.render(content, file))
                     .with_context(|| format!("cannot write {}", path.display()))
             }
-            Destination::StandardOutput => {
-                forgive_closed(self.render(content, io::stdout().lock()))
-                    .context("cannot write to standard output")
-            }
+            Destination::StandardOutput => forgive_closed(self.render(content, io::stdout()))
+                .context("cannot write to standard output"),
         }
     }
 
-    fn render(&self, content: &Content<'_>, out: impl Write) -> io::Result<()> {
+    fn render(&self, content: &Content<'_>, out: impl Write + Send) -> io::Result<()> {
         let mut out = io::BufWriter::new(out);
         match self.format {
             OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
             OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
             OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
         }?;
         out.flush()
@@ -106,7 +107,7 @@ impl Output {
     ) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
-            OutputFormat::Report(_) => 0o644,
+            OutputFormat::Report(_) | OutputFormat::Parquet => 0o644,
             OutputFormat::Recording => 0o600,
         };
         let file = new_file_beside(path)?;
@@ -136,7 +137,7 @@ pub fn remove_unfinished(unfinished: &Unfinished) {
 }
 
 /// A file in the same directory, so that it can take the other's place in one step.
-fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+pub fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),

@@ -10,7 +10,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?;
     let unfinished = Unfinished::default();
-    let (reporting, report, bytes) =
+    let (reporting, analysis, bytes) =
         session.run(Memory::default(), &unfinished, move |written| {
             if let Some(error) = written.failed {
                 return Err(error).context("the recording can't be encoded");
@@ -19,8 +19,8 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
             // What may be in memory was limited while it came.
             let recording = stream::read(&bytes[..], usize::MAX)
                 .context("the recording that was just made can't be read")?;
-            let report = reporting.report(&recording);
-            Ok((reporting, report, bytes))
+            let analysis = reporting.analyse(recording);
+            Ok((reporting, analysis, bytes))
         })?;
-    reporting.write(&report, &|out| out.write_all(&bytes), &unfinished)
+    reporting.write(&analysis, &|out| out.write_all(&bytes), &unfinished)
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::CommandFactory as _;
 use offwake::{
     blame::Blame,
+    export::{self, Export, Table},
     recording::{ClosedBy, Recording},
     report::{Filter, Kinds, Report},
     timeline::Timeline,
@@ -23,26 +24,49 @@ pub struct Reporting {
     filter: Filter,
 }
 
+/// A recording and what was found in it.
+pub struct Analysis {
+    /// The recording.
+    pub recording: Recording,
+    timeline: Timeline,
+    blame: Blame,
+    report: Report,
+}
+
+impl Analysis {
+    fn write_waits(
+        &self,
+        filter: &Filter,
+        out: &mut (dyn std::io::Write + Send),
+    ) -> std::io::Result<()> {
+        let export = Export::new(&self.recording, &self.timeline, &self.blame);
+        let waits = export.waits(filter);
+        export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
+    }
+}
+
 impl Reporting {
     /// Checks what can be checked.
     pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
         Ok(Self { outputs: outputs(arguments)?, filter: filter(arguments) })
     }
 
-    /// Puts the report together.
-    pub fn report(&self, recording: &Recording) -> Report {
-        let timeline = Timeline::build(recording);
-        let blame = Blame::assign(recording, &timeline);
-        Report::new(recording, &timeline, &blame, &self.filter)
+    /// Finds out all that is to be found.
+    pub fn analyse(&self, recording: Recording) -> Analysis {
+        let timeline = Timeline::build(&recording);
+        let blame = Blame::assign(&recording, &timeline);
+        let report = Report::new(&recording, &timeline, &blame, &self.filter);
+        Analysis { recording, timeline, blame, report }
     }
 
     /// Writes the summary and every output. `bytes` are those of the recording itself.
     pub fn write(
         &self,
-        report: &Report,
+        analysis: &Analysis,
         bytes: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>,
         unfinished: &Unfinished,
     ) -> anyhow::Result<Outcome> {
+        let report = &analysis.report;
         if let Some(reason) = nothing_recorded(report) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
@@ -58,8 +82,10 @@ impl Reporting {
             Terminal::standard_output()
         };
         terminal.summary(report)?;
+        let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(&self.filter, out);
         for output in &self.outputs {
-            output.write(&Content { report, recording: bytes }, unfinished)?;
+            let content = Content { report, waits: &waits, recording: bytes };
+            output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
             }

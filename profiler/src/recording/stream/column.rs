@@ -12,17 +12,17 @@ use arrow_schema::{DataType, Field, FieldRef, Fields};
 use super::TableError;
 
 /// A column with its name.
-pub(super) type Column = (&'static str, Nulls, ArrayRef);
+pub(crate) type Column = (&'static str, Nulls, ArrayRef);
 
 /// Whether a column may hold nulls.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Nulls {
+pub(crate) enum Nulls {
     Allowed,
     None,
 }
 
 /// Numbers.
-pub(super) fn numbers<T: ArrowPrimitiveType>(
+pub(crate) fn numbers<T: ArrowPrimitiveType>(
     name: &'static str,
     values: impl Iterator<Item = T::Native>,
 ) -> Column {
@@ -30,7 +30,7 @@ pub(super) fn numbers<T: ArrowPrimitiveType>(
 }
 
 /// Numbers, some of which are not known.
-pub(super) fn optional<T: ArrowPrimitiveType>(
+pub(crate) fn optional<T: ArrowPrimitiveType>(
     name: &'static str,
     values: impl Iterator<Item = Option<T::Native>>,
 ) -> Column {
@@ -39,12 +39,12 @@ pub(super) fn optional<T: ArrowPrimitiveType>(
 
 /// Times in ns. Signed, so that who subtracts one from an earlier one gets a negative number, and
 /// not one of 584 years.
-pub(super) fn times(name: &'static str, values: impl Iterator<Item = u64>) -> Column {
+pub(crate) fn times(name: &'static str, values: impl Iterator<Item = u64>) -> Column {
     numbers::<Int64Type>(name, values.map(u64::cast_signed))
 }
 
 /// Times, some of which are not known.
-pub(super) fn optional_times(
+pub(crate) fn optional_times(
     name: &'static str,
     values: impl Iterator<Item = Option<u64>>,
 ) -> Column {
@@ -52,17 +52,17 @@ pub(super) fn optional_times(
 }
 
 /// Yes or no.
-pub(super) fn flags(name: &'static str, values: impl Iterator<Item = bool>) -> Column {
+pub(crate) fn flags(name: &'static str, values: impl Iterator<Item = bool>) -> Column {
     (name, Nulls::None, Arc::new(values.map(Some).collect::<BooleanArray>()))
 }
 
 /// Texts.
-pub(super) fn texts<'a>(name: &'static str, values: impl Iterator<Item = &'a str>) -> Column {
+pub(crate) fn texts<'a>(name: &'static str, values: impl Iterator<Item = &'a str>) -> Column {
     (name, Nulls::None, Arc::new(StringArray::from_iter_values(values)))
 }
 
 /// Texts, some of which are not known.
-pub(super) fn optional_texts<'a>(
+pub(crate) fn optional_texts<'a>(
     name: &'static str,
     values: impl Iterator<Item = Option<&'a str>>,
 ) -> Column {

@@ -14,7 +14,7 @@
 mod assemble;
 mod checksum;
 pub(crate) mod code;
-mod column;
+pub(crate) mod column;
 mod encoder;
 mod framing;
 mod reader;
@@ -31,6 +31,9 @@ pub use encoder::{END, Encoder};
 pub use framing::Source;
 pub use reader::Slices;
 pub use slice::Slice;
+#[cfg(test)]
+pub(crate) use slice::schema;
+pub(crate) use tables::{LossRow, loss_rows};
 use thiserror::Error;
 pub use write::write;
 

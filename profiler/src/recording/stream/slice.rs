@@ -155,7 +155,7 @@ impl Slice {
 /// # Errors
 ///
 /// None that is known: a slice of nothing is always a row.
-pub(super) fn schema() -> Result<SchemaRef, arrow_schema::ArrowError> {
+pub(crate) fn schema() -> Result<SchemaRef, arrow_schema::ArrowError> {
     Slice::default().to_batch().map(|batch| batch.schema())
 }
 

@@ -18,13 +18,17 @@ use crate::{
 
 /// One kind of loss.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct LossRow {
-    name: String,
+pub(crate) struct LossRow {
+    /// What was lost.
+    pub(crate) name: String,
     /// Whether it sums up other rows.
-    is_total: bool,
-    count: u64,
-    first: Option<Timestamp>,
-    last: Option<Timestamp>,
+    pub(crate) is_total: bool,
+    /// How much.
+    pub(crate) count: u64,
+    /// When for the first time, if that was noted.
+    pub(crate) first: Option<Timestamp>,
+    /// When for the last time.
+    pub(crate) last: Option<Timestamp>,
 }
 
 const RECORDS: &str = "records";
@@ -34,7 +38,7 @@ const OVER_MEMORY: &str = "over_memory";
 const RING_FULL: &str = "ring_full";
 
 /// As rows.
-pub(in super::super) fn rows_of(totals: &LossTotals) -> Vec<LossRow> {
+pub(crate) fn rows_of(totals: &LossTotals) -> Vec<LossRow> {
     let row = |name: &str, count, is_total| LossRow {
         name: name.to_owned(),
         is_total,

@@ -10,7 +10,8 @@ mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
 
-pub(super) use loss::{LossRow, rows_of as loss_rows, totals_of as loss_totals};
+pub(super) use loss::totals_of as loss_totals;
+pub(crate) use loss::{LossRow, rows_of as loss_rows};
 pub(super) use stacks::Named;
 
 use super::{

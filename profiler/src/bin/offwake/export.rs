@@ -1,0 +1,137 @@
+//! `offwake export`: a recording as a tree of Parquet files, one table for the recordings of all hosts.
+
+use std::{
+    fs,
+    io::{self, BufWriter, Write as _},
+    os::unix::fs::PermissionsExt as _,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, bail};
+use offwake::{
+    blame::Blame,
+    export::{self, Export, Part, Table},
+    recording::Recording,
+    timeline::Timeline,
+};
+
+use crate::{
+    Outcome, caller,
+    cli::ExportCommand,
+    input::Input,
+    output::{Terminal, new_file_beside},
+};
+
+/// A file that is whole under another name, and takes its own when all are.
+struct Written {
+    temporary: tempfile::TempPath,
+    path: PathBuf,
+}
+
+/// Exports.
+pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
+    let ExportCommand { recording, directory, max_memory } = arguments;
+    if directory.exists() && !directory.is_dir() {
+        bail!("cannot export to {}: it is there, and no directory", directory.display());
+    }
+    let recording = Input::open(recording, *max_memory)?.read(*max_memory)?;
+    let timeline = Timeline::build(&recording);
+    let blame = Blame::assign(&recording, &timeline);
+    let export = Export::new(&recording, &timeline, &blame);
+    let host = export::host_directory(&recording.meta.host);
+    let name = format!("{}.parquet", export.recording_id());
+
+    let mut written = Vec::new();
+    for table in Table::ALL {
+        let of_host = directory.join(table.name()).join(&host);
+        for part in export.parts(table)? {
+            let path = of_host.join(part.hour.to_string()).join(&name);
+            let temporary = write(&export, table, &part, &path)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+            written.push(Written { temporary, path });
+        }
+    }
+    let paths: Vec<PathBuf> = written.iter().map(|file| file.path.clone()).collect();
+    // All are whole: what can go wrong from here on is next to nothing.
+    for Written { temporary, path } in written {
+        temporary
+            .persist(&path)
+            .map_err(|error| error.error)
+            .with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    for table in Table::ALL {
+        remove_others(&directory.join(table.name()).join(&host), &name, &paths)?;
+    }
+    say(&recording, directory, paths.len())
+}
+
+fn write(
+    export: &Export<'_>,
+    table: Table,
+    part: &Part,
+    path: &Path,
+) -> io::Result<tempfile::TempPath> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    let file = new_file_beside(path)?;
+    let mut out = BufWriter::new(file.as_file());
+    export::parquet::write(export, table, part, &mut out)?;
+    out.flush()?;
+    drop(out);
+    file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    caller::give(file.as_file())?;
+    file.as_file().sync_all()?;
+    Ok(file.into_temp_path())
+}
+
+/// Removes the files of an earlier export of the same recording that this one has not replaced: a
+/// recording that was exported while it was damaged otherwise, say.
+fn remove_others(host: &Path, name: &str, replaced: &[PathBuf]) -> anyhow::Result<()> {
+    for date in directories(host)? {
+        for hour in directories(&date)? {
+            let path = hour.join(name);
+            if !replaced.contains(&path) && path.is_file() {
+                fs::remove_file(&path)
+                    .with_context(|| format!("cannot remove {}", path.display()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn directories(of: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", of.display());
+    let entries = match fs::read_dir(of) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.with_context(cannot)?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.with_context(cannot)?;
+        if entry.file_type().with_context(cannot)?.is_dir() {
+            found.push(entry.path());
+        }
+    }
+    Ok(found)
+}
+
+fn say(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<Outcome> {
+    let damage = &recording.damage;
+    if damage.cut_off {
+        eprintln!("offwake: the recording is cut off: what came before is exported");
+    }
+    let damaged = damage.slices_damaged + damage.slices_missing + damage.tables_damaged;
+    if damaged > 0 || damage.rows_unreadable > 0 || damage.bytes_skipped > 0 {
+        eprintln!(
+            "offwake: the recording is damaged: what is whole is exported, and the table meta says \
+             what is missing"
+        );
+    }
+    Terminal::standard_output().line(&format!(
+        "exported {} waits in {files} files below {}",
+        recording.waits.len(),
+        directory.display()
+    ))?;
+    Ok(Outcome::Done)
+}
