@@ -12,6 +12,8 @@ mod golden;
 mod properties;
 mod recordings;
 mod stretches;
+#[cfg(target_arch = "x86_64")]
+mod replay;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;
