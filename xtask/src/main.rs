@@ -6,6 +6,7 @@ mod bless;
 mod build;
 mod command;
 mod kernel_half;
+mod python;
 mod root;
 mod rules;
 mod run;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::{
     apt, build, command,
     kernel_half::{self, Want},
+    python,
     root::Root,
     rules, workloads, workspace,
 };
@@ -17,7 +18,7 @@ const PACKAGES: [&str; 0] = [];
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -27,6 +28,7 @@ const STEPS: [Step; 11] = [
     ("documentation", documentation),
     ("unit tests", unit_tests),
     ("packages for the tests", packages),
+    ("python for the tests", python::install),
     ("what this kernel allows", doctor),
     ("privileged tests", privileged_tests),
 ];
@@ -109,11 +111,13 @@ fn doctor() -> anyhow::Result<()> {
 fn privileged_tests() -> anyhow::Result<()> {
     let offwake = workspace::offwake()?;
     let mut cargo = workloads::cargo("test");
-    cargo.env("OFFWAKE_BIN", &offwake);
+    let python = python::interpreter();
+    cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
     if Root::wanted_for("the privileged tests")? == Root::Sudo {
         // Sudo drops the environment; what the tests read is handed on by name.
         let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
         runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
+        runner.push(format!("OFFWAKE_PYTHON={}", python.display()));
         for name in ["CARGO_TARGET_DIR", "RUST_BACKTRACE"] {
             if let Some(value) = env::var_os(name) {
                 runner.push(format!("{name}={}", value.to_string_lossy()));
