@@ -8,7 +8,8 @@ use offwake_tests::{
     cgroup::Cgroup,
     offwake::Offwake,
     places,
-    workload::{Player, Workload},
+    truth::Player,
+    workload::Workload,
 };
 use serde_json::Value;
 
@@ -68,7 +69,7 @@ fn row(answer: &[Value], player: &Player) -> Result<Value> {
 #[test]
 fn the_documented_queries_tell_the_truth() -> Result<()> {
     let cgroup = Cgroup::new("queries")?;
-    let workload = Workload::start("futex_handoff")?;
+    let workload = Workload::start("futex-handoff")?;
     cgroup.adopt(workload.pid())?;
     let (waiter, worker) = (workload.role("waiter")?, workload.role("worker")?);
     let outcome = Offwake::record()?
