@@ -115,6 +115,16 @@ pub mod sighting {
     pub const CLOSING: u32 = 6;
 }
 
+/// Why every thread is looked at.
+pub mod survey {
+    /// The window opens.
+    pub const OPENING: u32 = 1;
+    /// It closes.
+    pub const CLOSING: u32 = 2;
+    /// The records say what they would if it closed now ([`super::sighting::CLOSING`]), and it goes on.
+    pub const SNAPSHOT: u32 = 3;
+}
+
 /// What a thread was doing when it was looked at ([`ThreadRecord::phase`]).
 pub mod phase {
     /// Not known.

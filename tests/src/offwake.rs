@@ -185,6 +185,12 @@ impl Running {
         self.child.id()
     }
 
+    /// The path of an output file.
+    #[must_use]
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
     /// Waits until it records: the number of programs that it has attached is no longer 0, and no
     /// longer grows.
     ///

@@ -5,6 +5,7 @@ mod bench;
 mod bless;
 mod build;
 mod command;
+mod fuzz;
 mod kernel_half;
 mod python;
 mod root;
@@ -46,6 +47,12 @@ enum Task {
         #[command(subcommand)]
         what: bench::Bench,
     },
+    /// Read made-up recordings, to see what they can break; what does is kept in fuzz/artifacts
+    Fuzz {
+        /// How long, in seconds
+        #[arg(default_value_t = 600)]
+        seconds: u32,
+    },
     /// Take what the golden tests produce now as what they shall produce
     Bless,
 }
@@ -57,6 +64,7 @@ fn main() -> ExitCode {
         Task::Run { arguments } => run::offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
         Task::Bench { what } => bench::bench(what).map(|()| ExitCode::SUCCESS),
+        Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };
     done.unwrap_or_else(|error| {

@@ -5,7 +5,7 @@ use std::{env, time::Instant};
 use anyhow::Context as _;
 
 use crate::{
-    apt, build, command,
+    apt, build, command, fuzz,
     kernel_half::{self, Want},
     python,
     root::Root,
@@ -18,7 +18,7 @@ const PACKAGES: [&str; 0] = [];
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 12] = [
+const STEPS: [Step; 14] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -27,6 +27,8 @@ const STEPS: [Step; 12] = [
     ("lints of the record layouts", lints_of_the_record_layouts),
     ("documentation", documentation),
     ("unit tests", unit_tests),
+    ("lints of the fuzz targets", lints_of_the_fuzz_targets),
+    ("fuzzing, for a minute", fuzz::shortly),
     ("packages for the tests", packages),
     ("python for the tests", python::install),
     ("what this kernel allows", doctor),
@@ -77,6 +79,13 @@ fn lints_of_the_record_layouts() -> anyhow::Result<()> {
             .args(["clippy", "--package", "profiler-ebpf", "--all-targets"])
             .args(["--", "-D", "warnings"]),
     )
+}
+
+/// A workspace of its own: its compilation has flags of its own.
+fn lints_of_the_fuzz_targets() -> anyhow::Result<()> {
+    let fuzz = workspace::root().join("fuzz");
+    command::run(command::cargo().current_dir(&fuzz).args(["fmt", "--check"]))?;
+    command::run(command::cargo().current_dir(&fuzz).args(["clippy", "--", "-D", "warnings"]))
 }
 
 fn documentation() -> anyhow::Result<()> {

@@ -88,6 +88,6 @@ pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 #[btf_map]
 pub static SYSCALLS: Array<u32, { TABLE_LEN as usize }> = Array::new();
 
-/// Which survey is under way: [`profiler_ebpf::record::sighting::OPENING`] or `CLOSING`.
+/// Which survey is under way: one of [`profiler_ebpf::record::survey`].
 #[btf_map]
 pub static SURVEY: Array<u32, 1> = Array::new();

@@ -127,6 +127,12 @@ fn recognise(slot: &mut Slot, task: Task) {
 /// Tells user space who a thread is. Its slot remembers if that failed, and it is tried again.
 #[inline(never)]
 pub fn introduce(slot: &mut Slot, task: Task, why: u32, phase: u32) {
+    slot.identity_sent = u32::from(send_sighting(slot, task, why, phase, slot.seq).is_ok());
+}
+
+/// Says who a thread is, with `seq` for the number of its newest record.
+#[inline(always)]
+pub fn send_sighting(slot: &Slot, task: Task, why: u32, phase: u32, seq: u32) -> Result<(), ()> {
     let len = size_of::<ThreadRecord>();
     let record = ThreadRecord {
         header: header(kind::THREAD, len),
@@ -136,15 +142,14 @@ pub fn introduce(slot: &mut Slot, task: Task, why: u32, phase: u32) {
         thread_flags: slot.thread_flags,
         sighting: why,
         phase,
-        seq: slot.seq,
+        seq,
         reserved: 0,
         ns: now(),
         start_ns: task.start_time(),
         cgroup: task.cgroup(),
         comm: task.comm(),
     };
-    let sent = send((&raw const record).cast(), len, Loss::RingFullThread);
-    slot.identity_sent = u32::from(sent.is_ok());
+    send((&raw const record).cast(), len, Loss::RingFullThread)
 }
 
 /// Tells user space who a thread is if it does not know.

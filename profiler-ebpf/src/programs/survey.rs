@@ -1,5 +1,6 @@
 //! The survey: every thread is looked at once when the window opens and once when it closes, so
-//! that those which are off the CPU all along are known too.
+//! that those which are off the CPU all along are known too; and whenever a snapshot is taken of a
+//! recording that goes on.
 
 use core::{ffi::c_void, ptr};
 
@@ -8,7 +9,8 @@ use aya_log_ebpf::debug;
 use profiler_ebpf::{
     loss::Loss,
     record::{
-        NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, sighting, wait_flags,
+        NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, sighting, survey,
+        wait_flags,
     },
 };
 
@@ -37,7 +39,7 @@ pub fn looked_at(ctx: &Context, task: Task) {
     if task.tid() == 0 || target::is_profiler(task) || task.is_dead() {
         return;
     }
-    let Some(survey) = SURVEY.get(0) else { return };
+    let Some(which) = SURVEY.get(0) else { return };
     let Some(slot) = slot::find_or_make(task) else {
         debug!(ctx, "no room for thread {} of process {}", task.tid(), task.tgid());
         return;
@@ -45,10 +47,10 @@ pub fn looked_at(ctx: &Context, task: Task) {
     if !target::is_in_scope(slot.thread_flags) {
         return;
     }
-    if *survey == sighting::OPENING {
-        opening(slot, task);
-    } else {
-        closing(slot, task);
+    match *which {
+        survey::OPENING => opening(slot, task),
+        survey::CLOSING => closing(slot, task),
+        _ => snapshot(slot, task),
     }
 }
 
@@ -91,17 +93,13 @@ fn closing(slot: &mut Slot, task: Task) {
     match slot.phase {
         phase::BLOCKED => {
             slot.seq += 1;
-            send_open_wait(slot, task);
+            if let Some(record) = open_wait(slot, task, slot.seq) {
+                send_open_wait(record);
+            }
         }
         phase::RUNNABLE => {
             slot.seq += 1;
-            let mut record = switch::preemption(slot, now(), 0);
-            record.wait_flags |= wait_flags::STILL_OFF;
-            let _counted = send(
-                (&raw const record).cast(),
-                size_of::<PreemptionRecord>(),
-                Loss::RingFullPreemption,
-            );
+            send_open_preemption(slot, slot.seq);
         }
         phase::ON_CPU if !task.is_on_cpu() => {
             // It left unseen.
@@ -115,9 +113,70 @@ fn closing(slot: &mut Slot, task: Task) {
     slot::introduce(slot, task, sighting::CLOSING, now);
 }
 
+/// As [`closing`], and the slot stays as it is: what is sent bears the number that the record of the
+/// same wait will have when it ends.
 #[inline(always)]
-fn send_open_wait(slot: &mut Slot, task: Task) {
-    let Some(scratch) = WAIT_SCRATCH.get_ptr_mut(0) else { return };
+fn snapshot(slot: &mut Slot, task: Task) {
+    // In this order: the number changes before the phase does.
+    let seq = slot_seq(slot);
+    let mut phase = slot_phase(slot);
+    let mut newest = seq;
+    match phase {
+        phase::BLOCKED => {
+            newest = seq + 1;
+            // A wait that ended meanwhile is sent whole, and what was copied may be half another.
+            if let Some(record) = open_wait(slot, task, newest)
+                && slot_seq(slot) == seq
+            {
+                send_open_wait(record);
+            }
+        }
+        phase::RUNNABLE => {
+            newest = seq + 1;
+            send_open_preemption(slot, newest);
+        }
+        // It left unseen, unless it leaves just now. It is counted when it comes back.
+        phase::ON_CPU if !task.is_on_cpu() && slot_phase(slot) == phase::ON_CPU => {
+            newest = seq + 1;
+            phase = phase::UNKNOWN;
+        }
+        _ => {}
+    }
+    let _counted = slot::send_sighting(slot, task, sighting::CLOSING, phase, newest);
+}
+
+/// The number as it is now: another CPU may change it at any moment.
+#[inline(always)]
+fn slot_seq(slot: &Slot) -> u32 {
+    // SAFETY: a reference can be read from.
+    unsafe { ptr::read_volatile(&raw const slot.seq) }
+}
+
+/// The phase, likewise.
+#[inline(always)]
+fn slot_phase(slot: &Slot) -> u32 {
+    // SAFETY: a reference can be read from.
+    unsafe { ptr::read_volatile(&raw const slot.phase) }
+}
+
+#[inline(always)]
+fn send_open_preemption(slot: &Slot, seq: u32) {
+    let mut record = switch::preemption(slot, seq, now(), 0);
+    record.wait_flags |= wait_flags::STILL_OFF;
+    let _counted =
+        send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
+}
+
+#[inline(always)]
+fn send_open_wait(record: &WaitRecord) {
+    let record = ptr::from_ref(record).cast();
+    let _counted = send(record, size_of::<WaitRecord>(), Loss::RingFullWait);
+}
+
+/// The wait that a slot is in, as it stands.
+#[inline(always)]
+fn open_wait(slot: &Slot, task: Task, seq: u32) -> Option<&'static WaitRecord> {
+    let scratch = WAIT_SCRATCH.get_ptr_mut(0)?;
     let len = size_of::<WaitRecord>();
     // SAFETY: only the survey uses the scratch, and one runs at a time. The slot may change while
     // it is copied: a wait that ends just now is sent whole as well, and user space drops this one.
@@ -131,7 +190,7 @@ fn send_open_wait(slot: &mut Slot, task: Task) {
     // SAFETY: as above.
     let record = unsafe { &mut *scratch };
     record.header = RecordHeader { kind: kind::WAIT, cpu: cpu() as u16, len: len as u32 };
-    record.seq = slot.seq;
+    record.seq = seq;
     record.wait_flags |= wait_flags::STILL_OFF;
     record.on_ns = now();
     record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
@@ -139,5 +198,5 @@ fn send_open_wait(slot: &mut Slot, task: Task) {
         record.kernel_stack = stack::of_blocked(task, Scratch::Survey)
             .or_flag(&mut record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
     }
-    let _counted = send(ptr::from_ref(record).cast(), len, Loss::RingFullWait);
+    Some(record)
 }

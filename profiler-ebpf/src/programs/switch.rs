@@ -160,19 +160,19 @@ fn send_wait(slot: &mut Slot, now: u64) {
 #[inline(always)]
 fn send_preemption(slot: &mut Slot, now: u64) {
     slot.seq += 1;
-    let record = preemption(slot, now, cpu());
+    let record = preemption(slot, slot.seq, now, cpu());
     let _counted =
         send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
 }
 
 /// The preemption that a slot is in, as of `now`.
 #[inline(always)]
-pub fn preemption(slot: &Slot, now: u64, on_cpu: u32) -> PreemptionRecord {
+pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRecord {
     PreemptionRecord {
         header: header(kind::PREEMPTION, size_of::<PreemptionRecord>()),
         tid: slot.record.tid,
         tgid: slot.record.tgid,
-        seq: slot.seq,
+        seq,
         wait_flags: slot.record.wait_flags,
         thread_flags: slot.thread_flags,
         cpus: (slot.record.cpus & 0xffff) | (on_cpu << 16),

@@ -5,11 +5,14 @@ use std::{
     sync::mpsc::{SyncSender, TrySendError},
 };
 
-use super::lookup::Lookup;
+use super::{
+    lookup::Lookup,
+    trigger::{Trip, Watch},
+};
 use crate::{
     recording::{
-        FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, ThreadExit, ThreadKind,
-        Wait,
+        End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, ThreadExit,
+        ThreadKind, Wait,
         decode::{self, Record},
     },
     units::{CgroupId, Nanos, Tgid, Timestamp},
@@ -17,7 +20,7 @@ use crate::{
 
 /// How often a file is asked for: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
-/// Files that are kept track of.
+/// Files that have been asked for are all forgotten when there are so many: asking again is cheap.
 const MAX_FILES: usize = 1 << 20;
 /// Cgroups that have been asked for are all forgotten when there are so many: asking again is cheap.
 const MAX_CGROUPS: usize = 65_536;
@@ -46,6 +49,17 @@ impl Records {
     }
 }
 
+/// How everybody stood when they were looked at: by a closing survey.
+#[derive(Clone, Debug, Default)]
+pub struct OpenRecords {
+    /// Waits that have not ended.
+    pub waits: Vec<Wait>,
+    /// Preemptions that have not.
+    pub preemptions: Vec<Preemption>,
+    /// Everybody.
+    pub sightings: Vec<Sighting>,
+}
+
 /// What was lost on this side of the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LostHere {
@@ -64,11 +78,16 @@ pub(super) struct Collector {
     memory_limit: Option<usize>,
     memory: usize,
     lost: LostHere,
+    open: OpenRecords,
+    watch: Watch,
+    /// The window's first moment, once it is open.
+    window_start: Option<Timestamp>,
+    trips: Vec<Trip>,
 }
 
 impl Collector {
     /// `memory_limit` is what the records may take once they are read again, if they must be.
-    pub fn new(lookups: SyncSender<Lookup>, memory_limit: Option<usize>) -> Self {
+    pub fn new(lookups: SyncSender<Lookup>, memory_limit: Option<usize>, watch: Watch) -> Self {
         Self {
             records: Records::default(),
             lookups,
@@ -78,6 +97,33 @@ impl Collector {
             memory_limit,
             memory: 0,
             lost: LostHere::default(),
+            open: OpenRecords::default(),
+            watch,
+            window_start: None,
+            trips: Vec::new(),
+        }
+    }
+
+    /// Waits that begin from now on can trip a trigger.
+    pub fn open_at(&mut self, start: Timestamp) {
+        self.window_start.get_or_insert(start);
+    }
+
+    /// The triggers that were tripped since the last time.
+    pub fn take_trips(&mut self) -> Vec<Trip> {
+        std::mem::take(&mut self.trips)
+    }
+
+    /// What a closing survey has sent.
+    pub fn take_open(&mut self) -> OpenRecords {
+        std::mem::take(&mut self.open)
+    }
+
+    /// Asks for something that must not be left out, and gives it back if there is no room now.
+    pub fn ask(&self, lookup: Lookup) -> Option<Lookup> {
+        match self.lookups.try_send(lookup) {
+            Ok(()) | Err(TrySendError::Disconnected(_)) => None,
+            Err(TrySendError::Full(lookup)) => Some(lookup),
         }
     }
 
@@ -136,11 +182,23 @@ impl Collector {
                 self.memory += size_of::<Wait>();
                 self.want_file(&wait);
                 self.want_cgroup(wait.cgroup, wait.tgid);
+                if wait.end == End::StillOff {
+                    return self.open.waits.push(*wait);
+                }
+                if let Some(start) = self.window_start
+                    && let Some(trip) = self.watch.look(&wait, start)
+                {
+                    self.trips.push(trip);
+                }
                 self.records.waits.push(*wait);
             }
             Record::Preemption(preemption) => {
                 self.memory += size_of::<Preemption>();
-                self.records.preemptions.push(preemption);
+                if preemption.end == End::StillOff {
+                    self.open.preemptions.push(preemption);
+                } else {
+                    self.records.preemptions.push(preemption);
+                }
             }
             Record::Stack(stack) => {
                 self.memory += size_of::<u64>() * stack.addresses.len();
@@ -150,7 +208,12 @@ impl Collector {
                 self.memory += size_of::<Sighting>();
                 self.want_process(&sighting);
                 self.want_cgroup(sighting.cgroup, sighting.tgid);
-                self.records.sightings.push(sighting);
+                self.watch.see(&sighting);
+                if sighting.reason == SightingReason::Closing {
+                    self.open.sightings.push(sighting);
+                } else {
+                    self.records.sightings.push(sighting);
+                }
             }
             Record::Exit(exit) => {
                 self.memory += size_of::<ThreadExit>();
@@ -158,6 +221,7 @@ impl Collector {
                     self.processes.remove(&exit.tgid);
                     self.want(Lookup::Exit { tgid: exit.tgid, at: exit.at });
                 }
+                self.watch.forget(&exit);
                 self.records.exits.push(exit);
             }
             Record::Sample(sample) => {
@@ -178,7 +242,7 @@ impl Collector {
     fn want_file(&mut self, wait: &Wait) {
         let (Some(file), Some(syscall)) = (wait.file, wait.syscall) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
-            return;
+            self.files.clear();
         }
         let asked = self.files.entry(file).or_default();
         if *asked < FILE_LOOKUPS {
@@ -227,7 +291,7 @@ impl Collector {
 mod tests {
     use std::sync::mpsc;
 
-    use super::{Collector, Lookup, MAX_CGROUPS};
+    use super::{Collector, Lookup, MAX_CGROUPS, Watch};
     use crate::{
         recording::{Phase, Sighting, SightingReason, ThreadKind, decode::Record},
         units::{CgroupId, Tgid, Tid, Timestamp},
@@ -253,7 +317,7 @@ mod tests {
     #[test]
     fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
         let (lookups, wanted) = mpsc::sync_channel(4 * MAX_CGROUPS);
-        let mut collector = Collector::new(lookups, None);
+        let mut collector = Collector::new(lookups, None, Watch::default());
         for cgroup in [1, 2, 1, 2] {
             collector.keep(in_cgroup(cgroup));
         }

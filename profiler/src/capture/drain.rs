@@ -7,8 +7,10 @@ use std::{
 
 use super::{
     Control,
-    collector::{Collector, Records},
+    collector::{Collector, OpenRecords, Records},
+    lookup::Lookup,
     own_cpu,
+    snapshot::Snapshot,
     store::Part,
 };
 use crate::{
@@ -37,6 +39,8 @@ pub(super) struct Drain {
     newest_loss: LossTotals,
     loss_read: Timestamp,
     last_cut: Timestamp,
+    /// A snapshot for which the look-ups had no room yet.
+    pending: Option<Lookup>,
 }
 
 impl Drain {
@@ -54,6 +58,7 @@ impl Drain {
             newest_loss: LossTotals::default(),
             loss_read: Timestamp(0),
             last_cut: kernel::now(),
+            pending: None,
         }
     }
 
@@ -65,10 +70,15 @@ impl Drain {
     }
 
     /// Runs until it is told to stop, and once more after that: everything that was sent before is
-    /// kept. Gives back what was not handed on any more.
-    pub fn run(mut self, control: &Control) -> Records {
+    /// kept. Gives back what was not handed on any more, and how everybody stood at last.
+    pub fn run(mut self, control: &Control) -> (Records, OpenRecords) {
         loop {
             let is_last = control.stop.load(Ordering::Relaxed);
+            // Before the rings: the survey has been, and what it sent is in them.
+            let request = if self.pending.is_none() { control.desk.take() } else { None };
+            if let Some(start) = control.window_start.get() {
+                self.collector.open_at(*start);
+            }
             let from = kernel::now();
             for ring in &mut self.rings {
                 ring.drain(|bytes| self.collector.take(bytes));
@@ -78,12 +88,29 @@ impl Drain {
                     hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
                 }
             }
+            for trip in self.collector.take_trips() {
+                control.trips.trip(trip);
+            }
+            if let Some(request) = request {
+                self.read_losses(from);
+                let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
+                hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                self.last_cut = from;
+                let open = self.collector.take_open();
+                self.pending = Some(Lookup::Snapshot(Box::new(Snapshot { request, open })));
+                control.desk.done();
+            }
+            if let Some(lookup) = self.pending.take() {
+                self.pending = self.collector.ask(lookup);
+            }
             if self.collector.is_full() {
                 control.memory_full.store(true, Ordering::Relaxed);
             }
-            if is_last {
+            if is_last && self.pending.is_none() {
                 self.read_losses(from);
-                return self.collector.cut(from, own_cpu::used(), self.newest_loss);
+                let open = self.collector.take_open();
+                let records = self.collector.cut(from, own_cpu::used(), self.newest_loss);
+                return (records, open);
             }
             let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
             if is_long || self.collector.count() >= LARGEST_SLICE {

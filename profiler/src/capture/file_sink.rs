@@ -8,6 +8,7 @@ use std::{
 };
 
 use super::sink::{Encoded, Places, Sink, TakenBack};
+use crate::recording::stream::Slice;
 
 /// A file that takes its name when the window opens, and is a recording from then on, whatever
 /// happens.
@@ -35,14 +36,7 @@ impl RecordingFile {
     ///
     /// If its directory can't be written to.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let directory = match path.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let file = tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)?;
-        // Addresses of the kernel and of every program are in it.
-        file.as_file().set_permissions(Permissions::from_mode(0o600))?;
-        let stage = Stage::Unnamed(Some(file));
+        let stage = Stage::Unnamed(Some(new_file_beside(path)?));
         Ok(Self { path: path.to_path_buf(), stage, length: 0, places: Places::default() })
     }
 
@@ -87,6 +81,18 @@ impl RecordingFile {
     }
 }
 
+/// A file in the same directory, so that it can take the other's name in one step.
+pub(super) fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let file = tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)?;
+    // Addresses of the kernel and of every program are in it.
+    file.as_file().set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 fn cut(file: &mut File, length: u64) -> io::Result<()> {
     file.set_len(length)?;
     file.seek(SeekFrom::Start(length)).map(drop)
@@ -105,7 +111,7 @@ impl Sink for RecordingFile {
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
         let offset = self.length;
         self.write(&slice.bytes)?;
         self.places.push(offset, slice.about);
@@ -134,7 +140,7 @@ impl<W: Write + Send + 'static> Sink for Pipe<W> {
         self.0.write_all(header)
     }
 
-    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
         self.0.write_all(&slice.bytes)?;
         self.0.flush()
     }

@@ -5,15 +5,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::store::{Found, Part};
+use super::{
+    flight::NewNames,
+    snapshot::Snapshot,
+    store::{Found, Part},
+};
 use crate::{
     files::Files,
     processes::Processes,
-    recording::{
-        FileId, FrameId,
-        decode::NewStack,
-        loss::{Shortfalls, add_all},
-    },
+    recording::{FileId, FrameId, decode::NewStack, loss::add_all},
     symbols::Symbols,
     units::{CgroupId, Tgid, Timestamp},
 };
@@ -25,20 +25,40 @@ const HAND_ON: Duration = Duration::from_millis(500);
 
 /// Something to look up.
 pub(super) enum Lookup {
-    Process { tgid: Tgid },
-    Fork { parent: Tgid, child: Tgid, at: Timestamp },
-    Exec { tgid: Tgid, at: Timestamp },
-    Exit { tgid: Tgid, at: Timestamp },
-    Cgroup { id: CgroupId, tgid: Tgid },
+    Process {
+        tgid: Tgid,
+    },
+    Fork {
+        parent: Tgid,
+        child: Tgid,
+        at: Timestamp,
+    },
+    Exec {
+        tgid: Tgid,
+        at: Timestamp,
+    },
+    Exit {
+        tgid: Tgid,
+        at: Timestamp,
+    },
+    Cgroup {
+        id: CgroupId,
+        tgid: Tgid,
+    },
     Stack(NewStack),
-    File { file: FileId, tgid: Tgid, descriptor: u32 },
+    File {
+        file: FileId,
+        tgid: Tgid,
+        descriptor: u32,
+    },
+    /// Hands on what was found before this.
+    Snapshot(Box<Snapshot>),
 }
 
 /// What comes last.
 pub(super) struct LastFound {
     pub found: Found,
     pub names: Vec<(FrameId, Vec<String>)>,
-    pub shortfalls: Shortfalls,
 }
 
 /// Runs until nobody can ask any more, then names everything.
@@ -71,18 +91,18 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
                 symbols.observe_stack(id, space, taken, &addresses);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
+            Ok(Lookup::Snapshot(snapshot)) => {
+                hand_on(&mut symbols, &mut processes, &mut files, parts);
+                handed_on = Instant::now();
+                let names = NewNames::ToLookUp(symbols.take_nameless());
+                let _died = parts.send(Part::Snapshot(snapshot, names));
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
         files.poll();
         if handed_on.elapsed() >= HAND_ON {
-            let found = Found {
-                stacks: symbols.take_new(),
-                processes: processes.take_new(),
-                files: files.take_new(),
-            };
-            // The other end is gone only if its thread has died; that is noticed when it is joined.
-            let _died = parts.send(Part::Found(Box::new(found)));
+            hand_on(&mut symbols, &mut processes, &mut files, parts);
             handed_on = Instant::now();
         }
     }
@@ -91,5 +111,25 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
     let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
-    LastFound { found: Found { stacks, processes, files }, names, shortfalls }
+    let found = Found { stacks, processes, files, shortfalls };
+    LastFound { found, names }
+}
+
+fn hand_on(
+    symbols: &mut Symbols,
+    processes: &mut Processes,
+    files: &mut Files,
+    parts: &SyncSender<Part>,
+) {
+    let mut shortfalls = symbols.shortfalls();
+    add_all(&mut shortfalls, processes.shortfalls());
+    add_all(&mut shortfalls, &files.shortfalls());
+    let found = Found {
+        stacks: symbols.take_new(),
+        processes: processes.take_new(),
+        files: files.take_new(),
+        shortfalls,
+    };
+    // The other end is gone only if its thread has died; that is noticed when it is joined.
+    let _died = parts.send(Part::Found(Box::new(found)));
 }

@@ -15,36 +15,44 @@ mod clocks;
 mod collector;
 mod drain;
 mod file_sink;
+pub mod flight;
 mod lookup;
 mod own_cpu;
 mod sink;
+mod snapshot;
 mod store;
 #[cfg(test)]
 mod store_tests;
+mod trigger;
 
 use std::{
     io,
     sync::{
-        Arc,
+        Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
         mpsc::{self, SyncSender},
     },
     thread::JoinHandle,
 };
 
+pub use collector::OpenRecords;
 use collector::{Collector, Records};
 use drain::Drain;
 pub use file_sink::{Pipe, RecordingFile};
+use flight::Why;
 use lookup::LastFound;
 pub use sink::{About, Encoded, Memory, Places, Sink, TakenBack};
+use snapshot::{Desk, Request};
 pub use store::Counts;
 use store::{Ending, Opening, Part, Store};
 use thiserror::Error;
+pub use trigger::{Trigger, Trip};
+use trigger::{Trips, Watch};
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, Survey},
     recording::{ClosedBy, Meta, Window},
-    units::{Nanos, Tgid, Timestamp},
+    units::{Nanos, StackId, Tgid, Timestamp},
 };
 
 /// What is on its way to the look-ups: a stack takes 1 KiB at most.
@@ -62,6 +70,10 @@ pub struct Plan {
     /// Bytes that the records may take when they are read again at once; the run is full when they
     /// are reached. None if it can go on for ever.
     pub memory_limit: Option<usize>,
+    /// Waits that ask for a snapshot.
+    pub triggers: Vec<Trigger>,
+    /// The shortest time between two snapshots that were asked for like this.
+    pub trigger_pause: Nanos,
 }
 
 /// Why a run failed.
@@ -84,6 +96,9 @@ struct Control {
     stop: AtomicBool,
     memory_full: AtomicBool,
     sink_failed: AtomicBool,
+    window_start: OnceLock<Timestamp>,
+    desk: Desk,
+    trips: Trips,
 }
 
 /// The programs run and everybody was looked at; the window is not open yet.
@@ -93,7 +108,7 @@ pub struct Armed<S> {
     plan: Plan,
     control: Arc<Control>,
     parts: SyncSender<Part>,
-    drain: JoinHandle<Records>,
+    drain: JoinHandle<(Records, OpenRecords)>,
     lookup: JoinHandle<LastFound>,
     store: JoinHandle<Store<S>>,
 }
@@ -106,6 +121,7 @@ pub struct Capture<S> {
 /// A run whose window is closed; names are still to be looked up.
 pub struct Captured<S> {
     rest: Records,
+    open: OpenRecords,
     lookup: JoinHandle<LastFound>,
     store: JoinHandle<Store<S>>,
     closed_at: Timestamp,
@@ -142,11 +158,14 @@ impl<S: Sink> Armed<S> {
     ///
     /// If the kernel refuses something that can't be done without.
     pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
-        let store = Store::new(sink).map_err(CaptureError::Format)?;
         let types = KernelTypes::of_running_kernel()?;
-        let (kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
+        let (mut kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
+        let mut sent = kernel.take_sent_stacks()?;
+        let forget = Box::new(move |stacks: &[StackId]| sent.forget(stacks));
+        let store = Store::new(sink, forget).map_err(CaptureError::Format)?;
         let losses = Arc::new(losses);
-        let control = Arc::new(Control::default());
+        let control =
+            Arc::new(Control { trips: Trips::new(plan.trigger_pause), ..Control::default() });
         let (lookups, wanted) = mpsc::sync_channel(LOOKUPS_WAITING);
         let (parts, to_store) = mpsc::sync_channel(PARTS_WAITING);
         let store = {
@@ -159,7 +178,8 @@ impl<S: Sink> Armed<S> {
         };
         let drain = {
             let control = Arc::clone(&control);
-            let collector = Collector::new(lookups, plan.memory_limit);
+            let collector =
+                Collector::new(lookups, plan.memory_limit, Watch::new(plan.triggers.clone()));
             let mut drain = Drain::new(rings, collector, Arc::clone(&losses), parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.take_early();
@@ -203,6 +223,7 @@ impl<S: Sink> Armed<S> {
             profiler: Some(Tgid(std::process::id())),
             ..Meta::default()
         };
+        self.control.window_start.get_or_init(|| start);
         let opening = Opening { meta, losses, own_cpu: own_cpu::used() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.parts.send(Part::Opening(Box::new(opening)));
@@ -222,6 +243,36 @@ impl<S: Sink> Capture<S> {
         }
     }
 
+    /// Looks at everybody, and has the sink write out what it keeps up to now. That takes a while; what
+    /// becomes of it is the sink's to say.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to say who is waiting.
+    pub fn snapshot(&mut self, why: Why) -> Result<(), CaptureError> {
+        let Armed { kernel, control, drain, .. } = &mut self.armed;
+        let (at, own_cpu) = (kernel::now(), own_cpu::used());
+        let surveyed = kernel.survey(Survey::Snapshot);
+        // Also if that failed: what it sent must not be taken for what the next one sends.
+        let request = Request { why, at, own_cpu };
+        if !control.desk.ask(request, || !drain.is_finished()) {
+            return Err(CaptureError::Thread("drain"));
+        }
+        Ok(surveyed?)
+    }
+
+    /// The wait that was too long, if it is time for a snapshot of it.
+    #[must_use]
+    pub fn tripped(&self) -> Option<Trip> {
+        self.armed.control.trips.due(kernel::now())
+    }
+
+    /// Waits that were too long, and for which it was too soon after another.
+    #[must_use]
+    pub fn suppressed(&self) -> u64 {
+        self.armed.control.trips.suppressed()
+    }
+
     /// Closes the window, takes what is still open, and detaches.
     ///
     /// # Errors
@@ -232,10 +283,10 @@ impl<S: Sink> Capture<S> {
         let (closed_at, own_cpu) = (kernel::now(), own_cpu::used());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
-        let rest = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
+        let (rest, open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
         drop(parts);
         surveyed?;
-        Ok(Captured { rest, lookup, store, closed_at, own_cpu, closed_by })
+        Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
 }
 
@@ -246,13 +297,11 @@ impl<S: Sink> Captured<S> {
     ///
     /// If one of the threads has died.
     pub fn finish(self) -> Result<Written<S>, CaptureError> {
-        let Self { rest, lookup, store, closed_at, own_cpu, closed_by } = self;
-        let LastFound { found, names, shortfalls } =
+        let Self { rest, open, lookup, store, closed_at, own_cpu, closed_by } = self;
+        let LastFound { found, names } =
             lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
         let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
-        let mut loss = rest.loss.clone();
-        loss.add_shortfalls(&shortfalls);
-        let ending = Ending { records: rest, found, names, loss, closed_at, own_cpu, closed_by };
+        let ending = Ending { records: rest, open, found, names, closed_at, own_cpu, closed_by };
         Ok(store.close(ending))
     }
 }

@@ -2,7 +2,11 @@
 
 use std::{collections::VecDeque, io};
 
-use crate::units::Timestamp;
+use super::flight::{NewNames, Stretch, Why};
+use crate::{
+    recording::stream::Slice,
+    units::{StackId, Timestamp},
+};
 
 /// Takes a recording as it comes.
 pub trait Sink: Send + 'static {
@@ -13,12 +17,12 @@ pub trait Sink: Send + 'static {
     /// If the header can't be written.
     fn begin(&mut self, header: &[u8]) -> io::Result<()>;
 
-    /// A slice, whole. If that fails, the sink is as it was before.
+    /// A slice, whole, and what is in it. If that fails, the sink is as it was before.
     ///
     /// # Errors
     ///
     /// If it can't be written.
-    fn append(&mut self, slice: Encoded) -> io::Result<()>;
+    fn append(&mut self, slice: Encoded, content: &Slice) -> io::Result<()>;
 
     /// Takes back the newest slice, to make room for what must come last. None if there is none
     /// that it could take back.
@@ -34,6 +38,19 @@ pub trait Sink: Send + 'static {
     ///
     /// If the end can't be written.
     fn end(&mut self, mark: &[u8]) -> io::Result<()>;
+
+    /// Whether it keeps no more than the last stretch, and is told what it needs to write that out.
+    fn keeps_a_stretch(&self) -> bool {
+        false
+    }
+
+    /// Writes out what it keeps, if that is a stretch. What becomes of it is the sink's to say.
+    fn write_out(&mut self, _stretch: Stretch, _names: NewNames, _why: Why) {}
+
+    /// Stacks that it has forgotten: if they come up again, they must be sent again.
+    fn take_forgotten(&mut self) -> Vec<StackId> {
+        Vec::new()
+    }
 }
 
 /// A slice as it is stored.
@@ -103,7 +120,7 @@ impl Sink for Memory {
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
         self.places.push(self.bytes.len() as u64, slice.about);
         self.bytes.extend(slice.bytes);
         Ok(())

@@ -7,20 +7,26 @@ use std::{
 
 use super::{
     Control, Written, clocks,
-    collector::Records,
+    collector::{OpenRecords, Records},
+    flight::{NewNames, Stretch, Why},
     sink::{About, Encoded, Sink},
+    snapshot::Snapshot,
 };
 use crate::{
     processes::NewProcesses,
     recording::{
         ClosedBy, End, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
+        loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
-    units::{Nanos, Timestamp},
+    units::{Nanos, StackId, Timestamp},
 };
 
 /// Names that go into one slice: some 5 MiB.
 const NAMES_IN_A_SLICE: usize = 50_000;
+
+/// Makes the kernel half send stacks again.
+pub(super) type Forget = Box<dyn FnMut(&[StackId]) + Send>;
 
 /// Something to store.
 pub(super) enum Part {
@@ -30,6 +36,8 @@ pub(super) enum Part {
     Records(Box<Records>),
     /// What was looked up: it goes with the next records.
     Found(Box<Found>),
+    /// A stretch is wanted, up to now.
+    Snapshot(Box<Snapshot>, NewNames),
 }
 
 /// What is counted from where.
@@ -45,15 +53,16 @@ pub(super) struct Found {
     pub stacks: NewStacks,
     pub processes: NewProcesses,
     pub files: Vec<(FileId, OpenFile)>,
+    /// What could not be done so far, from the beginning on.
+    pub shortfalls: Shortfalls,
 }
 
 /// What comes last.
 pub(super) struct Ending {
     pub records: Records,
+    pub open: OpenRecords,
     pub found: Found,
     pub names: Vec<(FrameId, Vec<String>)>,
-    /// Shortfalls of the look-ups included.
-    pub loss: LossTotals,
     pub closed_at: Timestamp,
     pub own_cpu: Nanos,
     pub closed_by: ClosedBy,
@@ -73,6 +82,9 @@ pub(super) struct Store<S> {
     /// Records that the sink did not take.
     unwritten: u64,
     counts: Counts,
+    shortfalls: Shortfalls,
+    /// Tells the kernel half to forget that it sent these.
+    forget: Forget,
 }
 
 /// What a recording has of waits, those included that were not written.
@@ -85,7 +97,7 @@ pub struct Counts {
 }
 
 impl<S: Sink> Store<S> {
-    pub fn new(sink: S) -> io::Result<Self> {
+    pub fn new(sink: S, forget: Forget) -> io::Result<Self> {
         Ok(Self {
             encoder: Encoder::new().map_err(io::Error::other)?,
             sink,
@@ -96,6 +108,8 @@ impl<S: Sink> Store<S> {
             failed: None,
             unwritten: 0,
             counts: Counts::default(),
+            shortfalls: Shortfalls::new(),
+            forget,
         })
     }
 
@@ -106,6 +120,7 @@ impl<S: Sink> Store<S> {
                 Part::Opening(opening) => self.open(*opening),
                 Part::Records(records) => self.take(*records),
                 Part::Found(found) => self.add_found(*found),
+                Part::Snapshot(snapshot, names) => self.write_out(*snapshot, names),
             }
             if self.failed.is_some() {
                 control.sink_failed.store(true, Ordering::Relaxed);
@@ -129,6 +144,7 @@ impl<S: Sink> Store<S> {
         self.next.until = records.until;
         if let Some(opening) = &self.opening {
             self.next.loss = records.loss.clone().since(&opening.losses);
+            self.next.loss.add_shortfalls(&self.shortfalls);
             self.next.own_cpu = records.own_cpu - opening.own_cpu;
         }
         self.add_records(records);
@@ -157,6 +173,35 @@ impl<S: Sink> Store<S> {
         self.next.processes.extend(found.processes.processes);
         self.next.cgroups.extend(found.processes.cgroups);
         self.next.files.extend(found.files);
+        self.shortfalls = found.shortfalls;
+    }
+
+    /// Has the sink write out what it keeps, with all that has come so far.
+    fn write_out(&mut self, snapshot: Snapshot, names: NewNames) {
+        let Some(opening) = &self.opening else { return };
+        let Snapshot { request, open } = snapshot;
+        let meta = Meta {
+            window: Window { end: request.at, ..opening.meta.window },
+            closed_by: ClosedBy::Snapshot,
+            ..opening.meta.clone()
+        };
+        let own_cpu = request.own_cpu - opening.own_cpu;
+        self.flush();
+        self.hand_over(meta, open, own_cpu, names, request.why);
+    }
+
+    fn hand_over(
+        &mut self,
+        meta: Meta,
+        open: OpenRecords,
+        own_cpu: Nanos,
+        names: NewNames,
+        why: Why,
+    ) {
+        let (loss, clocks) = (self.next.loss.clone(), clocks::read());
+        let next_number = self.stored;
+        let stretch = Stretch { meta, open, loss, own_cpu, clocks, next_number };
+        self.sink.write_out(stretch, names, why);
     }
 
     /// Writes the next slice, if nothing has failed before: there must be no hole before the end.
@@ -188,7 +233,8 @@ impl<S: Sink> Store<S> {
         slice.number = self.stored;
         slice.clocks = clocks::read();
         let bytes = self.encoder.encode(slice).map_err(io::Error::other)?;
-        self.sink.append(Encoded { bytes, about })?;
+        self.sink.append(Encoded { bytes, about }, slice)?;
+        (self.forget)(&self.sink.take_forgotten());
         self.stored += 1;
         self.until = about.until;
         Ok(())
@@ -206,17 +252,34 @@ impl<S: Sink> Store<S> {
             };
         };
         let window_start = opening.meta.window.start;
+        let (records, open) = (ending.records, ending.open);
         self.add_found(ending.found);
-        self.add_records(ending.records);
-        self.next.loss = ending.loss.since(&opening.losses);
+        self.next.loss = records.loss.clone().since(&opening.losses);
+        self.next.loss.add_shortfalls(&self.shortfalls);
+        self.add_records(records);
         self.next.own_cpu = ending.own_cpu - opening.own_cpu;
         self.next.until = ending.closed_at;
-        self.next.meta = Some(Meta {
+        let meta = Meta {
             window: Window { end: ending.closed_at, ..opening.meta.window },
             own_cpu: self.next.own_cpu,
             closed_by: ending.closed_by,
             ..opening.meta
+        };
+        if self.sink.keeps_a_stretch() {
+            self.flush();
+            self.hand_over(meta, open, self.next.own_cpu, NewNames::Found(ending.names), Why::End);
+            let ended = self.sink.end(&stream::END);
+            let failed = self.failed.or(ended.err());
+            let length = window_end.since(window_start);
+            return Written { sink: self.sink, counts: self.counts, length, failed };
+        }
+        self.add_records(Records {
+            waits: open.waits,
+            preemptions: open.preemptions,
+            sightings: open.sightings,
+            ..Records::default()
         });
+        self.next.meta = Some(meta);
         let mut names = ending.names;
         while names.len() > NAMES_IN_A_SLICE {
             let rest = names.split_off(NAMES_IN_A_SLICE);

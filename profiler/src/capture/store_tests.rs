@@ -5,7 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::{
-    collector::Records,
+    collector::{OpenRecords, Records},
     sink::{Encoded, Memory, Sink, TakenBack},
     store::{Ending, Found, Opening, Part, Store},
 };
@@ -36,9 +36,9 @@ impl Sink for Limited {
         self.memory.begin(header)
     }
 
-    fn append(&mut self, slice: Encoded) -> io::Result<()> {
+    fn append(&mut self, slice: Encoded, content: &stream::Slice) -> io::Result<()> {
         self.room_for(slice.bytes.len())?;
-        self.memory.append(slice)
+        self.memory.append(slice, content)
     }
 
     fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
@@ -114,15 +114,16 @@ fn recorded(limit: usize) -> (Limited, bool) {
         parts.send(Part::Records(Box::new(records(slice)))).unwrap();
     }
     drop(parts);
-    let store = Store::new(Limited { memory: Memory::default(), limit }).unwrap();
+    let sink = Limited { memory: Memory::default(), limit };
+    let store = Store::new(sink, Box::new(|_stacks| {})).unwrap();
     let store = store.run(&to_store, &super::Control::default());
     let last = records(SLICES - 1);
     let written = store.close(Ending {
         closed_at: last.until,
         records: last,
+        open: OpenRecords::default(),
         found: Found::default(),
         names: vec![(FrameId(1), vec!["main".to_owned()])],
-        loss: LossTotals::default(),
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Signal,
     });

@@ -80,6 +80,8 @@ pub struct Files {
     next_dump: Instant,
     next_scan: Instant,
     pipes: Option<u32>,
+    /// Files that were missed and are forgotten.
+    missed_before: u64,
     shortfalls: Shortfalls,
 }
 
@@ -102,6 +104,7 @@ impl Files {
             next_dump: Instant::now(),
             next_scan: Instant::now(),
             pipes: descriptor::pipe_device(),
+            missed_before: 0,
             shortfalls: Shortfalls::new(),
         }
     }
@@ -114,10 +117,15 @@ impl Files {
             return;
         }
         let attempts = match self.states.get(&file) {
-            None if self.states.len() >= MAX_FILES => {
-                return count(&mut self.shortfalls, "files_over_limit");
+            None => {
+                if self.states.len() >= MAX_FILES {
+                    self.forget();
+                }
+                if self.states.len() >= MAX_FILES {
+                    return count(&mut self.shortfalls, "files_over_limit");
+                }
+                0
             }
-            None => 0,
             Some(State::Missed(attempts)) if *attempts < MAX_ATTEMPTS => *attempts,
             Some(_) => return,
         };
@@ -148,6 +156,12 @@ impl Files {
         }
     }
 
+    /// Forgets everything but what is still being looked up: the rest is looked up again if it must be.
+    fn forget(&mut self) {
+        self.missed_before = self.missed();
+        self.states.retain(|_, state| matches!(state, State::Queued));
+    }
+
     fn hand_out(&mut self, file: FileId, open: OpenFile) {
         self.states.insert(file, State::Known);
         self.new.insert(file, open);
@@ -156,7 +170,8 @@ impl Files {
     /// How many files were gone before they could be looked at.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        self.states.values().filter(|state| matches!(state, State::Missed(_))).count() as u64
+        let missed = self.states.values().filter(|state| matches!(state, State::Missed(_)));
+        self.missed_before + missed.count() as u64
     }
 
     /// Does a part of the look-ups that are due. To be called some ten times a second: a socket that
@@ -179,6 +194,17 @@ impl Files {
         std::mem::take(&mut self.new).into_iter().collect()
     }
 
+    /// What could not be done so far.
+    #[must_use]
+    pub fn shortfalls(&self) -> Shortfalls {
+        let mut all = self.shortfalls.clone();
+        let missed = self.missed();
+        if missed > 0 {
+            all.insert("files_missed", missed);
+        }
+        all
+    }
+
     /// Does what is left to do. Gives back what was not taken yet, and what could not be done.
     #[must_use]
     pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Shortfalls) {
@@ -192,11 +218,8 @@ impl Files {
                 break;
             }
         }
-        let missed = self.missed();
-        if missed > 0 {
-            self.shortfalls.insert("files_missed", missed);
-        }
-        (self.take_new(), self.shortfalls)
+        let shortfalls = self.shortfalls();
+        (self.take_new(), shortfalls)
     }
 
     /// Asks the kernel about the queued sockets, one network namespace after the other.

@@ -12,6 +12,7 @@ mod load;
 mod loss;
 mod object;
 mod rings;
+mod sent;
 mod survey;
 mod syscalls;
 
@@ -22,6 +23,7 @@ pub use load::{Kernel, Messages, ProgramSize, Settings, TargetFilter};
 pub use loss::Losses;
 pub use object::is_embedded;
 pub use rings::Ring;
+pub use sent::SentStacks;
 pub use survey::Survey;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.

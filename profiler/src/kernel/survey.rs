@@ -3,7 +3,7 @@
 use std::io::Read as _;
 
 use aya::{maps::Array, programs::Iter};
-use profiler_ebpf::record::sighting;
+use profiler_ebpf::record::survey;
 
 use super::{Kernel, KernelError};
 
@@ -14,6 +14,8 @@ pub enum Survey {
     Opening,
     /// As it closes: who is still off the CPU.
     Closing,
+    /// The same while it stays open: the threads are none the wiser.
+    Snapshot,
 }
 
 impl Kernel {
@@ -26,8 +28,9 @@ impl Kernel {
     pub fn survey(&mut self, survey: Survey) -> Result<(), KernelError> {
         const NAME: &str = "survey";
         let which = match survey {
-            Survey::Opening => sighting::OPENING,
-            Survey::Closing => sighting::CLOSING,
+            Survey::Opening => survey::OPENING,
+            Survey::Closing => survey::CLOSING,
+            Survey::Snapshot => survey::SNAPSHOT,
         };
         let failed = |source| KernelError::Map { map: "SURVEY", source };
         let mut map: Array<_, u32> = Array::try_from(self.map_mut("SURVEY")?).map_err(failed)?;

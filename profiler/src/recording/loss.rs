@@ -57,6 +57,8 @@ impl LossTotals {
             })
             .filter(|(_, count)| *count > 0)
             .collect();
+        self.undecodable = self.undecodable.saturating_sub(earlier.undecodable);
+        self.over_memory = self.over_memory.saturating_sub(earlier.over_memory);
         self.records = self.records.saturating_sub(earlier.records);
         self.stacks = self.stacks.saturating_sub(earlier.stacks);
         if self.ring_full == earlier.ring_full {

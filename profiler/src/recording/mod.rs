@@ -7,6 +7,7 @@ pub mod decode;
 mod file;
 pub mod loss;
 mod process;
+mod rebase;
 mod stack;
 pub mod stream;
 mod thread;

@@ -27,7 +27,8 @@ pub(super) fn paths(report: &Report) -> BTreeMap<String, u64> {
     let mut paths = BTreeMap::new();
     for wait in &report.waits {
         for blame in &wait.blame {
-            *paths.entry(path(wait, blame)).or_insert(0) += blame.ns.0;
+            let sum: &mut u64 = paths.entry(path(wait, blame)).or_default();
+            *sum = sum.saturating_add(blame.ns.0);
         }
     }
     paths

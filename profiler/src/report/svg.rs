@@ -16,8 +16,12 @@ use crate::blame::Reason;
 ///
 /// Those of `out`.
 pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let paths = folded::paths(report);
+    let all = paths.values().try_fold(0_u64, |all, &ns| all.checked_add(ns));
+    // inferno adds up in 64 bits. No real recording comes near; one that lies can go beyond.
+    let (unit, divisor) = if all.is_some() { ("ns", 1) } else { ("s", 1_000_000_000) };
     let lines: Vec<String> =
-        folded::paths(report).into_iter().map(|(path, ns)| format!("{path} {ns}")).collect();
+        paths.into_iter().map(|(path, ns)| format!("{path} {}", ns / divisor)).collect();
     let title = format!("offwake: what {} waited for", text::terminal(&report.meta.target));
     let mut subtitle = format!(
         "{} on {}; {}",
@@ -35,7 +39,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let mut options = Options::default();
     options.title = title;
     options.subtitle = Some(subtitle);
-    options.count_name = "ns".to_owned();
+    options.count_name = unit.to_owned();
     options.name_type = "Frame:".to_owned();
     // It goes into an XML comment, which must hold no two hyphens.
     options.notes =

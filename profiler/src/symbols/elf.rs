@@ -27,7 +27,7 @@ use super::{
     Shortfalls, count, cut,
     frames::Wanted,
     identify::open,
-    modules::{Content, Module, Trust, is_unchanged},
+    modules::{Content, Trust, is_unchanged},
     names::Names,
 };
 
@@ -77,12 +77,12 @@ pub(super) struct Readable {
 
 /// Names the frames `wanted` of one module, by file offset.
 pub(super) fn name(
-    module: &Module,
+    content: &Content,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
     names: &mut Names,
 ) {
-    let readable = match &module.content {
+    let readable = match content {
         Content::Missing => return,
         Content::Image(image) => Readable::of_image(image),
         Content::Held { file, identity, trust } => {

@@ -2,12 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{
-    Shortfalls, elf, kernel,
-    modules::Modules,
-    names::Names,
-    perf_map::{PerfMapId, PerfMaps},
-};
+use super::perf_map::PerfMapId;
 use crate::recording::{AddressKind, Frame, FrameId, ModuleId};
 
 /// What an address is in.
@@ -57,7 +52,7 @@ struct Key {
 
 /// Where names are looked up.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+pub(super) enum Source {
     Kernel,
     File(ModuleId),
     PerfMap(PerfMapId),
@@ -74,11 +69,13 @@ pub(super) struct Frames {
     ids: HashMap<Key, FrameId>,
     new: Vec<(FrameId, Frame)>,
     limit: usize,
+    /// The names of so many were asked for.
+    named: usize,
 }
 
 impl Frames {
     pub(super) fn new(limit: usize) -> Self {
-        Self { ids: HashMap::new(), new: Vec::new(), limit }
+        Self { ids: HashMap::new(), new: Vec::new(), limit, named: 0 }
     }
 
     /// The frame of an address; none if it is one too many.
@@ -111,45 +108,27 @@ impl Frames {
         std::mem::take(&mut self.new)
     }
 
-    /// Names them all: those that have a name, in the order of their ids.
-    pub(super) fn name(
-        self,
-        modules: &mut Modules,
-        perf_maps: &mut PerfMaps,
-        shortfalls: &mut Shortfalls,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> Vec<(FrameId, Vec<String>)> {
-        let total = self.ids.len();
+    /// Those whose names were not asked for yet, and how many were looked at. What a JIT wrote is asked
+    /// for each time: it may have written down the name since.
+    pub(super) fn take_nameless(&mut self) -> (BTreeMap<Source, Vec<Wanted>>, usize) {
+        let from = std::mem::replace(&mut self.named, self.ids.len());
         let mut by_source = BTreeMap::<Source, Vec<Wanted>>::new();
-        for (Key { place, at, kind }, frame) in self.ids {
+        let mut total = 0;
+        for (&Key { place, at, kind }, &frame) in &self.ids {
+            let is_new = frame.0 as usize >= from;
             let source = match place {
-                Place::Nowhere | Place::Memory(_, None) => continue,
-                Place::Kernel(_) => Source::Kernel,
-                Place::File(module) => Source::File(module),
-                Place::Memory(_, Some(perf_map)) => Source::PerfMap(perf_map),
+                Place::Memory(_, Some(perf_map)) => Some(Source::PerfMap(perf_map)),
+                _ if !is_new => continue,
+                Place::Nowhere | Place::Memory(_, None) => None,
+                Place::Kernel(_) => Some(Source::Kernel),
+                Place::File(module) => Some(Source::File(module)),
             };
+            total += 1;
             let wanted = Wanted { frame, at: at.saturating_sub(kind.before()) };
-            by_source.entry(source).or_default().push(wanted);
-        }
-        // What can't be looked up is done.
-        let mut done = total - by_source.values().map(Vec::len).sum::<usize>();
-        progress(done, total);
-        let mut names = Names::new();
-        for (source, mut wanted) in by_source {
-            wanted.sort_unstable_by_key(|wanted| wanted.at);
-            match source {
-                Source::Kernel => kernel::name(&wanted, shortfalls, &mut names),
-                Source::PerfMap(id) => perf_maps.name(id, &wanted, &mut names),
-                Source::File(id) => {
-                    if let Some(module) = modules.get(id) {
-                        elf::name(module, &wanted, shortfalls, &mut names);
-                    }
-                }
+            if let Some(source) = source {
+                by_source.entry(source).or_default().push(wanted);
             }
-            done += wanted.len();
-            progress(done, total);
         }
-        names.add_shortfalls(shortfalls);
-        names.into_vec()
+        (by_source, total)
     }
 }

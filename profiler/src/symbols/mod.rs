@@ -23,6 +23,7 @@ mod layout;
 mod maps;
 mod modules;
 mod names;
+mod naming;
 mod perf_map;
 mod places;
 mod process;
@@ -35,6 +36,7 @@ use std::collections::{HashMap, VecDeque};
 use frames::{Frames, Place, Placed};
 use maps::Backing;
 use modules::Modules;
+pub use naming::{NameBook, Naming};
 use perf_map::PerfMaps;
 pub use places::DebugPlaces;
 use process::{Found, Process};
@@ -234,7 +236,25 @@ impl Symbols {
         }
     }
 
-    /// Names every distinct frame once. `progress` is called with the frames done and all of them.
+    /// The frames whose names were not asked for yet, to be looked up apart from here.
+    pub fn take_nameless(&mut self) -> Naming {
+        for (tgid, process) in &mut self.processes {
+            process.last_chance(*tgid, &mut self.perf_maps);
+        }
+        Naming::take(&mut self.frames, &self.modules, &self.perf_maps)
+    }
+
+    /// What could not be done so far, the looking up of names apart.
+    #[must_use]
+    pub fn shortfalls(&self) -> Shortfalls {
+        let mut all = self.shortfalls.clone();
+        self.modules.add_shortfalls(&mut all);
+        self.perf_maps.add_shortfalls(&mut all);
+        all
+    }
+
+    /// Names every distinct frame whose name was not asked for yet. `progress` is called with the
+    /// frames done and all of them.
     ///
     /// Gives back what is still new, the names of the frames that have any, and what could not be
     /// done.
@@ -242,20 +262,15 @@ impl Symbols {
         mut self,
         progress: &mut dyn FnMut(usize, usize),
     ) -> (NewStacks, Vec<(FrameId, Vec<String>)>, Shortfalls) {
-        for (tgid, process) in &mut self.processes {
-            process.last_chance(*tgid, &mut self.perf_maps);
-        }
+        let naming = self.take_nameless();
         let modules = self.modules.take_rest();
-        let new = NewStacks { modules, frames: self.frames.take_new(), stacks: self.stacks };
-        let names = self.frames.name(
-            &mut self.modules,
-            &mut self.perf_maps,
-            &mut self.shortfalls,
-            progress,
-        );
-        self.modules.add_shortfalls(&mut self.shortfalls);
-        self.perf_maps.add_shortfalls(&mut self.shortfalls);
-        (new, names, self.shortfalls)
+        let stacks = std::mem::take(&mut self.stacks);
+        let new = NewStacks { modules, frames: self.frames.take_new(), stacks };
+        let mut book = NameBook::default();
+        book.look_up(naming, progress);
+        let mut shortfalls = self.shortfalls();
+        let names = book.finish(&mut shortfalls);
+        (new, names, shortfalls)
     }
 }
 

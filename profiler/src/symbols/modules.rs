@@ -78,6 +78,7 @@ pub(super) enum Trust {
 }
 
 /// How a module's bytes can be had.
+#[derive(Clone)]
 pub(super) enum Content {
     /// From a file, held by an `O_PATH` descriptor: it stays reachable when it is deleted.
     Held { file: Arc<OwnedFd>, identity: Identity, trust: Trust },

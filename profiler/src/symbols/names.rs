@@ -15,6 +15,12 @@ pub(super) struct Names {
     over_limit: u64,
 }
 
+impl Default for Names {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Names {
     pub(super) fn new() -> Self {
         Self { names: BTreeMap::new(), left: MAX_BYTES, over_limit: 0 }
@@ -33,6 +39,10 @@ impl Names {
 
     pub(super) fn has(&self, frame: FrameId) -> bool {
         self.names.contains_key(&frame)
+    }
+
+    pub(super) fn get(&self, frame: FrameId) -> Option<&[String]> {
+        self.names.get(&frame).map(Vec::as_slice)
     }
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {

@@ -37,11 +37,55 @@ pub(super) struct PerfMaps {
     added: u32,
     /// Files that are held.
     open: usize,
-    /// Bytes that may still be read.
-    unread: u64,
     refused: u64,
     over_limit: u64,
+}
+
+/// The reading of maps, so many in all.
+pub(super) struct Reading {
+    /// Maps that are still to be read.
+    left: usize,
+    /// Bytes that may still be read.
+    unread: u64,
+    /// Maps of which a part was left out.
     cut: u64,
+}
+
+impl Reading {
+    pub(super) fn of(maps: usize) -> Self {
+        Self { left: maps, unread: MAX_BYTES, cut: 0 }
+    }
+
+    /// Names addresses, in their order, by a map. Where its lines overlap, the later line is right,
+    /// so it is read from its end: whatever is left unread can't take back a name.
+    pub(super) fn name(&mut self, file: &File, wanted: &[Wanted], names: &mut Names) {
+        // What one does not need is left to the others.
+        let share = self.unread / self.left.max(1) as u64;
+        self.left = self.left.saturating_sub(1);
+        let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return };
+        self.unread -= size.min(share);
+        let from = size.saturating_sub(share);
+        let mut nameless = Nameless::new(wanted);
+        // Of a file that became shorter no more is read: it is another one by now.
+        let _shrunk = backwards::lines(file, from..size, |line| {
+            if let Some((start, size, function)) = parse(line) {
+                nameless.take(start, size, |wanted| {
+                    names.set(wanted.frame, vec![cut(&String::from_utf8_lossy(function))]);
+                });
+            }
+            match nameless.left {
+                0 => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        self.cut += u64::from(from > 0 && nameless.left > 0);
+    }
+
+    pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
+        if self.cut > 0 {
+            *all.entry("symbols_perf_maps_cut").or_default() += self.cut;
+        }
+    }
 }
 
 enum Attempt {
@@ -52,15 +96,7 @@ enum Attempt {
 
 impl PerfMaps {
     pub(super) fn new() -> Self {
-        Self {
-            maps: HashMap::new(),
-            added: 0,
-            open: 0,
-            unread: MAX_BYTES,
-            refused: 0,
-            over_limit: 0,
-            cut: 0,
-        }
+        Self { maps: HashMap::new(), added: 0, open: 0, refused: 0, over_limit: 0 }
     }
 
     /// Makes room for another one.
@@ -114,38 +150,15 @@ impl PerfMaps {
         }
     }
 
-    /// Names addresses, in their order, by a map, once. Where its lines overlap, the later line is
-    /// right, so it is read from its end: whatever is left unread can't take back a name.
-    pub(super) fn name(&mut self, id: PerfMapId, wanted: &[Wanted], names: &mut Names) {
-        let held = self.maps.get_mut(&id).and_then(|map| map.file.take());
-        let Some(file) = held else { return };
-        let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return };
-        // What one does not need is left to the others.
-        let share = self.unread / self.open.max(1) as u64;
-        self.open = self.open.saturating_sub(1);
-        self.unread -= size.min(share);
-        let from = size.saturating_sub(share);
-        let mut nameless = Nameless::new(wanted);
-        // Of a file that became shorter no more is read: it is another one by now.
-        let _shrunk = backwards::lines(&file, from..size, |line| {
-            if let Some((start, size, function)) = parse(line) {
-                nameless.take(start, size, |wanted| {
-                    names.set(wanted.frame, vec![cut(&String::from_utf8_lossy(function))]);
-                });
-            }
-            match nameless.left {
-                0 => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        });
-        self.cut += u64::from(from > 0 && nameless.left > 0);
+    /// The file of a map, if there is one.
+    pub(super) fn file(&self, id: PerfMapId) -> Option<File> {
+        self.maps.get(&id)?.file.as_ref()?.try_clone().ok()
     }
 
     pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
         let counted = [
             ("symbols_perf_maps_refused", self.refused),
             ("symbols_perf_maps_over_limit", self.over_limit),
-            ("symbols_perf_maps_cut", self.cut),
         ];
         for (name, count) in counted.into_iter().filter(|(_, count)| *count > 0) {
             *all.entry(name).or_default() += count;
@@ -248,22 +261,18 @@ mod tests {
     use super::*;
     use crate::recording::FrameId;
 
-    /// Perf maps with this text as the only one that is open.
-    fn open(text: &str) -> (PerfMaps, PerfMapId) {
+    /// A perf map with this text.
+    fn file(text: &str) -> File {
         let mut file = tempfile::tempfile().unwrap();
         file.write_all(text.as_bytes()).unwrap();
-        let mut perf_maps = PerfMaps::new();
-        let id = perf_maps.add().unwrap();
-        perf_maps.maps.get_mut(&id).unwrap().file = Some(file);
-        perf_maps.open = 1;
-        (perf_maps, id)
+        file
     }
 
-    fn names_of(perf_maps: &mut PerfMaps, id: PerfMapId, addresses: &[u64]) -> Vec<String> {
+    fn names_of(reading: &mut Reading, file: &File, addresses: &[u64]) -> Vec<String> {
         let wanted: Vec<_> =
             (0..).map(FrameId).zip(addresses).map(|(frame, &at)| Wanted { frame, at }).collect();
         let mut names = Names::new();
-        perf_maps.name(id, &wanted, &mut names);
+        reading.name(file, &wanted, &mut names);
         let mut of_all = vec![String::new(); addresses.len()];
         for (frame, functions) in names.into_vec() {
             of_all[frame.0 as usize] = functions.join(" ");
@@ -276,12 +285,10 @@ mod tests {
         let text =
             "0 100 all\n10 20 old\n18 8 new\n30 0 nothing\nffffffffffffffff 8 last\n40 8 hal";
         let addresses = [0, 0xf, 0x10, 0x18, 0x1f, 0x20, 0x20, 0x30, 0x40, 0x100, u64::MAX];
-        let (mut perf_maps, id) = open(text);
-        let names = names_of(&mut perf_maps, id, &addresses);
+        let names = names_of(&mut Reading::of(1), &file(text), &addresses);
         let expected = ["all", "all", "old", "new", "new", "old", "old", "all", "all", "", "last"];
         assert_eq!(names, expected);
-        let (mut perf_maps, id) = open(text);
-        assert_eq!(names_of(&mut perf_maps, id, &[]), [""; 0]);
+        assert_eq!(names_of(&mut Reading::of(1), &file(text), &[]), [""; 0]);
     }
 
     #[test]
@@ -290,11 +297,11 @@ mod tests {
         for n in 0..200_000 {
             let _infallible = writeln!(text, "1 fffffffffffffff0 {n}");
         }
-        let (mut perf_maps, id) = open(&text);
+        let file = file(&text);
         // The first one is named by the first line alone: all of them are read.
         let addresses: Vec<u64> = (0..50_000).collect();
         let began = Instant::now();
-        let names = names_of(&mut perf_maps, id, &addresses);
+        let names = names_of(&mut Reading::of(1), &file, &addresses);
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
         assert_eq!(names[0], "first");
         assert!(names[1..].iter().all(|name| name == "199999"));
@@ -311,12 +318,11 @@ mod tests {
             (3300, &[0x10, 0x20], &["first", "last"], Shortfalls::new()),
         ];
         for (unread, addresses, expected, shortfalls) in cases {
-            let (mut perf_maps, id) = open(&text);
-            (perf_maps.unread, perf_maps.open) = (unread, 3);
-            assert_eq!(names_of(&mut perf_maps, id, addresses), expected);
-            assert_eq!(perf_maps.unread, unread - (text.len() as u64).min(unread / 3));
+            let mut reading = Reading { unread, ..Reading::of(3) };
+            assert_eq!(names_of(&mut reading, &file(&text), addresses), expected);
+            assert_eq!(reading.unread, unread - (text.len() as u64).min(unread / 3));
             let mut all = Shortfalls::new();
-            perf_maps.add_shortfalls(&mut all);
+            reading.add_shortfalls(&mut all);
             assert_eq!(all, shortfalls);
         }
     }

@@ -16,7 +16,7 @@ use super::{
 /// [`try_to_wake_up`](https://github.com/torvalds/linux/blob/v6.12/kernel/sched/core.c#L4171) and
 /// the switch-out of the wakee lie microseconds with interrupts off. An older wake is one that the
 /// thread never slept on: it was woken while it still ran, and went on.
-const EARLY_WAKE: Nanos = Nanos(100_000);
+pub(crate) const EARLY_WAKE: Nanos = Nanos(100_000);
 
 /// Something that says what a thread was doing.
 #[derive(Clone, Copy)]

@@ -195,8 +195,11 @@ fn lives_of<'a>(recording: &'a Recording, entries: &[Entry]) -> Vec<Life<'a>> {
                 let owner = if draft.life.created == Some(sighting.created) {
                     Some(draft)
                 } else {
-                    drafts.iter_mut().rfind(|d| d.life.created == Some(sighting.created))
+                    // They are in the order of creation.
+                    let next = drafts.partition_point(|d| d.life.created <= Some(sighting.created));
+                    drafts.get_mut(next.saturating_sub(1))
                 };
+                let owner = owner.filter(|draft| draft.life.created == Some(sighting.created));
                 if let Some(owner) = owner {
                     owner.see(sighting);
                 }

@@ -16,6 +16,7 @@ mod life;
 use std::sync::Arc;
 
 pub use interval::{Split, State, Track};
+pub(crate) use lay::EARLY_WAKE;
 
 use crate::{
     recording::{Recording, ThreadKind},

@@ -4,14 +4,16 @@ use std::{fs, io, path::Path};
 
 use offwake::{
     blame::Blame,
-    recording::{FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext},
+    recording::{
+        FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
+    },
     report::{Filter, Kinds, Report, folded, json, summary, svg},
     timeline::Timeline,
-    units::{Nanos, Tgid},
+    units::{Nanos, Tgid, Timestamp},
 };
 
 use crate::{
-    draw::{at, live, lose, recording, ticks},
+    draw::{at, live, lose, recording, ticks, wait},
     world::{CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp, user},
 };
 
@@ -115,22 +117,22 @@ fn service() -> Recording {
     r
 }
 
-fn report(recording: &Recording, filter: &Filter) -> Report {
+pub fn report(recording: &Recording, filter: &Filter) -> Report {
     let timeline = Timeline::build(recording);
     let blame = Blame::assign(recording, &timeline);
     Report::new(recording, &timeline, &blame, filter)
 }
 
-type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
+pub type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
 
-fn written(report: &Report, write: Writer) -> String {
+pub fn written(report: &Report, write: Writer) -> String {
     let mut bytes = Vec::new();
     write(report, &mut bytes).expect("a Vec takes everything");
     String::from_utf8(bytes).expect("UTF-8")
 }
 
 /// Compares with the golden file, and names the first line that differs.
-fn golden(name: &str, is: &str) {
+pub fn golden(name: &str, is: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("OFFWAKE_BLESS").is_some_and(|bless| bless == "1") {
         fs::write(&path, is).expect("writing the golden file");
@@ -189,6 +191,19 @@ fn a_report_of_nothing_is_one_all_the_same() {
     }
     assert!(written(&report, svg::write).contains("No wait to show"));
     assert!(written(&report, summary::write).contains("no waits"));
+}
+
+#[test]
+fn times_that_no_recording_has_are_drawn_all_the_same() {
+    let mut recording = recording(1);
+    recording.meta.window = Window { start: at(0), end: Timestamp(u64::MAX) };
+    for tid in [7, 8] {
+        recording.waits.push(wait(tid, 1, at(0), Timestamp(u64::MAX)));
+    }
+    recording.sort();
+    let report = report(&recording, &Filter::default());
+    assert!(written(&report, svg::write).contains(" s, 50.00%"));
+    written(&report, folded::write);
 }
 
 #[test]

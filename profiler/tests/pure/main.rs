@@ -11,6 +11,9 @@ mod exports;
 mod golden;
 mod properties;
 mod recordings;
+#[cfg(target_arch = "x86_64")]
+mod replay;
+mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod world;

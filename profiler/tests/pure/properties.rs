@@ -13,8 +13,8 @@ use proptest::prelude::*;
 
 use crate::draw::{self, TICK, drawn, live, recording};
 
-const LENGTH: usize = 60;
-const TIDS: [u32; 3] = [7, 8, 60];
+pub const LENGTH: usize = 60;
+pub const TIDS: [u32; 3] = [7, 8, 60];
 
 /// A stretch of a life: on a CPU, blocked, waiting for one. Without a wake nobody knows when a
 /// thread became runnable.
@@ -52,7 +52,7 @@ fn life() -> impl Strategy<Value = String> {
 
 #[derive(Debug, Clone)]
 pub struct World {
-    lives: Vec<String>,
+    pub lives: Vec<String>,
     contexts: Vec<u8>,
     /// Which records, sightings and exits are lost.
     lost: Vec<bool>,

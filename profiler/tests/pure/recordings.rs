@@ -1,6 +1,10 @@
 //! Recordings as bytes: what is written comes back, and what is broken is never taken for whole.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    cell::Cell,
+    collections::{BTreeMap, HashSet},
+    io,
+};
 
 use offwake::{
     recording::{
@@ -9,7 +13,7 @@ use offwake::{
         ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack,
         StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
         ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
-        stream::{self, Damage, ReadError},
+        stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -468,4 +472,130 @@ fn a_newer_format_is_named() {
     let error = stream::read(&newer[..], MEMORY).unwrap_err();
     assert!(matches!(error, ReadError::Newer { version: 2 }), "{error}");
     assert!(error.to_string().contains("newer"));
+}
+
+/// A recording of these slices.
+fn of_slices(slices: &[Slice]) -> Vec<u8> {
+    let mut encoder = Encoder::new().unwrap();
+    let mut bytes = encoder.header().to_vec();
+    for slice in slices {
+        bytes.extend(encoder.encode(slice).unwrap());
+    }
+    bytes.extend(stream::END);
+    bytes
+}
+
+#[test]
+fn a_window_that_ends_before_it_begins_is_not_believed() {
+    let window = Window { start: Timestamp(9), end: Timestamp(8) };
+    let meta = Some(Meta { window, target: "pid 7".to_owned(), ..Meta::default() });
+    let read = stream::read(&of_slices(&[Slice { meta, ..Slice::default() }])[..], MEMORY).unwrap();
+    assert_eq!((read.damage.rows_unreadable, read.damage.meta_missing), (1, true));
+    assert!(read.meta.window.start <= read.meta.window.end);
+}
+
+#[test]
+fn a_recording_without_slices_is_one_all_the_same() {
+    let bytes = of_slices(&[]);
+    for bytes in [&bytes[..], &bytes[..bytes.len() - 8]] {
+        let error = stream::read(bytes, MEMORY).unwrap_err();
+        assert!(matches!(error, ReadError::NothingWhole(_)), "{error}");
+    }
+}
+
+#[test]
+fn what_no_kernel_and_no_linker_writes_is_not_read() {
+    let stack =
+        |frames: usize| Stack { space: AddressSpace::Kernel, frames: vec![FrameId(1); frames] };
+    let name = |id, functions| (FrameId(id), functions);
+    let slice = Slice {
+        stacks: vec![(StackId(1), stack(640)), (StackId(2), stack(1_000_000))],
+        names: vec![
+            name(1, vec!["a".repeat(4096)]),
+            name(2, vec!["a".repeat(1_000_000)]),
+            name(3, vec!["a".to_owned(); 10_000]),
+        ],
+        ..Slice::default()
+    };
+    let read = stream::read(&of_slices(&[slice])[..], MEMORY).unwrap();
+    assert_eq!(read.damage.rows_unreadable, 3);
+    assert_eq!(read.stacks.stacks.len(), 1);
+}
+
+/// A few KiB that unpack to much more than that: texts of nothing, each a text in memory.
+#[test]
+fn memory_is_limited_before_it_is_taken() {
+    let process = ProcessInfo {
+        tgid: Tgid(1),
+        at: Timestamp(0),
+        parent: None,
+        executable: None,
+        arguments: vec![String::new(); 4_000_000],
+        cgroup: None,
+        pid_in_container: None,
+        uid: None,
+    };
+    let slice = Slice { processes: vec![process], ..Slice::default() };
+    let bytes = of_slices(std::slice::from_ref(&slice));
+    assert!(bytes.len() < 100_000, "{}", bytes.len());
+    let needed = |limit| match stream::read(&bytes[..], limit) {
+        Err(ReadError::TooLarge { needed, .. }) => needed,
+        other => panic!("{:?}", other.map(|_| ())),
+    };
+    // The columns alone are too large, then the rows that would be made of them.
+    assert!((16_000_000..32_000_000).contains(&needed(1 << 20)));
+    assert!(needed(64 << 20) > 96_000_000);
+    // Slices that are there twice are thrown away, but not for nothing.
+    let many = of_slices(&vec![slice; 4]);
+    assert!(matches!(stream::read(&many[..], 256 << 20), Err(ReadError::TooLarge { .. })));
+    stream::read(&bytes[..], 256 << 20).unwrap();
+}
+
+/// A file that claims at every eighth byte that a message begins there, and counts what is read.
+struct Claims {
+    read: Cell<u64>,
+    size: u64,
+}
+
+impl Source for Claims {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.size)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read.set(self.read.get() + into.len() as u64);
+        let claim = [0xff, 0xff, 0xff, 0xff, 0, 0, 0x10, 0];
+        for (n, byte) in into.iter_mut().enumerate() {
+            *byte = claim[(offset as usize + n) % claim.len()];
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn a_search_comes_to_an_end() {
+    let source = Claims { read: Cell::new(0), size: 32 << 20 };
+    let error = stream::read(&source, MEMORY).unwrap_err();
+    assert!(matches!(error, ReadError::NotARecording), "{error}");
+    assert!(source.read.get() < 1 << 30, "{} bytes read", source.read.get());
+}
+
+/// A null column has a length, and no bytes: two thousand million of them fit into a line.
+#[test]
+fn columns_of_other_kinds_are_not_read() {
+    use std::{collections::HashMap, sync::Arc};
+
+    use arrow_array::{NullArray, RecordBatch};
+    use arrow_ipc::writer::StreamWriter;
+    use arrow_schema::{DataType, Field, Schema};
+
+    let about = HashMap::from([("offwake.recording".to_owned(), "1".to_owned())]);
+    let schema =
+        Arc::new(Schema::new_with_metadata(vec![Field::new("slice", DataType::Null, true)], about));
+    let rows = Arc::new(NullArray::new(2_000_000_000));
+    let batch = RecordBatch::try_new(schema.clone(), vec![rows]).unwrap();
+    let mut writer = StreamWriter::try_new(Vec::new(), &schema).unwrap();
+    writer.write(&batch).unwrap();
+    let error = stream::read(&writer.into_inner().unwrap()[..], MEMORY).unwrap_err();
+    assert!(matches!(error, ReadError::NothingWhole(_)), "{error}");
 }

@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use offwake::{
+    capture::{Trigger, flight::Keep},
     recording::{Scope, StackMode},
     units::Nanos,
 };
@@ -11,8 +12,8 @@ use offwake::{
 use crate::{
     formats::OutputFormat,
     values::{
-        States, parse_bytes, parse_duration, parse_format, parse_output, parse_recording,
-        parse_states, parse_wait,
+        States, parse_bytes, parse_duration, parse_format, parse_keep, parse_output,
+        parse_recording, parse_states, parse_trigger, parse_wait,
     },
 };
 
@@ -69,6 +70,12 @@ Examples:
   sudo offwake record -p 4242 -d 10s -o wait.offwake   a process, for ten seconds
   sudo offwake record -o make.offwake -- make -j2       a command, from its start to its end
   offwake report wait.offwake -o wait.svg               what it waited for: no root needed
+  sudo offwake record --keep 30s -o wait.offwake        a flight recorder: kill -USR1 writes the last
+                                                        30 s into wait.1.offwake, and it goes on
+  sudo offwake record --keep 30s --trigger 'wait>200ms,comm=redis-server' -p 4242 -o wait.offwake
+
+With --keep, the last stretch of all goes into FILE itself as it ends; snapshots are FILE with a number
+before the extension.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
 pub struct Record {
@@ -78,6 +85,26 @@ pub struct Record {
     /// The recording to write, by its name a .offwake file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_parser = parse_recording)]
     pub output: PathBuf,
+
+    /// Keep the last stretch only, in memory: a time (30s, 2m) or a size (512M, 1GB). SIGUSR1 writes it
+    /// out, and recording goes on
+    #[arg(long, value_name = "TIME|BYTES", value_parser = parse_keep)]
+    pub keep: Option<Keep>,
+
+    /// Write the stretch out when a thread of the target was blocked for longer: wait>200ms, or
+    /// wait>200ms,comm=NAME for threads of that name. Without a name, idle threads that wait for work
+    /// trip it too. May be given several times; the next one comes no sooner than after the time of
+    /// --keep (10s if that is a size)
+    #[arg(long, value_name = "wait>TIME[,comm=NAME]", value_parser = parse_trigger, requires = "keep")]
+    pub trigger: Vec<Trigger>,
+
+    /// Snapshots of this run that stay; the oldest goes for one more [default: 16]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "keep")]
+    pub max_snapshots: Option<u32>,
+
+    /// Memory for what is kept; older slices go earlier when it is used up [default: 2G]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "keep")]
+    pub max_memory: Option<usize>,
 }
 
 /// `offwake report`

@@ -4,6 +4,7 @@ mod caller;
 mod cli;
 mod doctor;
 mod export;
+mod flight;
 mod formats;
 mod input;
 mod output;

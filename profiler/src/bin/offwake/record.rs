@@ -8,12 +8,16 @@ use offwake::capture::{Counts, Pipe, RecordingFile, Sink, Written};
 use crate::{
     Outcome, caller,
     cli::Record,
+    flight,
     output::{Destination, Terminal, Unfinished},
     session::Session,
 };
 
 /// Records.
 pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
+    if let Some(keep) = arguments.keep {
+        return flight::run(arguments, keep);
+    }
     let path = &arguments.output;
     let unfinished = Unfinished::default();
     if path == Path::new("-") {
@@ -57,7 +61,8 @@ fn whole<S>(written: Written<S>) -> anyhow::Result<Written<S>> {
     Ok(written)
 }
 
-fn end<S: Sink>(written: &Written<S>, name: &str) -> anyhow::Result<Outcome> {
+/// What came of it, when it is over.
+pub fn end<S: Sink>(written: &Written<S>, name: &str) -> anyhow::Result<Outcome> {
     if let Some(error) = &written.failed {
         bail!("cannot write {name}: {error}: the recording ends after {}", written.length);
     }

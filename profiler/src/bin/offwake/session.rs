@@ -7,11 +7,11 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use offwake::{
-    capture::{Armed, Capture, Exhausted, Plan, Sink, Written},
+    capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
     kernel::{Features, Messages, Need, Settings, Standing},
     recording::ClosedBy,
     target::{HeldCommand, Request, Target},
-    units::{Tgid, Tid},
+    units::{Nanos, Tgid, Tid},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -31,6 +31,16 @@ pub struct Session {
     target: Target,
     plan: Plan,
     duration: Option<Duration>,
+    snapshots: Snapshots,
+}
+
+/// Whether there is anything that a snapshot could be taken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Snapshots {
+    /// Everything is written as it comes.
+    None,
+    /// Of the stretch that is kept.
+    Taken,
 }
 
 impl Session {
@@ -45,7 +55,16 @@ impl Session {
         check_machine()?;
         let target = target(arguments)?;
         let plan = plan(arguments, &target, memory_limit);
-        Ok(Self { target, plan, duration: arguments.duration })
+        Ok(Self { target, plan, duration: arguments.duration, snapshots: Snapshots::None })
+    }
+
+    /// Has snapshots taken: when a signal asks for one, and when a wait trips one of `triggers`.
+    #[must_use]
+    pub fn with_snapshots(mut self, triggers: Vec<Trigger>, pause: Nanos) -> Self {
+        self.plan.triggers = triggers;
+        self.plan.trigger_pause = pause;
+        self.snapshots = Snapshots::Taken;
+        self
     }
 
     /// Records into `sink` until something ends it, then does `afterwards` with what was written;
@@ -75,15 +94,43 @@ impl Session {
             signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
             signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
         ];
+        let snapshots = self.snapshots;
+        let mut requests = [
+            signal(SignalKind::user_defined1()).context("cannot watch for SIGUSR1")?,
+            signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
+        ];
         let armed = Armed::new(self.plan, sink)?;
         say_begin(&self.target.description, self.duration);
-        let capture = armed.open()?;
+        let mut capture = armed.open()?;
         if let Some(command) = &mut self.target.command {
             command.release()?;
         }
         let deadline = self.duration.map(|duration| Instant::now() + duration);
         let command = self.target.command.as_ref();
-        let closed_by = wait_for_end(&capture, command, deadline, &mut interrupts).await;
+        let mut said = false;
+        let closed_by = loop {
+            let ended = tokio::select! {
+                closed_by = wait_for_end(&capture, command, deadline, &mut interrupts) => Ok(closed_by),
+                why = wait_for_request(&capture, &mut requests) => Err(why),
+            };
+            match (ended, snapshots) {
+                (Ok(closed_by), _) => break closed_by,
+                (Err(why), Snapshots::Taken) => capture.snapshot(why)?,
+                (Err(_), Snapshots::None) if said => {}
+                (Err(_), Snapshots::None) => {
+                    eprintln!(
+                        "offwake: a signal asks for a snapshot: there is none without --keep"
+                    );
+                    said = true;
+                }
+            }
+        };
+        if capture.suppressed() > 0 {
+            let more = capture.suppressed();
+            eprintln!(
+                "offwake: {more} more waits tripped a trigger, too soon after the one before"
+            );
+        }
         if let (false, Some(command)) =
             (matches!(closed_by, ClosedBy::Command | ClosedBy::Signal), command)
         {
@@ -160,6 +207,8 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
         },
         target: target.description.clone(),
         memory_limit,
+        triggers: Vec::new(),
+        trigger_pause: Nanos(0),
     }
 }
 
@@ -198,6 +247,24 @@ async fn wait_for_end<S: Sink>(
                     Some(Exhausted::Memory) => return ClosedBy::Memory,
                     Some(Exhausted::Sink) => return ClosedBy::DiskFull,
                     None => {}
+                }
+            }
+        }
+    }
+}
+
+/// Waits until a snapshot is asked for.
+async fn wait_for_request<S: Sink>(capture: &Capture<S>, requests: &mut [Signal; 2]) -> Why {
+    let mut glances = interval(GLANCE);
+    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let [first, second] = requests;
+    loop {
+        tokio::select! {
+            _ = first.recv() => return Why::Signal("SIGUSR1"),
+            _ = second.recv() => return Why::Signal("SIGUSR2"),
+            _ = glances.tick() => {
+                if let Some(trip) = capture.tripped() {
+                    return Why::Trigger(trip);
                 }
             }
         }

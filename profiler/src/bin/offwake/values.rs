@@ -2,7 +2,10 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use offwake::units::Nanos;
+use offwake::{
+    capture::{Trigger, flight::Keep},
+    units::Nanos,
+};
 
 use crate::formats::OutputFormat;
 
@@ -70,6 +73,58 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(invalid)
 }
 
+/// How much a flight recorder keeps: a time or a size, with its unit.
+pub fn parse_keep(text: &str) -> Result<Keep, String> {
+    let invalid = || format!("{text:?} is not a time like 30s or 2m, nor a size like 512M or 1GB");
+    let (number, unit) = split(text).ok_or_else(invalid)?;
+    // A bare number could be either.
+    if unit.is_empty() {
+        return Err(invalid());
+    }
+    let decimal = match unit {
+        "KB" => 1_000,
+        "MB" => 1_000_000,
+        "GB" => 1_000_000_000,
+        _ => 0,
+    };
+    if decimal > 0 {
+        let bytes = number.checked_mul(decimal).and_then(|bytes| usize::try_from(bytes).ok());
+        return bytes.filter(|bytes| *bytes > 0).map(Keep::Bytes).ok_or_else(invalid);
+    }
+    if let Ok(bytes) = parse_bytes(text) {
+        return Ok(Keep::Bytes(bytes));
+    }
+    let ns = time(text, "").ok_or_else(invalid)?;
+    match u64::try_from(ns) {
+        Ok(0) => Err("to keep 0 keeps nothing".to_owned()),
+        Ok(ns) if Duration::from_nanos(ns) <= LONGEST => Ok(Keep::Time(Nanos(ns))),
+        _ => Err(format!("{text:?} is longer than the limit of 168h")),
+    }
+}
+
+/// `wait>200ms`, `wait>200ms,comm=NAME`: a name may hold anything, commas too.
+pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
+    /// `TASK_COMM_LEN`, the NUL at its end left out.
+    const LONGEST_COMM: usize = 15;
+    let invalid = || format!("{text:?} is not a trigger like wait>200ms or wait>1s,comm=nginx");
+    let condition = text.strip_prefix("wait>").ok_or_else(invalid)?;
+    let (length, comm) = match condition.split_once(',') {
+        None => (condition, None),
+        Some((length, rest)) => (length, Some(rest.strip_prefix("comm=").ok_or_else(invalid)?)),
+    };
+    if length.ends_with(|c: char| c.is_ascii_digit()) {
+        return Err(format!("{text:?} has no unit: use ns, us, ms, s, m or h"));
+    }
+    let ns = time(length, "").and_then(|ns| u64::try_from(ns).ok()).ok_or_else(invalid)?;
+    match comm {
+        Some("") => Err(format!("{text:?} names no thread behind comm=")),
+        Some(comm) if comm.len() > LONGEST_COMM => Err(format!(
+            "the name in {text:?} is too long: the kernel keeps {LONGEST_COMM} bytes of a thread's name"
+        )),
+        comm => Ok(Trigger { longer_than: Nanos(ns), comm: comm.map(str::to_owned) }),
+    }
+}
+
 /// Letters of task states, commas or not.
 pub fn parse_states(text: &str) -> Result<States, String> {
     const KNOWN: &str = "SDTtXZPI";
@@ -133,6 +188,47 @@ mod tests {
         assert_eq!(parse_bytes("2G"), Ok(2 << 30));
         for text in ["", "0", "K", "1T", "99999999999G"] {
             parse_bytes(text).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn what_is_kept_is_a_time_or_a_size() {
+        assert_eq!(parse_keep("30s"), Ok(Keep::Time(Nanos(30_000_000_000))));
+        assert_eq!(parse_keep("2m"), Ok(Keep::Time(Nanos(120_000_000_000))));
+        assert_eq!(parse_keep("2M"), Ok(Keep::Bytes(2 << 20)));
+        assert_eq!(parse_keep("1GB"), Ok(Keep::Bytes(1_000_000_000)));
+        assert_eq!(parse_keep("1G"), Ok(Keep::Bytes(1 << 30)));
+        for text in ["", "30", "0s", "0G", "0GB", "-1s", "1.5s", "s", "30 s", "1TB", "169h", "١s"]
+        {
+            parse_keep(text).unwrap_err();
+        }
+        parse_keep("99999999999999999999GB").unwrap_err();
+        parse_keep("99999999999999999GB").unwrap_err();
+    }
+
+    #[test]
+    fn triggers_are_waits_longer_than_a_time() {
+        let trigger = |ms: u64, comm: Option<&str>| {
+            Ok(Trigger { longer_than: Nanos(ms * 1_000_000), comm: comm.map(str::to_owned) })
+        };
+        assert_eq!(parse_trigger("wait>200ms"), trigger(200, None));
+        assert_eq!(parse_trigger("wait>1s,comm=nginx"), trigger(1_000, Some("nginx")));
+        assert_eq!(parse_trigger("wait>1s,comm=a,b=c d"), trigger(1_000, Some("a,b=c d")));
+        for text in [
+            "",
+            "wait",
+            "wait>",
+            "wait>200",
+            "wait<1s",
+            "wait>=1s",
+            "wait>1s,",
+            "wait>1s,comm=",
+            "wait>1s,tid=7",
+            "wait>xms",
+            "wait>1s,comm=sixteen-bytes-xx",
+            "run>1s",
+        ] {
+            parse_trigger(text).unwrap_err();
         }
     }
 

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Damage, ReadError, Slice, Slices, Source};
 use crate::{
-    recording::{
-        ClosedBy, End, FrameId, Meta, Module, Preemption, Recording, Sample, Segment, Sighting,
-        ThreadExit, Wait, Window,
-    },
+    recording::{ClosedBy, End, FrameId, Meta, Recording, Window},
     units::{Nanos, Tid, Timestamp},
 };
 
@@ -20,20 +17,17 @@ pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recordi
     if source.size()? == 0 {
         return Err(ReadError::Empty);
     }
-    let mut slices = Slices::new(source)?;
+    let mut slices = Slices::new(source, max_memory)?;
     let mut assembly = Assembly::default();
     while let Some(slice) = slices.next_whole()? {
         assembly.add(slice);
-        if assembly.memory > max_memory {
-            return Err(ReadError::TooLarge { limit: max_memory, needed: assembly.memory });
-        }
     }
     let damage = slices.damage().clone();
     if assembly.numbers.is_empty() {
-        return Err(if damage.slices_damaged == 0 {
-            ReadError::NotARecording
-        } else {
-            ReadError::NothingWhole(format!("{} slices are damaged", damage.slices_damaged))
+        return Err(match damage.slices_damaged {
+            0 if slices.has_schema() => ReadError::NothingWhole("it ends before them".to_owned()),
+            0 => ReadError::NotARecording,
+            damaged => ReadError::NothingWhole(format!("{damaged} slices are damaged")),
         });
     }
     Ok(assembly.finish(damage))
@@ -47,7 +41,6 @@ struct Assembly {
     /// Of the slice with the highest number.
     newest: Option<(u64, Timestamp, Nanos)>,
     meta: Option<(u64, Meta)>,
-    memory: usize,
 }
 
 impl Assembly {
@@ -56,7 +49,6 @@ impl Assembly {
         if !self.numbers.insert(slice.number) {
             return;
         }
-        self.memory += memory_of(&slice);
         let recording = &mut self.recording;
         if self.newest.is_none_or(|(number, ..)| number < slice.number) {
             self.newest = Some((slice.number, slice.until, slice.own_cpu));
@@ -113,27 +105,6 @@ impl Assembly {
         recording.sort();
         recording
     }
-}
-
-/// About what a slice's rows take when they are read.
-fn memory_of(slice: &Slice) -> usize {
-    let texts = |texts: &[String]| texts.iter().map(|text| text.len() + 24).sum::<usize>();
-    size_of::<Wait>() * slice.waits.len()
-        + size_of::<Preemption>() * slice.preemptions.len()
-        + size_of::<Sample>() * slice.samples.len()
-        + size_of::<Sighting>() * slice.sightings.len()
-        + size_of::<ThreadExit>() * slice.exits.len()
-        + slice.stacks.iter().map(|(_, stack)| 64 + 4 * stack.frames.len()).sum::<usize>()
-        + 96 * slice.frames.len()
-        + slice.modules.iter().map(|(_, module)| memory_of_module(module)).sum::<usize>()
-        + slice.names.iter().map(|(_, functions)| 48 + texts(functions)).sum::<usize>()
-        + slice.processes.iter().map(|process| 160 + texts(&process.arguments)).sum::<usize>()
-        + slice.cgroups.iter().map(|cgroup| 96 + cgroup.path.len()).sum::<usize>()
-        + 256 * slice.files.len()
-}
-
-fn memory_of_module(module: &Module) -> usize {
-    120 + module.path.len() + size_of::<Segment>() * module.segments.len()
 }
 
 /// The closing survey sends a wait that is still open; if the thread comes back while the survey is

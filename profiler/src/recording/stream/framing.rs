@@ -8,14 +8,21 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt as _};
 
-use arrow_ipc::{MessageHeader, root_as_message};
+use arrow_ipc::{Message as ArrowMessage, MessageHeader, root_as_message_with_opts};
+use flatbuffers::VerifierOptions;
+use rustix::fs::SeekFrom;
 
 /// Metadata of a slice takes some 10 KiB.
 const MAX_METADATA: usize = 1 << 20;
 /// A writer's slices stay far below this.
 const MAX_BODY: usize = 1 << 28;
+/// Parts of a message's metadata: a schema has some 500, and parts that share their bytes could make
+/// a small file a large one.
+const MAX_PARTS: usize = 4096;
+/// How many times in all what looks like a message may turn out to be none: each is read in vain.
+const MAX_MISTAKES: u32 = 256;
 /// How far in all a recording is searched for its next message when one is broken.
-const MAX_SEARCH: u64 = 1 << 30;
+const MAX_SEARCH: u64 = 1 << 28;
 /// How much is looked at in one step of the search.
 const SEARCH_STEP: usize = 1 << 20;
 const CONTINUATION: [u8; 4] = [0xff; 4];
@@ -35,6 +42,11 @@ pub trait Source {
     ///
     /// If they can't be read, or there are fewer.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
+
+    /// Where data begins, at `offset` or behind it; what lies between is all zeros.
+    fn next_data(&self, offset: u64) -> u64 {
+        offset
+    }
 }
 
 impl Source for File {
@@ -44,6 +56,15 @@ impl Source for File {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(into, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> u64 {
+        match rustix::fs::seek(self, SeekFrom::Data(offset)) {
+            Ok(data) => data.max(offset),
+            // `lseek(2)`: there is none behind it.
+            Err(rustix::io::Errno::NXIO) => u64::MAX,
+            Err(_) => offset,
+        }
     }
 }
 
@@ -83,6 +104,18 @@ pub(super) struct Messages<'a, S: Source + ?Sized> {
     size: u64,
     at: u64,
     searched: u64,
+    mistakes: u32,
+}
+
+/// A message's metadata, if that is what it is.
+pub(super) fn metadata_of(bytes: &[u8]) -> Option<ArrowMessage<'_>> {
+    let limits = VerifierOptions {
+        max_depth: 32,
+        max_tables: MAX_PARTS,
+        max_apparent_size: 16 * MAX_METADATA,
+        ..VerifierOptions::default()
+    };
+    root_as_message_with_opts(&limits, bytes).ok()
 }
 
 /// Where a message's parts lie, and its metadata.
@@ -94,7 +127,7 @@ struct Found {
 
 impl<'a, S: Source + ?Sized> Messages<'a, S> {
     pub(super) fn new(source: &'a S) -> io::Result<Self> {
-        Ok(Self { source, size: source.size()?, at: 0, searched: 0 })
+        Ok(Self { source, size: source.size()?, at: 0, searched: 0, mistakes: 0 })
     }
 
     /// The next message.
@@ -127,7 +160,7 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
     }
 
     /// Whether a whole message that could be a slice or a schema begins here.
-    fn message_at(&self, at: u64) -> io::Result<Option<Found>> {
+    fn message_at(&mut self, at: u64) -> io::Result<Option<Found>> {
         let mut prefix = [0; 8];
         if self.size.saturating_sub(at) < 8 {
             return Ok(None);
@@ -139,16 +172,20 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
             return Ok(None);
         }
         let body_at = at + 8 + length as u64;
-        if body_at > self.size {
+        if body_at > self.size || self.mistakes >= MAX_MISTAKES {
             return Ok(None);
         }
         let mut metadata = vec![0; length];
         self.source.read_at(at + 8, &mut metadata)?;
-        let Ok(message) = root_as_message(&metadata) else { return Ok(None) };
+        let Some(message) = metadata_of(&metadata) else {
+            self.mistakes += 1;
+            return Ok(None);
+        };
         let is_ours =
             matches!(message.header_type(), MessageHeader::Schema | MessageHeader::RecordBatch);
         let Ok(body_size) = usize::try_from(message.bodyLength()) else { return Ok(None) };
         if !is_ours || body_size > MAX_BODY || body_at + body_size as u64 > self.size {
+            self.mistakes += 1;
             return Ok(None);
         }
         Ok(Some(Found { metadata, body_at, body_size }))
@@ -175,6 +212,7 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
                 }
             }
             at += (length / 8 * 8) as u64;
+            at = at.max(self.source.next_data(at).min(self.size) / 8 * 8);
         }
         Ok(self.size)
     }

@@ -18,6 +18,8 @@ pub(crate) mod column;
 mod encoder;
 mod framing;
 mod reader;
+mod shape;
+mod size;
 mod slice;
 mod tables;
 mod write;
@@ -84,7 +86,7 @@ pub enum ReadError {
         version: u32,
     },
     /// A recording, but none of its slices is whole.
-    #[error("nothing in it is whole: {0}")]
+    #[error("it is an offwake recording, but no records in it are whole: {0}")]
     NothingWhole(String),
     /// More than may be held in memory.
     #[error(

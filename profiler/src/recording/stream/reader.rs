@@ -10,13 +10,13 @@ use arrow_array::RecordBatch;
 use arrow_buffer::Buffer;
 use arrow_ipc::{
     Message as ArrowMessage, MessageHeader, convert::try_fb_to_schema, reader::read_record_batch,
-    root_as_message,
 };
-use arrow_schema::SchemaRef;
+use arrow_schema::{Schema, SchemaRef};
 
 use super::{
     Damage, FORMAT_KEY, FORMAT_VERSION, ReadError,
-    framing::{Message, Messages, Next, Source},
+    framing::{Message, Messages, Next, Source, metadata_of},
+    shape, size,
     slice::{Slice, schema},
 };
 
@@ -30,20 +30,41 @@ pub struct Slices<'a, S: Source + ?Sized> {
     /// The schema is this version's own, for want of the recording's.
     schema_is_assumed: bool,
     damage: Damage,
+    memory: Memory,
+}
+
+/// What may be held in memory, and what is.
+#[derive(Clone, Copy)]
+struct Memory {
+    limit: usize,
+    taken: usize,
+}
+
+impl Memory {
+    /// # Errors
+    ///
+    /// If there is not that much left.
+    fn check(&self, more: usize) -> Result<(), ReadError> {
+        let Self { limit, taken } = *self;
+        let needed = taken.saturating_add(more);
+        if needed > limit { Err(ReadError::TooLarge { limit, needed }) } else { Ok(()) }
+    }
 }
 
 impl<'a, S: Source + ?Sized> Slices<'a, S> {
-    /// Nothing is read yet.
+    /// Nothing is read yet. The rows of all slices may take about `max_memory` bytes; while a slice
+    /// is read, its columns take up to as much again.
     ///
     /// # Errors
     ///
     /// If the source has no size.
-    pub fn new(source: &'a S) -> Result<Self, ReadError> {
+    pub fn new(source: &'a S, max_memory: usize) -> Result<Self, ReadError> {
         Ok(Self {
             messages: Messages::new(source)?,
             schema: None,
             schema_is_assumed: false,
             damage: Damage { cut_off: true, ..Damage::default() },
+            memory: Memory { limit: max_memory, taken: 0 },
         })
     }
 
@@ -51,7 +72,8 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
     ///
     /// # Errors
     ///
-    /// If the source can't be read, or holds no recording that this version knows.
+    /// If the source can't be read, holds no recording that this version knows, or takes more
+    /// memory.
     pub fn next_whole(&mut self) -> Result<Option<Slice>, ReadError> {
         loop {
             match self.messages.next_one()? {
@@ -59,7 +81,7 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
                 Next::End => self.damage.cut_off = false,
                 Next::Skipped(bytes) => self.damage.bytes_skipped += bytes,
                 Next::Message(message) => {
-                    if let Some(slice) = self.message(&message)? {
+                    if let Some(slice) = self.message(message)? {
                         return Ok(Some(slice));
                     }
                 }
@@ -73,8 +95,13 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
         &self.damage
     }
 
-    fn message(&mut self, message: &Message) -> Result<Option<Slice>, ReadError> {
-        let Ok(metadata) = root_as_message(&message.metadata) else { return Ok(None) };
+    /// Whether it begins like a recording, though nothing may follow.
+    pub(super) fn has_schema(&self) -> bool {
+        self.schema.is_some()
+    }
+
+    fn message(&mut self, Message { metadata, body }: Message) -> Result<Option<Slice>, ReadError> {
+        let Some(metadata) = metadata_of(&metadata) else { return Ok(None) };
         if metadata.header_type() == MessageHeader::Schema {
             if self.schema.is_none() || self.schema_is_assumed {
                 self.take_schema(metadata)?;
@@ -90,8 +117,14 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
                 self.schema.insert(schema()?).clone()
             }
         };
-        let batch = decode(metadata, &message.body, schema);
-        let Some((slice, damage)) = batch.as_ref().and_then(Slice::from_batch) else {
+        let unpacked = unpacked_size(metadata, &body, &schema);
+        self.memory.check(unpacked.unwrap_or(0))?;
+        let whole = unpacked.and_then(|_| decode(metadata, body, schema));
+        // What is thrown away counts too: reading it takes its time.
+        let rows = whole.as_ref().map_or(0, size::of_rows).max(unpacked.unwrap_or(0));
+        self.memory.check(rows)?;
+        self.memory.taken += rows;
+        let Some((slice, damage)) = whole.as_ref().and_then(Slice::from_batch) else {
             self.damage.slices_damaged += 1;
             return Ok(None);
         };
@@ -110,6 +143,8 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
         let version = schema.metadata().get(FORMAT_KEY).ok_or(ReadError::NotARecording)?;
         match version.parse::<u32>() {
             Ok(version) if version > FORMAT_VERSION => Err(ReadError::Newer { version }),
+            // Whatever its fields are, this version's are not among them.
+            Ok(_) if !(schema.fields().iter()).all(|field| shape::is_known(field, 0)) => Ok(()),
             Ok(_) => {
                 self.schema = Some(schema.into());
                 self.schema_is_assumed = false;
@@ -120,26 +155,19 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
     }
 }
 
-/// A record batch, if its message says nothing that can't be.
-fn decode(message: ArrowMessage<'_>, body: &[u8], schema: SchemaRef) -> Option<RecordBatch> {
+/// Bytes that a record batch's columns take when they are decompressed, before anything is allocated
+/// for them. None if it can't be what the schema says.
+fn unpacked_size(message: ArrowMessage<'_>, body: &[u8], schema: &Schema) -> Option<usize> {
     let batch = message.header_as_record_batch()?;
-    let is_compressed = batch.compression().is_some();
-    let mut unpacked = 0_u64;
-    for buffer in batch.buffers()? {
-        let offset = usize::try_from(buffer.offset()).ok()?;
-        let length = usize::try_from(buffer.length()).ok()?;
-        let bytes = body.get(offset..offset.checked_add(length)?)?;
-        let claim = match bytes.first_chunk() {
-            Some(claim) if is_compressed => i64::from_le_bytes(*claim),
-            _ => -1,
-        };
-        let size = if claim == -1 { length as u64 } else { u64::try_from(claim).ok()? };
-        unpacked = unpacked.checked_add(size)?;
-    }
-    // Checked before anything is allocated for it.
-    if unpacked > MAX_UNPACKED {
-        return None;
-    }
+    let sizes = shape::buffer_sizes(batch, body)?;
+    let all = sizes.iter().try_fold(0_u64, |all, &size| all.checked_add(size))?;
+    let fits = all <= MAX_UNPACKED && shape::fits(schema, batch, &sizes);
+    usize::try_from(all).ok().filter(|_| fits)
+}
+
+/// A record batch whose [`unpacked_size`] is known.
+fn decode(message: ArrowMessage<'_>, body: Vec<u8>, schema: SchemaRef) -> Option<RecordBatch> {
+    let batch = message.header_as_record_batch()?;
     let body = Buffer::from(body);
     let version = message.version();
     // Everything in it is somebody else's; the library checks it, and this is in case it forgot.

@@ -80,7 +80,7 @@ fn garbled_elf_files_do_no_harm() {
         fs::write(&path, bytes).unwrap();
         let ids = (0..).map(FrameId);
         let wanted: Vec<_> = ids.zip(offsets).map(|(frame, at)| Wanted { frame, at }).collect();
-        elf::name(&Module::held(&path), &wanted, &mut shortfalls, &mut Names::new());
+        elf::name(&Module::held(&path).content, &wanted, &mut shortfalls, &mut Names::new());
     };
     for length in (0..whole.len()).step_by(whole.len() / 100) {
         try_it(&whole[..length]);

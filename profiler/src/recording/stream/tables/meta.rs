@@ -56,8 +56,12 @@ impl Table for Meta {
         let closed_by = Numbers::<UInt8Type>::find(table, "closed_by")?;
         let profiler = Numbers::<UInt32Type>::find(table, "profiler_tgid")?;
         Ok(Rows::collect(table.len(), |row| {
+            let window = Window { start: Timestamp(start.at(row)), end: Timestamp(end.at(row)) };
+            if window.end < window.start {
+                return None;
+            }
             Some(Self {
-                window: Window { start: Timestamp(start.at(row)), end: Timestamp(end.at(row)) },
+                window,
                 target: target.at(row),
                 scope: required_code(&scope, row)?,
                 stacks: required_code(&stacks, row)?,

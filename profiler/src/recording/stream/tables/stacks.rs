@@ -23,6 +23,13 @@ use crate::{
     units::{StackId, Tgid},
 };
 
+/// Frames of a stack at most. Kernels give 127, or what `kernel.perf_event_max_stack` says.
+const MAX_FRAMES: usize = 1024;
+/// Functions of a frame at most: those inlined into each other at one address.
+const MAX_FUNCTIONS: usize = 256;
+/// Bytes of a function's name at most. Longer ones are cut when they are looked up.
+const MAX_NAME: usize = 8192;
+
 impl Table for (StackId, Stack) {
     const NAME: &'static str = "stacks";
 
@@ -54,6 +61,9 @@ impl Table for (StackId, Stack) {
                 .get(row)
                 .map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
             let (numbers, range) = frames.at(row);
+            if range.len() > MAX_FRAMES {
+                return None;
+            }
             let frames = range.map(|index| FrameId(numbers.value(index))).collect();
             Some((StackId(id.at(row)), Stack { space, frames }))
         }))
@@ -181,6 +191,10 @@ impl Table for Named {
         let functions = Lists::<StringArray>::find(table, "functions")?;
         Ok(Rows::collect(table.len(), |row| {
             let (texts, range) = functions.at(row);
+            let is_name = |index: usize| texts.value(index).len() <= MAX_NAME;
+            if range.len() > MAX_FUNCTIONS || !range.clone().all(is_name) {
+                return None;
+            }
             let functions = range.map(|index| texts.value(index).to_owned()).collect();
             Some((FrameId(frame.at(row)), functions))
         }))

@@ -1,0 +1,359 @@
+//! Slices of any content: whatever can be written can be in a file.
+//!
+//! Ids come from small ranges, so that records meet each other; times lie close together, and now
+//! and then at an end of what a number can hold.
+
+use arbitrary::{Arbitrary, Result, Unstructured};
+use offwake::{
+    recording::{
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
+        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
+        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack, StackMode,
+        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
+        ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
+    },
+    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
+};
+
+type Bytes<'a, 'b> = &'a mut Unstructured<'b>;
+
+/// Slices in any order, with any numbers: one at least.
+///
+/// # Errors
+///
+/// If the bytes are too few.
+pub fn slices(u: Bytes) -> Result<Vec<Slice>> {
+    let mut slices = vec![slice(u)?];
+    slices.extend(many(u, 3, slice)?);
+    Ok(slices)
+}
+
+fn slice(u: Bytes) -> Result<Slice> {
+    let mut slice = Slice {
+        number: any_or(u, |u| u.int_in_range(0..=4))?,
+        until: time(u)?,
+        clocks: Clocks { monotonic: time(u)?, realtime_ns: any(u)?, boottime_ns: any(u)? },
+        own_cpu: Nanos(any(u)?),
+        meta: maybe(u, meta)?,
+        waits: many(u, 24, wait)?,
+        preemptions: many(u, 12, preemption)?,
+        samples: many(u, 4, sample)?,
+        sightings: many(u, 12, sighting)?,
+        exits: many(u, 4, exit)?,
+        stacks: many(u, 6, stack)?,
+        frames: many(u, 8, frame)?,
+        modules: many(u, 3, module)?,
+        names: many(u, 8, |u| Ok((FrameId(small(u)?), many(u, 4, function)?)))?,
+        processes: many(u, 3, process)?,
+        cgroups: many(u, 2, |u| Ok(CgroupInfo::new(CgroupId(small(u)?.into()), text(u)?)))?,
+        files: many(u, 4, |u| Ok((file_id(u)?, open_file(u)?)))?,
+        ..Slice::default()
+    };
+    for _ in 0..u.int_in_range(0..=2)? {
+        slice.loss.counters.insert(text(u)?, any(u)?);
+    }
+    slice.loss.records = any(u)?;
+    slice.loss.stacks = any(u)?;
+    slice.loss.undecodable = any(u)?;
+    slice.loss.over_memory = any(u)?;
+    slice.loss.ring_full = maybe(u, |u| Ok((time(u)?, time(u)?)))?;
+    Ok(slice)
+}
+
+fn meta(u: Bytes) -> Result<Meta> {
+    Ok(Meta {
+        window: Window { start: time(u)?, end: time(u)? },
+        target: text(u)?,
+        scope: of(u, &[Scope::Machine, Scope::Target])?,
+        stacks: of(u, &[StackMode::Exact, StackMode::Off])?,
+        sample_hz: any(u)?,
+        options: text(u)?,
+        kernel: text(u)?,
+        host: text(u)?,
+        boot_id: text(u)?,
+        own_cpu: Nanos(any(u)?),
+        version: text(u)?,
+        closed_by: of(u, &[ClosedBy::Duration, ClosedBy::Memory, ClosedBy::CutOff])?,
+        profiler: maybe(u, |u| Ok(Tgid(small(u)?)))?,
+    })
+}
+
+fn wait(u: Bytes) -> Result<Wait> {
+    let off = time(u)?;
+    Ok(Wait {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        kind: kind(u)?,
+        in_target: often(u)?,
+        seq: any_or(u, small)?,
+        begin: begin(u)?,
+        end: end(u)?,
+        off,
+        on: after(u, off)?,
+        off_cpu: Cpu(any(u)?),
+        on_cpu: Cpu(any(u)?),
+        state: TaskState(any(u)?),
+        syscall: maybe(u, syscall)?,
+        timeout: maybe(u, |u| Ok(Nanos(any(u)?)))?,
+        file: maybe(u, file_id)?,
+        cgroup: CgroupId(small(u)?.into()),
+        user_stack: stack_ref(u)?,
+        kernel_stack: stack_ref(u)?,
+        wake: maybe(u, |u| wake(u, off))?,
+    })
+}
+
+fn wake(u: Bytes, off: Timestamp) -> Result<Wake> {
+    Ok(Wake {
+        at: after(u, off)?,
+        context: context(u)?,
+        cpu: Cpu(any(u)?),
+        current: ThreadRef { tid: Tid(small(u)?), tgid: Tgid(small(u)?) },
+        current_kind: kind(u)?,
+        syscall: maybe(u, syscall)?,
+        user_stack: stack_ref(u)?,
+        kernel_stack: stack_ref(u)?,
+    })
+}
+
+fn preemption(u: Bytes) -> Result<Preemption> {
+    let off = time(u)?;
+    Ok(Preemption {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        kind: kind(u)?,
+        in_target: often(u)?,
+        seq: any_or(u, small)?,
+        begin: begin(u)?,
+        end: end(u)?,
+        off,
+        on: after(u, off)?,
+        off_cpu: Cpu(any(u)?),
+        on_cpu: Cpu(any(u)?),
+        next: Tid(small(u)?),
+    })
+}
+
+fn sample(u: Bytes) -> Result<Sample> {
+    Ok(Sample {
+        at: time(u)?,
+        cpu: Cpu(any(u)?),
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        user_stack: stack_ref(u)?,
+        kernel_stack: stack_ref(u)?,
+    })
+}
+
+fn sighting(u: Bytes) -> Result<Sighting> {
+    use SightingReason::{Closing, Exec, Fork, Opening, Rename, Seen};
+    Ok(Sighting {
+        at: time(u)?,
+        reason: of(u, &[Opening, Seen, Fork, Exec, Rename, Closing])?,
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        parent: Tgid(small(u)?),
+        kind: kind(u)?,
+        in_target: often(u)?,
+        phase: of(u, &[Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked])?,
+        seq: any_or(u, small)?,
+        created: time(u)?,
+        cgroup: CgroupId(small(u)?.into()),
+        comm: text(u)?,
+    })
+}
+
+fn exit(u: Bytes) -> Result<ThreadExit> {
+    Ok(ThreadExit {
+        at: time(u)?,
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        in_target: often(u)?,
+        seq: any_or(u, small)?,
+        status: any(u)?,
+    })
+}
+
+fn stack(u: Bytes) -> Result<(StackId, Stack)> {
+    let space = of(u, &[AddressSpace::Kernel, AddressSpace::Process(Tgid(1))])?;
+    let mut frames = many(u, 8, |u| Ok(FrameId(small(u)?)))?;
+    if u.ratio(1, 32)? {
+        frames = frames.repeat(4096);
+    }
+    Ok((StackId(any_or(u, |u| Ok(small(u)?.into()))?), Stack { space, frames }))
+}
+
+fn frame(u: Bytes) -> Result<(FrameId, Frame)> {
+    let frame = Frame {
+        address: any(u)?,
+        kind: of(u, &[AddressKind::Instruction, AddressKind::Return])?,
+        module: maybe(u, |u| Ok(ModuleId(small(u)?)))?,
+        module_offset: maybe(u, any)?,
+        functions: Vec::new(),
+    };
+    Ok((FrameId(small(u)?), frame))
+}
+
+fn module(u: Bytes) -> Result<(ModuleId, Module)> {
+    let build_id = maybe(u, any::<[u8; 20]>)?.and_then(|bytes| BuildId::new(&bytes));
+    let segments =
+        many(u, 3, |u| Ok(Segment { offset: any(u)?, address: any(u)?, size: any(u)? }))?;
+    Ok((ModuleId(small(u)?), Module { path: text(u)?, build_id, segments }))
+}
+
+fn process(u: Bytes) -> Result<ProcessInfo> {
+    Ok(ProcessInfo {
+        tgid: Tgid(small(u)?),
+        at: time(u)?,
+        parent: maybe(u, |u| Ok(Tgid(small(u)?)))?,
+        executable: maybe(u, text)?,
+        arguments: many(u, 3, text)?,
+        cgroup: maybe(u, text)?,
+        pid_in_container: maybe(u, any)?,
+        uid: maybe(u, any)?,
+    })
+}
+
+fn open_file(u: Bytes) -> Result<OpenFile> {
+    if u.arbitrary()? {
+        return Ok(OpenFile::Named(text(u)?));
+    }
+    let address = ["127.0.0.1:80", "192.0.2.1:80", "0.0.0.0:0", "[::1]:1", ""];
+    Ok(OpenFile::Socket(SocketEnd {
+        protocol: any_or(u, |u| Ok(of(u, &["tcp", "unix"])?.to_owned()))?,
+        local: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
+        remote: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
+        peers: many(u, 3, |u| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? }))?,
+    }))
+}
+
+fn syscall(u: Bytes) -> Result<Syscall> {
+    Ok(Syscall {
+        table: of(u, &[SyscallTable::Native, SyscallTable::Compat])?,
+        number: any_or(u, |u| u.int_in_range(0..=450))?,
+        args: any(u)?,
+    })
+}
+
+fn context(u: Bytes) -> Result<WakeContext> {
+    use SystemVector::{CallFunction, Idle, IrqWork, LocalTimer, Unknown};
+    Ok(match u.int_in_range(0..=6)? {
+        0 => WakeContext::Softirq(any_or(u, |u| u.int_in_range(0..=9))?),
+        1 => WakeContext::Hardirq(any(u)?),
+        2 => WakeContext::Hrtimer,
+        3 => WakeContext::System(of(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
+        _ => WakeContext::Task,
+    })
+}
+
+fn file_id(u: Bytes) -> Result<FileId> {
+    use FileKind::{Anonymous, Block, Character, Directory, Pipe, Regular, Socket};
+    Ok(FileId {
+        device: u32::from(any::<bool>(u)?),
+        inode: any_or(u, |u| Ok(small(u)?.into()))?,
+        kind: of(u, &[Socket, Pipe, Regular, Character, Block, Directory, Anonymous])?,
+    })
+}
+
+fn stack_ref(u: Bytes) -> Result<StackRef> {
+    Ok(match u.int_in_range(0..=3)? {
+        0 => StackRef::NotTaken,
+        1 => StackRef::Failed,
+        // 0 is no id.
+        _ => StackRef::Id(StackId(any_or(u, |u| Ok(u64::from(small(u)?)))?.max(1))),
+    })
+}
+
+fn kind(u: Bytes) -> Result<ThreadKind> {
+    of(u, &[ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
+}
+
+fn begin(u: Bytes) -> Result<Begin> {
+    of(u, &[Begin::Seen, Begin::Seen, Begin::BeforeWindow, Begin::Newborn])
+}
+
+fn end(u: Bytes) -> Result<End> {
+    of(u, &[End::Seen, End::Seen, End::StillOff, End::Missed])
+}
+
+/// A moment: close to the others, or at an end of time.
+fn time(u: Bytes) -> Result<Timestamp> {
+    Ok(Timestamp(match u.int_in_range(0..=15)? {
+        0 => any(u)?,
+        1 => of(u, &[0, 1, u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1])?,
+        _ => 1_000_000 + u64::from(any::<u8>(u)?) * 50_000,
+    }))
+}
+
+/// A moment somewhat later, most of the time.
+fn after(u: Bytes, moment: Timestamp) -> Result<Timestamp> {
+    if u.ratio(1, 8)? { time(u) } else { Ok(moment + Nanos(u64::from(any::<u8>(u)?) * 20_000)) }
+}
+
+/// A name of a function: one that a stack is read by, or any.
+fn function(u: Bytes) -> Result<String> {
+    const KNOWN: &[&str] = &[
+        "handle_softirqs",
+        "__local_bh_enable_ip",
+        "__dev_queue_xmit",
+        "process_backlog",
+        "napi_gro_receive",
+        "bpf_prog_1",
+        "futex_wait",
+        "schedule",
+        "do_exit",
+        "io_schedule",
+        "folio_wait_bit_common",
+        "ep_poll",
+        "pipe_read",
+    ];
+    any_or(u, |u| Ok(of(u, KNOWN)?.to_owned()))
+}
+
+fn text(u: Bytes) -> Result<String> {
+    let text: String = any(u)?;
+    Ok(match u.int_in_range(0..=31)? {
+        0 => text.repeat(1000),
+        1 => format!("\u{1b}[2J;</text>\n\0{text}"),
+        _ => text,
+    })
+}
+
+fn often(u: Bytes) -> Result<bool> {
+    u.ratio(7, 8)
+}
+
+fn small(u: Bytes) -> Result<u32> {
+    u.int_in_range(0..=7)
+}
+
+fn any<'b, T: Arbitrary<'b>>(u: &mut Unstructured<'b>) -> Result<T> {
+    u.arbitrary()
+}
+
+/// What `usual` gives, or now and then anything at all.
+fn any_or<'b, T: Arbitrary<'b>>(
+    u: &mut Unstructured<'b>,
+    usual: impl FnOnce(&mut Unstructured<'b>) -> Result<T>,
+) -> Result<T> {
+    if u.ratio(1, 8)? { u.arbitrary() } else { usual(u) }
+}
+
+fn of<T: Clone>(u: Bytes, values: &[T]) -> Result<T> {
+    u.choose(values).cloned()
+}
+
+fn maybe<'b, T>(
+    u: &mut Unstructured<'b>,
+    make: impl FnOnce(&mut Unstructured<'b>) -> Result<T>,
+) -> Result<Option<T>> {
+    if u.arbitrary()? { make(u).map(Some) } else { Ok(None) }
+}
+
+fn many<'b, T>(
+    u: &mut Unstructured<'b>,
+    most: usize,
+    make: impl Fn(&mut Unstructured<'b>) -> Result<T>,
+) -> Result<Vec<T>> {
+    (0..u.int_in_range(0..=most)?).map(|_| make(u)).collect()
+}

@@ -1,0 +1,39 @@
+//! What the fuzz targets share.
+
+pub mod content;
+
+use std::io;
+
+use offwake::{
+    blame::Blame,
+    recording::Recording,
+    report::{Filter, Report, folded, json, summary, svg},
+    timeline::Timeline,
+    units::Nanos,
+};
+
+/// What a recording may take.
+pub const MEMORY: usize = 64 << 20;
+
+type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
+
+/// Reports in every format.
+///
+/// # Panics
+///
+/// If a sum does not close: whatever was recorded, a thread's time is its time.
+pub fn report(recording: &Recording) {
+    let timeline = Timeline::build(recording);
+    let blame = Blame::assign(recording, &timeline);
+    let report = Report::new(recording, &timeline, &blame, &Filter::default());
+    for thread in &report.threads {
+        let ledger = &thread.ledger;
+        assert_eq!(ledger.wall_ns, ledger.on_cpu_ns + ledger.runnable_ns + ledger.blocked_ns);
+    }
+    for wait in &report.waits {
+        assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
+    }
+    for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
+        write(&report, &mut io::sink()).expect("a sink takes everything");
+    }
+}

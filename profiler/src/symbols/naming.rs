@@ -1,0 +1,101 @@
+//! Looking names up: apart from the rest, since it takes long and recording may go on meanwhile.
+
+use std::{collections::BTreeMap, fs::File};
+
+use super::{
+    Shortfalls, elf,
+    frames::{Frames, Source, Wanted},
+    kernel,
+    modules::{Content, Modules},
+    names::Names,
+    perf_map::{PerfMaps, Reading},
+};
+use crate::recording::{FrameId, loss::add_all};
+
+/// Frames that wait for their names, and all that is needed to find these: another thread may.
+#[derive(Default)]
+pub struct Naming {
+    jobs: Vec<(Place, Vec<Wanted>)>,
+    total: usize,
+}
+
+/// Where names are looked up, held.
+enum Place {
+    Kernel,
+    File(Content),
+    PerfMap(File),
+}
+
+impl Naming {
+    /// The frames whose names were not asked for yet.
+    pub(super) fn take(frames: &mut Frames, modules: &Modules, perf_maps: &PerfMaps) -> Self {
+        let (by_source, total) = frames.take_nameless();
+        let jobs = by_source.into_iter().filter_map(|(source, wanted)| {
+            let place = match source {
+                Source::Kernel => Place::Kernel,
+                Source::File(id) => Place::File(modules.get(id)?.content.clone()),
+                Source::PerfMap(id) => Place::PerfMap(perf_maps.file(id)?),
+            };
+            Some((place, wanted))
+        });
+        Self { jobs: jobs.collect(), total }
+    }
+}
+
+/// The names that were found so far.
+#[derive(Default)]
+pub struct NameBook {
+    names: Names,
+    shortfalls: Shortfalls,
+}
+
+impl NameBook {
+    /// Looks names up. `progress` is called with the frames done and all of them.
+    pub fn look_up(&mut self, naming: Naming, progress: &mut dyn FnMut(usize, usize)) {
+        let Naming { jobs, total } = naming;
+        let Self { names, shortfalls } = self;
+        // What can't be looked up is done.
+        let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
+        progress(done, total);
+        let maps = jobs.iter().filter(|(place, _)| matches!(place, Place::PerfMap(_))).count();
+        let mut reading = Reading::of(maps);
+        for (place, mut wanted) in jobs {
+            wanted.sort_unstable_by_key(|wanted| wanted.at);
+            match place {
+                Place::Kernel => kernel::name(&wanted, shortfalls, names),
+                Place::File(content) => elf::name(&content, &wanted, shortfalls, names),
+                Place::PerfMap(file) => reading.name(&file, &wanted, names),
+            }
+            done += wanted.len();
+            progress(done, total);
+        }
+        reading.add_shortfalls(shortfalls);
+    }
+
+    /// Adds names that were found elsewhere.
+    pub fn add(&mut self, names: Vec<(FrameId, Vec<String>)>) {
+        for (frame, functions) in names {
+            self.names.set(frame, functions);
+        }
+    }
+
+    /// The functions of a frame, innermost first; none if it has no name.
+    #[must_use]
+    pub fn get(&self, frame: FrameId) -> Option<&[String]> {
+        self.names.get(frame)
+    }
+
+    /// What could not be done.
+    #[must_use]
+    pub fn shortfalls(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.shortfalls.clone();
+        self.names.add_shortfalls(&mut all);
+        all
+    }
+
+    /// All names in the order of the frames' ids, and what could not be done.
+    pub(super) fn finish(self, shortfalls: &mut Shortfalls) -> Vec<(FrameId, Vec<String>)> {
+        add_all(shortfalls, &self.shortfalls());
+        self.names.into_vec()
+    }
+}

@@ -1,0 +1,174 @@
+//! Recordings of real programs, made on Linux 6.18 by `offwake record` and moved to a time of their
+//! own by `examples/rebase-recording.rs`: `tests/data/README.md` says of what. What is reported of
+//! them is settled byte for byte.
+
+use std::{fs, path::Path};
+
+use offwake::{
+    blame::Blame,
+    recording::{
+        Recording,
+        stream::{self, Damage},
+    },
+    report::{Filter, folded, json, summary, svg},
+    timeline::{ThreadIndex, Timeline, WaitIndex},
+    units::{Nanos, Timestamp},
+};
+
+use crate::golden::{Writer, golden, report, written};
+
+const MEMORY: usize = 64 << 20;
+
+/// Every recording that is there, by name.
+fn recordings() -> Vec<(String, Vec<u8>)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    let mut recordings = Vec::new();
+    for entry in fs::read_dir(folder).expect("the recordings") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_some_and(|extension| extension == "offwake") {
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            recordings.push((name, fs::read(&path).expect("a recording")));
+        }
+    }
+    recordings.sort();
+    assert!(recordings.len() >= 7, "recordings are missing");
+    recordings
+}
+
+fn read(bytes: &[u8]) -> Recording {
+    stream::read(bytes, MEMORY).expect("a whole recording")
+}
+
+#[test]
+fn what_is_reported_is_golden() {
+    for (name, bytes) in recordings() {
+        let recording = read(&bytes);
+        assert_eq!(recording.damage, Damage::default(), "{name}");
+        let report = report(&recording, &Filter::default());
+        assert!(!report.waits.is_empty(), "{name}");
+        golden(&format!("replay-{name}.json"), &written(&report, json::write));
+        golden(&format!("replay-{name}.folded"), &written(&report, folded::write));
+        golden(&format!("replay-{name}.summary.txt"), &written(&report, summary::write));
+    }
+}
+
+#[test]
+fn a_picture_is_golden() {
+    let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "redis").unwrap();
+    let report = report(&read(&bytes), &Filter::default());
+    golden("replay-redis.svg", &written(&report, svg::write));
+}
+
+/// Two reports of two readings: nothing is in one that is not in the bytes.
+#[test]
+fn the_same_bytes_give_the_same_reports() {
+    let writers: [Writer; 4] = [json::write, folded::write, svg::write, summary::write];
+    for (name, bytes) in recordings() {
+        for write in writers {
+            let once = written(&report(&read(&bytes), &Filter::default()), write);
+            let again = written(&report(&read(&bytes), &Filter::default()), write);
+            assert_eq!(once, again, "{name}");
+        }
+    }
+}
+
+#[test]
+fn every_nanosecond_is_accounted_for() {
+    for (name, bytes) in recordings() {
+        let recording = read(&bytes);
+        let timeline = Timeline::build(&recording);
+        let blame = Blame::assign(&recording, &timeline);
+        for (n, thread) in timeline.threads.iter().enumerate() {
+            let ledger = blame.ledger(ThreadIndex(n as u32));
+            assert_eq!(ledger.wall, thread.until.since(thread.from), "{name}");
+            assert_eq!(ledger.wall, ledger.on_cpu + ledger.runnable + ledger.blocked, "{name}");
+            let parts = ledger.attributed() + ledger.external() + ledger.unattributed();
+            assert_eq!(ledger.blocked, parts, "{name}");
+        }
+        for (n, place) in timeline.waits.iter().enumerate() {
+            let parts = blame.parts(WaitIndex(n as u32)).iter().map(|part| part.time);
+            assert_eq!(parts.sum::<Nanos>(), place.to.since(place.from), "{name}");
+        }
+        for wait in &report(&recording, &Filter::default()).waits {
+            let parts = wait.blame.iter().map(|part| part.ns);
+            assert_eq!(parts.sum::<Nanos>(), wait.blocked_ns, "{name}");
+        }
+        let misfits = timeline.misfits;
+        assert_eq!((misfits.overlaps, misfits.backwards), (0, 0), "{name}");
+    }
+}
+
+#[test]
+fn what_is_read_can_be_written_and_read_again() {
+    for (name, bytes) in recordings() {
+        let recording = read(&bytes);
+        let mut written = Vec::new();
+        stream::write(&recording, &mut written).unwrap();
+        assert!(written == bytes, "{name}");
+        assert_eq!(format!("{:?}", read(&written)), format!("{recording:?}"), "{name}");
+    }
+}
+
+/// Who did what, how long after the window opened, and for how long.
+fn shape(recording: &Recording) -> Vec<(Timestamp, String)> {
+    let start = recording.meta.window.start;
+    let timeline = Timeline::build(recording);
+    let threads = timeline.threads.iter().flat_map(|thread| {
+        thread.track.iter().map(move |(from, to, state)| {
+            (
+                Timestamp(from.since(start).0),
+                format!("{:?} {:?} {state:?}", thread.tid, to.since(from)),
+            )
+        })
+    });
+    threads.collect()
+}
+
+#[test]
+fn at_another_time_a_recording_says_the_same() {
+    const HOURS: u64 = 3_600_000_000_000;
+    for (name, bytes) in recordings() {
+        let zero = read(&bytes);
+        let mut late = read(&bytes);
+        // As after hours of uptime.
+        shift(&mut late, 5 * HOURS);
+        assert_ne!(format!("{late:?}"), format!("{zero:?}"), "{name}");
+        late.rebase();
+        assert_eq!(format!("{late:?}"), format!("{zero:?}"), "{name}");
+        shift(&mut late, HOURS);
+        assert_eq!(shape(&late), shape(&zero), "{name}");
+    }
+}
+
+fn shift(recording: &mut Recording, by: u64) {
+    let later = |moment: &mut Timestamp| *moment = *moment + Nanos(by);
+    later(&mut recording.meta.window.start);
+    later(&mut recording.meta.window.end);
+    for wait in &mut recording.waits {
+        later(&mut wait.off);
+        later(&mut wait.on);
+        if let Some(wake) = &mut wait.wake {
+            later(&mut wake.at);
+        }
+    }
+    for preemption in &mut recording.preemptions {
+        later(&mut preemption.off);
+        later(&mut preemption.on);
+    }
+    for sighting in &mut recording.sightings {
+        later(&mut sighting.at);
+        later(&mut sighting.created);
+    }
+    recording.exits.iter_mut().for_each(|exit| later(&mut exit.at));
+    recording.samples.iter_mut().for_each(|sample| later(&mut sample.at));
+    recording.processes.iter_mut().for_each(|process| later(&mut process.at));
+    if let Some((first, last)) = &mut recording.loss.ring_full {
+        later(first);
+        later(last);
+    }
+    for clocks in &mut recording.clocks {
+        later(&mut clocks.monotonic);
+        clocks.boottime_ns += by;
+        clocks.realtime_ns += 77;
+    }
+}

@@ -1,0 +1,173 @@
+//! `record --keep`: the last stretch, written out while recording goes on, says what is true of it.
+
+use std::{os::unix::fs::symlink, path::Path, thread, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    case::{ABSOLUTE_NS, RELATIVE, WINDOW, seconds},
+    ledger,
+    offwake::{Offwake, Outcome, Running},
+    report::Report,
+    truth::{Activity, Log},
+    wait_until::wait_until,
+    workload::Workload,
+};
+
+/// What is kept, and what is recorded before somebody asks for it: more than that.
+const KEEP: Duration = Duration::from_secs(2);
+const BEFORE: Duration = Duration::from_secs(4);
+/// A slice is no longer than this: so much more can be kept.
+const SLICE: Duration = Duration::from_millis(1500);
+
+fn recorder(workload: &Workload, arguments: &[&str]) -> Result<Running> {
+    let mut recorder = Offwake::record()?
+        .args(["--keep", &seconds(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(arguments)
+        .start()?;
+    recorder.wait_until_recording()?;
+    Ok(recorder)
+}
+
+fn wait_for(path: &Path) -> Result<()> {
+    wait_until("the snapshot", || Ok(path.exists().then_some(())))
+}
+
+/// The report of one of a run's recordings, its ledgers checked.
+fn report(outcome: &Outcome, name: &str) -> Result<Report> {
+    let json = format!("{name}.json");
+    let report = outcome.report_of(name, &["-o", &json])?.report(&json)?;
+    ledger::check_unfiltered(&report)?;
+    let found = &report.recording;
+    ensure!(!found.cut_off && found.slices_damaged + found.slices_missing == 0, "{found:?}");
+    Ok(report)
+}
+
+/// Demands that a report says of the sleeper what it measured itself in that window.
+fn is_true_of(report: &Report, tid: u32, log: &Log) -> Result<()> {
+    let thread = report.thread(tid)?;
+    ensure!(thread.comm == "ow-sleeper", "{thread:?}");
+    ensure!(thread.wall_ns == report.window.duration_ns, "{thread:?}, {:?}", report.window);
+    let lost = thread.unattributed.get("lost").copied().unwrap_or_default();
+    ensure!(lost <= report.window.duration_ns / 20, "gaps: {thread:?}");
+    let said = (thread.blocked_ns + thread.runnable_ns) as f64;
+    let measured = log.total_ns(Activity::Wait, report.interval()) as f64;
+    let bearable = RELATIVE * measured + ABSOLUTE_NS;
+    ensure!((said - measured).abs() <= bearable, "said {said}, measured {measured}: {thread:?}");
+    Ok(())
+}
+
+#[test]
+fn a_snapshot_says_what_was_and_recording_goes_on() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let tid = workload.role("sleeper")?.tid;
+    let mut recorder = recorder(&workload, &[])?;
+    thread::sleep(BEFORE);
+    for name in ["x.1.offwake", "x.2.offwake", "x.3.offwake"] {
+        recorder.signal(libc::SIGUSR1)?;
+        wait_for(&recorder.path(name))?;
+    }
+    thread::sleep(BEFORE);
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(outcome.stdout.matches("(SIGUSR1)").count() == 3, "{outcome}");
+    let truth = workload.stop()?;
+    let mut newest = 0;
+    for name in ["x.1.offwake", "x.2.offwake", "x.3.offwake", "x.offwake"] {
+        let report = report(&outcome, name)?;
+        is_true_of(&report, tid, &truth.roles["sleeper"]).context(name)?;
+        let length = Duration::from_nanos(report.window.duration_ns);
+        ensure!(KEEP <= length && length <= KEEP + SLICE, "{name} has {length:?}");
+        let by = if name == "x.offwake" { "signal" } else { "snapshot" };
+        ensure!(report.meta.closed_by == by, "{name}: {:?}", report.meta);
+        ensure!(report.window.end_ns > newest, "{name} is no newer");
+        let named = report.waits.iter().any(|waits| {
+            waits.tid == tid && waits.stack.iter().any(|frame| frame.contains("nanosleep"))
+        });
+        ensure!(named, "{name} has no names for the sleeper's stack");
+        newest = report.window.end_ns;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_wait_that_is_too_long_writes_a_snapshot() -> Result<()> {
+    let workload = Workload::start("short-and-long-sleeps")?;
+    let tid = workload.role("sleeper")?.tid;
+    let arguments = ["--trigger", "wait>15ms,comm=ow-sleeper", "--trigger", "wait>1ms,comm=nobody"];
+    let mut recorder = recorder(&workload, &arguments)?;
+    wait_for(&recorder.path("x.2.offwake"))?;
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let line = format!("(trigger: ow-sleeper {tid} waited ");
+    ensure!(outcome.stdout.contains(&line), "{outcome}");
+    ensure!(outcome.stderr.contains("more waits tripped"), "{outcome}");
+    let truth = workload.stop()?;
+    let (first, second) = (report(&outcome, "x.1.offwake")?, report(&outcome, "x.2.offwake")?);
+    let apart = Duration::from_nanos(second.window.end_ns - first.window.end_ns);
+    ensure!(apart >= KEEP, "two snapshots {apart:?} apart");
+    is_true_of(&second, tid, &truth.roles["sleeper"])
+}
+
+#[test]
+fn a_trigger_with_another_name_is_not_tripped() -> Result<()> {
+    let workload = Workload::start("short-and-long-sleeps")?;
+    let mut recorder = recorder(&workload, &["--trigger", "wait>1ms,comm=ow-sleepe"])?;
+    thread::sleep(BEFORE);
+    recorder.signal(libc::SIGTERM)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success() && outcome.path("x.offwake").exists(), "{outcome}");
+    ensure!(!outcome.path("x.1.offwake").exists(), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn only_so_many_snapshots_stay() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let mut recorder = recorder(&workload, &["--max-snapshots", "1"])?;
+    for name in ["x.1.offwake", "x.2.offwake"] {
+        recorder.signal(libc::SIGUSR1)?;
+        wait_for(&recorder.path(name))?;
+    }
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(!outcome.path("x.1.offwake").exists() && outcome.path("x.2.offwake").exists());
+    ensure!(outcome.stdout.contains("removed x.1.offwake"), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let mut recorder = Offwake::record()?
+        .args(["-d", &seconds(3 * WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .start()?;
+    recorder.wait_until_recording()?;
+    recorder.signal(libc::SIGUSR1)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(outcome.stderr.contains("--keep"), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn what_makes_no_sense_is_a_usage_error() -> Result<()> {
+    for (arguments, word) in [
+        (&["--keep", "30s", "-o", "-"][..], "--keep"),
+        (&["--keep", "30s", "-o", "null.offwake"], "device"),
+        (&["--keep", "30", "-o", "x.offwake"], "time"),
+        (&["--trigger", "wait>1s", "-o", "x.offwake"], "--keep"),
+        (&["--max-snapshots", "2", "-o", "x.offwake"], "--keep"),
+        (&["--keep", "1s", "--trigger", "wait>200", "-o", "x.offwake"], "unit"),
+        (&["--keep", "1s", "--trigger", "nap>2s", "-o", "x.offwake"], "trigger"),
+    ] {
+        let recorder = Offwake::record()?;
+        symlink("/dev/null", recorder.directory().join("null.offwake"))?;
+        let outcome = recorder.args(arguments).run()?;
+        ensure!(outcome.status.code() == Some(2), "{arguments:?}: {outcome}");
+        ensure!(outcome.stderr.contains(word), "{arguments:?}: {outcome}");
+    }
+    Ok(())
+}

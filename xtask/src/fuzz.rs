@@ -1,0 +1,94 @@
+//! `cargo xtask fuzz`: hostile recordings, made up as long as time allows.
+//!
+//! cargo-fuzz wants flags that stable compilers hide; `RUSTC_BOOTSTRAP` shows them, so that no other
+//! toolchain is needed than the one at hand.
+
+use std::{fs, path::PathBuf, process::Command};
+
+use anyhow::bail;
+
+use crate::{apt, command, workspace};
+
+const VERSION: &str = "0.13.2";
+
+/// What is fuzzed, and how large an input may be: a real recording, or what one is made up from.
+const TARGETS: [(&str, u32); 2] = [("read_recording", 65_536), ("report_recording", 16_384)];
+
+/// Seconds in all within `cargo xtask test`.
+const IN_TESTS: u32 = 60;
+
+/// As a step of the tests.
+///
+/// # Errors
+///
+/// As those of [`fuzz`].
+pub fn shortly() -> anyhow::Result<()> {
+    fuzz(IN_TESTS)
+}
+
+/// Fuzzes every target, for so many seconds in all.
+///
+/// # Errors
+///
+/// When the fuzzer can't be made, or finds something: what it found lies in `fuzz/artifacts`.
+pub fn fuzz(seconds: u32) -> anyhow::Result<()> {
+    let cargo_fuzz = provide()?;
+    let run = |arguments: &[&str]| {
+        let mut command = command::cargo();
+        command.env("RUSTC_BOOTSTRAP", "1");
+        // Found by cargo as its own subcommand wherever it lies.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let paths = [cargo_fuzz.clone()].into_iter().chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(paths)?);
+        command.env("ASAN_OPTIONS", "malloc_context_size=0:quarantine_size_mb=8");
+        command.arg("fuzz").args(arguments);
+        command::run(&mut command)
+    };
+    run(&["build", "--sanitizer", "address"])?;
+    let seconds_each = seconds.div_ceil(TARGETS.len() as u32);
+    for (target, largest) in TARGETS {
+        let fuzz = workspace::root().join("fuzz");
+        let corpus = fuzz.join("corpus").join(target);
+        fs::create_dir_all(&corpus)?;
+        // Its own finds come first, because it writes to the first; then what is kept in the source.
+        let mut folders = vec![corpus, fuzz.join("seeds").join(target)];
+        if target == "read_recording" {
+            folders.push(workspace::root().join("profiler/tests/data"));
+        }
+        let folders: Vec<String> =
+            folders.into_iter().map(|folder| folder.to_string_lossy().into_owned()).collect();
+        let (largest, time) =
+            (format!("-max_len={largest}"), format!("-max_total_time={seconds_each}"));
+        let mut arguments = vec!["run", "--sanitizer", "address", target];
+        arguments.extend(folders.iter().map(String::as_str));
+        arguments.extend(["--", "-rss_limit_mb=2048", "-malloc_limit_mb=1024", "-timeout=10"]);
+        arguments.extend(["-len_control=0", "-print_final_stats=1", &largest, &time]);
+        run(&arguments)?;
+    }
+    Ok(())
+}
+
+/// The folder of a cargo-fuzz, made if it isn't there.
+fn provide() -> anyhow::Result<PathBuf> {
+    let folder = workspace::target().join("tools").join(format!("cargo-fuzz-{VERSION}"));
+    let programs = folder.join("bin");
+    let runs = || {
+        let mut program = Command::new(programs.join("cargo-fuzz"));
+        command::ask(program.arg("--version")).is_some()
+    };
+    if runs() {
+        return Ok(programs);
+    }
+    if apt::cxx_library_is_missing() {
+        apt::install(&["g++".to_owned()])?;
+    }
+    command::run(
+        command::cargo()
+            .args(["install", "cargo-fuzz", "--version", VERSION, "--locked", "--force", "--root"])
+            .arg(&folder),
+    )?;
+    if !runs() {
+        bail!("{} was made but does not run", programs.display());
+    }
+    Ok(programs)
+}
