@@ -119,6 +119,25 @@ fn the_documented_queries_tell_the_truth() -> Result<()> {
 }
 
 #[test]
+fn the_documented_queries_answer_from_a_recording_of_redis() -> Result<()> {
+    let scratch = places::scratch()?;
+    let recording =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/data/redis.offwake");
+    fs::copy(recording, scratch.path().join("wait.offwake"))?;
+    let outcome =
+        Offwake::in_directory(scratch.path())?.args(["export", "wait.offwake", "tables"]).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let answers = answers(scratch.path())?;
+    let wakers = answers.first().context("no answers")?;
+    for (comm, waker) in [("redis-server", "redis-benchmark"), ("redis-benchmark", "redis-server")]
+    {
+        let worst = wakers.iter().find(|row| row["comm"] == comm);
+        ensure!(worst.is_some_and(|row| row["waker"] == waker), "{comm}: {wakers:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn an_export_that_fails_says_where_and_leaves_nothing() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let recorded = Offwake::record()?
