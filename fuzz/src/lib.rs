@@ -6,6 +6,7 @@ use std::io;
 
 use offwake::{
     blame::Blame,
+    export::{Export, Table, parquet},
     recording::Recording,
     report::{Filter, Report, folded, json, summary, svg},
     timeline::Timeline,
@@ -17,7 +18,7 @@ pub const MEMORY: usize = 64 << 20;
 
 type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
 
-/// Reports in every format.
+/// Reports in every format, and exports.
 ///
 /// # Panics
 ///
@@ -35,5 +36,12 @@ pub fn report(recording: &Recording) {
     }
     for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
+    }
+    let export = Export::new(recording, &timeline, &blame);
+    for table in Table::ALL {
+        // Times of any number of hours are refused.
+        for part in export.parts(table).iter().flatten() {
+            parquet::write(&export, table, part, &mut io::sink()).expect("any row can be written");
+        }
     }
 }

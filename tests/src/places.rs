@@ -27,6 +27,26 @@ pub fn offwake() -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot follow {}", path.display()))
 }
 
+/// Names the Python to query recordings with; without it, that of `cargo xtask test`.
+pub const OFFWAKE_PYTHON: &str = "OFFWAKE_PYTHON";
+
+/// A Python with DuckDB, Polars and pyarrow.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn python() -> Result<PathBuf> {
+    let path = env::var_os(OFFWAKE_PYTHON)
+        .map_or_else(|| target_directory().join("python/bin/python"), PathBuf::from);
+    ensure!(
+        path.is_file(),
+        "no Python to query with at {}: `cargo xtask test` makes one, or name one in {OFFWAKE_PYTHON}",
+        path.display()
+    );
+    // Not canonical: an environment is known by the path of its link.
+    std::path::absolute(&path).with_context(|| format!("cannot follow {}", path.display()))
+}
+
 /// The workload binary that was built with this test.
 ///
 /// # Errors

@@ -7,6 +7,7 @@ mod build;
 mod command;
 mod fuzz;
 mod kernel_half;
+mod python;
 mod root;
 mod rules;
 mod run;

@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use crate::{
     apt, build, command, fuzz,
     kernel_half::{self, Want},
+    python,
     root::Root,
     rules, workloads, workspace,
 };
@@ -17,7 +18,7 @@ const PACKAGES: [&str; 0] = [];
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 13] = [
+const STEPS: [Step; 14] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -29,6 +30,7 @@ const STEPS: [Step; 13] = [
     ("lints of the fuzz targets", lints_of_the_fuzz_targets),
     ("fuzzing, for a minute", fuzz::shortly),
     ("packages for the tests", packages),
+    ("python for the tests", python::install),
     ("what this kernel allows", doctor),
     ("privileged tests", privileged_tests),
 ];
@@ -118,11 +120,13 @@ fn doctor() -> anyhow::Result<()> {
 fn privileged_tests() -> anyhow::Result<()> {
     let offwake = workspace::offwake()?;
     let mut cargo = workloads::cargo("test");
-    cargo.env("OFFWAKE_BIN", &offwake);
+    let python = python::interpreter();
+    cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
     if Root::wanted_for("the privileged tests")? == Root::Sudo {
         // Sudo drops the environment; what the tests read is handed on by name.
         let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
         runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
+        runner.push(format!("OFFWAKE_PYTHON={}", python.display()));
         for name in ["CARGO_TARGET_DIR", "RUST_BACKTRACE"] {
             if let Some(value) = env::var_os(name) {
                 runner.push(format!("{name}={}", value.to_string_lossy()));

@@ -1,0 +1,60 @@
+//! The Python of the tests, with the tools that people query recordings with.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::Context as _;
+
+use crate::{apt, command, workspace};
+
+/// Debian packages that an environment is made with.
+const DEBIAN: [&str; 2] = ["python3", "python3-venv"];
+
+/// From PyPI, each of one version, so that what `docs/format.md` shows is what it says.
+const PACKAGES: [&str; 3] = ["duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1"];
+
+/// The environment's interpreter.
+pub fn interpreter() -> PathBuf {
+    folder().join("bin/python")
+}
+
+/// Makes the environment, if it is not there as it should be.
+///
+/// # Errors
+///
+/// When there is no Python, or a package can't be had.
+pub fn install() -> anyhow::Result<()> {
+    let wanted = PACKAGES.join("\n");
+    // Written last, so that what was broken off is made anew.
+    let stamp = folder().join("packages");
+    if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {
+        return Ok(());
+    }
+    if !works(Path::new("python3")) || !has_venv() {
+        apt::install(&DEBIAN.map(str::to_owned))?;
+    }
+    command::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder()))?;
+    command::run(
+        Command::new(interpreter())
+            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
+            .args(["--only-binary", ":all:"])
+            .args(PACKAGES),
+    )?;
+    fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+fn works(python: &Path) -> bool {
+    command::ask(Command::new(python).arg("--version")).is_some()
+}
+
+/// Debian's python3 has the module alone; what it needs is in a package apart.
+fn has_venv() -> bool {
+    command::ask(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_some()
+}
+
+fn folder() -> PathBuf {
+    workspace::target().join("python")
+}
