@@ -599,3 +599,14 @@ fn columns_of_other_kinds_are_not_read() {
     let error = stream::read(&writer.into_inner().unwrap()[..], MEMORY).unwrap_err();
     assert!(matches!(error, ReadError::NothingWhole(_)), "{error}");
 }
+
+#[test]
+fn slices_with_any_numbers_are_counted() {
+    let slice = |number| Slice { number, ..Slice::default() };
+    for (numbers, missing) in
+        [([0, u64::MAX], u64::MAX - 2), ([7, 9], 1), ([u64::MAX - 1, u64::MAX], 0)]
+    {
+        let read = stream::read(&of_slices(&numbers.map(slice))[..], MEMORY).unwrap();
+        assert_eq!(read.damage.slices_missing, missing);
+    }
+}

@@ -78,7 +78,8 @@ impl Assembly {
         let Self { mut recording, names, numbers, newest, meta, .. } = self;
         let first = numbers.iter().min().copied().unwrap_or(0);
         let last = numbers.iter().max().copied().unwrap_or(0);
-        damage.slices_missing = (last - first + 1).saturating_sub(numbers.len() as u64);
+        damage.slices_missing =
+            (last - first).saturating_add(1).saturating_sub(numbers.len() as u64);
         recording.meta = meta.map(|(_, meta)| meta).unwrap_or_default();
         damage.meta_missing = recording.meta == Meta::default();
         recording.clocks.sort_by_key(|clocks| clocks.monotonic);
