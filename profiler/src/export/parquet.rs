@@ -75,14 +75,20 @@ fn encoded(
     let column = ColumnPath::from(name);
     match kind {
         // Hardly any comes twice, and each lies near the one before.
-        DataType::Int64 | DataType::Timestamp(..) => properties
-            .set_column_dictionary_enabled(column.clone(), false)
-            .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED),
+        DataType::Int64 | DataType::Timestamp(..) => deltas(properties, column),
+        // It counts up.
+        _ if name == "seq" => deltas(properties, column),
         DataType::Dictionary(..) => {
             properties.set_column_dictionary_page_size_limit(column, BYTES_OF_A_DICTIONARY)
         }
         _ => properties,
     }
+}
+
+fn deltas(properties: WriterPropertiesBuilder, column: ColumnPath) -> WriterPropertiesBuilder {
+    properties
+        .set_column_dictionary_enabled(column.clone(), false)
+        .set_column_encoding(column, Encoding::DELTA_BINARY_PACKED)
 }
 
 fn arrow_error(error: ArrowError) -> io::Error {
