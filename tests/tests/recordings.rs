@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
     path::{Path, PathBuf},
-    process::Command,
+    process::{Child, Command},
     time::Duration,
 };
 
@@ -154,6 +154,32 @@ fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     Ok(())
 }
 
+/// A process that sleeps, and is ended when this is dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> Result<Self> {
+        Ok(Self(Command::new("sleep").arg("1000").spawn()?))
+    }
+
+    fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.end());
+    }
+}
+
 /// A file system of a given size, gone when this is dropped.
 struct SmallDisk {
     directory: tempfile::TempDir,
@@ -264,6 +290,46 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
     };
     ensure!(thread.wall_ns <= died_at.saturating_sub(report.window.start_ns), "{thread:?}");
     ensure!(thread.wall_ns < report.window.duration_ns, "{thread:?} {:?}", report.window);
+    Ok(())
+}
+
+#[test]
+fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
+    let target = Sleeper::start()?;
+    let pid = target.pid();
+    let mut running =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
+    running.wait_until_recording()?;
+    let send = |signal: libc::c_int| {
+        // SAFETY: takes plain integers; the process is not reaped before the end of this test.
+        let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
+        ensure!(sent == 0, "signal {signal} was not sent");
+        Ok(())
+    };
+    let state = |wanted: char| {
+        wait_until("the target's state", || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+            Ok(stat.contains(&format!(") {wanted} ")).then(clock::now_ns))
+        })
+    };
+    send(libc::SIGSTOP)?;
+    let stopped_at = state('T')?;
+    // As long as a slice lasts.
+    let path = running.directory().join("x.offwake");
+    let before = fs::metadata(&path)?.len();
+    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    let continued_at = clock::now_ns();
+    send(libc::SIGCONT)?;
+    state('S')?;
+    running.signal(libc::SIGINT)?;
+    let outcome = running.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    let stopped = report.blocked_on(pid, "stopped");
+    let least = continued_at.saturating_sub(stopped_at);
+    ensure!(stopped >= least, "stopped for {stopped} ns, at least {least} were seen");
+    // What signals and this test's own looks take.
+    ensure!(stopped < least + 500_000_000, "stopped for {stopped} ns, {least} were seen");
     Ok(())
 }
 
