@@ -269,12 +269,11 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
 
 #[test]
 fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
-    let mut target = Command::new("sleep").arg("1000").spawn()?;
+    let mut target = Sleeper::start()?;
     let mut running =
-        Offwake::record()?.args(["-p", &target.id().to_string(), "-o", "x.offwake"]).start()?;
+        Offwake::record()?.args(["-p", &target.pid().to_string(), "-o", "x.offwake"]).start()?;
     running.wait_until_recording()?;
-    target.kill()?;
-    target.wait()?;
+    target.end()?;
     let died_at = clock::now_ns();
     // Long enough for another slice: the recorder goes on without its target.
     let path = running.directory().join("x.offwake");
