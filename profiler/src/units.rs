@@ -10,7 +10,9 @@ use std::{
 use serde::{Deserialize, Serialize};
 
 /// A thread's id, in the host's PID namespace. 0 is the idle task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Tid(pub u32);
 

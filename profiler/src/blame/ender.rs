@@ -1,24 +1,27 @@
 //! Who or what ended a wait: the wake's context, and whether it can be believed.
 
 use crate::{
-    recording::{OpenFile, Recording, SystemVector, ThreadRef, Wait, Wake, WakeContext},
-    units::Tid,
+    recording::{OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext},
+    units::{Tgid, Tid},
 };
 
 use super::{
     External, Reason,
     cause::{Cause, syscalls},
+    signal,
     softirq::{self, Origin, Place},
 };
 
 /// Who or what ended a wait.
 ///
 /// ```text
-/// task context                                 → that task
+/// task context                                 → that task, unless it only sent a signal
 /// softirq inside a task's own send             → that task (its packet came back to this machine)
 /// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer
 /// softirq BLOCK, IRQ_POLL                      → external: disk
-/// softirq NET_TX, NET_RX   socket is local     → unattributed: local_softirq
+/// softirq NET_TX, NET_RX   socket is local     → ksoftirqd, if the socket's other end is held by
+///                                                whoever had set it to work
+///                                              → else unattributed: local_softirq
 ///                          socket is remote    → external: network
 ///                          socket unknown      → what the stack says, else unattributed: interrupt
 /// device interrupt         wait on a disk      → external: disk
@@ -41,6 +44,16 @@ pub enum Ender {
     Interrupt(Reason),
 }
 
+/// Where a wake came from, as far as its record tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// From here.
+    Ender(Ender),
+    /// A packet to this machine's own socket, delivered by this `ksoftirqd`. Whose it was depends
+    /// on who had set that one to work.
+    Softirqd(ThreadRef),
+}
+
 /// Softirqs by number
 /// ([`include/linux/interrupt.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/interrupt.h#L552)).
 mod vector {
@@ -52,18 +65,27 @@ mod vector {
     pub const HRTIMER: u16 = 8;
 }
 
-/// Who or what is behind a wake.
-pub(super) fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender {
+/// Where a wake came from.
+pub(super) fn source(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Source {
+    match wake.context {
+        WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => packet(recording, wait, wake),
+        _ => Source::Ender(ender(recording, wait, wake, cause)),
+    }
+}
+
+fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender {
     match wake.context {
         // The idle task runs nothing of anybody's.
         WakeContext::Task if wake.current.tid == Tid(0) => Ender::Interrupt(Reason::Interrupt),
+        WakeContext::Task if signal::cut_short(recording, wake, cause) => {
+            Ender::Nobody(Reason::Signal)
+        }
         WakeContext::Task => Ender::Task(wake.current),
         WakeContext::Hrtimer | WakeContext::System(SystemVector::LocalTimer) => {
             Ender::External(External::Timer)
         }
         WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
         WakeContext::Softirq(vector::BLOCK | vector::IRQ_POLL) => Ender::External(External::Disk),
-        WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => packet(recording, wait, wake),
         WakeContext::Hardirq(_) => match (cause, peer(recording, wait)) {
             (Cause::Disk | Cause::PageFault, _) => Ender::External(External::Disk),
             (Cause::Socket | Cause::Poll, Peer::Remote) => Ender::External(External::Network),
@@ -80,22 +102,31 @@ pub(super) fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Caus
 }
 
 /// A wake out of the network's softirqs.
-fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Ender {
+fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
     let seen = softirq::read(&recording.stacks, wake.kernel_stack);
     let peer = peer(recording, wait);
-    match (seen.place, peer, seen.origin) {
+    Source::Ender(match (seen.place, peer, seen.origin) {
         // A remote socket's packet may be handled while some other thread sends something.
         (Place::InSend, Peer::Local | Peer::Unknown, Origin::Backlog)
             if wake.current.tid != Tid(0) =>
         {
             Ender::Task(wake.current)
         }
+        (Place::InSoftirqd, Peer::Local, Origin::Backlog) => {
+            return Source::Softirqd(wake.current);
+        }
         (_, Peer::Local, _) => Ender::Interrupt(Reason::LocalSoftirq),
         (_, Peer::Remote, _) => Ender::External(External::Network),
         (_, Peer::Unknown, Origin::Backlog) => Ender::Interrupt(Reason::LocalSoftirq),
         (_, Peer::Unknown, Origin::Device) => Ender::External(External::Network),
         (_, Peer::Unknown, Origin::Unknown) => Ender::Interrupt(Reason::Interrupt),
-    }
+    })
+}
+
+/// Whether a process holds the other end of the socket that a wait was on.
+pub(super) fn holds_other_end(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
+    socket(recording, wait)
+        .is_some_and(|socket| socket.peers.iter().any(|peer| peer.tgid == process))
 }
 
 /// Where the other end of the socket is that a wait was on.
@@ -109,13 +140,17 @@ enum Peer {
     Unknown,
 }
 
-fn peer(recording: &Recording, wait: &Wait) -> Peer {
+/// The socket that a wait was on, if its syscall says so.
+fn socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     let named = wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::takes_fd);
-    let Some(OpenFile::Socket(socket)) =
-        wait.file.filter(|_| named).and_then(|file| recording.files.files.get(&file))
-    else {
-        return Peer::Unknown;
-    };
+    match recording.files.files.get(&wait.file.filter(|_| named)?)? {
+        OpenFile::Socket(socket) => Some(socket),
+        OpenFile::Named(_) => None,
+    }
+}
+
+fn peer(recording: &Recording, wait: &Wait) -> Peer {
+    let Some(socket) = socket(recording, wait) else { return Peer::Unknown };
     if socket.protocol.starts_with("unix")
         || !socket.peers.is_empty()
         || is_loopback(&socket.local)

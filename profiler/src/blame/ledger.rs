@@ -1,11 +1,8 @@
 //! The ledger: a thread's life inside the window, accounted for to the nanosecond.
 
-use crate::{
-    timeline::{ThreadIndex, Timeline, WaitIndex},
-    units::Nanos,
-};
+use crate::{timeline::Thread, units::Nanos};
 
-use super::{Blame, BlameKind, External, Reason};
+use super::{BlameKind, Duty, External, Reason};
 
 /// What a thread's time went to.
 ///
@@ -32,6 +29,8 @@ pub struct Ledger {
     pub external: [Nanos; External::ALL.len()],
     /// Blocked, and not known on what, in the order of [`Reason::ALL`].
     pub unattributed: [Nanos; Reason::ALL.len()],
+    /// Of the blocked time, that which was idle by design. It is in the other sums as well.
+    pub idle: Nanos,
 }
 
 impl Ledger {
@@ -55,7 +54,7 @@ impl Ledger {
 
     /// Adds another thread's.
     pub fn add(&mut self, other: &Self) {
-        let Self { wall, on_cpu, runnable, blocked, work, cpu_queue, external, unattributed } =
+        let Self { wall, on_cpu, runnable, blocked, work, cpu_queue, external, unattributed, idle } =
             other;
         self.wall += *wall;
         self.on_cpu += *on_cpu;
@@ -63,6 +62,7 @@ impl Ledger {
         self.blocked += *blocked;
         self.work += *work;
         self.cpu_queue += *cpu_queue;
+        self.idle += *idle;
         for (sum, &more) in self.external.iter_mut().zip(external) {
             *sum += more;
         }
@@ -71,38 +71,33 @@ impl Ledger {
         }
     }
 
-    fn blame(&mut self, kind: BlameKind, time: Nanos) {
+    /// Adds what a part of a wait comes to.
+    pub fn blame(&mut self, kind: BlameKind, duty: Duty, time: Nanos) {
+        if duty == Duty::Idle {
+            self.idle += time;
+        }
         match kind {
             BlameKind::Work(_) => self.work += time,
-            BlameKind::CpuQueue(_) => self.cpu_queue += time,
+            BlameKind::CpuQueue { .. } => self.cpu_queue += time,
             BlameKind::External(external) => self.external[external as usize] += time,
             BlameKind::Unattributed(reason) => self.unattributed[reason as usize] += time,
         }
     }
 }
 
-/// Every thread's ledger, by [`ThreadIndex`].
-pub(super) fn ledgers(timeline: &Timeline, blame: &Blame) -> Vec<Ledger> {
-    let mut ledgers: Vec<Ledger> = (timeline.threads.iter())
-        .map(|thread| {
-            let split = thread.track.split(thread.from, thread.until);
-            let mut ledger = Ledger {
-                wall: thread.until.since(thread.from),
-                on_cpu: split.on_cpu,
-                runnable: split.runnable,
-                blocked: split.blocked + split.lost,
-                ..Ledger::default()
-            };
-            ledger.blame(BlameKind::Unattributed(Reason::Lost), split.lost);
-            ledger
-        })
-        .collect();
-    for (n, place) in timeline.waits.iter().enumerate() {
-        let Some(ThreadIndex(thread)) = place.thread else { continue };
-        let Some(ledger) = ledgers.get_mut(thread as usize) else { continue };
-        for part in blame.parts(WaitIndex(u32::try_from(n).unwrap_or(u32::MAX))) {
-            ledger.blame(part.kind, part.time);
-        }
+impl Ledger {
+    /// Of a thread. What its waits come to is still to be added.
+    #[must_use]
+    pub fn of_life(thread: &Thread) -> Self {
+        let split = thread.track.split();
+        let mut ledger = Self {
+            wall: thread.until.since(thread.from),
+            on_cpu: split.on_cpu,
+            runnable: split.runnable,
+            blocked: split.blocked + split.lost,
+            ..Self::default()
+        };
+        ledger.blame(BlameKind::Unattributed(Reason::Lost), Duty::Busy, split.lost);
+        ledger
     }
-    ledgers
 }

@@ -1,269 +1,246 @@
 //! Waits + wakes → who or what each blocked nanosecond was spent on.
 //!
-//! One hop deep: a wait is divided over what its waker did meanwhile. What the waker itself waited
-//! for in that time lies deeper, and is `unattributed: depth_limit`.
+//! `docs/blame.md` says what comes to what, and why.
 //!
 //! ```text
 //! waiter   --+-- blocked ------------------------------+-- runnable --+--
 //!                                                      ^ wake
 //! waker    ----- on-CPU ---+-- blocked --+- runnable -+-- on-CPU -----------
-//! blame      |   work      | depth_limit | cpu_queue  |W|               (W: work)
+//! blame      |   work      | one hop on  | cpu_queue  |W|               (W: work)
 //! ```
 
 pub mod cause;
+mod cpus;
 mod ender;
+mod gaps;
+mod idle;
 mod ledger;
+mod locks;
+mod parts;
+mod paths;
+mod signal;
 mod softirq;
+mod survey;
+mod verdict;
+mod walk;
+mod words;
 
-use serde::Serialize;
+use std::{collections::HashMap, ops::Range};
 
 use crate::{
-    recording::{Begin, End, Recording, Scope, Wait},
-    timeline::{ThreadIndex, Timeline, WaitIndex, WakeUse},
-    units::Nanos,
+    recording::{Begin, End, Recording, Scope, ThreadRef, WaitRow},
+    timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
+    units::{Tid, Timestamp},
 };
 
 pub use ender::Ender;
 pub use ledger::Ledger;
+pub use parts::Parts;
+pub use paths::{Hop, PathId, Paths, StackPairId, StackPairs};
+pub use walk::Walker;
+pub use words::{BlameKind, Duty, External, Limits, Part, Reason};
 
-use cause::{Cause, Classifier};
+use cause::Cause;
+use cpus::Cpus;
+use ender::Source;
+use gaps::Gaps;
+use locks::Locks;
+use verdict::Verdict;
 
-/// Something outside of every thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum External {
-    /// Time ran out.
-    Timer,
-    /// A disk was done.
-    Disk,
-    /// A packet came in that no local thread sent.
-    Network,
-    /// Some other device.
-    Device,
+/// Everything that is needed to find out what a wait's time was spent on, gathered once.
+pub struct Blame<'a> {
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+    limits: Limits,
+    stacks: StackPairs,
+    /// By the place of a pattern.
+    verdicts: Vec<Verdict>,
+    /// By the place of a waker: the lives of its tid.
+    lives: Vec<Range<u32>>,
+    /// By [`ThreadIndex`]: its samples, by time.
+    samples: Vec<Vec<(Timestamp, StackPairId)>>,
+    locks: Locks,
+    gaps: Gaps,
+    cpus: Cpus,
 }
 
-impl External {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Timer, Self::Disk, Self::Network, Self::Device];
-
-    /// Its name in every output.
+impl<'a> Blame<'a> {
+    /// Of a recording and the timeline that was built from it.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Timer => "timer",
-            Self::Disk => "disk",
-            Self::Network => "network",
-            Self::Device => "device",
+    pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
+        let stacks = StackPairs::new(recording);
+        let verdicts = verdict::all(recording, &stacks);
+        Self {
+            recording,
+            timeline,
+            limits: Limits { depth: limits.depth.min(Limits::DEEPEST), ..limits },
+            lives: lives(recording, timeline),
+            samples: samples(recording, timeline, &stacks),
+            locks: Locks::new(recording, &verdicts),
+            gaps: Gaps::new(timeline),
+            cpus: Cpus::new(recording, timeline),
+            stacks,
+            verdicts,
         }
     }
-}
 
-/// Why something can't be attributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// Nobody was seen to wake the thread.
-    NoWakeup,
-    /// The wait began before the window, and nobody was seen to end it.
-    BeforeWindow,
-    /// The wait had not ended when the window did.
-    StillBlocked,
-    /// Records were lost.
-    Lost,
-    /// The waker itself was waiting: deeper than the chain was followed.
-    DepthLimit,
-    /// The waker is known, what it did was not recorded: another scope, or the profiler itself.
-    NotRecorded,
-    /// The waker did not exist yet.
-    NotYetCreated,
-    /// A packet that some local thread sent, delivered by an interrupt: not known who that was.
-    LocalSoftirq,
-    /// An interrupt that says nothing about who or what is behind it.
-    Interrupt,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 9] = [
-        Self::NoWakeup,
-        Self::BeforeWindow,
-        Self::StillBlocked,
-        Self::Lost,
-        Self::DepthLimit,
-        Self::NotRecorded,
-        Self::NotYetCreated,
-        Self::LocalSoftirq,
-        Self::Interrupt,
-    ];
-
-    /// Its name in every output.
+    /// The recording.
     #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::NoWakeup => "no_wakeup",
-            Self::BeforeWindow => "before_window",
-            Self::StillBlocked => "still_blocked",
-            Self::Lost => "lost",
-            Self::DepthLimit => "depth_limit",
-            Self::NotRecorded => "not_recorded",
-            Self::NotYetCreated => "not_yet_created",
-            Self::LocalSoftirq => "local_softirq",
-            Self::Interrupt => "interrupt",
-        }
-    }
-}
-
-/// What some of a wait's time was spent on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum BlameKind {
-    /// The thread worked.
-    Work(ThreadIndex),
-    /// The thread waited for a CPU.
-    CpuQueue(ThreadIndex),
-    /// Something outside of every thread.
-    External(External),
-    /// Not known.
-    Unattributed(Reason),
-}
-
-/// A leaf of a wait's chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// What it was spent on.
-    pub kind: BlameKind,
-    /// Hops from the wait; 0 if there was nobody to go to.
-    pub depth: u16,
-    /// How much.
-    pub time: Nanos,
-}
-
-/// How every wait of a recording divides.
-#[derive(Clone, Debug, Default)]
-pub struct Blame {
-    parts: Vec<Part>,
-    /// By [`WaitIndex`]: where its parts end. They begin where those of the wait before end.
-    ends: Vec<u32>,
-    /// By [`WaitIndex`].
-    causes: Vec<Cause>,
-    /// By [`WaitIndex`].
-    enders: Vec<Ender>,
-    /// By [`ThreadIndex`].
-    ledgers: Vec<Ledger>,
-}
-
-impl Blame {
-    /// Divides every wait's blocked part inside the window. The parts of a wait add up to it.
-    #[must_use]
-    pub fn assign(recording: &Recording, timeline: &Timeline) -> Self {
-        let mut blame = Self::default();
-        let mut classifier = Classifier::new(recording);
-        for (n, wait) in recording.waits.iter().enumerate() {
-            let cause = classifier.cause(wait);
-            let index = WaitIndex(u32::try_from(n).unwrap_or(u32::MAX));
-            let ender = ender_of(recording, timeline, index, wait, cause);
-            blame.divide(recording, timeline, index, ender);
-            blame.causes.push(cause);
-            blame.enders.push(ender);
-            blame.ends.push(u32::try_from(blame.parts.len()).unwrap_or(u32::MAX));
-        }
-        blame.ledgers = ledger::ledgers(timeline, &blame);
-        blame
+    pub fn recording(&self) -> &'a Recording {
+        self.recording
     }
 
-    /// The leaves of a wait's chain; they add up to its blocked part inside the window.
+    /// The timeline.
     #[must_use]
-    pub fn parts(&self, wait: WaitIndex) -> &[Part] {
-        let n = wait.0 as usize;
-        let begin = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&e| e);
-        let end = self.ends.get(n).map_or(begin, |&end| end);
-        self.parts.get(begin as usize..end as usize).unwrap_or_default()
+    pub fn timeline(&self) -> &'a Timeline {
+        self.timeline
+    }
+
+    /// Finds out about waits. Any number of them can be at work side by side.
+    #[must_use]
+    pub fn walker(&self) -> Walker<'_> {
+        Walker::new(self)
+    }
+
+    /// The stacks that parts and hops refer to.
+    #[must_use]
+    pub fn stacks(&self) -> &StackPairs {
+        &self.stacks
+    }
+
+    /// A wait's own stacks, and those with which it was ended.
+    #[must_use]
+    pub fn stacks_of(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
+        self.verdict(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
+            (verdict.own_stack, verdict.waker_stack)
+        })
     }
 
     /// What a wait was on.
     #[must_use]
     pub fn cause(&self, wait: WaitIndex) -> Cause {
-        self.causes.get(wait.0 as usize).copied().unwrap_or(Cause::Other)
+        self.verdict(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
+    }
+
+    /// Whether a wait was one for the next request.
+    #[must_use]
+    pub fn duty(&self, wait: WaitIndex) -> Duty {
+        self.verdict(wait).map_or(Duty::Busy, |(_, verdict)| verdict.duty)
     }
 
     /// Who or what ended a wait.
     #[must_use]
     pub fn ender(&self, wait: WaitIndex) -> Ender {
-        self.enders.get(wait.0 as usize).copied().unwrap_or(Ender::Nobody(Reason::Lost))
-    }
-
-    /// A thread's ledger.
-    #[must_use]
-    pub fn ledger(&self, thread: ThreadIndex) -> Ledger {
-        self.ledgers.get(thread.0 as usize).copied().unwrap_or_default()
-    }
-
-    fn divide(
-        &mut self,
-        recording: &Recording,
-        timeline: &Timeline,
-        wait: WaitIndex,
-        ender: Ender,
-    ) {
-        let Some(place) = timeline.waits.get(wait.0 as usize) else { return };
-        let (from, to) = (place.from, place.to);
-        let all = to.since(from);
-        let kind = match ender {
-            Ender::Nobody(reason) | Ender::Interrupt(reason) => BlameKind::Unattributed(reason),
-            Ender::External(external) => BlameKind::External(external),
-            Ender::Task(task) => {
-                if let Some(index) = timeline.find(task.tid, to)
-                    && let Some(waker) = timeline.thread(index)
-                    && (recording.meta.scope == Scope::Machine || waker.in_target)
-                {
-                    let begun = waker.from.clamp(from, to);
-                    let split = waker.track.split(begun, to);
-                    let unborn = if waker.created.is_some_and(|created| created >= waker.from) {
-                        Reason::NotYetCreated
-                    } else {
-                        Reason::Lost
-                    };
-                    self.push(BlameKind::Work(index), 1, split.on_cpu);
-                    self.push(BlameKind::CpuQueue(index), 1, split.runnable);
-                    self.unattributed(Reason::DepthLimit, split.blocked);
-                    self.unattributed(Reason::Lost, split.lost);
-                    self.unattributed(unborn, begun.since(from));
-                    // The waker woke it, so that it lived until then.
-                    self.unattributed(Reason::Lost, all - split.total() - begun.since(from));
-                    return;
-                }
-                BlameKind::Unattributed(Reason::NotRecorded)
+        let Some((row, verdict)) = self.verdict(wait) else { return Ender::Nobody(Reason::Lost) };
+        match (verdict.source, wake_use(row)) {
+            (Some(Source::Ender(ender)), WakeUse::Ended | WakeUse::Early) => ender,
+            (Some(Source::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
+                self.sender_behind(wait, softirqd)
             }
-        };
-        self.push(kind, if matches!(ender, Ender::Task(_)) { 1 } else { 0 }, all);
-    }
-
-    fn unattributed(&mut self, reason: Reason, time: Nanos) {
-        self.push(BlameKind::Unattributed(reason), 1, time);
-    }
-
-    fn push(&mut self, kind: BlameKind, depth: u16, time: Nanos) {
-        if time > Nanos(0) {
-            self.parts.push(Part { kind, depth, time });
+            (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
+                Ender::Nobody(match (row.begin, row.end) {
+                    (_, End::StillOff) => Reason::StillBlocked,
+                    (_, End::Missed) => Reason::Lost,
+                    (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
+                    (Begin::Seen | Begin::Newborn, End::Seen) => Reason::NoWakeup,
+                })
+            }
         }
+    }
+
+    /// The life of the task that was current when a wait was ended, and when that was. None if
+    /// nothing is known of it: the profiler's own, say.
+    #[must_use]
+    pub fn waker_life(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        let (row, _) = self.verdict(wait)?;
+        let woken = row.woken_at()?;
+        let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
+        let lives = self.lives.get(waker.index())?.clone();
+        let of_tid = self.timeline.threads.get(lives.start as usize..lives.end as usize)?;
+        let begun = of_tid.partition_point(|life| life.from <= woken).checked_sub(1)?;
+        of_tid.get(begun).filter(|life| woken <= life.until)?;
+        Some((ThreadIndex(lives.start.checked_add(u32::try_from(begun).ok()?)?), woken))
+    }
+
+    /// The same, if its own waits were recorded.
+    fn recorded_waker(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        self.waker_life(wait).filter(|&(index, _)| {
+            self.recording.meta.scope == Scope::Machine
+                || self.timeline.thread(index).is_some_and(|life| life.in_target)
+        })
+    }
+
+    /// A packet may have been left over to `ksoftirqd` by its sender. If the one that had woken that
+    /// thread holds the socket's other end, it did the sending.
+    ///
+    /// ```text
+    /// sender     --- send, wakes ksoftirqd ----------------
+    /// ksoftirqd  ........................|-- on-CPU --+----
+    /// waiter     -------- blocked --------------------^ wake
+    /// ```
+    fn sender_behind(&self, wait: WaitIndex, softirqd: ThreadRef) -> Ender {
+        let sender = || {
+            let (index, woken) = self.recorded_waker(wait)?;
+            let track = &self.timeline.thread(index)?.track;
+            let begun = track.begun_before(woken, track.len());
+            let set_to_work = (0..begun).rev().find_map(|place| match track.get(place)?.state {
+                State::Blocked(wait) => Some(wait),
+                _ => None,
+            })?;
+            let Source::Ender(Ender::Task(sender)) = self.verdict(set_to_work)?.1.source? else {
+                return None;
+            };
+            let whole = self.recording.waits.get(wait.0 as usize)?;
+            ender::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
+        };
+        sender().map_or(Ender::Interrupt(Reason::LocalSoftirq), Ender::Task)
+    }
+
+    fn verdict(&self, wait: WaitIndex) -> Option<(&WaitRow, &Verdict)> {
+        let row = self.recording.waits.rows().get(wait.0 as usize)?;
+        Some((row, self.verdicts.get(row.pattern.index())?))
+    }
+
+    fn is_birth(&self, wait: WaitIndex) -> bool {
+        let row = self.recording.waits.rows().get(wait.0 as usize);
+        row.is_some_and(|row| row.begin == Begin::Newborn && row.woken_at().is_some())
+    }
+
+    /// A thread's samples inside `from..to`.
+    fn samples(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> &[(Timestamp, StackPairId)] {
+        let all = self.samples.get(thread.0 as usize).map_or([].as_slice(), Vec::as_slice);
+        let first = all.partition_point(|&(at, _)| at < from);
+        let end = all.partition_point(|&(at, _)| at < to);
+        all.get(first..end).unwrap_or_default()
     }
 }
 
-/// Who or what ended a wait, from what its record and its place in the timeline say.
-fn ender_of(
+fn lives(recording: &Recording, timeline: &Timeline) -> Vec<Range<u32>> {
+    let mut of_tids: HashMap<Tid, Range<u32>> = HashMap::new();
+    for (thread, n) in timeline.threads.iter().zip(0..) {
+        of_tids.entry(thread.tid).or_insert(n..n).end = n + 1;
+    }
+    let of_waker = |tid| of_tids.get(&tid).cloned().unwrap_or(0..0);
+    recording.waits.wakers().iter().map(|(_, waker)| of_waker(waker.current.tid)).collect()
+}
+
+fn samples(
     recording: &Recording,
     timeline: &Timeline,
-    index: WaitIndex,
-    wait: &Wait,
-    cause: Cause,
-) -> Ender {
-    let used = timeline.waits.get(index.0 as usize).map_or(WakeUse::None, |place| place.wake);
-    match (&wait.wake, used) {
-        (Some(wake), WakeUse::Ended | WakeUse::Early) => ender::ender(recording, wait, wake, cause),
-        _ => Ender::Nobody(match (wait.begin, wait.end) {
-            (_, End::StillOff) => Reason::StillBlocked,
-            (_, End::Missed) => Reason::Lost,
-            (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
-            (Begin::Seen | Begin::Newborn, End::Seen) => Reason::NoWakeup,
-        }),
+    stacks: &StackPairs,
+) -> Vec<Vec<(Timestamp, StackPairId)>> {
+    let mut samples = vec![Vec::new(); timeline.threads.len()];
+    for (n, sample) in recording.samples.iter().enumerate() {
+        if let Some(thread) = timeline.find(sample.tid, sample.at)
+            && let Some(of_thread) = samples.get_mut(thread.0 as usize)
+        {
+            of_thread.push((sample.at, stacks.of_sample(n)));
+        }
     }
+    samples
 }

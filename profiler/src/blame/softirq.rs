@@ -23,6 +23,8 @@ use crate::recording::{StackRef, StackTable};
 pub(super) enum Place {
     /// Inside the current task's own send.
     InSend,
+    /// In the kernel thread that runs what is left over.
+    InSoftirqd,
     /// Anything else, or not known.
     Elsewhere,
 }
@@ -51,6 +53,7 @@ const RUNS_SOFTIRQS: &[&str] = &["handle_softirqs", "__do_softirq", "__softirqen
 const CALLS_RUNNER: &[&str] =
     &["do_softirq", "__do_softirq", "do_softirq_own_stack", "asm_call_on_stack", "call_softirq"];
 const ENABLES_SOFTIRQS: &[&str] = &["__local_bh_enable_ip", "__local_bh_enable"];
+const SOFTIRQD: &[&str] = &["run_ksoftirqd"];
 const BACKLOG: &[&str] = &["process_backlog"];
 const DRIVER: &[&str] = &[
     "napi_gro_receive",
@@ -83,7 +86,11 @@ pub(super) fn read(stacks: &StackTable, stack: StackRef) -> Seen {
     while frames.peek().is_some_and(|frame| is(CALLS_RUNNER, frame)) {
         frames.next();
     }
-    let own = frames.next().is_some_and(|frame| is(ENABLES_SOFTIRQS, frame));
+    let caller = frames.next();
+    if caller.is_some_and(|frame| is(SOFTIRQD, frame)) {
+        return Seen { place: Place::InSoftirqd, origin };
+    }
+    let own = caller.is_some_and(|frame| is(ENABLES_SOFTIRQS, frame));
     // Enabling softirqs runs whatever is due on this CPU; only a task that is just sending is the
     // sender. The frame may sit behind inlined helpers.
     let sends = frames.take(4).any(|frame| is(SENDS, frame));

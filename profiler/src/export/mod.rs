@@ -17,17 +17,17 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::OnceLock};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
 use thiserror::Error;
 
 use crate::{
-    blame::Blame,
+    blame::{Blame, Ledger, Limits},
     recording::{FileId, Recording, stream},
     report::Filter,
-    timeline::Timeline,
+    timeline::{ThreadIndex, Timeline, WaitIndex},
     units::{CgroupId, Nanos, StackId},
 };
 
@@ -97,9 +97,9 @@ impl Table {
     ///
     /// None that is known: a table of nothing can always be made.
     pub fn schema(self) -> Result<SchemaRef, ArrowError> {
-        let (recording, timeline, blame) =
-            (Recording::default(), Timeline::default(), Blame::default());
-        Export::new(&recording, &timeline, &blame).batch(self, &[]).map(|batch| batch.schema())
+        let (recording, timeline) = (Recording::default(), Timeline::default());
+        let blame = Blame::new(&recording, &timeline, Limits::default());
+        Export::new(&blame).batch(self, &[]).map(|batch| batch.schema())
     }
 
     /// Items of which the rows of one batch are made. A row each, but for frames: those of a stack.
@@ -130,7 +130,8 @@ pub struct TooManyHours {
 pub struct Export<'a> {
     recording: &'a Recording,
     timeline: &'a Timeline,
-    blame: &'a Blame,
+    blame: &'a Blame<'a>,
+    ledgers: OnceLock<Vec<Ledger>>,
     clock: WallClock,
     known: Known<'a>,
     id: String,
@@ -143,11 +144,13 @@ pub struct Export<'a> {
 impl<'a> Export<'a> {
     /// Prepares the export of a recording.
     #[must_use]
-    pub fn new(recording: &'a Recording, timeline: &'a Timeline, blame: &'a Blame) -> Self {
+    pub fn new(blame: &'a Blame<'a>) -> Self {
+        let recording = blame.recording();
         Self {
             recording,
-            timeline,
+            timeline: blame.timeline(),
             blame,
+            ledgers: OnceLock::new(),
             clock: WallClock::new(&recording.clocks),
             known: Known::of(recording),
             id: partition::recording_id(&recording.meta),
@@ -188,10 +191,21 @@ impl<'a> Export<'a> {
     /// All waits that a filter keeps, whatever their hour.
     #[must_use]
     pub fn waits(&self, filter: &Filter) -> Part {
-        let waits = self.recording.waits.iter().zip(0..);
-        let kept = waits.filter(|&(wait, item)| filter.keeps(wait, self.blocked(item)));
+        let waits = &self.recording.waits;
+        let kept = waits.rows().iter().zip(0..).filter(|&(row, item)| {
+            let index = WaitIndex(item);
+            let place = self.timeline.place(index);
+            let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
+            filter.keeps(waits.waiter(row), blocked, self.blame.duty(index))
+        });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
         Part { hour: self.clock.hour(self.recording.meta.window.start), items }
+    }
+
+    /// A thread's ledger.
+    fn ledger(&self, thread: ThreadIndex) -> Ledger {
+        let ledgers = self.ledgers.get_or_init(|| self.blame.ledgers());
+        ledgers.get(thread.0 as usize).copied().unwrap_or_default()
     }
 
     /// The rows of a part, some thousand at a time.
@@ -221,9 +235,5 @@ impl<'a> Export<'a> {
             Table::Loss => self.loss.len(),
             Table::Meta => 1,
         }
-    }
-
-    fn blocked(&self, wait: u32) -> Nanos {
-        self.timeline.waits.get(wait as usize).map_or(Nanos(0), |place| place.to.since(place.from))
     }
 }

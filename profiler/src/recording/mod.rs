@@ -5,6 +5,7 @@
 mod clock;
 pub mod decode;
 mod file;
+mod interned;
 pub mod loss;
 mod process;
 mod rebase;
@@ -12,9 +13,11 @@ mod stack;
 pub mod stream;
 mod thread;
 mod wait;
+mod waits;
 
 pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
+pub use interned::{Id, Interned};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{
@@ -26,6 +29,7 @@ pub use wait::{
     Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
     Wait, Wake, WakeContext,
 };
+pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 
 use std::collections::BTreeMap;
 
@@ -172,7 +176,7 @@ pub struct Recording {
     /// What it is of.
     pub meta: Meta,
     /// Waits, the still open ones included.
-    pub waits: Vec<Wait>,
+    pub waits: Waits,
     /// Times off the CPU of threads that could have gone on.
     pub preemptions: Vec<Preemption>,
     /// Who each thread was, and when that was seen.
@@ -200,7 +204,7 @@ pub struct Recording {
 impl Recording {
     /// Puts the lists into the order that they are promised in.
     pub fn sort(&mut self) {
-        self.waits.sort_by_key(|wait| (wait.off, wait.tid, wait.seq));
+        self.waits.sort();
         self.preemptions.sort_by_key(|preemption| (preemption.off, preemption.tid, preemption.seq));
         self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));

@@ -1,7 +1,7 @@
 //! A recording as if it had been made at another time: what it says of its threads stays the same,
 //! and when that was is not in it any more.
 
-use super::{Clocks, Recording, Wake};
+use super::{Clocks, Recording};
 use crate::units::Timestamp;
 
 /// 2026-01-01T00:00:00Z in nanoseconds since 1970.
@@ -34,14 +34,10 @@ impl Recording {
     fn moments(&mut self) -> impl Iterator<Item = &mut Timestamp> {
         let window = [&mut self.meta.window.start, &mut self.meta.window.end];
         let ring_full = self.loss.ring_full.as_mut().map(|(first, last)| [first, last]);
-        let waits = self.waits.iter_mut().flat_map(|wait| {
-            let woken = wait.wake.as_mut().map(|Wake { at, .. }| at);
-            [&mut wait.off, &mut wait.on].into_iter().chain(woken)
-        });
         let off = self.preemptions.iter_mut().flat_map(|p| [&mut p.off, &mut p.on]);
         let seen = self.sightings.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
-            .chain(waits)
+            .chain(self.waits.moments())
             .chain(off)
             .chain(seen)
             .chain(self.exits.iter_mut().map(|exit| &mut exit.at))

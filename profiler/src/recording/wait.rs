@@ -40,7 +40,7 @@ pub enum SyscallTable {
 }
 
 /// A syscall and its arguments at entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Syscall {
     /// The table that the number is from.
     pub table: SyscallTable,
@@ -140,7 +140,7 @@ pub struct Wake {
 /// -----------+-------------------------+-------------+---------> time
 ///           off                     wake.at         on
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The thread.
     pub tid: Tid,

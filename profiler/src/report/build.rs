@@ -6,12 +6,12 @@ use crate::{
     blame::{self, Blame, External, Reason},
     recording::{Clocks, Recording},
     timeline::{State, Thread, ThreadIndex, Timeline},
-    units::{Nanos, Tgid, Tid, Timestamp},
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
-    Filter, FilterNote, Kinds, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull, Soundness,
-    ThreadEntry, WindowEntry, waits,
+    CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta, ProcessEntry,
+    Report, RingFull, Soundness, ThreadEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -20,9 +20,10 @@ pub(super) const NAMELESS: &str = "[unknown]";
 impl Report {
     /// What is to be shown. The filter says which waits; the ledgers always have all of them.
     #[must_use]
-    pub fn new(recording: &Recording, timeline: &Timeline, blame: &Blame, filter: &Filter) -> Self {
+    pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
+        let (recording, timeline) = (blame.recording(), blame.timeline());
         let window = recording.meta.window;
-        let shown = waits::collect(recording, timeline, blame, filter);
+        let shown = waits::collect(blame, filter);
         let samples = samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
@@ -46,11 +47,14 @@ impl Report {
                 states: filter.states.clone(),
                 left_out_count: shown.left_out_count,
                 left_out_ns: shown.left_out,
+                hide_idle: filter.idle == IdleWaits::Hidden,
             },
-            processes: processes(timeline, blame),
+            processes: processes(timeline, &shown.ledgers),
+            cgroups: cgroups(recording, timeline, &shown.ledgers),
             threads: target(timeline)
                 .map(|(index, thread)| {
-                    entry(index, thread, blame, samples.get(&index).copied().unwrap_or(0))
+                    let samples = samples.get(&index).copied().unwrap_or(0);
+                    entry(thread, &shown.ledgers[index.0 as usize], samples)
                 })
                 .collect(),
             wakes: shown.wakes,
@@ -86,12 +90,13 @@ fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
     let loss = &recording.loss;
     let mut gaps = 0;
     let mut gap_ns = Nanos(0);
-    for (from, to, state) in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
-        if state == State::Lost {
+    for interval in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
+        if interval.state == State::Lost {
             gaps += 1;
-            gap_ns += to.since(from);
+            gap_ns += interval.to.since(interval.from);
         }
     }
+    let inferred = timeline.threads.iter().flat_map(|thread| &thread.inferred);
     LossNote {
         records: loss.records,
         stacks: loss.stacks,
@@ -105,6 +110,7 @@ fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
         overlaps: timeline.misfits.overlaps,
         backwards: timeline.misfits.backwards,
         stale_wakes: timeline.misfits.stale_wakes,
+        inferred_ns: inferred.map(|&(from, to)| to.since(from)).sum(),
     }
 }
 
@@ -129,14 +135,14 @@ fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, 
     samples
 }
 
-fn entry(index: ThreadIndex, thread: &Thread, blame: &Blame, samples: u64) -> ThreadEntry {
+fn entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
     ThreadEntry {
         tid: thread.tid,
         tgid: thread.tgid,
         comm: last_name(thread).to_owned(),
         created_ns: thread.created,
         samples,
-        ledger: ledger(&blame.ledger(index)),
+        ledger: ledger(sum),
     }
 }
 
@@ -144,11 +150,11 @@ fn last_name(thread: &Thread) -> &str {
     thread.names.last().map_or(NAMELESS, |name| &name.comm)
 }
 
-fn processes(timeline: &Timeline, blame: &Blame) -> Vec<ProcessEntry> {
+fn processes(timeline: &Timeline, ledgers: &[blame::Ledger]) -> Vec<ProcessEntry> {
     let mut sums: BTreeMap<Tgid, (blame::Ledger, u64, &str)> = BTreeMap::new();
-    for (index, thread) in target(timeline) {
+    for ((_, thread), ledger) in target_with(timeline, ledgers) {
         let (sum, threads, comm) = sums.entry(thread.tgid).or_default();
-        sum.add(&blame.ledger(index));
+        sum.add(ledger);
         *threads += 1;
         if comm.is_empty() || thread.tid == Tid(thread.tgid.0) {
             *comm = last_name(thread);
@@ -160,6 +166,42 @@ fn processes(timeline: &Timeline, blame: &Blame) -> Vec<ProcessEntry> {
             comm: comm.to_owned(),
             threads,
             ledger: ledger(&sum),
+        })
+        .collect()
+}
+
+fn target_with<'a>(
+    timeline: &'a Timeline,
+    ledgers: &'a [blame::Ledger],
+) -> impl Iterator<Item = ((ThreadIndex, &'a Thread), &'a blame::Ledger)> {
+    target(timeline)
+        .filter_map(|(index, thread)| Some(((index, thread), ledgers.get(index.0 as usize)?)))
+}
+
+fn cgroups(
+    recording: &Recording,
+    timeline: &Timeline,
+    ledgers: &[blame::Ledger],
+) -> Vec<CgroupEntry> {
+    let mut sums: BTreeMap<CgroupId, (blame::Ledger, u64)> = BTreeMap::new();
+    for ((_, thread), ledger) in target_with(timeline, ledgers) {
+        let Some(cgroup) = thread.cgroup else { continue };
+        let (sum, threads) = sums.entry(cgroup).or_default();
+        sum.add(ledger);
+        *threads += 1;
+    }
+    (sums.into_iter())
+        .map(|(id, (sum, threads))| {
+            let known = recording.cgroups.get(&id);
+            CgroupEntry {
+                id,
+                path: known.map(|cgroup| cgroup.path.clone()),
+                container: known
+                    .and_then(|cgroup| cgroup.container.as_ref())
+                    .map(|c| c.as_str().to_owned()),
+                threads,
+                ledger: ledger(&sum),
+            }
         })
         .collect()
 }
@@ -178,6 +220,7 @@ fn ledger(sum: &blame::Ledger) -> Ledger {
         unattributed_ns: sum.unattributed(),
         attributed: parts(&mut [("work", sum.work), ("cpu_queue", sum.cpu_queue)].into_iter()),
         external: parts(&mut External::ALL.iter().map(|e| e.name()).zip(sum.external)),
+        idle_ns: sum.idle,
         unattributed: parts(&mut Reason::ALL.iter().map(|r| r.name()).zip(sum.unattributed)),
     }
 }

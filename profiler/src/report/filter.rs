@@ -1,7 +1,8 @@
 //! Which waits are shown. The ledger always has all of them.
 
 use crate::{
-    recording::{ThreadKind, Wait},
+    blame::Duty,
+    recording::{ThreadKind, Waiter},
     units::Nanos,
 };
 
@@ -28,6 +29,18 @@ pub struct Filter {
     pub kinds: Kinds,
     /// Letters of the task states, as `ps` has them; none for every state.
     pub states: Option<Vec<char>>,
+    /// Those for which a thread has nothing to do.
+    pub idle: IdleWaits,
+}
+
+/// Whether waits for the next request are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdleWaits {
+    /// As all others.
+    #[default]
+    Shown,
+    /// They are not.
+    Hidden,
 }
 
 impl Filter {
@@ -39,7 +52,7 @@ impl Filter {
 
     /// Whether a wait, blocked for so long, is shown.
     #[must_use]
-    pub fn keeps(&self, wait: &Wait, blocked: Nanos) -> bool {
+    pub fn keeps(&self, wait: &Waiter, blocked: Nanos, duty: Duty) -> bool {
         self.min.is_none_or(|min| blocked >= min)
             && self.max.is_none_or(|max| blocked <= max)
             && match self.kinds {
@@ -47,6 +60,7 @@ impl Filter {
                 Kinds::User => wait.kind != ThreadKind::Kernel,
                 Kinds::Kernel => wait.kind == ThreadKind::Kernel,
             }
+            && !(self.idle == IdleWaits::Hidden && duty == Duty::Idle)
             && (self.states.as_ref()).is_none_or(|states| states.contains(&wait.state.letter()))
     }
 }

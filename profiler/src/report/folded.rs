@@ -5,6 +5,13 @@
 //! `waiter  `its frames, root      `hop, and the waker's frames, leaf   `kind of blame
 //!           to leaf                to root, then the waker
 //! ```
+//!
+//! A chain of several hops has as many pieces of waker. The last one's frames are those in which it
+//! worked, where they are known; who held the CPU for which it waited comes before the kind:
+//!
+//! ```text
+//! …;--;futex_wake;finish_job;worker-1043;--;tcp_sendmsg;answer;db-77;held by cron-9;[cpu_queue] 100
+//! ```
 
 use std::{collections::BTreeMap, io};
 
@@ -47,14 +54,17 @@ fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
     for frame in wait.stack.0.iter() {
         push(&text::folded(frame));
     }
-    if let Some(waker) = wait.waker.as_ref().filter(|_| blame.depth > 0)
-        && let (Some(comm), Some(tid)) = (&waker.comm, waker.tid)
-    {
+    for (n, hop) in blame.chain.iter().enumerate() {
         push("--");
-        for frame in blame.stack.0.iter().rev() {
+        let is_last = n + 1 == blame.chain.len();
+        let stack = if is_last { &blame.stack } else { &hop.stack };
+        for frame in stack.0.iter().rev() {
             push(&text::folded(frame));
         }
-        push(&text::folded(&format!("{comm}-{tid}")));
+        push(&text::folded(&format!("{}-{}", hop.thread.comm, hop.thread.tid)));
+    }
+    if let Some(holder) = &blame.holder {
+        push(&text::folded(&format!("held by {}-{}", holder.comm, holder.tid)));
     }
     push(&leaf(blame));
     path

@@ -11,6 +11,7 @@ pub mod json;
 mod model;
 mod soundness;
 pub mod summary;
+mod sums;
 pub mod svg;
 pub(crate) mod text;
 pub(crate) mod waited_on;
@@ -18,12 +19,12 @@ mod waits;
 pub(crate) mod waker;
 mod worst;
 
-pub use filter::{Filter, Kinds};
+pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;
 pub use frames::Frames;
 pub use model::{
-    BlameEntry, BlameWord, FilterNote, Ledger, LossNote, Meta, ProcessEntry, Report, RingFull,
-    ThreadEntry, WaitEntry, WaitedOnEntry, WakeEntry, WakeParty, WakerCallEntry, WakerEntry,
-    WakerKind, WindowEntry,
+    BlameEntry, BlameWord, CgroupEntry, FilterNote, HopEntry, Ledger, LossNote, Meta, ProcessEntry,
+    Report, RingFull, ThreadEntry, ThreadName, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry,
+    WakerEntry, WakerKind, WindowEntry,
 };
 pub use soundness::{ClockStep, Soundness, Suspension};

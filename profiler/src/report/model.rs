@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::{
     blame::{Reason, cause::Cause},
-    units::{Nanos, Tgid, Tid, Timestamp},
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{Frames, Soundness};
@@ -28,6 +28,8 @@ pub struct Report {
     pub filter: FilterNote,
     /// The target's processes, by tgid.
     pub processes: Vec<ProcessEntry>,
+    /// Their cgroups, by id.
+    pub cgroups: Vec<CgroupEntry>,
     /// The target's threads, by tid, then by time of creation.
     pub threads: Vec<ThreadEntry>,
     /// Who woke the target's threads; those that ended the longest waiting first.
@@ -95,6 +97,9 @@ pub struct LossNote {
     pub backwards: u64,
     /// Wakes that were too old for their wait.
     pub stale_wakes: u64,
+    /// Time of which a thread's own records don't tell, because they were lost, and that the
+    /// records of others prove; it is in no gap.
+    pub inferred_ns: Nanos,
 }
 
 /// When a ring was full for the first and for the last time.
@@ -120,6 +125,8 @@ pub struct FilterNote {
     pub left_out_count: u64,
     /// Their blocked time.
     pub left_out_ns: Nanos,
+    /// Whether waits for the next request are left out.
+    pub hide_idle: bool,
 }
 
 /// A ledger; see [`crate::blame::Ledger`].
@@ -139,6 +146,8 @@ pub struct Ledger {
     pub external: BTreeMap<&'static str, Nanos>,
     /// The parts of `unattributed_ns` that are not 0, by reason.
     pub unattributed: BTreeMap<&'static str, Nanos>,
+    /// Of `blocked_ns`, that which was idle by design; it is in the others as well.
+    pub idle_ns: Nanos,
 }
 
 /// One of the target's processes: its threads' ledgers added up.
@@ -149,6 +158,23 @@ pub struct ProcessEntry {
     /// Its last known name: that of its first thread.
     pub comm: String,
     /// How many threads it had in the window.
+    pub threads: u64,
+    /// Its ledger.
+    #[serde(flatten)]
+    pub ledger: Ledger,
+}
+
+/// A cgroup with threads of the target: their ledgers added up. A thread that moved counts where it
+/// was last.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct CgroupEntry {
+    /// Its id: the inode number of its directory.
+    pub id: CgroupId,
+    /// Its path below the root of its hierarchy, if it could be found.
+    pub path: Option<String>,
+    /// Id of the container that it is one of, if it is.
+    pub container: Option<String>,
+    /// How many of the target's threads were in it.
     pub threads: u64,
     /// Its ledger.
     #[serde(flatten)]
@@ -201,10 +227,10 @@ pub struct WakerEntry {
     pub vector: Option<String>,
 }
 
-/// Who was woken.
+/// A thread, and its name at the time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[expect(missing_docs, reason = "the keys say it")]
-pub struct WakeParty {
+pub struct ThreadName {
     pub tid: Tid,
     pub tgid: Tgid,
     pub comm: String,
@@ -216,7 +242,7 @@ pub struct WakeEntry {
     /// Who.
     pub waker: WakerEntry,
     /// Whom.
-    pub wakee: WakeParty,
+    pub wakee: ThreadName,
     /// What the waits were on.
     pub cause: Cause,
     /// How many.
@@ -280,6 +306,8 @@ pub struct WaitEntry {
     pub count: u64,
     /// How long they were blocked, added up.
     pub blocked_ns: Nanos,
+    /// Of that, idle by design.
+    pub idle_ns: Nanos,
     /// The longest of them.
     pub longest_ns: Nanos,
     /// Where they waited.
@@ -322,6 +350,16 @@ impl BlameWord {
     }
 }
 
+/// A thread that was waited for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct HopEntry {
+    /// Which.
+    #[serde(flatten)]
+    pub thread: ThreadName,
+    /// Its stack when it ended the wait of the one before.
+    pub stack: Frames,
+}
+
 /// A share of some waits' time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BlameEntry {
@@ -339,6 +377,12 @@ pub struct BlameEntry {
     pub depth: u16,
     /// How much.
     pub ns: Nanos,
-    /// The thread's stack when it made the wake.
+    /// Whether a thread on the way waited for its next request.
+    pub idle: bool,
+    /// With `cpu_queue`: who ran there meanwhile, if that is known.
+    pub holder: Option<ThreadName>,
+    /// The last thread's stack: while it worked, else when it ended the wait before it.
     pub stack: Frames,
+    /// The threads from the wait on, `depth` of them.
+    pub chain: Vec<HopEntry>,
 }

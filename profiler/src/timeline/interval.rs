@@ -2,7 +2,16 @@
 
 use crate::units::{Nanos, Timestamp};
 
-use super::WaitIndex;
+use super::{PreemptionIndex, WaitIndex};
+
+/// Since when a runnable thread has been waiting for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// Since the wake that ended this wait.
+    Woken(WaitIndex),
+    /// Since this preemption.
+    Preempted(PreemptionIndex),
+}
 
 /// What a thread was doing for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,18 +19,49 @@ pub enum State {
     /// It was on a CPU.
     OnCpu,
     /// It could have gone on, and waited for a CPU.
-    Runnable,
+    Runnable(Queued),
     /// It was blocked, in this wait.
     Blocked(WaitIndex),
     /// Not known: records of it were lost, or there is nothing that says.
     Lost,
 }
 
-/// A state and when it began. It lasts until the next interval begins.
+/// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Interval {
-    from: Timestamp,
-    state: State,
+struct Packed(u32);
+
+impl Packed {
+    const INDEX: u32 = (1 << 30) - 1;
+    const OTHER: u32 = 0;
+    const BLOCKED: u32 = 1 << 30;
+    const WOKEN: u32 = 2 << 30;
+    const PREEMPTED: u32 = 3 << 30;
+
+    fn new(state: State) -> Self {
+        let with = |kind: u32, index: u32| match index {
+            0..=Self::INDEX => Self(kind | index),
+            // A thousand million records don't fit into any memory: what can't be told is lost.
+            _ => Self::new(State::Lost),
+        };
+        match state {
+            State::OnCpu => Self(Self::OTHER),
+            State::Lost => Self(Self::OTHER | 1),
+            State::Blocked(wait) => with(Self::BLOCKED, wait.0),
+            State::Runnable(Queued::Woken(wait)) => with(Self::WOKEN, wait.0),
+            State::Runnable(Queued::Preempted(preemption)) => with(Self::PREEMPTED, preemption.0),
+        }
+    }
+
+    fn state(self) -> State {
+        let index = self.0 & Self::INDEX;
+        match self.0 & !Self::INDEX {
+            Self::BLOCKED => State::Blocked(WaitIndex(index)),
+            Self::WOKEN => State::Runnable(Queued::Woken(WaitIndex(index))),
+            Self::PREEMPTED => State::Runnable(Queued::Preempted(PreemptionIndex(index))),
+            _ if index == 0 => State::OnCpu,
+            _ => State::Lost,
+        }
+    }
 }
 
 /// How a stretch of time divides over the states.
@@ -47,34 +87,31 @@ impl Split {
     fn add(&mut self, state: State, length: Nanos) {
         match state {
             State::OnCpu => self.on_cpu += length,
-            State::Runnable => self.runnable += length,
+            State::Runnable(_) => self.runnable += length,
             State::Blocked(_) => self.blocked += length,
             State::Lost => self.lost += length,
         }
     }
-
-    fn minus(self, earlier: Self) -> Self {
-        Self {
-            on_cpu: self.on_cpu - earlier.on_cpu,
-            runnable: self.runnable - earlier.runnable,
-            blocked: self.blocked - earlier.blocked,
-            lost: self.lost - earlier.lost,
-        }
-    }
 }
 
-/// Intervals between two running totals. A look-up walks at most this many, so that a thousand
-/// waits for one busy thread don't walk all of its intervals a thousand times.
-const STRIDE: usize = 64;
+/// An interval of a thread's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Its first moment.
+    pub from: Timestamp,
+    /// The first moment after it.
+    pub to: Timestamp,
+    /// What the thread was doing.
+    pub state: State,
+}
 
 /// A thread's life, divided into intervals without holes or overlaps.
+///
+/// Twelve bytes an interval: three of them for each wait are what a timeline takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Track {
-    intervals: Vec<Interval>,
-    /// The split of everything before interval `n * STRIDE`.
-    totals: Vec<Split>,
-    /// The split of everything before the last interval.
-    closed: Split,
+    starts: Vec<Timestamp>,
+    states: Vec<Packed>,
     end: Timestamp,
 }
 
@@ -91,58 +128,93 @@ impl Track {
         self.end
     }
 
+    /// How many intervals it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
     /// Appends `state` from the end until `to`; nothing if `to` is not after the end.
     pub(super) fn extend(&mut self, to: Timestamp, state: State) {
         if to <= self.end {
             return;
         }
-        if self.intervals.last().is_none_or(|last| last.state != state) {
-            if let Some(last) = self.intervals.last() {
-                self.closed.add(last.state, self.end.since(last.from));
-            }
-            if self.intervals.len().is_multiple_of(STRIDE) {
-                self.totals.push(self.closed);
-            }
-            self.intervals.push(Interval { from: self.end, state });
+        let state = Packed::new(state);
+        if self.states.last() != Some(&state) {
+            self.starts.push(self.end);
+            self.states.push(state);
         }
         self.end = to;
     }
 
-    /// The intervals in order, as (from, to, state).
-    pub fn iter(&self) -> impl Iterator<Item = (Timestamp, Timestamp, State)> + '_ {
-        let ends = self.intervals.iter().skip(1).map(|next| next.from).chain([self.end]);
-        self.intervals.iter().zip(ends).map(|(interval, to)| (interval.from, to, interval.state))
+    /// Gives back what was reserved for more.
+    pub(super) fn close(&mut self) {
+        self.starts.shrink_to_fit();
+        self.states.shrink_to_fit();
     }
 
-    /// The interval that `at` lies in, as (from, to, state).
+    /// An interval by its place.
     #[must_use]
-    pub fn at(&self, at: Timestamp) -> Option<(Timestamp, Timestamp, State)> {
-        let next = self.intervals.partition_point(|interval| interval.from <= at);
-        let interval = self.intervals.get(next.checked_sub(1)?)?;
-        let to = self.intervals.get(next).map_or(self.end, |next| next.from);
-        (at < to).then_some((interval.from, to, interval.state))
+    pub fn get(&self, place: usize) -> Option<Interval> {
+        let (from, state) = (*self.starts.get(place)?, self.states.get(place)?.state());
+        let to = self.starts.get(place + 1).copied().unwrap_or(self.end);
+        Some(Interval { from, to, state })
     }
 
-    /// How `from..to` divides, as far as it lies inside.
+    /// The intervals in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Interval> + '_ {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+
+    /// The place of the interval that `at` lies in.
     #[must_use]
-    pub fn split(&self, from: Timestamp, to: Timestamp) -> Split {
-        self.until(to.max(from)).minus(self.until(from))
+    pub fn place_of(&self, at: Timestamp) -> Option<usize> {
+        let place = self.starts.partition_point(|&from| from <= at).checked_sub(1)?;
+        (at < self.end).then_some(place)
     }
 
-    /// How everything before `at` divides.
-    fn until(&self, at: Timestamp) -> Split {
-        let at = at.min(self.end);
-        let begun = self.intervals.partition_point(|interval| interval.from < at);
-        let Some(block) = begun.checked_sub(1).map(|last| last / STRIDE) else {
-            return Split::default();
-        };
-        let mut split = self.totals.get(block).copied().unwrap_or_default();
-        let walked = self.intervals.get(block * STRIDE..begun).unwrap_or_default();
-        for (interval, next) in walked.iter().zip(walked.iter().skip(1)) {
-            split.add(interval.state, next.from.since(interval.from));
+    /// How many intervals begin before `at`, looked for around `near` first: who goes through a
+    /// recording in the order of time finds it within a few steps.
+    #[must_use]
+    pub fn begun_before(&self, at: Timestamp, near: usize) -> usize {
+        let starts = &self.starts;
+        let begins_before = |n: usize| starts.get(n).is_some_and(|&from| from < at);
+        let near = near.min(starts.len());
+        // Doubling steps away from `near`, until the place lies between the last two of them.
+        let (mut low, mut high, mut step) = (near, near, 1);
+        while high < starts.len() && begins_before(high) {
+            low = high + 1;
+            high = high.saturating_add(step);
+            step *= 2;
         }
-        if let Some(last) = walked.last() {
-            split.add(last.state, at.since(last.from));
+        step = 1;
+        while low > 0 && !begins_before(low - 1) {
+            high = low - 1;
+            low = low.saturating_sub(step);
+            step *= 2;
+        }
+        let high = high.min(starts.len());
+        low + starts[low..high].partition_point(|&from| from < at)
+    }
+
+    /// The interval that `at` lies in.
+    #[must_use]
+    pub fn at(&self, at: Timestamp) -> Option<Interval> {
+        self.get(self.place_of(at)?)
+    }
+
+    /// How all of it divides.
+    #[must_use]
+    pub fn split(&self) -> Split {
+        let mut split = Split::default();
+        for interval in self.iter() {
+            split.add(interval.state, interval.to.since(interval.from));
         }
         split
     }
@@ -150,31 +222,38 @@ impl Track {
 
 #[cfg(test)]
 mod tests {
-    use super::{Split, State, Track};
-    use crate::{timeline::WaitIndex, units::Timestamp};
+    use super::{PreemptionIndex, Queued, State, Track};
+    use crate::{
+        timeline::WaitIndex,
+        units::{Nanos, Timestamp},
+    };
 
     #[test]
-    fn running_totals_say_what_a_walk_says() {
-        let states = [State::OnCpu, State::Blocked(WaitIndex(0)), State::Runnable, State::Lost];
+    fn an_interval_is_found_from_wherever_the_search_begins() {
+        let states = [
+            State::OnCpu,
+            State::Blocked(WaitIndex(0)),
+            State::Runnable(Queued::Woken(WaitIndex(0))),
+            State::Runnable(Queued::Preempted(PreemptionIndex(7))),
+            State::Lost,
+        ];
         let mut track = Track::starting(Timestamp(1_000));
-        for n in 0..1_000_u64 {
-            track.extend(track.end() + crate::units::Nanos(1 + n * n % 7), states[n as usize % 4]);
+        for n in 0..100_u64 {
+            track.extend(track.end() + Nanos(1 + n * n % 7), states[n as usize % states.len()]);
         }
-        for (from, to, state) in track.iter() {
-            for at in [from.0, (from.0 + to.0) / 2, to.0 - 1] {
-                assert_eq!(track.at(Timestamp(at)), Some((from, to, state)));
+        for (place, interval) in track.iter().enumerate() {
+            assert_eq!(interval.state, states[place % states.len()]);
+            for at in [interval.from.0, (interval.from.0 + interval.to.0) / 2, interval.to.0 - 1] {
+                assert_eq!(track.at(Timestamp(at)), Some(interval));
+            }
+            for near in [0, place / 2, place, place + 1, place + 9, track.len(), usize::MAX] {
+                assert_eq!(track.begun_before(interval.from, near), place);
+                assert_eq!(track.begun_before(interval.to, near), place + 1);
             }
         }
         assert_eq!(track.at(Timestamp(999)), None);
         assert_eq!(track.at(track.end()), None);
-        for (from, to) in [(0, 9_000), (1_000, 1_001), (1_003, 1_900), (1_500, 1_500), (2_000, 10)]
-        {
-            let (from, to) = (Timestamp(from), Timestamp(to));
-            let mut walked = Split::default();
-            for (begin, end, state) in track.iter() {
-                walked.add(state, end.min(to).since(begin.max(from)));
-            }
-            assert_eq!(track.split(from, to), walked, "{from:?}..{to:?}");
-        }
+        assert_eq!(track.begun_before(Timestamp(0), 50), 0);
+        assert_eq!(track.begun_before(Timestamp(u64::MAX), 50), track.len());
     }
 }

@@ -1,13 +1,15 @@
-//! A thread's records → its track.
+//! A life's records → its track.
 
 use crate::{
-    recording::{Begin, End, Phase, Recording, Wait},
+    recording::{Begin, End, Phase, Recording, WaitRow},
     units::{Nanos, Timestamp},
 };
 
 use super::{
-    Misfits, Placed, State, ThreadIndex, Timeline, Track, WaitIndex, WakeUse,
+    Misfits, Queued, State, Thread, Track, WaitIndex,
+    evidence::{Anchor, OfTid},
     life::{Life, Record},
+    merge::merge,
 };
 
 /// How long before the switch-out a wake may come and still belong to the wait.
@@ -18,116 +20,161 @@ use super::{
 /// thread never slept on: it was woken while it still ran, and went on.
 pub(crate) const EARLY_WAKE: Nanos = Nanos(100_000);
 
+/// What became of a wait's wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeUse {
+    /// Nobody was seen to wake the thread.
+    None,
+    /// It ended the blocked part.
+    Ended,
+    /// It came before the switch-out: the thread never was blocked.
+    Early,
+    /// It came too long before the switch-out to belong to this wait, and is not believed.
+    Stale,
+}
+
+/// What became of a wait's wake.
+///
+/// ```text
+///              off            wake.at           on
+/// normal     ---+-- blocked -----+-- runnable ---+---
+/// no wake    ---+-- blocked ---------------------+---
+/// missed     ---+-- blocked -----+-- lost -----------+---   on: found there; came back unseen
+/// early    wake.at: at most 100 us before off
+///            -x-+-- runnable --------------------+---
+/// stale    wake.at: longer before; not believed
+///       x    ---+-- blocked ---------------------+---
+/// ```
+#[must_use]
+pub fn wake_use(wait: &WaitRow) -> WakeUse {
+    match wait.woken_at() {
+        None => WakeUse::None,
+        Some(_) if wait.begin == Begin::Newborn => WakeUse::Early,
+        Some(at) if at > wait.off => WakeUse::Ended,
+        Some(at) if wait.off.since(at) <= EARLY_WAKE => WakeUse::Early,
+        Some(_) => WakeUse::Stale,
+    }
+}
+
 /// Something that says what a thread was doing.
 #[derive(Clone, Copy)]
 enum Item {
     /// It was off the CPU.
     Off(Record),
     /// It was looked at, and was on a CPU.
-    OnCpu { seq: u32, edge: Edge },
+    OnCpu { seq: u32, look: Look },
 }
 
+/// When a thread was looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Edge {
+enum Look {
     Opening,
+    Meanwhile,
     Closing,
 }
 
-/// The parts that waits and preemptions have in common.
-struct Off<'a> {
+/// A time off the CPU: what waits and preemptions have in common.
+struct Off {
     seq: u32,
     begin: Begin,
     end: End,
     off: Timestamp,
     on: Timestamp,
-    wait: Option<(WaitIndex, &'a Wait)>,
+    queued: Queued,
 }
 
-/// Divides a life into intervals, and says where its waits lie.
+/// Divides a life into intervals.
 pub(super) fn lay(
     recording: &Recording,
-    life: &Life<'_>,
-    thread: ThreadIndex,
-    timeline: &mut Timeline,
-) -> Track {
-    let items = items(recording, life);
+    life: Life<'_>,
+    known: Option<&OfTid>,
+    misfits: &mut Misfits,
+) -> Thread {
     let mut layer = Layer {
-        life,
-        thread,
-        waits: &mut timeline.waits,
-        misfits: &mut timeline.misfits,
+        life: &life,
+        known,
+        misfits,
         track: Track::starting(life.from),
+        inferred: Vec::new(),
         newest: None,
         off_until: Timestamp(0),
+        proven_from: None,
         tail: State::Lost,
     };
-    for (n, (_, item)) in items.iter().enumerate() {
-        match *item {
-            Item::OnCpu { seq, edge } => layer.on_cpu(items[n].0, seq, edge),
+    let records = (life.records.iter())
+        .filter_map(|&record| Some((look_up(recording, record)?.off, Item::Off(record))));
+    let looks = looks(&life, known);
+    let mut items = merge(looks.into_iter(), records, |&(at, _)| at).peekable();
+    while let Some((at, item)) = items.next() {
+        match item {
+            Item::OnCpu { seq, look } => layer.on_cpu(at, seq, look),
             Item::Off(record) => {
-                if let Some(off) = look_up(recording, record) {
-                    layer.off(&off, n + 1 == items.len());
+                let Some(off) = look_up(recording, record) else { continue };
+                let is_last = items.peek().is_none();
+                match off.queued {
+                    Queued::Woken(index) if off.begin != Begin::Newborn => {
+                        let row = recording.waits.rows().get(index.0 as usize);
+                        layer.off(&off, is_last, row.map(|row| (index, row)));
+                    }
+                    Queued::Woken(_) | Queued::Preempted(_) => layer.off(&off, is_last, None),
                 }
             }
         }
     }
-    layer.finish()
+    let (track, inferred) = layer.finish();
+    let Life { tid, tgid, kind, in_target, cgroup, created, from, until, names, .. } = life;
+    Thread { tid, tgid, kind, in_target, cgroup, created, from, until, names, track, inferred }
 }
 
-/// Everything that speaks of the thread, in order of time.
-fn items(recording: &Recording, life: &Life<'_>) -> Vec<(Timestamp, Item)> {
-    let edges = [(life.opening, Edge::Opening), (life.closing, Edge::Closing)];
-    let mut items: Vec<(Timestamp, Item)> = (edges.into_iter())
-        .filter_map(|(sighting, edge)| sighting.map(|sighting| (sighting, edge)))
+/// Every moment at which the thread was seen on a CPU with a known number of records, by time.
+fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<(Timestamp, Item)> {
+    let edges = [(life.opening, Look::Opening), (life.closing, Look::Closing)];
+    let edges = (edges.into_iter())
+        .filter_map(|(sighting, look)| sighting.map(|sighting| (sighting, look)))
         .filter(|(sighting, _)| sighting.phase == Phase::OnCpu)
-        .map(|(sighting, edge)| (sighting.at, Item::OnCpu { seq: sighting.seq, edge }))
-        .chain(life.records.iter().filter_map(|&record| {
-            look_up(recording, record).map(|off| (off.off, Item::Off(record)))
-        }))
-        .collect();
-    items.sort_by_key(|&(at, _)| at);
-    items
+        .map(|(sighting, look)| (sighting.at, Item::OnCpu { seq: sighting.seq, look }));
+    let is_inside = |anchor: &&Anchor| life.from < anchor.at && anchor.at < life.until;
+    let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
+    let meanwhile = (anchors.iter().filter(is_inside))
+        .map(|&Anchor { at, seq }| (at, Item::OnCpu { seq, look: Look::Meanwhile }));
+    let mut looks: Vec<_> = edges.chain(meanwhile).collect();
+    looks.sort_by_key(|&(at, _)| at);
+    looks
 }
 
-fn look_up(recording: &Recording, record: Record) -> Option<Off<'_>> {
+fn look_up(recording: &Recording, record: Record) -> Option<Off> {
     match record {
-        Record::Wait(index) => recording.waits.get(index.0 as usize).map(|wait| Off {
+        Record::Wait(index) => recording.waits.rows().get(index.0 as usize).map(|wait| Off {
             seq: wait.seq,
             begin: wait.begin,
             end: wait.end,
             off: wait.off,
             on: wait.on,
-            wait: Some((index, wait)),
+            queued: Queued::Woken(index),
         }),
-        Record::Preemption(index) => recording.preemptions.get(index as usize).map(|p| Off {
+        Record::Preemption(index) => recording.preemptions.get(index.0 as usize).map(|p| Off {
             seq: p.seq,
             begin: p.begin,
             end: p.end,
             off: p.off,
             on: p.on,
-            wait: None,
+            queued: Queued::Preempted(index),
         }),
-    }
-}
-
-/// What a thread does between its wake and `on`: it waits for a CPU, unless nobody saw it come back.
-fn after_wake(end: End) -> State {
-    match end {
-        End::Seen | End::StillOff => State::Runnable,
-        End::Missed => State::Lost,
     }
 }
 
 struct Layer<'a, 'r> {
     life: &'a Life<'r>,
-    thread: ThreadIndex,
-    waits: &'a mut [Placed],
+    known: Option<&'a OfTid>,
     misfits: &'a mut Misfits,
     track: Track,
+    inferred: Vec<(Timestamp, Timestamp)>,
     /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
     newest: Option<u32>,
     /// The switch-in of the newest record, not clipped.
     off_until: Timestamp,
+    /// Where what only others prove begins: at most the end of the track.
+    proven_from: Option<Timestamp>,
     /// What the thread does from the end of the track to the end of its life.
     tail: State,
 }
@@ -144,22 +191,37 @@ impl Layer<'_, '_> {
     /// ```
     ///
     /// Numbers that follow on each other: between them the thread was on the CPU. A number missing:
-    /// it left the CPU and came back, and nobody knows when.
-    fn on_cpu(&mut self, at: Timestamp, seq: u32, edge: Edge) {
+    /// it left the CPU and came back, and nobody knows when. A look inside such a gap says how many
+    /// of the records missing lie on its either side:
+    ///
+    /// ```text
+    ///   seq 4     looked at: newest is 4          seq 6
+    /// ---[==]-----------*.........................[==]---> time
+    ///   seq 4                  newest is 5        seq 6
+    /// ---[==].....................*---------------[==]---> time
+    /// ```
+    fn on_cpu(&mut self, at: Timestamp, seq: u32, look: Look) {
         let state = match self.newest {
             Some(newest) if newest > seq => return,
             Some(newest) if newest == seq => State::OnCpu,
             // It was looked at as the window opened: it had not left the CPU before.
-            None if edge == Edge::Opening => State::OnCpu,
+            None if look == Look::Opening => State::OnCpu,
             _ => State::Lost,
         };
+        if look == Look::Meanwhile {
+            if state == State::OnCpu {
+                self.proven_from.get_or_insert(self.track.end());
+            } else {
+                self.proven_from = Some(at.min(self.life.until));
+            }
+        }
         self.extend(at, state);
         self.newest = Some(seq);
         // The same as the window closed.
-        self.tail = if edge == Edge::Closing { State::OnCpu } else { State::Lost };
+        self.tail = if look == Look::Closing { State::OnCpu } else { State::Lost };
     }
 
-    fn off(&mut self, record: &Off<'_>, is_last: bool) {
+    fn off(&mut self, record: &Off, is_last: bool, wait: Option<(WaitIndex, &WaitRow)>) {
         if record.on < record.off || self.newest.is_some_and(|newest| record.seq <= newest) {
             self.misfits.backwards += 1;
         }
@@ -170,34 +232,79 @@ impl Layer<'_, '_> {
         self.reach(record);
         let stays_off = record.end == End::StillOff && is_last && !self.tail_is_lost(record.seq);
         let on = if stays_off { self.life.until } else { record.on };
-        match record.wait {
-            Some((index, wait)) if record.begin != Begin::Newborn => self.wait(index, wait, on),
-            Some((index, wait)) => {
-                self.place(index, on, on, wait.wake.map_or(WakeUse::None, |_| WakeUse::Early));
-                self.extend(on, after_wake(record.end));
-            }
-            None => self.extend(on, after_wake(record.end)),
+        if let Some((index, wait)) = wait {
+            self.block(index, wait, on);
         }
+        self.extend(on, after_wake(record));
         self.tail = State::Lost;
         self.newest = Some(record.seq);
     }
 
     /// Fills the time before a record.
-    fn reach(&mut self, record: &Off<'_>) {
+    fn reach(&mut self, record: &Off) {
+        let proven_from = self.proven_from.take();
         let state = match self.newest {
-            Some(newest) if newest.checked_add(1) == Some(record.seq) => State::OnCpu,
-            Some(_) => State::Lost,
+            Some(newest) if newest.checked_add(1) == Some(record.seq) => {
+                // What lies before the look is a gap: what lies behind it is known by it alone.
+                if let Some(from) = proven_from.filter(|&from| self.is_gap_before(from)) {
+                    self.infer(from, record.off);
+                }
+                State::OnCpu
+            }
+            Some(newest) => {
+                if let Some(from) = proven_from {
+                    self.infer(from, self.track.end());
+                }
+                if let Some(came) = self.arrival(newest, record) {
+                    self.extend(came, State::Lost);
+                    self.infer(came, record.off);
+                    State::OnCpu
+                } else {
+                    State::Lost
+                }
+            }
             None => match record.begin {
                 // It was off the CPU when the window opened, and had not run since: what the record
                 // says of `off` holds from the window's first moment on.
                 Begin::BeforeWindow if self.is_first(record.seq) => return,
                 // A newborn waits to run from its creation on; the microseconds in which its
                 // parent still builds it are counted with the wait for a CPU.
-                Begin::Newborn if record.seq <= 1 => State::Runnable,
+                Begin::Newborn if record.seq <= 1 => State::Runnable(record.queued),
                 _ => State::Lost,
             },
         };
         self.extend(record.off, state);
+    }
+
+    /// Whether nothing is known of the time just before `at`.
+    fn is_gap_before(&self, at: Timestamp) -> bool {
+        let before = at.0.checked_sub(1).and_then(|before| self.track.at(Timestamp(before)));
+        before.is_some_and(|interval| interval.state == State::Lost)
+    }
+
+    fn infer(&mut self, from: Timestamp, to: Timestamp) {
+        let to = to.min(self.life.until);
+        if from < to {
+            self.inferred.push((from, to));
+        }
+    }
+
+    /// When the thread came back from the one time off the CPU whose record is missing: another
+    /// was preempted for it.
+    ///
+    /// ```text
+    ///          seq 4          missing          seq 6
+    /// thread  --[==]--......................-----[==]---> time
+    /// another ----------------------------+ preempted, next: thread
+    /// ```
+    fn arrival(&self, newest: u32, record: &Off) -> Option<Timestamp> {
+        let is_single = newest.checked_add(2) == Some(record.seq);
+        let arrivals = &self.known.filter(|_| is_single)?.arrivals;
+        let first = arrivals.partition_point(|&at| at <= self.track.end());
+        let came = *arrivals.get(first)?;
+        // Two would contradict the numbers.
+        let is_only = arrivals.get(first + 1).is_none_or(|&second| second >= record.off);
+        (came < record.off && is_only).then_some(came)
     }
 
     /// Whether no record came before the one with this number, nor could have.
@@ -205,47 +312,22 @@ impl Layer<'_, '_> {
         seq <= self.life.opening.map_or(0, |sighting| sighting.seq).saturating_add(1)
     }
 
-    /// Divides a wait.
-    ///
-    /// ```text
-    ///              off            wake.at           on
-    /// normal     ---+-- blocked -----+-- runnable ---+---
-    /// no wake    ---+-- blocked ---------------------+---
-    /// missed     ---+-- blocked -----+-- lost -----------+---   on: found there; came back unseen
-    /// early    wake.at: at most 100 us before off
-    ///            -x-+-- runnable --------------------+---
-    /// stale    wake.at: longer before; not believed
-    ///       x    ---+-- blocked ---------------------+---
-    /// ```
-    fn wait(&mut self, index: WaitIndex, wait: &Wait, on: Timestamp) {
-        let (blocked_until, wake) = match &wait.wake {
-            None => (on, WakeUse::None),
-            Some(wake) if wake.at > wait.off => {
-                if wake.at > wait.on {
+    /// Lays the blocked part of a wait; see [`wake_use`].
+    fn block(&mut self, index: WaitIndex, wait: &WaitRow, on: Timestamp) {
+        let used = wake_use(wait);
+        self.misfits.stale_wakes += u64::from(used == WakeUse::Stale);
+        let until = match (used, wait.woken_at()) {
+            (WakeUse::Ended, Some(woken)) => {
+                if woken > wait.on {
                     self.misfits.backwards += 1;
                 }
-                (wake.at.min(on), WakeUse::Ended)
+                woken.min(on)
             }
-            Some(wake) if wait.off.since(wake.at) <= EARLY_WAKE => (wait.off, WakeUse::Early),
-            Some(_) => {
-                self.misfits.stale_wakes += 1;
-                (on, WakeUse::Stale)
-            }
+            (WakeUse::Early, _) => return,
+            (WakeUse::None | WakeUse::Stale, _) if wait.end == End::Missed => return,
+            (WakeUse::Ended | WakeUse::None | WakeUse::Stale, _) => on,
         };
-        let blocked_until = if wake == WakeUse::Early { self.track.end() } else { blocked_until };
-        let is_all_lost = wait.end == End::Missed && matches!(wake, WakeUse::None | WakeUse::Stale);
-        let blocked_until = if is_all_lost { self.track.end() } else { blocked_until };
-        self.place(index, self.track.end(), blocked_until, wake);
-        self.extend(blocked_until, State::Blocked(index));
-        self.extend(on, after_wake(wait.end));
-    }
-
-    fn place(&mut self, index: WaitIndex, from: Timestamp, to: Timestamp, wake: WakeUse) {
-        let from = from.clamp(self.life.from, self.life.until);
-        let to = to.clamp(from, self.life.until);
-        if let Some(place) = self.waits.get_mut(index.0 as usize) {
-            *place = Placed { thread: Some(self.thread), from, to, wake };
-        }
+        self.extend(until, State::Blocked(index));
     }
 
     /// Whether something newer than record `seq` is known to have been.
@@ -255,14 +337,33 @@ impl Layer<'_, '_> {
     }
 
     /// Fills the time after the newest record.
-    fn finish(mut self) -> Track {
+    fn finish(mut self) -> (Track, Vec<(Timestamp, Timestamp)>) {
         if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
             && exit.seq == newest
             && self.life.until <= exit.at
         {
             self.tail = State::OnCpu;
         }
+        let proven_from = self.proven_from.take();
+        if let Some(from) = proven_from {
+            let known_behind = self.tail == State::OnCpu;
+            if !known_behind {
+                self.infer(from, self.track.end());
+            } else if self.is_gap_before(from) {
+                self.infer(from, self.life.until);
+            }
+        }
         self.extend(self.life.until, self.tail);
-        self.track
+        self.track.close();
+        (self.track, self.inferred)
+    }
+}
+
+/// What a thread does from its wake, or its preemption, to its switch-in: it waits for a CPU,
+/// unless nobody saw it come back.
+fn after_wake(record: &Off) -> State {
+    match record.end {
+        End::Seen | End::StillOff => State::Runnable(record.queued),
+        End::Missed => State::Lost,
     }
 }

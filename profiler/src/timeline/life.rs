@@ -1,21 +1,24 @@
 //! One tid → the threads that bore it.
 
-use std::sync::Arc;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
 
 use crate::{
     recording::{Begin, Recording, Sighting, SightingReason, ThreadExit, ThreadKind, Window},
-    units::{Tgid, Tid, Timestamp},
+    units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-use super::{Name, WaitIndex};
+use super::{Name, PreemptionIndex, WaitIndex, merge::merge};
 
 /// A time off the CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Record {
     /// A wait.
     Wait(WaitIndex),
-    /// Index into the recording's preemptions.
-    Preemption(u32),
+    /// A preemption.
+    Preemption(PreemptionIndex),
 }
 
 /// What is known of one thread.
@@ -25,6 +28,7 @@ pub(super) struct Life<'a> {
     pub tgid: Tgid,
     pub kind: ThreadKind,
     pub in_target: bool,
+    pub cgroup: Option<CgroupId>,
     pub created: Option<Timestamp>,
     pub from: Timestamp,
     pub until: Timestamp,
@@ -36,60 +40,77 @@ pub(super) struct Life<'a> {
     pub exit: Option<&'a ThreadExit>,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Evidence {
+#[derive(Clone, Copy)]
+enum Entry {
     Sighting(u32),
-    Wait(u32),
-    Preemption(u32),
+    Record(Record),
     Exit(u32),
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Entry {
-    tid: Tid,
-    at: Timestamp,
-    what: Evidence,
+/// Everything that speaks of one tid: indices into the recording's lists, by time.
+#[derive(Debug, Default)]
+pub(super) struct OfTid {
+    pub(super) tid: Tid,
+    waits: Vec<u32>,
+    preemptions: Vec<u32>,
+    sightings: Vec<u32>,
+    exits: Vec<u32>,
 }
 
-/// Every thread of the recording that lived inside the window, by tid, then by time.
-pub(super) fn split(recording: &Recording) -> Vec<Life<'_>> {
-    let mut entries = entries(recording);
-    entries.sort_unstable();
-    entries
-        .chunk_by(|a, b| a.tid == b.tid)
-        .flat_map(|of_one_tid| lives_of(recording, of_one_tid))
-        .collect()
+/// Shares the records out over the tids, in their order. The idle task has none.
+pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
+    let mut tids: HashMap<Tid, OfTid, foldhash::fast::RandomState> = HashMap::default();
+    let waits = &recording.waits;
+    // Many waits share a pattern: its tid is looked up once.
+    let mut of_patterns: Vec<Vec<u32>> = vec![Vec::new(); waits.patterns().len()];
+    for (row, n) in waits.rows().iter().zip(0..) {
+        of_patterns[row.pattern.index()].push(n);
+    }
+    for ((_, pattern), of_pattern) in waits.patterns().iter().zip(of_patterns) {
+        let of_tid = &mut tids.entry(waits.waiters()[pattern.waiter].tid).or_default().waits;
+        if of_tid.is_empty() { *of_tid = of_pattern } else { of_tid.extend(of_pattern) }
+    }
+    for (preemption, n) in recording.preemptions.iter().zip(0..) {
+        tids.entry(preemption.tid).or_default().preemptions.push(n);
+    }
+    for (sighting, n) in recording.sightings.iter().zip(0..) {
+        tids.entry(sighting.tid).or_default().sightings.push(n);
+    }
+    for (exit, n) in recording.exits.iter().zip(0..) {
+        tids.entry(exit.tid).or_default().exits.push(n);
+    }
+    tids.remove(&Tid(0));
+    let mut tids: Vec<OfTid> = (tids.into_iter())
+        .map(|(tid, mut of_tid)| {
+            // They lie in the order of time, and so do their indices.
+            of_tid.waits.sort_unstable();
+            OfTid { tid, ..of_tid }
+        })
+        .collect();
+    tids.sort_unstable_by_key(|of_tid| of_tid.tid);
+    tids
 }
 
-/// Everything that speaks of a thread. The idle task is none.
-fn entries(recording: &Recording) -> Vec<Entry> {
-    let index = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    let sightings = (recording.sightings.iter().enumerate()).map(|(n, s)| Entry {
-        tid: s.tid,
-        at: s.at,
-        what: Evidence::Sighting(index(n)),
-    });
-    let waits = (recording.waits.iter().enumerate()).map(|(n, w)| Entry {
-        tid: w.tid,
-        at: w.off,
-        what: Evidence::Wait(index(n)),
-    });
-    let preemptions = (recording.preemptions.iter().enumerate()).map(|(n, p)| Entry {
-        tid: p.tid,
-        at: p.off,
-        what: Evidence::Preemption(index(n)),
-    });
-    let exits = (recording.exits.iter().enumerate()).map(|(n, e)| Entry {
-        tid: e.tid,
-        at: e.at,
-        what: Evidence::Exit(index(n)),
-    });
-    sightings
-        .chain(waits)
-        .chain(preemptions)
-        .chain(exits)
-        .filter(|entry| entry.tid != Tid(0))
-        .collect()
+impl OfTid {
+    /// In the order of time; at one moment first sightings, then waits, preemptions and exits.
+    fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, Entry)> {
+        let rows = recording.waits.rows();
+        let waits = (self.waits.iter())
+            .filter_map(move |&n| Some((rows.get(n as usize)?.off, Record::Wait(WaitIndex(n)))));
+        let preemptions = (self.preemptions.iter()).filter_map(move |&n| {
+            let preemption = recording.preemptions.get(n as usize)?;
+            Some((preemption.off, Record::Preemption(PreemptionIndex(n))))
+        });
+        let records = merge(waits, preemptions, |&(at, _)| at)
+            .map(|(at, record)| (at, Entry::Record(record)));
+        let sightings = (self.sightings.iter()).filter_map(move |&n| {
+            Some((recording.sightings.get(n as usize)?.at, Entry::Sighting(n)))
+        });
+        let exits = (self.exits.iter())
+            .filter_map(move |&n| Some((recording.exits.get(n as usize)?.at, Entry::Exit(n))));
+        let living = merge(sightings, records, |&(at, _)| at);
+        merge(living, exits, |&(at, _)| at)
+    }
 }
 
 /// A life in the making.
@@ -109,6 +130,7 @@ impl<'a> Draft<'a> {
                 tgid: Tgid(tid.0),
                 kind: ThreadKind::User,
                 in_target: false,
+                cgroup: None,
                 created,
                 from: start,
                 until: start,
@@ -143,6 +165,7 @@ impl<'a> Draft<'a> {
     fn see(&mut self, sighting: &'a Sighting) {
         self.newest = self.newest.max(sighting.at);
         self.describe(sighting.tgid, sighting.kind, sighting.in_target);
+        self.life.cgroup = Some(sighting.cgroup);
         if self.life.names.last().is_none_or(|name| *name.comm != *sighting.comm) {
             let comm = Arc::from(sighting.comm.as_str());
             self.life.names.push(Name { since: sighting.at, comm });
@@ -165,58 +188,52 @@ impl<'a> Draft<'a> {
 /// `exec` from a thread that is not its process's first leaves behind: it takes over the tid, and
 /// the time of creation, of the first one, which has ended
 /// ([`de_thread`](https://github.com/torvalds/linux/blob/v6.12/fs/exec.c#L968)).
-fn lives_of<'a>(recording: &'a Recording, entries: &[Entry]) -> Vec<Life<'a>> {
+pub(super) fn split<'a>(recording: &'a Recording, of_tid: &OfTid) -> Vec<Life<'a>> {
     let window = recording.meta.window;
-    let Some(first) = entries.first() else { return Vec::new() };
-    let mut drafts = drafts_of(recording, entries, first.tid);
-    let mut current = 0;
-    for entry in entries {
-        while drafts.get(current + 1).is_some_and(|next| next.start <= entry.at) {
-            current += 1;
+    let mut pending = drafts_of(recording, of_tid);
+    let mut drafts: Vec<Draft<'a>> = pending.pop_front().into_iter().collect();
+    for (at, entry) in of_tid.entries(recording) {
+        while pending.front().is_some_and(|next| next.start <= at) {
+            drafts.extend(pending.pop_front());
         }
-        let opens_successor = match entry.what {
-            Evidence::Sighting(n) => recording.sightings.get(n as usize).is_some_and(|sighting| {
+        let Some(current) = drafts.last() else { break };
+        let opens_successor = match entry {
+            Entry::Sighting(n) => recording.sightings.get(n as usize).is_some_and(|sighting| {
                 // A zombie is still there to be looked at.
                 !matches!(sighting.reason, SightingReason::Opening | SightingReason::Closing)
-                    && drafts.get(current).is_some_and(|d| d.life.created == Some(sighting.created))
+                    && current.life.created == Some(sighting.created)
             }),
-            Evidence::Wait(_) | Evidence::Preemption(_) => true,
-            Evidence::Exit(_) => false,
+            Entry::Record(_) => true,
+            Entry::Exit(_) => false,
         };
-        if opens_successor && drafts.get(current).is_some_and(|draft| draft.is_over(entry.at)) {
-            let created = drafts.get(current).and_then(|draft| draft.life.created);
-            drafts.insert(current + 1, Draft::new(entry.tid, created, entry.at));
-            current += 1;
+        if opens_successor && current.is_over(at) {
+            drafts.push(Draft::new(of_tid.tid, current.life.created, at));
         }
-        let Some(draft) = drafts.get_mut(current) else { continue };
-        match entry.what {
-            Evidence::Sighting(n) => {
+        let Some(draft) = drafts.last_mut() else { break };
+        match entry {
+            Entry::Sighting(n) => {
                 let Some(sighting) = recording.sightings.get(n as usize) else { continue };
-                let owner = if draft.life.created == Some(sighting.created) {
-                    Some(draft)
-                } else {
-                    // They are in the order of creation.
-                    let next = drafts.partition_point(|d| d.life.created <= Some(sighting.created));
-                    drafts.get_mut(next.saturating_sub(1))
-                };
-                let owner = owner.filter(|draft| draft.life.created == Some(sighting.created));
-                if let Some(owner) = owner {
+                if let Some(owner) = owner_of(sighting, &mut drafts, &mut pending) {
                     owner.see(sighting);
                 }
             }
-            Evidence::Wait(n) => {
-                let Some(wait) = recording.waits.get(n as usize) else { continue };
-                draft.describe(wait.tgid, wait.kind, wait.in_target);
+            Entry::Record(Record::Wait(index)) => {
+                let waits = &recording.waits;
+                let Some(wait) = waits.rows().get(index.0 as usize) else { continue };
+                let waiter = waits.waiter(wait);
+                draft.describe(waiter.tgid, waiter.kind, waiter.in_target);
+                draft.life.cgroup = Some(waiter.cgroup);
                 draft.newest = draft.newest.max(wait.on);
-                draft.life.records.push(Record::Wait(WaitIndex(n)));
+                draft.life.records.push(Record::Wait(index));
             }
-            Evidence::Preemption(n) => {
-                let Some(preemption) = recording.preemptions.get(n as usize) else { continue };
+            Entry::Record(Record::Preemption(index)) => {
+                let preemption = recording.preemptions.get(index.0 as usize);
+                let Some(preemption) = preemption else { continue };
                 draft.describe(preemption.tgid, preemption.kind, preemption.in_target);
                 draft.newest = draft.newest.max(preemption.on);
-                draft.life.records.push(Record::Preemption(n));
+                draft.life.records.push(Record::Preemption(index));
             }
-            Evidence::Exit(n) => {
+            Entry::Exit(n) => {
                 let Some(exit) = recording.exits.get(n as usize) else { continue };
                 draft.life.tgid = exit.tgid;
                 draft.newest = draft.newest.max(exit.at);
@@ -225,25 +242,44 @@ fn lives_of<'a>(recording: &'a Recording, entries: &[Entry]) -> Vec<Life<'a>> {
             }
         }
     }
+    drafts.extend(pending);
     bound(recording, window, drafts)
 }
 
+/// Whose life a sighting speaks of: both lists are in the order of creation.
+fn owner_of<'d, 'a>(
+    sighting: &Sighting,
+    drafts: &'d mut [Draft<'a>],
+    pending: &'d mut VecDeque<Draft<'a>>,
+) -> Option<&'d mut Draft<'a>> {
+    let created = Some(sighting.created);
+    if drafts.last().is_some_and(|current| current.life.created < created) {
+        let next = pending.partition_point(|draft| draft.life.created < created);
+        return pending.get_mut(next).filter(|draft| draft.life.created == created);
+    }
+    // Of several that took over from each other, the newest.
+    let next = drafts.partition_point(|draft| draft.life.created <= created);
+    drafts.get_mut(next.checked_sub(1)?).filter(|draft| draft.life.created == created)
+}
+
 /// One draft for each time of creation, and one before them if something is older than they are.
-fn drafts_of<'a>(recording: &Recording, entries: &[Entry], tid: Tid) -> Vec<Draft<'a>> {
-    let mut created: Vec<Timestamp> = (entries.iter())
-        .filter_map(|entry| match entry.what {
-            Evidence::Sighting(n) => recording.sightings.get(n as usize).map(|s| s.created),
-            _ => None,
-        })
+fn drafts_of<'a>(recording: &Recording, of_tid: &OfTid) -> VecDeque<Draft<'a>> {
+    let mut created: Vec<Timestamp> = (of_tid.sightings.iter())
+        .filter_map(|&n| recording.sightings.get(n as usize).map(|sighting| sighting.created))
         .collect();
     created.sort_unstable();
     created.dedup();
     let known_since = created.first().copied().unwrap_or(Timestamp(u64::MAX));
-    let older = entries
-        .iter()
-        .any(|entry| !matches!(entry.what, Evidence::Sighting(_)) && entry.at < known_since);
-    let unknown = older.then(|| Draft::new(tid, None, Timestamp(0)));
-    unknown.into_iter().chain(created.into_iter().map(|at| Draft::new(tid, Some(at), at))).collect()
+    let first_record = of_tid
+        .entries(recording)
+        .find(|(_, entry)| !matches!(entry, Entry::Sighting(_)))
+        .map(|(at, _)| at);
+    let unknown = first_record
+        .is_some_and(|at| at < known_since)
+        .then(|| Draft::new(of_tid.tid, None, Timestamp(0)));
+    (unknown.into_iter())
+        .chain(created.into_iter().map(|at| Draft::new(of_tid.tid, Some(at), at)))
+        .collect()
 }
 
 /// Clips the lives to the window, and leaves out those that lie outside.
@@ -271,8 +307,8 @@ fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) 
 /// When a thread was born, if its first record says so.
 fn born(recording: &Recording, first: Option<&Record>) -> Option<Timestamp> {
     let (begin, off) = match *first? {
-        Record::Wait(n) => recording.waits.get(n.0 as usize).map(|w| (w.begin, w.off)),
-        Record::Preemption(n) => recording.preemptions.get(n as usize).map(|p| (p.begin, p.off)),
+        Record::Wait(n) => recording.waits.rows().get(n.0 as usize).map(|w| (w.begin, w.off)),
+        Record::Preemption(n) => recording.preemptions.get(n.0 as usize).map(|p| (p.begin, p.off)),
     }?;
     (begin == Begin::Newborn).then_some(off)
 }

@@ -9,23 +9,32 @@
 //!
 //! A life has no holes and no overlaps: what no record speaks for is [`State::Lost`], never guessed.
 
+mod evidence;
 mod interval;
 mod lay;
 mod life;
+mod merge;
 
 use std::sync::Arc;
 
-pub use interval::{Split, State, Track};
+use rayon::prelude::*;
+
+pub use interval::{Interval, Queued, Split, State, Track};
 pub(crate) use lay::EARLY_WAKE;
+pub use lay::{WakeUse, wake_use};
 
 use crate::{
     recording::{Recording, ThreadKind},
-    units::{Tgid, Tid, Timestamp},
+    units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
 /// Index into [`Recording::waits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WaitIndex(pub u32);
+
+/// Index into [`Recording::preemptions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PreemptionIndex(pub u32);
 
 /// Index into [`Timeline::threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +62,8 @@ pub struct Thread {
     pub kind: ThreadKind,
     /// Whether it belonged to the target, if only for a time.
     pub in_target: bool,
+    /// The cgroup that it was in last, as far as anything says.
+    pub cgroup: Option<CgroupId>,
     /// When it was created; none if no sighting of it arrived.
     pub created: Option<Timestamp>,
     /// The beginning of its life, or of the window if that is later.
@@ -63,6 +74,9 @@ pub struct Thread {
     pub names: Vec<Name>,
     /// What it did.
     pub track: Track,
+    /// The parts of it that its own records don't tell, because some were lost, and that other
+    /// records prove all the same.
+    pub inferred: Vec<(Timestamp, Timestamp)>,
 }
 
 impl Thread {
@@ -74,6 +88,10 @@ impl Thread {
         (!self.names.is_empty()).then(|| borne.saturating_sub(1))
     }
 
+    fn has_gap(&self) -> bool {
+        self.track.iter().any(|interval| interval.state == State::Lost)
+    }
+
     /// The name that it bore at `at`.
     #[must_use]
     pub fn comm_at(&self, at: Timestamp) -> Option<&str> {
@@ -81,35 +99,27 @@ impl Thread {
     }
 }
 
-/// What became of a wait's wake.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WakeUse {
-    /// Nobody was seen to wake the thread.
-    None,
-    /// It ended the blocked part.
-    Ended,
-    /// It came before the switch-out: the thread never was blocked.
-    Early,
-    /// It came too long before the switch-out to belong to this wait, and is not believed.
-    Stale,
-}
-
 /// Where a wait lies in its thread's life: `from..to` is its blocked part inside the window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The thread; none for the idle task, or outside every life.
-    pub thread: Option<ThreadIndex>,
+    /// The thread.
+    pub thread: ThreadIndex,
     /// Where the blocked part begins.
     pub from: Timestamp,
     /// Where it ends.
     pub to: Timestamp,
-    /// What became of its wake.
-    pub wake: WakeUse,
 }
 
-impl Placed {
-    const NOWHERE: Self =
-        Self { thread: None, from: Timestamp(0), to: Timestamp(0), wake: WakeUse::None };
+/// The interval in which a thread was blocked in a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    thread: ThreadIndex,
+    interval: u32,
+}
+
+impl Place {
+    /// Outside of every life, or without a blocked part.
+    const NOWHERE: Self = Self { thread: ThreadIndex(u32::MAX), interval: u32::MAX };
 }
 
 /// What did not fit together.
@@ -123,13 +133,22 @@ pub struct Misfits {
     pub stale_wakes: u64,
 }
 
+impl Misfits {
+    fn add(&mut self, other: Self) {
+        let Self { overlaps, backwards, stale_wakes } = other;
+        self.overlaps += overlaps;
+        self.backwards += backwards;
+        self.stale_wakes += stale_wakes;
+    }
+}
+
 /// Every thread's life.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// Sorted by tid, then by time.
     pub threads: Vec<Thread>,
     /// By [`WaitIndex`], one for each wait of the recording.
-    pub waits: Vec<Placed>,
+    places: Vec<Place>,
     /// What did not fit together.
     pub misfits: Misfits,
 }
@@ -137,26 +156,21 @@ pub struct Timeline {
 impl Timeline {
     /// Lays out every thread's life. The lists of the recording have to be sorted
     /// ([`Recording::sort`]).
+    ///
+    /// Everything is laid out first. Then those lives that have gaps are laid out once more, with
+    /// what the records of all the others say of them.
     #[must_use]
     pub fn build(recording: &Recording) -> Self {
-        let mut timeline =
-            Self { waits: vec![Placed::NOWHERE; recording.waits.len()], ..Self::default() };
-        for life in life::split(recording) {
-            let index = ThreadIndex(u32::try_from(timeline.threads.len()).unwrap_or(u32::MAX));
-            let track = lay::lay(recording, &life, index, &mut timeline);
-            timeline.threads.push(Thread {
-                tid: life.tid,
-                tgid: life.tgid,
-                kind: life.kind,
-                in_target: life.in_target,
-                created: life.created,
-                from: life.from,
-                until: life.until,
-                names: life.names,
-                track,
-            });
+        let tids = life::of_tids(recording);
+        let (mut threads, mut misfits) = lives(recording, &tids, None);
+        let gapped = threads.iter().filter(|thread| thread.has_gap()).map(|thread| thread.tid);
+        let gapped: Vec<Tid> = gapped.collect();
+        if !gapped.is_empty() {
+            let evidence = evidence::of(recording, &gapped);
+            (threads, misfits) = lives(recording, &tids, Some(&evidence));
         }
-        timeline
+        let places = places(recording, &threads);
+        Self { threads, places, misfits }
     }
 
     /// A thread. None if there is no such index.
@@ -165,13 +179,65 @@ impl Timeline {
         self.threads.get(index.0 as usize)
     }
 
+    /// Where a wait's blocked part lies. None if it has none: its thread was woken before it left
+    /// the CPU, or was just created, or had no life inside the window.
+    #[must_use]
+    pub fn place(&self, wait: WaitIndex) -> Option<Placed> {
+        let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
+        let Interval { from, to, .. } = self.thread(thread)?.track.get(interval as usize)?;
+        Some(Placed { thread, from, to })
+    }
+
     /// Who bore `tid` at `at`.
     #[must_use]
     pub fn find(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {
         let next = self.threads.partition_point(|thread| (thread.tid, thread.from) <= (tid, at));
         let index = next.checked_sub(1)?;
         let thread = self.threads.get(index)?;
-        (thread.tid == tid && at <= thread.until)
-            .then(|| ThreadIndex(u32::try_from(index).unwrap_or(u32::MAX)))
+        (thread.tid == tid && at <= thread.until).then(|| thread_index(index))
     }
+}
+
+fn thread_index(index: usize) -> ThreadIndex {
+    ThreadIndex(u32::try_from(index).unwrap_or(u32::MAX))
+}
+
+/// Lays out the lives of all tids, sorted by tid, then by time.
+fn lives(
+    recording: &Recording,
+    tids: &[life::OfTid],
+    evidence: Option<&evidence::Evidence>,
+) -> (Vec<Thread>, Misfits) {
+    let laid: Vec<(Vec<Thread>, Misfits)> = (tids.par_iter())
+        .map(|of_tid| {
+            let mut misfits = Misfits::default();
+            let known = evidence.and_then(|evidence| evidence.of(of_tid.tid));
+            let threads = (life::split(recording, of_tid).into_iter())
+                .map(|life| lay::lay(recording, life, known, &mut misfits))
+                .collect();
+            (threads, misfits)
+        })
+        .collect();
+    let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
+    let mut misfits = Misfits::default();
+    for (more, mismatched) in laid {
+        threads.extend(more);
+        misfits.add(mismatched);
+    }
+    (threads, misfits)
+}
+
+fn places(recording: &Recording, threads: &[Thread]) -> Vec<Place> {
+    let mut places = vec![Place::NOWHERE; recording.waits.len()];
+    for (index, thread) in threads.iter().enumerate() {
+        for (interval, Interval { state, .. }) in thread.track.iter().enumerate() {
+            if let State::Blocked(wait) = state
+                && let Some(place) = places.get_mut(wait.0 as usize)
+            {
+                let interval = u32::try_from(interval).unwrap_or(u32::MAX);
+                *place = Place { thread: thread_index(index), interval };
+            }
+        }
+    }
+    places
 }

@@ -1,16 +1,16 @@
 //! Who or what a wait is blamed on, one rule each.
 
 use offwake::{
-    blame::{Blame, BlameKind, Ender, External, Reason},
+    blame::{Blame, BlameKind, Ender, External, Limits, Reason},
     recording::{
-        FileId, FileKind, Recording, Scope, StackRef, SystemVector, ThreadRef, WakeContext,
+        FileId, FileKind, Recording, Scope, StackRef, SystemVector, ThreadRef, Waits, WakeContext,
     },
     timeline::{Timeline, WaitIndex},
     units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
-    draw::{TICK, live, lose, recording, ticks},
+    draw::{TICK, edit, live, lose, recording, ticks},
     world::{EPOLL_WAIT, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
@@ -18,17 +18,18 @@ use crate::{
 fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
     recording.sort();
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
+    let blame = Blame::new(recording, &timeline, Limits::default());
     let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
-    let parts = blame.parts(WaitIndex(index as u32));
-    let place = timeline.waits[index];
+    let index = WaitIndex(index as u32);
+    let parts = blame.walker().parts(index).to_vec();
+    let place = timeline.place(index).expect("blocked");
     assert_eq!(parts.iter().map(|part| part.time).sum::<Nanos>(), place.to.since(place.from));
     (parts.iter())
         .map(|part| {
             let tid = |index| timeline.thread(index).expect("a thread").tid;
             let word = match part.kind {
                 BlameKind::Work(thread) => format!("work {}", tid(thread)),
-                BlameKind::CpuQueue(thread) => format!("cpu_queue {}", tid(thread)),
+                BlameKind::CpuQueue { thread, .. } => format!("cpu_queue {}", tid(thread)),
                 BlameKind::External(external) => external.name().to_owned(),
                 BlameKind::Unattributed(reason) => reason.name().to_owned(),
             };
@@ -53,7 +54,7 @@ fn parts(expected: &[(&str, u64)]) -> Vec<(String, u64)> {
 fn a_wait_divides_over_what_its_waker_did_meanwhile() {
     assert_eq!(
         two("#........r#", "###..rr####"),
-        parts(&[("work 8", 4), ("cpu_queue 8", 2), ("depth_limit", 2)])
+        parts(&[("work 8", 4), ("cpu_queue 8", 2), ("not_recorded", 2)])
     );
     // Only while it was blocked: what the waker did after the wake is not to blame.
     assert_eq!(two("#..rrrrrr##", "###########"), parts(&[("work 8", 2)]));
@@ -76,7 +77,7 @@ fn a_gap_of_the_waker_is_lost() {
     // On-CPU at tick 1, blocked at 2, runnable at 3, then lost from its switch-in at 4 on.
     assert_eq!(
         first_wait(&mut recording),
-        parts(&[("work 8", 1), ("cpu_queue 8", 1), ("depth_limit", 1), ("lost", 5)])
+        parts(&[("lost", 5), ("cpu_queue 8", 1), ("not_recorded", 1), ("work 8", 1)])
     );
 }
 
@@ -120,24 +121,26 @@ impl Case {
     }
 
     fn ended_by(self, recording: &mut Recording) -> Ender {
-        recording.waits.clear();
+        recording.waits = Waits::default();
         recording.sightings.clear();
         live(recording, 7, "#........r#", 8);
         live(recording, 8, "###########", 9);
-        let wait = &mut recording.waits[0];
-        wait.syscall = syscall(self.syscall, [5, 1, 0, 0, 0, 0]);
-        wait.file = self.file;
-        let wake = wait.wake.as_mut().expect("woken");
-        wake.context = self.context;
-        wake.kernel_stack = self.stack;
-        let (tid, tgid) = (Tid(self.current), Tgid(self.current));
-        wake.current = ThreadRef { tid, tgid };
+        edit(recording, |waits| {
+            let wait = &mut waits[0];
+            wait.syscall = syscall(self.syscall, [5, 1, 0, 0, 0, 0]);
+            wait.file = self.file;
+            let wake = wait.wake.as_mut().expect("woken");
+            wake.context = self.context;
+            wake.kernel_stack = self.stack;
+            let (tid, tgid) = (Tid(self.current), Tgid(self.current));
+            wake.current = ThreadRef { tid, tgid };
+        });
         recording.sort();
         let timeline = Timeline::build(recording);
-        let blame = Blame::assign(recording, &timeline);
+        let blame = Blame::new(recording, &timeline, Limits::default());
         let is_task = matches!(blame.ender(WaitIndex(0)), Ender::Task(_));
-        let named = (blame.parts(WaitIndex(0)).iter())
-            .any(|part| matches!(part.kind, BlameKind::Work(_) | BlameKind::CpuQueue(_)));
+        let named = (blame.walker().parts(WaitIndex(0)).iter())
+            .any(|part| matches!(part.kind, BlameKind::Work(_) | BlameKind::CpuQueue { .. }));
         assert_eq!(is_task, named);
         blame.ender(WaitIndex(0))
     }
@@ -267,8 +270,9 @@ fn the_ledger_of_a_drawing() {
     live(&mut recording, 8, "###..rr####", 9);
     recording.sort();
     let timeline = Timeline::build(&recording);
-    let blame = Blame::assign(&recording, &timeline);
-    let ledger = blame.ledger(timeline.find(Tid(7), recording.meta.window.start).expect("7"));
+    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let index = timeline.find(Tid(7), recording.meta.window.start).expect("7");
+    let ledger = blame.ledgers()[index.0 as usize];
     assert_eq!(ledger.wall, ticks(11));
     assert_eq!((ledger.on_cpu, ledger.runnable, ledger.blocked), (ticks(2), ticks(1), ticks(8)));
     assert_eq!((ledger.work, ledger.cpu_queue), (ticks(4), ticks(2)));

@@ -13,7 +13,7 @@ use offwake::{
         Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, Sighting, SightingReason,
         StackRef, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
-    timeline::{State, Timeline},
+    timeline::{Interval, State, Timeline},
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -171,7 +171,7 @@ pub fn live(recording: &mut Recording, tid: u32, life: &str, waker: u32) {
             let wakes = newborn || (states[woken - 1] == '.' && woken < dead);
             let wake = wakes.then(|| wake_by(waker, at(woken)));
             let record = wait(tid, seq, at(off), at(on));
-            recording.waits.push(Wait { begin, end, wake, ..record });
+            recording.waits.push(&Wait { begin, end, wake, ..record });
         }
         tick = on;
     }
@@ -199,12 +199,12 @@ pub fn drawn(recording: &Recording, timeline: &Timeline, tid: u32) -> String {
     let length = (window.length().0 / TICK) as usize;
     let mut line = vec![' '; length];
     for thread in timeline.threads.iter().filter(|thread| thread.tid == Tid(tid)) {
-        for (from, to, state) in thread.track.iter() {
+        for Interval { from, to, state } in thread.track.iter() {
             let from = (from.since(window.start).0 / TICK) as usize;
             let to = (to.since(window.start).0 / TICK) as usize;
             line[from..to].fill(match state {
                 State::OnCpu => '#',
-                State::Runnable => 'r',
+                State::Runnable(_) => 'r',
                 State::Blocked(_) => '.',
                 State::Lost => '?',
             });
@@ -213,8 +213,15 @@ pub fn drawn(recording: &Recording, timeline: &Timeline, tid: u32) -> String {
     line.into_iter().collect()
 }
 
+/// Changes the waits of a recording.
+pub fn edit(recording: &mut Recording, change: impl FnOnce(&mut Vec<Wait>)) {
+    let mut waits: Vec<Wait> = recording.waits.iter().collect();
+    change(&mut waits);
+    recording.waits = waits.into_iter().collect();
+}
+
 /// Loses a thread's record of this number.
 pub fn lose(recording: &mut Recording, tid: u32, seq: u32) {
-    recording.waits.retain(|wait| (wait.tid, wait.seq) != (Tid(tid), seq));
+    recording.waits.retain(|row, waiter| (waiter.tid, row.seq) != (Tid(tid), seq));
     recording.preemptions.retain(|p| (p.tid, p.seq) != (Tid(tid), seq));
 }

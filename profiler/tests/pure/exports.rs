@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow_array::{Array as _, Int64Array, RecordBatch, UInt32Array};
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     export::{Export, HourOrNone, Part, Table, parquet},
     recording::{Clocks, Recording},
     report::Filter,
@@ -22,8 +22,8 @@ use crate::{
 /// Does something with an export of a recording.
 fn exported<T>(recording: &Recording, then: impl FnOnce(&Export<'_>) -> T) -> T {
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
-    then(&Export::new(recording, &timeline, &blame))
+    let blame = Blame::new(recording, &timeline, Limits::default());
+    then(&Export::new(&blame))
 }
 
 fn batches(export: &Export<'_>, table: Table, part: &Part) -> Vec<RecordBatch> {

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path};
 
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     recording::{
         FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
     },
@@ -13,7 +13,7 @@ use offwake::{
 };
 
 use crate::{
-    draw::{at, live, lose, recording, ticks, wait},
+    draw::{at, edit, live, lose, recording, ticks, wait},
     world::{CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp, user},
 };
 
@@ -65,47 +65,50 @@ fn service() -> Recording {
             "tcp_sendmsg",
         ],
     );
-    for wait in &mut r.waits {
-        let wake = wait.wake.as_mut();
-        match (wait.tid.0, wait.seq) {
-            (7, 1 | 2) => {
-                wait.tgid = Tgid(7);
-                wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
-                (wait.user_stack, wait.kernel_stack) = (lock, futex_wait);
-                let wake = wake.unwrap();
-                (wake.user_stack, wake.kernel_stack) = (unlock, futex_wake);
-                wake.current.tgid = Tgid(7);
+    edit(&mut r, |waits| {
+        waits.iter_mut().for_each(|wait| {
+            let wake = wait.wake.as_mut();
+            match (wait.tid.0, wait.seq) {
+                (7, 1 | 2) => {
+                    wait.tgid = Tgid(7);
+                    wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+                    (wait.user_stack, wait.kernel_stack) = (lock, futex_wait);
+                    let wake = wake.unwrap();
+                    (wake.user_stack, wake.kernel_stack) = (unlock, futex_wake);
+                    wake.current.tgid = Tgid(7);
+                }
+                (7, 3) => {
+                    wait.tgid = Tgid(7);
+                    (wait.syscall, wait.file) =
+                        (syscall(RECVFROM, [4, 0, 0, 0, 0, 0]), Some(socket));
+                    (wait.user_stack, wait.kernel_stack) = (reply, receive);
+                    let wake = wake.unwrap();
+                    (wake.user_stack, wake.kernel_stack) = (answer, deliver);
+                    wake.context = WakeContext::Softirq(3);
+                    (wake.current.tid, wake.current.tgid) = (offwake::units::Tid(60), Tgid(60));
+                }
+                (7, _) => {
+                    wait.tgid = Tgid(7);
+                    wait.timeout = Some(ticks(7));
+                    wait.syscall = syscall(CLOCK_NANOSLEEP, [1, 0, 0, 0, 0, 0]);
+                    (wait.user_stack, wait.kernel_stack) = (StackRef::Failed, sleep);
+                    wake.unwrap().context = WakeContext::Hrtimer;
+                }
+                (8, _) => {
+                    wait.tgid = Tgid(7);
+                    wait.state = TaskState(2);
+                    wait.syscall = syscall(FSYNC, [9, 0, 0, 0, 0, 0]);
+                    wait.file = Some(file(FileKind::Regular, 77));
+                    wait.kernel_stack = sync;
+                    wake.unwrap().context = WakeContext::Softirq(4);
+                }
+                _ => {
+                    wait.syscall = syscall(READ, [0, 0, 0, 0, 0, 0]);
+                    wait.file = Some(file(FileKind::Pipe, 12));
+                }
             }
-            (7, 3) => {
-                wait.tgid = Tgid(7);
-                (wait.syscall, wait.file) = (syscall(RECVFROM, [4, 0, 0, 0, 0, 0]), Some(socket));
-                (wait.user_stack, wait.kernel_stack) = (reply, receive);
-                let wake = wake.unwrap();
-                (wake.user_stack, wake.kernel_stack) = (answer, deliver);
-                wake.context = WakeContext::Softirq(3);
-                (wake.current.tid, wake.current.tgid) = (offwake::units::Tid(60), Tgid(60));
-            }
-            (7, _) => {
-                wait.tgid = Tgid(7);
-                wait.timeout = Some(ticks(7));
-                wait.syscall = syscall(CLOCK_NANOSLEEP, [1, 0, 0, 0, 0, 0]);
-                (wait.user_stack, wait.kernel_stack) = (StackRef::Failed, sleep);
-                wake.unwrap().context = WakeContext::Hrtimer;
-            }
-            (8, _) => {
-                wait.tgid = Tgid(7);
-                wait.state = TaskState(2);
-                wait.syscall = syscall(FSYNC, [9, 0, 0, 0, 0, 0]);
-                wait.file = Some(file(FileKind::Regular, 77));
-                wait.kernel_stack = sync;
-                wake.unwrap().context = WakeContext::Softirq(4);
-            }
-            _ => {
-                wait.syscall = syscall(READ, [0, 0, 0, 0, 0, 0]);
-                wait.file = Some(file(FileKind::Pipe, 12));
-            }
-        }
-    }
+        })
+    });
     for preemption in &mut r.preemptions {
         preemption.tgid = Tgid(7);
     }
@@ -119,8 +122,8 @@ fn service() -> Recording {
 
 pub fn report(recording: &Recording, filter: &Filter) -> Report {
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
-    Report::new(recording, &timeline, &blame, filter)
+    let blame = Blame::new(recording, &timeline, Limits::default());
+    Report::new(&blame, filter)
 }
 
 pub type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
@@ -198,7 +201,7 @@ fn times_that_no_recording_has_are_drawn_all_the_same() {
     let mut recording = recording(1);
     recording.meta.window = Window { start: at(0), end: Timestamp(u64::MAX) };
     for tid in [7, 8] {
-        recording.waits.push(wait(tid, 1, at(0), Timestamp(u64::MAX)));
+        recording.waits.push(&wait(tid, 1, at(0), Timestamp(u64::MAX)));
     }
     recording.sort();
     let report = report(&recording, &Filter::default());

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use offwake::{
-    blame::{Blame, BlameKind, Ender},
-    recording::{Recording, WakeContext},
+    blame::{Blame, BlameKind, Ender, Limits},
+    recording::{Recording, Wait, WakeContext},
     report::{Filter, Report, json},
-    timeline::{State, Timeline, WaitIndex},
+    timeline::{Interval, State, Timeline, WaitIndex},
     units::{Nanos, Tid, Timestamp},
 };
 use proptest::prelude::*;
 
-use crate::draw::{self, TICK, drawn, live, recording};
+use crate::draw::{self, TICK, drawn, edit, live, recording};
 
 pub const LENGTH: usize = 60;
 pub const TIDS: [u32; 3] = [7, 8, 60];
@@ -75,18 +75,21 @@ impl World {
         }
         recording.sort();
         let contexts = self.contexts.iter().cycle();
-        for (wait, context) in recording.waits.iter_mut().zip(contexts) {
-            if let Some(wake) = &mut wait.wake {
-                wake.context = match context {
-                    // Who is not there wakes nobody.
-                    _ if !self.lives_at(wake.current.tid, wake.at) => WakeContext::Hrtimer,
-                    0 => WakeContext::Hrtimer,
-                    1 => WakeContext::Softirq(u16::from(*context) + 3),
-                    2 => WakeContext::Hardirq(24),
-                    _ => WakeContext::Task,
-                };
+        let change = |waits: &mut Vec<Wait>| {
+            for (wait, context) in waits.iter_mut().zip(contexts) {
+                if let Some(wake) = &mut wait.wake {
+                    wake.context = match context {
+                        // Who is not there wakes nobody.
+                        _ if !self.lives_at(wake.current.tid, wake.at) => WakeContext::Hrtimer,
+                        0 => WakeContext::Hrtimer,
+                        1 => WakeContext::Softirq(u16::from(*context) + 3),
+                        2 => WakeContext::Hardirq(24),
+                        _ => WakeContext::Task,
+                    };
+                }
             }
-        }
+        };
+        edit(&mut recording, change);
         recording
     }
 
@@ -101,7 +104,7 @@ impl World {
         let mut recording = self.full();
         let mut lost = self.lost.iter().cycle();
         let mut keep = || !lost.next().unwrap();
-        recording.waits.retain(|_| keep());
+        recording.waits.retain(|_, _| keep());
         recording.preemptions.retain(|_| keep());
         recording.sightings.retain(|_| keep());
         recording.exits.retain(|_| keep());
@@ -115,23 +118,27 @@ type Named = BTreeMap<(Tid, u32, Tid), Nanos>;
 /// Checks what always holds; returns what is blamed on threads.
 fn check(recording: &Recording) -> Named {
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
+    let blame = Blame::new(recording, &timeline, Limits::default());
+    let ledgers = blame.ledgers();
+    let mut walker = blame.walker();
     for (n, thread) in timeline.threads.iter().enumerate() {
         let mut end = thread.from;
-        for (from, to, _) in thread.track.iter() {
+        for Interval { from, to, .. } in thread.track.iter() {
             assert_eq!(from, end, "a hole or an overlap");
             assert!(to > from, "an empty interval");
             end = to;
         }
         assert_eq!(end, thread.until);
-        let ledger = blame.ledger(offwake::timeline::ThreadIndex(n as u32));
+        let ledger = &ledgers[n];
         assert_eq!(ledger.wall, thread.until.since(thread.from));
         assert_eq!(ledger.wall, ledger.on_cpu + ledger.runnable + ledger.blocked);
         let parts = ledger.attributed() + ledger.external() + ledger.unattributed();
         assert_eq!(ledger.blocked, parts);
     }
     let mut blocked = vec![Nanos(0); recording.waits.len()];
-    for (from, to, state) in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
+    for Interval { from, to, state } in
+        timeline.threads.iter().flat_map(|thread| thread.track.iter())
+    {
         if let State::Blocked(WaitIndex(n)) = state {
             blocked[n as usize] += to.since(from);
         }
@@ -139,10 +146,10 @@ fn check(recording: &Recording) -> Named {
     let mut named = Named::new();
     for (n, wait) in recording.waits.iter().enumerate() {
         let index = WaitIndex(n as u32);
-        let parts = blame.parts(index);
+        let parts = walker.parts(index).to_vec();
         assert_eq!(parts.iter().map(|part| part.time).sum::<Nanos>(), blocked[n]);
         for part in parts {
-            if let BlameKind::Work(thread) | BlameKind::CpuQueue(thread) = part.kind {
+            if let BlameKind::Work(thread) | BlameKind::CpuQueue { thread, .. } = part.kind {
                 let blamed = timeline.thread(thread).unwrap().tid;
                 *named.entry((wait.tid, wait.seq, blamed)).or_default() += part.time;
                 assert_eq!(wait.wake.unwrap().context, WakeContext::Task);
@@ -150,7 +157,7 @@ fn check(recording: &Recording) -> Named {
             }
         }
     }
-    let report = Report::new(recording, &timeline, &blame, &Filter::default());
+    let report = Report::new(&blame, &Filter::default());
     for wait in &report.waits {
         assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
     }
@@ -159,10 +166,9 @@ fn check(recording: &Recording) -> Named {
 
 fn bytes(recording: &Recording) -> Vec<u8> {
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
+    let blame = Blame::new(recording, &timeline, Limits::default());
     let mut bytes = Vec::new();
-    json::write(&Report::new(recording, &timeline, &blame, &Filter::default()), &mut bytes)
-        .unwrap();
+    json::write(&Report::new(&blame, &Filter::default()), &mut bytes).unwrap();
     bytes
 }
 

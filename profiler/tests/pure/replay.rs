@@ -5,17 +5,20 @@
 use std::{fs, path::Path};
 
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     recording::{
         Recording,
         stream::{self, Damage},
     },
     report::{Filter, folded, json, summary, svg},
-    timeline::{ThreadIndex, Timeline, WaitIndex},
+    timeline::{Interval, Timeline, WaitIndex},
     units::{Nanos, Timestamp},
 };
 
-use crate::golden::{Writer, golden, report, written};
+use crate::{
+    draw::edit,
+    golden::{Writer, golden, report, written},
+};
 
 const MEMORY: usize = 64 << 20;
 
@@ -77,17 +80,19 @@ fn every_nanosecond_is_accounted_for() {
     for (name, bytes) in recordings() {
         let recording = read(&bytes);
         let timeline = Timeline::build(&recording);
-        let blame = Blame::assign(&recording, &timeline);
-        for (n, thread) in timeline.threads.iter().enumerate() {
-            let ledger = blame.ledger(ThreadIndex(n as u32));
+        let blame = Blame::new(&recording, &timeline, Limits::default());
+        for (thread, ledger) in timeline.threads.iter().zip(blame.ledgers()) {
             assert_eq!(ledger.wall, thread.until.since(thread.from), "{name}");
             assert_eq!(ledger.wall, ledger.on_cpu + ledger.runnable + ledger.blocked, "{name}");
             let parts = ledger.attributed() + ledger.external() + ledger.unattributed();
             assert_eq!(ledger.blocked, parts, "{name}");
         }
-        for (n, place) in timeline.waits.iter().enumerate() {
-            let parts = blame.parts(WaitIndex(n as u32)).iter().map(|part| part.time);
-            assert_eq!(parts.sum::<Nanos>(), place.to.since(place.from), "{name}");
+        let mut walker = blame.walker();
+        for n in 0..recording.waits.len() {
+            let index = WaitIndex(n as u32);
+            let blocked = timeline.place(index).map_or(Nanos(0), |p| p.to.since(p.from));
+            let parts = walker.parts(index).iter().map(|part| part.time);
+            assert_eq!(parts.sum::<Nanos>(), blocked, "{name}");
         }
         for wait in &report(&recording, &Filter::default()).waits {
             let parts = wait.blame.iter().map(|part| part.ns);
@@ -114,7 +119,7 @@ fn shape(recording: &Recording) -> Vec<(Timestamp, String)> {
     let start = recording.meta.window.start;
     let timeline = Timeline::build(recording);
     let threads = timeline.threads.iter().flat_map(|thread| {
-        thread.track.iter().map(move |(from, to, state)| {
+        thread.track.iter().map(move |Interval { from, to, state }| {
             (
                 Timestamp(from.since(start).0),
                 format!("{:?} {:?} {state:?}", thread.tid, to.since(from)),
@@ -144,13 +149,15 @@ fn shift(recording: &mut Recording, by: u64) {
     let later = |moment: &mut Timestamp| *moment = *moment + Nanos(by);
     later(&mut recording.meta.window.start);
     later(&mut recording.meta.window.end);
-    for wait in &mut recording.waits {
-        later(&mut wait.off);
-        later(&mut wait.on);
-        if let Some(wake) = &mut wait.wake {
-            later(&mut wake.at);
+    edit(recording, |waits| {
+        for wait in waits {
+            later(&mut wait.off);
+            later(&mut wait.on);
+            if let Some(wake) = &mut wait.wake {
+                later(&mut wake.at);
+            }
         }
-    }
+    });
     for preemption in &mut recording.preemptions {
         later(&mut preemption.off);
         later(&mut preemption.on);

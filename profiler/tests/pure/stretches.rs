@@ -11,7 +11,7 @@ use offwake::{
         ClosedBy, End, LossTotals, Meta, Phase, Recording, SightingReason, Window,
         stream::{self, Encoder, Slice},
     },
-    timeline::{State, Timeline, WaitIndex},
+    timeline::{Interval, State, Timeline, WaitIndex},
     units::{Nanos, Timestamp},
 };
 use proptest::prelude::*;
@@ -40,7 +40,7 @@ fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
         slice.clocks.monotonic = until;
         slice.own_cpu = Nanos(cut as u64);
         slice.loss.counters.insert("wake_unmatched".to_owned(), cut as u64 + 1);
-        slice.waits.extend(whole.waits.iter().filter(|w| is_in(comes(w.end, w.on))).cloned());
+        slice.waits.extend(whole.waits.iter().filter(|w| is_in(comes(w.end, w.on))));
         slice
             .preemptions
             .extend(whole.preemptions.iter().filter(|p| is_in(comes(p.end, p.on))).cloned());
@@ -61,7 +61,7 @@ fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
 fn open(whole: &Recording) -> OpenRecords {
     let closing = |s: &&offwake::recording::Sighting| s.reason == SightingReason::Closing;
     OpenRecords {
-        waits: whole.waits.iter().filter(|w| w.end == End::StillOff).cloned().collect(),
+        waits: whole.waits.iter().filter(|w| w.end == End::StillOff).collect(),
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
         sightings: whole.sightings.iter().filter(closing).cloned().collect(),
     }
@@ -113,12 +113,14 @@ fn lives(recording: &Recording, from: usize, to: usize) -> BTreeMap<u32, String>
 fn blocked(recording: &Recording, window: Window) -> BTreeMap<(u32, u32), Nanos> {
     let timeline = Timeline::build(recording);
     let mut blocked = BTreeMap::<_, Nanos>::new();
-    for (from, to, state) in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
+    for Interval { from, to, state } in
+        timeline.threads.iter().flat_map(|thread| thread.track.iter())
+    {
         let (from, to) = window.clip(from, to);
         if let State::Blocked(WaitIndex(n)) = state
             && from < to
         {
-            let wait = &recording.waits[n as usize];
+            let wait = recording.waits.get(n as usize).expect("a wait");
             *blocked.entry((wait.tid.0, wait.seq)).or_default() += to.since(from);
         }
     }

@@ -2,11 +2,11 @@
 
 use offwake::{
     recording::{Begin, End, Recording, SightingReason, ThreadExit},
-    timeline::{Timeline, WakeUse},
+    timeline::{Timeline, WaitIndex, WakeUse, wake_use},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
-use crate::draw::{at, drawn, live, lose, preemption, recording, sighting, wait, wake_by};
+use crate::draw::{at, drawn, edit, live, lose, preemption, recording, sighting, wait, wake_by};
 
 fn build(recording: &mut Recording) -> Timeline {
     recording.sort();
@@ -68,15 +68,20 @@ fn with_no_record_left_all_is_lost() {
 fn a_wake_just_before_the_switch_out_leaves_no_blocked_time() {
     let mut recording = recording(10);
     live(&mut recording, 7, "##...rr###", 8);
-    recording.waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_000)));
+    edit(&mut recording, |waits| {
+        waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_000)));
+    });
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##rrrrr###");
-    assert_eq!(timeline.waits[0].wake, WakeUse::Early);
+    assert_eq!(wake_use(&recording.waits.rows()[0]), WakeUse::Early);
+    assert_eq!(timeline.place(WaitIndex(0)), None);
 
-    recording.waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_001)));
+    edit(&mut recording, |waits| {
+        waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_001)));
+    });
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##.....###");
-    assert_eq!(timeline.waits[0].wake, WakeUse::Stale);
+    assert_eq!(wake_use(&recording.waits.rows()[0]), WakeUse::Stale);
     assert_eq!(timeline.misfits.stale_wakes, 1);
 }
 
@@ -88,17 +93,17 @@ fn records_that_overlap_are_clipped_and_counted() {
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##...rrr??");
     assert_eq!(timeline.misfits.overlaps, 1);
-    assert_eq!(timeline.threads[0].track.split(at(0), at(10)).total(), Nanos(10_000_000));
+    assert_eq!(timeline.threads[0].track.split().total(), Nanos(10_000_000));
 }
 
 #[test]
 fn times_that_run_backwards_are_clipped_and_counted() {
     let mut recording = recording(10);
     live(&mut recording, 7, "##...r####", 8);
-    recording.waits[0].on = at(1);
+    edit(&mut recording, |waits| waits[0].on = at(1));
     let timeline = build(&mut recording);
     assert_eq!(timeline.misfits.backwards, 2, "the switch-in, and the wake after it");
-    assert_eq!(timeline.threads[0].track.split(at(0), at(10)).total(), Nanos(10_000_000));
+    assert_eq!(timeline.threads[0].track.split().total(), Nanos(10_000_000));
 }
 
 #[test]
@@ -130,7 +135,7 @@ fn a_thread_that_takes_over_a_tid_by_exec_is_a_thread_of_its_own() {
     live(&mut recording, 7, "##..r##             ", 8);
     let created = recording.sightings[0].created;
     recording.sightings.push(sighting(7, SightingReason::Exec, at(10), created));
-    recording.waits.push(wait(7, 5, at(12), at(14)));
+    recording.waits.push(&wait(7, 5, at(12), at(14)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##..r##   ??..??????");
 }
@@ -162,17 +167,18 @@ fn edges_of_the_window_continue_what_was_seen_near_them() {
     let mut recording = recording(10);
     let mut record = wait(7, 1, at(1), at(9));
     (record.begin, record.end) = (Begin::BeforeWindow, End::StillOff);
-    recording.waits.push(record);
+    recording.waits.push(&record);
     recording.sightings.push(sighting(7, SightingReason::Opening, at(1), Timestamp(1)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "..........");
-    assert_eq!((timeline.waits[0].from, timeline.waits[0].to), (at(0), at(10)));
+    let place = timeline.place(WaitIndex(0)).expect("blocked");
+    assert_eq!((place.from, place.to), (at(0), at(10)));
 }
 
 #[test]
 fn the_idle_task_is_no_thread() {
     let mut recording = recording(10);
-    recording.waits.push(wait(0, 1, at(2), at(4)));
+    recording.waits.push(&wait(0, 1, at(2), at(4)));
     recording.exits.push(ThreadExit {
         at: at(5),
         tid: Tid(0),
@@ -183,7 +189,7 @@ fn the_idle_task_is_no_thread() {
     });
     let timeline = build(&mut recording);
     assert!(timeline.threads.is_empty());
-    assert_eq!(timeline.waits[0].thread, None);
+    assert_eq!(timeline.place(WaitIndex(0)), None);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use offwake::{
+    blame::Limits,
     capture::{Trigger, flight::Keep},
     recording::{Scope, StackMode},
     units::Nanos,
@@ -238,6 +239,23 @@ pub struct ReportArguments {
     /// Show the waits of kernel threads only
     #[arg(short, long = "kernel-threads-only")]
     pub kernel_only: bool,
+
+    /// Leave out waits for the next request: event loops, pools, accept (the ledger keeps them)
+    #[arg(long)]
+    pub hide_idle: bool,
+
+    /// How many hops a chain is followed: the waker, who had woken that one, and so on
+    #[arg(long, value_name = "HOPS", default_value_t = Limits::default().depth,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(Limits::DEEPEST)))]
+    pub max_depth: u16,
+
+    /// How many waits of one thread are followed inside one wait
+    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().fan_out)]
+    pub max_fan_out: u32,
+
+    /// How many waits are followed below one wait, on all levels
+    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().nodes)]
+    pub max_nodes: u32,
 }
 
 /// What to profile.

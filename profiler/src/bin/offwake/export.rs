@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     export::{self, Export, Part, Table},
     recording::Recording,
     timeline::Timeline,
@@ -36,8 +36,8 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     }
     let recording = Input::open(recording, *max_memory)?.read(*max_memory)?;
     let timeline = Timeline::build(&recording);
-    let blame = Blame::assign(&recording, &timeline);
-    let export = Export::new(&recording, &timeline, &blame);
+    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let export = Export::new(&blame);
     let host = export::host_directory(&recording.meta.host);
     let name = format!("{}.parquet", export.recording_id());
 

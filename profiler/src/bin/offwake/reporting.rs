@@ -4,10 +4,10 @@ use std::path::Path;
 
 use clap::CommandFactory as _;
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
-    report::{Filter, Kinds, Report},
+    report::{Filter, IdleWaits, Kinds, Report},
     timeline::Timeline,
 };
 
@@ -22,6 +22,7 @@ use crate::{
 pub struct Reporting {
     outputs: Vec<Output>,
     filter: Filter,
+    limits: Limits,
 }
 
 /// A recording and what was found in it.
@@ -29,18 +30,18 @@ pub struct Analysis {
     /// The recording.
     pub recording: Recording,
     timeline: Timeline,
-    blame: Blame,
     report: Report,
 }
 
 impl Analysis {
     fn write_waits(
         &self,
-        filter: &Filter,
+        reporting: &Reporting,
         out: &mut (dyn std::io::Write + Send),
     ) -> std::io::Result<()> {
-        let export = Export::new(&self.recording, &self.timeline, &self.blame);
-        let waits = export.waits(filter);
+        let blame = Blame::new(&self.recording, &self.timeline, reporting.limits);
+        let export = Export::new(&blame);
+        let waits = export.waits(&reporting.filter);
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
     }
 }
@@ -48,15 +49,19 @@ impl Analysis {
 impl Reporting {
     /// Checks what can be checked.
     pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
-        Ok(Self { outputs: outputs(arguments)?, filter: filter(arguments) })
+        Ok(Self {
+            outputs: outputs(arguments)?,
+            filter: filter(arguments),
+            limits: limits(arguments),
+        })
     }
 
     /// Finds out all that is to be found.
     pub fn analyse(&self, recording: Recording) -> Analysis {
         let timeline = Timeline::build(&recording);
-        let blame = Blame::assign(&recording, &timeline);
-        let report = Report::new(&recording, &timeline, &blame, &self.filter);
-        Analysis { recording, timeline, blame, report }
+        let blame = Blame::new(&recording, &timeline, self.limits);
+        let report = Report::new(&blame, &self.filter);
+        Analysis { recording, timeline, report }
     }
 
     /// Writes the summary and every output. `bytes` are those of the recording itself.
@@ -82,7 +87,7 @@ impl Reporting {
             Terminal::standard_output()
         };
         terminal.summary(report)?;
-        let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(&self.filter, out);
+        let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         for output in &self.outputs {
             let content = Content { report, waits: &waits, recording: bytes };
             output.write(&content, unfinished)?;
@@ -126,6 +131,15 @@ fn filter(arguments: &ReportArguments) -> Filter {
             Kinds::All
         },
         states: arguments.state.clone().map(|states| states.0),
+        idle: if arguments.hide_idle { IdleWaits::Hidden } else { IdleWaits::Shown },
+    }
+}
+
+fn limits(arguments: &ReportArguments) -> Limits {
+    Limits {
+        depth: arguments.max_depth,
+        fan_out: arguments.max_fan_out,
+        nodes: arguments.max_nodes,
     }
 }
 

@@ -28,7 +28,7 @@ pub(super) fn time_of(export: &Export<'_>, table: Table, item: u32) -> Timestamp
     let recording = export.recording;
     let n = item as usize;
     let of_item = match table {
-        Table::Waits => recording.waits.get(n).map(|wait| wait.off),
+        Table::Waits => recording.waits.rows().get(n).map(|wait| wait.off),
         Table::Preemptions => recording.preemptions.get(n).map(|preemption| preemption.off),
         Table::Samples => recording.samples.get(n).map(|sample| sample.at),
         Table::Threads => export.timeline.threads.get(n).map(|thread| thread.from),

@@ -2,7 +2,7 @@
 
 use crate::{
     recording::{Begin, End},
-    timeline::{State, Thread},
+    timeline::{Interval, State, Thread},
     units::{Nanos, Timestamp},
 };
 
@@ -24,7 +24,7 @@ pub(super) fn part(thread: &Thread, off: Off) -> Nanos {
     };
     let Some(last) = on.0.checked_sub(1) else { return Nanos(0) };
     match thread.track.at(Timestamp(last)) {
-        Some((from, _, State::Runnable)) => on.since(match off.begin {
+        Some(Interval { from, state: State::Runnable(_), .. }) => on.since(match off.begin {
             // A thread that is off the CPU before anybody looks: its timeline says since when.
             Begin::BeforeWindow | Begin::Newborn => from,
             Begin::Seen => from.max(off.runnable_from),

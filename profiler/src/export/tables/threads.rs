@@ -41,7 +41,7 @@ pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
 }
 
 fn ledgers(export: &Export<'_>, rows: &[(ThreadIndex, &Thread)]) -> Vec<Column> {
-    let ledgers: Vec<Ledger> = rows.iter().map(|(index, _)| export.blame.ledger(*index)).collect();
+    let ledgers: Vec<Ledger> = rows.iter().map(|(index, _)| export.ledger(*index)).collect();
     let sums = |name, sum: fn(&Ledger) -> Nanos| times(name, ledgers.iter().map(|l| sum(l).0));
     let lost = Reason::Lost as usize;
     vec![

@@ -25,48 +25,69 @@ use crate::{
         },
     },
     report::{waited_on, waker},
-    timeline::{Placed, Thread, ThreadIndex, WaitIndex, WakeUse},
+    timeline::{Placed, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
+    units::Timestamp,
 };
 
 /// A wait, and all that the columns are made from.
 struct Row<'a> {
-    wait: &'a Wait,
-    place: &'a Placed,
+    wait: Wait,
+    /// None if it has no blocked part.
+    place: Option<Placed>,
     thread: Option<(ThreadIndex, &'a Thread)>,
     cause: Cause,
     waited_on: Option<WaitedOn>,
     /// The wake that ended it: not one that is too old to be believed.
-    wake: Option<&'a Wake>,
+    wake: Option<Wake>,
     ender: Ender,
-    waker: Option<Waker<'a>>,
+    waker: Option<Waker>,
 }
 
 /// The task that is held responsible.
 #[derive(Clone, Copy)]
-struct Waker<'a> {
+struct Waker {
     task: ThreadRef,
-    wake: &'a Wake,
+    wake: Wake,
 }
 
 impl<'a> Row<'a> {
     fn of(export: &Export<'a>, item: u32) -> Option<Self> {
         let wait = export.recording.waits.get(item as usize)?;
-        let place = export.timeline.waits.get(item as usize)?;
+        let row = export.recording.waits.rows().get(item as usize)?;
         let index = WaitIndex(item);
+        let place = export.timeline.place(index);
         let (cause, ender) = (export.blame.cause(index), export.blame.ender(index));
-        let wake = wait.wake.as_ref().filter(|_| place.wake != WakeUse::Stale);
+        let wake = wait.wake.filter(|_| wake_use(row) != WakeUse::Stale);
         let waker = match (ender, wake) {
             (Ender::Task(task), Some(wake)) => Some(Waker { task, wake }),
             _ => None,
         };
-        let thread = place.thread.and_then(|n| Some((n, export.timeline.thread(n)?)));
-        let waited_on = cause::waited_on(wait, cause);
+        let lived = wait.off.max(export.recording.meta.window.start);
+        let thread = place.map(|place| place.thread);
+        let thread = thread.or_else(|| export.timeline.find(wait.tid, lived));
+        let thread = thread.and_then(|n| Some((n, export.timeline.thread(n)?)));
+        let waited_on = cause::waited_on(&wait, cause);
         Some(Self { wait, place, thread, cause, waited_on, wake, ender, waker })
     }
 
+    fn blocked(&self) -> u64 {
+        self.place.map_or(0, |place| place.to.since(place.from).0)
+    }
+
+    /// When its blocked part begins.
+    fn from(&self) -> Timestamp {
+        self.place.map_or(self.wait.off, |place| place.from)
+    }
+
+    /// When it ends.
+    fn woken(&self) -> Timestamp {
+        self.place.map_or(self.from(), |place| place.to)
+    }
+
     fn runnable(&self) -> u64 {
-        let Wait { begin, end, on, .. } = *self.wait;
-        let off = Off { begin, end, runnable_from: self.place.to, on };
+        let Wait { begin, end, off, on, .. } = self.wait;
+        let runnable_from = self.place.map_or(off, |place| place.to);
+        let off = Off { begin, end, runnable_from, on };
         self.thread.map_or(0, |(_, thread)| runnable::part(thread, off).0)
     }
 
@@ -85,8 +106,8 @@ impl<'a> Row<'a> {
     }
 }
 
-impl Waker<'_> {
-    fn through(self) -> Option<WokenThrough> {
+impl Waker {
+    fn through(&self) -> Option<WokenThrough> {
         self.wake.syscall.as_ref().and_then(cause::woken_through)
     }
 }
@@ -101,13 +122,13 @@ pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
 }
 
 fn times_of(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
-    let waits = || rows.iter().map(|row| row.wait);
+    let waits = || rows.iter().map(|row| &row.wait);
     vec![
         wall_times(export, waits().map(|wait| wait.off)),
         times("off_ns", waits().map(|wait| wait.off.0)),
-        optional_times("wake_ns", rows.iter().map(|row| row.wake.map(|wake| wake.at.0))),
+        optional_times("wake_ns", rows.iter().map(|row| row.wake.as_ref().map(|wake| wake.at.0))),
         times("on_ns", waits().map(|wait| wait.on.0)),
-        times("blocked_ns", rows.iter().map(|row| row.place.to.since(row.place.from).0)),
+        times("blocked_ns", rows.iter().map(Row::blocked)),
         times("runnable_ns", rows.iter().map(Row::runnable)),
         words("begin", waits().map(|wait| wait.begin.text())),
         words("end", waits().map(|wait| wait.end.text())),
@@ -118,10 +139,10 @@ fn times_of(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
 }
 
 fn waiter(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
-    let waits = || rows.iter().map(|row| row.wait);
+    let waits = || rows.iter().map(|row| &row.wait);
     let borne = rows.iter().map(|row| {
         let (index, thread) = row.thread?;
-        Some((index, thread, row.place.from))
+        Some((index, thread, row.from()))
     });
     let mut columns = vec![
         numbers::<UInt32Type>("tid", waits().map(|wait| wait.tid.0)),
@@ -138,7 +159,7 @@ fn waiter(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
 
 /// What it was on.
 fn subject(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
-    let waits = || rows.iter().map(|row| row.wait);
+    let waits = || rows.iter().map(|row| &row.wait);
     let files = || waits().map(|wait| wait.file);
     let mut on = Dictionary::new();
     let mut stacks = Dictionary::new();
@@ -175,8 +196,8 @@ fn subject(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
 
 /// Who or what ended it.
 fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
-    let wakers = || rows.iter().map(|row| row.waker);
-    let wakes = || rows.iter().map(|row| row.wake);
+    let wakers = || rows.iter().map(|row| row.waker.as_ref());
+    let wakes = || rows.iter().map(|row| row.wake.as_ref());
     let mut vectors = Dictionary::new();
     wakes().for_each(|wake| {
         let context = wake.map(|wake| wake.context);
@@ -189,7 +210,7 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     });
     let called = wakers().map(|waker| waker?.wake.syscall.as_ref().and_then(syscalls::name));
     let through = || wakers().map(|waker| waker.and_then(Waker::through));
-    let stack_ids = |half: fn(&Wake) -> StackRef| wakers().map(move |w| id(half(w?.wake)));
+    let stack_ids = |half: fn(&Wake) -> StackRef| wakers().map(move |w| id(half(&w?.wake)));
     vec![
         words("ender", rows.iter().map(|row| ender(row.ender).0)),
         optional_words("ender_reason", rows.iter().map(|row| ender(row.ender).1)),
@@ -237,7 +258,7 @@ fn waker_comms(export: &Export<'_>, rows: &[Row<'_>]) -> Column {
     let mut column = Dictionary::new();
     for row in rows {
         let task = row.waker.map(|waker| waker.task);
-        let borne = task.and_then(|task| bearer(export, task.tid, row.place.to));
+        let borne = task.and_then(|task| bearer(export, task.tid, row.woken()));
         let key = task
             .map(|task| (task, borne.and_then(|(n, thread, at)| Some((n, thread.name_at(at)?)))));
         column.push(key, || {

@@ -20,7 +20,10 @@ pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recordi
     let mut slices = Slices::new(source, max_memory)?;
     let mut assembly = Assembly::default();
     while let Some(slice) = slices.next_whole()? {
+        let waits = slice.waits.len();
+        let before = assembly.recording.waits.memory();
         assembly.add(slice);
+        slices.waits_packed(waits, assembly.recording.waits.memory() - before);
     }
     let damage = slices.damage().clone();
     if assembly.numbers.is_empty() {
@@ -60,7 +63,7 @@ impl Assembly {
             self.meta = Some((slice.number, meta));
         }
         recording.clocks.push(slice.clocks);
-        recording.waits.extend(slice.waits);
+        recording.waits.extend(&slice.waits);
         recording.preemptions.extend(slice.preemptions);
         recording.samples.extend(slice.samples);
         recording.sightings.extend(slice.sightings);
@@ -99,10 +102,7 @@ impl Assembly {
             }
         }
         recording.stacks.trim_tracing_frames();
-        drop_doubles(&mut recording.waits, |wait| (wait.tid, wait.off, wait.end));
-        drop_doubles(&mut recording.preemptions, |preemption| {
-            (preemption.tid, preemption.off, preemption.end)
-        });
+        drop_doubles(&mut recording);
         recording.sort();
         recording
     }
@@ -111,15 +111,21 @@ impl Assembly {
 /// The closing survey sends a wait that is still open; if the thread comes back while the survey is
 /// under way, the same wait is sent once more, whole. The window has closed by then, and both say
 /// the same of what lies inside; the open one is the one whose number the survey has counted.
-fn drop_doubles<T>(list: &mut Vec<T>, key: impl Fn(&T) -> (Tid, Timestamp, End)) {
-    let open: HashSet<(Tid, Timestamp)> = list
-        .iter()
-        .map(&key)
-        .filter(|(_, _, end)| *end == End::StillOff)
-        .map(|(tid, off, _)| (tid, off))
-        .collect();
-    list.retain(|item| {
-        let (tid, off, end) = key(item);
-        end == End::StillOff || !open.contains(&(tid, off))
-    });
+fn drop_doubles(recording: &mut Recording) {
+    let mut open: HashSet<(Tid, Timestamp)> = HashSet::new();
+    let mut is_open = |tid, off, end| {
+        if end == End::StillOff {
+            open.insert((tid, off));
+        }
+    };
+    let waits = &recording.waits;
+    for row in waits.rows() {
+        is_open(waits.waiter(row).tid, row.off, row.end);
+    }
+    for preemption in &recording.preemptions {
+        is_open(preemption.tid, preemption.off, preemption.end);
+    }
+    let is_single = |tid, off, end| end == End::StillOff || !open.contains(&(tid, off));
+    recording.waits.retain(|row, waiter| is_single(waiter.tid, row.off, row.end));
+    recording.preemptions.retain(|p| is_single(p.tid, p.off, p.end));
 }

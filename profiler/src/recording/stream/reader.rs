@@ -19,6 +19,7 @@ use super::{
     shape, size,
     slice::{Slice, schema},
 };
+use crate::recording::Wait;
 
 /// Bytes that the columns of one slice may have when they are decompressed.
 const MAX_UNPACKED: u64 = 1 << 29;
@@ -87,6 +88,12 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
                 }
             }
         }
+    }
+
+    /// Waits that came in slices are kept in `bytes` now, instead of as they came.
+    pub(super) fn waits_packed(&mut self, waits: usize, bytes: usize) {
+        let came_in = waits * size_of::<Wait>();
+        self.memory.taken = self.memory.taken.saturating_sub(came_in).saturating_add(bytes);
     }
 
     /// What was wrong so far.

@@ -49,7 +49,8 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     for (slice, clocks) in slices.iter_mut().zip(&recording.clocks) {
         slice.clocks = *clocks;
     }
-    spread(&mut slices, waits, |slice| &mut slice.waits);
+    let waits: Vec<_> = waits.iter().collect();
+    spread(&mut slices, &waits, |slice| &mut slice.waits);
     spread(&mut slices, preemptions, |slice| &mut slice.preemptions);
     spread(&mut slices, samples, |slice| &mut slice.samples);
     spread(&mut slices, sightings, |slice| &mut slice.sightings);

@@ -1,0 +1,131 @@
+//! Who was on which CPU, and when.
+
+use crate::{
+    recording::{End, Recording},
+    timeline::{Interval, Queued, State, ThreadIndex, Timeline, Track},
+    units::{Cpu, Nanos, Timestamp},
+};
+
+/// A thread's stay on a CPU: an interval of its track.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    from: Timestamp,
+    thread: ThreadIndex,
+    interval: u32,
+}
+
+/// Every CPU's stays.
+#[derive(Debug, Default)]
+pub(super) struct Cpus {
+    /// By number; a CPU's by time.
+    stays: Vec<Vec<Stay>>,
+}
+
+impl Cpus {
+    pub(super) fn new(recording: &Recording, timeline: &Timeline) -> Self {
+        let mut stays: Vec<Vec<Stay>> = Vec::new();
+        for (thread, n) in timeline.threads.iter().zip(0..) {
+            for (interval, place) in thread.track.iter().zip(0..) {
+                if interval.state != State::OnCpu {
+                    continue;
+                }
+                let Some(cpu) = cpu_of(recording, &thread.track, place as usize) else { continue };
+                let cpu = usize::from(cpu.0);
+                if stays.len() <= cpu {
+                    stays.resize_with(cpu + 1, Vec::new);
+                }
+                let (from, thread) = (interval.from, ThreadIndex(n));
+                stays[cpu].push(Stay { from, thread, interval: place });
+            }
+        }
+        for of_cpu in &mut stays {
+            of_cpu.sort_unstable_by_key(|stay| (stay.from, stay.thread));
+            of_cpu.shrink_to_fit();
+        }
+        Self { stays }
+    }
+
+    /// Divides `from..to`, a time in which a thread waited for a CPU, over those who ran there.
+    ///
+    /// ```text
+    /// waits    |-------------------------------|
+    /// its CPU  == a ==|    |=== b ===|== c ========
+    /// told        a     none    b         c
+    /// ```
+    pub(super) fn holders(
+        &self,
+        recording: &Recording,
+        timeline: &Timeline,
+        queued: Queued,
+        (from, to): (Timestamp, Timestamp),
+        mut tell: impl FnMut(Option<ThreadIndex>, Nanos),
+    ) {
+        let all = to.since(from);
+        let Some((cpu, since)) = queue(recording, queued) else { return tell(None, all) };
+        let from = from.max(since).min(to);
+        let stays = self.stays.get(usize::from(cpu.0)).map_or([].as_slice(), Vec::as_slice);
+        let begun = stays.partition_point(|stay| stay.from < to);
+        let (mut until, mut held) = (to, Nanos(0));
+        for stay in stays.get(..begun).unwrap_or_default().iter().rev() {
+            let Some(end) = end_of(timeline, stay) else { continue };
+            // Two at once would contradict each other: the later one counts.
+            let (begin, end) = (stay.from.max(from), end.min(until));
+            let time = end.since(begin);
+            if time > Nanos(0) {
+                held += time;
+                tell(Some(stay.thread), time);
+            }
+            until = until.min(stay.from);
+            if stay.from <= from {
+                break;
+            }
+        }
+        if held < all {
+            tell(None, all - held);
+        }
+    }
+}
+
+fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
+    let interval = timeline.thread(stay.thread)?.track.get(stay.interval as usize)?;
+    Some(interval.to)
+}
+
+/// The CPU of an on-CPU interval: the one that the thread came to, or else the one that it left.
+fn cpu_of(recording: &Recording, track: &Track, place: usize) -> Option<Cpu> {
+    let wait = |index: crate::timeline::WaitIndex| recording.waits.rows().get(index.0 as usize);
+    let preemption =
+        |index: crate::timeline::PreemptionIndex| recording.preemptions.get(index.0 as usize);
+    let before = place.checked_sub(1).and_then(|before| track.get(before));
+    let came = before.and_then(|Interval { state, .. }| match state {
+        State::Blocked(index) | State::Runnable(Queued::Woken(index)) => {
+            wait(index).map(|wait| wait.on_cpu)
+        }
+        State::Runnable(Queued::Preempted(index)) => preemption(index).map(|p| p.on_cpu),
+        State::OnCpu | State::Lost => None,
+    });
+    came.or_else(|| match track.get(place + 1)?.state {
+        State::Blocked(index) | State::Runnable(Queued::Woken(index)) => {
+            wait(index).map(|wait| wait.off_cpu)
+        }
+        State::Runnable(Queued::Preempted(index)) => preemption(index).map(|p| p.off_cpu),
+        State::OnCpu | State::Lost => None,
+    })
+}
+
+/// In which CPU's queue a runnable thread stood, and since when that is known.
+///
+/// One that came back to the CPU that it had left was in that one's queue.
+fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
+    let (end, left, came) = match queued {
+        Queued::Woken(index) => {
+            let wait = recording.waits.rows().get(index.0 as usize)?;
+            (wait.end, wait.off_cpu, wait.on_cpu)
+        }
+        Queued::Preempted(index) => {
+            let preemption = recording.preemptions.get(index.0 as usize)?;
+            (preemption.end, preemption.off_cpu, preemption.on_cpu)
+        }
+    };
+    (end == End::Seen && left == came).then_some((came, Timestamp(0)))
+}

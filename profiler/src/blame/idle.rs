@@ -1,0 +1,64 @@
+//! Waits of threads that have nothing to do, by who ends them.
+
+use crate::recording::{Recording, ThreadKind, Wait};
+
+use super::{
+    Duty, Ender, External,
+    cause::{self, Cause, syscalls},
+    ender::Source,
+};
+
+/// The functions in which kernel threads wait for their next work, in Linux 6.1 to 6.18.
+const WORK_LOOPS: &[&str] = &[
+    "worker_thread",
+    "rescuer_thread",
+    "kthread_worker_fn",
+    "smpboot_thread_fn",
+    "kthreadd",
+    "kjournald2",
+    "kswapd_try_to_sleep",
+    "kcompactd",
+    "khugepaged",
+    "ksmd",
+    "oom_reaper",
+    "kauditd_thread",
+    "rcu_gp_kthread",
+    "rcu_tasks_kthread",
+    "rcu_nocb_gp_kthread",
+    "rcu_nocb_cb_kthread",
+    "io_wq_worker",
+    "io_sq_thread",
+    "irq_thread",
+    "xfsaild",
+];
+
+/// What the waits of one pattern are for.
+pub(super) fn duty(
+    recording: &Recording,
+    wait: &Wait,
+    cause: Cause,
+    source: Option<Source>,
+) -> Duty {
+    let is_idle = wait.state.letter() == 'I'
+        || waits_for_work(recording, wait)
+        || accepts(wait)
+        || matches!(
+            (cause, source),
+            (Cause::Poll | Cause::Futex, Some(Source::Ender(Ender::External(External::Timer))))
+        );
+    if is_idle { Duty::Idle } else { Duty::Busy }
+}
+
+fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
+    wait.kind == ThreadKind::Kernel
+        && cause::kernel_frame(&recording.stacks, wait.kernel_stack).is_some_and(|function| {
+            // What the compiler added to a name does not count.
+            let plain = function.split('.').next().unwrap_or(function);
+            WORK_LOOPS.contains(&plain)
+        })
+}
+
+fn accepts(wait: &Wait) -> bool {
+    let name = wait.syscall.as_ref().and_then(syscalls::name);
+    matches!(name, Some("accept" | "accept4"))
+}

@@ -1,0 +1,184 @@
+//! Futexes that are locks: who released one, and when, and so who held it before.
+//!
+//! ```text
+//! releases      ---- by X ------ by B ------ by X -->
+//! holder        X  |      B     |     X    |
+//! ```
+//!
+//! While somebody waits for a lock, each release wakes a waiter: it shows as the end of some wait
+//! on that futex.
+
+use std::collections::HashMap;
+
+use crate::{
+    recording::{Recording, Wait},
+    timeline::{WaitIndex, WakeUse, wake_use},
+    units::{Tgid, Timestamp},
+};
+
+use super::{
+    cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
+    verdict::Verdict,
+};
+
+/// A futex; a private one is told by its process too.
+type Key = (Option<Tgid>, u64);
+
+/// What a waiter expects to find in the futex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    /// The value of a lock that others wait for already.
+    Contended,
+    /// Anything else: a counter, a flag.
+    Other,
+}
+
+/// How a wait on a futex ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// By somebody who woke through that futex.
+    ByRelease,
+    /// In another way.
+    Otherwise,
+}
+
+/// What a wait says of the futex that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockWord {
+    key: Key,
+    expects: Expects,
+    ended: Ended,
+}
+
+/// What glibc, Rust and Go write into a lock that somebody waits for:
+/// [glibc](https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/lowlevellock.c;hb=glibc-2.40),
+/// [Rust](https://github.com/rust-lang/rust/blob/1.88.0/library/std/src/sys/sync/mutex/futex.rs#L10),
+/// [Go](https://github.com/golang/go/blob/go1.23.0/src/runtime/lock_futex.go#L24).
+const CONTENDED: u32 = 2;
+/// What [musl](https://git.musl-libc.org/cgit/musl/tree/src/thread/pthread_mutex_timedlock.c?h=v1.2.5) does:
+/// `EBUSY` with the highest bit.
+const CONTENDED_MUSL: u32 = 0x8000_0010;
+
+impl LockWord {
+    /// None if the wait is not on a futex of its own.
+    pub(super) fn of(wait: &Wait, cause: Cause) -> Option<Self> {
+        let Some(WaitedOn::Futex { address, op, private }) = cause::waited_on(wait, cause) else {
+            return None;
+        };
+        // The kernel compares 32 bits.
+        let value = wait.syscall.map_or(0, |syscall| syscall.args[2] as u32);
+        let expects = match op {
+            FutexOp::LockPi => Expects::Contended,
+            FutexOp::Wait | FutexOp::WaitBitset
+                if value == CONTENDED || value == CONTENDED_MUSL =>
+            {
+                Expects::Contended
+            }
+            _ => Expects::Other,
+        };
+        let through = wait.wake.and_then(|wake| cause::woken_through(&wake.syscall?));
+        let ended = match through {
+            Some(WokenThrough::Futex { address: woken }) if woken == address => Ended::ByRelease,
+            _ => Ended::Otherwise,
+        };
+        Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
+    }
+
+    /// The process that the futex belongs to; none if several may share it.
+    pub(super) fn process(self) -> Option<Tgid> {
+        self.key.0
+    }
+}
+
+/// The end of a wait that shows a release.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Release {
+    pub(super) at: Timestamp,
+    pub(super) wait: WaitIndex,
+}
+
+/// The releases of every lock that several waited for.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    /// By time.
+    releases: Vec<Vec<Release>>,
+    /// By the place of a wait's pattern.
+    of_patterns: Vec<Option<u32>>,
+}
+
+/// What the waits on a futex say of it, as they come.
+struct Draft {
+    first_wake: Option<Timestamp>,
+    waits: u32,
+    /// All that were seen expect the value of a contended lock.
+    is_like_a_lock: bool,
+    /// One that expects it began after a wake on the same address: a counter would have moved on.
+    is_no_counter: bool,
+}
+
+impl Locks {
+    pub(super) fn new(recording: &Recording, verdicts: &[Verdict]) -> Self {
+        let waits = &recording.waits;
+        if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == Expects::Contended)) {
+            return Self { releases: Vec::new(), of_patterns: vec![None; verdicts.len()] };
+        }
+        let lock_of = |place: usize| verdicts.get(place).and_then(|verdict| verdict.lock);
+        let mut drafts: HashMap<Key, Draft> = HashMap::new();
+        for row in waits.rows() {
+            let Some(lock) = lock_of(row.pattern.index()) else { continue };
+            let draft = drafts.entry(lock.key).or_insert(Draft {
+                first_wake: None,
+                waits: 0,
+                is_like_a_lock: true,
+                is_no_counter: false,
+            });
+            draft.waits += 1;
+            draft.is_like_a_lock &= lock.expects == Expects::Contended;
+            draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
+            if lock.ended == Ended::ByRelease && wake_use(row) == WakeUse::Ended {
+                let woken = row.woken_at();
+                draft.first_wake =
+                    draft.first_wake.map_or(woken, |first| woken.map(|w| w.min(first)));
+            }
+        }
+        let mut numbers: HashMap<Key, u32> = HashMap::new();
+        for (key, draft) in drafts {
+            if draft.is_like_a_lock && draft.is_no_counter {
+                numbers.insert(key, u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+            }
+        }
+        let of_patterns: Vec<Option<u32>> =
+            (verdicts.iter()).map(|verdict| numbers.get(&verdict.lock?.key).copied()).collect();
+        let mut releases = vec![Vec::new(); numbers.len()];
+        for (row, n) in waits.rows().iter().zip(0..) {
+            let place = row.pattern.index();
+            if let (Some(at), Some(lock), Some(Some(number))) =
+                (row.woken_at(), lock_of(place), of_patterns.get(place))
+                && lock.ended == Ended::ByRelease
+                && wake_use(row) != WakeUse::Stale
+                && let Some(releases) = releases.get_mut(*number as usize)
+            {
+                releases.push(Release { at, wait: WaitIndex(n) });
+            }
+        }
+        for releases in &mut releases {
+            releases.sort_by_key(|release| release.at);
+        }
+        Self { releases, of_patterns }
+    }
+
+    /// The releases after `from` and before `to` of the lock that waits of this pattern are on;
+    /// none if it is no lock.
+    pub(super) fn between(
+        &self,
+        pattern: usize,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Option<&[Release]> {
+        let number = (*self.of_patterns.get(pattern)?)?;
+        let releases = self.releases.get(number as usize)?;
+        let first = releases.partition_point(|release| release.at <= from);
+        let end = releases.partition_point(|release| release.at < to);
+        Some(releases.get(first..end).unwrap_or_default())
+    }
+}

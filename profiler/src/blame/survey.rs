@@ -1,0 +1,54 @@
+//! All waits, on all CPUs at once.
+
+use rayon::prelude::*;
+
+use crate::timeline::WaitIndex;
+
+use super::{Blame, Ledger, Part, Paths};
+
+impl Blame<'_> {
+    /// Shows every wait with its parts to visitors: each gets a stretch of the waits, in their
+    /// order, and the stretches come back in their order. The paths are those of the parts.
+    pub fn survey<V: Send>(
+        &self,
+        make: impl Fn() -> V + Sync,
+        visit: impl Fn(&mut V, WaitIndex, &[Part]) + Sync,
+    ) -> Vec<(V, Paths)> {
+        let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
+        let visitors = u32::try_from(rayon::current_num_threads()).unwrap_or(1).max(1);
+        let stretch = waits.div_ceil(visitors).max(1);
+        (0..visitors)
+            .into_par_iter()
+            .map(|n| {
+                let mut visitor = make();
+                let mut walker = self.walker();
+                let first = n.saturating_mul(stretch).min(waits);
+                for wait in first..first.saturating_add(stretch).min(waits) {
+                    let wait = WaitIndex(wait);
+                    visit(&mut visitor, wait, walker.parts(wait));
+                }
+                (visitor, walker.into_paths())
+            })
+            .collect()
+    }
+
+    /// Every thread's ledger, by [`crate::timeline::ThreadIndex`].
+    #[must_use]
+    pub fn ledgers(&self) -> Vec<Ledger> {
+        let threads = &self.timeline.threads;
+        let mut ledgers: Vec<Ledger> = threads.iter().map(Ledger::of_life).collect();
+        let surveyed = self.survey(
+            || vec![Ledger::default(); threads.len()],
+            |ledgers, wait, parts| {
+                let place = self.timeline.place(wait);
+                if let Some(ledger) = place.and_then(|at| ledgers.get_mut(at.thread.0 as usize)) {
+                    parts.iter().for_each(|part| ledger.blame(part.kind, part.duty, part.time));
+                }
+            },
+        );
+        for (more, _) in &surveyed {
+            ledgers.iter_mut().zip(more).for_each(|(ledger, more)| ledger.add(more));
+        }
+        ledgers
+    }
+}
