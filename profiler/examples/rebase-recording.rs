@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::Parser;
 use offwake::{
-    recording::{OpenFile, Recording, StackRef, ThreadKind, WakeContext, stream},
+    recording::{OpenFile, Recording, StackRef, ThreadKind, Wait, WakeContext, stream},
     units::{Tgid, Tid},
 };
 
@@ -68,7 +68,7 @@ fn drop_bystanders(recording: &mut Recording) {
         .collect();
     loop {
         let before = kept.len();
-        for wait in &recording.waits {
+        for wait in recording.waits.iter() {
             if let Some(wake) = wait.wake.filter(|wake| wake.context == WakeContext::Task)
                 && kept.contains(&wait.tid)
             {
@@ -79,7 +79,7 @@ fn drop_bystanders(recording: &mut Recording) {
             break;
         }
     }
-    recording.waits.retain(|wait| kept.contains(&wait.tid));
+    recording.waits.retain(|_, waiter| kept.contains(&waiter.tid));
     recording.preemptions.retain(|preemption| kept.contains(&preemption.tid));
     recording.sightings.retain(|sighting| kept.contains(&sighting.tid));
     recording.exits.retain(|exit| kept.contains(&exit.tid));
@@ -104,7 +104,8 @@ fn anonymise(recording: &mut Recording, host: &str) {
             OTHER.clone_into(&mut sighting.comm);
         }
     }
-    for wait in &mut recording.waits {
+    let mut waits: Vec<Wait> = recording.waits.iter().collect();
+    for wait in &mut waits {
         if !target.contains(&wait.tgid) {
             wait.user_stack = StackRef::NotTaken;
         }
@@ -112,6 +113,7 @@ fn anonymise(recording: &mut Recording, host: &str) {
             wake.user_stack = StackRef::NotTaken;
         }
     }
+    recording.waits = waits.into_iter().collect();
     for sample in recording.samples.iter_mut().filter(|sample| !target.contains(&sample.tgid)) {
         sample.user_stack = StackRef::NotTaken;
     }

@@ -2,6 +2,7 @@
 
 use crate::{
     recording::{End, Recording},
+    search::partition_near,
     timeline::{Interval, Queued, State, ThreadIndex, Timeline, Track},
     units::{Cpu, Nanos, Timestamp},
 };
@@ -58,13 +59,14 @@ impl Cpus {
         timeline: &Timeline,
         queued: Queued,
         (from, to): (Timestamp, Timestamp),
+        near: &mut Near,
         mut tell: impl FnMut(Option<ThreadIndex>, Nanos),
     ) {
         let all = to.since(from);
         let Some((cpu, since)) = queue(recording, queued) else { return tell(None, all) };
         let from = from.max(since).min(to);
         let stays = self.stays.get(usize::from(cpu.0)).map_or([].as_slice(), Vec::as_slice);
-        let begun = stays.partition_point(|stay| stay.from < to);
+        let begun = near.begun_before(cpu, stays, to);
         let (mut until, mut held) = (to, Nanos(0));
         for stay in stays.get(..begun).unwrap_or_default().iter().rev() {
             let Some(end) = end_of(timeline, stay) else { continue };
@@ -83,6 +85,24 @@ impl Cpus {
         if held < all {
             tell(None, all - held);
         }
+    }
+}
+
+/// Where each CPU's stays were looked at last.
+#[derive(Debug)]
+pub(super) struct Near(Vec<u32>);
+
+impl Near {
+    pub(super) fn of(cpus: &Cpus) -> Self {
+        Self(vec![0; cpus.stays.len()])
+    }
+
+    fn begun_before(&mut self, cpu: Cpu, stays: &[Stay], to: Timestamp) -> usize {
+        let Some(near) = self.0.get_mut(usize::from(cpu.0)) else { return 0 };
+        let is_before = |n: usize| stays.get(n).is_some_and(|stay| stay.from < to);
+        let begun = partition_near(stays.len(), *near as usize, is_before);
+        *near = u32::try_from(begun).unwrap_or(u32::MAX);
+        begun
     }
 }
 

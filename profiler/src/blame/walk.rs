@@ -6,7 +6,8 @@ use crate::{
 };
 
 use super::{
-    Blame, BlameKind, Duty, Ender, Hop, Part, PathId, Paths, Reason, StackPairId, parts::Parts,
+    Blame, BlameKind, Duty, Ender, Hop, Part, PathId, Paths, Reason, StackPairId, cpus,
+    parts::Parts,
 };
 
 /// Finds out about one wait after another. Quickest in the order of time.
@@ -16,6 +17,7 @@ pub struct Walker<'b> {
     parts: Parts,
     /// Where each thread's track was looked at last.
     near: Vec<u32>,
+    near_stays: cpus::Near,
     /// The threads from the wait's own to the one that is being followed.
     chain: Vec<ThreadIndex>,
     /// Waits followed below this one.
@@ -58,6 +60,7 @@ impl<'b> Walker<'b> {
             paths: Paths::default(),
             parts: Parts::default(),
             near: vec![0; blame.timeline.threads.len()],
+            near_stays: cpus::Near::of(&blame.cpus),
             chain: Vec::new(),
             nodes: 0,
         }
@@ -234,12 +237,14 @@ impl<'b> Walker<'b> {
     }
 
     fn queue(&mut self, thread: ThreadIndex, queued: Queued, inside: Stretch, at: At) {
-        let blame = self.blame;
-        let Stretch { from, to } = inside;
+        let Self { blame, near_stays, parts, .. } = self;
+        let At { path, depth, duty } = at;
         let tell = |holder, time| {
-            self.push(BlameKind::CpuQueue { thread, holder }, time, at);
+            let kind = BlameKind::CpuQueue { thread, holder };
+            parts.push(Part { kind, depth, path, stack: StackPairId::NONE, duty, time });
         };
-        blame.cpus.holders(blame.recording, blame.timeline, queued, (from, to), tell);
+        let times = (inside.from, inside.to);
+        blame.cpus.holders(blame.recording, blame.timeline, queued, times, near_stays, tell);
     }
 
     /// It could not do anything yet: what delayed it is what delayed its creator.

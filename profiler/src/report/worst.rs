@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, io};
 
 use super::{
-    BlameEntry, BlameWord, Report, WaitEntry, WakerKind,
+    BlameEntry, BlameWord, Report, ThreadName, WaitEntry, WakerKind,
     summary::{line, percent},
     text,
 };
@@ -26,6 +26,7 @@ struct Worst<'a> {
     count: u64,
     frames: Vec<&'a str>,
     wakers: BTreeMap<String, Nanos>,
+    idle: Nanos,
     blame: BTreeMap<String, Nanos>,
 }
 
@@ -85,6 +86,7 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         worst.comm = &wait.comm;
         worst.blocked += wait.blocked_ns;
         worst.count += wait.count;
+        worst.idle += wait.idle_ns;
         if let Some(frame) = wait.seen_in.as_deref()
             && !worst.frames.contains(&frame)
         {
@@ -92,13 +94,13 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         }
         *worst.wakers.entry(waker(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            *worst.blame.entry(kind(part)).or_default() += part.ns;
+            *worst.blame.entry(leaf(part)).or_default() += part.ns;
         }
     }
     gathered
 }
 
-fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String; 2] {
+fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String; 3] {
     let on = match on {
         "" => cause.to_owned(),
         // A futex's name begins with its cause.
@@ -110,8 +112,12 @@ fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String
         [frame] => format!(", in {}", text::terminal(frame)),
         _ => String::new(),
     };
+    let idle = match worst.idle {
+        Nanos(0) => String::new(),
+        idle => format!(", idle {}", percent(idle, worst.blocked)),
+    };
     let first = format!(
-        "{:>9} {:>6}  {} {tid}: {on}{times}{seen}",
+        "{:>9} {:>6}  {} {tid}: {on}{times}{seen}{idle}",
         worst.blocked,
         percent(worst.blocked, window),
         text::terminal(worst.comm),
@@ -134,7 +140,11 @@ fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String
     let blame: Vec<_> = (by_time(&worst.blame).iter())
         .map(|(name, time)| format!("{name} {}", percent(*time, worst.blocked)))
         .collect();
-    [first, format!("{:>18}<- {}: {}", "", named.join(", "), blame.join(", "))]
+    [
+        first,
+        format!("{:>18}<- {}", "", named.join(", ")),
+        format!("{:>18} = {}", "", blame.join(", ")),
+    ]
 }
 
 /// Who ended a wait, in words.
@@ -151,9 +161,22 @@ fn waker(wait: &WaitEntry) -> String {
     }
 }
 
-fn kind(part: &BlameEntry) -> String {
-    match (part.kind, part.reason) {
-        (BlameWord::Unattributed, Some(reason)) => reason.name().to_owned(),
-        (kind, _) => kind.name().to_owned(),
+/// What some of the time was spent on, in words: `disk behind db 77`.
+fn leaf(part: &BlameEntry) -> String {
+    let last = part.chain.last().map(|hop| named(&hop.thread));
+    match (part.kind, last) {
+        (BlameWord::Work, Some(thread)) => format!("work of {thread}"),
+        (BlameWord::CpuQueue, Some(thread)) => match &part.holder {
+            Some(holder) => format!("{thread} queued behind {}", named(holder)),
+            None => format!("{thread} queued for a CPU"),
+        },
+        (kind, behind) => {
+            let what = part.reason.map_or(kind.name(), Reason::name);
+            behind.map_or_else(|| what.to_owned(), |thread| format!("{what} behind {thread}"))
+        }
     }
+}
+
+fn named(thread: &ThreadName) -> String {
+    format!("{} {}", text::terminal(&thread.comm), thread.tid)
 }

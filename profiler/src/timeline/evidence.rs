@@ -25,6 +25,7 @@ pub(super) struct OfTid {
 }
 
 /// What is known of those tids that have gaps.
+#[derive(Default)]
 pub(super) struct Evidence(HashMap<Tid, OfTid>);
 
 impl Evidence {
@@ -51,5 +52,6 @@ pub(super) fn of(recording: &Recording, tids: &[Tid]) -> Evidence {
     for of_tid in known.values_mut() {
         of_tid.anchors.sort_by_key(|anchor| anchor.at);
     }
+    known.retain(|_, of_tid| !of_tid.anchors.is_empty() || !of_tid.arrivals.is_empty());
     Evidence(known)
 }

@@ -1,6 +1,9 @@
 //! What a thread was doing, interval by interval.
 
-use crate::units::{Nanos, Timestamp};
+use crate::{
+    search::partition_near,
+    units::{Nanos, Timestamp},
+};
 
 use super::{PreemptionIndex, WaitIndex};
 
@@ -184,23 +187,7 @@ impl Track {
     #[must_use]
     pub fn begun_before(&self, at: Timestamp, near: usize) -> usize {
         let starts = &self.starts;
-        let begins_before = |n: usize| starts.get(n).is_some_and(|&from| from < at);
-        let near = near.min(starts.len());
-        // Doubling steps away from `near`, until the place lies between the last two of them.
-        let (mut low, mut high, mut step) = (near, near, 1);
-        while high < starts.len() && begins_before(high) {
-            low = high + 1;
-            high = high.saturating_add(step);
-            step *= 2;
-        }
-        step = 1;
-        while low > 0 && !begins_before(low - 1) {
-            high = low - 1;
-            low = low.saturating_sub(step);
-            step *= 2;
-        }
-        let high = high.min(starts.len());
-        low + starts[low..high].partition_point(|&from| from < at)
+        partition_near(starts.len(), near, |n| starts.get(n).is_some_and(|&from| from < at))
     }
 
     /// The interval that `at` lies in.

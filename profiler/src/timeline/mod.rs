@@ -88,10 +88,6 @@ impl Thread {
         (!self.names.is_empty()).then(|| borne.saturating_sub(1))
     }
 
-    fn has_gap(&self) -> bool {
-        self.track.iter().any(|interval| interval.state == State::Lost)
-    }
-
     /// The name that it bore at `at`.
     #[must_use]
     pub fn comm_at(&self, at: Timestamp) -> Option<&str> {
@@ -162,12 +158,22 @@ impl Timeline {
     #[must_use]
     pub fn build(recording: &Recording) -> Self {
         let tids = life::of_tids(recording);
-        let (mut threads, mut misfits) = lives(recording, &tids, None);
-        let gapped = threads.iter().filter(|thread| thread.has_gap()).map(|thread| thread.tid);
-        let gapped: Vec<Tid> = gapped.collect();
-        if !gapped.is_empty() {
-            let evidence = evidence::of(recording, &gapped);
-            (threads, misfits) = lives(recording, &tids, Some(&evidence));
+        let nothing = evidence::Evidence::default();
+        let mut laid: Vec<Laid> =
+            tids.par_iter().map(|of_tid| lives_of(recording, of_tid, &nothing)).collect();
+        let gapped = tids.iter().zip(&laid).filter(|(_, (threads, _))| has_gap(threads));
+        let gapped: Vec<Tid> = gapped.map(|(of_tid, _)| of_tid.tid).collect();
+        let evidence = evidence::of(recording, &gapped);
+        laid.par_iter_mut().zip(&tids).for_each(|(laid, of_tid)| {
+            if evidence.of(of_tid.tid).is_some() {
+                *laid = lives_of(recording, of_tid, &evidence);
+            }
+        });
+        let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
+        let mut misfits = Misfits::default();
+        for (more, mismatched) in laid {
+            threads.extend(more);
+            misfits.add(mismatched);
         }
         let places = places(recording, &threads);
         Self { threads, places, misfits }
@@ -202,29 +208,21 @@ fn thread_index(index: usize) -> ThreadIndex {
     ThreadIndex(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
-/// Lays out the lives of all tids, sorted by tid, then by time.
-fn lives(
-    recording: &Recording,
-    tids: &[life::OfTid],
-    evidence: Option<&evidence::Evidence>,
-) -> (Vec<Thread>, Misfits) {
-    let laid: Vec<(Vec<Thread>, Misfits)> = (tids.par_iter())
-        .map(|of_tid| {
-            let mut misfits = Misfits::default();
-            let known = evidence.and_then(|evidence| evidence.of(of_tid.tid));
-            let threads = (life::split(recording, of_tid).into_iter())
-                .map(|life| lay::lay(recording, life, known, &mut misfits))
-                .collect();
-            (threads, misfits)
-        })
-        .collect();
-    let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
+/// The lives of one tid, by time.
+type Laid = (Vec<Thread>, Misfits);
+
+fn lives_of(recording: &Recording, of_tid: &life::OfTid, evidence: &evidence::Evidence) -> Laid {
     let mut misfits = Misfits::default();
-    for (more, mismatched) in laid {
-        threads.extend(more);
-        misfits.add(mismatched);
-    }
+    let known = evidence.of(of_tid.tid);
+    let threads = (life::split(recording, of_tid).into_iter())
+        .map(|life| lay::lay(recording, life, known, &mut misfits))
+        .collect();
     (threads, misfits)
+}
+
+fn has_gap(threads: &[Thread]) -> bool {
+    let mut intervals = threads.iter().flat_map(|thread| thread.track.iter());
+    intervals.any(|interval| interval.state == State::Lost)
 }
 
 fn places(recording: &Recording, threads: &[Thread]) -> Vec<Place> {

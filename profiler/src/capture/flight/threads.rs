@@ -55,8 +55,7 @@ impl Doings {
             }
         }
         // Copied once for each thread, not once for each record.
-        self.newest
-            .extend(newest.into_iter().map(|(tid, wait)| (tid, Off::Wait(Box::new(wait.clone())))));
+        self.newest.extend(newest.into_iter().map(|(tid, wait)| (tid, Off::Wait(Box::new(*wait)))));
         for preemption in preemptions {
             match self.newest.get_mut(&preemption.tid) {
                 Some(held) if held.began() > preemption.off => {}
@@ -156,7 +155,7 @@ impl Threads {
         for Known { opening, newest, off } in self.0.values() {
             sightings.extend(opening.iter().chain(newest).map(|sighting| (**sighting).clone()));
             match off {
-                Some(Off::Wait(wait)) => waits.push((**wait).clone()),
+                Some(Off::Wait(wait)) => waits.push(**wait),
                 Some(Off::Preemption(preemption)) => preemptions.push(preemption.clone()),
                 None => {}
             }
