@@ -1,9 +1,9 @@
 //! Who was on which CPU, and when.
 
 use crate::{
-    recording::{End, Recording},
+    recording::{Begin, End, Recording},
     search::partition_near,
-    timeline::{Interval, Queued, State, ThreadIndex, Timeline, Track},
+    timeline::{Queued, ThreadIndex, Timeline},
     units::{Cpu, Nanos, Timestamp},
 };
 
@@ -23,14 +23,11 @@ pub(super) struct Cpus {
 }
 
 impl Cpus {
-    pub(super) fn new(recording: &Recording, timeline: &Timeline) -> Self {
+    pub(super) fn new(timeline: &Timeline) -> Self {
         let mut stays: Vec<Vec<Stay>> = Vec::new();
         for (thread, n) in timeline.threads.iter().zip(0..) {
             for (interval, place) in thread.track.iter().zip(0..) {
-                if interval.state != State::OnCpu {
-                    continue;
-                }
-                let Some(cpu) = cpu_of(recording, &thread.track, place as usize) else { continue };
+                let Some(cpu) = thread.track.cpu(place as usize) else { continue };
                 let cpu = usize::from(cpu.0);
                 if stays.len() <= cpu {
                     stays.resize_with(cpu + 1, Vec::new);
@@ -111,41 +108,21 @@ fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
     Some(interval.to)
 }
 
-/// The CPU of an on-CPU interval: the one that the thread came to, or else the one that it left.
-fn cpu_of(recording: &Recording, track: &Track, place: usize) -> Option<Cpu> {
-    let wait = |index: crate::timeline::WaitIndex| recording.waits.rows().get(index.0 as usize);
-    let preemption =
-        |index: crate::timeline::PreemptionIndex| recording.preemptions.get(index.0 as usize);
-    let before = place.checked_sub(1).and_then(|before| track.get(before));
-    let came = before.and_then(|Interval { state, .. }| match state {
-        State::Blocked(index) | State::Runnable(Queued::Woken(index)) => {
-            wait(index).map(|wait| wait.on_cpu)
-        }
-        State::Runnable(Queued::Preempted(index)) => preemption(index).map(|p| p.on_cpu),
-        State::OnCpu | State::Lost => None,
-    });
-    came.or_else(|| match track.get(place + 1)?.state {
-        State::Blocked(index) | State::Runnable(Queued::Woken(index)) => {
-            wait(index).map(|wait| wait.off_cpu)
-        }
-        State::Runnable(Queued::Preempted(index)) => preemption(index).map(|p| p.off_cpu),
-        State::OnCpu | State::Lost => None,
-    })
-}
-
 /// In which CPU's queue a runnable thread stood, and since when that is known.
 ///
-/// One that came back to the CPU that it had left was in that one's queue.
+/// One that came back to the CPU that it had left was in that one's queue. Of one whose switch-out
+/// was not seen, the CPU that it left is that of whoever looked, or made it.
 fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
-    let (end, left, came) = match queued {
+    let (begin, end, left, came) = match queued {
         Queued::Woken(index) => {
             let wait = recording.waits.rows().get(index.0 as usize)?;
-            (wait.end, wait.off_cpu, wait.on_cpu)
+            (wait.begin, wait.end, wait.off_cpu, wait.on_cpu)
         }
         Queued::Preempted(index) => {
             let preemption = recording.preemptions.get(index.0 as usize)?;
-            (preemption.end, preemption.off_cpu, preemption.on_cpu)
+            (preemption.begin, preemption.end, preemption.off_cpu, preemption.on_cpu)
         }
     };
-    (end == End::Seen && left == came).then_some((came, Timestamp(0)))
+    let stayed = begin != Begin::Seen || left == came;
+    (end == End::Seen && stayed).then_some((came, Timestamp(0)))
 }

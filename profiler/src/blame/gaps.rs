@@ -31,6 +31,14 @@ impl Gaps {
         gaps
     }
 
+    /// Whether a process has any, or anybody.
+    pub(super) fn are_in(&self, process: Option<Tgid>) -> bool {
+        match process {
+            Some(tgid) => self.of_processes.contains_key(&tgid),
+            None => !self.of_all.is_empty(),
+        }
+    }
+
     /// The end of the last gap of a process, or of any, inside `from..to`.
     pub(super) fn last_end(
         &self,

@@ -18,6 +18,7 @@ use crate::{
 
 use super::{
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
+    gaps::Gaps,
     verdict::Verdict,
 };
 
@@ -117,7 +118,10 @@ struct Draft {
 }
 
 impl Locks {
-    pub(super) fn new(recording: &Recording, verdicts: &[Verdict]) -> Self {
+    /// A futex that no record proves to be a lock, though all its waits look like it, is taken for one
+    /// where the record that would prove it may be among those that were lost: what it was waited
+    /// for is then in doubt, and as a lock it is.
+    pub(super) fn new(recording: &Recording, verdicts: &[Verdict], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
         if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == Expects::Contended)) {
             return Self { releases: Vec::new(), of_patterns: vec![None; verdicts.len()] };
@@ -135,7 +139,7 @@ impl Locks {
             draft.waits += 1;
             draft.is_like_a_lock &= lock.expects == Expects::Contended;
             draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
-            if lock.ended == Ended::ByRelease && wake_use(row) == WakeUse::Ended {
+            if lock.ended == Ended::ByRelease && wake_use(row) != WakeUse::Stale {
                 let woken = row.woken_at();
                 draft.first_wake =
                     draft.first_wake.map_or(woken, |first| woken.map(|w| w.min(first)));
@@ -143,7 +147,8 @@ impl Locks {
         }
         let mut numbers: HashMap<Key, u32> = HashMap::new();
         for (key, draft) in drafts {
-            if draft.is_like_a_lock && draft.is_no_counter {
+            let is_proven = draft.is_no_counter || gaps.are_in(key.0);
+            if draft.is_like_a_lock && is_proven {
                 numbers.insert(key, u32::try_from(numbers.len()).unwrap_or(u32::MAX));
             }
         }
@@ -167,18 +172,19 @@ impl Locks {
         Self { releases, of_patterns }
     }
 
-    /// The releases after `from` and before `to` of the lock that waits of this pattern are on;
-    /// none if it is no lock.
-    pub(super) fn between(
-        &self,
-        pattern: usize,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Option<&[Release]> {
-        let number = (*self.of_patterns.get(pattern)?)?;
-        let releases = self.releases.get(number as usize)?;
+    /// Whether the waits of a pattern are on a lock.
+    pub(super) fn is_lock(&self, pattern: usize) -> bool {
+        self.of_patterns.get(pattern).is_some_and(Option::is_some)
+    }
+
+    /// The releases after `from` and before `to` of the lock that waits of this pattern are on; none
+    /// if it is no lock.
+    pub(super) fn between(&self, pattern: usize, from: Timestamp, to: Timestamp) -> &[Release] {
+        let number = self.of_patterns.get(pattern).copied().flatten();
+        let releases = number.and_then(|number| self.releases.get(number as usize));
+        let releases = releases.map_or([].as_slice(), Vec::as_slice);
         let first = releases.partition_point(|release| release.at <= from);
         let end = releases.partition_point(|release| release.at < to);
-        Some(releases.get(first..end).unwrap_or_default())
+        releases.get(first..end).unwrap_or_default()
     }
 }

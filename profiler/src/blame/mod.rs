@@ -70,15 +70,16 @@ impl<'a> Blame<'a> {
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
         let stacks = StackPairs::new(recording);
         let verdicts = verdict::all(recording, &stacks);
+        let gaps = Gaps::new(timeline);
         Self {
             recording,
             timeline,
             limits: Limits { depth: limits.depth.min(Limits::DEEPEST), ..limits },
             lives: lives(recording, timeline),
             samples: samples(recording, timeline, &stacks),
-            locks: Locks::new(recording, &verdicts),
-            gaps: Gaps::new(timeline),
-            cpus: Cpus::new(recording, timeline),
+            locks: Locks::new(recording, &verdicts, &gaps),
+            gaps,
+            cpus: Cpus::new(timeline),
             stacks,
             verdicts,
         }
@@ -157,8 +158,10 @@ impl<'a> Blame<'a> {
         let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
         let lives = self.lives.get(waker.index())?.clone();
         let of_tid = self.timeline.threads.get(lives.start as usize..lives.end as usize)?;
-        let begun = of_tid.partition_point(|life| life.from <= woken).checked_sub(1)?;
-        of_tid.get(begun).filter(|life| woken <= life.until)?;
+        // A wake between the window's end and the last look at everybody still counts.
+        let inside = woken.min(self.recording.meta.window.end);
+        let begun = of_tid.partition_point(|life| life.from <= inside).checked_sub(1)?;
+        of_tid.get(begun).filter(|life| inside <= life.until)?;
         Some((ThreadIndex(lives.start.checked_add(u32::try_from(begun).ok()?)?), woken))
     }
 

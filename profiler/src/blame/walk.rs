@@ -2,7 +2,7 @@
 
 use crate::{
     timeline::{Interval, Queued, State, Thread, ThreadIndex, WaitIndex},
-    units::{Nanos, Tgid, Timestamp},
+    units::{Nanos, Timestamp},
 };
 
 use super::{
@@ -106,43 +106,61 @@ impl<'b> Walker<'b> {
 
     /// A stretch of a wait.
     fn blocked(&mut self, wait: WaitIndex, stretch: Stretch, at: At) {
-        let Some((row, verdict)) = self.blame.verdict(wait) else { return };
+        let Some((_, verdict)) = self.blame.verdict(wait) else { return };
         let at = At { duty: at.duty.max(verdict.duty), ..at };
         match self.blame.ender(wait) {
-            Ender::Nobody(reason) | Ender::Interrupt(reason) => {
-                self.unattributed(reason, stretch.length(), at);
-            }
             Ender::External(external) => {
                 self.push(BlameKind::External(external), stretch.length(), at);
             }
+            Ender::Interrupt(reason) => self.unattributed(reason, stretch.length(), at),
+            Ender::Nobody(reason) => {
+                let rest = self.held_before(wait, stretch, at);
+                self.unattributed(reason, rest.length(), at);
+            }
             Ender::Task(_) => {
-                let blame = self.blame;
-                let releases = blame.locks.between(row.pattern.index(), stretch.from, stretch.to);
-                match (releases, verdict.lock) {
-                    (Some(releases), Some(lock)) => {
-                        let mut from = stretch.from;
-                        for release in releases {
-                            let held = stretch.since(from).until(release.at);
-                            self.held(release.wait, held, lock.process(), at);
-                            from = release.at;
-                        }
-                        self.held(wait, stretch.since(from), lock.process(), at);
-                    }
-                    _ => self.hop(wait, stretch, at),
-                }
+                let rest = self.held_before(wait, stretch, at);
+                self.held(wait, rest, rest.to, at);
             }
         }
     }
 
-    /// The time before a lock's release, as that ended a wait. One before it may have been lost.
+    /// The part of a wait for a lock in which others held it than the one who ended the wait; returns
+    /// the rest.
+    ///
+    /// ```text
+    /// wait on a lock   |---------------------------------|
+    /// released by            X          Y                ^ Z
+    ///                  |  X  |    Y     |   the rest     |
+    /// ```
+    fn held_before(&mut self, wait: WaitIndex, stretch: Stretch, at: At) -> Stretch {
+        let blame = self.blame;
+        let Some((row, _)) = blame.verdict(wait) else { return stretch };
+        // What comes after the stretch tells who held the lock at its end.
+        let end = row.woken_at().unwrap_or(row.on + Nanos(1));
+        let mut rest = stretch;
+        for release in blame.locks.between(row.pattern.index(), stretch.from, end) {
+            if rest.length() == Nanos(0) {
+                break;
+            }
+            self.held(release.wait, rest.until(release.at), release.at, at);
+            rest = rest.since(release.at);
+        }
+        rest
+    }
+
+    /// The time before a lock's release, which ended some wait. One before it may have been lost.
     ///
     /// ```text
     /// last release              a gap                 release
     ///  -----+-----------------[.......]------------------+---->
     ///       |   not known who holds it |   who releases  |
     /// ```
-    fn held(&mut self, released: WaitIndex, stretch: Stretch, process: Option<Tgid>, at: At) {
-        let gap = self.blame.gaps.last_end(process, stretch.from, stretch.to);
+    fn held(&mut self, released: WaitIndex, stretch: Stretch, release: Timestamp, at: At) {
+        let lock = self.blame.verdict(released).and_then(|(row, verdict)| {
+            self.blame.locks.is_lock(row.pattern.index()).then_some(verdict.lock)?
+        });
+        let gap =
+            lock.and_then(|lock| self.blame.gaps.last_end(lock.process(), stretch.from, release));
         let known = stretch.since(gap.unwrap_or(stretch.from));
         self.unattributed(Reason::Lost, known.from.since(stretch.from), at);
         if known.length() > Nanos(0) {

@@ -2,7 +2,7 @@
 
 use crate::{
     search::partition_near,
-    units::{Nanos, Timestamp},
+    units::{Cpu, Nanos, Timestamp},
 };
 
 use super::{PreemptionIndex, WaitIndex};
@@ -29,7 +29,8 @@ pub enum State {
     Lost,
 }
 
-/// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from.
+/// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from, or
+/// for the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Packed(u32);
 
@@ -39,16 +40,22 @@ impl Packed {
     const BLOCKED: u32 = 1 << 30;
     const WOKEN: u32 = 2 << 30;
     const PREEMPTED: u32 = 3 << 30;
+    const LOST: Self = Self(Self::OTHER);
+    const ON_SOME_CPU: Self = Self(Self::OTHER | 1);
+    /// With the CPU's number on top.
+    const ON_CPU: u32 = Self::OTHER | 2;
 
-    fn new(state: State) -> Self {
+    fn new(state: State, cpu: Option<Cpu>) -> Self {
         let with = |kind: u32, index: u32| match index {
             0..=Self::INDEX => Self(kind | index),
             // A thousand million records don't fit into any memory: what can't be told is lost.
-            _ => Self::new(State::Lost),
+            _ => Self::LOST,
         };
         match state {
-            State::OnCpu => Self(Self::OTHER),
-            State::Lost => Self(Self::OTHER | 1),
+            State::OnCpu => {
+                cpu.map_or(Self::ON_SOME_CPU, |cpu| Self(Self::ON_CPU + u32::from(cpu.0)))
+            }
+            State::Lost => Self::LOST,
             State::Blocked(wait) => with(Self::BLOCKED, wait.0),
             State::Runnable(Queued::Woken(wait)) => with(Self::WOKEN, wait.0),
             State::Runnable(Queued::Preempted(preemption)) => with(Self::PREEMPTED, preemption.0),
@@ -61,9 +68,17 @@ impl Packed {
             Self::BLOCKED => State::Blocked(WaitIndex(index)),
             Self::WOKEN => State::Runnable(Queued::Woken(WaitIndex(index))),
             Self::PREEMPTED => State::Runnable(Queued::Preempted(PreemptionIndex(index))),
-            _ if index == 0 => State::OnCpu,
-            _ => State::Lost,
+            _ if self == Self::LOST => State::Lost,
+            _ => State::OnCpu,
         }
+    }
+
+    fn cpu(self) -> Option<Cpu> {
+        let number = match self.state() {
+            State::OnCpu => self.0.checked_sub(Self::ON_CPU)?,
+            State::Runnable(_) | State::Blocked(_) | State::Lost => return None,
+        };
+        u16::try_from(number).ok().map(Cpu)
     }
 }
 
@@ -145,13 +160,29 @@ impl Track {
 
     /// Appends `state` from the end until `to`; nothing if `to` is not after the end.
     pub(super) fn extend(&mut self, to: Timestamp, state: State) {
+        self.append(to, Packed::new(state, None));
+    }
+
+    /// The same for a time on a CPU, as far as it is known which.
+    pub(super) fn extend_on(&mut self, to: Timestamp, cpu: Option<Cpu>) {
+        self.append(to, Packed::new(State::OnCpu, cpu));
+    }
+
+    fn append(&mut self, to: Timestamp, state: Packed) {
         if to <= self.end {
             return;
         }
-        let state = Packed::new(state);
-        if self.states.last() != Some(&state) {
-            self.starts.push(self.end);
-            self.states.push(state);
+        match self.states.last_mut() {
+            Some(last) if *last == state => {}
+            // It stays on one CPU for as long as it does not leave it.
+            Some(last) if last.state() == State::OnCpu && state == Packed::ON_SOME_CPU => {}
+            Some(last) if *last == Packed::ON_SOME_CPU && state.state() == State::OnCpu => {
+                *last = state;
+            }
+            _ => {
+                self.starts.push(self.end);
+                self.states.push(state);
+            }
         }
         self.end = to;
     }
@@ -168,6 +199,12 @@ impl Track {
         let (from, state) = (*self.starts.get(place)?, self.states.get(place)?.state());
         let to = self.starts.get(place + 1).copied().unwrap_or(self.end);
         Some(Interval { from, to, state })
+    }
+
+    /// The CPU of an interval on one, if it is known.
+    #[must_use]
+    pub fn cpu(&self, place: usize) -> Option<Cpu> {
+        self.states.get(place)?.cpu()
     }
 
     /// The intervals in order.
@@ -212,8 +249,21 @@ mod tests {
     use super::{PreemptionIndex, Queued, State, Track};
     use crate::{
         timeline::WaitIndex,
-        units::{Nanos, Timestamp},
+        units::{Cpu, Nanos, Timestamp},
     };
+
+    #[test]
+    fn a_time_on_a_cpu_is_one_interval_wherever_its_cpu_became_known() {
+        let mut track = Track::starting(Timestamp(0));
+        track.extend_on(Timestamp(10), None);
+        track.extend_on(Timestamp(20), Some(Cpu(65_535)));
+        track.extend_on(Timestamp(30), None);
+        assert_eq!((track.len(), track.cpu(0)), (1, Some(Cpu(65_535))));
+        track.extend(Timestamp(40), State::Lost);
+        track.extend_on(Timestamp(50), None);
+        assert_eq!((track.len(), track.cpu(1), track.cpu(2)), (3, None, None));
+        assert_eq!(track.at(Timestamp(45)).map(|interval| interval.state), Some(State::OnCpu));
+    }
 
     #[test]
     fn an_interval_is_found_from_wherever_the_search_begins() {

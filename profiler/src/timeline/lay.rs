@@ -2,7 +2,7 @@
 
 use crate::{
     recording::{Begin, End, Phase, Recording, WaitRow},
-    units::{Nanos, Timestamp},
+    units::{Cpu, Nanos, Timestamp},
 };
 
 use super::{
@@ -80,6 +80,8 @@ struct Off {
     end: End,
     off: Timestamp,
     on: Timestamp,
+    off_cpu: Cpu,
+    on_cpu: Cpu,
     queued: Queued,
 }
 
@@ -97,6 +99,7 @@ pub(super) fn lay(
         track: Track::starting(life.from),
         inferred: Vec::new(),
         newest: None,
+        cpu: None,
         off_until: Timestamp(0),
         proven_from: None,
         tail: State::Lost,
@@ -150,6 +153,8 @@ fn look_up(recording: &Recording, record: Record) -> Option<Off> {
             end: wait.end,
             off: wait.off,
             on: wait.on,
+            off_cpu: wait.off_cpu,
+            on_cpu: wait.on_cpu,
             queued: Queued::Woken(index),
         }),
         Record::Preemption(index) => recording.preemptions.get(index.0 as usize).map(|p| Off {
@@ -158,6 +163,8 @@ fn look_up(recording: &Recording, record: Record) -> Option<Off> {
             end: p.end,
             off: p.off,
             on: p.on,
+            off_cpu: p.off_cpu,
+            on_cpu: p.on_cpu,
             queued: Queued::Preempted(index),
         }),
     }
@@ -171,6 +178,8 @@ struct Layer<'a, 'r> {
     inferred: Vec<(Timestamp, Timestamp)>,
     /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
     newest: Option<u32>,
+    /// Which, as far as that is known.
+    cpu: Option<Cpu>,
     /// The switch-in of the newest record, not clipped.
     off_until: Timestamp,
     /// Where what only others prove begins: at most the end of the track.
@@ -181,7 +190,11 @@ struct Layer<'a, 'r> {
 
 impl Layer<'_, '_> {
     fn extend(&mut self, to: Timestamp, state: State) {
-        self.track.extend(to.min(self.life.until), state);
+        let to = to.min(self.life.until);
+        match state {
+            State::OnCpu => self.track.extend_on(to, self.cpu),
+            State::Runnable(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
+        }
     }
 
     /// ```text
@@ -215,6 +228,9 @@ impl Layer<'_, '_> {
                 self.proven_from = Some(at.min(self.life.until));
             }
         }
+        if state == State::Lost {
+            self.cpu = None;
+        }
         self.extend(at, state);
         self.newest = Some(seq);
         // The same as the window closed.
@@ -238,6 +254,7 @@ impl Layer<'_, '_> {
         self.extend(on, after_wake(record));
         self.tail = State::Lost;
         self.newest = Some(record.seq);
+        self.cpu = (record.end == End::Seen).then_some(record.on_cpu);
     }
 
     /// Fills the time before a record.
@@ -258,6 +275,7 @@ impl Layer<'_, '_> {
                 if let Some(came) = self.arrival(newest, record) {
                     self.extend(came, State::Lost);
                     self.infer(came, record.off);
+                    self.cpu = None;
                     State::OnCpu
                 } else {
                     State::Lost
@@ -273,6 +291,9 @@ impl Layer<'_, '_> {
                 _ => State::Lost,
             },
         };
+        if self.cpu.is_none() && record.begin == Begin::Seen {
+            self.cpu = Some(record.off_cpu);
+        }
         self.extend(record.off, state);
     }
 

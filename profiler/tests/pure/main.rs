@@ -5,14 +5,28 @@
 mod blames;
 #[cfg(target_arch = "x86_64")]
 mod causes;
+#[cfg(target_arch = "x86_64")]
+mod chain_pictures;
+#[cfg(target_arch = "x86_64")]
+mod chains;
+#[cfg(target_arch = "x86_64")]
+mod chains_api;
 mod draw;
 mod exports;
 #[cfg(target_arch = "x86_64")]
 mod golden;
+#[cfg(target_arch = "x86_64")]
+mod hostile;
 mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
+#[cfg(target_arch = "x86_64")]
+mod simulated_by_hand;
+#[cfg(target_arch = "x86_64")]
+mod simulations;
+#[cfg(target_arch = "x86_64")]
+mod simulator;
 mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]

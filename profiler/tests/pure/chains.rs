@@ -1,0 +1,171 @@
+//! Blame against the truth of simulated runs, chains of waits and all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use offwake::{
+    recording::Recording,
+    units::{Nanos, Tid},
+};
+use proptest::prelude::*;
+
+use crate::{
+    chains_api::{ALL_HOPS, Said, blame, by_record, check_ledgers},
+    hostile::mischief,
+    simulator::{self, Leaf, Migration, Parts, Reading, Run, loss, scenario},
+};
+
+/// None as long as the records do not tell of it.
+const MIGRATION: Migration = Migration::Off;
+
+/// Threads of which the recording has sightings alone: that they ran is known, not on which CPU.
+fn nowhere(recording: &Recording) -> Vec<Tid> {
+    let waited = simulator::waits(recording).into_iter().map(|wait| wait.tid);
+    let preempted = recording.preemptions.iter().map(|preemption| preemption.tid);
+    let somewhere: BTreeSet<Tid> = waited.chain(preempted).collect();
+    let tids = recording.sightings.iter().map(|sighting| sighting.tid);
+    tids.filter(|tid| !somewhere.contains(tid)).collect()
+}
+
+/// The same without the holders whose CPU nothing tells.
+fn without(nowhere: &[Tid], parts: &Parts) -> Parts {
+    let mut without = Parts::new();
+    for (&(leaf, depth), &ns) in parts {
+        let leaf = match leaf {
+            Leaf::CpuQueue { thread, holder: Some(holder) } if nowhere.contains(&holder) => {
+                Leaf::CpuQueue { thread, holder: None }
+            }
+            leaf => leaf,
+        };
+        *without.entry((leaf, depth)).or_default() += ns;
+    }
+    without
+}
+
+/// A name that is blamed, for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Named {
+    Work(Tid),
+    CpuQueue(Tid),
+    HeldTheCpu { thread: Tid, holder: Tid },
+    External(&'static str),
+}
+
+fn named(parts: &Parts) -> BTreeMap<Named, u64> {
+    let mut named = BTreeMap::new();
+    for (&(leaf, _), &ns) in parts {
+        let mut add = |name| *named.entry(name).or_default() += ns;
+        match leaf {
+            Leaf::Work(thread) => add(Named::Work(thread)),
+            Leaf::External(external) => add(Named::External(external)),
+            Leaf::CpuQueue { thread, holder } => {
+                add(Named::CpuQueue(thread));
+                if let Some(holder) = holder {
+                    add(Named::HeldTheCpu { thread, holder });
+                }
+            }
+            Leaf::Unattributed(_) => {}
+        }
+    }
+    named
+}
+
+fn check_names(run: &Run, said: &Said) -> Result<(), TestCaseError> {
+    let truth = |reading| named(&run.truth.blame(said.record, ALL_HOPS, reading));
+    let truths = [Reading::Strict, Reading::Lenient, Reading::Knowing].map(truth);
+    for (name, ns) in named(&said.parts) {
+        let most = truths.iter().filter_map(|truth| truth.get(&name).copied()).max().unwrap_or(0);
+        prop_assert!(ns <= most, "{:?}: {:?} {} instead of {}", said.record, name, ns, most);
+    }
+    Ok(())
+}
+
+/// Checks that the parts of every wait add up to it.
+fn check_sums(said: &[Said]) -> Result<(), TestCaseError> {
+    for said in said {
+        let sum = Nanos(said.parts.values().sum());
+        prop_assert_eq!(sum, said.blocked, "{:?}", said.record);
+    }
+    Ok(())
+}
+
+/// What is left of the parts when they are followed for so many hops only.
+fn cut(parts: &Parts, max_depth: u16) -> BTreeMap<(Leaf, Option<u16>), u64> {
+    let limit = Leaf::Unattributed("depth_limit");
+    let mut cut = BTreeMap::new();
+    for (&(leaf, depth), &ns) in parts {
+        let place =
+            if depth > max_depth || leaf == limit { (limit, None) } else { (leaf, Some(depth)) };
+        *cut.entry(place).or_default() += ns;
+    }
+    cut
+}
+
+fn check_depths(recording: &Recording) -> Result<(), TestCaseError> {
+    let full = by_record(blame(recording, ALL_HOPS));
+    for max_depth in 1..=3 {
+        for said in blame(recording, max_depth) {
+            let expected = cut(&full[&said.record].parts, max_depth);
+            prop_assert_eq!(cut(&said.parts, max_depth), expected, "{:?}", said.record);
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn with_nothing_lost_blame_is_the_truth(scenario in scenario(MIGRATION)) {
+        let run = simulator::run(&scenario);
+        let nowhere = nowhere(&run.recording);
+        for said in blame(&run.recording, ALL_HOPS) {
+            let truth = |reading| {
+                without(&nowhere, &run.truth.blame(said.record, ALL_HOPS, reading))
+            };
+            let said_parts = without(&nowhere, &said.parts);
+            if said_parts != truth(Reading::Lenient) {
+                prop_assert_eq!(said_parts, truth(Reading::Strict), "{:?}", said.record);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_is_lost_nobody_is_blamed_for_more_than_is_true(
+        scenario in scenario(MIGRATION), loss in loss(),
+    ) {
+        let run = simulator::run(&scenario);
+        let said = blame(&loss.of(&run.recording), ALL_HOPS);
+        check_sums(&said)?;
+        for said in &said {
+            check_names(&run, said)?;
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_limit_of_depth_cuts_what_lies_deeper_and_nothing_else(
+        scenario in scenario(MIGRATION), loss in loss(),
+    ) {
+        let run = simulator::run(&scenario);
+        check_depths(&run.recording)?;
+        check_depths(&loss.of(&run.recording))?;
+    }
+
+    #[test]
+    fn any_recording_adds_up_and_gives_the_same_answer_twice(
+        scenario in scenario(MIGRATION), mischief in mischief(), max_depth in 1..20_u16,
+    ) {
+        let mut recording = simulator::run(&scenario).recording;
+        mischief.befall(&mut recording);
+        let said = blame(&recording, max_depth);
+        check_sums(&said)?;
+        check_ledgers(&recording, max_depth);
+        let again = blame(&recording, max_depth);
+        for (said, again) in said.iter().zip(&again) {
+            prop_assert_eq!(&said.parts, &again.parts);
+        }
+    }
+}

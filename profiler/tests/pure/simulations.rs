@@ -1,0 +1,206 @@
+//! Whether the simulator itself can be believed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use offwake::{
+    recording::{Recording, Wait},
+    timeline::{Interval, State, Timeline, WaitIndex},
+    units::Tid,
+};
+use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
+
+use crate::{
+    chains_api::{self, ALL_HOPS},
+    simulator::{
+        self, Doing, Ender, Leaf, Migration, Parts, Reading, Run, START, ThreadId, scenario,
+    },
+};
+
+/// Checks that whatever is said of a thread is what it did; returns for how long anything is said.
+fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, TestCaseError> {
+    let timeline = Timeline::build(recording);
+    let waits = simulator::waits(recording);
+    let mut known = BTreeMap::new();
+    for thread in &timeline.threads {
+        let id = ThreadId::of(thread.tid);
+        let life = &run.truth.history.lives[id.0];
+        for Interval { from, to, state: said } in thread.track.iter() {
+            if said == State::Lost {
+                continue;
+            }
+            *known.entry(thread.tid).or_default() += to.since(from).0;
+            let (from, to) = (from.0 - START, to.0 - START);
+            for (begin, end, was) in life.spans() {
+                if begin.max(from) >= end.min(to) {
+                    continue;
+                }
+                let is_so = match (said, was) {
+                    (State::OnCpu, Doing::OnCpu(_)) | (State::Runnable(_), Doing::Runnable(_)) => {
+                        true
+                    }
+                    (State::Blocked(WaitIndex(n)), Doing::Blocked(wait)) => {
+                        let record = &waits[n as usize];
+                        run.truth.wait((record.tid, record.seq)) == Some(wait)
+                    }
+                    _ => false,
+                };
+                prop_assert!(is_so, "{id:?} {from}..{to} {said:?}, and {begin}..{end} {was:?}");
+            }
+        }
+    }
+    Ok(known)
+}
+
+/// What blame of one hop can know of the truth: whatever kept the waker off the CPU lies deeper, and
+/// who held it is not said.
+fn one_hop(parts: &Parts) -> Parts {
+    let mut masked = Parts::new();
+    for (&(leaf, depth), &ns) in parts {
+        let leaf = match leaf {
+            Leaf::CpuQueue { thread, .. } => Leaf::CpuQueue { thread, holder: None },
+            Leaf::External(_) | Leaf::Unattributed(_) if depth > 0 => {
+                Leaf::Unattributed("depth_limit")
+            }
+            leaf => leaf,
+        };
+        *masked.entry((leaf, depth)).or_default() += ns;
+    }
+    masked
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_timeline_of_a_run_is_what_happened(scenario in scenario(Migration::On)) {
+        let run = simulator::run(&scenario);
+        let known = check_states(&run, &run.recording)?;
+        let (opens, closes) = scenario.window;
+        for (n, life) in run.truth.history.lives.iter().enumerate() {
+            let tid = ThreadId(n).tid();
+            let lived: u64 = (life.spans())
+                .map(|(from, to, _)| to.min(closes).saturating_sub(from.max(opens)))
+                .sum();
+            prop_assert_eq!(known.get(&tid).copied().unwrap_or(0), lived);
+        }
+    }
+
+    #[test]
+    fn whatever_is_lost_the_timeline_says_nothing_wrong(
+        scenario in scenario(Migration::On), loss in simulator::loss(),
+    ) {
+        let run = simulator::run(&scenario);
+        check_states(&run, &loss.of(&run.recording))?;
+    }
+
+    #[test]
+    fn the_truth_adds_up_however_far_it_is_followed(
+        scenario in scenario(Migration::On), depth in 0..5_u16,
+    ) {
+        let truth = simulator::run(&scenario).truth;
+        for record in truth.waits() {
+            for depth in [depth, ALL_HOPS] {
+                for reading in [Reading::Strict, Reading::Lenient] {
+                    let parts = truth.blame(record, depth, reading);
+                    prop_assert_eq!(parts.values().sum::<u64>(), truth.blocked(record));
+                    prop_assert!(parts.keys().all(|&(_, hops)| hops <= depth));
+                }
+            }
+        }
+    }
+
+    /// A waiter never waits for somebody who did not hold the lock, unless nobody held it just then
+    /// or whoever did gave it back unseen.
+    #[test]
+    fn who_is_said_to_hold_a_lock_held_it(scenario in scenario(Migration::On)) {
+        let history = simulator::run(&scenario).truth.history;
+        for (lock, releases) in &history.releases {
+            let held = history.held.get(lock).map_or(&[][..], |held| held);
+            for &(at, by) in releases {
+                prop_assert!(held.iter().any(|&(_, until, holder)| (until, holder) == (at, by)));
+            }
+            let seen: BTreeSet<_> = releases.iter().copied().collect();
+            for (since, until, holder) in held {
+                if seen.contains(&(*until, *holder)) {
+                    let next = releases.iter().find(|(at, _)| at > since);
+                    prop_assert_eq!(next, Some(&(*until, *holder)));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_hop_of_the_truth_is_what_one_hop_of_blame_says(scenario in scenario(Migration::On)) {
+        let run = simulator::run(&scenario);
+        for said in chains_api::blame(&run.recording, 1) {
+            let Some(wait) = run.truth.wait(said.record) else { continue };
+            if run.truth.history.waits[wait.0].lock.is_none() {
+                let truth = run.truth.blame(said.record, 1, Reading::Strict);
+                prop_assert_eq!(one_hop(&said.parts), one_hop(&truth), "{:?}", said.record);
+            }
+        }
+    }
+}
+
+/// A simulator in which nothing happens would prove nothing.
+#[test]
+fn runs_hold_whatever_blame_has_a_rule_for() {
+    let mut runner = TestRunner::deterministic();
+    let mut seen = BTreeSet::new();
+    for _ in 0..300 {
+        let scenario = scenario(Migration::On).new_tree(&mut runner).unwrap().current();
+        let run = simulator::run(&scenario);
+        let early = |wait: &Wait| wait.wake.is_some_and(|wake| wake.at <= wait.off);
+        if simulator::waits(&run.recording).iter().any(early) {
+            seen.insert("a wake before the switch-out".to_owned());
+        }
+        for record in run.truth.waits() {
+            let parts = run.truth.blame(record, ALL_HOPS, Reading::Strict);
+            let enders = run.truth.blame(record, 1, Reading::Strict);
+            let holders = enders.keys().filter(|(leaf, _)| matches!(leaf, Leaf::Work(_)));
+            if holders.count() > 1 {
+                seen.insert("two holders of a lock".to_owned());
+            }
+            if waits_for_unborn(&run, record) {
+                seen.insert("a waker that was created meanwhile".to_owned());
+            }
+            seen.extend(parts.keys().map(|&(leaf, depth)| match leaf {
+                Leaf::Work(_) => format!("work, {depth} hops away"),
+                Leaf::CpuQueue { holder: None, .. } => "a CPU that nobody held".to_owned(),
+                Leaf::CpuQueue { holder: Some(_), .. } => "a CPU that somebody held".to_owned(),
+                Leaf::External(name) | Leaf::Unattributed(name) => name.to_owned(),
+            }));
+        }
+    }
+    for expected in [
+        "a wake before the switch-out",
+        "two holders of a lock",
+        "a waker that was created meanwhile",
+        "work, 1 hops away",
+        "work, 2 hops away",
+        "work, 3 hops away",
+        "work, 4 hops away",
+        "a CPU that nobody held",
+        "a CPU that somebody held",
+        "timer",
+        "disk",
+        "network",
+        "device",
+        "interrupt",
+        "no_wakeup",
+        "before_window",
+        "still_blocked",
+    ] {
+        assert!(seen.contains(expected), "{expected} is not in {seen:?}");
+    }
+}
+
+fn waits_for_unborn(run: &Run, record: (Tid, u32)) -> bool {
+    let history = &run.truth.history;
+    let wait = run.truth.wait(record).map(|wait| (wait, &history.waits[wait.0]));
+    wait.is_some_and(|(id, wait)| {
+        let began = history.lives[wait.thread.0].spans().find(|span| span.2 == Doing::Blocked(id));
+        let Some(Ender::Thread(ender)) = wait.ender else { return false };
+        began.is_some_and(|(from, ..)| from < history.lives[ender.0].created)
+    })
+}

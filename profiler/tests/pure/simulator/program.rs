@@ -1,0 +1,82 @@
+//! What the threads of a machine do.
+
+use super::ProcessId;
+
+/// Something outside of every thread that ends a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outside {
+    Timer,
+    Disk,
+    /// A packet from another machine.
+    Network,
+    Device,
+    /// An interrupt that says nothing about who or what is behind it.
+    Interrupt,
+    /// A waker that the kernel half does not see.
+    Unseen,
+}
+
+/// One step of a program. Each takes a nanosecond of a CPU at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Works for so many nanoseconds.
+    Compute(u64),
+    /// Waits until something outside is done, so many nanoseconds later.
+    Await(Outside, u64),
+    /// Takes a lock of the own process, or waits for it.
+    Lock(usize),
+    /// Takes a lock that all processes share.
+    LockShared(usize),
+    Unlock(usize),
+    UnlockShared(usize),
+    /// Puts a message into a channel.
+    Send(usize),
+    /// Takes a message out of a channel, or waits for one.
+    Receive(usize),
+    /// Waits for the next broadcast.
+    AwaitBroadcast(usize),
+    /// Wakes everybody who waits for it.
+    Broadcast(usize),
+    /// Makes a thread that runs this program of [`Scenario::children`].
+    Create(usize),
+    /// Lets the thread run that was made last.
+    Start,
+    /// Waits for the end of a thread that it made.
+    Join,
+}
+
+/// A thread that is there from the beginning.
+#[derive(Clone, Debug)]
+pub struct ThreadPlan {
+    pub process: ProcessId,
+    pub cpu: usize,
+    pub program: Vec<Op>,
+    /// Whether it begins anew at the program's end; otherwise it exits.
+    pub repeats: bool,
+}
+
+/// A machine, and what happens on it. All times count from the machine's start.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub cpus: usize,
+    pub threads: Vec<ThreadPlan>,
+    /// The programs of threads that others make.
+    pub children: Vec<Vec<Op>>,
+    /// How long a thread runs before another gets its turn.
+    pub slice: u64,
+    /// What differs from run to run: delays, races, which CPU takes an interrupt.
+    pub chances: Vec<u8>,
+    /// Whether threads move from one CPU to another.
+    pub migration: Migration,
+    /// When the kernel half begins to see anything; its window opens up to [`SURVEY`] later.
+    pub attached: u64,
+    pub window: (u64, u64),
+}
+
+/// Whether a woken thread may go to another CPU than the one it left, and an idle CPU take threads
+/// that queue for another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Migration {
+    Off,
+    On,
+}
