@@ -110,6 +110,7 @@ fn wake(u: Bytes, off: Timestamp) -> Result<Wake> {
         cpu: Cpu(any(u)?),
         current: ThreadRef { tid: Tid(small(u)?), tgid: Tgid(small(u)?) },
         current_kind: kind(u)?,
+        current_seq: maybe(u, |u| any_or(u, small))?,
         syscall: maybe(u, syscall)?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
@@ -140,6 +141,7 @@ fn sample(u: Bytes) -> Result<Sample> {
         cpu: Cpu(any(u)?),
         tid: Tid(small(u)?),
         tgid: Tgid(small(u)?),
+        seq: maybe(u, |u| any_or(u, small))?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
     })

@@ -86,7 +86,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     slot.phase = phase::BLOCKED;
 }
 
-/// The thread is on the CPU, and its slot may say that it is off it: its switch-in was not seen. The
+/// The thread is on this CPU, and its slot may say that it is off it: its switch-in was not seen. The
 /// kernel does not run a program that runs on that CPU already, and some hide a process of theirs,
 /// with every switch away from it. What is known of the time off the CPU is sent; from the wake to
 /// this moment is a gap, which the sampling clock keeps short.
@@ -126,16 +126,17 @@ fn came(next: Task, now: u64) {
     slot.record.wake.ns = 0;
 }
 
-/// Sends the time off the CPU that a thread comes back from.
+/// Sends the time off the CPU that a thread comes back from. Who it is comes before that, and so says
+/// nothing of its phase: the number of its newest record is about to change.
 #[inline(always)]
 fn send_off_cpu(slot: &mut Slot, task: Task, now: u64) {
     match slot.phase {
         phase::RUNNABLE => {
-            slot::introduce_once(slot, task);
+            slot::introduce_once(slot, task, phase::UNKNOWN);
             send_preemption(slot, now);
         }
         phase::BLOCKED => {
-            slot::introduce_once(slot, task);
+            slot::introduce_once(slot, task, phase::UNKNOWN);
             send_wait(slot, now);
         }
         _ => {}
@@ -187,7 +188,7 @@ pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRec
 fn exited(task: Task, now: u64) {
     let Some(slot) = slot::find(task) else { return };
     if target::is_in_scope(slot.thread_flags) {
-        slot::introduce_once(slot, task);
+        slot::introduce_once(slot, task, phase::UNKNOWN);
         let record = ExitRecord {
             header: header(kind::EXIT, size_of::<ExitRecord>()),
             tid: task.tid(),

@@ -181,6 +181,7 @@ mod tests {
                 cpu: Cpu(0),
                 current: ThreadRef { tid: Tid(0), tgid: Tgid(0) },
                 current_kind: ThreadKind::Kernel,
+                current_seq: None,
                 syscall: None,
                 user_stack: StackRef::NotTaken,
                 kernel_stack: StackRef::NotTaken,

@@ -1,9 +1,9 @@
 //! Ring bytes → the types of a recording.
 
 use profiler_ebpf::record::{
-    ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord, StackRecord,
-    Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase, sighting,
-    system_vector, thread_flags, wait_flags, wake_context,
+    ExitRecord, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
+    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
+    sighting, system_vector, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -143,11 +143,11 @@ fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),
-        wake: wake(&raw.wake, flags)?,
+        wake: wake(&raw.wake)?,
     })
 }
 
-fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
+fn wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
     if raw.ns == 0 {
         return Ok(None);
     }
@@ -174,9 +174,10 @@ fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
         cpu: low_cpu(raw.cpu),
         current: ThreadRef { tid: Tid(raw.tid), tgid: Tgid(raw.tgid) },
         current_kind: thread_kind(raw.syscall.thread_flags),
+        current_seq: seq(raw.current_seq),
         syscall: syscall(&raw.syscall),
-        user_stack: stack_ref(raw.user_stack, flags & wait_flags::WAKER_USER_STACK_FAILED),
-        kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::WAKER_KERNEL_STACK_FAILED),
+        user_stack: stack_ref(raw.user_stack, raw.flags & wake_flags::USER_STACK_FAILED),
+        kernel_stack: stack_ref(raw.kernel_stack, raw.flags & wake_flags::KERNEL_STACK_FAILED),
     }))
 }
 
@@ -302,6 +303,7 @@ fn sample(raw: &SampleRecord, cpu: u16) -> Sample {
         cpu: Cpu(cpu),
         tid: Tid(raw.tid),
         tgid: Tgid(raw.tgid),
+        seq: seq(raw.seq),
         user_stack: stack_ref(raw.user_stack, 0),
         kernel_stack: stack_ref(raw.kernel_stack, 0),
     }
@@ -345,6 +347,10 @@ fn syscall(raw: &RawSyscall) -> Option<Syscall> {
         SyscallTable::Native
     };
     Some(Syscall { table, number, args: raw.args })
+}
+
+fn seq(number: u32) -> Option<u32> {
+    (number != NO_SEQ).then_some(number)
 }
 
 fn stack_ref(id: u64, failed: u32) -> StackRef {
@@ -406,6 +412,8 @@ mod tests {
                 context: wake_context::TASK,
                 vector: 0,
                 cpu: 1,
+                flags: 0,
+                current_seq: 9,
                 syscall: RawSyscall { number: -1, ..RawSyscall::default() },
                 user_stack: NO_STACK,
                 kernel_stack: 43,
@@ -433,6 +441,7 @@ mod tests {
         let wake = wait.wake.unwrap();
         assert_eq!(wake.context, WakeContext::Task);
         assert_eq!(wake.current, ThreadRef { tid: Tid(21), tgid: Tgid(20) });
+        assert_eq!(wake.current_seq, Some(9));
         assert_eq!(wake.syscall, None);
     }
 
@@ -448,6 +457,29 @@ mod tests {
         let mut record = a_wait();
         record.wait_flags |= wait_flags::KERNEL_STACK_FAILED;
         assert_eq!(decoded(&record).kernel_stack, StackRef::Failed);
+        let wake = |record: &WaitRecord| decoded(record).wake.unwrap();
+        assert_eq!(wake(&record).user_stack, StackRef::NotTaken);
+        record.wake.flags |= wake_flags::USER_STACK_FAILED;
+        assert_eq!(wake(&record).user_stack, StackRef::Failed);
+    }
+
+    #[test]
+    fn a_thread_with_no_records_yet_is_not_one_that_nobody_counts() {
+        let mut record = SampleRecord {
+            header: RecordHeader {
+                kind: kind::SAMPLE,
+                cpu: 1,
+                len: size_of::<SampleRecord>() as u32,
+            },
+            ..SampleRecord::default()
+        };
+        let seq = |record: &SampleRecord| match decode(&bytes_of(record)).unwrap() {
+            Record::Sample(sample) => sample.seq,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(seq(&record), Some(0));
+        record.seq = NO_SEQ;
+        assert_eq!(seq(&record), None);
     }
 
     #[test]

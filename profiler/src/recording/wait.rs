@@ -125,6 +125,9 @@ pub struct Wake {
     pub current: ThreadRef,
     /// What kind of thread that is.
     pub current_kind: ThreadKind,
+    /// Number of its newest wait or preemption; 0 if it had none yet. It was on `cpu`, so all of them
+    /// were over. None if nobody looked: interrupts do so in the network's softirqs alone.
+    pub current_seq: Option<u32>,
     /// Its syscall.
     pub syscall: Option<Syscall>,
     /// Its user half.
@@ -223,6 +226,8 @@ pub struct Sample {
     pub tid: Tid,
     /// Its process.
     pub tgid: Tgid,
+    /// Number of its newest wait or preemption; 0 if it had none yet. None if that is not known.
+    pub seq: Option<u32>,
     /// Its user half.
     pub user_stack: StackRef,
     /// Its kernel half.

@@ -57,6 +57,7 @@ pub fn wake_by(tid: u32, at: Timestamp) -> Wake {
         cpu: Cpu(0),
         current: ThreadRef { tid: Tid(tid), tgid: Tgid(tid) },
         current_kind: ThreadKind::User,
+        current_seq: None,
         syscall: None,
         user_stack: StackRef::NotTaken,
         kernel_stack: StackRef::NotTaken,

@@ -90,13 +90,13 @@ fn file_id() -> impl Strategy<Value = FileId> {
 prop_compose! {
     fn wake()(
         at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
-        tgid in any::<u32>(), current_kind in kind(), syscall in syscall(),
+        tgid in any::<u32>(), current_kind in kind(), current_seq in any::<Option<u32>>(), syscall in syscall(),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Wake {
         Wake {
             at: Timestamp(at), context, cpu: Cpu(cpu),
             current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
-            current_kind, syscall, user_stack, kernel_stack,
+            current_kind, current_seq, syscall, user_stack, kernel_stack,
         }
     }
 }
@@ -163,11 +163,11 @@ prop_compose! {
 
 prop_compose! {
     fn sample()(
-        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(),
+        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(), seq in any::<Option<u32>>(),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Sample {
         let (tid, tgid) = (Tid(tid), Tgid(tgid));
-        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, user_stack, kernel_stack }
+        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, seq, user_stack, kernel_stack }
     }
 }
 
@@ -449,6 +449,17 @@ fn a_broken_schema_is_made_up_for() {
         assert!(read.damage.schema_missing);
         assert_eq!(read.waits, recording.waits);
     }
+}
+
+#[test]
+fn a_column_with_a_broken_name_is_not_taken_for_one_that_came_later() {
+    let mut bytes = bytes_of(&long());
+    let name = b"waker_seq";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[at] ^= 1;
+    let read = stream::read(&bytes[..], MEMORY).unwrap();
+    // Every slice has the table.
+    assert_eq!((read.damage.tables_damaged, read.waits.len()), (4, 0));
 }
 
 #[test]

@@ -74,6 +74,7 @@ pub(super) fn samples(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     ];
     let ids: Vec<_> = rows.iter().map(|row| export.known.cgroup_of(row.tid, row.at)).collect();
     columns.extend(cgroups(export, &ids));
+    columns.push(optional::<UInt32Type>("seq", rows.iter().map(|row| row.seq)));
     let mut stacks = Dictionary::new();
     for row in &rows {
         let pair = (row.user_stack, row.kernel_stack);

@@ -202,6 +202,10 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         optional::<UInt32Type>("waker_tid", wakers().map(|waker| waker.map(|w| w.task.tid.0))),
         optional::<UInt32Type>("waker_tgid", wakers().map(|waker| waker.map(|w| w.task.tgid.0))),
         waker_comms(export, rows),
+        optional::<UInt32Type>(
+            "waker_seq",
+            wakers().map(|waker| waker.and_then(|waker| waker.wake.current_seq)),
+        ),
         optional_words("waker_syscall", called),
         optional::<UInt64Type>(
             "waker_futex_address",

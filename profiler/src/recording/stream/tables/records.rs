@@ -13,7 +13,8 @@ use crate::{
             TableError,
             code::Code as _,
             column::{
-                Column, Flags, Numbers, Texts, Times, flags, numbers, optional, texts, times,
+                Column, Flags, Numbers, Texts, Times, flags, if_there, numbers, optional, texts,
+                times,
             },
         },
     },
@@ -81,6 +82,7 @@ impl Table for Sample {
             numbers::<UInt16Type>("cpu", rows.iter().map(|row| row.cpu.0)),
             numbers::<UInt32Type>("tid", rows.iter().map(|row| row.tid.0)),
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
+            optional::<UInt32Type>("seq", rows.iter().map(|row| row.seq)),
             optional::<UInt64Type>("user_stack", rows.iter().map(|s| from_stack(s.user_stack))),
             optional::<UInt64Type>("kernel_stack", rows.iter().map(|s| from_stack(s.kernel_stack))),
         ]
@@ -91,6 +93,7 @@ impl Table for Sample {
         let cpu = Numbers::<UInt16Type>::find(table, "cpu")?;
         let tid = Numbers::<UInt32Type>::find(table, "tid")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
+        let seq = if_there(Numbers::<UInt32Type>::find(table, "seq"))?;
         let user_stack = Numbers::<UInt64Type>::find(table, "user_stack")?;
         let kernel_stack = Numbers::<UInt64Type>::find(table, "kernel_stack")?;
         Ok(Rows::collect(table.len(), |row| {
@@ -99,6 +102,7 @@ impl Table for Sample {
                 cpu: Cpu(cpu.at(row)),
                 tid: Tid(tid.at(row)),
                 tgid: Tgid(tgid.at(row)),
+                seq: seq.as_ref().and_then(|seq| seq.get(row)),
                 user_stack: to_stack(user_stack.get(row)),
                 kernel_stack: to_stack(kernel_stack.get(row)),
             })

@@ -13,8 +13,8 @@ use crate::{
             TableError,
             code::{self, Code as _},
             column::{
-                Column, Flags, Numbers, Sixes, Times, flags, numbers, optional, optional_times,
-                sixes, times,
+                Column, Flags, Numbers, Sixes, Times, flags, if_there, numbers, optional,
+                optional_times, sixes, times,
             },
         },
     },
@@ -73,6 +73,10 @@ impl Table for Wait {
             numbers::<UInt8Type>(
                 "waker_kind",
                 wakes().map(|wake| wake.map_or(0, |wake| wake.current_kind.code())),
+            ),
+            optional::<UInt32Type>(
+                "waker_seq",
+                wakes().map(|wake| wake.and_then(|wake| wake.current_seq)),
             ),
             optional::<UInt32Type>("waker_syscall", waker_calls().map(|c| c.map(|c| c.number))),
             flags(
@@ -151,6 +155,7 @@ struct Wakes<'a> {
     tid: Numbers<'a, UInt32Type>,
     tgid: Numbers<'a, UInt32Type>,
     kind: Numbers<'a, UInt8Type>,
+    seq: Option<Numbers<'a, UInt32Type>>,
     syscall: Numbers<'a, UInt32Type>,
     compat: Flags<'a>,
     args: Sixes<'a>,
@@ -168,6 +173,7 @@ impl<'a> Wakes<'a> {
             tid: Numbers::find(table, "waker_tid")?,
             tgid: Numbers::find(table, "waker_tgid")?,
             kind: Numbers::find(table, "waker_kind")?,
+            seq: if_there(Numbers::find(table, "waker_seq"))?,
             syscall: Numbers::find(table, "waker_syscall")?,
             compat: Flags::find(table, "waker_syscall_compat")?,
             args: Sixes::find(table, "waker_args")?,
@@ -186,6 +192,7 @@ impl<'a> Wakes<'a> {
             cpu: Cpu(self.cpu.at(row)),
             current: ThreadRef { tid: Tid(self.tid.at(row)), tgid: Tgid(self.tgid.at(row)) },
             current_kind: required_code(&self.kind, row)?,
+            current_seq: self.seq.as_ref().and_then(|seq| seq.get(row)),
             syscall: to_syscall(self.syscall.get(row), self.compat.at(row), || self.args.at(row)),
             user_stack: to_stack(self.user_stack.get(row)),
             kernel_stack: to_stack(self.kernel_stack.get(row)),
