@@ -225,6 +225,9 @@ pub struct WaitRecord {
     pub off_ns: u64,
     /// When it was back on one.
     pub on_ns: u64,
+    /// When it was moved to another CPU's queue, for the last time since it left the CPU; 0 if it was
+    /// not. The wake itself may move it, just after `wake.ns`.
+    pub migrated_ns: u64,
     /// Its state at switch-out, as in `task_struct::__state`.
     pub state: u32,
     /// The CPU that it left, and (`>> 16`) the one that it came back to.
@@ -272,6 +275,8 @@ pub struct PreemptionRecord {
     pub off_ns: u64,
     /// When it was back on one.
     pub on_ns: u64,
+    /// As [`WaitRecord::migrated_ns`].
+    pub migrated_ns: u64,
     /// The thread that the CPU went to; 0 is the idle task.
     pub next_tid: u32,
     /// Always 0.
@@ -387,8 +392,8 @@ const _: () = {
     assert!(size_of::<RecordHeader>() == 8);
     assert!(size_of::<Syscall>() == 56);
     assert!(size_of::<Wake>() == 104);
-    assert!(size_of::<WaitRecord>() == 256);
-    assert!(size_of::<PreemptionRecord>() == 56);
+    assert!(size_of::<WaitRecord>() == 264);
+    assert!(size_of::<PreemptionRecord>() == 64);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
     assert!(size_of::<ThreadRecord>() == 80);
     assert!(size_of::<ExitRecord>() == 40);

@@ -69,6 +69,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.tgid = prev.tgid();
     record.wait_flags = 0;
     record.off_ns = now;
+    record.migrated_ns = 0;
     record.state = state;
     record.cpus = cpu();
     slot.next_tid = next.tid();
@@ -100,6 +101,20 @@ pub fn seen_on_cpu(slot: &mut Slot, task: Task, now: u64) {
     send_off_cpu(slot, task, now);
     slot.record.wake.ns = 0;
     slot.phase = phase::ON_CPU;
+}
+
+/// The scheduler is about to move a thread from one CPU's queue to another's: as it places one that
+/// is woken, as it balances, or as somebody says where the thread may run. The thread is not running.
+#[inline(always)]
+pub fn migrated(task: Task) {
+    if task.tid() == 0 || target::is_profiler(task) {
+        return;
+    }
+    if let Some(slot) = slot::find(task)
+        && (slot.phase == phase::RUNNABLE || slot.phase == phase::BLOCKED)
+    {
+        slot.record.migrated_ns = now();
+    }
 }
 
 #[inline(always)]
@@ -179,6 +194,7 @@ pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRec
         cpus: (slot.record.cpus & 0xffff) | (on_cpu << 16),
         off_ns: slot.record.off_ns,
         on_ns: now,
+        migrated_ns: slot.record.migrated_ns,
         next_tid: slot.next_tid,
         reserved: 0,
     }

@@ -73,6 +73,7 @@ pub fn newborn(ctx: *mut c_void, child: Task) {
     record.tgid = child.tgid();
     record.wait_flags = wait_flags::NEWBORN;
     record.off_ns = now;
+    record.migrated_ns = 0;
     record.state = 0;
     record.cpus = cpu();
     record.syscall.number = NO_SYSCALL;

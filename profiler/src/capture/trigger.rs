@@ -166,6 +166,7 @@ mod tests {
             end: End::Seen,
             off: Timestamp(off * MS),
             on: Timestamp(on * MS),
+            migrated: None,
             off_cpu: Cpu(0),
             on_cpu: Cpu(0),
             state: TaskState(1),

@@ -134,6 +134,7 @@ fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         end: end(flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         state: TaskState(raw.state),
@@ -214,6 +215,7 @@ fn preemption(raw: &PreemptionRecord) -> Preemption {
         end: end(raw.wait_flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         next: Tid(raw.next_tid),
@@ -349,6 +351,10 @@ fn syscall(raw: &RawSyscall) -> Option<Syscall> {
     Some(Syscall { table, number, args: raw.args })
 }
 
+fn migrated(ns: u64) -> Option<Timestamp> {
+    (ns != 0).then_some(Timestamp(ns))
+}
+
 fn seq(number: u32) -> Option<u32> {
     (number != NO_SEQ).then_some(number)
 }
@@ -391,6 +397,7 @@ mod tests {
             wait_flags: wait_flags::HAS_OBJECT,
             off_ns: 100,
             on_ns: 300,
+            migrated_ns: 0,
             state: 1,
             cpus: 1 | 7 << 16,
             syscall: RawSyscall {
@@ -443,6 +450,30 @@ mod tests {
         assert_eq!(wake.current, ThreadRef { tid: Tid(21), tgid: Tgid(20) });
         assert_eq!(wake.current_seq, Some(9));
         assert_eq!(wake.syscall, None);
+    }
+
+    #[test]
+    fn a_thread_that_was_not_moved_has_no_time_for_it() {
+        let mut wait = a_wait();
+        assert_eq!(decoded(&wait).migrated, None);
+        wait.migrated_ns = 260;
+        assert_eq!(decoded(&wait).migrated, Some(Timestamp(260)));
+
+        let mut preemption = PreemptionRecord {
+            header: RecordHeader {
+                kind: kind::PREEMPTION,
+                cpu: 1,
+                len: size_of::<PreemptionRecord>() as u32,
+            },
+            ..PreemptionRecord::default()
+        };
+        let migrated = |record: &PreemptionRecord| match decode(&bytes_of(record)).unwrap() {
+            Record::Preemption(preemption) => preemption.migrated,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(migrated(&preemption), None);
+        preemption.migrated_ns = 260;
+        assert_eq!(migrated(&preemption), Some(Timestamp(260)));
     }
 
     #[test]

@@ -36,9 +36,12 @@ impl Recording {
         let ring_full = self.loss.ring_full.as_mut().map(|(first, last)| [first, last]);
         let waits = self.waits.iter_mut().flat_map(|wait| {
             let woken = wait.wake.as_mut().map(|Wake { at, .. }| at);
-            [&mut wait.off, &mut wait.on].into_iter().chain(woken)
+            [&mut wait.off, &mut wait.on].into_iter().chain(&mut wait.migrated).chain(woken)
         });
-        let off = self.preemptions.iter_mut().flat_map(|p| [&mut p.off, &mut p.on]);
+        let off = self
+            .preemptions
+            .iter_mut()
+            .flat_map(|p| [&mut p.off, &mut p.on].into_iter().chain(&mut p.migrated));
         let seen = self.sightings.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(waits)

@@ -163,6 +163,9 @@ pub struct Wait {
     pub off: Timestamp,
     /// When it was back, or was last seen off it.
     pub on: Timestamp,
+    /// When it was moved to another CPU's queue, for the last time since it left the CPU: the wake
+    /// may do that just after `wake.at`. None if it was not moved, or nobody looked.
+    pub migrated: Option<Timestamp>,
     /// The CPU that it left.
     pub off_cpu: Cpu,
     /// The CPU that it came back to.
@@ -207,6 +210,8 @@ pub struct Preemption {
     pub off: Timestamp,
     /// When it was back, or was last seen off it.
     pub on: Timestamp,
+    /// As [`Wait::migrated`].
+    pub migrated: Option<Timestamp>,
     /// The CPU that it left.
     pub off_cpu: Cpu,
     /// The CPU that it came back to.

@@ -104,7 +104,7 @@ prop_compose! {
 prop_compose! {
     fn wait()(
         (tid, tgid, seq, state) in any::<(u32, u32, u32, u32)>(),
-        (off, on, cgroup) in any::<(u64, u64, u64)>(),
+        (off, on, cgroup, migrated) in any::<(u64, u64, u64, Option<u64>)>(),
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(), syscall in syscall(),
         timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
@@ -112,7 +112,8 @@ prop_compose! {
     ) -> Wait {
         Wait {
             tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
-            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
             cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
         }
@@ -121,13 +122,15 @@ prop_compose! {
 
 prop_compose! {
     fn preemption()(
-        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(), (off, on) in any::<(u64, u64)>(),
+        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(),
+        (off, on, migrated) in any::<(u64, u64, Option<u64>)>(),
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(),
     ) -> Preemption {
         Preemption {
             tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
-            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             next: Tid(next),
         }
     }

@@ -122,6 +122,8 @@ fn what_older_recordings_do_not_say_is_not_known() {
         let wakes = || recording.waits.iter().filter_map(|wait| wait.wake.as_ref());
         assert!(wakes().count() > 0 && wakes().all(|wake| wake.current_seq.is_none()), "{name}");
         assert!(recording.samples.iter().all(|sample| sample.seq.is_none()), "{name}");
+        assert!(recording.waits.iter().all(|wait| wait.migrated.is_none()), "{name}");
+        assert!(recording.preemptions.iter().all(|p| p.migrated.is_none()), "{name}");
     }
 }
 
@@ -163,6 +165,7 @@ fn shift(recording: &mut Recording, by: u64) {
     for wait in &mut recording.waits {
         later(&mut wait.off);
         later(&mut wait.on);
+        wait.migrated.as_mut().map(later);
         if let Some(wake) = &mut wait.wake {
             later(&mut wake.at);
         }
@@ -170,6 +173,7 @@ fn shift(recording: &mut Recording, by: u64) {
     for preemption in &mut recording.preemptions {
         later(&mut preemption.off);
         later(&mut preemption.on);
+        preemption.migrated.as_mut().map(later);
     }
     for sighting in &mut recording.sightings {
         later(&mut sighting.at);

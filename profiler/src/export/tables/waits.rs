@@ -107,6 +107,7 @@ fn times_of(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         times("off_ns", waits().map(|wait| wait.off.0)),
         optional_times("wake_ns", rows.iter().map(|row| row.wake.map(|wake| wake.at.0))),
         times("on_ns", waits().map(|wait| wait.on.0)),
+        optional_times("migrated_ns", waits().map(|wait| wait.migrated.map(|at| at.0))),
         times("blocked_ns", rows.iter().map(|row| row.place.to.since(row.place.from).0)),
         times("runnable_ns", rows.iter().map(Row::runnable)),
         words("begin", waits().map(|wait| wait.begin.text())),

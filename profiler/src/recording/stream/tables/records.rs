@@ -13,8 +13,8 @@ use crate::{
             TableError,
             code::Code as _,
             column::{
-                Column, Flags, Numbers, Texts, Times, flags, if_there, numbers, optional, texts,
-                times,
+                Column, Flags, Numbers, Texts, Times, flags, if_there, numbers, optional,
+                optional_times, texts, times,
             },
         },
     },
@@ -35,6 +35,7 @@ impl Table for Preemption {
             numbers::<UInt8Type>("end", rows.iter().map(|row| row.end.code())),
             times("off_ns", rows.iter().map(|row| row.off.0)),
             times("on_ns", rows.iter().map(|row| row.on.0)),
+            optional_times("migrated_ns", rows.iter().map(|row| row.migrated.map(|at| at.0))),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|row| row.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|row| row.on_cpu.0)),
             numbers::<UInt32Type>("next_tid", rows.iter().map(|row| row.next.0)),
@@ -51,6 +52,7 @@ impl Table for Preemption {
         let end = Numbers::<UInt8Type>::find(table, "end")?;
         let off = Times::find(table, "off_ns")?;
         let on = Times::find(table, "on_ns")?;
+        let migrated = if_there(Times::find(table, "migrated_ns"))?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let next = Numbers::<UInt32Type>::find(table, "next_tid")?;
@@ -65,6 +67,7 @@ impl Table for Preemption {
                 end: required_code(&end, row)?,
                 off: Timestamp(off.at(row)),
                 on: Timestamp(on.at(row)),
+                migrated: migrated.as_ref().and_then(|at| at.get(row)).map(Timestamp),
                 off_cpu: Cpu(off_cpu.at(row)),
                 on_cpu: Cpu(on_cpu.at(row)),
                 next: Tid(next.at(row)),

@@ -40,6 +40,7 @@ impl Table for Wait {
             times("off_ns", rows.iter().map(|wait| wait.off.0)),
             optional_times("wake_ns", wakes().map(|wake| wake.map(|wake| wake.at.0))),
             times("on_ns", rows.iter().map(|wait| wait.on.0)),
+            optional_times("migrated_ns", rows.iter().map(|w| w.migrated.map(|at| at.0))),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|wait| wait.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|wait| wait.on_cpu.0)),
             numbers::<UInt32Type>("state", rows.iter().map(|wait| wait.state.0)),
@@ -105,6 +106,7 @@ impl Table for Wait {
         let end = Numbers::<UInt8Type>::find(table, "end")?;
         let off = Times::find(table, "off_ns")?;
         let on = Times::find(table, "on_ns")?;
+        let migrated = if_there(Times::find(table, "migrated_ns"))?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let state = Numbers::<UInt32Type>::find(table, "state")?;
@@ -130,6 +132,7 @@ impl Table for Wait {
                 end: required_code(&end, row)?,
                 off: Timestamp(off.at(row)),
                 on: Timestamp(on.at(row)),
+                migrated: migrated.as_ref().and_then(|at| at.get(row)).map(Timestamp),
                 off_cpu: Cpu(off_cpu.at(row)),
                 on_cpu: Cpu(on_cpu.at(row)),
                 state: TaskState(state.at(row)),
