@@ -8,7 +8,7 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack, StackMode,
+        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack, StackMode,
         StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
         ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
     },
@@ -113,6 +113,7 @@ fn wake(u: Bytes, off: Timestamp) -> Result<Wake> {
         current_kind: kind(u)?,
         current_seq: maybe(u, |u| any_or(u, small))?,
         syscall: maybe(u, syscall)?,
+        file: maybe(u, file_id)?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
     })
@@ -227,6 +228,7 @@ fn open_file(u: Bytes) -> Result<OpenFile> {
         protocol: any_or(u, |u| Ok(of(u, &["tcp", "unix"])?.to_owned()))?,
         local: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
         remote: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
+        role: maybe(u, |u| of(u, &[SocketRole::Serving, SocketRole::Asking]))?,
         peers: many(u, 3, |u| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? }))?,
     }))
 }

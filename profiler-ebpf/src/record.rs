@@ -91,8 +91,8 @@ pub mod wait_flags {
     pub const USER_STACK_FAILED: u32 = 1 << 4;
     /// The stack of the thread's kernel half was asked for and could not be had.
     pub const KERNEL_STACK_FAILED: u32 = 1 << 5;
-    /// `object` and `object_mode` name the file that the syscall's first argument stood for.
-    pub const HAS_OBJECT: u32 = 1 << 8;
+    /// [`super::WaitRecord::file`] is the one that the syscall's first argument stood for.
+    pub const HAS_FILE: u32 = 1 << 8;
     /// The thread came back and its switch-in was not seen; `on_ns` is when it was first found on a
     /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
@@ -105,6 +105,8 @@ pub mod wake_flags {
     pub const USER_STACK_FAILED: u32 = 1 << 0;
     /// The same for its kernel half.
     pub const KERNEL_STACK_FAILED: u32 = 1 << 1;
+    /// [`super::Wake::file`] is the one that the syscall's first argument stood for.
+    pub const HAS_FILE: u32 = 1 << 2;
 }
 
 /// Why a [`ThreadRecord`] was written.
@@ -170,6 +172,18 @@ pub struct Syscall {
     pub args: [u64; 6],
 }
 
+/// An inode: what a file descriptor stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Inode {
+    /// Its number.
+    pub number: u64,
+    /// Its `st_mode`.
+    pub mode: u32,
+    /// The device that the number belongs to (`dev_t` of its superblock).
+    pub device: u32,
+}
+
 /// The end of a wait, seen from the waker's side at `sched_waking`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -195,6 +209,8 @@ pub struct Wake {
     pub current_seq: u32,
     /// The current task's syscall.
     pub syscall: Syscall,
+    /// What the syscall's first argument stood for (with [`wake_flags::HAS_FILE`]).
+    pub file: Inode,
     /// Stack id of the current task's user half, [`NO_STACK`] if none was taken.
     pub user_stack: u64,
     /// Stack id of its kernel half, interrupt frames included.
@@ -237,12 +253,8 @@ pub struct WaitRecord {
     /// The timeout that it asked for, relative or absolute as the syscall has it;
     /// [`NO_TIMEOUT`] if none.
     pub timeout_ns: u64,
-    /// Inode number of the file waited on (with [`wait_flags::HAS_OBJECT`]).
-    pub object: u64,
-    /// `st_mode` of that file.
-    pub object_mode: u32,
-    /// Number of the device that the inode number belongs to (`dev_t` of its superblock).
-    pub object_device: u32,
+    /// The file waited on (with [`wait_flags::HAS_FILE`]).
+    pub file: Inode,
     /// Id of its cgroup in the v2 hierarchy; the inode number of the cgroup's directory.
     pub cgroup: u64,
     /// Stack id of its user half at switch-out.
@@ -391,8 +403,9 @@ pub struct SampleRecord {
 const _: () = {
     assert!(size_of::<RecordHeader>() == 8);
     assert!(size_of::<Syscall>() == 56);
-    assert!(size_of::<Wake>() == 104);
-    assert!(size_of::<WaitRecord>() == 264);
+    assert!(size_of::<Inode>() == 16);
+    assert!(size_of::<Wake>() == 120);
+    assert!(size_of::<WaitRecord>() == 280);
     assert!(size_of::<PreemptionRecord>() == 64);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
     assert!(size_of::<ThreadRecord>() == 80);

@@ -2,24 +2,20 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
     loss::Loss,
     record::{
-        ExitRecord, NO_STACK, NO_SYSCALL, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord,
-        kind, phase, thread_flags, wait_flags,
+        ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
+        thread_flags, wait_flags,
     },
-    syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
 };
 
 use super::{
-    file,
-    maps::SYSCALLS,
     ring::{cpu, header, lost, now, send},
     settings::{CONFIG, frozen},
     slot::{self, Slot},
     stack::{self, Scratch},
-    target,
+    syscall, target,
     task::{TASK_DEAD, Task},
 };
 
@@ -237,43 +233,12 @@ pub fn note_what_for(record: &mut WaitRecord, task: Task, current: Current) {
     record.cgroup = task.cgroup();
     record.timeout_ns = NO_TIMEOUT;
     record.kernel_stack = NO_STACK;
-    if record.syscall.number == NO_SYSCALL {
-        return;
-    }
-    let is_compat = record.syscall.thread_flags & thread_flags::COMPAT != 0;
-    let base = if is_compat { COMPAT_BASE } else { 0 };
-    let number = record.syscall.number as u32;
-    if number >= TABLE_LEN - COMPAT_BASE {
-        return;
-    }
-    let Some(about) = SYSCALLS.get(base + number) else { return };
-    if about & FIRST_ARG_IS_FD != 0 {
-        file::note(task, record.syscall.args[0] as u32, record);
+    let about = syscall::look_up(&record.syscall);
+    if let Some(file) = syscall::file(task, &record.syscall, about) {
+        record.file = file;
+        record.wait_flags |= wait_flags::HAS_FILE;
     }
     if current == Current::Yes {
-        let address = match (about >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
-            1 => record.syscall.args[0],
-            2 => record.syscall.args[1],
-            3 => record.syscall.args[2],
-            4 => record.syscall.args[3],
-            5 => record.syscall.args[4],
-            6 => record.syscall.args[5],
-            _ => 0,
-        };
-        if address != 0 {
-            record.timeout_ns = read_timespec(address);
-        }
+        record.timeout_ns = syscall::timeout(&record.syscall, about);
     }
-}
-
-#[inline(always)]
-fn read_timespec(address: u64) -> u64 {
-    let mut timespec = [0_u64; 2];
-    // SAFETY: the helper writes 16 bytes, or fails.
-    let read =
-        unsafe { bpf_probe_read_user((&raw mut timespec).cast(), 16, address as *const c_void) };
-    if read != 0 {
-        return NO_TIMEOUT;
-    }
-    timespec[0].wrapping_mul(1_000_000_000).wrapping_add(timespec[1])
 }

@@ -17,7 +17,7 @@ use super::{
     ring::{cpu, lost, now},
     slot::{self, Slot},
     stack::{self, Scratch},
-    switch, target,
+    switch, syscall, target,
     task::Task,
 };
 
@@ -114,6 +114,11 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
             wake.syscall.thread_flags = thread_flags::KERNEL;
         }
         current.syscall(&mut wake.syscall);
+        let about = syscall::look_up(&wake.syscall);
+        if let Some(file) = syscall::file(current, &wake.syscall, about) {
+            wake.file = file;
+            wake.flags |= wake_flags::HAS_FILE;
+        }
         if tid != 0 && (stack::wanted() || may_be_sender) {
             wake.kernel_stack = stack::of_kernel(ctx, Scratch::Waking)
                 .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);

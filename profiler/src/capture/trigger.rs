@@ -184,6 +184,7 @@ mod tests {
                 current_kind: ThreadKind::Kernel,
                 current_seq: None,
                 syscall: None,
+                file: None,
                 user_stack: StackRef::NotTaken,
                 kernel_stack: StackRef::NotTaken,
             }),

@@ -14,7 +14,7 @@ mod thread;
 mod wait;
 
 pub use clock::Clocks;
-pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
+pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{

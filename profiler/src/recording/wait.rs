@@ -130,6 +130,8 @@ pub struct Wake {
     pub current_seq: Option<u32>,
     /// Its syscall.
     pub syscall: Option<Syscall>,
+    /// The file that the syscall's first argument stood for: of a sender, its own end of the socket.
+    pub file: Option<FileId>,
     /// Its user half.
     pub user_stack: StackRef,
     /// Its kernel half; in an interrupt, that of the interrupt too.

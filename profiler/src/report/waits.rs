@@ -7,7 +7,7 @@ use crate::{
         Blame, BlameKind, Ender, External,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
-    recording::{Recording, StackRef, ThreadRef, Wait, WakeContext},
+    recording::{FileTable, Recording, StackRef, ThreadRef, Wait, WakeContext},
     timeline::{ThreadIndex, Timeline, WaitIndex},
     units::{Nanos, Timestamp},
 };
@@ -67,17 +67,26 @@ struct WakerCall {
 impl WakerCall {
     fn of(waker: Waker, wait: &Wait) -> Option<Self> {
         let Waker::Task { .. } = waker else { return None };
-        let syscall = wait.wake.as_ref()?.syscall.as_ref()?;
-        Some(Self { syscall: syscalls::name(syscall)?, through: cause::woken_through(syscall) })
+        let wake = wait.wake.as_ref()?;
+        let syscall = syscalls::name(wake.syscall.as_ref()?)?;
+        Some(Self { syscall, through: cause::woken_through(wake) })
     }
 
-    fn entry(self) -> WakerCallEntry {
+    fn entry(self, files: &FileTable) -> WakerCallEntry {
         let Self { syscall, through } = self;
         WakerCallEntry {
             syscall,
             fd: match through {
-                Some(WokenThrough::File { fd }) => Some(fd),
+                Some(WokenThrough::File { fd, .. }) => Some(fd),
                 Some(WokenThrough::Futex { .. }) | None => None,
+            },
+            file: match through {
+                Some(WokenThrough::File { file: Some(file), .. }) => {
+                    Some(waited_on::file_text(files, file))
+                }
+                Some(WokenThrough::File { file: None, .. } | WokenThrough::Futex { .. }) | None => {
+                    None
+                }
             },
             futex_address: match through {
                 Some(WokenThrough::Futex { address }) => Some(format!("{address:#x}")),
@@ -305,7 +314,7 @@ impl Writer<'_> {
             longest_ns: sum.longest,
             stack: self.namer.frames(user, kernel),
             waker: self.waker(key.waker),
-            waker_call: key.waker_call.map(WakerCall::entry),
+            waker_call: key.waker_call.map(|call| call.entry(&self.recording.files)),
             blame,
         }
     }

@@ -59,6 +59,7 @@ pub fn wake_by(tid: u32, at: Timestamp) -> Wake {
         current_kind: ThreadKind::User,
         current_seq: None,
         syscall: None,
+        file: None,
         user_stack: StackRef::NotTaken,
         kernel_stack: StackRef::NotTaken,
     }

@@ -10,9 +10,9 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack,
-        StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
-        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
+        SocketRole, Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
+        ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -91,12 +91,13 @@ prop_compose! {
     fn wake()(
         at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
         tgid in any::<u32>(), current_kind in kind(), current_seq in any::<Option<u32>>(), syscall in syscall(),
+        file in prop::option::of(file_id()),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Wake {
         Wake {
             at: Timestamp(at), context, cpu: Cpu(cpu),
             current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
-            current_kind, current_seq, syscall, user_stack, kernel_stack,
+            current_kind, current_seq, syscall, file, user_stack, kernel_stack,
         }
     }
 }
@@ -210,11 +211,12 @@ fn module() -> impl Strategy<Value = (ModuleId, Module)> {
 fn open_file() -> impl Strategy<Value = OpenFile> {
     let peer =
         (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    let role = prop::option::of(select(vec![SocketRole::Serving, SocketRole::Asking]));
     prop_oneof![
         ".{0,30}".prop_map(OpenFile::Named),
-        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", prop::collection::vec(peer, 0..3)).prop_map(
-            |(protocol, local, remote, peers)| {
-                OpenFile::Socket(SocketEnd { protocol, local, remote, peers })
+        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", role, prop::collection::vec(peer, 0..3)).prop_map(
+            |(protocol, local, remote, role, peers)| {
+                OpenFile::Socket(SocketEnd { protocol, local, remote, role, peers })
             }
         ),
     ]

@@ -7,7 +7,7 @@ use std::{fs, path::Path};
 use offwake::{
     blame::Blame,
     recording::{
-        Recording,
+        OpenFile, Recording,
         stream::{self, Damage},
     },
     report::{Filter, folded, json, summary, svg},
@@ -121,6 +121,14 @@ fn what_older_recordings_do_not_say_is_not_known() {
         let recording = read(&bytes);
         let wakes = || recording.waits.iter().filter_map(|wait| wait.wake.as_ref());
         assert!(wakes().count() > 0 && wakes().all(|wake| wake.current_seq.is_none()), "{name}");
+        assert!(wakes().all(|wake| wake.file.is_none()), "{name}");
+        assert!(
+            recording.files.files.values().all(|file| match file {
+                OpenFile::Socket(socket) => socket.role.is_none(),
+                OpenFile::Named(_) => true,
+            }),
+            "{name}"
+        );
         assert!(recording.samples.iter().all(|sample| sample.seq.is_none()), "{name}");
         assert!(recording.waits.iter().all(|wait| wait.migrated.is_none()), "{name}");
         assert!(recording.preemptions.iter().all(|p| p.migrated.is_none()), "{name}");
