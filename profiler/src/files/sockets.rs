@@ -32,7 +32,7 @@ const MAX_SOCKETS: usize = 1 << 20;
 /// fit.
 const BUFFER: usize = 64 << 10;
 /// The state of a socket that listens
-/// ([`include/net/tcp_states.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp_states.h#L13)).
+/// ([`include/net/tcp_states.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp_states.h)).
 const TCP_LISTEN: u8 = 10;
 
 /// A protocol that sock_diag knows about.
