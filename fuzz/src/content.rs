@@ -8,7 +8,7 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack, StackMode,
+        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack, StackMode,
         StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
         ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
     },
@@ -90,6 +90,7 @@ fn wait(u: Bytes) -> Result<Wait> {
         end: end(u)?,
         off,
         on: after(u, off)?,
+        migrated: maybe(u, |u| after(u, off))?,
         off_cpu: Cpu(any(u)?),
         on_cpu: Cpu(any(u)?),
         state: TaskState(any(u)?),
@@ -110,7 +111,9 @@ fn wake(u: Bytes, off: Timestamp) -> Result<Wake> {
         cpu: Cpu(any(u)?),
         current: ThreadRef { tid: Tid(small(u)?), tgid: Tgid(small(u)?) },
         current_kind: kind(u)?,
+        current_seq: maybe(u, |u| any_or(u, small))?,
         syscall: maybe(u, syscall)?,
+        file: maybe(u, file_id)?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
     })
@@ -128,6 +131,7 @@ fn preemption(u: Bytes) -> Result<Preemption> {
         end: end(u)?,
         off,
         on: after(u, off)?,
+        migrated: maybe(u, |u| after(u, off))?,
         off_cpu: Cpu(any(u)?),
         on_cpu: Cpu(any(u)?),
         next: Tid(small(u)?),
@@ -140,6 +144,7 @@ fn sample(u: Bytes) -> Result<Sample> {
         cpu: Cpu(any(u)?),
         tid: Tid(small(u)?),
         tgid: Tgid(small(u)?),
+        seq: maybe(u, |u| any_or(u, small))?,
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,
     })
@@ -223,6 +228,7 @@ fn open_file(u: Bytes) -> Result<OpenFile> {
         protocol: any_or(u, |u| Ok(of(u, &["tcp", "unix"])?.to_owned()))?,
         local: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
         remote: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
+        role: maybe(u, |u| of(u, &[SocketRole::Serving, SocketRole::Asking]))?,
         peers: many(u, 3, |u| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? }))?,
     }))
 }

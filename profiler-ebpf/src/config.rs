@@ -138,11 +138,15 @@ pub struct Config {
     pub compat_mask: u32,
     /// 1 if task storage is to be passed over, so that a test sees what stands in for it.
     pub stand_in_only: u32,
+    /// The device of the one filesystem that all sockets are on (`dev_t`), 0 if it is not known.
+    pub socket_device: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Where the kernel keeps things.
     pub offsets: Offsets,
 }
 
 const _: () = {
     assert!(size_of::<Offsets>() == 46 * 4);
-    assert!(size_of::<Config>() == 48 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 56 + size_of::<Offsets>());
 };

@@ -47,6 +47,12 @@ mod entry {
         0
     }
 
+    #[btf_tracepoint(function = "sched_migrate_task")]
+    fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
+        switch::migrated(Task::from_arg(ctx.arg(0)));
+        0
+    }
+
     #[btf_tracepoint(function = "sched_process_fork")]
     fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
         lifecycle::forked(Task::from_arg(ctx.arg(0)), Task::from_arg(ctx.arg(1)));

@@ -14,6 +14,9 @@ pub const NO_SYSCALL: i32 = -1;
 /// A timeout that is absent, or that was not read.
 pub const NO_TIMEOUT: u64 = u64::MAX;
 
+/// The number of a thread whose waits nobody counts: nothing is kept of it.
+pub const NO_SEQ: u32 = u32::MAX;
+
 /// The stack id that stands for "no stack".
 pub const NO_STACK: u64 = 0;
 
@@ -88,15 +91,22 @@ pub mod wait_flags {
     pub const USER_STACK_FAILED: u32 = 1 << 4;
     /// The stack of the thread's kernel half was asked for and could not be had.
     pub const KERNEL_STACK_FAILED: u32 = 1 << 5;
-    /// The same for the waker's user stack.
-    pub const WAKER_USER_STACK_FAILED: u32 = 1 << 6;
-    /// The same for the waker's kernel stack.
-    pub const WAKER_KERNEL_STACK_FAILED: u32 = 1 << 7;
-    /// `object` and `object_mode` name the file that the syscall's first argument stood for.
-    pub const HAS_OBJECT: u32 = 1 << 8;
+    /// [`super::WaitRecord::file`] is the one that the syscall's first argument stood for.
+    pub const HAS_FILE: u32 = 1 << 8;
     /// The thread came back and its switch-in was not seen; `on_ns` is when it was first found on a
     /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
+}
+
+/// Facts about one wake ([`Wake::flags`]). It may be made before the wait that it belongs to begins,
+/// so they are kept apart from those of the wait.
+pub mod wake_flags {
+    /// The stack of the current task's user half was asked for and could not be had.
+    pub const USER_STACK_FAILED: u32 = 1 << 0;
+    /// The same for its kernel half.
+    pub const KERNEL_STACK_FAILED: u32 = 1 << 1;
+    /// [`super::Wake::file`] is the one that the syscall's first argument stood for.
+    pub const HAS_FILE: u32 = 1 << 2;
 }
 
 /// Why a [`ThreadRecord`] was written.
@@ -162,6 +172,18 @@ pub struct Syscall {
     pub args: [u64; 6],
 }
 
+/// An inode: what a file descriptor stands for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Inode {
+    /// Its number.
+    pub number: u64,
+    /// Its `st_mode`.
+    pub mode: u32,
+    /// The device that the number belongs to (`dev_t` of its superblock).
+    pub device: u32,
+}
+
 /// The end of a wait, seen from the waker's side at `sched_waking`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -180,8 +202,15 @@ pub struct Wake {
     pub vector: u16,
     /// The CPU on which the wake was made.
     pub cpu: u32,
+    /// [`wake_flags`].
+    pub flags: u32,
+    /// The [`WaitRecord::seq`] of the current task's newest record as it made this wake, or
+    /// [`NO_SEQ`]. It is looked up in a task's own code and in the network's softirqs.
+    pub current_seq: u32,
     /// The current task's syscall.
     pub syscall: Syscall,
+    /// What the syscall's first argument stood for (with [`wake_flags::HAS_FILE`]).
+    pub file: Inode,
     /// Stack id of the current task's user half, [`NO_STACK`] if none was taken.
     pub user_stack: u64,
     /// Stack id of its kernel half, interrupt frames included.
@@ -212,6 +241,9 @@ pub struct WaitRecord {
     pub off_ns: u64,
     /// When it was back on one.
     pub on_ns: u64,
+    /// When it was moved to another CPU's queue, for the last time since it left the CPU; 0 if it was
+    /// not. The wake itself may move it, just after `wake.ns`.
+    pub migrated_ns: u64,
     /// Its state at switch-out, as in `task_struct::__state`.
     pub state: u32,
     /// The CPU that it left, and (`>> 16`) the one that it came back to.
@@ -221,12 +253,8 @@ pub struct WaitRecord {
     /// The timeout that it asked for, relative or absolute as the syscall has it;
     /// [`NO_TIMEOUT`] if none.
     pub timeout_ns: u64,
-    /// Inode number of the file waited on (with [`wait_flags::HAS_OBJECT`]).
-    pub object: u64,
-    /// `st_mode` of that file.
-    pub object_mode: u32,
-    /// Number of the device that the inode number belongs to (`dev_t` of its superblock).
-    pub object_device: u32,
+    /// The file waited on (with [`wait_flags::HAS_FILE`]).
+    pub file: Inode,
     /// Id of its cgroup in the v2 hierarchy; the inode number of the cgroup's directory.
     pub cgroup: u64,
     /// Stack id of its user half at switch-out.
@@ -259,6 +287,8 @@ pub struct PreemptionRecord {
     pub off_ns: u64,
     /// When it was back on one.
     pub on_ns: u64,
+    /// As [`WaitRecord::migrated_ns`].
+    pub migrated_ns: u64,
     /// The thread that the CPU went to; 0 is the idle task.
     pub next_tid: u32,
     /// Always 0.
@@ -360,6 +390,10 @@ pub struct SampleRecord {
     pub tgid: u32,
     /// When.
     pub ns: u64,
+    /// The [`WaitRecord::seq`] of its newest record, or [`NO_SEQ`].
+    pub seq: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Stack id of its user half.
     pub user_stack: u64,
     /// Stack id of its kernel half.
@@ -369,12 +403,13 @@ pub struct SampleRecord {
 const _: () = {
     assert!(size_of::<RecordHeader>() == 8);
     assert!(size_of::<Syscall>() == 56);
-    assert!(size_of::<Wake>() == 96);
-    assert!(size_of::<WaitRecord>() == 248);
-    assert!(size_of::<PreemptionRecord>() == 56);
+    assert!(size_of::<Inode>() == 16);
+    assert!(size_of::<Wake>() == 120);
+    assert!(size_of::<WaitRecord>() == 280);
+    assert!(size_of::<PreemptionRecord>() == 64);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
     assert!(size_of::<ThreadRecord>() == 80);
     assert!(size_of::<ExitRecord>() == 40);
-    assert!(size_of::<SampleRecord>() == 40);
+    assert!(size_of::<SampleRecord>() == 48);
     assert!(StackRecord::len_of(0) == 32);
 };

@@ -191,6 +191,9 @@ pub struct WakerCall {
     pub syscall: String,
     /// Address of the futex, as text.
     pub futex_address: Option<String>,
+    /// What its descriptor stood for: an addition to the contract.
+    #[serde(default)]
+    pub file: Option<String>,
 }
 
 /// A share of the blame.

@@ -254,6 +254,26 @@ fn epoll_waits_for_who_writes_to_the_pipe() -> Result<()> {
     waits_for_a_worker(&case, "waiter", "poll", "writer")
 }
 
+/// An epoll does not say which of its sockets it was: the end of who woke it does.
+#[test]
+fn epoll_is_told_which_socket_woke_it() -> Result<()> {
+    for (name, socket) in [("epoll-server-tcp", "tcp 127.0.0.1:"), ("epoll-server-unix", "unix /")]
+    {
+        let case = Case::of(name)?;
+        waits_for_a_worker(&case, "server", "poll", "client")?;
+        let server = case.pid("server").to_string();
+        mostly(&case, "server", "poll", |waits| {
+            let file = waits.waker_call.as_ref().and_then(|call| call.file.as_deref());
+            file.is_some_and(|file| {
+                let mut words = file.split(|c: char| !c.is_ascii_alphanumeric());
+                file.starts_with(socket) && words.any(|word| word == server)
+            })
+        })
+        .context(name)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn poll_waits_for_who_writes_to_the_eventfd() -> Result<()> {
     let case = Case::of("poll")?;

@@ -44,7 +44,7 @@ pub fn exiting(task: Task) {
         return;
     }
     if let Some(slot) = slot::find(task) {
-        slot::introduce_once(slot, task);
+        slot::introduce_once(slot, task, phase::UNKNOWN);
     }
 }
 

@@ -11,6 +11,7 @@ pub mod slot;
 pub mod stack;
 pub mod survey;
 pub mod switch;
+pub mod syscall;
 pub mod target;
 pub mod task;
 pub mod waking;

@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use profiler_ebpf::{
     loss::Loss,
-    record::{NO_STACK, SampleRecord, kind},
+    record::{NO_SEQ, NO_STACK, SampleRecord, kind, phase},
 };
 
 use super::{
@@ -23,18 +23,22 @@ pub fn struck(ctx: *mut c_void) {
     if tid == 0 || target::is_profiler(task) {
         return;
     }
+    let mut seq = NO_SEQ;
     if let Some(slot) = slot::find(task) {
         if !target::is_in_scope(slot.thread_flags) {
             return;
         }
-        slot::introduce_once(slot, task);
         switch::seen_on_cpu(slot, task, now());
+        slot::introduce_once(slot, task, phase::ON_CPU);
+        seq = slot.seq;
     }
     let mut record = SampleRecord {
         header: header(kind::SAMPLE, size_of::<SampleRecord>()),
         tid,
         tgid: task.tgid(),
         ns: now(),
+        seq,
+        reserved: 0,
         user_stack: NO_STACK,
         kernel_stack: NO_STACK,
     };

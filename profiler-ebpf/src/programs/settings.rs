@@ -18,6 +18,8 @@ pub static CONFIG: Config = Config {
     switch_has_state: 0,
     compat_mask: 0,
     stand_in_only: 0,
+    socket_device: 0,
+    reserved: 0,
     offsets: Offsets {
         task_pid: 0,
         task_tgid: 0,

@@ -5,7 +5,7 @@ use core::ptr;
 use aya_ebpf::helpers::generated::bpf_task_storage_get;
 use profiler_ebpf::{
     loss::Loss,
-    record::{ThreadRecord, WaitRecord, kind, phase, sighting, thread_flags},
+    record::{ThreadRecord, WaitRecord, kind, sighting, thread_flags},
 };
 
 use super::{
@@ -24,7 +24,7 @@ const BPF_NOEXIST: u64 = 1;
 pub struct Slot {
     /// The wait that it is in, filled in as it happens; it is sent as it stands.
     pub record: WaitRecord,
-    /// One of [`phase`].
+    /// One of [`profiler_ebpf::record::phase`].
     pub phase: u32,
     /// Counts waits and preemptions, lost ones too.
     pub seq: u32,
@@ -154,8 +154,8 @@ pub fn send_sighting(slot: &Slot, task: Task, why: u32, phase: u32, seq: u32) ->
 
 /// Tells user space who a thread is if it does not know.
 #[inline(always)]
-pub fn introduce_once(slot: &mut Slot, task: Task) {
+pub fn introduce_once(slot: &mut Slot, task: Task, phase: u32) {
     if slot.identity_sent == 0 {
-        introduce(slot, task, sighting::SEEN, phase::UNKNOWN);
+        introduce(slot, task, sighting::SEEN, phase);
     }
 }

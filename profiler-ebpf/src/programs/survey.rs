@@ -75,6 +75,7 @@ fn begin(slot: &mut Slot, task: Task) {
     record.tgid = task.tgid();
     record.wait_flags = wait_flags::BEFORE_WINDOW;
     record.off_ns = now();
+    record.migrated_ns = 0;
     record.state = task.state();
     record.cpus = cpu();
     record.user_stack = NO_STACK;

@@ -2,24 +2,20 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
     loss::Loss,
     record::{
-        ExitRecord, NO_STACK, NO_SYSCALL, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord,
-        kind, phase, thread_flags, wait_flags,
+        ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
+        thread_flags, wait_flags,
     },
-    syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
 };
 
 use super::{
-    file,
-    maps::SYSCALLS,
     ring::{cpu, header, lost, now, send},
     settings::{CONFIG, frozen},
     slot::{self, Slot},
     stack::{self, Scratch},
-    target,
+    syscall, target,
     task::{TASK_DEAD, Task},
 };
 
@@ -69,6 +65,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.tgid = prev.tgid();
     record.wait_flags = 0;
     record.off_ns = now;
+    record.migrated_ns = 0;
     record.state = state;
     record.cpus = cpu();
     slot.next_tid = next.tid();
@@ -86,7 +83,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     slot.phase = phase::BLOCKED;
 }
 
-/// The thread is on the CPU, and its slot may say that it is off it: its switch-in was not seen. The
+/// The thread is on this CPU, and its slot may say that it is off it: its switch-in was not seen. The
 /// kernel does not run a program that runs on that CPU already, and some hide a process of theirs,
 /// with every switch away from it. What is known of the time off the CPU is sent; from the wake to
 /// this moment is a gap, which the sampling clock keeps short.
@@ -100,6 +97,20 @@ pub fn seen_on_cpu(slot: &mut Slot, task: Task, now: u64) {
     send_off_cpu(slot, task, now);
     slot.record.wake.ns = 0;
     slot.phase = phase::ON_CPU;
+}
+
+/// The scheduler is about to move a thread from one CPU's queue to another's: as it places one that
+/// is woken, as it balances, or as somebody says where the thread may run. The thread is not running.
+#[inline(always)]
+pub fn migrated(task: Task) {
+    if task.tid() == 0 || target::is_profiler(task) {
+        return;
+    }
+    if let Some(slot) = slot::find(task)
+        && (slot.phase == phase::RUNNABLE || slot.phase == phase::BLOCKED)
+    {
+        slot.record.migrated_ns = now();
+    }
 }
 
 #[inline(always)]
@@ -126,16 +137,17 @@ fn came(next: Task, now: u64) {
     slot.record.wake.ns = 0;
 }
 
-/// Sends the time off the CPU that a thread comes back from.
+/// Sends the time off the CPU that a thread comes back from. Who it is comes before that, and so says
+/// nothing of its phase: the number of its newest record is about to change.
 #[inline(always)]
 fn send_off_cpu(slot: &mut Slot, task: Task, now: u64) {
     match slot.phase {
         phase::RUNNABLE => {
-            slot::introduce_once(slot, task);
+            slot::introduce_once(slot, task, phase::UNKNOWN);
             send_preemption(slot, now);
         }
         phase::BLOCKED => {
-            slot::introduce_once(slot, task);
+            slot::introduce_once(slot, task, phase::UNKNOWN);
             send_wait(slot, now);
         }
         _ => {}
@@ -178,6 +190,7 @@ pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRec
         cpus: (slot.record.cpus & 0xffff) | (on_cpu << 16),
         off_ns: slot.record.off_ns,
         on_ns: now,
+        migrated_ns: slot.record.migrated_ns,
         next_tid: slot.next_tid,
         reserved: 0,
     }
@@ -187,7 +200,7 @@ pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRec
 fn exited(task: Task, now: u64) {
     let Some(slot) = slot::find(task) else { return };
     if target::is_in_scope(slot.thread_flags) {
-        slot::introduce_once(slot, task);
+        slot::introduce_once(slot, task, phase::UNKNOWN);
         let record = ExitRecord {
             header: header(kind::EXIT, size_of::<ExitRecord>()),
             tid: task.tid(),
@@ -220,43 +233,12 @@ pub fn note_what_for(record: &mut WaitRecord, task: Task, current: Current) {
     record.cgroup = task.cgroup();
     record.timeout_ns = NO_TIMEOUT;
     record.kernel_stack = NO_STACK;
-    if record.syscall.number == NO_SYSCALL {
-        return;
-    }
-    let is_compat = record.syscall.thread_flags & thread_flags::COMPAT != 0;
-    let base = if is_compat { COMPAT_BASE } else { 0 };
-    let number = record.syscall.number as u32;
-    if number >= TABLE_LEN - COMPAT_BASE {
-        return;
-    }
-    let Some(about) = SYSCALLS.get(base + number) else { return };
-    if about & FIRST_ARG_IS_FD != 0 {
-        file::note(task, record.syscall.args[0] as u32, record);
+    let about = syscall::look_up(&record.syscall);
+    if let Some(file) = syscall::file(task, &record.syscall, about) {
+        record.file = file;
+        record.wait_flags |= wait_flags::HAS_FILE;
     }
     if current == Current::Yes {
-        let address = match (about >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
-            1 => record.syscall.args[0],
-            2 => record.syscall.args[1],
-            3 => record.syscall.args[2],
-            4 => record.syscall.args[3],
-            5 => record.syscall.args[4],
-            6 => record.syscall.args[5],
-            _ => 0,
-        };
-        if address != 0 {
-            record.timeout_ns = read_timespec(address);
-        }
+        record.timeout_ns = syscall::timeout(&record.syscall, about);
     }
-}
-
-#[inline(always)]
-fn read_timespec(address: u64) -> u64 {
-    let mut timespec = [0_u64; 2];
-    // SAFETY: the helper writes 16 bytes, or fails.
-    let read =
-        unsafe { bpf_probe_read_user((&raw mut timespec).cast(), 16, address as *const c_void) };
-    if read != 0 {
-        return NO_TIMEOUT;
-    }
-    timespec[0].wrapping_mul(1_000_000_000).wrapping_add(timespec[1])
 }

@@ -7,7 +7,8 @@ use core::ffi::c_void;
 use profiler_ebpf::{
     loss::Loss,
     record::{
-        NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags, wake_context,
+        NO_SEQ, NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags,
+        wake_context, wake_flags,
     },
 };
 
@@ -16,7 +17,7 @@ use super::{
     ring::{cpu, lost, now},
     slot::{self, Slot},
     stack::{self, Scratch},
-    switch, target,
+    switch, syscall, target,
     task::Task,
 };
 
@@ -72,6 +73,7 @@ pub fn newborn(ctx: *mut c_void, child: Task) {
     record.tgid = child.tgid();
     record.wait_flags = wait_flags::NEWBORN;
     record.off_ns = now;
+    record.migrated_ns = 0;
     record.state = 0;
     record.cpus = cpu();
     record.syscall.number = NO_SYSCALL;
@@ -89,13 +91,14 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
     let current = Task::current();
     let (context, vector) = context::now(ctx, current);
     let tid = current.tid();
-    let mut flags = 0;
     let wake: &mut Wake = &mut slot.record.wake;
     wake.tid = tid;
     wake.tgid = current.tgid();
     wake.context = context;
     wake.vector = vector;
     wake.cpu = cpu();
+    wake.flags = 0;
+    wake.current_seq = NO_SEQ;
     wake.user_stack = NO_STACK;
     wake.kernel_stack = NO_STACK;
     wake.syscall.number = NO_SYSCALL;
@@ -111,30 +114,34 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
             wake.syscall.thread_flags = thread_flags::KERNEL;
         }
         current.syscall(&mut wake.syscall);
+        let about = syscall::look_up(&wake.syscall);
+        if let Some(file) = syscall::file(current, &wake.syscall, about) {
+            wake.file = file;
+            wake.flags |= wake_flags::HAS_FILE;
+        }
         if tid != 0 && (stack::wanted() || may_be_sender) {
             wake.kernel_stack = stack::of_kernel(ctx, Scratch::Waking)
-                .or_flag(&mut flags, wait_flags::WAKER_KERNEL_STACK_FAILED);
+                .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
             if stack::wanted() && current.has_user_half() {
                 wake.user_stack = stack::of_user(ctx, Scratch::Waking, current)
-                    .or_flag(&mut flags, wait_flags::WAKER_USER_STACK_FAILED);
+                    .or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
             }
         }
-        look_at_waker(current, now);
+        slot.record.wake.current_seq = look_at_waker(current, now);
     }
-    slot.record.wait_flags = flags
-        | (slot.record.wait_flags
-            & !(wait_flags::WAKER_KERNEL_STACK_FAILED | wait_flags::WAKER_USER_STACK_FAILED));
     slot.record.wake.ns = now;
 }
 
-/// A waker that never waited itself has not been introduced yet; and whoever wakes is on a CPU.
+/// A waker that never waited itself has not been introduced yet; and whoever wakes is on a CPU. Gives
+/// back the number of its newest record.
 #[inline(always)]
-fn look_at_waker(current: Task, now: u64) {
+fn look_at_waker(current: Task, now: u64) -> u32 {
     if current.tid() == 0 || target::is_profiler(current) {
-        return;
+        return NO_SEQ;
     }
-    if let Some(slot) = slot::find(current) {
-        slot::introduce_once(slot, current);
-        switch::seen_on_cpu(slot, current, now);
-    }
+    let Some(slot) = slot::find(current) else { return NO_SEQ };
+    // In this order: the number is the right one for a thread on the CPU only after this.
+    switch::seen_on_cpu(slot, current, now);
+    slot::introduce_once(slot, current, phase::ON_CPU);
+    slot.seq
 }

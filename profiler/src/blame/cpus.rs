@@ -1,7 +1,7 @@
 //! Who was on which CPU, and when.
 
 use crate::{
-    recording::{Begin, End, Recording},
+    recording::{Begin, End, Preemption, Recording},
     search::partition_near,
     timeline::{Queued, ThreadIndex, Timeline},
     units::{Cpu, Nanos, Timestamp},
@@ -110,19 +110,25 @@ fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
 
 /// In which CPU's queue a runnable thread stood, and since when that is known.
 ///
-/// One that came back to the CPU that it had left was in that one's queue. Of one whose switch-out
+/// From its last migration on it was in the queue of the CPU that it came to. One that came back to
+/// the CPU that it had left, and was not moved, was there from the beginning. Of one whose switch-out
 /// was not seen, the CPU that it left is that of whoever looked, or made it.
 fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
-    let (begin, end, left, came) = match queued {
+    let (begin, end, left, came, migrated) = match queued {
         Queued::Woken(index) => {
             let wait = recording.waits.rows().get(index.0 as usize)?;
-            (wait.begin, wait.end, wait.off_cpu, wait.on_cpu)
+            let migrated = recording.waits.migrated(wait);
+            (wait.begin, wait.end, wait.off_cpu, wait.on_cpu, migrated)
         }
         Queued::Preempted(index) => {
             let preemption = recording.preemptions.get(index.0 as usize)?;
-            (preemption.begin, preemption.end, preemption.off_cpu, preemption.on_cpu)
+            let Preemption { begin, end, off_cpu, on_cpu, migrated, .. } = *preemption;
+            (begin, end, off_cpu, on_cpu, migrated)
         }
     };
+    if end != End::Seen {
+        return None;
+    }
     let stayed = begin != Begin::Seen || left == came;
-    (end == End::Seen && stayed).then_some((came, Timestamp(0)))
+    migrated.or(stayed.then_some(Timestamp(0))).map(|since| (came, since))
 }

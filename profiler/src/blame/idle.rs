@@ -1,6 +1,6 @@
 //! Waits of threads that have nothing to do, by who ends them.
 
-use crate::recording::{Recording, ThreadKind, Wait};
+use crate::recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
 
 use super::{
     Duty, Ender, External,
@@ -42,6 +42,7 @@ pub(super) fn duty(
     let is_idle = wait.state.letter() == 'I'
         || waits_for_work(recording, wait)
         || accepts(wait)
+        || serves(recording, wait, cause, source)
         || matches!(
             (cause, source),
             (Cause::Poll | Cause::Futex, Some(Source::Ender(Ender::External(External::Timer))))
@@ -56,6 +57,31 @@ fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
             let plain = function.split('.').next().unwrap_or(function);
             WORK_LOOPS.contains(&plain)
         })
+}
+
+/// Whether a wait is for what the asking end of a connection sends next.
+///
+/// The thread's own socket tells which end it has. Behind `epoll` and its kin that of the waker does:
+/// the other end is the thread's.
+fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Source>) -> bool {
+    let role = |file: Option<FileId>| match recording.files.files.get(&file?)? {
+        OpenFile::Socket(socket) => socket.role,
+        OpenFile::Named(_) => None,
+    };
+    match (cause, source) {
+        (Cause::Socket, _) => role(wait.file) == Some(SocketRole::Serving) && reads(wait),
+        (Cause::Poll, Some(Source::Ender(Ender::Task(_)) | Source::Softirqd(_))) => {
+            role(wait.wake.and_then(|wake| wake.file)) == Some(SocketRole::Asking)
+        }
+        _ => false,
+    }
+}
+
+/// Whether a thread waited to read, not for room to write.
+fn reads(wait: &Wait) -> bool {
+    const READS: &[&str] = &["read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg"];
+    let name = wait.syscall.as_ref().and_then(syscalls::name);
+    name.is_some_and(|name| READS.contains(&name))
 }
 
 fn accepts(wait: &Wait) -> bool {

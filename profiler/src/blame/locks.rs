@@ -77,7 +77,7 @@ impl LockWord {
             }
             _ => Expects::Other,
         };
-        let through = wait.wake.and_then(|wake| cause::woken_through(&wake.syscall?));
+        let through = wait.wake.as_ref().and_then(cause::woken_through);
         let ended = match through {
             Some(WokenThrough::Futex { address: woken }) if woken == address => Ended::ByRelease,
             _ => Ended::Otherwise,

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     recording::{
-        End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, ThreadExit,
+        End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall, ThreadExit,
         ThreadKind, Wait,
         decode::{self, Record},
     },
@@ -180,7 +180,10 @@ impl Collector {
         match record {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
-                self.want_file(&wait);
+                self.want_file(wait.file, wait.syscall, wait.tgid);
+                if let Some(wake) = &wait.wake {
+                    self.want_file(wake.file, wake.syscall, wake.current.tgid);
+                }
                 self.want_cgroup(wait.cgroup, wait.tgid);
                 if wait.end == End::StillOff {
                     return self.open.waits.push(*wait);
@@ -239,8 +242,9 @@ impl Collector {
         }
     }
 
-    fn want_file(&mut self, wait: &Wait) {
-        let (Some(file), Some(syscall)) = (wait.file, wait.syscall) else { return };
+    /// Asks for a file while the process that called with it still has it open.
+    fn want_file(&mut self, file: Option<FileId>, syscall: Option<Syscall>, tgid: Tgid) {
+        let (Some(file), Some(syscall)) = (file, syscall) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();
         }
@@ -248,7 +252,7 @@ impl Collector {
         if *asked < FILE_LOOKUPS {
             *asked += 1;
             let descriptor = (syscall.args[0] & u64::from(u32::MAX)) as u32;
-            self.want(Lookup::File { file, tgid: wait.tgid, descriptor });
+            self.want(Lookup::File { file, tgid, descriptor });
         }
     }
 

@@ -66,6 +66,7 @@ fn wait(number: u64) -> Wait {
         end: End::Seen,
         off: Timestamp(1000 + number * 20),
         on: Timestamp(1010 + number * 20),
+        migrated: None,
         off_cpu: Cpu(0),
         on_cpu: Cpu(0),
         state: TaskState(1),

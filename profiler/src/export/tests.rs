@@ -6,8 +6,8 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
 use super::Table;
 use crate::recording::{
-    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, StackMode,
-    SystemVector, ThreadKind,
+    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
+    StackMode, SystemVector, ThreadKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -108,6 +108,7 @@ fn the_document_has_every_code() {
         words::<ContextKind>("wake_context"),
         words::<SystemVector>("system_vector"),
         words::<FileKind>("file_kind"),
+        words::<SocketRole>("socket_role"),
         words::<SightingReason>("sighting_reason"),
         words::<Phase>("phase"),
         words::<Scope>("scope"),

@@ -1,4 +1,4 @@
-//! What the file descriptors that threads waited on stood for.
+//! What the file descriptors that threads waited on, and woke others through, stood for.
 //!
 //! A record names the inode, so nothing depends on a descriptor's number: it is only a hint where to
 //! look, and what is found there counts only if it is that inode.
@@ -109,7 +109,7 @@ impl Files {
         }
     }
 
-    /// `tgid` waited on `file` by its descriptor with this number: looks it up while it is open.
+    /// `tgid` called with `file` by its descriptor with this number: looks it up while it is open.
     /// Cheap when it is known already.
     pub fn observe(&mut self, file: FileId, tgid: Tgid, descriptor: u32) {
         // All of them share one inode: it says nothing about which it is.
@@ -149,6 +149,7 @@ impl Files {
                         protocol: name.to_lowercase(),
                         local: String::new(),
                         remote: String::new(),
+                        role: None,
                         peers: Vec::new(),
                     }),
                 ),

@@ -1,7 +1,7 @@
 //! The sockets of a network namespace, by sock_diag(7).
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::{BTreeSet, HashMap, HashSet},
     fs::File,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -21,13 +21,19 @@ use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::descriptor::namespace_number;
-use crate::{recording::SocketEnd, units::Tgid};
+use crate::{
+    recording::{SocketEnd, SocketRole},
+    units::Tgid,
+};
 
 /// Sockets that are kept of one namespace.
 const MAX_SOCKETS: usize = 1 << 20;
 /// The kernel fills at most 32 KiB at a time (`netlink_dump()`), and tells when a message did not
 /// fit.
 const BUFFER: usize = 64 << 10;
+/// The state of a socket that listens
+/// ([`include/net/tcp_states.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp_states.h)).
+const TCP_LISTEN: u8 = 10;
 
 /// A protocol that sock_diag knows about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -64,6 +70,38 @@ struct InetSocket {
     remote: SocketAddr,
 }
 
+/// Where TCP sockets listen.
+#[derive(Default)]
+struct Listened {
+    addresses: HashSet<SocketAddr>,
+    /// Ports that are listened on at every address of a family.
+    ports_v4: HashSet<u16>,
+    ports_v6: HashSet<u16>,
+}
+
+impl Listened {
+    fn add(&mut self, listener: &inet::InetResponse, local: SocketAddr) {
+        if !is_unspecified(local.ip()) {
+            self.addresses.insert(canonical(local));
+            return;
+        }
+        let v6_only =
+            listener.nlas.iter().any(|nla| matches!(nla, inet::nlas::Nla::SkV6Only(true)));
+        if local.is_ipv4() || !v6_only {
+            self.ports_v4.insert(local.port());
+        }
+        if local.is_ipv6() {
+            self.ports_v6.insert(local.port());
+        }
+    }
+
+    fn holds(&self, address: SocketAddr) -> bool {
+        let address = canonical(address);
+        let ports = if address.is_ipv4() { &self.ports_v4 } else { &self.ports_v6 };
+        self.addresses.contains(&address) || ports.contains(&address.port())
+    }
+}
+
 struct UnixSocket {
     name: String,
     peer: Option<u64>,
@@ -83,6 +121,7 @@ pub(super) struct Sockets {
     connected: HashMap<(Protocol, SocketAddr, SocketAddr), Match>,
     /// Unconnected UDP sockets by the address they are bound to.
     bound: HashMap<SocketAddr, Match>,
+    listened: Listened,
     unix: HashMap<u64, UnixSocket>,
     /// There were more of them than are kept.
     pub over_limit: bool,
@@ -195,6 +234,9 @@ impl Sockets {
         let id = &answer.header.socket_id;
         let local = SocketAddr::new(id.source_address, id.source_port);
         let remote = SocketAddr::new(id.destination_address, id.destination_port);
+        if protocol == Protocol::Tcp && answer.header.state == TCP_LISTEN {
+            self.listened.add(answer, local);
+        }
         self.inet.insert(inode, InetSocket { protocol, local, remote });
         let one = Match::One(inode);
         if !is_unset(remote) {
@@ -219,17 +261,30 @@ impl Sockets {
 
     /// What is known of a socket, and the inode number of the other end if that is on this machine.
     pub(super) fn get(&self, protocol: Protocol, inode: u64) -> Option<(SocketEnd, Option<u64>)> {
-        let (local, remote, peer) = if protocol == Protocol::Unix {
+        let (local, remote, role, peer) = if protocol == Protocol::Unix {
             let socket = self.unix.get(&inode)?;
             let peer = socket.peer.and_then(|peer| self.unix.get(&peer));
             let remote = peer.map_or(String::new(), |peer| peer.name.clone());
-            (socket.name.clone(), remote, socket.peer)
+            let role = role(!socket.name.is_empty(), !remote.is_empty());
+            (socket.name.clone(), remote, role, socket.peer)
         } else {
             let socket = self.inet.get(&inode).filter(|socket| socket.protocol == protocol)?;
-            (show(socket.local), show(socket.remote), self.peer_of(socket))
+            let peer = self.peer_of(socket);
+            let role = self.tcp_role(socket, peer);
+            (show(socket.local), show(socket.remote), role, peer)
         };
         let protocol = protocol.name().to_owned();
-        Some((SocketEnd { protocol, local, remote, peers: Vec::new() }, peer))
+        Some((SocketEnd { protocol, local, remote, role, peers: Vec::new() }, peer))
+    }
+
+    fn tcp_role(&self, socket: &InetSocket, peer: Option<u64>) -> Option<SocketRole> {
+        if socket.protocol != Protocol::Tcp {
+            return None;
+        }
+        // What listens on another machine, or in another namespace, is not known here.
+        let is_here = peer.is_some() || is_own(socket.remote, socket.local);
+        let other = is_here && !is_unset(socket.remote) && self.listened.holds(socket.remote);
+        role(self.listened.holds(socket.local), other)
     }
 
     fn peer_of(&self, socket: &InetSocket) -> Option<u64> {
@@ -244,8 +299,7 @@ impl Sockets {
         }
         // A UDP server answers everybody from one unconnected socket. That it is on this machine is
         // certain for these addresses alone.
-        let is_local = remote.ip().is_loopback() || remote.ip() == local.ip();
-        if socket.protocol != Protocol::Udp || !is_local {
+        if socket.protocol != Protocol::Udp || !is_own(remote, local) {
             return None;
         }
         let any = [remote.ip(), Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
@@ -282,6 +336,22 @@ fn unix_request() -> SockDiagMessage {
 /// One form for the addresses of both ends: an IPv6 socket may talk to an IPv4 one.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// Whether an address is certainly one of this machine, the socket's own being `local`.
+fn is_own(address: SocketAddr, local: SocketAddr) -> bool {
+    let (address, local) = (canonical(address).ip(), canonical(local).ip());
+    address.is_loopback() || address == local
+}
+
+/// The role of a socket whose own address can be come to, or not, and the other's. One that both can
+/// be, or neither, tells nothing.
+fn role(own: bool, other: bool) -> Option<SocketRole> {
+    match (own, other) {
+        (true, false) => Some(SocketRole::Serving),
+        (false, true) => Some(SocketRole::Asking),
+        (true, true) | (false, false) => None,
+    }
 }
 
 fn is_unset(address: SocketAddr) -> bool {

@@ -14,7 +14,7 @@ use std::{
 
 use super::{Files, Shortfalls, descriptor::identify, holders::Scan};
 use crate::{
-    recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd},
+    recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole},
     units::Tgid,
 };
 
@@ -154,6 +154,44 @@ fn loopback_tcp_leads_to_the_process_at_the_other_end() {
         assert_eq!((end.local, end.remote.as_str()), (port.to_string(), ""));
         assert_eq!(end.peers, []);
     }
+}
+
+#[test]
+fn the_end_whose_address_is_listened_on_is_the_serving_one() {
+    for address in ["127.0.0.1:0", "[::1]:0", "0.0.0.0:0", "[::]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let family = if address.starts_with("[::1]") { "::1" } else { "127.0.0.1" };
+        let client = TcpStream::connect((family, port)).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        assert_eq!(socket(&listener).role, Some(SocketRole::Serving), "{address}");
+        assert_eq!(socket(&server).role, Some(SocketRole::Serving), "{address}");
+        assert_eq!(socket(&client).role, Some(SocketRole::Asking), "{address}");
+        // Nobody can tell any more which one it was that listened.
+        drop(listener);
+        assert_eq!(socket(&server).role, None, "{address}");
+        assert_eq!(socket(&client).role, None, "{address}");
+    }
+}
+
+#[test]
+fn the_end_that_has_a_name_is_the_serving_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let [path, other] = ["server", "client"].map(|name| directory.path().join(name));
+    let listener = UnixListener::bind(&path).unwrap();
+    let client = UnixStream::connect(&path).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    assert_eq!(socket(&listener).role, Some(SocketRole::Serving));
+    assert_eq!(socket(&server).role, Some(SocketRole::Serving));
+    assert_eq!(socket(&client).role, Some(SocketRole::Asking));
+
+    let (one, two) = UnixStream::pair().unwrap();
+    assert_eq!((socket(&one).role, socket(&two).role), (None, None));
+    // Both have one.
+    let _server = UnixDatagram::bind(directory.path().join("datagrams")).unwrap();
+    let client = UnixDatagram::bind(&other).unwrap();
+    client.connect(directory.path().join("datagrams")).unwrap();
+    assert_eq!(socket(&client).role, None);
 }
 
 #[test]

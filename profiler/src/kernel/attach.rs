@@ -23,6 +23,7 @@ const REQUIRED: &[&str] = &[
     "sched_process_fork",
     "sched_process_exec",
     "sched_process_exit",
+    "sched_migrate_task",
     "sched_wakeup_new",
     "sched_waking",
     "sched_switch",

@@ -1,5 +1,7 @@
 //! Loading: offsets and settings are frozen into the programs, the maps are made and filled.
 
+use std::os::unix::net::UnixDatagram;
+
 use aya::{
     Btf, Ebpf, EbpfLoader, Pod,
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf},
@@ -234,8 +236,19 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         switch_has_state: u32::from(types.switch_has_state()),
         compat_mask: COMPAT_MASK,
         stand_in_only: u32::from(settings.stand_in_only.is_some()),
+        socket_device: socket_device().unwrap_or(0),
+        reserved: 0,
         offsets: types.offsets(cgroup_level)?,
     })
+}
+
+/// The device that all sockets are on, in every namespace: the kernel mounts it once
+/// ([`sock_init`](https://github.com/torvalds/linux/blob/v6.12/net/socket.c)).
+fn socket_device() -> Option<u32> {
+    let socket = UnixDatagram::unbound().ok()?;
+    let device = rustix::fs::fstat(&socket).ok()?.st_dev;
+    // MKDEV() of include/linux/kdev_t.h: twenty bits of minor number.
+    Some(rustix::fs::major(device) << 20 | rustix::fs::minor(device))
 }
 
 /// A number that no other program can foresee.

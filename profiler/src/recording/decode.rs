@@ -1,9 +1,9 @@
 //! Ring bytes → the types of a recording.
 
 use profiler_ebpf::record::{
-    ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord, StackRecord,
-    Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase, sighting,
-    system_vector, thread_flags, wait_flags, wake_context,
+    ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
+    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
+    sighting, system_vector, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -134,20 +134,21 @@ fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         end: end(flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         state: TaskState(raw.state),
         syscall: syscall(&raw.syscall),
         timeout: (raw.timeout_ns != NO_TIMEOUT).then_some(Nanos(raw.timeout_ns)),
-        file: (flags & wait_flags::HAS_OBJECT != 0).then(|| file(raw)).transpose()?,
+        file: (flags & wait_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),
-        wake: wake(&raw.wake, flags)?,
+        wake: wake(&raw.wake)?,
     })
 }
 
-fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
+fn wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
     if raw.ns == 0 {
         return Ok(None);
     }
@@ -174,16 +175,18 @@ fn wake(raw: &RawWake, flags: u32) -> Result<Option<Wake>, DecodeError> {
         cpu: low_cpu(raw.cpu),
         current: ThreadRef { tid: Tid(raw.tid), tgid: Tgid(raw.tgid) },
         current_kind: thread_kind(raw.syscall.thread_flags),
+        current_seq: seq(raw.current_seq),
         syscall: syscall(&raw.syscall),
-        user_stack: stack_ref(raw.user_stack, flags & wait_flags::WAKER_USER_STACK_FAILED),
-        kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::WAKER_KERNEL_STACK_FAILED),
+        file: (raw.flags & wake_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
+        user_stack: stack_ref(raw.user_stack, raw.flags & wake_flags::USER_STACK_FAILED),
+        kernel_stack: stack_ref(raw.kernel_stack, raw.flags & wake_flags::KERNEL_STACK_FAILED),
     }))
 }
 
-fn file(raw: &WaitRecord) -> Result<FileId, DecodeError> {
+fn file(raw: Inode) -> Result<FileId, DecodeError> {
     /// The file type's bits of `st_mode`, as in `include/uapi/linux/stat.h`.
     const S_IFMT: u32 = 0o170_000;
-    let kind = match raw.object_mode & S_IFMT {
+    let kind = match raw.mode & S_IFMT {
         0o140_000 => FileKind::Socket,
         0o010_000 => FileKind::Pipe,
         0o100_000 => FileKind::Regular,
@@ -195,11 +198,11 @@ fn file(raw: &WaitRecord) -> Result<FileId, DecodeError> {
             return Err(DecodeError::Value {
                 kind: kind::WAIT,
                 field: "file mode",
-                value: u64::from(raw.object_mode),
+                value: u64::from(raw.mode),
             });
         }
     };
-    Ok(FileId { device: raw.object_device, inode: raw.object, kind })
+    Ok(FileId { device: raw.device, inode: raw.number, kind })
 }
 
 fn preemption(raw: &PreemptionRecord) -> Preemption {
@@ -213,6 +216,7 @@ fn preemption(raw: &PreemptionRecord) -> Preemption {
         end: end(raw.wait_flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         next: Tid(raw.next_tid),
@@ -302,6 +306,7 @@ fn sample(raw: &SampleRecord, cpu: u16) -> Sample {
         cpu: Cpu(cpu),
         tid: Tid(raw.tid),
         tgid: Tgid(raw.tgid),
+        seq: seq(raw.seq),
         user_stack: stack_ref(raw.user_stack, 0),
         kernel_stack: stack_ref(raw.kernel_stack, 0),
     }
@@ -347,6 +352,14 @@ fn syscall(raw: &RawSyscall) -> Option<Syscall> {
     Some(Syscall { table, number, args: raw.args })
 }
 
+fn migrated(ns: u64) -> Option<Timestamp> {
+    (ns != 0).then_some(Timestamp(ns))
+}
+
+fn seq(number: u32) -> Option<u32> {
+    (number != NO_SEQ).then_some(number)
+}
+
 fn stack_ref(id: u64, failed: u32) -> StackRef {
     match (id, failed) {
         (NO_STACK, 0) => StackRef::NotTaken,
@@ -364,112 +377,4 @@ fn high_cpu(cpus: u32) -> Cpu {
 }
 
 #[cfg(test)]
-mod tests {
-    use profiler_ebpf::record::Syscall as RawSyscall;
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn bytes_of<T: Plain>(record: &T) -> Vec<u8> {
-        let pointer = std::ptr::from_ref(record).cast::<u8>();
-        // SAFETY: a plain type has no padding, so all of its bytes are there to read.
-        unsafe { std::slice::from_raw_parts(pointer, size_of::<T>()) }.to_vec()
-    }
-
-    fn a_wait() -> WaitRecord {
-        WaitRecord {
-            header: RecordHeader { kind: kind::WAIT, cpu: 1, len: size_of::<WaitRecord>() as u32 },
-            tid: 11,
-            tgid: 10,
-            seq: 3,
-            wait_flags: wait_flags::HAS_OBJECT,
-            off_ns: 100,
-            on_ns: 300,
-            state: 1,
-            cpus: 1 | 7 << 16,
-            syscall: RawSyscall {
-                number: 45,
-                thread_flags: thread_flags::TARGET,
-                args: [4, 0, 0, 0, 0, 0],
-            },
-            timeout_ns: NO_TIMEOUT,
-            object: 777,
-            object_mode: 0o140_777,
-            object_device: 8,
-            cgroup: 5,
-            user_stack: 42,
-            kernel_stack: NO_STACK,
-            wake: RawWake {
-                ns: 250,
-                tid: 21,
-                tgid: 20,
-                context: wake_context::TASK,
-                vector: 0,
-                cpu: 1,
-                syscall: RawSyscall { number: -1, ..RawSyscall::default() },
-                user_stack: NO_STACK,
-                kernel_stack: 43,
-            },
-        }
-    }
-
-    fn decoded(record: &WaitRecord) -> Wait {
-        match decode(&bytes_of(record)).unwrap() {
-            Record::Wait(wait) => *wait,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn a_wait_comes_through_whole() {
-        let wait = decoded(&a_wait());
-        assert_eq!((wait.tid, wait.tgid, wait.seq), (Tid(11), Tgid(10), 3));
-        assert_eq!((wait.off, wait.on), (Timestamp(100), Timestamp(300)));
-        assert_eq!((wait.off_cpu, wait.on_cpu), (Cpu(1), Cpu(7)));
-        assert!(wait.in_target);
-        assert_eq!(wait.file, Some(FileId { device: 8, inode: 777, kind: FileKind::Socket }));
-        assert_eq!(wait.user_stack, StackRef::Id(StackId(42)));
-        assert_eq!(wait.kernel_stack, StackRef::NotTaken);
-        let wake = wait.wake.unwrap();
-        assert_eq!(wake.context, WakeContext::Task);
-        assert_eq!(wake.current, ThreadRef { tid: Tid(21), tgid: Tgid(20) });
-        assert_eq!(wake.syscall, None);
-    }
-
-    #[test]
-    fn nobody_seen_is_no_wake() {
-        let mut record = a_wait();
-        record.wake.ns = 0;
-        assert_eq!(decoded(&record).wake, None);
-    }
-
-    #[test]
-    fn a_failed_stack_is_not_one_that_was_not_asked_for() {
-        let mut record = a_wait();
-        record.wait_flags |= wait_flags::KERNEL_STACK_FAILED;
-        assert_eq!(decoded(&record).kernel_stack, StackRef::Failed);
-    }
-
-    #[test]
-    fn nonsense_is_an_error() {
-        let mut record = a_wait();
-        record.wake.context = 99;
-        assert!(matches!(decode(&bytes_of(&record)), Err(DecodeError::Value { .. })));
-        assert_eq!(decode(&[1, 2]), Err(DecodeError::NoHeader(2)));
-        assert_eq!(decode(&[0xff, 0xff, 0, 0, 8, 0, 0, 0]), Err(DecodeError::Kind(0xffff)));
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_make_it_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..1200),
-                                  kind in 0_u16..9) {
-            if let Some(first) = bytes.first_mut() {
-                *first = kind as u8;
-            }
-            if let Some(second) = bytes.get_mut(1) {
-                *second = 0;
-            }
-            let _either = decode(&bytes);
-        }
-    }
-}
+mod tests;

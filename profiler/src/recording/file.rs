@@ -43,6 +43,15 @@ pub struct PeerProcess {
     pub comm: String,
 }
 
+/// Which end of a connection a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SocketRole {
+    /// The one that others come to: its address was listened on, or is a name that it is bound to.
+    Serving,
+    /// The one that came: that is so of the other end's address, and not of its own.
+    Asking,
+}
+
 /// A socket, as far as it could be found out while it was open.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SocketEnd {
@@ -52,6 +61,8 @@ pub struct SocketEnd {
     pub local: String,
     /// The other end's address, in the same form.
     pub remote: String,
+    /// Which end it is, if that could be told.
+    pub role: Option<SocketRole>,
     /// Who holds the other end, where that is on this machine. Several after a fork.
     pub peers: Vec<PeerProcess>,
 }
@@ -65,7 +76,7 @@ pub enum OpenFile {
     Named(String),
 }
 
-/// What is known of the files that were waited on.
+/// What is known of the files that were waited on, and of those that wakers called with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileTable {
     /// By inode. A file that was gone before it could be looked at is absent.

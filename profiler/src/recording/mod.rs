@@ -16,7 +16,7 @@ mod wait;
 mod waits;
 
 pub use clock::Clocks;
-pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd};
+pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use interned::{Id, Interned};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};

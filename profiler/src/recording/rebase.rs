@@ -34,7 +34,10 @@ impl Recording {
     fn moments(&mut self) -> impl Iterator<Item = &mut Timestamp> {
         let window = [&mut self.meta.window.start, &mut self.meta.window.end];
         let ring_full = self.loss.ring_full.as_mut().map(|(first, last)| [first, last]);
-        let off = self.preemptions.iter_mut().flat_map(|p| [&mut p.off, &mut p.on]);
+        let off = self
+            .preemptions
+            .iter_mut()
+            .flat_map(|p| [&mut p.off, &mut p.on].into_iter().chain(&mut p.migrated));
         let seen = self.sightings.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())

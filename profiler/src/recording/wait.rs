@@ -125,8 +125,13 @@ pub struct Wake {
     pub current: ThreadRef,
     /// What kind of thread that is.
     pub current_kind: ThreadKind,
+    /// Number of its newest wait or preemption; 0 if it had none yet. It was on `cpu`, so all of them
+    /// were over. None if nobody looked: interrupts do so in the network's softirqs alone.
+    pub current_seq: Option<u32>,
     /// Its syscall.
     pub syscall: Option<Syscall>,
+    /// The file that the syscall's first argument stood for: of a sender, its own end of the socket.
+    pub file: Option<FileId>,
     /// Its user half.
     pub user_stack: StackRef,
     /// Its kernel half; in an interrupt, that of the interrupt too.
@@ -160,6 +165,9 @@ pub struct Wait {
     pub off: Timestamp,
     /// When it was back, or was last seen off it.
     pub on: Timestamp,
+    /// When it was moved to another CPU's queue, for the last time since it left the CPU: the wake
+    /// may do that just after `wake.at`. None if it was not moved, or nobody looked.
+    pub migrated: Option<Timestamp>,
     /// The CPU that it left.
     pub off_cpu: Cpu,
     /// The CPU that it came back to.
@@ -204,6 +212,8 @@ pub struct Preemption {
     pub off: Timestamp,
     /// When it was back, or was last seen off it.
     pub on: Timestamp,
+    /// As [`Wait::migrated`].
+    pub migrated: Option<Timestamp>,
     /// The CPU that it left.
     pub off_cpu: Cpu,
     /// The CPU that it came back to.
@@ -223,6 +233,8 @@ pub struct Sample {
     pub tid: Tid,
     /// Its process.
     pub tgid: Tgid,
+    /// Number of its newest wait or preemption; 0 if it had none yet. None if that is not known.
+    pub seq: Option<u32>,
     /// Its user half.
     pub user_stack: StackRef,
     /// Its kernel half.

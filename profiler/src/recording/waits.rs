@@ -54,6 +54,8 @@ pub struct Waker {
     pub user_stack: StackRef,
     /// Its kernel half.
     pub kernel_stack: StackRef,
+    /// The file that its syscall's first argument stood for.
+    pub file: Option<FileId>,
 }
 
 /// What waits can have in common: who waits where, and who ends it from where.
@@ -69,7 +71,7 @@ pub struct Pattern {
 
 /// A wait's times, and what the rest of it is.
 ///
-/// 48 bytes, where a [`Wait`] has 340: ten million of them are 480 MB.
+/// 56 bytes, where a [`Wait`] has 400: ten million of them are 560 MB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WaitRow {
     /// As [`Wait::off`].
@@ -86,18 +88,46 @@ pub struct WaitRow {
     /// As [`Wait::on_cpu`].
     pub on_cpu: Cpu,
     wake_cpu: Cpu,
-    is_woken: bool,
+    /// As [`Wake::current_seq`], if `knows` says so.
+    waker_seq: u32,
+    /// Index into the moments of migration, if `knows` says so.
+    migration: u32,
+    knows: Knows,
     /// As [`Wait::begin`].
     pub begin: Begin,
     /// As [`Wait::end`].
     pub end: End,
 }
 
+/// Which of a row's numbers mean something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Knows(u8);
+
+impl Knows {
+    const WAKE: u8 = 1;
+    const WAKER_SEQ: u8 = 2;
+    const MIGRATION: u8 = 4;
+
+    fn when(self, what: u8, is_known: bool) -> Self {
+        Self(self.0 | if is_known { what } else { 0 })
+    }
+
+    fn has(self, what: u8) -> bool {
+        self.0 & what != 0
+    }
+}
+
 impl WaitRow {
     /// As [`Wake::at`].
     #[must_use]
     pub fn woken_at(&self) -> Option<Timestamp> {
-        self.is_woken.then_some(self.woken_at)
+        self.knows.has(Knows::WAKE).then_some(self.woken_at)
+    }
+
+    /// As [`Wake::current_seq`].
+    #[must_use]
+    pub fn waker_seq(&self) -> Option<u32> {
+        self.knows.has(Knows::WAKER_SEQ).then_some(self.waker_seq)
     }
 }
 
@@ -109,6 +139,8 @@ pub struct Waits {
     waiters: Interned<Waiter>,
     calls: Interned<Call>,
     wakers: Interned<Waker>,
+    /// When threads were moved: few are, in the middle of a wait.
+    migrations: Vec<Timestamp>,
 }
 
 impl Waits {
@@ -148,6 +180,13 @@ impl Waits {
         self.patterns[row.pattern].wake.map(|(waker, _)| &self.wakers[waker])
     }
 
+    /// As [`Wait::migrated`].
+    #[must_use]
+    pub fn migrated(&self, row: &WaitRow) -> Option<Timestamp> {
+        let knows = row.knows.has(Knows::MIGRATION);
+        self.migrations.get(row.migration as usize).copied().filter(|_| knows)
+    }
+
     /// What the patterns refer to.
     #[must_use]
     pub fn waiters(&self) -> &Interned<Waiter> {
@@ -162,9 +201,10 @@ impl Waits {
 
     /// Bytes that they take, about.
     pub(super) fn memory(&self) -> usize {
-        let Self { rows, patterns, waiters, calls, wakers } = self;
+        let Self { rows, patterns, waiters, calls, wakers, migrations } = self;
         let tables = patterns.memory() + waiters.memory() + calls.memory() + wakers.memory();
-        rows.capacity() * size_of::<WaitRow>() + tables
+        let moments = migrations.capacity() * size_of::<Timestamp>();
+        rows.capacity() * size_of::<WaitRow>() + moments + tables
     }
 
     /// Adds one at the end.
@@ -188,9 +228,14 @@ impl Waits {
                 current_kind: wake.current_kind,
                 user_stack: wake.user_stack,
                 kernel_stack: wake.kernel_stack,
+                file: wake.file,
             });
             (waker, self.calls.id(Call { syscall: wake.syscall, timeout: None }))
         });
+        let waker_seq = wait.wake.and_then(|wake| wake.current_seq);
+        // A moment for each wait at most, and these are counted in 32 bits everywhere.
+        let migration = u32::try_from(self.migrations.len()).unwrap_or(u32::MAX);
+        self.migrations.extend(wait.migrated);
         let Wait { off, on, seq, off_cpu, on_cpu, begin, end, .. } = *wait;
         self.rows.push(WaitRow {
             off,
@@ -201,7 +246,12 @@ impl Waits {
             off_cpu,
             on_cpu,
             wake_cpu: wait.wake.map_or(Cpu(0), |wake| wake.cpu),
-            is_woken: wait.wake.is_some(),
+            waker_seq: waker_seq.unwrap_or(0),
+            migration,
+            knows: Knows::default()
+                .when(Knows::WAKE, wait.wake.is_some())
+                .when(Knows::WAKER_SEQ, waker_seq.is_some())
+                .when(Knows::MIGRATION, wait.migrated.is_some()),
             begin,
             end,
         });
@@ -232,6 +282,7 @@ impl Waits {
             end: row.end,
             off: row.off,
             on: row.on,
+            migrated: self.migrated(row),
             off_cpu: row.off_cpu,
             on_cpu: row.on_cpu,
             state: waiter.state,
@@ -249,6 +300,8 @@ impl Waits {
                     cpu: row.wake_cpu,
                     current: waker.current,
                     current_kind: waker.current_kind,
+                    current_seq: row.waker_seq(),
+                    file: waker.file,
                     syscall: self.calls[call].syscall,
                     user_stack: waker.user_stack,
                     kernel_stack: waker.kernel_stack,
@@ -271,10 +324,11 @@ impl Waits {
 
     /// Every moment that they know of.
     pub(super) fn moments(&mut self) -> impl Iterator<Item = &mut Timestamp> {
-        self.rows.iter_mut().flat_map(|row| {
-            let woken = row.is_woken.then_some(&mut row.woken_at);
+        let rows = self.rows.iter_mut().flat_map(|row| {
+            let woken = row.knows.has(Knows::WAKE).then_some(&mut row.woken_at);
             [&mut row.off, &mut row.on].into_iter().chain(woken)
-        })
+        });
+        rows.chain(&mut self.migrations)
     }
 }
 
@@ -307,4 +361,4 @@ impl FromIterator<Wait> for Waits {
     }
 }
 
-const _: () = assert!(size_of::<WaitRow>() == 48);
+const _: () = assert!(size_of::<WaitRow>() == 56);

@@ -279,6 +279,8 @@ pub struct WakerCallEntry {
     pub fd: Option<u32>,
     /// Address of the futex in the waker's process, as hexadecimal text.
     pub futex_address: Option<String>,
+    /// What the descriptor stood for, in words.
+    pub file: Option<String>,
 }
 
 /// Waits of one thread that are alike in everything but their time.

@@ -166,7 +166,6 @@ impl Looks {
 
 fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
     let cause = blame.cause(index);
-    let call = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());
     let (stack, waker_stack) = blame.stacks_of(index);
     Look {
         cause,
@@ -175,8 +174,9 @@ fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
         waited_on: cause::waited_on(wait, cause),
         stack,
         waker_stack,
-        waker_call: call.and_then(|call| {
-            Some(WakerCall { syscall: syscalls::name(call)?, through: cause::woken_through(call) })
+        waker_call: wait.wake.as_ref().and_then(|wake| {
+            let syscall = syscalls::name(wake.syscall.as_ref()?)?;
+            Some(WakerCall { syscall, through: cause::woken_through(wake) })
         }),
     }
 }

@@ -1,4 +1,4 @@
-//! What a wait was on, in words.
+//! What a wait was on, and what it was ended through, in words.
 
 use crate::{
     blame::cause::WaitedOn,
@@ -20,16 +20,21 @@ pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
             ..WaitedOnEntry::default()
         },
         WaitedOn::File { fd, file } => WaitedOnEntry {
-            text: match files.files.get(&file) {
-                Some(OpenFile::Socket(socket)) => socket_text(socket),
-                Some(OpenFile::Named(name)) => name.clone(),
-                None => unnamed(file),
-            },
+            text: file_text(files, file),
             fd: Some(fd),
             inode: Some(file.inode),
             device: Some(file.device),
             ..WaitedOnEntry::default()
         },
+    }
+}
+
+/// What a file is, as far as it was found out.
+pub(crate) fn file_text(files: &FileTable, file: FileId) -> String {
+    match files.files.get(&file) {
+        Some(OpenFile::Socket(socket)) => socket_text(socket),
+        Some(OpenFile::Named(name)) => name.clone(),
+        None => unnamed(file),
     }
 }
 

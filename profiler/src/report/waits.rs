@@ -3,15 +3,15 @@
 use std::cmp::Reverse;
 
 use crate::{
-    blame::{Blame, BlameKind, Duty, External, Hop, Part, Paths, StackPairId},
-    recording::ThreadRef,
+    blame::{Blame, BlameKind, Duty, External, Hop, Part, Paths, StackPairId, cause::WokenThrough},
+    recording::{FileTable, ThreadRef},
     timeline::ThreadIndex,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
-    BlameEntry, BlameWord, Filter, Frames, HopEntry, ThreadName, WaitEntry, WakeEntry, WakerEntry,
-    WakerKind,
+    BlameEntry, BlameWord, Filter, Frames, HopEntry, ThreadName, WaitEntry, WakeEntry,
+    WakerCallEntry, WakerEntry, WakerKind,
     build::NAMELESS,
     frames::{self, Namer},
     sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
@@ -145,7 +145,7 @@ impl Writer<'_> {
             longest_ns: sum.longest,
             stack: self.frames(look.stack),
             waker: self.waker(key.waker),
-            waker_call: look.waker_call.map(waked_in),
+            waker_call: look.waker_call.map(|call| woken_in(&recording.files, call)),
             blame,
         }
     }
@@ -198,13 +198,18 @@ impl Writer<'_> {
     }
 }
 
-fn waked_in(call: sums::WakerCall) -> super::WakerCallEntry {
-    use crate::blame::cause::WokenThrough;
+fn woken_in(files: &FileTable, call: sums::WakerCall) -> WakerCallEntry {
     let sums::WakerCall { syscall, through } = call;
-    super::WakerCallEntry {
+    WakerCallEntry {
         syscall,
         fd: match through {
-            Some(WokenThrough::File { fd }) => Some(fd),
+            Some(WokenThrough::File { fd, .. }) => Some(fd),
+            Some(WokenThrough::Futex { .. }) | None => None,
+        },
+        file: match through {
+            Some(WokenThrough::File { file, .. }) => {
+                file.map(|file| waited_on::file_text(files, file))
+            }
             Some(WokenThrough::Futex { .. }) | None => None,
         },
         futex_address: match through {

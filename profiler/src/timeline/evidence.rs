@@ -49,6 +49,27 @@ pub(super) fn of(recording: &Recording, tids: &[Tid]) -> Evidence {
             of_tid.arrivals.push(preemption.off);
         }
     }
+    for sample in &recording.samples {
+        if let (Some(seq), Some(of_tid)) = (sample.seq, known.get_mut(&sample.tid)) {
+            of_tid.anchors.push(Anchor { at: sample.at, seq });
+        }
+    }
+    let waits = &recording.waits;
+    let is_wanted: Vec<bool> = (waits.patterns().iter())
+        .map(|(_, pattern)| {
+            let waker = pattern.wake.map(|(waker, _)| &waits.wakers()[waker]);
+            waker.is_some_and(|waker| known.contains_key(&waker.current.tid))
+        })
+        .collect();
+    for row in waits.rows() {
+        if is_wanted.get(row.pattern.index()) == Some(&true)
+            && let (Some(at), Some(seq)) = (row.woken_at(), row.waker_seq())
+            && let Some(waker) = waits.waker(row)
+            && let Some(of_tid) = known.get_mut(&waker.current.tid)
+        {
+            of_tid.anchors.push(Anchor { at, seq });
+        }
+    }
     for of_tid in known.values_mut() {
         of_tid.anchors.sort_by_key(|anchor| anchor.at);
     }

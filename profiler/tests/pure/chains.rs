@@ -14,8 +14,7 @@ use crate::{
     simulator::{self, Leaf, Migration, Parts, Reading, Run, loss, scenario},
 };
 
-/// None as long as the records do not tell of it.
-const MIGRATION: Migration = Migration::Off;
+const MIGRATION: Migration = Migration::On;
 
 /// Threads of which the recording has sightings alone: that they ran is known, not on which CPU.
 fn nowhere(recording: &Recording) -> Vec<Tid> {

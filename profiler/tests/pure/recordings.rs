@@ -10,9 +10,9 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, Stack,
-        StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
-        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
+        SocketRole, Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
+        ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -90,13 +90,14 @@ fn file_id() -> impl Strategy<Value = FileId> {
 prop_compose! {
     fn wake()(
         at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
-        tgid in any::<u32>(), current_kind in kind(), syscall in syscall(),
+        tgid in any::<u32>(), current_kind in kind(), current_seq in any::<Option<u32>>(), syscall in syscall(),
+        file in prop::option::of(file_id()),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Wake {
         Wake {
             at: Timestamp(at), context, cpu: Cpu(cpu),
             current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
-            current_kind, syscall, user_stack, kernel_stack,
+            current_kind, current_seq, syscall, file, user_stack, kernel_stack,
         }
     }
 }
@@ -104,7 +105,7 @@ prop_compose! {
 prop_compose! {
     fn wait()(
         (tid, tgid, seq, state) in any::<(u32, u32, u32, u32)>(),
-        (off, on, cgroup) in any::<(u64, u64, u64)>(),
+        (off, on, cgroup, migrated) in any::<(u64, u64, u64, Option<u64>)>(),
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(), syscall in syscall(),
         timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
@@ -112,7 +113,8 @@ prop_compose! {
     ) -> Wait {
         Wait {
             tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
-            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
             cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
         }
@@ -121,13 +123,15 @@ prop_compose! {
 
 prop_compose! {
     fn preemption()(
-        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(), (off, on) in any::<(u64, u64)>(),
+        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(),
+        (off, on, migrated) in any::<(u64, u64, Option<u64>)>(),
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(),
     ) -> Preemption {
         Preemption {
             tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
-            off: Timestamp(off), on: Timestamp(on), off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             next: Tid(next),
         }
     }
@@ -163,11 +167,11 @@ prop_compose! {
 
 prop_compose! {
     fn sample()(
-        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(),
+        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(), seq in any::<Option<u32>>(),
         user_stack in stack_ref(), kernel_stack in stack_ref(),
     ) -> Sample {
         let (tid, tgid) = (Tid(tid), Tgid(tgid));
-        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, user_stack, kernel_stack }
+        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, seq, user_stack, kernel_stack }
     }
 }
 
@@ -207,11 +211,12 @@ fn module() -> impl Strategy<Value = (ModuleId, Module)> {
 fn open_file() -> impl Strategy<Value = OpenFile> {
     let peer =
         (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    let role = prop::option::of(select(vec![SocketRole::Serving, SocketRole::Asking]));
     prop_oneof![
         ".{0,30}".prop_map(OpenFile::Named),
-        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", prop::collection::vec(peer, 0..3)).prop_map(
-            |(protocol, local, remote, peers)| {
-                OpenFile::Socket(SocketEnd { protocol, local, remote, peers })
+        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", role, prop::collection::vec(peer, 0..3)).prop_map(
+            |(protocol, local, remote, role, peers)| {
+                OpenFile::Socket(SocketEnd { protocol, local, remote, role, peers })
             }
         ),
     ]
@@ -449,6 +454,17 @@ fn a_broken_schema_is_made_up_for() {
         assert!(read.damage.schema_missing);
         assert_eq!(read.waits, recording.waits);
     }
+}
+
+#[test]
+fn a_column_with_a_broken_name_is_not_taken_for_one_that_came_later() {
+    let mut bytes = bytes_of(&long());
+    let name = b"waker_seq";
+    let at = bytes.windows(name.len()).position(|window| window == name).unwrap();
+    bytes[at] ^= 1;
+    let read = stream::read(&bytes[..], MEMORY).unwrap();
+    // Every slice has the table.
+    assert_eq!((read.damage.tables_damaged, read.waits.len()), (4, 0));
 }
 
 #[test]

@@ -81,7 +81,8 @@ pub fn file(kind: FileKind, inode: u64) -> FileId {
 pub fn tcp(recording: &mut Recording, inode: u64, local: &str, remote: &str) -> FileId {
     let id = file(FileKind::Socket, inode);
     let (local, remote) = (local.to_owned(), remote.to_owned());
-    let socket = SocketEnd { protocol: "tcp".to_owned(), local, remote, peers: Vec::new() };
+    let protocol = "tcp".to_owned();
+    let socket = SocketEnd { protocol, local, remote, role: None, peers: Vec::new() };
     recording.files.files.insert(id, OpenFile::Socket(socket));
     id
 }

@@ -13,10 +13,12 @@ mod compat32;
 mod condvar;
 mod fsync;
 mod futex_handoff;
+mod moves;
 mod mutex;
 mod polls;
 mod raw;
 mod request_reply;
+mod served;
 mod shared;
 mod signals;
 mod sleeps;
@@ -39,11 +41,14 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("unix-socket", request_reply::over_a_unix_socket),
     ("loopback-tcp", request_reply::over_loopback_tcp),
     ("ping-pong", request_reply::ping_pong),
+    ("epoll-server-tcp", served::over_tcp),
+    ("epoll-server-unix", served::over_a_unix_socket),
     ("sleeper", sleeps::sleeper),
     ("short-and-long-sleeps", sleeps::short_and_long),
     ("timer-over-hog", sleeps::over_a_hog),
     ("first-wait", sleeps::first_wait),
     ("two-spinners", sleeps::two_spinners),
+    ("moved-while-runnable", moves::run),
     ("child-exit", children::child_exit),
     ("fork-churn", children::fork_churn),
     ("vfork-churn", children::vfork_churn),

@@ -20,6 +20,12 @@ const WORK: Duration = Duration::from_millis(5);
 /// `epoll_wait` on a pipe that a thread writes to.
 pub(super) fn epoll_on_a_pipe(stage: &Stage) -> Result<()> {
     let (reads, writes) = std::io::pipe().context("cannot make a pipe")?;
+    let epoll = epoll_on(&reads)?;
+    run(stage, reads.into(), writes.into(), move |_| waits_in_epoll(epoll.as_raw_fd()))
+}
+
+/// An epoll that says when there is something to read.
+pub(super) fn epoll_on(reads: &impl AsRawFd) -> Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let epoll = descriptor(unsafe { libc::epoll_create1(0) }, "make an epoll")?;
     let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: 0 };
@@ -27,8 +33,8 @@ pub(super) fn epoll_on_a_pipe(stage: &Stage) -> Result<()> {
     let added = unsafe {
         libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, reads.as_raw_fd(), &raw mut event)
     };
-    anyhow::ensure!(added == 0, "cannot watch a pipe: {}", io::Error::last_os_error());
-    run(stage, reads.into(), writes.into(), move |_| waits_in_epoll(epoll.as_raw_fd()))
+    anyhow::ensure!(added == 0, "cannot watch a descriptor: {}", io::Error::last_os_error());
+    Ok(epoll)
 }
 
 /// `ppoll` on an eventfd that a thread writes to.
@@ -99,7 +105,7 @@ fn descriptor(result: RawFd, what: &str) -> Result<OwnedFd> {
 }
 
 #[inline(never)]
-fn waits_in_epoll(epoll: RawFd) {
+pub(super) fn waits_in_epoll(epoll: RawFd) {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: one event fits into the place given. Not made raw: some machines have no epoll_wait.
     unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) };

@@ -341,21 +341,40 @@ pub fn print_line(value: &impl serde::Serialize) -> Result<()> {
 ///
 /// When the kernel refuses.
 pub fn pin_to_last_cpu() -> Result<()> {
+    let last = allowed_cpus()?.pop().context("the CPU mask is empty")?;
+    bind(0, last)
+}
+
+/// The CPUs that the calling thread may run on, in order.
+///
+/// # Errors
+///
+/// When the kernel does not tell.
+pub fn allowed_cpus() -> Result<Vec<usize>> {
     // SAFETY: a set of CPUs is plain bits, all zero is the empty one.
     let mut allowed: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `allowed` is a valid place of the size given.
     let got = unsafe { libc::sched_getaffinity(0, size_of_val(&allowed), &raw mut allowed) };
     ensure!(got == 0, "cannot read the CPU mask: {}", io::Error::last_os_error());
-    let last = (0..usize::try_from(libc::CPU_SETSIZE)?)
-        // SAFETY: the index is below CPU_SETSIZE.
-        .rfind(|&cpu| unsafe { libc::CPU_ISSET(cpu, &allowed) })
-        .context("the CPU mask is empty")?;
-    // SAFETY: as above.
+    let cpus = 0..usize::try_from(libc::CPU_SETSIZE)?;
+    // SAFETY: the index is below CPU_SETSIZE.
+    Ok(cpus.filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &allowed) }).collect())
+}
+
+/// Binds a thread, or the calling one (0), to a CPU. When this returns it is not on another any more.
+///
+/// # Errors
+///
+/// When the kernel refuses.
+pub fn bind(tid: u32, cpu: usize) -> Result<()> {
+    ensure!(cpu < usize::try_from(libc::CPU_SETSIZE)?, "there is no CPU {cpu}");
+    // SAFETY: a set of CPUs is plain bits, all zero is the empty one.
     let mut one: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `last` is below CPU_SETSIZE.
-    unsafe { libc::CPU_SET(last, &mut one) };
+    // SAFETY: `cpu` is below CPU_SETSIZE.
+    unsafe { libc::CPU_SET(cpu, &mut one) };
+    let tid = libc::pid_t::try_from(tid)?;
     // SAFETY: `one` is valid and of the size given.
-    let set = unsafe { libc::sched_setaffinity(0, size_of_val(&one), &raw const one) };
-    ensure!(set == 0, "cannot bind to CPU {last}: {}", io::Error::last_os_error());
+    let set = unsafe { libc::sched_setaffinity(tid, size_of_val(&one), &raw const one) };
+    ensure!(set == 0, "cannot bind {tid} to CPU {cpu}: {}", io::Error::last_os_error());
     Ok(())
 }

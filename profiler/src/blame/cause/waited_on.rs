@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::recording::{FileId, Syscall, Wait};
+use crate::recording::{FileId, Wait, Wake};
 
 use super::{Cause, syscalls};
 
@@ -107,18 +107,22 @@ pub enum WokenThrough {
     File {
         /// Its number.
         fd: u32,
+        /// What it stood for, if that was noted.
+        file: Option<FileId>,
     },
 }
 
 /// The very thing that a task woke through, as far as its syscall tells.
 #[must_use]
-pub fn woken_through(syscall: &Syscall) -> Option<WokenThrough> {
+pub fn woken_through(wake: &Wake) -> Option<WokenThrough> {
+    let syscall = wake.syscall.as_ref()?;
     let name = syscalls::name(syscall)?;
     match name {
         "futex" | "futex_time64" | "futex_wake" | "futex_requeue" => {
             Some(WokenThrough::Futex { address: syscall.args[0] })
         }
         // As above: the upper half of the register is not part of it.
-        _ => syscalls::takes_fd(name).then(|| WokenThrough::File { fd: syscall.args[0] as u32 }),
+        _ => syscalls::takes_fd(name)
+            .then(|| WokenThrough::File { fd: syscall.args[0] as u32, file: wake.file }),
     }
 }

@@ -4,15 +4,14 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 
 use super::{pick, wall_times};
 use crate::{
-    blame::cause::WaitedOn,
     export::{
         Export,
-        dictionary::{Dictionary, all_names, names, words},
+        dictionary::{Dictionary, all_names, names, optional_words, words},
     },
     recording::{
         ContainerId, FileId, OpenFile, SocketEnd,
         stream::{
-            code::Code as _,
+            code::Code,
             column::{Column, Nulls, numbers, optional, times},
         },
     },
@@ -62,9 +61,7 @@ pub(super) fn files(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let sockets = || rows.iter().map(|(_, file)| socket(file));
     let (mut texts, mut peers) = (Dictionary::new(), Dictionary::new());
     for (id, file) in &rows {
-        texts.push(Some(id), || {
-            Some(waited_on::entry(table, WaitedOn::File { fd: 0, file: **id }).text)
-        });
+        texts.push(Some(id), || Some(waited_on::file_text(table, **id)));
         peers.push(Some(id), || socket(file).and_then(peers_of));
     }
     vec![
@@ -75,6 +72,7 @@ pub(super) fn files(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         names("protocol", sockets().map(|s| s.map(|socket| socket.protocol.as_str()))),
         names("local", sockets().map(|s| s.map(|socket| socket.local.as_str()))),
         names("remote", sockets().map(|s| s.map(|socket| socket.remote.as_str()))),
+        optional_words("role", sockets().map(|socket| socket?.role.map(Code::text))),
         peers.column("peers", Nulls::Allowed),
     ]
 }

@@ -17,7 +17,7 @@ use crate::{
         Preemption,
         stream::{
             code::Code as _,
-            column::{Column, Nulls, flags, numbers, optional, times},
+            column::{Column, Nulls, flags, numbers, optional, optional_times, times},
         },
     },
 };
@@ -39,6 +39,7 @@ pub(super) fn preemptions(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         wall_times(export, rows.iter().map(|row| row.off)),
         times("off_ns", rows.iter().map(|row| row.off.0)),
         times("on_ns", rows.iter().map(|row| row.on.0)),
+        optional_times("migrated_ns", rows.iter().map(|row| row.migrated.map(|at| at.0))),
         times("runnable_ns", runnable),
         words("begin", rows.iter().map(|row| row.begin.text())),
         words("end", rows.iter().map(|row| row.end.text())),
@@ -74,6 +75,7 @@ pub(super) fn samples(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     ];
     let ids: Vec<_> = rows.iter().map(|row| export.known.cgroup_of(row.tid, row.at)).collect();
     columns.extend(cgroups(export, &ids));
+    columns.push(optional::<UInt32Type>("seq", rows.iter().map(|row| row.seq)));
     let mut stacks = Dictionary::new();
     for row in &rows {
         let pair = (row.user_stack, row.kernel_stack);

@@ -18,7 +18,7 @@ use crate::{
         stacks::{id, joined},
     },
     recording::{
-        StackRef, ThreadRef, Wait, Wake,
+        FileId, StackRef, ThreadRef, Wait, Wake,
         stream::{
             code::{self, Code as _},
             column::{Column, Nulls, flags, numbers, optional, optional_times, times},
@@ -108,7 +108,14 @@ impl<'a> Row<'a> {
 
 impl Waker {
     fn through(&self) -> Option<WokenThrough> {
-        self.wake.syscall.as_ref().and_then(cause::woken_through)
+        cause::woken_through(&self.wake)
+    }
+
+    fn file(&self) -> Option<FileId> {
+        match self.through()? {
+            WokenThrough::File { file, .. } => file,
+            WokenThrough::Futex { .. } => None,
+        }
     }
 }
 
@@ -128,6 +135,7 @@ fn times_of(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         times("off_ns", waits().map(|wait| wait.off.0)),
         optional_times("wake_ns", rows.iter().map(|row| row.wake.as_ref().map(|wake| wake.at.0))),
         times("on_ns", waits().map(|wait| wait.on.0)),
+        optional_times("migrated_ns", waits().map(|wait| wait.migrated.map(|at| at.0))),
         times("blocked_ns", rows.iter().map(Row::blocked)),
         times("runnable_ns", rows.iter().map(Row::runnable)),
         words("begin", waits().map(|wait| wait.begin.text())),
@@ -210,6 +218,11 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     });
     let called = wakers().map(|waker| waker?.wake.syscall.as_ref().and_then(syscalls::name));
     let through = || wakers().map(|waker| waker.and_then(Waker::through));
+    let files = || wakers().map(|waker| waker.and_then(Waker::file));
+    let mut texts = Dictionary::new();
+    files().for_each(|file| {
+        texts.push(file, || Some(waited_on::file_text(&export.recording.files, file?)));
+    });
     let stack_ids = |half: fn(&Wake) -> StackRef| wakers().map(move |w| id(half(&w?.wake)));
     vec![
         words("ender", rows.iter().map(|row| ender(row.ender).0)),
@@ -223,6 +236,10 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         optional::<UInt32Type>("waker_tid", wakers().map(|waker| waker.map(|w| w.task.tid.0))),
         optional::<UInt32Type>("waker_tgid", wakers().map(|waker| waker.map(|w| w.task.tgid.0))),
         waker_comms(export, rows),
+        optional::<UInt32Type>(
+            "waker_seq",
+            wakers().map(|waker| waker.and_then(|waker| waker.wake.current_seq)),
+        ),
         optional_words("waker_syscall", called),
         optional::<UInt64Type>(
             "waker_futex_address",
@@ -234,10 +251,14 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         optional::<UInt32Type>(
             "waker_fd",
             through().map(|through| match through {
-                Some(WokenThrough::File { fd }) => Some(fd),
+                Some(WokenThrough::File { fd, .. }) => Some(fd),
                 Some(WokenThrough::Futex { .. }) | None => None,
             }),
         ),
+        texts.column("waker_file", Nulls::Allowed),
+        optional_words("waker_file_kind", files().map(|file| file.map(|file| file.kind.text()))),
+        optional::<UInt32Type>("waker_file_device", files().map(|f| f.map(|f| f.device))),
+        optional::<UInt64Type>("waker_file_inode", files().map(|f| f.map(|f| f.inode))),
         stacks.column("waker_stack", Nulls::Allowed),
         optional::<UInt64Type>("waker_user_stack_id", stack_ids(|wake| wake.user_stack)),
         optional::<UInt64Type>("waker_kernel_stack_id", stack_ids(|wake| wake.kernel_stack)),

@@ -1,8 +1,8 @@
 //! Enums as small numbers: append-only, a code's meaning never changes.
 
 use crate::recording::{
-    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, StackMode,
-    SyscallTable, SystemVector, ThreadKind, WakeContext,
+    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
+    StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
 };
 
 /// An enum that is stored as its place in a list.
@@ -57,6 +57,11 @@ impl Code for FileKind {
         (Self::Directory, "directory"),
         (Self::Anonymous, "anonymous"),
     ];
+}
+
+impl Code for SocketRole {
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Serving, "serving"), (Self::Asking, "asking")];
 }
 
 impl Code for SightingReason {

@@ -117,6 +117,14 @@ fn find<'a, T: Array + 'static>(
         .ok_or(TableError::ColumnType(name))
 }
 
+/// A column that came to the format later: none in a recording from before.
+pub(super) fn if_there<T>(found: Result<T, TableError>) -> Result<Option<T>, TableError> {
+    match found {
+        Err(TableError::NoColumn(_)) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
 /// A column of numbers.
 pub(super) struct Numbers<'a, T: ArrowPrimitiveType>(&'a PrimitiveArray<T>);
 
@@ -220,5 +228,27 @@ impl<'a, T: Array + 'static> Lists<'a, T> {
             |n: usize| offsets.get(n).and_then(|&offset| usize::try_from(offset).ok()).unwrap_or(0);
         let end = offset(row + 1).min(self.items.len());
         (self.items, offset(row).min(end)..end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow_array::types::{UInt32Type, UInt64Type};
+
+    use super::*;
+
+    #[test]
+    fn a_column_that_came_later_may_be_absent_but_not_of_another_type() {
+        let of_two = |type_of: Column| table(vec![flags("in_target", [true].into_iter()), type_of]);
+        let look = |table: &StructArray| {
+            let seq = if_there(Numbers::<UInt32Type>::find(table, "seq"))?;
+            Ok::<_, TableError>(seq.map(|seq| seq.get(0)))
+        };
+        let of_now = of_two(optional::<UInt32Type>("seq", [Some(7)].into_iter()));
+        assert!(matches!(look(&of_now), Ok(Some(Some(7)))));
+        let from_before = of_two(optional::<UInt32Type>("tid", [Some(7)].into_iter()));
+        assert!(matches!(look(&from_before), Ok(None)));
+        let broken = of_two(optional::<UInt64Type>("seq", [Some(7)].into_iter()));
+        assert!(matches!(look(&broken), Err(TableError::ColumnType("seq"))));
     }
 }

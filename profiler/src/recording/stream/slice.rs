@@ -186,6 +186,15 @@ fn only_table(column: &ArrayRef) -> Option<StructArray> {
     lists.value(0).as_any().downcast_ref().cloned()
 }
 
+/// Whether a table's columns are all that are known here, and more if they will, or fewer and no
+/// others, as in a recording from before they came. The checksums say nothing of their names, and a
+/// broken one would pass for a column that is not there.
+fn has_its_names<T: Table>(table: &StructArray) -> bool {
+    let known = T::columns(&[]);
+    let there = known.iter().filter(|(name, ..)| table.column_by_name(name).is_some()).count();
+    there == known.len() || there == table.num_columns()
+}
+
 /// The columns of a slice's row, each checked before it is used.
 struct Cells<'a> {
     batch: &'a RecordBatch,
@@ -216,7 +225,7 @@ impl Cells<'_> {
             return Vec::new();
         }
         let table = self.verified(T::NAME).and_then(only_table);
-        match table.map(|table| T::read(&table)) {
+        match table.filter(has_its_names::<T>).map(|table| T::read(&table)) {
             Some(Ok(Rows { rows, unreadable })) => {
                 self.damage.rows_unreadable += unreadable;
                 rows

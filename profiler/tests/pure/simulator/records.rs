@@ -152,6 +152,7 @@ impl Things {
         (wait.begin, wait.end) = (left.begin, back.end);
         wait.off_cpu = Cpu(left.cpu as u16);
         wait.on_cpu = Cpu(back.queue.cpu as u16);
+        wait.migrated = back.queue.moved.map(time);
         wait.wake = wake;
         match what {
             None => wait.state = TaskState(0),
@@ -195,6 +196,7 @@ pub fn preemption(name: Name, seq: u32, (left, back): (Left, Back), next: Tid) -
     (preemption.begin, preemption.end) = (left.begin, back.end);
     preemption.off_cpu = Cpu(left.cpu as u16);
     preemption.on_cpu = Cpu(back.queue.cpu as u16);
+    preemption.migrated = back.queue.moved.map(time);
     preemption.next = next;
     preemption
 }

@@ -1,4 +1,4 @@
-//! `files`: one row a file that was waited on. A later row about the same file replaces an earlier one.
+//! `files`: one row a file that was waited on, or woken through. A later row about the same file replaces an earlier one.
 
 use std::sync::Arc;
 
@@ -7,14 +7,16 @@ use arrow_array::{
     types::{UInt8Type, UInt32Type, UInt64Type},
 };
 
-use super::{Rows, Table, file_id, required_code};
+use super::{Rows, Table, file_id, optional_code, required_code};
 use crate::{
     recording::{
         FileId, OpenFile, PeerProcess, SocketEnd,
         stream::{
             TableError,
-            code::Code as _,
-            column::{Column, Lists, Numbers, Texts, lists, numbers, optional_texts},
+            code::Code,
+            column::{
+                Column, Lists, Numbers, Texts, if_there, lists, numbers, optional, optional_texts,
+            },
         },
     },
     units::Tgid,
@@ -40,6 +42,7 @@ impl Table for (FileId, OpenFile) {
             optional_texts("protocol", sockets().map(|s| s.map(|s| s.protocol.as_str()))),
             optional_texts("local", sockets().map(|s| s.map(|s| s.local.as_str()))),
             optional_texts("remote", sockets().map(|s| s.map(|s| s.remote.as_str()))),
+            optional::<UInt8Type>("role", sockets().map(|s| s?.role.map(Code::code))),
             lists("peer_tgids", peers().map(<[_]>::len), Arc::new(tgids)),
             lists("peer_comms", peers().map(<[_]>::len), Arc::new(comms)),
         ]
@@ -53,6 +56,7 @@ impl Table for (FileId, OpenFile) {
         let protocol = Texts::find(table, "protocol")?;
         let local = Texts::find(table, "local")?;
         let remote = Texts::find(table, "remote")?;
+        let role = if_there(Numbers::<UInt8Type>::find(table, "role"))?;
         let tgids = Lists::<UInt32Array>::find(table, "peer_tgids")?;
         let comms = Lists::<StringArray>::find(table, "peer_comms")?;
         Ok(Rows::collect(table.len(), |row| {
@@ -69,6 +73,10 @@ impl Table for (FileId, OpenFile) {
                         protocol,
                         local: local.get(row).unwrap_or_default(),
                         remote: remote.get(row).unwrap_or_default(),
+                        role: match &role {
+                            Some(role) => optional_code(role, row)?,
+                            None => None,
+                        },
                         peers: peers.collect(),
                     })
                 }

@@ -13,7 +13,8 @@ use crate::{
             TableError,
             code::Code as _,
             column::{
-                Column, Flags, Numbers, Texts, Times, flags, numbers, optional, texts, times,
+                Column, Flags, Numbers, Texts, Times, flags, if_there, numbers, optional,
+                optional_times, texts, times,
             },
         },
     },
@@ -34,6 +35,7 @@ impl Table for Preemption {
             numbers::<UInt8Type>("end", rows.iter().map(|row| row.end.code())),
             times("off_ns", rows.iter().map(|row| row.off.0)),
             times("on_ns", rows.iter().map(|row| row.on.0)),
+            optional_times("migrated_ns", rows.iter().map(|row| row.migrated.map(|at| at.0))),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|row| row.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|row| row.on_cpu.0)),
             numbers::<UInt32Type>("next_tid", rows.iter().map(|row| row.next.0)),
@@ -50,6 +52,7 @@ impl Table for Preemption {
         let end = Numbers::<UInt8Type>::find(table, "end")?;
         let off = Times::find(table, "off_ns")?;
         let on = Times::find(table, "on_ns")?;
+        let migrated = if_there(Times::find(table, "migrated_ns"))?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let next = Numbers::<UInt32Type>::find(table, "next_tid")?;
@@ -64,6 +67,7 @@ impl Table for Preemption {
                 end: required_code(&end, row)?,
                 off: Timestamp(off.at(row)),
                 on: Timestamp(on.at(row)),
+                migrated: migrated.as_ref().and_then(|at| at.get(row)).map(Timestamp),
                 off_cpu: Cpu(off_cpu.at(row)),
                 on_cpu: Cpu(on_cpu.at(row)),
                 next: Tid(next.at(row)),
@@ -81,6 +85,7 @@ impl Table for Sample {
             numbers::<UInt16Type>("cpu", rows.iter().map(|row| row.cpu.0)),
             numbers::<UInt32Type>("tid", rows.iter().map(|row| row.tid.0)),
             numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
+            optional::<UInt32Type>("seq", rows.iter().map(|row| row.seq)),
             optional::<UInt64Type>("user_stack", rows.iter().map(|s| from_stack(s.user_stack))),
             optional::<UInt64Type>("kernel_stack", rows.iter().map(|s| from_stack(s.kernel_stack))),
         ]
@@ -91,6 +96,7 @@ impl Table for Sample {
         let cpu = Numbers::<UInt16Type>::find(table, "cpu")?;
         let tid = Numbers::<UInt32Type>::find(table, "tid")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
+        let seq = if_there(Numbers::<UInt32Type>::find(table, "seq"))?;
         let user_stack = Numbers::<UInt64Type>::find(table, "user_stack")?;
         let kernel_stack = Numbers::<UInt64Type>::find(table, "kernel_stack")?;
         Ok(Rows::collect(table.len(), |row| {
@@ -99,6 +105,7 @@ impl Table for Sample {
                 cpu: Cpu(cpu.at(row)),
                 tid: Tid(tid.at(row)),
                 tgid: Tgid(tgid.at(row)),
+                seq: seq.as_ref().and_then(|seq| seq.get(row)),
                 user_stack: to_stack(user_stack.get(row)),
                 kernel_stack: to_stack(kernel_stack.get(row)),
             })

@@ -8,13 +8,13 @@ use arrow_array::{
 use super::{Rows, Table, file_id, from_stack, optional_code, required_code, to_stack, to_syscall};
 use crate::{
     recording::{
-        SyscallTable, TaskState, ThreadRef, Wait, Wake,
+        FileId, SyscallTable, TaskState, ThreadRef, Wait, Wake,
         stream::{
             TableError,
             code::{self, Code as _},
             column::{
-                Column, Flags, Numbers, Sixes, Times, flags, numbers, optional, optional_times,
-                sixes, times,
+                Column, Flags, Numbers, Sixes, Times, flags, if_there, numbers, optional,
+                optional_times, sixes, times,
             },
         },
     },
@@ -28,6 +28,7 @@ impl Table for Wait {
         let wakes = || rows.iter().map(|wait| wait.wake.as_ref());
         let calls = || rows.iter().map(|wait| wait.syscall.as_ref());
         let waker_calls = || wakes().map(|wake| wake.and_then(|wake| wake.syscall.as_ref()));
+        let waker_files = || wakes().map(|wake| wake.and_then(|wake| wake.file));
         let is_compat = |table: SyscallTable| table == SyscallTable::Compat;
         vec![
             numbers::<UInt32Type>("tid", rows.iter().map(|wait| wait.tid.0)),
@@ -40,6 +41,7 @@ impl Table for Wait {
             times("off_ns", rows.iter().map(|wait| wait.off.0)),
             optional_times("wake_ns", wakes().map(|wake| wake.map(|wake| wake.at.0))),
             times("on_ns", rows.iter().map(|wait| wait.on.0)),
+            optional_times("migrated_ns", rows.iter().map(|w| w.migrated.map(|at| at.0))),
             numbers::<UInt16Type>("off_cpu", rows.iter().map(|wait| wait.off_cpu.0)),
             numbers::<UInt16Type>("on_cpu", rows.iter().map(|wait| wait.on_cpu.0)),
             numbers::<UInt32Type>("state", rows.iter().map(|wait| wait.state.0)),
@@ -74,12 +76,22 @@ impl Table for Wait {
                 "waker_kind",
                 wakes().map(|wake| wake.map_or(0, |wake| wake.current_kind.code())),
             ),
+            optional::<UInt32Type>(
+                "waker_seq",
+                wakes().map(|wake| wake.and_then(|wake| wake.current_seq)),
+            ),
             optional::<UInt32Type>("waker_syscall", waker_calls().map(|c| c.map(|c| c.number))),
             flags(
                 "waker_syscall_compat",
                 waker_calls().map(|c| c.is_some_and(|c| is_compat(c.table))),
             ),
             sixes("waker_args", waker_calls().map(|call| call.map_or([0; 6], |call| call.args))),
+            optional::<UInt32Type>("waker_file_device", waker_files().map(|f| f.map(|f| f.device))),
+            optional::<UInt64Type>("waker_file_inode", waker_files().map(|f| f.map(|f| f.inode))),
+            optional::<UInt8Type>(
+                "waker_file_kind",
+                waker_files().map(|f| f.map(|f| f.kind.code())),
+            ),
             optional::<UInt64Type>(
                 "waker_user_stack",
                 wakes().map(|wake| wake.and_then(|wake| from_stack(wake.user_stack))),
@@ -101,6 +113,7 @@ impl Table for Wait {
         let end = Numbers::<UInt8Type>::find(table, "end")?;
         let off = Times::find(table, "off_ns")?;
         let on = Times::find(table, "on_ns")?;
+        let migrated = if_there(Times::find(table, "migrated_ns"))?;
         let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
         let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
         let state = Numbers::<UInt32Type>::find(table, "state")?;
@@ -108,9 +121,7 @@ impl Table for Wait {
         let compat = Flags::find(table, "syscall_compat")?;
         let args = Sixes::find(table, "args")?;
         let timeout = Times::find(table, "timeout_ns")?;
-        let file_device = Numbers::<UInt32Type>::find(table, "file_device")?;
-        let file_inode = Numbers::<UInt64Type>::find(table, "file_inode")?;
-        let file_kind = Numbers::<UInt8Type>::find(table, "file_kind")?;
+        let files = Files::find(table, ["file_device", "file_inode", "file_kind"])?;
         let cgroup = Numbers::<UInt64Type>::find(table, "cgroup")?;
         let user_stack = Numbers::<UInt64Type>::find(table, "user_stack")?;
         let kernel_stack = Numbers::<UInt64Type>::find(table, "kernel_stack")?;
@@ -126,19 +137,47 @@ impl Table for Wait {
                 end: required_code(&end, row)?,
                 off: Timestamp(off.at(row)),
                 on: Timestamp(on.at(row)),
+                migrated: migrated.as_ref().and_then(|at| at.get(row)).map(Timestamp),
                 off_cpu: Cpu(off_cpu.at(row)),
                 on_cpu: Cpu(on_cpu.at(row)),
                 state: TaskState(state.at(row)),
                 syscall: to_syscall(syscall.get(row), compat.at(row), || args.at(row)),
                 timeout: timeout.get(row).map(Nanos),
-                file: optional_code(&file_kind, row)?
-                    .map(|kind| file_id(file_device.at(row), file_inode.at(row), kind)),
+                file: files.at(row)?,
                 cgroup: CgroupId(cgroup.at(row)),
                 user_stack: to_stack(user_stack.get(row)),
                 kernel_stack: to_stack(kernel_stack.get(row)),
                 wake: wakes.at(row)?,
             })
         }))
+    }
+}
+
+/// The columns of the files that syscalls were about.
+struct Files<'a> {
+    device: Numbers<'a, UInt32Type>,
+    inode: Numbers<'a, UInt64Type>,
+    kind: Numbers<'a, UInt8Type>,
+}
+
+impl<'a> Files<'a> {
+    /// Finds them by the names of device, inode and kind.
+    fn find(
+        table: &'a StructArray,
+        [device, inode, kind]: [&'static str; 3],
+    ) -> Result<Self, TableError> {
+        Ok(Self {
+            device: Numbers::find(table, device)?,
+            inode: Numbers::find(table, inode)?,
+            kind: Numbers::find(table, kind)?,
+        })
+    }
+
+    /// The file in a row; `None` outside if it can't be read.
+    #[expect(clippy::option_option, reason = "absent and unreadable are two things")]
+    fn at(&self, row: usize) -> Option<Option<FileId>> {
+        let kind = optional_code(&self.kind, row)?;
+        Some(kind.map(|kind| file_id(self.device.at(row), self.inode.at(row), kind)))
     }
 }
 
@@ -151,9 +190,11 @@ struct Wakes<'a> {
     tid: Numbers<'a, UInt32Type>,
     tgid: Numbers<'a, UInt32Type>,
     kind: Numbers<'a, UInt8Type>,
+    seq: Option<Numbers<'a, UInt32Type>>,
     syscall: Numbers<'a, UInt32Type>,
     compat: Flags<'a>,
     args: Sixes<'a>,
+    files: Option<Files<'a>>,
     user_stack: Numbers<'a, UInt64Type>,
     kernel_stack: Numbers<'a, UInt64Type>,
 }
@@ -168,9 +209,14 @@ impl<'a> Wakes<'a> {
             tid: Numbers::find(table, "waker_tid")?,
             tgid: Numbers::find(table, "waker_tgid")?,
             kind: Numbers::find(table, "waker_kind")?,
+            seq: if_there(Numbers::find(table, "waker_seq"))?,
             syscall: Numbers::find(table, "waker_syscall")?,
             compat: Flags::find(table, "waker_syscall_compat")?,
             args: Sixes::find(table, "waker_args")?,
+            files: if_there(Files::find(
+                table,
+                ["waker_file_device", "waker_file_inode", "waker_file_kind"],
+            ))?,
             user_stack: Numbers::find(table, "waker_user_stack")?,
             kernel_stack: Numbers::find(table, "waker_kernel_stack")?,
         })
@@ -186,7 +232,12 @@ impl<'a> Wakes<'a> {
             cpu: Cpu(self.cpu.at(row)),
             current: ThreadRef { tid: Tid(self.tid.at(row)), tgid: Tgid(self.tgid.at(row)) },
             current_kind: required_code(&self.kind, row)?,
+            current_seq: self.seq.as_ref().and_then(|seq| seq.get(row)),
             syscall: to_syscall(self.syscall.get(row), self.compat.at(row), || self.args.at(row)),
+            file: match &self.files {
+                Some(files) => files.at(row)?,
+                None => None,
+            },
             user_stack: to_stack(self.user_stack.get(row)),
             kernel_stack: to_stack(self.kernel_stack.get(row)),
         }))

@@ -1,0 +1,62 @@
+//! What a task's syscall names.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_probe_read_user;
+use profiler_ebpf::{
+    record::{Inode, NO_SYSCALL, NO_TIMEOUT, Syscall, thread_flags},
+    syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
+};
+
+use super::{file, maps::SYSCALLS, task::Task};
+
+/// What the table says of a syscall; 0 is nothing.
+#[inline(always)]
+pub fn look_up(syscall: &Syscall) -> u32 {
+    if syscall.number == NO_SYSCALL {
+        return 0;
+    }
+    let is_compat = syscall.thread_flags & thread_flags::COMPAT != 0;
+    let base = if is_compat { COMPAT_BASE } else { 0 };
+    let number = syscall.number as u32;
+    if number >= TABLE_LEN - COMPAT_BASE {
+        return 0;
+    }
+    SYSCALLS.get(base + number).copied().unwrap_or(0)
+}
+
+/// The file that a task's syscall is about, `about` being what the table says of it.
+#[inline(always)]
+pub fn file(task: Task, syscall: &Syscall, about: u32) -> Option<Inode> {
+    if about & FIRST_ARG_IS_FD == 0 {
+        return None;
+    }
+    file::behind(task, syscall.args[0] as u32)
+}
+
+/// The timeout that the current task's syscall points to, or [`NO_TIMEOUT`].
+#[inline(always)]
+pub fn timeout(syscall: &Syscall, about: u32) -> u64 {
+    let address = match (about >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
+        1 => syscall.args[0],
+        2 => syscall.args[1],
+        3 => syscall.args[2],
+        4 => syscall.args[3],
+        5 => syscall.args[4],
+        6 => syscall.args[5],
+        _ => 0,
+    };
+    if address == 0 { NO_TIMEOUT } else { read_timespec(address) }
+}
+
+#[inline(always)]
+fn read_timespec(address: u64) -> u64 {
+    let mut timespec = [0_u64; 2];
+    // SAFETY: the helper writes 16 bytes, or fails.
+    let read =
+        unsafe { bpf_probe_read_user((&raw mut timespec).cast(), 16, address as *const c_void) };
+    if read != 0 {
+        return NO_TIMEOUT;
+    }
+    timespec[0].wrapping_mul(1_000_000_000).wrapping_add(timespec[1])
+}

@@ -1,0 +1,194 @@
+//! What a recording holds beside the waits themselves, by which a chain is followed and a gap is
+//! bridged: who was on a CPU after how many records, when a thread was moved, which sockets there
+//! were.
+
+use std::{collections::HashMap, fs};
+
+use anyhow::{Result, ensure};
+use offwake::{
+    recording::{
+        Begin, End, FileId, OpenFile, Phase, Recording, SightingReason, SocketEnd, SocketRole,
+        stream,
+    },
+    units::{Tid, Timestamp},
+};
+use offwake_tests::{
+    case::{WINDOW, seconds},
+    intervals::Interval,
+    offwake::Offwake,
+    truth::Activity,
+    workload::Workload,
+};
+
+/// More than any of these recordings takes.
+const MEMORY: usize = 1 << 30;
+
+/// Records the whole machine while a workload runs.
+fn record(workload: &Workload) -> Result<Recording> {
+    let outcome = Offwake::record()?
+        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let bytes = fs::read(outcome.path("x.offwake"))?;
+    let recording = stream::read(&bytes[..], MEMORY)?;
+    ensure!(recording.loss.records == 0, "records were lost: {:?}", recording.loss);
+    Ok(recording)
+}
+
+/// When each numbered record of a thread began and ended.
+fn spans(recording: &Recording) -> HashMap<(Tid, u32), (Timestamp, Timestamp)> {
+    let waits = recording.waits.iter().map(|wait| ((wait.tid, wait.seq), (wait.off, wait.on)));
+    let preemptions = recording.preemptions.iter().map(|p| ((p.tid, p.seq), (p.off, p.on)));
+    waits.chain(preemptions).collect()
+}
+
+/// ```text
+///   seq 4            seq 5
+/// --[==]----------*--[===]----> time
+///       on-CPU, newest is 4
+/// ```
+#[test]
+fn who_is_seen_on_a_cpu_is_seen_between_its_records() -> Result<()> {
+    let recording = record(&Workload::start("pipe")?)?;
+    let spans = spans(&recording);
+    // Those that were born meanwhile may have the number of a thread that has gone.
+    let born = |reason| matches!(reason, SightingReason::Fork | SightingReason::Exec);
+    let young: Vec<Tid> =
+        recording.sightings.iter().filter(|s| born(s.reason)).map(|s| s.tid).collect();
+    let samples = recording.samples.iter().map(|s| ("sample", s.tid, s.seq, s.at));
+    let wakes = (recording.waits.iter().filter_map(|wait| wait.wake.as_ref()))
+        .map(|wake| ("wake", wake.current.tid, wake.current_seq, wake.at));
+    let seen = (recording.sightings.iter())
+        .filter(|s| s.reason == SightingReason::Seen && s.phase == Phase::OnCpu)
+        .map(|s| ("sighting", s.tid, Some(s.seq), s.at));
+    let mut counts = HashMap::<&str, (u32, u32)>::new();
+    for (what, tid, seq, at) in samples.chain(wakes).chain(seen) {
+        let Some(seq) = seq.filter(|_| !young.contains(&tid)) else { continue };
+        let before = spans.get(&(tid, seq));
+        let after = spans.get(&(tid, seq + 1));
+        ensure!(before.is_none_or(|(_, on)| *on <= at), "{what} {tid} {seq} at {at:?}: {before:?}");
+        ensure!(after.is_none_or(|(off, _)| at <= *off), "{what} {tid} {seq} at {at:?}: {after:?}");
+        let (all, between) = counts.entry(what).or_default();
+        *all += 1;
+        *between += u32::from(before.is_some() && after.is_some());
+    }
+    // Some hundred in a second; the first and the last of each thread lie at an edge.
+    for what in ["sample", "wake"] {
+        let (all, between) = counts.get(what).copied().unwrap_or_default();
+        ensure!(between >= 20 && between * 2 >= all, "{counts:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sampled_thread_has_its_number() -> Result<()> {
+    let workload = Workload::start("timer-over-hog")?;
+    let hog = Tid(workload.role("hog")?.tid);
+    let recording = record(&workload)?;
+    let of_hog: Vec<_> = recording.samples.iter().filter(|sample| sample.tid == hog).collect();
+    ensure!(!of_hog.is_empty(), "no samples of a thread that only computes");
+    ensure!(of_hog.iter().all(|sample| sample.seq.is_some()), "{of_hog:?}");
+    // It is preempted now and then.
+    ensure!(of_hog.is_sorted_by_key(|sample| sample.seq), "{of_hog:?}");
+    Ok(())
+}
+
+/// The thread is bound to one CPU at any time, so that nobody else moves it.
+#[test]
+fn a_thread_that_is_moved_while_runnable_says_when() -> Result<()> {
+    let workload = Workload::start("moved-while-runnable")?;
+    let moved = Tid(workload.role("moved")?.tid);
+    let recording = record(&workload)?;
+    let truth = workload.stop()?;
+    let window = recording.meta.window;
+    let calls: Vec<Interval> = truth.roles["mover"].intervals(Activity::Wait);
+    let holds = |call: &Interval, at: Timestamp| (call.start_ns..=call.end_ns).contains(&at.0);
+    let own: Vec<_> = recording.preemptions.iter().filter(|p| p.tid == moved).collect();
+    let times: Vec<Timestamp> = own.iter().filter_map(|p| p.migrated).collect();
+    for preemption in &own {
+        match preemption.migrated {
+            Some(at) => {
+                ensure!(preemption.off <= at && at <= preemption.on, "{preemption:?}");
+                ensure!(
+                    calls.iter().any(|call| holds(call, at)),
+                    "nobody moved it: {preemption:?}"
+                );
+            }
+            None if (preemption.begin, preemption.end) == (Begin::Seen, End::Seen) => {
+                ensure!(preemption.off_cpu == preemption.on_cpu, "not seen: {preemption:?}");
+            }
+            None => {}
+        }
+    }
+    let inside = Interval::new(window.start.0, window.end.0);
+    let inside: Vec<_> = calls.iter().filter(|call| call.inside(inside)).collect();
+    // A call that finds the thread where it is to go moves nothing: the first. One that moves it
+    // twice within one preemption leaves the later time.
+    let told = inside.iter().filter(|call| times.iter().any(|at| holds(call, *at))).count();
+    ensure!(inside.len() >= 10, "only {} moves in the window", inside.len());
+    ensure!(told * 2 >= inside.len(), "{told} of {} moves were told", inside.len());
+    Ok(())
+}
+
+/// On the whole machine: who came back to another CPU was moved there.
+#[test]
+fn nobody_comes_back_to_another_cpu_without_a_move() -> Result<()> {
+    let recording = record(&Workload::start("pipe")?)?;
+    // Which CPU a thread had left before the window is not known.
+    let waits = (recording.waits.iter())
+        .filter(|wait| (wait.begin, wait.end) == (Begin::Seen, End::Seen))
+        .map(|w| (w.tid, w.off, w.on, w.migrated, w.off_cpu != w.on_cpu));
+    let preemptions = (recording.preemptions.iter())
+        .filter(|p| (p.begin, p.end) == (Begin::Seen, End::Seen))
+        .map(|p| (p.tid, p.off, p.on, p.migrated, p.off_cpu != p.on_cpu));
+    let mut moves = 0;
+    for (tid, off, on, migrated, changed) in waits.chain(preemptions) {
+        let about = format!("{tid} off at {off:?}, on at {on:?}, moved at {migrated:?}");
+        ensure!(migrated.is_none_or(|at| off <= at && at <= on), "{about}");
+        ensure!(migrated.is_some() || !changed, "{about}");
+        moves += u32::from(changed);
+    }
+    ensure!(moves > 0, "nobody moved");
+    Ok(())
+}
+
+/// The sockets through which one thread was woken by another.
+fn woken_through(recording: &Recording, wakee: u32, waker: u32) -> Result<Vec<&SocketEnd>> {
+    let mut files: Vec<FileId> = (recording.waits.iter())
+        .filter(|wait| wait.tid == Tid(wakee))
+        .filter_map(|wait| wait.wake.as_ref())
+        .filter(|wake| wake.current.tid == Tid(waker))
+        .filter_map(|wake| wake.file)
+        .collect();
+    files.sort_unstable();
+    files.dedup();
+    let ends = files.iter().map(|file| match recording.files.files.get(file) {
+        Some(OpenFile::Socket(end)) => Ok(end),
+        other => anyhow::bail!("{file:?} is {other:?}"),
+    });
+    ends.collect()
+}
+
+#[test]
+fn the_socket_that_an_epoll_was_woken_through_is_known_with_both_its_ends() -> Result<()> {
+    for (name, protocol) in [("epoll-server-tcp", "tcp"), ("epoll-server-unix", "unix")] {
+        let workload = Workload::start(name)?;
+        let (client, server) = (workload.role("client")?, workload.role("server")?);
+        let recording = record(&workload)?;
+        let asking = woken_through(&recording, server.tid, client.tid)?;
+        let serving = woken_through(&recording, client.tid, server.tid)?;
+        let ([asking], [serving]) = (&asking[..], &serving[..]) else {
+            anyhow::bail!("{name}: one socket each was used: {asking:?} {serving:?}");
+        };
+        for (end, role, peer) in
+            [(asking, SocketRole::Asking, server), (serving, SocketRole::Serving, client)]
+        {
+            ensure!(end.protocol == protocol && end.role == Some(role), "{name}: {end:?}");
+            ensure!(end.peers.iter().any(|holder| holder.tgid.0 == peer.pid), "{name}: {end:?}");
+        }
+        ensure!(asking.remote == serving.local && !serving.local.is_empty(), "{asking:?}");
+        ensure!(asking.local == serving.remote, "{asking:?} {serving:?}");
+        drop(workload);
+    }
+    Ok(())
+}
