@@ -17,6 +17,7 @@ pub mod kernel;
 pub mod processes;
 pub mod recording;
 pub mod report;
+pub mod spans;
 pub mod symbols;
 pub mod target;
 mod text;

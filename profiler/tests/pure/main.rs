@@ -13,6 +13,8 @@ mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
+#[cfg(target_arch = "x86_64")]
+mod spans;
 mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
