@@ -8,13 +8,18 @@ use offwake::{
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
     report::{Filter, Kinds, Report},
-    timeline::Timeline,
+    spans::{
+        self, Evidence, SpanLimits, Spans,
+        otlp::{ExportClock, Exporter},
+    },
+    timeline::{Timeline, WaitIndex},
 };
 
 use crate::{
     Outcome,
     cli::{Cli, ReportArguments},
-    formats::OutputFormat,
+    formats::{OutputFormat, SpanFormat},
+    otlp::Delivery,
     output::{Content, Destination, Output, Terminal, Unfinished},
 };
 
@@ -22,6 +27,8 @@ use crate::{
 pub struct Reporting {
     outputs: Vec<Output>,
     filter: Filter,
+    limits: SpanLimits,
+    delivery: Option<Delivery>,
 }
 
 /// A recording and what was found in it.
@@ -31,6 +38,8 @@ pub struct Analysis {
     timeline: Timeline,
     blame: Blame,
     report: Report,
+    /// Found only where they are asked for.
+    spans: Option<Spans>,
 }
 
 impl Analysis {
@@ -43,12 +52,29 @@ impl Analysis {
         let waits = export.waits(filter);
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
     }
+
+    fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+        match (&self.spans, format) {
+            (Some(spans), SpanFormat::Json) => spans::json::write(&self.recording, spans, out),
+            (Some(spans), SpanFormat::Otlp) => self.exporter(spans).write(out),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn exporter<'a>(&'a self, spans: &'a Spans) -> Exporter<'a> {
+        Exporter::new(&self.recording, &self.timeline, spans)
+    }
 }
 
 impl Reporting {
     /// Checks what can be checked.
     pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
-        Ok(Self { outputs: outputs(arguments)?, filter: filter(arguments) })
+        Ok(Self {
+            outputs: outputs(arguments)?,
+            filter: filter(arguments),
+            limits: arguments.spans.limits(),
+            delivery: arguments.spans.delivery(),
+        })
     }
 
     /// Finds out all that is to be found.
@@ -56,7 +82,21 @@ impl Reporting {
         let timeline = Timeline::build(&recording);
         let blame = Blame::assign(&recording, &timeline);
         let report = Report::new(&recording, &timeline, &blame, &self.filter);
-        Analysis { recording, timeline, blame, report }
+        let spans = self.wants_spans().then(|| {
+            let evidence = Evidence {
+                recording: &recording,
+                timeline: &timeline,
+                ender: &|wait: WaitIndex| blame.ender(wait),
+                cause: &|wait: WaitIndex| blame.cause(wait),
+            };
+            spans::find(evidence, &self.filter, self.limits)
+        });
+        Analysis { recording, timeline, blame, report, spans }
+    }
+
+    fn wants_spans(&self) -> bool {
+        let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
+        self.delivery.is_some() || self.outputs.iter().any(is_spans)
     }
 
     /// Writes the summary and every output. `bytes` are those of the recording itself.
@@ -83,12 +123,26 @@ impl Reporting {
         };
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(&self.filter, out);
+        let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, recording: bytes };
+            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
             output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
             }
+        }
+        if let Some(warning) = analysis.spans.as_ref().and_then(|spans| spans.left_out.warning()) {
+            eprintln!("offwake: {warning}");
+        }
+        if let (Some(delivery), Some(spans)) = (&self.delivery, &analysis.spans) {
+            let exporter = analysis.exporter(spans);
+            if exporter.clock() == ExportClock::Monotonic {
+                eprintln!(
+                    "offwake: the wall's clock was not read: the spans' times are since boot"
+                );
+            }
+            let sent = delivery.send(&exporter)?;
+            terminal.line(&format!("sent {sent} spans to {}", delivery.collector))?;
         }
         Ok(Outcome::Done)
     }
