@@ -38,6 +38,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("pipe", request_reply::over_pipes),
     ("unix-socket", request_reply::over_a_unix_socket),
     ("loopback-tcp", request_reply::over_loopback_tcp),
+    ("through-a-middle", request_reply::through_a_middle),
+    ("servers-that-end", request_reply::of_the_dying),
     ("ping-pong", request_reply::ping_pong),
     ("sleeper", sleeps::sleeper),
     ("short-and-long-sleeps", sleeps::short_and_long),
