@@ -18,6 +18,7 @@ pub mod processes;
 pub mod recording;
 pub mod report;
 mod search;
+pub mod spans;
 pub mod symbols;
 pub mod target;
 mod text;

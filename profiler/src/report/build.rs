@@ -15,25 +15,19 @@ use super::{
 };
 
 /// A thread or process whose name nobody saw.
-pub(super) const NAMELESS: &str = "[unknown]";
+pub(crate) const NAMELESS: &str = "[unknown]";
 
 impl Report {
     /// What is to be shown. The filter says which waits; the ledgers always have all of them.
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
-        let window = recording.meta.window;
         let shown = waits::collect(blame, filter);
         let samples = samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
             meta: meta(recording),
-            window: WindowEntry {
-                start_ns: window.start,
-                end_ns: window.end,
-                duration_ns: window.length(),
-                start_unix_ns: unix_time(recording, window.start),
-            },
+            window: window_entry(recording),
             loss: loss(recording, timeline),
             recording: Soundness::of(recording),
             filter: FilterNote {
@@ -63,6 +57,17 @@ impl Report {
     }
 }
 
+/// The time that a recording covers.
+pub(crate) fn window_entry(recording: &Recording) -> WindowEntry {
+    let window = recording.meta.window;
+    WindowEntry {
+        start_ns: window.start,
+        end_ns: window.end,
+        duration_ns: window.length(),
+        start_unix_ns: unix_time(recording, window.start),
+    }
+}
+
 fn meta(recording: &Recording) -> Meta {
     let meta = &recording.meta;
     Meta {
@@ -79,7 +84,7 @@ fn meta(recording: &Recording) -> Meta {
 }
 
 /// By the reading of the clocks that is nearest.
-fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
+pub(crate) fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
     let distance = |clocks: &&Clocks| clocks.monotonic.0.abs_diff(at.0);
     let nearest = recording.clocks.iter().min_by_key(distance)?;
     let since = i128::from(at.0) - i128::from(nearest.monotonic.0);

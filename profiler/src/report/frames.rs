@@ -88,7 +88,7 @@ fn base_name(path: &str) -> &str {
 /// that is not the C library's or the loader's, else the kernel's.
 ///
 /// [`Cause::Other`] always shows the kernel's: it is there because no rule knows that frame.
-pub(super) fn seen_in(
+pub(crate) fn seen_in(
     stacks: &StackTable,
     cause: Cause,
     user: StackRef,

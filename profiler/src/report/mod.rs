@@ -19,6 +19,7 @@ mod waits;
 pub(crate) mod waker;
 mod worst;
 
+pub(crate) use build::{NAMELESS, unix_time, window_entry};
 pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;
 pub use frames::Frames;

@@ -236,9 +236,17 @@ impl Track {
     /// How all of it divides.
     #[must_use]
     pub fn split(&self) -> Split {
+        self.split_of(Timestamp(0), self.end)
+    }
+
+    /// How `from..to` divides, as far as it lies inside.
+    #[must_use]
+    pub fn split_of(&self, from: Timestamp, to: Timestamp) -> Split {
         let mut split = Split::default();
-        for interval in self.iter() {
-            split.add(interval.state, interval.to.since(interval.from));
+        let first = self.starts.partition_point(|&start| start <= from).saturating_sub(1);
+        let intervals = (first..self.len()).filter_map(|place| self.get(place));
+        for interval in intervals.take_while(|interval| interval.from < to) {
+            split.add(interval.state, interval.to.min(to).since(interval.from.max(from)));
         }
         split
     }

@@ -2,3 +2,4 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test may panic")]
 
 mod bad_recordings;
+mod otlp;

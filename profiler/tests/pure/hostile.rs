@@ -121,7 +121,7 @@ impl Mischief {
             let Some(wait) = waits.get_mut(at % len) else { continue };
             play_on_wait(wait, prank);
             if let Prank::Twice = prank {
-                let wait = wait.clone();
+                let wait = *wait;
                 waits.push(wait);
             }
         }

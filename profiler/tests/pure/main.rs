@@ -27,6 +27,8 @@ mod simulated_by_hand;
 mod simulations;
 #[cfg(target_arch = "x86_64")]
 mod simulator;
+#[cfg(target_arch = "x86_64")]
+mod spans;
 mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]

@@ -11,6 +11,7 @@ use offwake::{
         stream::{self, Damage},
     },
     report::{Filter, folded, json, summary, svg},
+    spans::{self, SpanLimits},
     timeline::{Interval, Timeline, WaitIndex},
     units::{Nanos, Timestamp},
 };
@@ -18,6 +19,7 @@ use offwake::{
 use crate::{
     draw::edit,
     golden::{Writer, golden, report, written},
+    spans::{check, find_with, outline},
 };
 
 const MEMORY: usize = 64 << 20;
@@ -53,6 +55,20 @@ fn what_is_reported_is_golden() {
         golden(&format!("replay-{name}.folded"), &written(&report, folded::write));
         golden(&format!("replay-{name}.summary.txt"), &written(&report, summary::write));
     }
+}
+
+#[test]
+fn requests_through_three_processes_are_golden() {
+    let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "demo").unwrap();
+    let recording = read(&bytes);
+    let spans = find_with(&recording, &Filter::default(), SpanLimits::default());
+    check(&recording, &spans);
+    // A client asks the gateway, that a worker, and that the store.
+    let outline = outline(&spans);
+    assert!(outline.iter().any(|line| line.starts_with("          server ")), "{outline:#?}");
+    let mut json = Vec::new();
+    spans::json::write(&recording, &spans, &mut json).unwrap();
+    golden("replay-demo.spans.json", &String::from_utf8(json).unwrap());
 }
 
 #[test]

@@ -40,6 +40,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("pipe", request_reply::over_pipes),
     ("unix-socket", request_reply::over_a_unix_socket),
     ("loopback-tcp", request_reply::over_loopback_tcp),
+    ("through-a-middle", request_reply::through_a_middle),
+    ("servers-that-end", request_reply::of_the_dying),
     ("ping-pong", request_reply::ping_pong),
     ("epoll-server-tcp", served::over_tcp),
     ("epoll-server-unix", served::over_a_unix_socket),

@@ -1,5 +1,5 @@
 //! Two processes: a client asks, a server computes for 4 ms and answers; over pipes, a Unix socket
-//! or TCP on the loopback.
+//! or TCP on the loopback. Or three: the server asks another one first.
 
 use std::{
     io::Read,
@@ -16,8 +16,10 @@ use anyhow::{Context, Result};
 
 use super::{
     raw,
-    stage::{Role, Stage},
+    sleeps::computes,
+    stage::{Role, Stage, fork, reap},
 };
+use crate::truth::Activity;
 
 /// What the server computes for each request.
 const WORK: Duration = Duration::from_millis(4);
@@ -40,11 +42,51 @@ pub(super) fn over_pipes(stage: &Stage) -> Result<()> {
 }
 
 pub(super) fn over_a_unix_socket(stage: &Stage) -> Result<()> {
-    let (client, server) = UnixStream::pair().context("cannot make a socket pair")?;
-    run(stage, both_ways(client.into())?, both_ways(server.into())?)
+    let (client, server) = unix_socket()?;
+    run(stage, client, server)
 }
 
 pub(super) fn over_loopback_tcp(stage: &Stage) -> Result<()> {
+    let (client, server) = loopback_tcp()?;
+    run(stage, client, server)
+}
+
+/// The client asks the middle over a Unix socket, and that the store over TCP.
+pub(super) fn through_a_middle(stage: &Stage) -> Result<()> {
+    let (client_line, middle_line) = unix_socket()?;
+    let (middles_store, store_line) = loopback_tcp()?;
+    let (client, middle) = (stage.role("client")?, stage.role("middle")?);
+    let store = stage.role("store")?;
+    let (asks, answers) = (&store_line, &middles_store);
+    stage.process(|| {
+        store.take("ow-store");
+        serve(store, asks.reads.as_raw_fd(), asks.writes.as_raw_fd());
+    })?;
+    stage.process(|| {
+        middle.take("ow-middle");
+        let line = &middle_line;
+        let mut request = [0; 8];
+        while raw::read(line.reads.as_raw_fd(), &mut request) == 8 && &request != b"theend!!" {
+            middle.works(PAUSE);
+            raw::write(answers.writes.as_raw_fd(), b"request!");
+            middle.waits(|| waits_for_reply(answers.reads.as_raw_fd()));
+            raw::write(line.writes.as_raw_fd(), b"reply..!");
+        }
+        raw::write(answers.writes.as_raw_fd(), b"theend!!");
+    })?;
+    stage.process(|| {
+        client.take("ow-client");
+        ask_again_and_again(stage, client, &client_line);
+    })?;
+    stage.play(|| ())
+}
+
+fn unix_socket() -> Result<(Line, Line)> {
+    let (client, server) = UnixStream::pair().context("cannot make a socket pair")?;
+    Ok((both_ways(client.into())?, both_ways(server.into())?))
+}
+
+fn loopback_tcp() -> Result<(Line, Line)> {
     let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback")?;
     let address = listener.local_addr().context("cannot read the listener's address")?;
     let client = TcpStream::connect(address).context("cannot connect to the listener")?;
@@ -52,7 +94,7 @@ pub(super) fn over_loopback_tcp(stage: &Stage) -> Result<()> {
     for side in [&client, &server] {
         side.set_nodelay(true).context("cannot switch Nagle's algorithm off")?;
     }
-    run(stage, both_ways(client.into())?, both_ways(server.into())?)
+    Ok((both_ways(client.into())?, both_ways(server.into())?))
 }
 
 fn both_ways(socket: OwnedFd) -> Result<Line> {
@@ -62,7 +104,6 @@ fn both_ways(socket: OwnedFd) -> Result<Line> {
 
 fn run(stage: &Stage, client_line: Line, server_line: Line) -> Result<()> {
     let (client, server) = (stage.role("client")?, stage.role("server")?);
-    let stopped = stage.stopped();
     let (asks, answers) = (&client_line, &server_line);
     stage.process(|| {
         server.take("ow-server");
@@ -70,15 +111,59 @@ fn run(stage: &Stage, client_line: Line, server_line: Line) -> Result<()> {
     })?;
     stage.process(|| {
         client.take("ow-client");
-        while stopped.load(SeqCst) == 0 {
-            let (reads, writes) = (asks.reads.as_raw_fd(), asks.writes.as_raw_fd());
-            raw::write(writes, b"request!");
-            client.waits(|| waits_for_reply(reads));
-            client.works(PAUSE);
-        }
-        raw::write(asks.writes.as_raw_fd(), b"theend!!");
+        ask_again_and_again(stage, client, asks);
     })?;
     stage.play(|| ())
+}
+
+fn ask_again_and_again(stage: &Stage, client: &Role, line: &Line) {
+    let (reads, writes) = (line.reads.as_raw_fd(), line.writes.as_raw_fd());
+    while stage.stopped().load(SeqCst) == 0 {
+        raw::write(writes, b"request!");
+        client.waits(|| waits_for_reply(reads));
+        client.works(PAUSE);
+    }
+    raw::write(writes, b"theend!!");
+}
+
+/// A client whose servers end instead of answering: by turns they exit with 7, and are killed. Each
+/// entry of its log is tied to the server that it asked.
+pub(super) fn of_the_dying(stage: &Stage) -> Result<()> {
+    let client = stage.role("client")?;
+    stage.process(|| {
+        client.take("ow-client");
+        let mut is_killed = false;
+        while stage.stopped().load(SeqCst) == 0 {
+            let Ok((asks, answers)) = UnixStream::pair() else { panic!("no more sockets") };
+            let server = fork(|| {
+                raw::read(answers.as_raw_fd(), &mut [0; 8]);
+                computes(WORK);
+                end(is_killed);
+            });
+            let Ok(server) = server else { panic!("no more processes") };
+            drop(answers);
+            // The server is asleep by then, as a rule.
+            raw::nanosleep(PAUSE);
+            raw::write(asks.as_raw_fd(), b"request!");
+            let wait = client.begin(Activity::Wait, server.unsigned_abs());
+            waits_for_reply(asks.as_raw_fd());
+            client.end(wait);
+            assert!(reap(server).is_ok(), "the server is gone");
+            is_killed = !is_killed;
+        }
+    })?;
+    stage.play(|| ())
+}
+
+/// Ends this process, with no answer.
+fn end(is_killed: bool) {
+    // SAFETY: neither touches memory.
+    unsafe {
+        if is_killed {
+            libc::kill(libc::getpid(), libc::SIGKILL);
+        }
+        libc::_exit(7);
+    }
 }
 
 #[inline(never)]

@@ -7,14 +7,16 @@ use offwake::{
     blame::Limits,
     capture::{Trigger, flight::Keep},
     recording::{Scope, StackMode},
+    spans::{Share, SpanLimits},
     units::Nanos,
 };
 
 use crate::{
     formats::OutputFormat,
+    otlp::{Collector, Delivery},
     values::{
-        States, parse_bytes, parse_duration, parse_format, parse_keep, parse_output,
-        parse_recording, parse_states, parse_trigger, parse_wait,
+        States, parse_bytes, parse_collector, parse_duration, parse_format, parse_keep,
+        parse_output, parse_recording, parse_states, parse_trigger, parse_wait,
     },
 };
 
@@ -211,12 +213,13 @@ pub struct RecordingArguments {
 /// What is shown, and where.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// A file to write; its extension names the format (.svg .folded .json, .parquet for a
-    /// table of the waits, .offwake for the recording itself). `-` is standard output
+    /// A file to write; its extension names the format (.svg .folded .json, .spans.json
+    /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
+    /// recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: svg, folded, json, parquet or offwake
+    /// The format of `-o -`: svg, folded, json, spans, otlp, parquet or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<OutputFormat>,
 
@@ -256,6 +259,71 @@ pub struct ReportArguments {
     /// How many waits are followed below one wait, on all levels
     #[arg(long, value_name = "WAITS", default_value_t = Limits::default().nodes)]
     pub max_nodes: u32,
+
+    #[command(flatten)]
+    pub spans: SpanArguments,
+}
+
+/// Requests as spans.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Spans")]
+pub struct SpanArguments {
+    /// A collector to send spans to: http://HOST:PORT[/v1/traces], Jaeger or Tempo, say
+    #[arg(long, value_name = "URL", value_parser = parse_collector)]
+    pub otlp: Option<Collector>,
+
+    /// How long the collector may take for one batch of spans
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s", requires = "otlp")]
+    pub otlp_timeout: Duration,
+
+    /// Spans of one batch
+    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..), requires = "otlp")]
+    pub otlp_batch: u16,
+
+    /// Hops that a request is followed
+    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().depth)]
+    pub span_depth: u16,
+
+    /// The longest wait that is followed
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "60s")]
+    pub span_lifetime: Nanos,
+
+    /// Children of one span
+    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().fan_out)]
+    pub span_fan_out: u32,
+
+    /// Spans in all
+    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().max_spans)]
+    pub max_spans: u32,
+
+    /// The shortest wait that is a span of its own where nobody was asked for anything; a bare number
+    /// is microseconds
+    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10us")]
+    pub span_min: Nanos,
+
+    /// The share of the traces to keep: 0.1, or 1/10
+    #[arg(long, value_name = "SHARE", default_value_t = Share::ALL)]
+    pub span_sample: Share,
+}
+
+impl SpanArguments {
+    /// How spans are sent, if they are to be.
+    pub fn delivery(&self) -> Option<Delivery> {
+        let (batch, timeout) = (usize::from(self.otlp_batch), self.otlp_timeout);
+        self.otlp.clone().map(|collector| Delivery { collector, batch, timeout })
+    }
+
+    /// How far requests are followed.
+    pub fn limits(&self) -> SpanLimits {
+        SpanLimits {
+            depth: self.span_depth,
+            lifetime: self.span_lifetime,
+            fan_out: self.span_fan_out,
+            max_spans: self.max_spans,
+            shortest: self.span_min,
+            sample: self.span_sample,
+        }
+    }
 }
 
 /// What to profile.
@@ -320,10 +388,20 @@ impl From<ScopeArgument> for Scope {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::Cli;
+    use clap::Parser as _;
+    use offwake::spans::SpanLimits;
+
+    use super::{Cli, Command};
 
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn spans_are_limited_as_the_library_says_unless_told_otherwise() {
+        let cli = Cli::try_parse_from(["offwake", "report", "x.offwake"]).unwrap();
+        let Command::Report(arguments) = cli.command else { panic!("{cli:?}") };
+        assert_eq!(arguments.report.spans.limits(), SpanLimits::default());
     }
 }

@@ -11,8 +11,19 @@ pub enum OutputFormat {
     Report(Format),
     /// The waits as a table.
     Parquet,
+    /// Requests as spans.
+    Spans(SpanFormat),
     /// The recording that it is made from.
     Recording,
+}
+
+/// How spans are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanFormat {
+    /// [`offwake::spans::json`]
+    Json,
+    /// [`offwake::spans::otlp`]
+    Otlp,
 }
 
 /// A name that stands for no format.
@@ -20,12 +31,12 @@ pub enum OutputFormat {
 pub enum UnknownFormat {
     /// A file's.
     #[error(
-        "can't tell a format from the name of {}: use one of .json, .folded, .svg, .parquet, .offwake",
+        "can't tell a format from the name of {}: use one of .json, .folded, .svg, .spans.json, .otlp.json, .parquet, .offwake",
         .0.display()
     )]
     Extension(PathBuf),
     /// A format's.
-    #[error("no such format: {0:?}: use one of json, folded, svg, parquet, offwake")]
+    #[error("no such format: {0:?}: use one of json, folded, svg, spans, otlp, parquet, offwake")]
     Name(String),
 }
 
@@ -35,17 +46,27 @@ impl OutputFormat {
         match name {
             "offwake" => Ok(Self::Recording),
             "parquet" => Ok(Self::Parquet),
+            "spans" => Ok(Self::Spans(SpanFormat::Json)),
+            "otlp" => Ok(Self::Spans(SpanFormat::Otlp)),
             _ => Format::from_name(name)
                 .map(Self::Report)
                 .ok_or_else(|| UnknownFormat::Name(name.to_owned())),
         }
     }
 
-    /// The format that a file's extension stands for.
+    /// The format that a file's extension stands for: the longest one that does.
     pub fn from_path(path: &Path) -> Result<Self, UnknownFormat> {
         let unknown = || UnknownFormat::Extension(path.to_path_buf());
-        let extension = path.extension().and_then(|extension| extension.to_str());
-        Self::from_name(extension.ok_or_else(unknown)?).map_err(|_| unknown())
+        let extension_of = |path: &Path| Some(path.extension()?.to_str()?.to_owned());
+        let last = extension_of(path).ok_or_else(unknown)?;
+        let before = path.file_stem().and_then(|stem| extension_of(Path::new(stem)));
+        match (before.as_deref(), last.as_str()) {
+            (Some("spans"), "json") => Ok(Self::Spans(SpanFormat::Json)),
+            (Some("otlp"), "json") => Ok(Self::Spans(SpanFormat::Otlp)),
+            // Without `.json` they are names of formats, and of no files.
+            (_, "spans" | "otlp") => Err(unknown()),
+            (_, last) => Self::from_name(last).map_err(|_| unknown()),
+        }
     }
 }
 
@@ -55,7 +76,7 @@ mod tests {
 
     use offwake::report::Format;
 
-    use super::OutputFormat;
+    use super::{OutputFormat, SpanFormat};
 
     #[test]
     fn the_extension_names_the_format() {
@@ -67,7 +88,19 @@ mod tests {
         assert_eq!(recording, Ok(OutputFormat::Recording));
         let parquet = OutputFormat::from_path(Path::new("wait.parquet"));
         assert_eq!(parquet, Ok(OutputFormat::Parquet));
-        for unknown in ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON"] {
+        let spans = |format| Ok(OutputFormat::Spans(format));
+        for (name, expected) in [
+            ("x.spans.json", spans(SpanFormat::Json)),
+            ("x.otlp.json", spans(SpanFormat::Otlp)),
+            ("x.spans.otlp.json", spans(SpanFormat::Otlp)),
+            // A file that is called `.spans` has no such extension.
+            (".spans.json", report(Format::Json)),
+            ("spans.json", report(Format::Json)),
+            ("x.other.json", report(Format::Json)),
+        ] {
+            assert_eq!(OutputFormat::from_path(Path::new(name)), expected, "{name}");
+        }
+        for unknown in ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON", "x.spans", "x.otlp"] {
             let error = OutputFormat::from_path(Path::new(unknown)).map_err(|e| e.to_string());
             assert!(error.is_err_and(|text| text.contains(".folded")), "{unknown}");
         }

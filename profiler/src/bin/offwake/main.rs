@@ -7,6 +7,7 @@ mod export;
 mod flight;
 mod formats;
 mod input;
+mod otlp;
 mod output;
 mod profile;
 mod record;

@@ -11,7 +11,10 @@ use std::{
 use anyhow::Context as _;
 use offwake::report::{self, Format, Report};
 
-use crate::{caller, formats::OutputFormat};
+use crate::{
+    caller,
+    formats::{OutputFormat, SpanFormat},
+};
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ pub struct Content<'a> {
     pub report: &'a Report,
     /// Writes the waits as a table.
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
+    /// Writes requests as spans.
+    pub spans: &'a dyn Fn(SpanFormat, &mut dyn Write) -> io::Result<()>,
     /// Writes the recording that it was made from.
     pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
@@ -94,6 +99,7 @@ impl Output {
             OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
             OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
             OutputFormat::Parquet => (content.waits)(&mut out),
+            OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
         }?;
         out.flush()
@@ -107,7 +113,7 @@ impl Output {
     ) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
-            OutputFormat::Report(_) | OutputFormat::Parquet => 0o644,
+            OutputFormat::Report(_) | OutputFormat::Parquet | OutputFormat::Spans(_) => 0o644,
             OutputFormat::Recording => 0o600,
         };
         let file = new_file_beside(path)?;

@@ -8,13 +8,18 @@ use offwake::{
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
     report::{Filter, IdleWaits, Kinds, Report},
-    timeline::Timeline,
+    spans::{
+        self, Evidence, SpanLimits, Spans,
+        otlp::{ExportClock, Exporter},
+    },
+    timeline::{Timeline, WaitIndex},
 };
 
 use crate::{
     Outcome,
     cli::{Cli, ReportArguments},
-    formats::OutputFormat,
+    formats::{OutputFormat, SpanFormat},
+    otlp::Delivery,
     output::{Content, Destination, Output, Terminal, Unfinished},
 };
 
@@ -23,6 +28,8 @@ pub struct Reporting {
     outputs: Vec<Output>,
     filter: Filter,
     limits: Limits,
+    span_limits: SpanLimits,
+    delivery: Option<Delivery>,
 }
 
 /// A recording and what was found in it.
@@ -31,6 +38,8 @@ pub struct Analysis {
     pub recording: Recording,
     timeline: Timeline,
     report: Report,
+    /// Found only where they are asked for.
+    spans: Option<Spans>,
 }
 
 impl Analysis {
@@ -44,6 +53,18 @@ impl Analysis {
         let waits = export.waits(&reporting.filter);
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
     }
+
+    fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+        match (&self.spans, format) {
+            (Some(spans), SpanFormat::Json) => spans::json::write(&self.recording, spans, out),
+            (Some(spans), SpanFormat::Otlp) => self.exporter(spans).write(out),
+            (None, _) => Ok(()),
+        }
+    }
+
+    fn exporter<'a>(&'a self, spans: &'a Spans) -> Exporter<'a> {
+        Exporter::new(&self.recording, &self.timeline, spans)
+    }
 }
 
 impl Reporting {
@@ -53,6 +74,8 @@ impl Reporting {
             outputs: outputs(arguments)?,
             filter: filter(arguments),
             limits: limits(arguments),
+            span_limits: arguments.spans.limits(),
+            delivery: arguments.spans.delivery(),
         })
     }
 
@@ -61,7 +84,21 @@ impl Reporting {
         let timeline = Timeline::build(&recording);
         let blame = Blame::new(&recording, &timeline, self.limits);
         let report = Report::new(&blame, &self.filter);
-        Analysis { recording, timeline, report }
+        let spans = self.wants_spans().then(|| {
+            let evidence = Evidence {
+                recording: &recording,
+                timeline: &timeline,
+                ender: &|wait: WaitIndex| blame.ender(wait),
+                cause: &|wait: WaitIndex| blame.cause(wait),
+            };
+            spans::find(evidence, &self.filter, self.span_limits)
+        });
+        Analysis { recording, timeline, report, spans }
+    }
+
+    fn wants_spans(&self) -> bool {
+        let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
+        self.delivery.is_some() || self.outputs.iter().any(is_spans)
     }
 
     /// Writes the summary and every output. `bytes` are those of the recording itself.
@@ -88,12 +125,26 @@ impl Reporting {
         };
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
+        let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, recording: bytes };
+            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
             output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
             }
+        }
+        if let Some(warning) = analysis.spans.as_ref().and_then(|spans| spans.left_out.warning()) {
+            eprintln!("offwake: {warning}");
+        }
+        if let (Some(delivery), Some(spans)) = (&self.delivery, &analysis.spans) {
+            let exporter = analysis.exporter(spans);
+            if exporter.clock() == ExportClock::Monotonic {
+                eprintln!(
+                    "offwake: the wall's clock was not read: the spans' times are since boot"
+                );
+            }
+            let sent = delivery.send(&exporter)?;
+            terminal.line(&format!("sent {sent} spans to {}", delivery.collector))?;
         }
         Ok(Outcome::Done)
     }

@@ -7,7 +7,10 @@ use offwake::{
     units::Nanos,
 };
 
-use crate::formats::OutputFormat;
+use crate::{
+    formats::OutputFormat,
+    otlp::{Collector, NotACollector},
+};
 
 /// The longest time that a profile may be asked to take.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -56,6 +59,11 @@ pub fn parse_wait(text: &str) -> Result<Nanos, String> {
         .and_then(|ns| u64::try_from(ns).ok())
         .map(Nanos)
         .ok_or_else(|| format!("{text:?} is not a time like 5ms, 1s or 100 (microseconds)"))
+}
+
+/// A collector's address.
+pub fn parse_collector(text: &str) -> Result<Collector, String> {
+    text.parse().map_err(|error: NotACollector| error.to_string())
 }
 
 /// A size in bytes.
