@@ -79,9 +79,7 @@ fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Sourc
 
 /// Whether a thread waited to read, not for room to write.
 fn reads(wait: &Wait) -> bool {
-    const READS: &[&str] = &["read", "readv", "recv", "recvfrom", "recvmsg", "recvmmsg"];
-    let name = wait.syscall.as_ref().and_then(syscalls::name);
-    name.is_some_and(|name| READS.contains(&name))
+    wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::reads)
 }
 
 fn accepts(wait: &Wait) -> bool {

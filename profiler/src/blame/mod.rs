@@ -18,6 +18,7 @@ mod ledger;
 mod locks;
 mod parts;
 mod paths;
+mod retries;
 mod signal;
 mod softirq;
 mod survey;

@@ -306,6 +306,8 @@ pub struct WaitEntry {
     pub state: char,
     /// How many.
     pub count: u64,
+    /// How many of them were retries: a thread that was woken found nothing, and went on waiting.
+    pub retries: u64,
     /// How long they were blocked, added up.
     pub blocked_ns: Nanos,
     /// Of that, idle by design.

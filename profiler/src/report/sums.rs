@@ -67,6 +67,7 @@ pub(super) struct WakeKey {
 #[derive(Default)]
 pub(super) struct WaitSum {
     pub(super) count: u64,
+    pub(super) retries: u64,
     pub(super) blocked: Nanos,
     pub(super) longest: Nanos,
     pub(super) idle: Nanos,
@@ -235,6 +236,7 @@ impl Summed {
         }
         sum.timeout = sum.timeout.and(Timeout::All(timeout));
         sum.count += 1;
+        sum.retries += u64::from(blame.is_retry(wait));
         sum.blocked += blocked;
         sum.longest = sum.longest.max(blocked);
         sum.idle += idle;
@@ -257,6 +259,7 @@ impl Summed {
             }
             sum.timeout = sum.timeout.and(more.timeout);
             sum.count += more.count;
+            sum.retries += more.retries;
             sum.blocked += more.blocked;
             sum.longest = sum.longest.max(more.longest);
             sum.idle += more.idle;

@@ -140,6 +140,7 @@ impl Writer<'_> {
             },
             state: look.state,
             count: sum.count,
+            retries: sum.retries,
             blocked_ns: sum.blocked,
             idle_ns: sum.idle,
             longest_ns: sum.longest,

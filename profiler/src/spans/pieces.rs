@@ -103,11 +103,8 @@ fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Optio
 /// Whether one that waits to read was woken by one that read
 /// ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
 fn is_for_room(wait: &Wait) -> bool {
-    const READ: &[&str] =
-        &["read", "readv", "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg"];
-    let reads = |syscall: Option<&Syscall>| {
-        syscall.and_then(syscalls::name).is_some_and(|name| READ.contains(&name))
-    };
+    let reads =
+        |syscall: Option<&Syscall>| syscall.and_then(syscalls::name).is_some_and(syscalls::reads);
     let wake = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());
     reads(wait.syscall.as_ref()) && reads(wake)
 }

@@ -194,6 +194,13 @@ impl Timeline {
         Some(Placed { thread, from, to })
     }
 
+    /// The track that a wait's blocked part lies in, and the place of its interval.
+    #[must_use]
+    pub fn interval(&self, wait: WaitIndex) -> Option<(&Track, usize)> {
+        let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
+        Some((&self.thread(thread)?.track, interval as usize))
+    }
+
     /// Who bore `tid` at `at`.
     #[must_use]
     pub fn find(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {

@@ -11,7 +11,7 @@ use offwake::{
 
 use crate::{
     draw::{TICK, edit, live, lose, recording, ticks},
-    world::{EPOLL_WAIT, READ, RECVFROM, file, kernel, syscall, tcp},
+    world::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
 /// The blame of thread 7's first wait in words and ticks.
@@ -277,4 +277,51 @@ fn the_ledger_of_a_drawing() {
     assert_eq!((ledger.on_cpu, ledger.runnable, ledger.blocked), (ticks(2), ticks(1), ticks(8)));
     assert_eq!((ledger.work, ledger.cpu_queue), (ticks(4), ticks(2)));
     assert_eq!(ledger.unattributed(), ticks(2));
+}
+
+/// Thread 7 waits twice for a lock that 8 lets go of, with so much CPU time in between; 9 has waited
+/// for it before.
+fn twice_for_a_lock(look: Nanos, released_by_7: bool) -> Vec<bool> {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "##.....r#....r######", 8);
+    live(&mut recording, 8, "####################", 9);
+    live(&mut recording, 9, "#.##################", 8);
+    live(&mut recording, 10, "##.....#############", if released_by_7 { 7 } else { 8 });
+    edit(&mut recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.tgid = Tgid(7);
+            wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+            if let Some(wake) = &mut wait.wake {
+                wake.syscall = syscall(FUTEX, [0x7f01, 129, 1, 0, 0, 0]);
+            }
+        }
+        let on = waits.iter().find(|wait| wait.tid == Tid(7)).expect("a wait").on;
+        for wait in waits.iter_mut() {
+            match (wait.tid, wait.seq, &mut wait.wake) {
+                (Tid(7), 2, _) => wait.off = on + look,
+                // In the middle of that time.
+                (Tid(10), 1, Some(wake)) => {
+                    wake.at = on + Nanos(look.0 / 2);
+                    wait.on = on + look;
+                }
+                _ => {}
+            }
+        }
+    });
+    recording.sort();
+    let timeline = Timeline::build(&recording);
+    let blame = Blame::new(&recording, &timeline, Limits::default());
+    (recording.waits.iter().zip(0..))
+        .filter(|(wait, _)| wait.tid == Tid(7))
+        .map(|(_, n)| blame.is_retry(WaitIndex(n)))
+        .collect()
+}
+
+#[test]
+fn who_finds_a_lock_taken_and_waits_on_does_not_wait_twice() {
+    assert_eq!(twice_for_a_lock(Nanos(10_000), false), [false, true]);
+    // It had time to do something.
+    assert_eq!(twice_for_a_lock(Nanos(10_001), false), [false, false]);
+    // It had the lock, and let go of it.
+    assert_eq!(twice_for_a_lock(Nanos(10_000), true), [false, false]);
 }

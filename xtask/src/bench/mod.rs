@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: what offwake costs, measured beside what it is compared with.
 
+mod blame;
 mod pipe;
 mod recording;
 
@@ -14,6 +15,12 @@ pub enum Bench {
         #[arg(long, value_name = "SECONDS", default_value_t = 20)]
         seconds: u32,
     },
+    /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
+    Blame {
+        /// The largest size is ten to the power of this
+        #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(4..=8))]
+        up_to: u32,
+    },
 }
 
 /// Measures, and prints what came of it.
@@ -24,5 +31,6 @@ pub enum Bench {
 pub fn bench(bench: Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Recording { seconds } => recording::measure(seconds),
+        Bench::Blame { up_to } => blame::measure(up_to),
     }
 }

@@ -25,6 +25,14 @@ pub fn takes_fd(name: &str) -> bool {
     TAKE_FD.contains(&name)
 }
 
+/// Whether it takes something in, and may wait until there is something.
+#[must_use]
+pub fn reads(name: &str) -> bool {
+    const READS: &[&str] =
+        &["read", "readv", "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg"];
+    READS.contains(&name)
+}
+
 /// `exit(1)` and `wait4(1, …)` have a first argument too.
 const TAKE_FD: &[&str] = &[
     "accept",
