@@ -3,9 +3,10 @@
 use crate::recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
 
 use super::{
-    Duty, Ender, External,
+    Ender, External, Stance,
     cause::{self, Cause, syscalls},
     ender::Source,
+    locks::LockWord,
 };
 
 /// The functions in which kernel threads wait for their next work, in Linux 6.1 to 6.18.
@@ -33,12 +34,12 @@ const WORK_LOOPS: &[&str] = &[
 ];
 
 /// What the waits of one pattern are for.
-pub(super) fn duty(
+pub(super) fn stance(
     recording: &Recording,
     wait: &Wait,
     cause: Cause,
     source: Option<Source>,
-) -> Duty {
+) -> Stance {
     let is_idle = wait.state.letter() == 'I'
         || waits_for_work(recording, wait)
         || accepts(wait)
@@ -47,7 +48,23 @@ pub(super) fn duty(
             (cause, source),
             (Cause::Poll | Cause::Futex, Some(Source::Ender(Ender::External(External::Timer))))
         );
-    if is_idle { Duty::Idle } else { Duty::Busy }
+    if is_idle {
+        Stance::Idle
+    } else if is_fed(wait, cause) {
+        Stance::Fed
+    } else {
+        Stance::Busy
+    }
+}
+
+/// Whether a thread takes whatever another one hands it: on a condition, a semaphore, a pipe. Who
+/// waits for a lock has something to do, however idle the holder may be.
+fn is_fed(wait: &Wait, cause: Cause) -> bool {
+    match cause {
+        Cause::Futex => LockWord::of(wait, cause).is_some_and(|word| !word.is_like_a_lock()),
+        Cause::Pipe | Cause::Eventfd => reads(wait),
+        _ => false,
+    }
 }
 
 fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
@@ -68,7 +85,10 @@ fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Sourc
         OpenFile::Socket(socket) => socket.role,
         OpenFile::Named(_) => None,
     };
+    let comes = || wait.wake?.syscall.as_ref().and_then(syscalls::name);
     match (cause, source) {
+        // Somebody new.
+        (Cause::Poll, Some(Source::Ender(Ender::Task(_)))) if comes() == Some("connect") => true,
         (Cause::Socket, _) => role(wait.file) == Some(SocketRole::Serving) && reads(wait),
         (Cause::Poll, Some(Source::Ender(Ender::Task(_)) | Source::Softirqd(_))) => {
             role(wait.wake.and_then(|wake| wake.file)) == Some(SocketRole::Asking)

@@ -85,6 +85,11 @@ impl LockWord {
         Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
     }
 
+    /// Whether its waiter expects the value of a contended lock.
+    pub(super) fn is_like_a_lock(self) -> bool {
+        self.expects == Expects::Contended
+    }
+
     /// The process that the futex belongs to; none if several may share it.
     pub(super) fn process(self) -> Option<Tgid> {
         self.key.0

@@ -39,7 +39,7 @@ pub use ledger::Ledger;
 pub use parts::Parts;
 pub use paths::{Hop, PathId, Paths, StackPairId, StackPairs};
 pub use walk::Walker;
-pub use words::{BlameKind, Duty, External, Limits, Part, Reason};
+pub use words::{BlameKind, Duty, External, Limits, Part, Reason, Stance};
 
 use cause::Cause;
 use cpus::Cpus;
@@ -124,10 +124,10 @@ impl<'a> Blame<'a> {
         self.verdict(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
     }
 
-    /// Whether a wait was one for the next request.
+    /// Whether a wait was one for the next request, as far as it tells by itself.
     #[must_use]
-    pub fn duty(&self, wait: WaitIndex) -> Duty {
-        self.verdict(wait).map_or(Duty::Busy, |(_, verdict)| verdict.duty)
+    pub fn stance(&self, wait: WaitIndex) -> Stance {
+        self.verdict(wait).map_or(Stance::Busy, |(_, verdict)| verdict.stance)
     }
 
     /// Who or what ended a wait.

@@ -3,7 +3,7 @@
 use crate::recording::{Pattern, Recording, Wait};
 
 use super::{
-    Duty, StackPairId, StackPairs,
+    StackPairId, StackPairs, Stance,
     cause::{Cause, Classifier},
     ender::{self, Source},
     idle,
@@ -16,7 +16,7 @@ pub(super) struct Verdict {
     pub(super) cause: Cause,
     /// None if nobody was seen to end them.
     pub(super) source: Option<Source>,
-    pub(super) duty: Duty,
+    pub(super) stance: Stance,
     pub(super) lock: Option<LockWord>,
     pub(super) own_stack: StackPairId,
     pub(super) waker_stack: StackPairId,
@@ -52,15 +52,15 @@ fn verdict(
         pattern.wake.map_or(StackPairId::NONE, |(waker, _)| stacks.of_waker(waker.index()));
     // A pattern that no wait is left of: its double was dropped.
     let Some(wait) = wait else {
-        let (cause, duty) = (Cause::Other, Duty::Busy);
-        return Verdict { cause, source: None, duty, lock: None, own_stack, waker_stack };
+        let (cause, stance) = (Cause::Other, Stance::Busy);
+        return Verdict { cause, source: None, stance, lock: None, own_stack, waker_stack };
     };
     let cause = classifier.cause(wait);
     let source = wait.wake.as_ref().map(|wake| ender::source(recording, wait, wake, cause));
     Verdict {
         cause,
         source,
-        duty: idle::duty(recording, wait, cause, source),
+        stance: idle::stance(recording, wait, cause, source),
         lock: LockWord::of(wait, cause),
         own_stack,
         waker_stack,

@@ -6,7 +6,7 @@ use crate::{
 };
 
 use super::{
-    Blame, BlameKind, Duty, Ender, Hop, Part, PathId, Paths, Reason, StackPairId, cpus,
+    Blame, BlameKind, Duty, Ender, Hop, Part, PathId, Paths, Reason, StackPairId, Stance, cpus,
     parts::Parts,
 };
 
@@ -30,6 +30,19 @@ struct At {
     path: PathId,
     depth: u16,
     duty: Duty,
+    /// Whether all waits on the way were for whatever was handed over.
+    is_fed: bool,
+}
+
+impl At {
+    /// Inside a wait of this stance.
+    fn inside(self, stance: Stance) -> Self {
+        match stance {
+            Stance::Idle if self.is_fed => Self { duty: Duty::Idle, ..self },
+            Stance::Fed => self,
+            Stance::Idle | Stance::Busy => Self { is_fed: false, ..self },
+        }
+    }
 }
 
 /// `from..to`, inside one interval or one wait.
@@ -85,7 +98,7 @@ impl<'b> Walker<'b> {
         self.chain.clear();
         if let Some(place) = self.blame.timeline.place(wait) {
             self.chain.push(place.thread);
-            let at = At { path: PathId::ROOT, depth: 0, duty: Duty::Busy };
+            let at = At { path: PathId::ROOT, depth: 0, duty: Duty::Busy, is_fed: true };
             self.blocked(wait, Stretch { from: place.from, to: place.to }, at);
         }
         self.parts.list()
@@ -96,7 +109,7 @@ impl<'b> Walker<'b> {
     }
 
     fn push_with(&mut self, kind: BlameKind, stack: StackPairId, time: Nanos, at: At) {
-        let At { path, depth, duty } = at;
+        let At { path, depth, duty, .. } = at;
         self.parts.push(Part { kind, depth, path, stack, duty, time });
     }
 
@@ -107,7 +120,7 @@ impl<'b> Walker<'b> {
     /// A stretch of a wait.
     fn blocked(&mut self, wait: WaitIndex, stretch: Stretch, at: At) {
         let Some((_, verdict)) = self.blame.verdict(wait) else { return };
-        let at = At { duty: at.duty.max(verdict.duty), ..at };
+        let at = at.inside(verdict.stance);
         match self.blame.ender(wait) {
             Ender::External(external) => {
                 self.push(BlameKind::External(external), stretch.length(), at);
@@ -256,7 +269,7 @@ impl<'b> Walker<'b> {
 
     fn queue(&mut self, thread: ThreadIndex, queued: Queued, inside: Stretch, at: At) {
         let Self { blame, near_stays, parts, .. } = self;
-        let At { path, depth, duty } = at;
+        let At { path, depth, duty, .. } = at;
         let tell = |holder, time| {
             let kind = BlameKind::CpuQueue { thread, holder };
             parts.push(Part { kind, depth, path, stack: StackPairId::NONE, duty, time });

@@ -130,7 +130,18 @@ pub enum BlameKind {
 pub enum Duty {
     /// It waited in the middle of something.
     Busy,
-    /// It, or one that it waited for, waited for its next request.
+    /// It waited for its next request.
+    Idle,
+}
+
+/// What a wait itself says of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It is one in the middle of something, or nothing tells.
+    Busy,
+    /// It is one for whatever another thread hands over: as idle as that thread is.
+    Fed,
+    /// It is one for the next request.
     Idle,
 }
 

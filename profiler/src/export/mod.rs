@@ -24,7 +24,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use thiserror::Error;
 
 use crate::{
-    blame::{Blame, Ledger, Limits},
+    blame::{Blame, Duty, Ledger, Limits, Stance},
     recording::{FileId, Recording, stream},
     report::Filter,
     timeline::{ThreadIndex, Timeline, WaitIndex},
@@ -196,7 +196,9 @@ impl<'a> Export<'a> {
             let index = WaitIndex(item);
             let place = self.timeline.place(index);
             let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
-            filter.keeps(waits.waiter(row), blocked, self.blame.duty(index))
+            let is_idle = self.blame.stance(index) == Stance::Idle;
+            let duty = if is_idle { Duty::Idle } else { Duty::Busy };
+            filter.keeps(waits.waiter(row), blocked, duty)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
         Part { hour: self.clock.hour(self.recording.meta.window.start), items }

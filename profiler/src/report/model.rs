@@ -381,7 +381,7 @@ pub struct BlameEntry {
     pub depth: u16,
     /// How much.
     pub ns: Nanos,
-    /// Whether a thread on the way waited for its next request.
+    /// Whether it is idle time by design.
     pub idle: bool,
     /// With `cpu_queue`: who ran there meanwhile, if that is known.
     pub holder: Option<ThreadName>,
