@@ -325,7 +325,9 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
     let frames: BTreeMap<_, _> = (whole.stacks.frames.iter())
         .map(|(id, frame)| (*id, Frame { functions: Vec::new(), ..frame.clone() }))
         .collect();
-    read.waits.iter().all(|wait| whole.waits.iter().any(|other| other == wait))
+    // They lie in the same order.
+    let mut rest = whole.waits.iter();
+    read.waits.iter().all(|wait| rest.any(|other| other == wait))
         && within(&read.preemptions, &whole.preemptions)
         && within(&read.samples, &whole.samples)
         && within(&read.sightings, &whole.sightings)
