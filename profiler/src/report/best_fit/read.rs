@@ -1,0 +1,70 @@
+//! The part of a function's name that says whose it is. All of this takes time that is linear in
+//! the name: who compiles a file says what its functions are called.
+
+/// The crate or the outermost namespace of a demangled Rust or C++ name; none if it has none.
+///
+/// ```text
+/// std::sync::Mutex<T>::lock                                  std
+/// <demo::Job as core::future::future::Future>::poll          demo
+/// <F as futures_util::fns::FnOnce1<A>>::call_once            futures_util
+/// std::vector<int> demo::sorted(std::vector<int> const&)     demo
+/// ```
+pub(super) fn namespace(name: &str) -> Option<&str> {
+    if name.starts_with('<') {
+        return first_crate(name);
+    }
+    let (first, _) = qualified(name).split_once("::")?;
+    (!first.is_empty() && first.chars().all(is_part_of_word)).then_some(first)
+}
+
+/// The first path in an `impl`: that of the type, or of the trait if the type has none.
+fn first_crate(name: &str) -> Option<&str> {
+    name.match_indices("::").find_map(|(at, _)| {
+        let before = name.get(..at)?;
+        let start = before.char_indices().rev().find(|&(_, c)| !is_part_of_word(c));
+        let word = before.get(start.map_or(0, |(at, c)| at + c.len_utf8())..)?;
+        (!word.is_empty()).then_some(word)
+    })
+}
+
+fn is_part_of_word(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
+}
+
+/// A name without what C++ and Java write before it: `int T.compute(int)` → `T.compute(int)`.
+///
+/// The name begins after the last space outside of all brackets; what comes after the arguments'
+/// bracket is not looked at.
+pub(super) fn qualified(name: &str) -> &str {
+    let bytes = name.as_bytes();
+    let goes_on = |at, with: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(with));
+    let (mut start, mut depth, mut previous) = (0, 0_u32, b' ');
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            // `Fn() -> T`
+            b'>' if previous == b'-' => {}
+            b'(' if depth == 0
+                && at > start
+                && previous != b':'
+                && !is_decltype(bytes, start, at) =>
+            {
+                break;
+            }
+            b'<' | b'(' | b'[' | b'{' => depth += 1,
+            b'>' | b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            // `operator new`, `operator<`
+            b'o' if depth == 0 && (at == start || previous == b':') && goes_on(at, b"operator") => {
+                break;
+            }
+            b' ' if depth == 0 && goes_on(at, b" [clone") => break,
+            b' ' if depth == 0 => start = at + 1,
+            _ => {}
+        }
+        previous = byte;
+    }
+    name.get(start..).unwrap_or(name)
+}
+
+fn is_decltype(bytes: &[u8], start: usize, at: usize) -> bool {
+    bytes.get(start..at) == Some(b"decltype")
+}
