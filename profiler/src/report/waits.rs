@@ -120,7 +120,7 @@ impl Writer<'_> {
 
     fn label(&mut self, stack: StackPairId) -> Option<Label> {
         let (user, kernel) = self.blame.stacks().get(stack);
-        self.best_fit.of(user, kernel)
+        self.best_fit.of_deed(user, kernel)
     }
 
     fn wait(&mut self, key: &WaitKey, sum: &WaitSum) -> WaitEntry {

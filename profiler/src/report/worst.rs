@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, io};
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, ThreadName, WaitEntry, WakerKind, Whose,
+    BlameEntry, BlameWord, Label, Report, ThreadName, WaitEntry, WakerKind,
     summary::{line, percent},
     text,
 };
@@ -17,8 +17,10 @@ use crate::{
 const SHOWN: usize = 10;
 /// Wakers named in one line.
 const WAKERS: usize = 3;
-/// Places named of one thread's work, if it has several.
-const PLACES: usize = 2;
+/// Characters of the place of a wait.
+const PLACE: usize = 48;
+/// Characters of the place of some work.
+const WORK_PLACE: usize = 32;
 
 /// Everything that one thread waited for in one way.
 #[derive(Default)]
@@ -39,8 +41,8 @@ struct Spent<'a> {
     places: BTreeMap<&'a Label, Nanos>,
 }
 
-/// A thread, the cause, what was waited on, and from where: a place in the program or in a library.
-/// Where there is none, every file of a disk and every page would be a line of its own.
+/// A thread, the cause, what was waited on, and from where: a named place in the program or in a
+/// library. Pages are missing anywhere.
 type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
 
 /// Writes the worst waits, and the threads that never woke.
@@ -92,7 +94,8 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
             (Some(on), cause) if cause != Cause::Disk => on.text.as_str(),
             _ => "",
         };
-        let place = wait.label.as_ref().filter(|label| label.whose <= Whose::Library);
+        let place = wait.label.as_ref();
+        let place = place.filter(|label| label.is_place() && wait.cause != Cause::PageFault);
         let worst = gathered.entry((wait.tid, wait.cause.name(), on, place)).or_default();
         worst.comm = &wait.comm;
         worst.blocked += wait.blocked_ns;
@@ -109,7 +112,7 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         for part in &wait.blame {
             let spent = worst.blame.entry(leaf(part)).or_default();
             spent.time += part.ns;
-            if let Some(label) = &part.label {
+            if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
                 *spent.places.entry(label).or_default() += part.ns;
             }
         }
@@ -126,7 +129,7 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     };
     let times = if worst.count == 1 { String::new() } else { format!(" in {} waits", worst.count) };
     let seen = match worst.labels.as_slice() {
-        [label] => format!(", in {}", label.short()),
+        [label] => format!(", in {}", label.short(PLACE)),
         _ => String::new(),
     };
     let idle = match worst.idle {
@@ -162,7 +165,7 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
 }
 
 impl Spent<'_> {
-    /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, join 8.0%, 2 more)`
+    /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
     fn words(&self, name: &str, of: Nanos) -> String {
         let share = percent(self.time, of);
         let mut places: Vec<_> = self.places.iter().collect();
@@ -170,16 +173,15 @@ impl Spent<'_> {
         match places.as_slice() {
             [] => format!("{name} {share}"),
             [(label, time)] if **time == self.time => {
-                format!("{name} in {} {share}", label.short())
+                format!("{name} in {} {share}", label.short(WORK_PLACE))
             }
-            places => {
-                let mut words: Vec<_> = (places.iter().take(PLACES))
-                    .map(|(label, time)| format!("{} {}", label.short(), percent(**time, of)))
-                    .collect();
-                if places.len() > PLACES {
-                    words.push(format!("{} more", places.len() - PLACES));
-                }
-                format!("{name} {share} ({})", words.join(", "))
+            [(label, time), rest @ ..] => {
+                let more = match rest.len() {
+                    0 => String::new(),
+                    more => format!(", {more} more"),
+                };
+                let most = percent(**time, of);
+                format!("{name} {share} ({} {most}{more})", label.short(WORK_PLACE))
             }
         }
     }

@@ -14,6 +14,7 @@
 mod modules;
 mod names;
 mod read;
+mod rules;
 mod short;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use serde::{Serialize, Serializer};
 use crate::{
     blame::cause::{self, Cause},
     recording::{Frame, FrameId, ModuleId, StackRef, StackTable},
+    units::StackId,
 };
 
 use modules::Place;
@@ -62,6 +64,16 @@ pub struct Label {
     pub whose: Whose,
 }
 
+impl Label {
+    /// Whether the function has a name, and is of the program or of what its author chose for it.
+    pub(super) fn is_place(&self) -> bool {
+        let file_and_offset = |module: &Arc<str>| {
+            self.function.strip_prefix(&**module).is_some_and(|rest| rest.starts_with("+0x"))
+        };
+        self.whose <= Whose::Library && !self.module.as_ref().is_some_and(file_and_offset)
+    }
+}
+
 fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(text)
 }
@@ -82,60 +94,74 @@ enum Offer {
     Left,
 }
 
-/// Finds labels. Each frame is judged once, and each pair of stacks.
+/// Finds labels. Each frame is judged once, and each stack.
 pub(crate) struct BestFit<'a> {
     stacks: &'a StackTable,
     places: HashMap<ModuleId, Place>,
     offers: HashMap<FrameId, Offer>,
-    labels: HashMap<(StackRef, StackRef), Option<Label>>,
+    of_user: HashMap<StackId, Option<Label>>,
+    of_kernel: HashMap<StackId, Option<Label>>,
 }
 
 impl<'a> BestFit<'a> {
     pub(crate) fn new(stacks: &'a StackTable) -> Self {
-        let (places, offers, labels) = Default::default();
-        Self { stacks, places, offers, labels }
+        let (places, offers) = Default::default();
+        let (of_user, of_kernel) = Default::default();
+        Self { stacks, places, offers, of_user, of_kernel }
     }
 
-    /// The label of a wait. [`Cause::Other`] shows the kernel's frame wherever there is one: it is
-    /// there because no rule knows that frame.
+    /// The label of a wait; none if nothing in its stack has a name. Where the C library is all that
+    /// is known of the user half, and always for [`Cause::Other`], it is the kernel's frame: no rule
+    /// knows that one.
     pub(crate) fn of_wait(
         &mut self,
         cause: Cause,
         user: StackRef,
         kernel: StackRef,
     ) -> Option<Label> {
-        let in_kernel = (cause == Cause::Other).then(|| self.in_kernel(kernel)).flatten();
-        in_kernel.or_else(|| self.of(user, kernel))
+        let in_user = self.in_user(user);
+        match &in_user {
+            Some(label) if label.whose != Whose::Libc && cause != Cause::Other => in_user,
+            _ => self.in_kernel(kernel).or(in_user),
+        }
     }
 
-    /// The label of a stack's two halves; none if nothing in it has a name.
-    pub(super) fn of(&mut self, user: StackRef, kernel: StackRef) -> Option<Label> {
-        if let Some(known) = self.labels.get(&(user, kernel)) {
+    /// The label of what a thread did: it was sampled, or seen when it woke another or fell asleep.
+    /// The last two are all that the kernel half of a program's thread tells then, so that only a
+    /// kernel thread is known by it.
+    pub(crate) fn of_deed(&mut self, user: StackRef, kernel: StackRef) -> Option<Label> {
+        match user {
+            StackRef::NotTaken => self.in_kernel(kernel),
+            StackRef::Failed | StackRef::Id(_) => self.in_user(user),
+        }
+    }
+
+    fn in_kernel(&mut self, kernel: StackRef) -> Option<Label> {
+        let StackRef::Id(id) = kernel else { return None };
+        let stacks = self.stacks;
+        let find = || {
+            let names = || cause::kernel_frames(stacks, kernel);
+            let function = names().find(|name| !names::is_waking(name)).or_else(|| names().next());
+            Some(Label { function: function?.into(), module: None, whose: Whose::Kernel })
+        };
+        self.of_kernel.entry(id).or_insert_with(find).clone()
+    }
+
+    fn in_user(&mut self, user: StackRef) -> Option<Label> {
+        let StackRef::Id(id) = user else { return None };
+        if let Some(known) = self.of_user.get(&id) {
             return known.clone();
         }
-        let in_user = self.in_user(user);
-        let label = match in_user {
-            Some(Label { whose: Whose::Libc, .. }) | None => self.in_kernel(kernel).or(in_user),
-            in_user => in_user,
-        };
-        self.labels.insert((user, kernel), label.clone());
+        let label = self.deepest(id);
+        self.of_user.insert(id, label.clone());
         label
     }
 
-    fn in_kernel(&self, kernel: StackRef) -> Option<Label> {
-        let function = cause::kernel_frames(self.stacks, kernel)
-            .find(|name| !names::is_waking(name))
-            .or_else(|| cause::kernel_frames(self.stacks, kernel).next())?
-            .into();
-        Some(Label { function, module: None, whose: Whose::Kernel })
-    }
-
     /// The deepest frame of those that say most.
-    fn in_user(&mut self, user: StackRef) -> Option<Label> {
-        let StackRef::Id(id) = user else { return None };
+    fn deepest(&mut self, stack: StackId) -> Option<Label> {
         let stacks = self.stacks;
         let mut best: Option<Label> = None;
-        for id in &stacks.stacks.get(&id)?.frames {
+        for id in &stacks.stacks.get(&stack)?.frames {
             let Some(frame) = stacks.frames.get(id) else { continue };
             let offer = *self.offers.entry(*id).or_insert_with(|| {
                 offer(frame, &mut |module| {

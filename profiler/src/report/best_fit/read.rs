@@ -68,3 +68,34 @@ pub(super) fn qualified(name: &str) -> &str {
 fn is_decltype(bytes: &[u8], start: usize, at: usize) -> bool {
     bytes.get(start..at) == Some(b"decltype")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{namespace, qualified};
+
+    #[test]
+    fn namespaces_are_found_behind_what_is_written_before_them() {
+        for (name, expected) in [
+            ("std::rt::lang_start", Some("std")),
+            ("<std::sync::Mutex<T>>::lock", Some("std")),
+            ("<&dyn core::ops::function::Fn<(), Output = i32> as demo::Job>::run", Some("core")),
+            ("<F as futures_util::fns::FnOnce1<A>>::call_once", Some("futures_util")),
+            ("<(demo::A, u8) as core::fmt::Debug>::fmt", Some("demo")),
+            ("std::panic::catch_unwind::<&dyn core::ops::Fn() -> demo::A, i32>", Some("std")),
+            ("run(std::vector<int>)", None),
+            ("sorted<std::less<int> >::run()", None),
+            ("unsigned long app::count(std::string const&)", Some("app")),
+            ("decltype (fp()) app::call<std::less<int> >(int)", Some("app")),
+            ("bool operator< <std::less<int> >(app::A, app::A)", None),
+            ("app::A::operator->() const", Some("app")),
+            ("app::run() [clone .cold]", Some("app")),
+            ("run", None),
+            ("<T>::", None),
+            ("", None),
+        ] {
+            assert_eq!(namespace(name), expected, "{name}");
+        }
+        assert_eq!(qualified("int T.compute(int)"), "T.compute(int)");
+        assert_eq!(qualified("void T.<init>(a.B)"), "T.<init>(a.B)");
+    }
+}

@@ -3,27 +3,24 @@
 use super::{Label, names};
 use crate::report::text;
 
-/// Characters of a short name.
-const WIDTH: usize = 48;
-
 impl Label {
-    /// The function's name, made harmless for a terminal, and cut to one part of a line: first its
+    /// The function's name, made harmless for a terminal, and cut to `width` characters: first its
     /// arguments go, then its beginning. Python's and JavaScript's names end with their file, and lose
     /// that.
-    pub(crate) fn short(&self) -> String {
+    pub(crate) fn short(&self, width: usize) -> String {
         let name = text::terminal(&self.function);
-        if name.chars().count() <= WIDTH {
+        if name.chars().count() <= width {
             return name;
         }
         if names::has_file(&name) {
-            return text::cut(&name, WIDTH);
+            return text::cut(&name, width);
         }
         let name = without_arguments(&name);
         let length = name.chars().count();
-        if length <= WIDTH {
+        if length <= width {
             return name;
         }
-        ['…'].into_iter().chain(name.chars().skip(length + 1 - WIDTH)).collect()
+        ['…'].into_iter().chain(name.chars().skip((length + 1).saturating_sub(width))).collect()
     }
 }
 
@@ -54,4 +51,42 @@ fn without_arguments(name: &str) -> String {
         previous = c;
     }
     short
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::Label;
+    use crate::report::Whose;
+
+    #[test]
+    fn short_names_keep_what_tells_functions_apart() {
+        for (name, short) in [
+            ("demo::take_lock", "demo::take_lock"),
+            (
+                "web::routes::orders::Orders<alloc::vec::Vec<u8>, alloc::string::String>::insert",
+                "web::routes::orders::Orders<…>::insert",
+            ),
+            (
+                "<web::pool::Pool<web::db::Connection> as core::ops::Drop>::drop",
+                "<web::pool::Pool<…> as core::ops::Drop>::drop",
+            ),
+            (
+                "std::vector<int> app::sorted<int>(std::vector<int> const&, std::less<int>)",
+                "std::vector<…> app::sorted<…>(…)",
+            ),
+            (
+                "github.com/somebody/something/internal/server.(*Server).handle",
+                "…body/something/internal/server.(*Server).handle",
+            ),
+            (
+                "py::worker:/home/somebody/projects/application/source/jobs.py",
+                "py::worker:/home/somebody/projects/application/…",
+            ),
+        ] {
+            let label = Label { function: Arc::from(name), module: None, whose: Whose::Program };
+            assert_eq!(label.short(48), short);
+        }
+    }
 }

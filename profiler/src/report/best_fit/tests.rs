@@ -6,7 +6,6 @@ use std::sync::Arc;
 use super::{
     BestFit, Label, Whose,
     Whose::{Kernel, Libc, Library, Program, Runtime},
-    read::{namespace, qualified},
 };
 use crate::{
     blame::cause::Cause,
@@ -46,7 +45,7 @@ fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
 fn label(user: &[&str], kernel: &[&str]) -> Option<(String, Whose)> {
     let mut table = StackTable::default();
     let (user, kernel) = (stack(&mut table, user), stack(&mut table, kernel));
-    let label = BestFit::new(&table).of(user, kernel)?;
+    let label = BestFit::new(&table).of_wait(Cause::Futex, user, kernel)?;
     Some((label.function.to_string(), label.whose))
 }
 
@@ -432,6 +431,20 @@ fn the_kernel_comes_before_libc_and_before_all_where_no_rule_knows_the_cause() {
 }
 
 #[test]
+fn what_a_thread_did_is_not_known_by_how_it_woke_another() {
+    let mut table = StackTable::default();
+    let user = stack(&mut table, &["/usr/lib/libc.so.6|__send", "/srv/web|answer"]);
+    let libc = stack(&mut table, &["/usr/lib/libc.so.6|__send"]);
+    let kernel = stack(&mut table, &["[kernel]|try_to_wake_up", "[kernel]|sock_def_readable"]);
+    let mut best_fit = BestFit::new(&table);
+    let mut whose = |user| best_fit.of_deed(user, kernel).map(|label| label.whose);
+    assert_eq!(whose(user), Some(Program));
+    assert_eq!(whose(libc), Some(Libc));
+    assert_eq!(whose(StackRef::Failed), None);
+    assert_eq!(whose(StackRef::NotTaken), Some(Kernel));
+}
+
+#[test]
 fn a_kernel_thread_is_known_by_what_it_did_and_not_by_its_wake() {
     let wake = [
         "[kernel]|try_to_wake_up",
@@ -443,32 +456,6 @@ fn a_kernel_thread_is_known_by_what_it_did_and_not_by_its_wake() {
         [&wake[..], &["[kernel]|jbd2_journal_commit_transaction", "[kernel]|kthread"]].concat();
     assert_eq!(shown(&with), Some(("jbd2_journal_commit_transaction".to_owned(), Kernel)));
     assert_eq!(shown(&wake), Some(("try_to_wake_up".to_owned(), Kernel)));
-}
-
-#[test]
-fn namespaces_are_found_behind_what_is_written_before_them() {
-    for (name, expected) in [
-        ("std::rt::lang_start", Some("std")),
-        ("<std::sync::Mutex<T>>::lock", Some("std")),
-        ("<&dyn core::ops::function::Fn<(), Output = i32> as demo::Job>::run", Some("core")),
-        ("<F as futures_util::fns::FnOnce1<A>>::call_once", Some("futures_util")),
-        ("<(demo::A, u8) as core::fmt::Debug>::fmt", Some("demo")),
-        ("std::panic::catch_unwind::<&dyn core::ops::Fn() -> demo::A, i32>", Some("std")),
-        ("run(std::vector<int>)", None),
-        ("sorted<std::less<int> >::run()", None),
-        ("unsigned long app::count(std::string const&)", Some("app")),
-        ("decltype (fp()) app::call<std::less<int> >(int)", Some("app")),
-        ("bool operator< <std::less<int> >(app::A, app::A)", None),
-        ("app::A::operator->() const", Some("app")),
-        ("app::run() [clone .cold]", Some("app")),
-        ("run", None),
-        ("<T>::", None),
-        ("", None),
-    ] {
-        assert_eq!(namespace(name), expected, "{name}");
-    }
-    assert_eq!(qualified("int T.compute(int)"), "T.compute(int)");
-    assert_eq!(qualified("void T.<init>(a.B)"), "T.<init>(a.B)");
 }
 
 #[test]
@@ -487,36 +474,6 @@ fn hostile_names_are_read_once_and_kept_whole() {
         let (label, _) = label(&[&format!("/srv/web|{name}")], &[]).expect("a label");
         assert_eq!(label, name);
         let label = Label { function: Arc::from(name), module: None, whose: Program };
-        assert!(label.short().chars().count() <= 48);
-    }
-}
-
-#[test]
-fn short_names_keep_what_tells_functions_apart() {
-    for (name, short) in [
-        ("demo::take_lock", "demo::take_lock"),
-        (
-            "web::routes::orders::Orders<alloc::vec::Vec<u8>, alloc::string::String>::insert",
-            "web::routes::orders::Orders<…>::insert",
-        ),
-        (
-            "<web::pool::Pool<web::db::Connection> as core::ops::Drop>::drop",
-            "<web::pool::Pool<…> as core::ops::Drop>::drop",
-        ),
-        (
-            "std::vector<int> app::sorted<int>(std::vector<int> const&, std::less<int>)",
-            "std::vector<…> app::sorted<…>(…)",
-        ),
-        (
-            "github.com/somebody/something/internal/server.(*Server).handle",
-            "…body/something/internal/server.(*Server).handle",
-        ),
-        (
-            "py::worker:/home/somebody/projects/application/source/jobs.py",
-            "py::worker:/home/somebody/projects/application/…",
-        ),
-    ] {
-        let label = Label { function: Arc::from(name), module: None, whose: Program };
-        assert_eq!(label.short(), short);
+        assert!(label.short(48).chars().count() <= 48);
     }
 }
