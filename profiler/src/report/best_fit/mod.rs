@@ -83,31 +83,39 @@ fn optional_text<S: Serializer>(text: &Option<Arc<str>>, to: S) -> Result<S::Ok,
 }
 
 /// What one frame offers, however many stacks it is in.
-#[derive(Clone, Copy)]
 enum Offer {
     Nothing,
-    /// One of its functions, by its index.
-    Function(Whose, usize),
-    /// The program's code, but no name.
-    Nameless,
+    Frame(Label),
     /// What comes after it, towards the root, is a task that this thread has left.
     Left,
 }
 
-/// Finds labels. Each frame is judged once, and each stack.
+/// Finds labels. Each frame is judged once, and each stack; what stacks have in common they share.
 pub(crate) struct BestFit<'a> {
     stacks: &'a StackTable,
-    places: HashMap<ModuleId, Place>,
+    modules: HashMap<ModuleId, Known>,
     offers: HashMap<FrameId, Offer>,
     of_user: HashMap<StackId, Option<Label>>,
     of_kernel: HashMap<StackId, Option<Label>>,
+    kernel_functions: HashMap<&'a str, Label>,
+}
+
+/// What is known of a module.
+struct Known {
+    place: Place,
+    name: Arc<str>,
 }
 
 impl<'a> BestFit<'a> {
     pub(crate) fn new(stacks: &'a StackTable) -> Self {
-        let (places, offers) = Default::default();
-        let (of_user, of_kernel) = Default::default();
-        Self { stacks, places, offers, of_user, of_kernel }
+        Self {
+            stacks,
+            modules: HashMap::new(),
+            offers: HashMap::new(),
+            of_user: HashMap::new(),
+            of_kernel: HashMap::new(),
+            kernel_functions: HashMap::new(),
+        }
     }
 
     /// The label of a wait; none if nothing in its stack has a name. Where the C library is all that
@@ -142,7 +150,13 @@ impl<'a> BestFit<'a> {
         let find = || {
             let names = || cause::kernel_frames(stacks, kernel);
             let function = names().find(|name| !names::is_waking(name)).or_else(|| names().next());
-            Some(Label { function: function?.into(), module: None, whose: Whose::Kernel })
+            let function = function?;
+            let label = self.kernel_functions.entry(function).or_insert_with(|| Label {
+                function: function.into(),
+                module: None,
+                whose: Whose::Kernel,
+            });
+            Some(label.clone())
         };
         self.of_kernel.entry(id).or_insert_with(find).clone()
     }
@@ -163,54 +177,52 @@ impl<'a> BestFit<'a> {
         let mut best: Option<Label> = None;
         for id in &stacks.stacks.get(&stack)?.frames {
             let Some(frame) = stacks.frames.get(id) else { continue };
-            let offer = *self.offers.entry(*id).or_insert_with(|| {
-                offer(frame, &mut |module| {
-                    *self.places.entry(module).or_insert_with(|| place(stacks, module))
-                })
-            });
-            let (whose, function) = match offer {
-                Offer::Nothing => continue,
+            let known = &mut self.modules;
+            match self.offers.entry(*id).or_insert_with(|| offer(stacks, frame, known)) {
+                Offer::Nothing => {}
                 Offer::Left => break,
-                Offer::Function(whose, n) => (whose, frame.functions.get(n).cloned()),
-                Offer::Nameless => (Whose::Program, names_of(stacks, frame).pop()),
-            };
-            if best.as_ref().is_some_and(|best| best.whose <= whose) {
-                continue;
-            }
-            let Some(function) = function else { continue };
-            let module = stacks.module_of(frame).map(|module| base_name(&module.path).into());
-            best = Some(Label { function: function.into(), module, whose });
-            if whose == Whose::Program {
-                break;
+                Offer::Frame(label) => {
+                    if best.as_ref().is_none_or(|best| label.whose < best.whose) {
+                        best = Some(label.clone());
+                    }
+                    if label.whose == Whose::Program {
+                        break;
+                    }
+                }
             }
         }
         best
     }
 }
 
-fn place(stacks: &StackTable, module: ModuleId) -> Place {
-    stacks.modules.get(&module).map_or(Place::Nowhere, |module| modules::place(&module.path))
-}
-
 /// What a frame offers: of the functions that were inlined into one another, the innermost one of
 /// those that say most.
-fn offer(frame: &Frame, place_of: &mut dyn FnMut(ModuleId) -> Place) -> Offer {
-    let place = frame.module.map_or(Place::Nowhere, place_of);
-    let mut best: Option<(Whose, usize)> = None;
-    for (n, function) in frame.functions.iter().enumerate() {
-        let whose = match place {
-            Place::Nowhere => break,
+fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known>) -> Offer {
+    let Some((id, module)) = frame.module.zip(stacks.module_of(frame)) else {
+        // What lies nowhere most likely is no code.
+        return Offer::Nothing;
+    };
+    let file = known.entry(id).or_insert_with(|| Known {
+        place: modules::place(&module.path),
+        name: base_name(&module.path).into(),
+    });
+    let mut best: Option<(Whose, &str)> = None;
+    for function in &frame.functions {
+        let whose = match file.place {
             Place::Memory => names::in_memory(function),
             Place::File(_) if names::is_switch(function) => return Offer::Left,
             Place::File(whose) => whose.max(names::in_file(function)),
         };
         if best.is_none_or(|(best, _)| whose < best) {
-            best = Some((whose, n));
+            best = Some((whose, function));
         }
     }
-    match (best, place) {
-        (Some((whose, n)), _) => Offer::Function(whose, n),
-        (None, Place::File(Whose::Program)) => Offer::Nameless,
-        (None, _) => Offer::Nothing,
+    let label = |whose, function| Label { function, module: Some(file.name.clone()), whose };
+    match (best, file.place, names_of(stacks, frame).pop()) {
+        (Some((whose, function)), ..) => Offer::Frame(label(whose, function.into())),
+        (None, Place::File(Whose::Program), Some(name)) => {
+            Offer::Frame(label(Whose::Program, name.into()))
+        }
+        (None, ..) => Offer::Nothing,
     }
 }

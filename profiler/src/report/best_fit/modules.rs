@@ -10,8 +10,6 @@ pub(super) enum Place {
     File(Whose),
     /// Memory: what code is there, only its name tells.
     Memory,
-    /// Nothing was mapped there, so that it most likely is no code.
-    Nowhere,
 }
 
 /// What tells a file.

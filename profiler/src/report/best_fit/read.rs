@@ -10,11 +10,35 @@
 /// std::vector<int> demo::sorted(std::vector<int> const&)     demo
 /// ```
 pub(super) fn namespace(name: &str) -> Option<&str> {
-    if name.starts_with('<') {
-        return first_crate(name);
+    if let Some(of_type) = name.strip_prefix('<') {
+        return if is_of_the_language(of_type) { Some("core") } else { first_crate(name) };
     }
     let (first, _) = qualified(name).split_once("::")?;
     (!first.is_empty() && first.chars().all(is_part_of_word)).then_some(first)
+}
+
+/// Whether a method is one that Rust itself gives to a type of its own, in which a crate's type may
+/// be: `<u64>::wrapping_mul`, `<[demo::Job]>::len`, and not `<[demo::Job] as demo::Queue>::next`.
+fn is_of_the_language(of_type: &str) -> bool {
+    let bytes = of_type.as_bytes();
+    let (mut depth, mut previous) = (0_u32, b' ');
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'>' if previous == b'-' => {}
+            b'>' if depth == 0 => {
+                let of_type = of_type.get(..at).unwrap_or(of_type);
+                return of_type.starts_with(['[', '*', '&', '(']) || !of_type.contains("::");
+            }
+            b' ' if depth == 0 && bytes.get(at..).is_some_and(|r| r.starts_with(b" as ")) => {
+                return false;
+            }
+            b'<' | b'(' | b'[' => depth += 1,
+            b'>' | b')' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        previous = byte;
+    }
+    false
 }
 
 /// The first path in an `impl`: that of the type, or of the trait if the type has none.
@@ -90,7 +114,12 @@ mod tests {
             ("app::A::operator->() const", Some("app")),
             ("app::run() [clone .cold]", Some("app")),
             ("run", None),
-            ("<T>::", None),
+            ("<u64>::wrapping_mul", Some("core")),
+            ("<[demo::A]>::len", Some("core")),
+            ("<*const demo::A>::add", Some("core")),
+            ("<[demo::A] as demo::Queue>::next", Some("demo")),
+            ("<demo::A<fn() -> u8>>::next", Some("demo")),
+            ("<::", None),
             ("", None),
         ] {
             assert_eq!(namespace(name), expected, "{name}");
