@@ -4,10 +4,7 @@ use std::{collections::HashMap, sync::Arc};
 
 use serde::{Serialize, Serializer};
 
-use crate::{
-    blame::cause::{self, Cause},
-    recording::{Frame, FrameId, StackRef, StackTable},
-};
+use crate::recording::{Frame, FrameId, StackRef, StackTable};
 
 /// Names of frames, root first: the user half, then the kernel half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,36 +77,9 @@ pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     }]
 }
 
-fn base_name(path: &str) -> &str {
+/// A path without its folders.
+pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
-}
-
-/// The one frame to show for a wait where there is room for one: the user frame nearest to the leaf
-/// that is not the C library's or the loader's, else the kernel's.
-///
-/// [`Cause::Other`] always shows the kernel's: it is there because no rule knows that frame.
-pub(crate) fn seen_in(
-    stacks: &StackTable,
-    cause: Cause,
-    user: StackRef,
-    kernel: StackRef,
-) -> Option<String> {
-    let in_kernel = cause::kernel_frame(stacks, kernel).map(str::to_owned);
-    if cause == Cause::Other && in_kernel.is_some() {
-        return in_kernel;
-    }
-    let own = match user {
-        StackRef::Id(id) => (stacks.frames_of(id))
-            .find(|f| stacks.module_of(f).is_some_and(|module| !is_runtime(&module.path)))
-            .and_then(|frame| names_of(stacks, frame).pop()),
-        StackRef::NotTaken | StackRef::Failed => None,
-    };
-    own.or(in_kernel)
-}
-
-fn is_runtime(path: &str) -> bool {
-    const RUNTIME: &[&str] = &["libc.", "libc-", "libpthread", "ld-linux", "ld-musl", "ld-2", "["];
-    RUNTIME.iter().any(|beginning| base_name(path).starts_with(beginning))
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //!
 //! Same recording and filter, same bytes.
 
+pub(crate) mod best_fit;
 mod build;
 mod filter;
 pub mod folded;
@@ -19,6 +20,7 @@ mod waits;
 pub(crate) mod waker;
 mod worst;
 
+pub use best_fit::{Label, Whose};
 pub(crate) use build::{NAMELESS, unix_time, window_entry};
 pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;

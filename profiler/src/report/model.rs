@@ -9,7 +9,7 @@ use crate::{
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
-use super::{Frames, Soundness};
+use super::{Frames, Label, Soundness};
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -294,8 +294,10 @@ pub struct WaitEntry {
     pub comm: String,
     /// What they were on.
     pub cause: Cause,
-    /// The frame that they are best known by.
+    /// The function of `label`.
     pub seen_in: Option<String>,
+    /// The frame that they are best known by.
+    pub label: Option<Label>,
     /// The very thing that they were on.
     pub waited_on: Option<WaitedOnEntry>,
     /// The syscall that they were in.
@@ -360,6 +362,8 @@ pub struct HopEntry {
     /// Which.
     #[serde(flatten)]
     pub thread: ThreadName,
+    /// The frame that `stack` is best known by.
+    pub label: Option<Label>,
     /// Its stack when it ended the wait of the one before.
     pub stack: Frames,
 }
@@ -385,6 +389,8 @@ pub struct BlameEntry {
     pub idle: bool,
     /// With `cpu_queue`: who ran there meanwhile, if that is known.
     pub holder: Option<ThreadName>,
+    /// With `work`: the frame that `stack` is best known by.
+    pub label: Option<Label>,
     /// The last thread's stack: while it worked, else when it ended the wait before it.
     pub stack: Frames,
     /// The threads from the wait on, `depth` of them.

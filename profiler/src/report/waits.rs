@@ -10,10 +10,11 @@ use crate::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Filter, Frames, HopEntry, ThreadName, WaitEntry, WakeEntry,
+    BlameEntry, BlameWord, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry, WakeEntry,
     WakerCallEntry, WakerEntry, WakerKind,
+    best_fit::BestFit,
     build::NAMELESS,
-    frames::{self, Namer},
+    frames::Namer,
     sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
     waited_on, waker,
 };
@@ -33,7 +34,8 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     let (summed, looks, paths) = sums::sum_up(blame, filter);
     let Summed { waits, wakes, left_out_count, left_out, ledgers } = summed;
     let namer = Namer::new(&blame.recording().stacks);
-    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer };
+    let best_fit = BestFit::new(&blame.recording().stacks);
+    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit };
     let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
     let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
@@ -47,6 +49,7 @@ struct Writer<'a> {
     looks: &'a Looks,
     paths: &'a Paths,
     namer: Namer<'a>,
+    best_fit: BestFit<'a>,
 }
 
 impl Writer<'_> {
@@ -115,6 +118,11 @@ impl Writer<'_> {
         self.namer.frames(user, kernel)
     }
 
+    fn label(&mut self, stack: StackPairId) -> Option<Label> {
+        let (user, kernel) = self.blame.stacks().get(stack);
+        self.best_fit.of_deed(user, kernel)
+    }
+
     fn wait(&mut self, key: &WaitKey, sum: &WaitSum) -> WaitEntry {
         let look = self.looks.of(key);
         let recording = self.blame.recording();
@@ -126,12 +134,14 @@ impl Writer<'_> {
             key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
         });
         let ThreadName { tid, tgid, comm } = self.thread(key.waiter);
+        let label = self.best_fit.of_wait(look.cause, user, kernel);
         WaitEntry {
             tid,
             tgid,
             comm,
             cause: look.cause,
-            seen_in: frames::seen_in(&recording.stacks, look.cause, user, kernel),
+            seen_in: label.as_ref().map(|label| label.function.to_string()),
+            label,
             waited_on: look.waited_on.map(|on| waited_on::entry(&recording.files, on)),
             syscall: look.syscall,
             timeout_ns: match sum.timeout {
@@ -153,7 +163,11 @@ impl Writer<'_> {
 
     fn hop(&mut self, hop: Hop) -> HopEntry {
         let Hop { thread, name, stack } = hop;
-        HopEntry { thread: self.thread(Named { thread, name }), stack: self.frames(stack) }
+        HopEntry {
+            thread: self.thread(Named { thread, name }),
+            label: self.label(stack),
+            stack: self.frames(stack),
+        }
     }
 
     fn blame(&mut self, part: &Part, at: Timestamp) -> BlameEntry {
@@ -180,8 +194,12 @@ impl Writer<'_> {
         };
         // Without a stack of its own: that with which the thread ended the wait.
         let stack = match (part.stack, last) {
-            (StackPairId::NONE, Some(hop)) => self.frames(hop.stack),
-            (stack, _) => self.frames(stack),
+            (StackPairId::NONE, Some(hop)) => hop.stack,
+            (stack, _) => stack,
+        };
+        let label = match word {
+            BlameWord::Work => self.label(stack),
+            _ => None,
         };
         BlameEntry {
             kind: word,
@@ -193,7 +211,8 @@ impl Writer<'_> {
             ns: part.time,
             idle: part.duty == Duty::Idle,
             holder,
-            stack,
+            label,
+            stack: self.frames(stack),
             chain,
         }
     }

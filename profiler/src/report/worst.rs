@@ -4,7 +4,7 @@
 use std::{cmp::Reverse, collections::BTreeMap, io};
 
 use super::{
-    BlameEntry, BlameWord, Report, ThreadName, WaitEntry, WakerKind,
+    BlameEntry, BlameWord, Label, Report, ThreadName, WaitEntry, WakerKind,
     summary::{line, percent},
     text,
 };
@@ -17,6 +17,10 @@ use crate::{
 const SHOWN: usize = 10;
 /// Wakers named in one line.
 const WAKERS: usize = 3;
+/// Characters of the place of a wait.
+const PLACE: usize = 48;
+/// Characters of the place of some work.
+const WORK_PLACE: usize = 32;
 
 /// Everything that one thread waited for in one way.
 #[derive(Default)]
@@ -24,14 +28,22 @@ struct Worst<'a> {
     comm: &'a str,
     blocked: Nanos,
     count: u64,
-    frames: Vec<&'a str>,
+    labels: Vec<&'a Label>,
     wakers: BTreeMap<String, Nanos>,
     idle: Nanos,
-    blame: BTreeMap<String, Nanos>,
+    blame: BTreeMap<String, Spent<'a>>,
 }
 
-/// A thread, the cause, and what was waited on.
-type Key<'a> = (Tid, &'static str, &'a str);
+/// What was spent on one thing, and at which places.
+#[derive(Default)]
+struct Spent<'a> {
+    time: Nanos,
+    places: BTreeMap<&'a Label, Nanos>,
+}
+
+/// A thread, the cause, what was waited on, and from where: a named place in the program or in a
+/// library. Pages are missing anywhere.
+type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
 
 /// Writes the worst waits, and the threads that never woke.
 pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
@@ -82,25 +94,33 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
             (Some(on), cause) if cause != Cause::Disk => on.text.as_str(),
             _ => "",
         };
-        let worst = gathered.entry((wait.tid, wait.cause.name(), on)).or_default();
+        let place = wait.label.as_ref();
+        let place = place.filter(|label| label.is_place() && wait.cause != Cause::PageFault);
+        let worst = gathered.entry((wait.tid, wait.cause.name(), on, place)).or_default();
         worst.comm = &wait.comm;
         worst.blocked += wait.blocked_ns;
         worst.count += wait.count;
         worst.idle += wait.idle_ns;
-        if let Some(frame) = wait.seen_in.as_deref()
-            && !worst.frames.contains(&frame)
+        // Two say that they are several.
+        if let Some(label) = &wait.label
+            && worst.labels.len() < 2
+            && !worst.labels.contains(&label)
         {
-            worst.frames.push(frame);
+            worst.labels.push(label);
         }
         *worst.wakers.entry(waker(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            *worst.blame.entry(leaf(part)).or_default() += part.ns;
+            let spent = worst.blame.entry(leaf(part)).or_default();
+            spent.time += part.ns;
+            if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
+                *spent.places.entry(label).or_default() += part.ns;
+            }
         }
     }
     gathered
 }
 
-fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String; 3] {
+fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String; 3] {
     let on = match on {
         "" => cause.to_owned(),
         // A futex's name begins with its cause.
@@ -108,8 +128,8 @@ fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String
         on => format!("{cause}: {}", text::terminal(on)),
     };
     let times = if worst.count == 1 { String::new() } else { format!(" in {} waits", worst.count) };
-    let seen = match worst.frames.as_slice() {
-        [frame] => format!(", in {}", text::terminal(frame)),
+    let seen = match worst.labels.as_slice() {
+        [label] => format!(", in {}", label.short(PLACE)),
         _ => String::new(),
     };
     let idle = match worst.idle {
@@ -122,29 +142,49 @@ fn lines((tid, cause, on): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String
         percent(worst.blocked, window),
         text::terminal(worst.comm),
     );
-    let by_time = |parts: &BTreeMap<String, Nanos>| {
-        let mut parts: Vec<_> = parts.iter().map(|(name, &time)| (name.clone(), time)).collect();
-        parts.sort_by_key(|(_, time)| Reverse(*time));
-        parts
-    };
-    let wakers = by_time(&worst.wakers);
+    let mut wakers: Vec<_> = worst.wakers.iter().collect();
+    wakers.sort_by_key(|&(_, time)| Reverse(*time));
     let mut named: Vec<_> = (wakers.iter().take(WAKERS))
         .map(|(name, time)| match wakers.len() {
-            1 => name.clone(),
-            _ => format!("{name} {}", percent(*time, worst.blocked)),
+            1 => (*name).clone(),
+            _ => format!("{name} {}", percent(**time, worst.blocked)),
         })
         .collect();
     if wakers.len() > WAKERS {
         named.push(format!("{} more", wakers.len() - WAKERS));
     }
-    let blame: Vec<_> = (by_time(&worst.blame).iter())
-        .map(|(name, time)| format!("{name} {}", percent(*time, worst.blocked)))
-        .collect();
+    let mut blame: Vec<_> = worst.blame.iter().collect();
+    blame.sort_by_key(|(_, spent)| Reverse(spent.time));
+    let blame: Vec<_> =
+        blame.into_iter().map(|(name, spent)| spent.words(name, worst.blocked)).collect();
     [
         first,
         format!("{:>18}<- {}", "", named.join(", ")),
         format!("{:>18} = {}", "", blame.join(", ")),
     ]
+}
+
+impl Spent<'_> {
+    /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
+    fn words(&self, name: &str, of: Nanos) -> String {
+        let share = percent(self.time, of);
+        let mut places: Vec<_> = self.places.iter().collect();
+        places.sort_by_key(|&(_, time)| Reverse(*time));
+        match places.as_slice() {
+            [] => format!("{name} {share}"),
+            [(label, time)] if **time == self.time => {
+                format!("{name} in {} {share}", label.short(WORK_PLACE))
+            }
+            [(label, time), rest @ ..] => {
+                let more = match rest.len() {
+                    0 => String::new(),
+                    more => format!(", {more} more"),
+                };
+                let most = percent(**time, of);
+                format!("{name} {share} ({} {most}{more})", label.short(WORK_PLACE))
+            }
+        }
+    }
 }
 
 /// Who ended a wait, in words.

@@ -8,7 +8,8 @@ use std::{
 use crate::{
     blame::cause::{Cause, WaitedOn, waited_on},
     recording::{StackRef, Wait},
-    report, text,
+    report::{self, Whose, best_fit::BestFit},
+    text,
     timeline::{ThreadIndex, WaitIndex},
     units::Timestamp,
 };
@@ -21,6 +22,7 @@ const LONGEST: usize = 256;
 /// Gives each name once, however many spans bear it.
 pub(super) struct Names<'a> {
     evidence: Evidence<'a>,
+    best_fit: BestFit<'a>,
     frames: HashMap<(bool, StackRef, StackRef), Option<Arc<str>>>,
     comms: HashMap<(ThreadIndex, Option<usize>), Arc<str>>,
     waited_on: BTreeMap<WaitedOn, Arc<str>>,
@@ -28,7 +30,13 @@ pub(super) struct Names<'a> {
 
 impl<'a> Names<'a> {
     pub(super) fn of(evidence: Evidence<'a>) -> Self {
-        Self { evidence, frames: HashMap::new(), comms: HashMap::new(), waited_on: BTreeMap::new() }
+        Self {
+            evidence,
+            best_fit: BestFit::new(&evidence.recording.stacks),
+            frames: HashMap::new(),
+            comms: HashMap::new(),
+            waited_on: BTreeMap::new(),
+        }
     }
 
     /// The name of a thread at a moment.
@@ -78,10 +86,12 @@ impl<'a> Names<'a> {
     }
 
     fn frame(&mut self, cause: Cause, user: StackRef, kernel: StackRef) -> Option<Arc<str>> {
-        let stacks = &self.evidence.recording.stacks;
-        let find = || report::frames::seen_in(stacks, cause, user, kernel);
-        (self.frames.entry((cause == Cause::Other, user, kernel)))
-            .or_insert_with(|| find().map(|name| text::cut(&name, LONGEST).into()))
-            .clone()
+        let best_fit = &mut self.best_fit;
+        let find = || {
+            let label = best_fit.of_wait(cause, user, kernel)?;
+            (label.whose != Whose::Libc).then(|| text::cut(&label.function, LONGEST).into())
+        };
+        let entry = self.frames.entry((cause == Cause::Other, user, kernel));
+        entry.or_insert_with(find).clone()
     }
 }

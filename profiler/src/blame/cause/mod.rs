@@ -168,10 +168,18 @@ impl Subject<'_> {
 /// than to call the scheduler.
 #[must_use]
 pub fn kernel_frame(stacks: &StackTable, stack: StackRef) -> Option<&str> {
-    let StackRef::Id(id) = stack else { return None };
-    stacks
-        .frames_of(id)
+    kernel_frames(stacks, stack).next()
+}
+
+/// The kernel functions of a stack that do more than to call the scheduler, leaf first.
+pub(crate) fn kernel_frames(stacks: &StackTable, stack: StackRef) -> impl Iterator<Item = &str> {
+    let id = match stack {
+        StackRef::Id(id) => Some(id),
+        StackRef::NotTaken | StackRef::Failed => None,
+    };
+    id.into_iter()
+        .flat_map(|id| stacks.frames_of(id))
         .flat_map(|frame| &frame.functions)
         .map(String::as_str)
-        .find(|name| !MACHINERY.iter().any(|pattern| matches(pattern, name)))
+        .filter(|name| !MACHINERY.iter().any(|pattern| matches(pattern, name)))
 }

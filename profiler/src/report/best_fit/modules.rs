@@ -1,0 +1,193 @@
+//! Whose code is in a file, by its path.
+
+use super::Whose;
+use crate::report::frames::base_name;
+
+/// What a frame's module is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// A file with code of this kind.
+    File(Whose),
+    /// Memory: what code is there, only its name tells.
+    Memory,
+}
+
+/// What tells a file.
+enum Files {
+    /// Its name, `*` being the rest of it.
+    Named(&'static [&'static str]),
+    /// Part of its path.
+    In(&'static [&'static str]),
+    /// A shared object `lib*` in a folder that begins like this.
+    SharedIn(&'static [&'static str]),
+}
+
+struct Rule {
+    whose: Whose,
+    files: Files,
+}
+
+const fn named(whose: Whose, names: &'static [&'static str]) -> Rule {
+    Rule { whose, files: Files::Named(names) }
+}
+
+/// The first that holds says whose code it is; if none does, it is the program's own.
+///
+/// An installed library (TLS, a database's client) is not the runtime: it is what the program called
+/// for a purpose. But its owner can change only what calls it, so that the program's own frames come
+/// first, and a thread that has none, such as one that the library started, is known by the library's.
+const RULES: &[Rule] = &[
+    // glibc, musl, uClibc.
+    named(
+        Whose::Libc,
+        &[
+            "libc.*",
+            "libc-*",
+            "libpthread.*",
+            "libpthread-*",
+            "libm.*",
+            "libm-*",
+            "librt.*",
+            "librt-*",
+            "libdl.*",
+            "libdl-*",
+            "libanl.*",
+            "libresolv.*",
+            "libresolv-*",
+            "libnss_*",
+            "ld-linux*",
+            "ld-musl*",
+            "ld-uClibc*",
+            "ld-2*",
+            "ld64.so*",
+            "libuClibc*",
+            "[vdso]",
+            "[vsyscall]",
+        ],
+    ),
+    // C++, and what GCC and LLVM link to: unwinding, OpenMP, sanitizers.
+    named(
+        Whose::Runtime,
+        &[
+            "libstdc++*",
+            "libc++.*",
+            "libc++abi.*",
+            "libgcc_s*",
+            "libunwind*",
+            "libgomp.*",
+            "libomp.*",
+            "libiomp5.*",
+            "libtbb.*",
+            "libasan.*",
+            "libtsan.*",
+            "libubsan.*",
+        ],
+    ),
+    // Allocators.
+    named(Whose::Runtime, &["libjemalloc*", "libtcmalloc*", "libmimalloc*", "libsnmalloc*"]),
+    // Event loops.
+    named(
+        Whose::Runtime,
+        &[
+            "libuv.*",
+            "libev.*",
+            "libev-*",
+            "libevent.*",
+            "libevent-*",
+            "libevent_*",
+            "libglib-2.0.*",
+            "libgobject-2.0.*",
+            "libQt5Core.*",
+            "libQt6Core.*",
+        ],
+    ),
+    // Python: the interpreter, and the part of its library that is in C.
+    named(Whose::Runtime, &["libpython*", "python", "python2*", "python3*"]),
+    Rule { whose: Whose::Runtime, files: Files::In(&["/lib-dynload/"]) },
+    // The JVM: exact names, since `libnet.so.1` is another library.
+    // https://github.com/openjdk/jdk/tree/jdk-21%2B35/src/java.base
+    named(
+        Whose::Runtime,
+        &[
+            "java",
+            "libjvm.so",
+            "libjli.so",
+            "libjava.so",
+            "libjimage.so",
+            "libnio.so",
+            "libnet.so",
+            "libextnet.so",
+            "libzip.so",
+            "libverify.so",
+            "libmanagement.so",
+            "libjdwp.so",
+        ],
+    ),
+    // Node, which has V8, libuv and its TLS in it.
+    named(Whose::Runtime, &["node", "nodejs", "libnode.*"]),
+    // Other interpreters and machines.
+    named(
+        Whose::Runtime,
+        &[
+            "ruby",
+            "libruby*",
+            "perl",
+            "libperl.*",
+            "php",
+            "php-fpm*",
+            "libphp*",
+            "beam.smp",
+            "dotnet",
+            "libcoreclr.so",
+            "libclrjit.so",
+            "libSystem.Native.so",
+            "libmono*",
+            "libluajit-*",
+            "liblua5*",
+            "libgo.so*",
+        ],
+    ),
+    // What a language's package manager installs.
+    Rule {
+        whose: Whose::Library,
+        files: Files::In(&["/site-packages/", "/dist-packages/", "/node_modules/", "/gems/"]),
+    },
+    // What a distribution installs.
+    // https://refspecs.linuxfoundation.org/FHS_3.0/fhs/ch04s06.html
+    Rule {
+        whose: Whose::Library,
+        files: Files::SharedIn(&["/lib", "/usr/lib", "/nix/store/", "/gnu/store/"]),
+    },
+];
+
+/// What is at `path`, as a recording's module has it.
+pub(super) fn place(path: &str) -> Place {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let name = base_name(path);
+    let holds = |rule: &&Rule| match rule.files {
+        Files::Named(names) => names.iter().any(|pattern| matches(pattern, name)),
+        Files::In(parts) => parts.iter().any(|part| path.contains(part)),
+        Files::SharedIn(folders) => {
+            name.starts_with("lib")
+                && name.contains(".so")
+                && folders.iter().any(|folder| path.starts_with(folder))
+        }
+    };
+    match RULES.iter().find(holds) {
+        Some(rule) => Place::File(rule.whose),
+        None if is_memory(path) => Place::Memory,
+        None => Place::File(Whose::Program),
+    }
+}
+
+/// A mapping without a file that one could look into: `[anon]`, and what JITs give a name to.
+fn is_memory(path: &str) -> bool {
+    ["[", "//anon", "/memfd:", "/dev/", "/SYSV"].iter().any(|start| path.starts_with(start))
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name == pattern,
+    }
+}
