@@ -1,10 +1,14 @@
 //! The summary's worst waits: what the report tells apart by stack and waker is one line here, as
 //! one thing that a thread waits on.
 
-use std::{cmp::Reverse, collections::BTreeMap, io};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, ThreadName, WaitEntry, WakerKind,
+    BlameEntry, BlameWord, Label, Report, WaitEntry, WakerKind,
     summary::{line, percent},
     text,
 };
@@ -31,13 +35,23 @@ struct Worst<'a> {
     labels: Vec<&'a Label>,
     wakers: BTreeMap<String, Nanos>,
     idle: Nanos,
-    blame: BTreeMap<String, Spent<'a>>,
+    blame: BTreeMap<Leaf<'a>, Spent<'a>>,
 }
 
-/// What was spent on one thing, and at which places.
+/// What some of the time was spent on. Threads of one name are alike: a pool's, or one after another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Leaf<'a> {
+    kind: BlameWord,
+    reason: Option<Reason>,
+    comm: Option<&'a str>,
+    holder: Option<&'a str>,
+}
+
+/// What was spent on one thing, by whom, and at which places.
 #[derive(Default)]
 struct Spent<'a> {
     time: Nanos,
+    threads: BTreeSet<Tid>,
     places: BTreeMap<&'a Label, Nanos>,
 }
 
@@ -110,8 +124,9 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         }
         *worst.wakers.entry(waker(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            let spent = worst.blame.entry(leaf(part)).or_default();
+            let spent = worst.blame.entry(Leaf::of(part)).or_default();
             spent.time += part.ns;
+            spent.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
             if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
                 *spent.places.entry(label).or_default() += part.ns;
             }
@@ -156,7 +171,7 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     let mut blame: Vec<_> = worst.blame.iter().collect();
     blame.sort_by_key(|(_, spent)| Reverse(spent.time));
     let blame: Vec<_> =
-        blame.into_iter().map(|(name, spent)| spent.words(name, worst.blocked)).collect();
+        blame.into_iter().map(|(leaf, spent)| spent.words(leaf, worst.blocked)).collect();
     [
         first,
         format!("{:>18}<- {}", "", named.join(", ")),
@@ -166,7 +181,8 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
 
 impl Spent<'_> {
     /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
-    fn words(&self, name: &str, of: Nanos) -> String {
+    fn words(&self, leaf: &Leaf<'_>, of: Nanos) -> String {
+        let name = leaf.words(&self.threads);
         let share = percent(self.time, of);
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_by_key(|&(_, time)| Reverse(*time));
@@ -201,22 +217,29 @@ fn waker(wait: &WaitEntry) -> String {
     }
 }
 
-/// What some of the time was spent on, in words: `disk behind db 77`.
-fn leaf(part: &BlameEntry) -> String {
-    let last = part.chain.last().map(|hop| named(&hop.thread));
-    match (part.kind, last) {
-        (BlameWord::Work, Some(thread)) => format!("work of {thread}"),
-        (BlameWord::CpuQueue, Some(thread)) => match &part.holder {
-            Some(holder) => format!("{thread} queued behind {}", named(holder)),
-            None => format!("{thread} queued for a CPU"),
-        },
-        (kind, behind) => {
-            let what = part.reason.map_or(kind.name(), Reason::name);
-            behind.map_or_else(|| what.to_owned(), |thread| format!("{what} behind {thread}"))
+impl<'a> Leaf<'a> {
+    fn of(part: &'a BlameEntry) -> Self {
+        Self {
+            kind: part.kind,
+            reason: part.reason,
+            comm: part.chain.last().map(|hop| hop.thread.comm.as_str()),
+            holder: part.holder.as_ref().map(|holder| holder.comm.as_str()),
         }
     }
-}
 
-fn named(thread: &ThreadName) -> String {
-    format!("{} {}", text::terminal(&thread.comm), thread.tid)
+    /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
+    fn words(&self, threads: &BTreeSet<Tid>) -> String {
+        let what = self.reason.map_or(self.kind.name(), Reason::name);
+        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
+        let thread = match threads.first() {
+            Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
+            _ => format!("{} {comm} threads", threads.len()),
+        };
+        match (self.kind, self.holder.map(text::terminal)) {
+            (BlameWord::Work, _) => format!("work of {thread}"),
+            (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
+            (BlameWord::CpuQueue, None) => format!("{thread} queued for a CPU"),
+            _ => format!("{what} behind {thread}"),
+        }
+    }
 }
