@@ -13,6 +13,7 @@ pub mod offwake;
 pub mod places;
 pub mod report;
 pub mod scarce;
+pub mod tally;
 pub mod truth;
 pub mod turn;
 pub mod wait_until;
