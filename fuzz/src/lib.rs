@@ -5,7 +5,7 @@ pub mod content;
 use std::io;
 
 use offwake::{
-    blame::Blame,
+    blame::{Blame, Limits},
     export::{Export, Table, parquet},
     recording::Recording,
     report::{Filter, Report, folded, json, summary, svg},
@@ -25,8 +25,8 @@ type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
 /// If a sum does not close: whatever was recorded, a thread's time is its time.
 pub fn report(recording: &Recording) {
     let timeline = Timeline::build(recording);
-    let blame = Blame::assign(recording, &timeline);
-    let report = Report::new(recording, &timeline, &blame, &Filter::default());
+    let blame = Blame::new(recording, &timeline, Limits::default());
+    let report = Report::new(&blame, &Filter::default());
     for thread in &report.threads {
         let ledger = &thread.ledger;
         assert_eq!(ledger.wall_ns, ledger.on_cpu_ns + ledger.runnable_ns + ledger.blocked_ns);
@@ -37,7 +37,7 @@ pub fn report(recording: &Recording) {
     for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
-    let export = Export::new(recording, &timeline, &blame);
+    let export = Export::new(&blame);
     for table in Table::ALL {
         // Times of any number of hours are refused.
         for part in export.parts(table).iter().flatten() {

@@ -14,6 +14,7 @@ pub mod places;
 pub mod report;
 pub mod scarce;
 pub mod spans;
+pub mod tally;
 pub mod truth;
 pub mod turn;
 pub mod wait_until;

@@ -169,6 +169,12 @@ pub struct Waits {
     pub count: u64,
     /// How long in sum.
     pub blocked_ns: u64,
+    /// Of that, idle by design: an addition to the contract.
+    #[serde(default)]
+    pub idle_ns: u64,
+    /// Who ended them: an addition to the contract.
+    #[serde(default)]
+    pub waker: Option<Waker>,
     /// The frames from root to leaf.
     pub stack: Vec<String>,
     /// How the time divides.
@@ -213,9 +219,35 @@ pub struct Blame {
     pub depth: Option<u32>,
     /// How much.
     pub ns: u64,
+    /// Whether some thread on the way had nothing to do: an addition to the contract.
+    #[serde(default)]
+    pub idle: bool,
+    /// With `cpu_queue`, who ran there meanwhile: an addition to the contract.
+    #[serde(default)]
+    pub holder: Option<Named>,
+    /// The threads from the wait on, the blamed one last: an addition to the contract.
+    #[serde(default)]
+    pub chain: Vec<Named>,
+}
+
+/// A thread as the report names it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Named {
+    /// The thread.
+    pub tid: u32,
+    /// Its process.
+    pub tgid: u32,
+    /// Its name.
+    pub comm: String,
 }
 
 impl Blame {
+    /// The ids of the threads from the wait on.
+    #[must_use]
+    pub fn path(&self) -> Vec<u32> {
+        self.chain.iter().map(|thread| thread.tid).collect()
+    }
+
     /// The thread that the blame accuses: it worked, or was kept from its CPU.
     #[must_use]
     pub fn accused(&self) -> Option<u32> {

@@ -66,6 +66,8 @@ pub struct Entry {
     /// A process or thread that the workload ties to the entry (a child that ends the wait); 0 if
     /// there is none.
     pub tied_to: u32,
+    /// The CPU time that the thread had in it; 0 if that was not measured.
+    pub cpu_ns: u64,
 }
 
 impl Entry {
@@ -92,6 +94,18 @@ impl Log {
     #[must_use]
     pub fn total_ns(&self, activity: Activity, window: Interval) -> u64 {
         total_in(self.intervals(activity), window)
+    }
+
+    /// The CPU time measured during `times`, which do not overlap, in ns. Of an entry that lies in them
+    /// in part it is the part that its length has.
+    #[must_use]
+    pub fn cpu_ns(&self, times: &[Interval]) -> f64 {
+        let of_entry = |entry: &Entry| {
+            let whole = entry.interval();
+            let inside = total_in(times.iter().copied(), whole) as f64;
+            entry.cpu_ns as f64 * inside / whole.length_ns().max(1) as f64
+        };
+        self.entries.iter().map(of_entry).sum()
     }
 
     /// Whether nothing was dropped.

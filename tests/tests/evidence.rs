@@ -56,7 +56,7 @@ fn who_is_seen_on_a_cpu_is_seen_between_its_records() -> Result<()> {
     let young: Vec<Tid> =
         recording.sightings.iter().filter(|s| born(s.reason)).map(|s| s.tid).collect();
     let samples = recording.samples.iter().map(|s| ("sample", s.tid, s.seq, s.at));
-    let wakes = (recording.waits.iter().filter_map(|wait| wait.wake.as_ref()))
+    let wakes = (recording.waits.iter().filter_map(|wait| wait.wake))
         .map(|wake| ("wake", wake.current.tid, wake.current_seq, wake.at));
     let seen = (recording.sightings.iter())
         .filter(|s| s.reason == SightingReason::Seen && s.phase == Phase::OnCpu)
@@ -156,7 +156,7 @@ fn nobody_comes_back_to_another_cpu_without_a_move() -> Result<()> {
 fn woken_through(recording: &Recording, wakee: u32, waker: u32) -> Result<Vec<&SocketEnd>> {
     let mut files: Vec<FileId> = (recording.waits.iter())
         .filter(|wait| wait.tid == Tid(wakee))
-        .filter_map(|wait| wait.wake.as_ref())
+        .filter_map(|wait| wait.wake)
         .filter(|wake| wake.current.tid == Tid(waker))
         .filter_map(|wake| wake.file)
         .collect();

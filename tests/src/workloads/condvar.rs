@@ -16,7 +16,7 @@ const WORK: Duration = Duration::from_millis(5);
 /// What the consumer does with one.
 const CONSUME: Duration = Duration::from_millis(1);
 
-struct Queue {
+pub(super) struct Queue {
     mutex: UnsafeCell<libc::pthread_mutex_t>,
     filled: UnsafeCell<libc::pthread_cond_t>,
     items: UnsafeCell<u64>,
@@ -28,7 +28,15 @@ unsafe impl Sync for Queue {}
 unsafe impl Send for Queue {}
 
 impl Queue {
-    fn put(&self) {
+    pub(super) fn empty() -> Arc<Self> {
+        Arc::new(Self {
+            mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
+            filled: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
+            items: UnsafeCell::new(0),
+        })
+    }
+
+    pub(super) fn put(&self) {
         // SAFETY: the mutex and the condition are initialised and stay inside their Arc; the
         // count is touched under the mutex.
         unsafe {
@@ -40,7 +48,7 @@ impl Queue {
     }
 
     #[inline(never)]
-    fn take_all(&self) {
+    pub(super) fn take_all(&self) {
         // SAFETY: as above.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
@@ -56,11 +64,7 @@ impl Queue {
 pub(super) fn run(stage: &Stage) -> Result<()> {
     let (consumer, producer) = (stage.role("consumer")?, stage.role("producer")?);
     let stopped = stage.stopped();
-    let queue = Arc::new(Queue {
-        mutex: UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER),
-        filled: UnsafeCell::new(libc::PTHREAD_COND_INITIALIZER),
-        items: UnsafeCell::new(0),
-    });
+    let queue = Queue::empty();
     {
         let queue = Arc::clone(&queue);
         stage.thread(move || {

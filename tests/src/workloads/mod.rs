@@ -8,11 +8,20 @@
 //! sleep 5 | offwake-workload futex-handoff
 //! ```
 
+mod back_pressure;
+mod barrier;
+mod broadcast;
+mod chains;
 mod children;
 mod compat32;
 mod condvar;
+mod crashes;
+mod crowded_tcp;
+mod epoll_chain;
 mod fsync;
 mod futex_handoff;
+mod held_locks;
+mod lines;
 mod moves;
 mod mutex;
 mod polls;
@@ -20,10 +29,12 @@ mod raw;
 mod request_reply;
 mod served;
 mod shared;
+mod shared_cpu;
 mod signals;
 mod sleeps;
 pub mod stage;
 mod stuck;
+mod uring;
 
 use anyhow::Result;
 use stage::Stage;
@@ -62,6 +73,28 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("sigsuspend", signals::sigsuspend),
     ("stuck-all-along", stuck::all_along),
     ("stuck-one-after-the-other", stuck::one_after_the_other),
+    ("barrier-late-left", barrier::late_left),
+    ("barrier-late-right", barrier::late_right),
+    ("chain-condvar", chains::over_condvars),
+    ("chain-pipe", chains::over_pipes),
+    ("chain-unix", chains::over_unix_sockets),
+    ("chain-tcp", chains::over_loopback_tcp),
+    ("lock-with-a-sleep-inside", held_locks::with_a_sleep_inside),
+    ("lock-handed-over", held_locks::handed_over),
+    ("crash-behind-a-socket", crashes::behind_a_socket),
+    ("crash-behind-wait4", crashes::behind_wait4),
+    ("broadcast-futex", broadcast::by_futex),
+    ("broadcast-condvar", broadcast::by_condvar),
+    ("uring-read", uring::reads),
+    ("uring-fsync", uring::syncs),
+    ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),
+    ("sleeper-beside-a-hog", shared_cpu::sleeper_beside_a_hog),
+    ("epoll-chain-tcp", epoll_chain::over_tcp),
+    ("epoll-chain-unix", epoll_chain::over_unix_sockets),
+    ("back-pressure-pipe", back_pressure::over_a_pipe),
+    ("back-pressure-unix", back_pressure::over_a_unix_socket),
+    ("back-pressure-tcp", back_pressure::over_loopback_tcp),
+    ("crowded-tcp", crowded_tcp::run),
     ("compat32-sleep", compat32::sleeping),
     ("compat32-futex", compat32::in_a_futex),
     ("compat32-pipe", compat32::answering),

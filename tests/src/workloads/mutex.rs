@@ -20,7 +20,7 @@ const HELD: Duration = Duration::from_millis(5);
 /// How long it then stays away, so that the other one gets the lock.
 const AWAY: Duration = Duration::from_millis(1);
 
-struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
+pub(super) struct PthreadMutex(UnsafeCell<libc::pthread_mutex_t>);
 
 // SAFETY: sharing it between threads is what a mutex is for.
 unsafe impl Sync for PthreadMutex {}
@@ -28,13 +28,17 @@ unsafe impl Sync for PthreadMutex {}
 unsafe impl Send for PthreadMutex {}
 
 impl PthreadMutex {
+    pub(super) fn unlocked() -> Arc<Self> {
+        Arc::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)))
+    }
+
     #[inline(never)]
-    fn lock(&self) {
+    pub(super) fn lock(&self) {
         // SAFETY: the mutex is initialised and stays where it is, inside its Arc.
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
-    fn unlock(&self) {
+    pub(super) fn unlock(&self) {
         // SAFETY: as above; only the thread that locked it unlocks it.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
@@ -43,7 +47,7 @@ impl PthreadMutex {
 pub(super) fn run(stage: &Stage) -> Result<()> {
     let (holder, contender) = (stage.role("holder")?, stage.role("contender")?);
     let stopped = stage.stopped();
-    let mutex = Arc::new(PthreadMutex(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+    let mutex = PthreadMutex::unlocked();
     // How often the holder has taken the lock: the contender tries once for each time.
     let times_taken = Arc::new(AtomicU64::new(0));
     {

@@ -21,19 +21,29 @@ const WORK: Duration = Duration::from_millis(5);
 pub(super) fn epoll_on_a_pipe(stage: &Stage) -> Result<()> {
     let (reads, writes) = std::io::pipe().context("cannot make a pipe")?;
     let epoll = epoll_on(&reads)?;
-    run(stage, reads.into(), writes.into(), move |_| waits_in_epoll(epoll.as_raw_fd()))
+    run(stage, reads.into(), writes.into(), move |_| {
+        waits_in_epoll(epoll.as_raw_fd());
+    })
 }
 
 /// An epoll that says when there is something to read.
 pub(super) fn epoll_on(reads: &impl AsRawFd) -> Result<OwnedFd> {
+    epoll_on_all(&[reads.as_raw_fd()])
+}
+
+/// An epoll that says where there is something to read.
+pub(super) fn epoll_on_all(all: &[RawFd]) -> Result<OwnedFd> {
     // SAFETY: takes plain integers.
     let epoll = descriptor(unsafe { libc::epoll_create1(0) }, "make an epoll")?;
-    let mut event = libc::epoll_event { events: libc::EPOLLIN.cast_unsigned(), u64: 0 };
-    // SAFETY: both descriptors are open, the event is a valid place.
-    let added = unsafe {
-        libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, reads.as_raw_fd(), &raw mut event)
-    };
-    anyhow::ensure!(added == 0, "cannot watch a descriptor: {}", io::Error::last_os_error());
+    for &reads in all {
+        let events = libc::EPOLLIN.cast_unsigned();
+        let mut event = libc::epoll_event { events, u64: reads.unsigned_abs().into() };
+        // SAFETY: both descriptors are open, the event is a valid place.
+        let added = unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_ADD, reads, &raw mut event)
+        };
+        anyhow::ensure!(added == 0, "cannot watch a descriptor: {}", io::Error::last_os_error());
+    }
     Ok(epoll)
 }
 
@@ -104,11 +114,13 @@ fn descriptor(result: RawFd, what: &str) -> Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(result) })
 }
 
+/// Returns the descriptor that there is something to read from.
 #[inline(never)]
-pub(super) fn waits_in_epoll(epoll: RawFd) {
+pub(super) fn waits_in_epoll(epoll: RawFd) -> RawFd {
     let mut event = libc::epoll_event { events: 0, u64: 0 };
     // SAFETY: one event fits into the place given. Not made raw: some machines have no epoll_wait.
     unsafe { libc::epoll_wait(epoll, &raw mut event, 1, -1) };
+    RawFd::try_from(event.u64).unwrap_or(-1)
 }
 
 #[inline(never)]

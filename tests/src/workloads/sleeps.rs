@@ -74,7 +74,7 @@ pub(super) fn first_wait(stage: &Stage) -> Result<()> {
 }
 
 #[inline(never)]
-fn sleeps(length: Duration) {
+pub(super) fn sleeps(length: Duration) {
     raw::nanosleep(length);
 }
 

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::shared::{Zeroed, map};
 use crate::{
-    clock::{now_ns, spin},
+    clock::{compute, now_ns, spin},
     intervals::Interval,
     truth::{Activity, Entry, Log, Player, Ready, Truth},
     wait_until::wait_until,
@@ -48,6 +48,7 @@ struct Slot {
     tied_to: AtomicU32,
     start_ns: AtomicU64,
     end_ns: AtomicU64,
+    cpu_ns: AtomicU64,
 }
 
 // SAFETY: atomics only, and 0 is a value of each.
@@ -218,6 +219,16 @@ impl Role {
         self.end(begun);
     }
 
+    /// Computes until it has had `length` of CPU time, and logs it.
+    pub fn computes(&self, length: Duration) {
+        let begun = self.begin(Activity::Work, 0);
+        let had_ns = compute(length);
+        if let Some(slot) = begun.0.and_then(|index| self.log.get(index)) {
+            slot.cpu_ns.store(had_ns, Relaxed);
+        }
+        self.end(begun);
+    }
+
     /// Begins an entry, tied to a process or thread or to none (0).
     pub fn begin(&self, activity: Activity, tied_to: u32) -> Begun {
         let index = usize::try_from(self.used.fetch_add(1, Relaxed)).unwrap_or(usize::MAX);
@@ -281,6 +292,7 @@ impl Slot {
             start_ns: self.start_ns.load(Relaxed),
             end_ns: (end_ns != 0).then_some(end_ns),
             tied_to: self.tied_to.load(Relaxed),
+            cpu_ns: self.cpu_ns.load(Relaxed),
         }
     }
 }

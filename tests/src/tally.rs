@@ -1,0 +1,122 @@
+//! How much of the blame for some waits is right, and how much is not.
+
+use std::{collections::BTreeMap, fmt};
+
+use anyhow::{Result, ensure};
+
+use crate::{
+    case::{Case, SHARE, at_least},
+    report::Blame,
+};
+
+/// The blame for the waits of one role on one cause, judged.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// How long the role was blocked, in ns; the rest adds up to it.
+    pub blocked_ns: u64,
+    /// On whom or what it had to be.
+    pub right_ns: u64,
+    /// On a thread that had nothing to do with it.
+    pub wrong_ns: u64,
+    /// On something outside of every thread that had nothing to do with it.
+    pub astray_ns: u64,
+    /// On nobody, by reason.
+    pub unattributed_ns: BTreeMap<String, u64>,
+}
+
+impl Tally {
+    /// Judges the blame for the waits of `role` on `cause`.
+    pub fn of(case: &Case, role: &str, cause: &str, is_right: impl Fn(&Blame) -> bool) -> Self {
+        let waits = case.report.waits_of(case.tid(role), Some(cause));
+        Self::of_blame(waits.flat_map(|waits| &waits.blame), is_right)
+    }
+
+    /// Judges some blame.
+    pub fn of_blame<'a>(
+        blame: impl IntoIterator<Item = &'a Blame>,
+        is_right: impl Fn(&Blame) -> bool,
+    ) -> Self {
+        let mut tally = Self::default();
+        for blame in blame {
+            tally.blocked_ns += blame.ns;
+            if let Some(reason) = &blame.reason {
+                *tally.unattributed_ns.entry(reason.clone()).or_default() += blame.ns;
+            } else if is_right(blame) {
+                tally.right_ns += blame.ns;
+            } else if blame.accused().is_some() {
+                tally.wrong_ns += blame.ns;
+            } else {
+                tally.astray_ns += blame.ns;
+            }
+        }
+        tally
+    }
+
+    /// Demands that there was something to blame, that nearly all of it is right, and that no thread
+    /// is wronged for a nanosecond. Where records were lost nobody can be right, nor about a wait
+    /// that the window's end cuts off: that must not be most of it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn convicts(&self, case: &Case, role: &str) -> Result<()> {
+        let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
+        let known = self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>();
+        ensure!(
+            at_least(known, 0.02, case.window().length_ns())
+                && at_least(known, 0.5, self.blocked_ns),
+            "{role} hardly waited, this proves nothing: {self}"
+        );
+        ensure!(self.wrong_ns == 0, "a bystander is blamed: {self}: {}", case.about(role));
+        ensure!(at_least(self.right_ns, SHARE, known), "{self}: {}", case.about(role));
+        Ok(())
+    }
+}
+
+/// One line of a table.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let percent = |part: u64| part as f64 * 100.0 / self.blocked_ns.max(1) as f64;
+        write!(
+            f,
+            "{:>6.1} ms blocked: right {:.2} %, wrong {:.2} %, astray {:.2} %",
+            self.blocked_ns as f64 / 1e6,
+            percent(self.right_ns),
+            percent(self.wrong_ns),
+            percent(self.astray_ns)
+        )?;
+        for (reason, &ns) in &self.unattributed_ns {
+            write!(f, ", {reason} {:.2} %", percent(ns))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blame(kind: &str, tid: Option<u32>, reason: Option<&str>) -> Blame {
+        let reason = reason.map(str::to_owned);
+        let (tgid, comm, depth, holder) = (tid, None, None, None);
+        let (kind, ns, idle, chain) = (kind.to_owned(), 10, false, Vec::new());
+        Blame { kind, reason, tid, tgid, comm, depth, ns, idle, holder, chain }
+    }
+
+    #[test]
+    fn every_nanosecond_is_judged_once() {
+        let all = [
+            blame("work", Some(7), None),
+            blame("cpu_queue", Some(8), None),
+            blame("timer", None, None),
+            blame("disk", None, None),
+            blame("unattributed", None, Some("lost")),
+        ];
+        let tally = Tally::of_blame(&all, |blame| blame.tid == Some(7) || blame.kind == "timer");
+        assert_eq!((tally.blocked_ns, tally.right_ns), (50, 20));
+        assert_eq!((tally.wrong_ns, tally.astray_ns), (10, 10));
+        assert_eq!(tally.unattributed_ns, BTreeMap::from([("lost".to_owned(), 10)]));
+        let line = tally.to_string();
+        assert!(line.contains("right 40.00 %") && line.contains("lost 20.00 %"), "{line}");
+    }
+}

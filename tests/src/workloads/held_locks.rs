@@ -1,0 +1,90 @@
+//! Locks that are held for a known time, by computing or sleeping.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+use anyhow::Result;
+
+use super::{mutex::PthreadMutex, raw, stage::Stage};
+use crate::{clock::compute, truth::Activity};
+
+/// What the holder computes with the lock held, half of it before it sleeps.
+const COMPUTED: Duration = Duration::from_millis(4);
+
+/// How long it sleeps meanwhile.
+const SLEPT: Duration = Duration::from_millis(6);
+
+/// What a holder then does without the lock, so that another one gets it.
+const AWAY: Duration = Duration::from_millis(1);
+
+/// A holder that computes, sleeps and computes again, all with the lock held, and one who wants it.
+/// The holder logs its sleeps as waits.
+pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
+    let (holder, contender) = (stage.role("holder")?, stage.role("contender")?);
+    let stopped = stage.stopped();
+    let mutex = PthreadMutex::unlocked();
+    // How often the holder has taken the lock: the contender tries once for each time.
+    let times_taken = Arc::new(AtomicU64::new(0));
+    {
+        let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
+        stage.thread(move || {
+            holder.take("ow-holder");
+            while stopped.load(SeqCst) == 0 {
+                mutex.lock();
+                times_taken.fetch_add(1, SeqCst);
+                holder.computes(COMPUTED / 2);
+                holder.waits(|| raw::nanosleep(SLEPT));
+                holder.computes(COMPUTED / 2);
+                mutex.unlock();
+                compute(AWAY);
+            }
+        })?;
+    }
+    stage.thread(move || {
+        contender.take("ow-contender");
+        let mut seen = 0;
+        while stopped.load(SeqCst) == 0 {
+            let taken = times_taken.load(SeqCst);
+            if taken == seen {
+                std::hint::spin_loop();
+                continue;
+            }
+            seen = taken;
+            contender.waits(|| mutex.lock());
+            mutex.unlock();
+        }
+    })?;
+    stage.play(|| ())
+}
+
+/// Three who want one lock all the time, and hold it for times of their own. Each logs when it
+/// held the lock as work, and when it wanted it as a wait.
+pub(super) fn handed_over(stage: &Stage) -> Result<()> {
+    let stopped = stage.stopped();
+    let mutex = PthreadMutex::unlocked();
+    let contenders = [("x", "ow-x", 2), ("y", "ow-y", 4), ("z", "ow-z", 6)];
+    let cast: Vec<_> = contenders
+        .into_iter()
+        .map(|(name, comm, held_ms)| Ok((stage.role(name)?, comm, Duration::from_millis(held_ms))))
+        .collect::<Result<_>>()?;
+    for (role, comm, held) in cast {
+        let mutex = Arc::clone(&mutex);
+        stage.thread(move || {
+            role.take(comm);
+            while stopped.load(SeqCst) == 0 {
+                role.waits(|| mutex.lock());
+                let holds = role.begin(Activity::Work, 0);
+                compute(held);
+                role.end(holds);
+                mutex.unlock();
+                compute(AWAY);
+            }
+        })?;
+    }
+    stage.play(|| ())
+}
