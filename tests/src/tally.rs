@@ -60,6 +60,15 @@ impl Tally {
     ///
     /// When it is not so.
     pub fn convicts(&self, case: &Case, role: &str) -> Result<()> {
+        self.convicts_for(SHARE, case, role)
+    }
+
+    /// The same, of a share of the time.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tally::convicts`].
+    pub fn convicts_for(&self, share: f64, case: &Case, role: &str) -> Result<()> {
         let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
         let known = self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>();
         ensure!(
@@ -68,7 +77,7 @@ impl Tally {
             "{role} hardly waited, this proves nothing: {self}"
         );
         ensure!(self.wrong_ns == 0, "a bystander is blamed: {self}: {}", case.about(role));
-        ensure!(at_least(self.right_ns, SHARE, known), "{self}: {}", case.about(role));
+        ensure!(at_least(self.right_ns, share, known), "{self}: {}", case.about(role));
         Ok(())
     }
 }
