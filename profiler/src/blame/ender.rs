@@ -106,9 +106,10 @@ fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
     let seen = softirq::read(&recording.stacks, wake.kernel_stack);
     let peer = peer(recording, wait);
     Source::Ender(match (seen.place, peer, seen.origin) {
-        // A remote socket's packet may be handled while some other thread sends something.
+        // A remote socket's packet may be handled while some other thread sends something; and so may
+        // be what another sender has left over, where it is known who could have sent it.
         (Place::InSend, Peer::Local | Peer::Unknown, Origin::Backlog)
-            if wake.current.tid != Tid(0) =>
+            if wake.current.tid != Tid(0) && may_have_sent(recording, wait, wake.current.tgid) =>
         {
             Ender::Task(wake.current)
         }
@@ -127,6 +128,12 @@ fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
 pub(super) fn holds_other_end(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
     socket(recording, wait)
         .is_some_and(|socket| socket.peers.iter().any(|peer| peer.tgid == process))
+}
+
+/// Whether it does, or nobody is known to.
+fn may_have_sent(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
+    socket(recording, wait).is_none_or(|socket| socket.peers.is_empty())
+        || holds_other_end(recording, wait, process)
 }
 
 /// Where the other end of the socket is that a wait was on.

@@ -3,7 +3,8 @@
 use offwake::{
     blame::{Blame, BlameKind, Ender, External, Limits, Reason},
     recording::{
-        FileId, FileKind, Recording, Scope, StackRef, SystemVector, ThreadRef, Waits, WakeContext,
+        FileId, FileKind, OpenFile, PeerProcess, Recording, Scope, StackRef, SystemVector,
+        ThreadRef, Waits, WakeContext,
     },
     timeline::{Timeline, WaitIndex},
     units::{Nanos, Tgid, Tid},
@@ -223,6 +224,16 @@ fn a_softirq_inside_a_send_is_the_senders() {
     ] {
         let case = Case { syscall: RECVFROM, file, stack, ..Case::of(NET_RX) };
         assert_eq!(case.ended_by(&mut recording), expected, "{file:?} {stack:?}");
+    }
+    // Whoever sends just then is the sender only if it holds the other end.
+    for (holder, expected) in [(8, TASK), (9, LOCAL)] {
+        let peer = PeerProcess { tgid: Tgid(holder), comm: "peer".to_owned() };
+        let file = local.expect("a socket");
+        let socket = recording.files.files.get_mut(&file);
+        let Some(OpenFile::Socket(end)) = socket else { panic!("a socket") };
+        end.peers = vec![peer];
+        let case = Case { syscall: RECVFROM, file: Some(file), stack: sending, ..Case::of(NET_RX) };
+        assert_eq!(case.ended_by(&mut recording), expected, "held by {holder}");
     }
     // Behind epoll the socket is not known: the stack alone tells.
     let driver = [
