@@ -8,9 +8,9 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack, StackMode,
-        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
-        ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
+        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole,
+        Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };

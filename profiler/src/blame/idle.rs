@@ -69,11 +69,8 @@ fn is_fed(wait: &Wait, cause: Cause) -> bool {
 
 fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
     wait.kind == ThreadKind::Kernel
-        && cause::kernel_frame(&recording.stacks, wait.kernel_stack).is_some_and(|function| {
-            // What the compiler added to a name does not count.
-            let plain = function.split('.').next().unwrap_or(function);
-            WORK_LOOPS.contains(&plain)
-        })
+        && cause::kernel_frame(&recording.stacks, wait.kernel_stack)
+            .is_some_and(|function| cause::is_one_of(WORK_LOOPS, function))
 }
 
 /// Whether a wait is for what the asking end of a connection sends next.

@@ -96,6 +96,12 @@ impl LockWord {
     }
 }
 
+/// Whether a wait is on a futex that looks like a lock: by what it expects to find there.
+#[must_use]
+pub fn is_for_a_lock(wait: &Wait, cause: Cause) -> bool {
+    LockWord::of(wait, cause).is_some_and(LockWord::is_like_a_lock)
+}
+
 /// The end of a wait that shows a release.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Release {

@@ -36,8 +36,10 @@ use crate::{
 
 pub use ender::Ender;
 pub use ledger::Ledger;
+pub use locks::is_for_a_lock;
 pub use parts::Parts;
 pub use paths::{Hop, PathId, Paths, StackPairId, StackPairs};
+pub use retries::{LOOK, is_for_room};
 pub use walk::Walker;
 pub use words::{BlameKind, Duty, External, Limits, Part, Reason, Stance};
 

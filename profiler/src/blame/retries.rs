@@ -7,7 +7,7 @@
 //! ```
 
 use crate::{
-    recording::{Recording, StackRef, Wait},
+    recording::{Syscall, Wait},
     timeline::{State, WaitIndex},
     units::Nanos,
 };
@@ -18,10 +18,7 @@ use super::{
 };
 
 /// CPU time in which nothing but a look can be taken.
-const LOOK: Nanos = Nanos(10_000);
-
-/// Through which a kernel tells that there is room to write, in Linux 5.10 to 6.18.
-const MAKES_ROOM: &[&str] = &["unix_write_space", "sock_def_write_space", "sk_stream_write_space"];
+pub const LOOK: Nanos = Nanos(10_000);
 
 impl Blame<'_> {
     /// Whether a wait goes on with the one before it of the same thread: on the same lock, which
@@ -47,10 +44,7 @@ impl Blame<'_> {
         let goes_on = if is_lock {
             !self.has_released(before, wait)
         } else {
-            self.recording
-                .waits
-                .get(before.0 as usize)
-                .is_some_and(|w| is_for_room(self.recording, &w))
+            self.recording.waits.get(before.0 as usize).is_some_and(|wait| is_for_room(&wait))
         };
         goes_on.then_some(before)
     }
@@ -81,13 +75,12 @@ impl Blame<'_> {
     }
 }
 
-/// Whether one that waits to read was woken because it could write.
-fn is_for_room(recording: &Recording, wait: &Wait) -> bool {
-    let name = wait.syscall.as_ref().and_then(syscalls::name);
-    let reads = name.is_some_and(syscalls::reads);
-    let Some(StackRef::Id(id)) = wait.wake.map(|wake| wake.kernel_stack) else { return false };
-    reads
-        && (recording.stacks.frames_of(id).flat_map(|frame| &frame.functions))
-            // What the compiler added to a name does not count.
-            .any(|name| MAKES_ROOM.contains(&name.split('.').next().unwrap_or(name)))
+/// Whether one that waits to read from a socket was woken by the other end's reading: there was room
+/// to write again ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
+#[must_use]
+pub fn is_for_room(wait: &Wait) -> bool {
+    let reads =
+        |syscall: Option<&Syscall>| syscall.and_then(syscalls::name).is_some_and(syscalls::reads);
+    let wake = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());
+    reads(wait.syscall.as_ref()) && reads(wake)
 }

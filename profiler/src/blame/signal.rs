@@ -2,7 +2,7 @@
 
 use crate::recording::{Recording, StackRef, Wake};
 
-use super::cause::{Cause, syscalls};
+use super::cause::{Cause, is_one_of, syscalls};
 
 /// Through which a signal wakes, in Linux 5.10 to 6.18.
 const WAKE_UP: &[&str] = &["signal_wake_up_state", "signal_wake_up", "complete_signal"];
@@ -19,7 +19,7 @@ pub(super) fn cut_short(recording: &Recording, wake: &Wake, cause: Cause) -> boo
     }
     match wake.kernel_stack {
         StackRef::Id(id) => (recording.stacks.frames_of(id).flat_map(|frame| &frame.functions))
-            .any(|function| WAKE_UP.contains(&function.split('.').next().unwrap_or(function))),
+            .any(|function| is_one_of(WAKE_UP, function)),
         // Without a stack the syscall has to do.
         StackRef::NotTaken | StackRef::Failed => {
             let name = wake.syscall.as_ref().and_then(syscalls::name);

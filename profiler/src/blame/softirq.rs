@@ -18,6 +18,8 @@
 
 use crate::recording::{StackRef, StackTable};
 
+use super::cause::is_one_of;
+
 /// On top of what a softirq ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -75,30 +77,24 @@ pub(super) fn read(stacks: &StackTable, stack: StackRef) -> Seen {
     let mut frames = stacks.frames_of(id).flat_map(|frame| &frame.functions).peekable();
     let mut origin = Origin::Unknown;
     for frame in frames.by_ref() {
-        if is(BACKLOG, frame) {
+        if is_one_of(BACKLOG, frame) {
             origin = Origin::Backlog;
-        } else if is(DRIVER, frame) && origin == Origin::Unknown {
+        } else if is_one_of(DRIVER, frame) && origin == Origin::Unknown {
             origin = Origin::Device;
-        } else if is(RUNS_SOFTIRQS, frame) {
+        } else if is_one_of(RUNS_SOFTIRQS, frame) {
             break;
         }
     }
-    while frames.peek().is_some_and(|frame| is(CALLS_RUNNER, frame)) {
+    while frames.peek().is_some_and(|frame| is_one_of(CALLS_RUNNER, frame)) {
         frames.next();
     }
     let caller = frames.next();
-    if caller.is_some_and(|frame| is(SOFTIRQD, frame)) {
+    if caller.is_some_and(|frame| is_one_of(SOFTIRQD, frame)) {
         return Seen { place: Place::InSoftirqd, origin };
     }
-    let own = caller.is_some_and(|frame| is(ENABLES_SOFTIRQS, frame));
+    let own = caller.is_some_and(|frame| is_one_of(ENABLES_SOFTIRQS, frame));
     // Enabling softirqs runs whatever is due on this CPU; only a task that is just sending is the
     // sender. The frame may sit behind inlined helpers.
-    let sends = frames.take(4).any(|frame| is(SENDS, frame));
+    let sends = frames.take(4).any(|frame| is_one_of(SENDS, frame));
     Seen { place: if own && sends { Place::InSend } else { Place::Elsewhere }, origin }
-}
-
-/// Whether a function is one of these, whatever the compiler added to its name.
-fn is(names: &[&str], function: &str) -> bool {
-    let plain = function.split('.').next().unwrap_or(function);
-    names.contains(&plain)
 }

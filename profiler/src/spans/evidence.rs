@@ -3,7 +3,8 @@
 use crate::{
     blame::{
         Ender,
-        cause::{Cause, FutexOp, WaitedOn, waited_on},
+        cause::{Cause, WaitedOn, waited_on},
+        is_for_a_lock,
     },
     recording::{Begin, Recording, Scope, ThreadRef, Wait},
     timeline::{Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
@@ -123,7 +124,7 @@ impl<'a> Evidence<'a> {
             | Cause::IoUring
             | Cause::Tty
             | Cause::Other => true,
-            Cause::Futex => !is_for_a_lock(&wait),
+            Cause::Futex => !is_for_a_lock(&wait, Cause::Futex),
             Cause::Timer
             | Cause::Disk
             | Cause::PageFault
@@ -131,18 +132,5 @@ impl<'a> Evidence<'a> {
             | Cause::Stopped
             | Cause::Throttled => false,
         }
-    }
-}
-
-/// Whether a futex wait is for a lock, by the value that it expects: 2 is what glibc, Rust and Go
-/// give to a contended lock, `0x80000010` what musl does (`docs/blame.md`, "Locks").
-fn is_for_a_lock(wait: &Wait) -> bool {
-    const CONTENDED: [u32; 2] = [2, 0x8000_0010];
-    match waited_on(wait, Cause::Futex) {
-        Some(WaitedOn::Futex { op: FutexOp::LockPi | FutexOp::WaitRequeuePi, .. }) => true,
-        Some(WaitedOn::Futex { op: FutexOp::Wait | FutexOp::WaitBitset, .. }) => (wait.syscall)
-            // The value is an `int`: the upper half of the register is not part of it.
-            .is_some_and(|syscall| CONTENDED.contains(&(syscall.args[2] as u32))),
-        _ => false,
     }
 }

@@ -12,16 +12,13 @@
 //! are quick, an answer and the next request need no more time than a look.
 
 use crate::{
-    blame::cause::{Cause, syscalls},
-    recording::{Syscall, Wait},
+    blame::{LOOK, cause::Cause, is_for_room},
+    recording::Wait,
     timeline::WaitIndex,
     units::{Nanos, Timestamp},
 };
 
 use super::{Evidence, lanes::Lanes};
-
-/// CPU time in which nothing but a look can be taken.
-const LOOK: Nanos = Nanos(10_000);
 
 /// What belongs together.
 pub(super) struct Pieces {
@@ -98,15 +95,6 @@ fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Optio
             && between.on_cpu <= LOOK
             && between.lost == Nanos(0),
     )
-}
-
-/// Whether one that waits to read was woken by one that read
-/// ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
-fn is_for_room(wait: &Wait) -> bool {
-    let reads =
-        |syscall: Option<&Syscall>| syscall.and_then(syscalls::name).is_some_and(syscalls::reads);
-    let wake = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());
-    reads(wait.syscall.as_ref()) && reads(wake)
 }
 
 /// Whether two waits are on the same thing, for the same.

@@ -228,11 +228,10 @@ fn a_softirq_inside_a_send_is_the_senders() {
     // Whoever sends just then is the sender only if it holds the other end.
     for (holder, expected) in [(8, TASK), (9, LOCAL)] {
         let peer = PeerProcess { tgid: Tgid(holder), comm: "peer".to_owned() };
-        let file = local.expect("a socket");
-        let socket = recording.files.files.get_mut(&file);
+        let socket = local.and_then(|file| recording.files.files.get_mut(&file));
         let Some(OpenFile::Socket(end)) = socket else { panic!("a socket") };
         end.peers = vec![peer];
-        let case = Case { syscall: RECVFROM, file: Some(file), stack: sending, ..Case::of(NET_RX) };
+        let case = Case { syscall: RECVFROM, file: local, stack: sending, ..Case::of(NET_RX) };
         assert_eq!(case.ended_by(&mut recording), expected, "held by {holder}");
     }
     // Behind epoll the socket is not known: the stack alone tells.

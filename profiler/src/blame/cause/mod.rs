@@ -164,6 +164,11 @@ impl Subject<'_> {
     }
 }
 
+/// Whether a kernel function is one of these, whatever the compiler added to its name.
+pub(super) fn is_one_of(names: &[&str], function: &str) -> bool {
+    names.contains(&function.split('.').next().unwrap_or(function))
+}
+
 /// The kernel function that a wait is best known by: the one nearest to the leaf that does more
 /// than to call the scheduler.
 #[must_use]
