@@ -1,11 +1,12 @@
 //! Who or what a wait is blamed on, one rule each.
 
 use offwake::{
-    blame::{Blame, BlameKind, Ender, External, Limits, Reason},
+    blame::{Blame, BlameKind, Duty, Ender, External, Limits, Part, Reason},
     recording::{
         FileId, FileKind, OpenFile, PeerProcess, Recording, Scope, StackRef, SystemVector,
         ThreadRef, Waits, WakeContext,
     },
+    report::{Filter, IdleWaits, Report},
     timeline::{Timeline, WaitIndex},
     units::{Nanos, Tgid, Tid},
 };
@@ -334,4 +335,133 @@ fn who_finds_a_lock_taken_and_waits_on_does_not_wait_twice() {
     assert_eq!(twice_for_a_lock(Nanos(10_001), false), [false, false]);
     // It had the lock, and let go of it.
     assert_eq!(twice_for_a_lock(Nanos(10_000), true), [false, false]);
+}
+
+/// Thread 7 waits for 8, which waits four times for 9 meanwhile.
+fn with_limits(limits: Limits) -> Vec<(String, u64)> {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "#................r##", 8);
+    live(&mut recording, 8, "##.##.##.##.########", 9);
+    live(&mut recording, 9, "####################", 8);
+    recording.sort();
+    let timeline = Timeline::build(&recording);
+    let blame = Blame::new(&recording, &timeline, limits);
+    let mut sums = std::collections::BTreeMap::<String, u64>::new();
+    let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
+    for part in blame.walker().parts(WaitIndex(index as u32)) {
+        let word = match part.kind {
+            BlameKind::Unattributed(reason) => reason.name(),
+            _ => "known",
+        };
+        *sums.entry(word.to_owned()).or_default() += part.time.0 / TICK;
+    }
+    sums.into_iter().collect()
+}
+
+#[test]
+fn what_lies_beyond_a_limit_says_so() {
+    let open = Limits::default();
+    assert_eq!(with_limits(open), parts(&[("known", 16)]));
+    assert_eq!(
+        with_limits(Limits { depth: 1, ..open }),
+        parts(&[("depth_limit", 4), ("known", 12)])
+    );
+    assert_eq!(
+        with_limits(Limits { fan_out: 3, ..open }),
+        parts(&[("fan_out_limit", 1), ("known", 15)])
+    );
+    // The wait's own hop is a node too.
+    assert_eq!(
+        with_limits(Limits { nodes: 3, ..open }),
+        parts(&[("known", 14), ("node_limit", 2)])
+    );
+}
+
+#[test]
+fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
+    let ended_for = |holder: u32| {
+        let mut recording = recording(16);
+        let file = tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80");
+        if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
+            end.peers = vec![PeerProcess { tgid: Tgid(holder), comm: "peer".to_owned() }];
+        }
+        let stack = over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
+        live(&mut recording, 7, "#.........r#####", 60);
+        // ksoftirqd, set to work by 8.
+        live(&mut recording, 60, "......r#########", 8);
+        live(&mut recording, 8, "################", 9);
+        edit(&mut recording, |waits| {
+            let wait = waits.iter_mut().find(|wait| wait.tid == Tid(7)).expect("a wait");
+            (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+            let wake = wait.wake.as_mut().expect("woken");
+            (wake.context, wake.kernel_stack) = (NET_RX, stack);
+        });
+        first_wait(&mut recording)
+    };
+    assert_eq!(ended_for(8), parts(&[("work 60", 3), ("cpu_queue 60", 1), ("work 8", 5)]));
+    assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
+}
+
+#[test]
+fn a_signal_that_cuts_a_wait_short_is_not_what_was_waited_for() {
+    const KILL: u32 = 62;
+    const TIMEDWAIT: u32 = 128;
+    let ended = |number: u32, functions: &[&str]| {
+        let mut recording = recording(11);
+        live(&mut recording, 7, "#........r#", 8);
+        live(&mut recording, 8, "###########", 9);
+        let stack = match functions {
+            [] => StackRef::NotTaken,
+            functions => kernel(&mut recording, functions),
+        };
+        edit(&mut recording, |waits| {
+            waits[0].syscall = syscall(number, [5, 1, 0, 0, 0, 0]);
+            let wake = waits[0].wake.as_mut().expect("woken");
+            (wake.syscall, wake.kernel_stack) = (syscall(KILL, [7, 10, 0, 0, 0, 0]), stack);
+        });
+        first_wait(&mut recording)
+    };
+    let signal = ["try_to_wake_up", "signal_wake_up_state", "complete_signal.part.0"];
+    // A latch: the signal's file descriptor was waited on.
+    let latch = ["try_to_wake_up", "ep_poll_callback", "__wake_up_common", "__send_signal_locked"];
+    assert_eq!(ended(EPOLL_WAIT, &signal), parts(&[("signal", 8)]));
+    assert_eq!(ended(EPOLL_WAIT, &[]), parts(&[("signal", 8)]));
+    assert_eq!(ended(EPOLL_WAIT, &latch), parts(&[("work 8", 8)]));
+    assert_eq!(ended(TIMEDWAIT, &signal), parts(&[("work 8", 8)]));
+}
+
+/// How long thread 7's wait on a futex was idle, in ticks: for 8, which itself waits in `accept`.
+fn idle_behind_accept(expected_value: u64) -> (u64, u64) {
+    const ACCEPT: u32 = 43;
+    let mut recording = recording(11);
+    live(&mut recording, 7, "#........r#", 8);
+    live(&mut recording, 8, "##.....####", 9);
+    live(&mut recording, 9, "###########", 8);
+    edit(&mut recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.syscall = match wait.tid {
+                Tid(7) => syscall(FUTEX, [0x7f01, 128, expected_value, 0, 0, 0]),
+                _ => syscall(ACCEPT, [3, 0, 0, 0, 0, 0]),
+            };
+        }
+    });
+    recording.sort();
+    let timeline = Timeline::build(&recording);
+    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
+    let is_idle = |part: &&Part| part.duty == Duty::Idle;
+    let parts = blame.walker().parts(WaitIndex(index as u32)).to_vec();
+    let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
+    let hidden = Report::new(&blame, &Filter { idle: IdleWaits::Hidden, ..Filter::default() });
+    let of_7 = hidden.waits.iter().filter(|wait| wait.tid == Tid(7)).count();
+    assert!(!hidden.waits.iter().any(|wait| wait.tid == Tid(8)), "an accept is hidden");
+    let ledger = hidden.threads.iter().find(|thread| thread.tid == Tid(8)).expect("8");
+    assert_eq!(ledger.ledger.blocked_ns, ticks(5), "the ledger keeps it");
+    (idle.0 / TICK, of_7 as u64)
+}
+
+#[test]
+fn a_pool_is_as_idle_as_its_feeder_and_who_waits_for_a_lock_is_not() {
+    assert_eq!(idle_behind_accept(0), (5, 0));
+    assert_eq!(idle_behind_accept(2), (0, 1));
 }

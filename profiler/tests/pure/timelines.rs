@@ -1,12 +1,14 @@
 //! The rules by which records become intervals, one drawing each.
 
 use offwake::{
-    recording::{Begin, End, Recording, SightingReason, ThreadExit},
+    recording::{Begin, End, Recording, SightingReason, ThreadExit, Wait},
     timeline::{Timeline, WaitIndex, WakeUse, wake_use},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
-use crate::draw::{at, drawn, edit, live, lose, preemption, recording, sighting, wait, wake_by};
+use crate::draw::{
+    TICK, at, drawn, edit, live, lose, preemption, recording, sighting, wait, wake_by,
+};
 
 fn build(recording: &mut Recording) -> Timeline {
     recording.sort();
@@ -203,4 +205,56 @@ fn a_name_is_the_one_of_that_time() {
     let timeline = build(&mut recording);
     let comm = |tick| timeline.threads[0].comm_at(at(tick));
     assert_eq!((comm(4), comm(5)), (Some("thread7"), Some("later")));
+}
+
+/// A thread of whose times off the CPU the second is lost, and what others say of it.
+fn gapped(tell: impl FnOnce(&mut Recording)) -> (String, Vec<(u64, u64)>) {
+    let mut recording = recording(20);
+    live(&mut recording, 7, "##..r###..r####..r##", 8);
+    lose(&mut recording, 7, 2);
+    tell(&mut recording);
+    let timeline = build(&mut recording);
+    let start = at(0);
+    let ticks = |moment: Timestamp| moment.since(start).0 / TICK;
+    let inferred = &timeline.threads[0].inferred;
+    let inferred = inferred.iter().map(|&(from, to)| (ticks(from), ticks(to))).collect();
+    (drawn(&recording, &timeline, 7), inferred)
+}
+
+/// It woke 9 then, and had made so many records.
+fn wakes_nine(recording: &mut Recording, tick: usize, seq: u32) {
+    let mut wake = wake_by(7, at(tick));
+    wake.current_seq = Some(seq);
+    let record = Wait { wake: Some(wake), ..wait(9, 1, at(1), at(19)) };
+    recording.waits.push(&record);
+}
+
+#[test]
+fn a_gap_ends_where_others_saw_the_thread_on_a_cpu() {
+    let lost = "##..r??????????..r##".to_owned();
+    assert_eq!(gapped(|_| {}), (lost.clone(), vec![]));
+    // It had not left since its first time off, or it was back from its second.
+    assert_eq!(
+        gapped(|recording| wakes_nine(recording, 7, 1)),
+        ("##..r##????????..r##".to_owned(), vec![(5, 7)])
+    );
+    assert_eq!(
+        gapped(|recording| wakes_nine(recording, 12, 2)),
+        ("##..r???????###..r##".to_owned(), vec![(12, 15)])
+    );
+    // Another was preempted for it: it came back then.
+    let comes = |recording: &mut Recording| {
+        let mut preempted = preemption(9, 1, at(11), at(16));
+        preempted.next = Tid(7);
+        recording.preemptions.push(preempted);
+    };
+    assert_eq!(gapped(comes), ("##..r??????####..r##".to_owned(), vec![(11, 15)]));
+    // Twice, though only one record is missing: that can't be.
+    let comes_twice = |recording: &mut Recording| {
+        comes(recording);
+        let mut preempted = preemption(9, 2, at(13), at(16));
+        preempted.next = Tid(7);
+        recording.preemptions.push(preempted);
+    };
+    assert_eq!(gapped(comes_twice), (lost, vec![]));
 }
