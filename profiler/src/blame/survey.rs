@@ -7,11 +7,13 @@ use crate::timeline::WaitIndex;
 use super::{Blame, Ledger, Part, Paths};
 
 impl Blame<'_> {
-    /// Shows every wait with its parts to visitors: each gets a stretch of the waits, in their
-    /// order, and the stretches come back in their order. The paths are those of the parts.
+    /// Shows the waits that are wanted, with their parts, to visitors: each gets a stretch of the
+    /// waits, in their order, and the stretches come back in their order. The paths are those of the
+    /// parts.
     pub fn survey<V: Send>(
         &self,
         make: impl Fn() -> V + Sync,
+        is_wanted: impl Fn(WaitIndex) -> bool + Sync,
         visit: impl Fn(&mut V, WaitIndex, &[Part]) + Sync,
     ) -> Vec<(V, Paths)> {
         let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
@@ -23,8 +25,8 @@ impl Blame<'_> {
                 let mut visitor = make();
                 let mut walker = self.walker();
                 let first = n.saturating_mul(stretch).min(waits);
-                for wait in first..first.saturating_add(stretch).min(waits) {
-                    let wait = WaitIndex(wait);
+                let stretch = first..first.saturating_add(stretch).min(waits);
+                for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {
                     visit(&mut visitor, wait, walker.parts(wait));
                 }
                 (visitor, walker.into_paths())
@@ -39,6 +41,7 @@ impl Blame<'_> {
         let mut ledgers: Vec<Ledger> = threads.iter().map(Ledger::of_life).collect();
         let surveyed = self.survey(
             || vec![Ledger::default(); threads.len()],
+            |_| true,
             |ledgers, wait, parts| {
                 let place = self.timeline.place(wait);
                 if let Some(ledger) = place.and_then(|at| ledgers.get_mut(at.thread.0 as usize)) {

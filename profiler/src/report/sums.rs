@@ -208,9 +208,7 @@ impl Summed {
         let timeline = blame.timeline();
         let waits = &blame.recording().waits;
         let Some(place) = timeline.place(wait) else { return };
-        let Some(thread) = timeline.thread(place.thread).filter(|thread| thread.in_target) else {
-            return;
-        };
+        let Some(thread) = timeline.thread(place.thread) else { return };
         let Some(row) = waits.rows().get(wait.0 as usize) else { return };
         let blocked = place.to.since(place.from);
         let is_idle = |part: &&Part| part.duty == Duty::Idle;
@@ -289,9 +287,15 @@ struct Seen<'p> {
 /// Adds up the target's waits that the filter keeps.
 pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Paths) {
     let looks = Looks::new(blame);
-    let threads = &blame.timeline().threads;
+    let timeline = blame.timeline();
+    let threads = &timeline.threads;
+    let is_of_target = |wait| {
+        let thread = timeline.place(wait).and_then(|place| timeline.thread(place.thread));
+        thread.is_some_and(|thread| thread.in_target)
+    };
     let surveyed = blame.survey(
         || Summed::new(threads.len()),
+        is_of_target,
         |summed, wait, parts| summed.add(blame, &looks, filter, &Seen { wait, parts }),
     );
     let mut surveyed = surveyed.into_iter();
