@@ -118,7 +118,7 @@ fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
         Queued::Woken(index) => {
             let wait = recording.waits.rows().get(index.0 as usize)?;
             let migrated = recording.waits.migrated(wait);
-            (wait.begin, wait.end, wait.off_cpu, wait.on_cpu, migrated)
+            (wait.begin(), wait.end(), wait.off_cpu, wait.on_cpu, migrated)
         }
         Queued::Preempted(index) => {
             let preemption = recording.preemptions.get(index.0 as usize)?;

@@ -142,7 +142,7 @@ impl<'a> Blame<'a> {
                 self.sender_behind(wait, softirqd)
             }
             (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
-                Ender::Nobody(match (row.begin, row.end) {
+                Ender::Nobody(match (row.begin(), row.end()) {
                     (_, End::StillOff) => Reason::StillBlocked,
                     (_, End::Missed) => Reason::Lost,
                     (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
@@ -209,7 +209,7 @@ impl<'a> Blame<'a> {
 
     fn is_birth(&self, wait: WaitIndex) -> bool {
         let row = self.recording.waits.rows().get(wait.0 as usize);
-        row.is_some_and(|row| row.begin == Begin::Newborn && row.woken_at().is_some())
+        row.is_some_and(|row| row.begin() == Begin::Newborn && row.woken_at().is_some())
     }
 
     /// A thread's samples inside `from..to`.

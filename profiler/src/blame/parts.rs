@@ -37,24 +37,24 @@ impl Parts {
         if part.time == Nanos(0) {
             return;
         }
-        let key = key(&part);
-        let place = if self.list.len() <= FEW {
-            self.list.iter().position(|known| self::key(known) == key)
+        let known = if self.list.len() <= FEW {
+            self.list.iter_mut().find(|known| key(known) == key(&part))
         } else {
-            if self.places.is_empty() {
-                self.places.extend(self.list.iter().map(self::key).zip(0..));
-            }
-            self.places.get(&key).copied()
+            self.among_many(&part)
         };
-        match place.and_then(|place| self.list.get_mut(place)) {
+        match known {
             Some(known) => known.time += part.time,
-            None => {
-                if self.list.len() > FEW {
-                    self.places.insert(key, self.list.len());
-                }
-                self.list.push(part);
-            }
+            None => self.list.push(part),
         }
+    }
+
+    /// The one that is like `part`; if there is none, the place at the end of the list becomes its own.
+    fn among_many(&mut self, part: &Part) -> Option<&mut Part> {
+        if self.places.is_empty() {
+            self.places.extend(self.list.iter().map(key).zip(0..));
+        }
+        let place = *self.places.entry(key(part)).or_insert(self.list.len());
+        self.list.get_mut(place)
     }
 }
 

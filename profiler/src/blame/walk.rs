@@ -1,7 +1,8 @@
 //! From a wait back along those who ended it, to what its time was spent on.
 
 use crate::{
-    timeline::{Interval, Queued, State, Thread, ThreadIndex, WaitIndex},
+    recording::Waits,
+    timeline::{Interval, Queued, State, Thread, ThreadIndex, Track, WaitIndex},
     units::{Nanos, Timestamp},
 };
 
@@ -227,6 +228,9 @@ impl<'b> Walker<'b> {
             if interval.to <= stretch.from {
                 break;
             }
+            if place.is_multiple_of(Waits::FETCHED) {
+                self.fetch_before(&thread.track, place);
+            }
             let inside = stretch.since(interval.from).until(interval.to);
             match interval.state {
                 State::OnCpu => self.work(index, inside, left_with, at),
@@ -246,6 +250,17 @@ impl<'b> Walker<'b> {
             }
         }
         self.before_birth(thread, stretch.until(thread.from), at);
+    }
+
+    /// Who waited for long has others' short waits by the thousand behind it, that were last looked at
+    /// when they themselves were walked.
+    fn fetch_before(&self, track: &Track, place: usize) {
+        let places = place.saturating_sub(Waits::FETCHED)..place;
+        let intervals = places.filter_map(|place| track.get(place));
+        self.blame.recording.waits.fetch(intervals.filter_map(|interval| match interval.state {
+            State::Blocked(wait) => Some(wait.0),
+            State::OnCpu | State::Runnable(_) | State::Lost => None,
+        }));
     }
 
     /// On a CPU: the time is shared out evenly over the samples that fall there. Without any, the

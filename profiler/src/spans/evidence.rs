@@ -45,7 +45,7 @@ impl<'a> Evidence<'a> {
         }
         let waits = &self.recording.waits;
         let row = waits.rows().get(index.0 as usize)?;
-        let at = if row.begin == Begin::Newborn { row.on } else { row.off };
+        let at = if row.begin() == Begin::Newborn { row.on } else { row.off };
         let (at, _) = self.recording.meta.window.clip(at, at);
         let thread = self.timeline.find(waits.waiter(row).tid, at);
         Some(Place { thread, from: at, to: at })

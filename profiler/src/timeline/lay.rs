@@ -1,7 +1,7 @@
 //! A life's records → its track.
 
 use crate::{
-    recording::{Begin, End, Phase, Recording, WaitRow},
+    recording::{Begin, End, Phase, Recording, WaitRow, Waits},
     units::{Cpu, Nanos, Timestamp},
 };
 
@@ -49,7 +49,7 @@ pub enum WakeUse {
 pub fn wake_use(wait: &WaitRow) -> WakeUse {
     match wait.woken_at() {
         None => WakeUse::None,
-        Some(_) if wait.begin == Begin::Newborn => WakeUse::Early,
+        Some(_) if wait.begin() == Begin::Newborn => WakeUse::Early,
         Some(at) if at > wait.off => WakeUse::Ended,
         Some(at) if wait.off.since(at) <= EARLY_WAKE => WakeUse::Early,
         Some(_) => WakeUse::Stale,
@@ -104,7 +104,14 @@ pub(super) fn lay(
         proven_from: None,
         tail: State::Lost,
     };
-    let records = (life.records.iter())
+    let records = (life.records.chunks(Waits::FETCHED))
+        .flat_map(|records| {
+            recording.waits.fetch(records.iter().filter_map(|record| match record {
+                Record::Wait(index) => Some(index.0),
+                Record::Preemption(_) => None,
+            }));
+            records
+        })
         .filter_map(|&record| Some((look_up(recording, record)?.off, Item::Off(record))));
     let looks = looks(&life, known);
     let mut items = merge(looks.into_iter(), records, |&(at, _)| at).peekable();
@@ -149,8 +156,8 @@ fn look_up(recording: &Recording, record: Record) -> Option<Off> {
     match record {
         Record::Wait(index) => recording.waits.rows().get(index.0 as usize).map(|wait| Off {
             seq: wait.seq,
-            begin: wait.begin,
-            end: wait.end,
+            begin: wait.begin(),
+            end: wait.end(),
             off: wait.off,
             on: wait.on,
             off_cpu: wait.off_cpu,
@@ -345,7 +352,7 @@ impl Layer<'_, '_> {
                 woken.min(on)
             }
             (WakeUse::Early, _) => return,
-            (WakeUse::None | WakeUse::Stale, _) if wait.end == End::Missed => return,
+            (WakeUse::None | WakeUse::Stale, _) if wait.end() == End::Missed => return,
             (WakeUse::Ended | WakeUse::None | WakeUse::Stale, _) => on,
         };
         self.extend(until, State::Blocked(index));

@@ -6,7 +6,9 @@ use std::{
 };
 
 use crate::{
-    recording::{Begin, Recording, Sighting, SightingReason, ThreadExit, ThreadKind, Window},
+    recording::{
+        Begin, Recording, Sighting, SightingReason, ThreadExit, ThreadKind, Waits, Window,
+    },
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
@@ -95,7 +97,11 @@ impl OfTid {
     /// In the order of time; at one moment first sightings, then waits, preemptions and exits.
     fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, Entry)> {
         let rows = recording.waits.rows();
-        let waits = (self.waits.iter())
+        let waits = (self.waits.chunks(Waits::FETCHED))
+            .flat_map(|waits| {
+                recording.waits.fetch(waits.iter().copied());
+                waits
+            })
             .filter_map(move |&n| Some((rows.get(n as usize)?.off, Record::Wait(WaitIndex(n)))));
         let preemptions = (self.preemptions.iter()).filter_map(move |&n| {
             let preemption = recording.preemptions.get(n as usize)?;
@@ -307,7 +313,7 @@ fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) 
 /// When a thread was born, if its first record says so.
 fn born(recording: &Recording, first: Option<&Record>) -> Option<Timestamp> {
     let (begin, off) = match *first? {
-        Record::Wait(n) => recording.waits.rows().get(n.0 as usize).map(|w| (w.begin, w.off)),
+        Record::Wait(n) => recording.waits.rows().get(n.0 as usize).map(|w| (w.begin(), w.off)),
         Record::Preemption(n) => recording.preemptions.get(n.0 as usize).map(|p| (p.begin, p.off)),
     }?;
     (begin == Begin::Newborn).then_some(off)

@@ -120,12 +120,12 @@ fn drop_doubles(recording: &mut Recording) {
     };
     let waits = &recording.waits;
     for row in waits.rows() {
-        is_open(waits.waiter(row).tid, row.off, row.end);
+        is_open(waits.waiter(row).tid, row.off, row.end());
     }
     for preemption in &recording.preemptions {
         is_open(preemption.tid, preemption.off, preemption.end);
     }
     let is_single = |tid, off, end| end == End::StillOff || !open.contains(&(tid, off));
-    recording.waits.retain(|row, waiter| is_single(waiter.tid, row.off, row.end));
+    recording.waits.retain(|row, waiter| is_single(waiter.tid, row.off, row.end()));
     recording.preemptions.retain(|p| is_single(p.tid, p.off, p.end));
 }
