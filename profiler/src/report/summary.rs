@@ -1,6 +1,8 @@
-//! The report for a terminal: one screen, at most 100 columns, no colours.
+//! The report for a terminal: one screen, at most 100 columns.
 
 use std::{cmp::Reverse, io};
+
+use anstyle::{AnsiColor, Style};
 
 use super::{Ledger, Report, text, worst};
 use crate::{blame::Reason, units::Nanos};
@@ -11,26 +13,56 @@ const ROWS: usize = 16;
 const THREADS: usize = 4;
 const WIDTH: usize = 100;
 
+/// How what matters most stands out.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Palette {
+    /// Titles, and the waits.
+    pub(super) strong: Style,
+    /// Who ended them.
+    pub(super) culprit: Style,
+    /// What is missing.
+    pub(super) warning: Style,
+}
+
 /// Writes the summary.
 ///
 /// # Errors
 ///
 /// Those of `out`.
 pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    header(report, out)?;
-    ledgers(report, out)?;
+    write_with(report, Palette::default(), out)
+}
+
+/// The same with a terminal's colours, whatever `out` is.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let palette = Palette {
+        strong: Style::new().bold(),
+        culprit: AnsiColor::Cyan.on_default().bold(),
+        warning: AnsiColor::Yellow.on_default().bold(),
+    };
+    write_with(report, palette, out)
+}
+
+fn write_with(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    header(report, palette, out)?;
+    ledgers(report, palette, out)?;
     parts(report, out)?;
-    worst::write(report, out)?;
+    worst::write(report, palette, out)?;
     let own = report.meta.own_cpu_ns;
     let share = percent(own, report.window.duration_ns);
     writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")
 }
 
-fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
     let meta = &report.meta;
     let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
-    line(
+    styled(
         out,
+        palette.strong,
         &format!(
             "offwake {}: {}, {} on {} (Linux {}){scope}",
             text::terminal(&meta.offwake),
@@ -40,9 +72,10 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
             text::terminal(&meta.kernel),
         ),
     )?;
-    line(out, &loss_line(report))?;
+    let lost = loss_line(report);
+    styled(out, if lost == NOTHING_LOST { Style::new() } else { palette.warning }, &lost)?;
     for warning in report.warnings() {
-        line(out, &warning)?;
+        styled(out, palette.warning, &warning)?;
     }
     let filter = &report.filter;
     if filter.left_out_count > 0 {
@@ -51,6 +84,8 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     }
     Ok(())
 }
+
+const NOTHING_LOST: &str = "lost: nothing";
 
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
@@ -75,15 +110,16 @@ pub(super) fn loss_line(report: &Report) -> String {
             loss.gap_ns
         ));
     }
-    if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
+    if lost.is_empty() { NOTHING_LOST.to_owned() } else { format!("LOST: {}", lost.join(", ")) }
 }
 
-fn ledgers(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    writeln!(
-        out,
-        "\n{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
+fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out)?;
+    let columns = format!(
+        "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
         "process, thread", "wall", "on-CPU", "runnable", "attributed", "external", "unattributed"
-    )?;
+    );
+    styled(out, palette.strong, &columns)?;
     let mut processes: Vec<_> = report.processes.iter().collect();
     processes.sort_by_key(|process| Reverse(busy(&process.ledger)));
     let (mut rows, mut shown_threads, mut shown_processes) = (0, 0, 0);
@@ -169,7 +205,11 @@ fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 pub(super) fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
-    writeln!(out, "{}", text::cut(text, WIDTH))
+    styled(out, Style::new(), text)
+}
+
+pub(super) fn styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
+    writeln!(out, "{style}{}{style:#}", text::cut(text, WIDTH))
 }
 
 /// `12.3%`; `-` of nothing.

@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     BlameEntry, BlameWord, Label, Report, WaitEntry, WakerKind,
-    summary::{line, percent},
+    summary::{Palette, line, percent, styled},
     text,
 };
 use crate::{
@@ -60,7 +60,7 @@ struct Spent<'a> {
 type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
 
 /// Writes the worst waits, and the threads that never woke.
-pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
     if report.waits.is_empty() {
         return writeln!(out, "\nno waits");
     }
@@ -70,12 +70,14 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     let mut worst: Vec<_> = gather(waits).into_iter().collect();
     worst.sort_by_key(|&(key, ref worst)| (Reverse(worst.blocked), key));
     if !worst.is_empty() {
-        writeln!(out, "\nworst waits (share of the window)")?;
+        writeln!(out)?;
+        styled(out, palette.strong, "worst waits (share of the window)")?;
     }
     for (key, worst) in worst.iter().take(SHOWN) {
-        for text in lines(*key, worst, window) {
-            line(out, &text)?;
-        }
+        let [first, ended_by, blame] = lines(*key, worst, window);
+        styled(out, palette.strong, &first)?;
+        styled(out, palette.culprit, &ended_by)?;
+        line(out, &blame)?;
     }
     let more = worst.len().saturating_sub(SHOWN);
     if more > 0 {

@@ -12,6 +12,7 @@ use offwake::{
 };
 
 use crate::{
+    console::ConsoleArguments,
     formats::OutputFormat,
     otlp::{Collector, Delivery},
     values::{
@@ -24,6 +25,9 @@ use crate::{
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub struct Cli {
+    #[command(flatten)]
+    pub console: ConsoleArguments,
+
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
@@ -42,6 +46,34 @@ pub enum Command {
     Export(ExportCommand),
     /// Say what this machine allows, what is missing, and how to get it
     Doctor,
+    /// Print a shell's completions
+    Completions(CompletionsCommand),
+    /// Write the manual pages
+    Man(ManCommand),
+}
+
+/// `offwake completions`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  offwake completions bash > /etc/bash_completion.d/offwake
+  offwake completions zsh > ~/.zfunc/_offwake")]
+pub struct CompletionsCommand {
+    /// Whose
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+/// `offwake man`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  offwake man | man -l -                   the first page, at once
+  offwake man -o /usr/local/share/man/man1 all of them: offwake.1, offwake-profile.1 …")]
+pub struct ManCommand {
+    /// A directory for the pages, one for each command; without it, the first goes to standard output
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 /// `offwake profile`

@@ -18,8 +18,9 @@ use offwake::{
 use crate::{
     Outcome, caller,
     cli::ExportCommand,
+    console::{Progress, Terminal},
     input::Input,
-    output::{Terminal, new_file_beside},
+    output::new_file_beside,
 };
 
 /// A file that is whole under another name, and takes its own when all are.
@@ -42,7 +43,9 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     let name = format!("{}.parquet", export.recording_id());
 
     let mut written = Vec::new();
+    let progress = Progress::of("exporting");
     for table in Table::ALL {
+        progress.now(&format!("exporting {}", table.name()));
         let of_host = directory.join(table.name()).join(&host);
         for part in export.parts(table)? {
             let path = of_host.join(part.hour.to_string()).join(&name);
@@ -128,7 +131,7 @@ fn say(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<
              what is missing"
         );
     }
-    Terminal::standard_output().line(&format!(
+    Terminal::remarks().line(&format!(
         "exported {} waits in {files} files below {}",
         recording.waits.len(),
         directory.display()

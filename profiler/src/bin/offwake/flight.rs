@@ -15,7 +15,8 @@ use offwake::{
 use crate::{
     Outcome, caller,
     cli::{Cli, Record},
-    output::{Destination, Terminal, Unfinished, on_one_line},
+    console::Terminal,
+    output::{Destination, Unfinished, on_one_line},
     record,
     session::Session,
 };
@@ -71,14 +72,14 @@ fn say(event: Event) {
                 Why::Trigger(trip) => format!(" (trigger: {})", tripped(&trip)),
                 Why::End => String::new(),
             };
-            Terminal::standard_output().line(&format!(
+            Terminal::remarks().line(&format!(
                 "wrote {}: {length}, {} waits of the target and {} others, {bytes} bytes{why}",
                 path.display(),
                 counts.target_waits,
                 counts.waits - counts.target_waits,
             ))
         }
-        Event::Removed { path } => Terminal::standard_output()
+        Event::Removed { path } => Terminal::remarks()
             .line(&format!("removed {}: --max-snapshots is reached", path.display())),
         Event::Failed { path, error } => {
             eprintln!("offwake: cannot write {}: {error}", path.display());

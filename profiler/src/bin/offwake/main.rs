@@ -2,11 +2,13 @@
 
 mod caller;
 mod cli;
+mod console;
 mod doctor;
 mod export;
 mod flight;
 mod formats;
 mod input;
+mod manual;
 mod otlp;
 mod output;
 mod profile;
@@ -40,12 +42,16 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    let outcome = match cli::Cli::parse().command {
+    let cli::Cli { console, command } = cli::Cli::parse();
+    console.settle();
+    let outcome = match command {
         cli::Command::Profile(arguments) => profile::run(&arguments),
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
         cli::Command::Export(arguments) => export::run(&arguments),
         cli::Command::Doctor => doctor::run(),
+        cli::Command::Completions(arguments) => manual::completions(&arguments),
+        cli::Command::Man(arguments) => manual::pages(&arguments),
     };
     outcome
         .unwrap_or_else(|error| {

@@ -152,40 +152,10 @@ pub fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
 }
 
 /// A reader that has seen enough is no error.
-fn forgive_closed(written: io::Result<()>) -> io::Result<()> {
+pub fn forgive_closed(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,
-    }
-}
-
-/// Lines for people: names in them come from other programs and may hold control characters, which
-/// are the report's to escape.
-pub struct Terminal {
-    out: Box<dyn Write>,
-}
-
-impl Terminal {
-    /// To standard output.
-    pub fn standard_output() -> Self {
-        Self { out: Box::new(io::stdout()) }
-    }
-
-    /// To standard error: where standard output is taken by a report.
-    pub fn standard_error() -> Self {
-        Self { out: Box::new(io::stderr()) }
-    }
-
-    /// Prints one line.
-    pub fn line(&mut self, text: &str) -> anyhow::Result<()> {
-        forgive_closed(writeln!(self.out, "{text}")).context("cannot write to standard output")
-    }
-
-    /// Prints the report's summary.
-    pub fn summary(&mut self, report: &Report) -> anyhow::Result<()> {
-        let written = report::summary::write(report, &mut self.out);
-        forgive_closed(written.and_then(|()| self.out.flush()))
-            .context("cannot write to standard output")
     }
 }
 

@@ -8,8 +8,9 @@ use offwake::capture::{Counts, Pipe, RecordingFile, Sink, Written};
 use crate::{
     Outcome, caller,
     cli::Record,
+    console::Terminal,
     flight,
-    output::{Destination, Terminal, Unfinished},
+    output::{Destination, Unfinished},
     session::Session,
 };
 
@@ -39,7 +40,7 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
-            Terminal::standard_output().line(&format!(
+            Terminal::remarks().line(&format!(
                 "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",
                 waits - target_waits,
             ))?;

@@ -7,17 +7,24 @@ use offwake::{
     symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
 };
 
-use crate::{Outcome, cli::ReportCommand, input::Input, output::Unfinished, reporting::Reporting};
+use crate::{
+    Outcome, cli::ReportCommand, console::Progress, input::Input, output::Unfinished,
+    reporting::Reporting,
+};
 
 /// Reports.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let input = Input::open(&arguments.recording, arguments.max_memory)?;
+    let progress = Progress::of("reading");
     let mut recording = input.read(arguments.max_memory)?;
     if arguments.resymbolize {
-        resymbolize(&mut recording, &arguments.debug_dir);
+        progress.now("naming frames");
+        resymbolize(&mut recording, &arguments.debug_dir, &progress);
     }
+    progress.now("finding out who was waited for");
     let analysis = reporting.analyse(recording);
+    drop(progress);
     let bytes = |out: &mut dyn io::Write| {
         if arguments.resymbolize {
             return stream::write(&analysis.recording, out);
@@ -28,7 +35,7 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
 }
 
 /// Says on standard error what came of it: what is missing there is missing in the report.
-fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf]) {
+fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf], progress: &Progress) {
     let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let recorded_in = match this_boot {
         Ok(boot_id) if boot_id.trim() == recording.meta.boot_id => RecordedIn::ThisBoot,
@@ -36,7 +43,9 @@ fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf]) {
     };
     let places = DebugPlaces::new(directories.iter().cloned());
     let table = &mut recording.stacks;
-    let done = symbols::resymbolize(table, &places, recorded_in, &mut |_done, _all| {});
+    let done = symbols::resymbolize(table, &places, recorded_in, &mut |done, all| {
+        progress.done(done, all)
+    });
     recording.stacks.trim_tracing_frames();
     let Resymbolized {
         modules_found,

@@ -18,9 +18,10 @@ use offwake::{
 use crate::{
     Outcome,
     cli::{Cli, ReportArguments},
+    console::{Progress, Terminal},
     formats::{OutputFormat, SpanFormat},
     otlp::Delivery,
-    output::{Content, Destination, Output, Terminal, Unfinished},
+    output::{Content, Destination, Output, Unfinished},
 };
 
 /// What is to be shown, and where: found to be possible.
@@ -118,17 +119,16 @@ impl Reporting {
         }
         let takes_standard_output =
             self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
-        let mut terminal = if takes_standard_output {
-            Terminal::standard_error()
-        } else {
-            Terminal::standard_output()
-        };
+        let mut terminal =
+            if takes_standard_output { Terminal::remarks_aside() } else { Terminal::remarks() };
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
             let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
+            let progress = Progress::of("writing");
             output.write(&content, unfinished)?;
+            drop(progress);
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
             }

@@ -1,9 +1,6 @@
 //! A recording session: check everything that can be checked before, record until something ends it.
 
-use std::{
-    io::{self, IsTerminal as _},
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use offwake::{
@@ -20,6 +17,7 @@ use tokio::{
 
 use crate::{
     cli::{RecordingArguments, TargetArguments},
+    console::{self, Progress},
     output::{Unfinished, remove_unfinished},
 };
 
@@ -100,17 +98,20 @@ impl Session {
             signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
         ];
         let armed = Armed::new(self.plan, sink)?;
-        say_begin(&self.target.description, self.duration);
         let mut capture = armed.open()?;
         if let Some(command) = &mut self.target.command {
             command.release()?;
         }
         let deadline = self.duration.map(|duration| Instant::now() + duration);
         let command = self.target.command.as_ref();
+        // A command writes to the same terminal.
+        let progress = command
+            .is_none()
+            .then(|| Progress::of_recording(&self.target.description, self.duration));
         let mut said = false;
         let closed_by = loop {
             let ended = tokio::select! {
-                closed_by = wait_for_end(&capture, command, deadline, &mut interrupts) => Ok(closed_by),
+                closed_by = wait_for_end(&capture, command, deadline, progress.as_ref(), &mut interrupts) => Ok(closed_by),
                 why = wait_for_request(&capture, &mut requests) => Err(why),
             };
             match (ended, snapshots) {
@@ -125,6 +126,7 @@ impl Session {
                 }
             }
         };
+        drop(progress);
         if capture.suppressed() > 0 {
             let more = capture.suppressed();
             eprintln!(
@@ -137,11 +139,15 @@ impl Session {
             // Its time is up; it would run on with nobody watching.
             command.terminate();
         }
+        let progress = Progress::of("naming what was recorded");
         let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<T> {
             afterwards(capture.close(closed_by)?.finish()?)
         });
         tokio::select! {
-            done = finish => done.context("the recording could not be ended")?,
+            done = finish => {
+                drop(progress);
+                done.context("the recording could not be ended")?
+            }
             () = any(&mut interrupts) => {
                 remove_unfinished(unfinished);
                 // What a shell gives for a program that Ctrl-C ended.
@@ -229,6 +235,7 @@ async fn wait_for_end<S: Sink>(
     capture: &Capture<S>,
     command: Option<&HeldCommand>,
     deadline: Option<Instant>,
+    progress: Option<&console::Recording>,
     interrupts: &mut [Signal; 3],
 ) -> ClosedBy {
     let mut glances = interval(GLANCE);
@@ -240,6 +247,9 @@ async fn wait_for_end<S: Sink>(
             () = any(interrupts) => return ClosedBy::Signal,
             () = sleep_until(at), if deadline.is_some() => return ClosedBy::Duration,
             _ = glances.tick() => {
+                if let Some(progress) = progress {
+                    progress.tick();
+                }
                 if command.is_some_and(HeldCommand::has_ended) {
                     return ClosedBy::Command;
                 }
@@ -277,15 +287,5 @@ async fn any(signals: &mut [Signal; 3]) {
         _ = first.recv() => {}
         _ = second.recv() => {}
         _ = third.recv() => {}
-    }
-}
-
-fn say_begin(target: &str, duration: Option<Duration>) {
-    if io::stderr().is_terminal() {
-        let until = duration.map_or_else(
-            || "until Ctrl-C".to_owned(),
-            |duration| format!("for {} s; Ctrl-C ends it sooner", duration.as_secs_f64()),
-        );
-        eprintln!("Recording {target} {until}.");
     }
 }

@@ -1,0 +1,44 @@
+//! What shells and `man` want to know of the command line.
+
+use std::{fs, io, path::Path};
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+
+use crate::{
+    Outcome,
+    cli::{Cli, CompletionsCommand, ManCommand},
+    console::Terminal,
+    output::forgive_closed,
+};
+
+/// Prints the completions for a shell.
+pub fn completions(arguments: &CompletionsCommand) -> anyhow::Result<Outcome> {
+    let mut script = Vec::new();
+    clap_complete::generate(arguments.shell, &mut Cli::command(), "offwake", &mut script);
+    print(&script)?;
+    Ok(Outcome::Done)
+}
+
+/// Prints the first manual page, or writes one for each command into a directory.
+pub fn pages(arguments: &ManCommand) -> anyhow::Result<Outcome> {
+    let Some(directory) = &arguments.output else {
+        let mut page = Vec::new();
+        clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+        print(&page)?;
+        return Ok(Outcome::Done);
+    };
+    write_pages(directory).with_context(|| format!("cannot write to {}", directory.display()))?;
+    Terminal::remarks().line(&format!("wrote the manual to {}", directory.display()))?;
+    Ok(Outcome::Done)
+}
+
+fn write_pages(directory: &Path) -> io::Result<()> {
+    fs::create_dir_all(directory)?;
+    clap_mangen::generate_to(Cli::command(), directory)
+}
+
+fn print(text: &[u8]) -> anyhow::Result<()> {
+    forgive_closed(io::Write::write_all(&mut io::stdout(), text))
+        .context("cannot write to standard output")
+}
