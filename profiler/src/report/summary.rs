@@ -54,6 +54,11 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
+    lost(report).map_or_else(|| "lost: nothing".to_owned(), |lost| format!("LOST: {lost}"))
+}
+
+/// What was lost, if anything was.
+pub(super) fn lost(report: &Report) -> Option<String> {
     let loss = &report.loss;
     let counts = [
         (loss.records, "record", "records"),
@@ -75,7 +80,7 @@ pub(super) fn loss_line(report: &Report) -> String {
             loss.gap_ns
         ));
     }
-    if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
+    (!lost.is_empty()).then(|| lost.join(", "))
 }
 
 fn ledgers(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, WaitEntry, WakerKind,
+    BlameEntry, BlameWord, Label, Report, WaitEntry,
     summary::{line, percent},
-    text,
+    text, waker,
 };
 use crate::{
     blame::{Reason, cause::Cause},
@@ -122,14 +122,9 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         {
             worst.labels.push(label);
         }
-        *worst.wakers.entry(waker(wait)).or_default() += wait.blocked_ns;
+        *worst.wakers.entry(waker::in_words(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            let spent = worst.blame.entry(Leaf::of(part)).or_default();
-            spent.time += part.ns;
-            spent.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
-            if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
-                *spent.places.entry(label).or_default() += part.ns;
-            }
+            worst.blame.entry(Leaf::of(part)).or_default().add(part);
         }
     }
     gathered
@@ -179,7 +174,32 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     ]
 }
 
-impl Spent<'_> {
+/// What most of some blame was on, in words; the rest is counted.
+pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
+    let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
+    for part in parts {
+        spent.entry(Leaf::of(part)).or_default().add(part);
+    }
+    let all = spent.values().map(|spent| spent.time).sum();
+    let mut spent: Vec<_> = spent.into_iter().collect();
+    spent.sort_by_key(|(_, spent)| Reverse(spent.time));
+    let mut words: Vec<_> =
+        spent.iter().take(told).map(|(leaf, spent)| spent.words(leaf, all)).collect();
+    if spent.len() > told {
+        words.push(format!("{} more", spent.len() - told));
+    }
+    words.join(", ")
+}
+
+impl<'a> Spent<'a> {
+    fn add(&mut self, part: &'a BlameEntry) {
+        self.time += part.ns;
+        self.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
+        if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
+            *self.places.entry(label).or_default() += part.ns;
+        }
+    }
+
     /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
     fn words(&self, leaf: &Leaf<'_>, of: Nanos) -> String {
         let name = leaf.words(&self.threads);
@@ -200,20 +220,6 @@ impl Spent<'_> {
                 format!("{name} {share} ({} {most}{more})", label.short(WORK_PLACE))
             }
         }
-    }
-}
-
-/// Who ended a wait, in words.
-fn waker(wait: &WaitEntry) -> String {
-    match &wait.waker {
-        None => "nobody seen".to_owned(),
-        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-            (WakerKind::Task, Some(comm), Some(tid), _) => {
-                format!("{} {tid}", text::terminal(comm))
-            }
-            (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
-            _ => "interrupt".to_owned(),
-        },
     }
 }
 

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake::report::{self, Format, Report};
+use offwake::report::{self, Format, Report, flame::View};
 
 use crate::{
     caller,
@@ -40,6 +40,8 @@ pub struct Output {
 pub struct Content<'a> {
     /// The report.
     pub report: &'a Report,
+    /// How flame graphs look at it.
+    pub view: &'a View,
     /// Writes the waits as a table.
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
@@ -96,8 +98,12 @@ impl Output {
         let mut out = io::BufWriter::new(out);
         match self.format {
             OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
-            OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
-            OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Report(Format::Folded) => {
+                report::folded::write(content.report, content.view, &mut out)
+            }
+            OutputFormat::Report(Format::Svg) => {
+                report::svg::write(content.report, content.view, &mut out)
+            }
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),

@@ -7,7 +7,7 @@ use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
-    report::{Filter, IdleWaits, Kinds, Report},
+    report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View},
     spans::{
         self, Evidence, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},
@@ -17,7 +17,7 @@ use offwake::{
 
 use crate::{
     Outcome,
-    cli::{Cli, ReportArguments},
+    cli::{Cli, Hide, ReportArguments},
     formats::{OutputFormat, SpanFormat},
     otlp::Delivery,
     output::{Content, Destination, Output, Terminal, Unfinished},
@@ -27,6 +27,7 @@ use crate::{
 pub struct Reporting {
     outputs: Vec<Output>,
     filter: Filter,
+    view: View,
     limits: Limits,
     span_limits: SpanLimits,
     delivery: Option<Delivery>,
@@ -73,6 +74,7 @@ impl Reporting {
         Ok(Self {
             outputs: outputs(arguments)?,
             filter: filter(arguments),
+            view: arguments.pictures.view(),
             limits: limits(arguments),
             span_limits: arguments.spans.limits(),
             delivery: arguments.spans.delivery(),
@@ -127,7 +129,13 @@ impl Reporting {
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
+            let content = Content {
+                report,
+                view: &self.view,
+                waits: &waits,
+                spans: &spans,
+                recording: bytes,
+            };
             output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
@@ -182,7 +190,18 @@ fn filter(arguments: &ReportArguments) -> Filter {
             Kinds::All
         },
         states: arguments.state.clone().map(|states| states.0),
-        idle: if arguments.hide_idle { IdleWaits::Hidden } else { IdleWaits::Shown },
+        idle: if arguments.hide.contains(&Hide::Idle) {
+            IdleWaits::Hidden
+        } else {
+            IdleWaits::Shown
+        },
+        hidden: (arguments.hide.iter())
+            .filter_map(|hide| match hide {
+                Hide::Idle => None,
+                Hide::External => Some(BlameGroup::External),
+                Hide::Unattributed => Some(BlameGroup::Unattributed),
+            })
+            .collect(),
     }
 }
 
