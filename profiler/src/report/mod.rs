@@ -5,6 +5,7 @@
 pub(crate) mod best_fit;
 mod build;
 mod class;
+pub mod diff;
 mod filter;
 pub mod flame;
 pub mod folded;

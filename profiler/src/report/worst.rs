@@ -40,7 +40,7 @@ struct Worst<'a> {
 
 /// What some of the time was spent on. Threads of one name are alike: a pool's, or one after another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Leaf<'a> {
+pub(super) struct Leaf<'a> {
     kind: BlameWord,
     reason: Option<Reason>,
     comm: Option<&'a str>,
@@ -235,12 +235,26 @@ impl<'a> Leaf<'a> {
 
     /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
     fn words(&self, threads: &BTreeSet<Tid>) -> String {
-        let what = self.reason.map_or(self.kind.name(), Reason::name);
-        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
-        let thread = match threads.first() {
+        self.words_of(|comm| match threads.first() {
             Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
             _ => format!("{} {comm} threads", threads.len()),
-        };
+        })
+    }
+
+    /// Whoever held the CPU: who is there to hold it differs from run to run.
+    pub(super) fn of_whatever_holder(part: &'a BlameEntry) -> Self {
+        Self { holder: None, ..Self::of(part) }
+    }
+
+    /// `disk behind db`
+    pub(super) fn words_without_ids(&self) -> String {
+        self.words_of(|comm| comm)
+    }
+
+    fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
+        let what = self.reason.map_or(self.kind.name(), Reason::name);
+        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
+        let thread = thread(comm);
         match (self.kind, self.holder.map(text::terminal)) {
             (BlameWord::Work, _) => format!("work of {thread}"),
             (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),

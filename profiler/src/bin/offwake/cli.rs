@@ -117,6 +117,8 @@ pub struct Record {
 Examples:
   offwake report wait.offwake                           a summary
   offwake report wait.offwake -o wait.svg -o wait.json
+  offwake report wait.offwake -o blockers.svg --reverse --hide idle,external
+  offwake report before.offwake --diff after.offwake -o diff.svg
   offwake report wait.offwake --resymbolize --debug-dir ./debug -o named.offwake
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
@@ -127,6 +129,11 @@ pub struct ReportCommand {
 
     #[command(flatten)]
     pub report: ReportArguments,
+
+    /// A recording that was made later: say what is waited for longer and shorter there than in FILE,
+    /// by the second of the window. -o takes .svg and .folded, a value before and one after
+    #[arg(long, value_name = "LATER.offwake", conflicts_with_all = ["resymbolize", "otlp"])]
+    pub diff: Option<PathBuf>,
 
     /// Look names up again, by the build ids in the recording: for a recording that was cut off, or
     /// when debug files have come since

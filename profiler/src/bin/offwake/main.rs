@@ -2,6 +2,7 @@
 
 mod caller;
 mod cli;
+mod diff;
 mod doctor;
 mod export;
 mod flight;

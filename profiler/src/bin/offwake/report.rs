@@ -7,11 +7,16 @@ use offwake::{
     symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
 };
 
-use crate::{Outcome, cli::ReportCommand, input::Input, output::Unfinished, reporting::Reporting};
+use crate::{
+    Outcome, cli::ReportCommand, diff, input::Input, output::Unfinished, reporting::Reporting,
+};
 
 /// Reports.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
+    if let Some(later) = &arguments.diff {
+        return diff::run(arguments, later, &reporting);
+    }
     let input = Input::open(&arguments.recording, arguments.max_memory)?;
     let mut recording = input.read(arguments.max_memory)?;
     if arguments.resymbolize {

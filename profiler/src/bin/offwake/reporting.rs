@@ -98,6 +98,29 @@ impl Reporting {
         Analysis { recording, timeline, report, spans }
     }
 
+    /// The report alone.
+    pub fn report(&self, recording: &Recording) -> Report {
+        let timeline = Timeline::build(recording);
+        Report::new(&Blame::new(recording, &timeline, self.limits), &self.filter)
+    }
+
+    /// What is written, and where.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// How flame graphs look at it.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Where people read: standard output, unless it is taken.
+    pub fn terminal(&self) -> Terminal {
+        let takes_standard_output =
+            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
+        if takes_standard_output { Terminal::standard_error() } else { Terminal::standard_output() }
+    }
+
     fn wants_spans(&self) -> bool {
         let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
         self.delivery.is_some() || self.outputs.iter().any(is_spans)
@@ -118,13 +141,7 @@ impl Reporting {
             eprintln!("offwake: nothing was recorded: {reason}");
             return Ok(Outcome::NothingRecorded);
         }
-        let takes_standard_output =
-            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
-        let mut terminal = if takes_standard_output {
-            Terminal::standard_error()
-        } else {
-            Terminal::standard_output()
-        };
+        let mut terminal = self.terminal();
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
@@ -214,7 +231,7 @@ fn limits(arguments: &ReportArguments) -> Limits {
 }
 
 /// Why there is nothing to show, if there is not.
-fn nothing_recorded(report: &Report) -> Option<String> {
+pub fn nothing_recorded(report: &Report) -> Option<String> {
     let target = &report.meta.target;
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));

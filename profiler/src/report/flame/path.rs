@@ -24,7 +24,7 @@ pub struct Path<'r> {
 
 /// The paths of a report's waits, but for the parts that its filter hides. Paths of the same frames
 /// come as often as there are waits that differ otherwise.
-pub fn paths<'r>(report: &'r Report, view: &View) -> impl Iterator<Item = Path<'r>> {
+pub fn paths<'r>(report: &'r Report, view: &View) -> impl Iterator<Item = Path<'r>> + use<'r> {
     let layout = Layout::new(report, *view);
     let hidden = &report.filter.hidden;
     (report.waits.iter())

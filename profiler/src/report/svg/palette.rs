@@ -95,12 +95,12 @@ const STEPS: u8 = 5;
 /// Percent of colour that a step adds.
 const STEP: u8 = 13;
 
-/// Longer is red, shorter is blue; both are Okabe's and Ito's as well. `share` is from -1, all of it
-/// is gone, to 1, all of it is new.
+/// Longer is red, shorter is blue; both are Okabe's and Ito's as well. `share` is that of the largest
+/// change, and below 0 where it became shorter.
 pub(super) fn change(share: f64) -> Fill {
     const LONGER: Rgb = base(Some(Class::Work));
     const SHORTER: Rgb = Rgb(0, 114, 178);
-    let steps = (share.abs() * f64::from(STEPS)).ceil().clamp(0.0, f64::from(STEPS)) as u8;
+    let steps = (share.abs() * f64::from(STEPS)).round().clamp(0.0, f64::from(STEPS)) as u8;
     if steps == 0 {
         return Fill { light: Rgb(240, 240, 240), dark: Rgb(70, 70, 70) };
     }
