@@ -18,6 +18,7 @@ use offwake::{
 
 use crate::{
     draw::edit,
+    flames::{folded_in, named_views},
     golden::{Writer, folded, golden, picture, report, written},
     spans::{check, find_with, outline},
 };
@@ -76,6 +77,15 @@ fn a_picture_is_golden() {
     let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "redis").unwrap();
     let report = report(&read(&bytes), &Filter::default());
     golden("replay-redis.svg", &written(&report, picture));
+}
+
+#[test]
+fn every_view_of_a_recording_is_golden() {
+    let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "redis").unwrap();
+    let report = report(&read(&bytes), &Filter::default());
+    for (name, view) in named_views() {
+        golden(&format!("replay-redis.{name}.folded"), &folded_in(&report, &view));
+    }
 }
 
 /// Two reports of two readings: nothing is in one that is not in the bytes.

@@ -52,8 +52,8 @@ impl Fill {
         Self { light: color, dark: color }
     }
 
-    const fn tint(base: Rgb, light: u8, dark: u8) -> Self {
-        Self { light: base.over(PAPER.light, light), dark: base.over(PAPER.dark, dark) }
+    const fn tint(base: Self, light: u8, dark: u8) -> Self {
+        Self { light: base.light.over(PAPER.light, light), dark: base.dark.over(PAPER.dark, dark) }
     }
 }
 
@@ -62,17 +62,18 @@ pub(super) type Dominant = Option<Class>;
 
 /// A class in its full colour, as in the legend.
 pub(super) const fn strong(class: Class) -> Fill {
-    Fill::same(base(Some(class)))
+    base(Some(class))
 }
 
-const fn base(dominant: Dominant) -> Rgb {
+const fn base(dominant: Dominant) -> Fill {
     match dominant {
-        Some(Class::Work) => Rgb(213, 94, 0),
-        Some(Class::CpuQueue) => Rgb(240, 228, 66),
-        Some(Class::External) => Rgb(86, 180, 233),
-        Some(Class::Unattributed) => Rgb(204, 121, 167),
-        Some(Class::Idle) => Rgb(150, 150, 150),
-        None => Rgb(170, 160, 130),
+        Some(Class::Work) => LONGER,
+        Some(Class::CpuQueue) => Fill::same(Rgb(240, 228, 66)),
+        Some(Class::External) => Fill::same(Rgb(86, 180, 233)),
+        Some(Class::Unattributed) => Fill::same(Rgb(204, 121, 167)),
+        // Near to the paper: there is nothing to see.
+        Some(Class::Idle) => Fill { light: Rgb(215, 215, 215), dark: Rgb(90, 90, 90) },
+        None => Fill::same(Rgb(170, 160, 130)),
     }
 }
 
@@ -90,6 +91,8 @@ pub(super) const fn quiet(kind: FrameKind, dominant: Dominant) -> Fill {
     }
 }
 
+const LONGER: Fill = Fill::same(Rgb(213, 94, 0));
+const SHORTER: Fill = Fill::same(Rgb(0, 114, 178));
 /// Steps of longer or shorter, either way.
 const STEPS: u8 = 5;
 /// Percent of colour that a step adds.
@@ -98,8 +101,6 @@ const STEP: u8 = 13;
 /// Longer is red, shorter is blue; both are Okabe's and Ito's as well. `share` is that of the largest
 /// change, and below 0 where it became shorter.
 pub(super) fn change(share: f64) -> Fill {
-    const LONGER: Rgb = base(Some(Class::Work));
-    const SHORTER: Rgb = Rgb(0, 114, 178);
     let steps = (share.abs() * f64::from(STEPS)).round().clamp(0.0, f64::from(STEPS)) as u8;
     if steps == 0 {
         return Fill { light: Rgb(240, 240, 240), dark: Rgb(70, 70, 70) };
@@ -172,4 +173,123 @@ pub(super) fn style() -> String {
     }
     style.push_str("}\n");
     style
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What WCAG asks of small text.
+    const LEGIBLE: f64 = 4.5;
+
+    #[test]
+    fn every_frame_can_be_read_in_light_and_in_dark() {
+        for fill in fills() {
+            for color in [fill.light, fill.dark] {
+                let seen = contrast(ink_on(color), color);
+                assert!(seen >= LEGIBLE, "{color}: {seen}");
+            }
+        }
+        for (ink, paper) in [(INK.light, PAPER.light), (INK.dark, PAPER.dark)] {
+            assert!(contrast(ink, paper) >= LEGIBLE);
+        }
+        assert!(contrast(ink_on(FOUND), FOUND) >= LEGIBLE);
+    }
+
+    /// The dark colours go by the light ones.
+    #[test]
+    fn no_two_fills_are_the_same_in_light_alone() {
+        let fills = fills();
+        for (n, fill) in fills.iter().enumerate() {
+            let mut rest = fills[n + 1..].iter();
+            assert!(rest.all(|other| other.light != fill.light), "{fill:?}");
+            assert_ne!(fill.light, FOUND);
+        }
+    }
+
+    /// What somebody sees who lacks one kind of cone: Machado, Oliveira and Fernandes 2009, table 1,
+    /// severity 1.0, <https://doi.org/10.1109/TVCG.2009.113>. Applied to linear light.
+    const BLINDNESS: [(&str, [[f64; 3]; 3]); 4] = [
+        ("none", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
+        (
+            "protanopia",
+            [
+                [0.152286, 1.052583, -0.204868],
+                [0.114503, 0.786281, 0.099216],
+                [-0.003882, -0.048116, 1.051998],
+            ],
+        ),
+        (
+            "deuteranopia",
+            [
+                [0.367322, 0.860646, -0.227968],
+                [0.280085, 0.672501, 0.047413],
+                [-0.011820, 0.042940, 0.968881],
+            ],
+        ),
+        (
+            "tritanopia",
+            [
+                [1.255528, -0.076749, -0.178779],
+                [-0.078411, 0.930809, 0.147602],
+                [0.004733, 0.691367, 0.303900],
+            ],
+        ),
+    ];
+
+    /// How far apart two colours are seen: the distance in CIELAB.
+    fn distance(one: Rgb, other: Rgb, blindness: &[[f64; 3]; 3]) -> f64 {
+        let lab = |Rgb(r, g, b): Rgb| {
+            let linear = [r, g, b].map(|channel| {
+                let c = f64::from(channel) / 255.0;
+                if c <= 0.04045 { c / 12.92 } else { ((c + 0.055) / 1.055).powf(2.4) }
+            });
+            let apply = |matrix: &[[f64; 3]; 3], v: [f64; 3]| {
+                matrix.map(|row| (0..3).map(|n| row[n] * v[n]).sum::<f64>().clamp(0.0, 1.0))
+            };
+            let seen = apply(blindness, linear);
+            let to_xyz = [
+                [0.4124 / 0.9505, 0.3576 / 0.9505, 0.1805 / 0.9505],
+                [0.2126, 0.7152, 0.0722],
+                [0.0193 / 1.089, 0.1192 / 1.089, 0.9505 / 1.089],
+            ];
+            let [x, y, z] = apply(&to_xyz, seen)
+                .map(|t| if t > 0.008856 { t.cbrt() } else { t * 7.787 + 16.0 / 116.0 });
+            [116.0 * y - 16.0, 500.0 * (x - y), 200.0 * (y - z)]
+        };
+        let (one, other) = (lab(one), lab(other));
+        (0..3).map(|n| (one[n] - other[n]).powi(2)).sum::<f64>().sqrt()
+    }
+
+    /// Far more than can just be told apart (2.3), for they lie far from each other.
+    const APART: f64 = 18.0;
+
+    #[test]
+    fn the_colour_blind_tell_the_classes_apart() {
+        for (name, blindness) in BLINDNESS {
+            for (n, one) in Class::ALL.into_iter().enumerate() {
+                for other in Class::ALL.into_iter().skip(n + 1) {
+                    let (a, b) = (strong(one), strong(other));
+                    for (a, b) in [(a.light, b.light), (a.dark, b.dark)] {
+                        let seen = distance(a, b, &blindness);
+                        assert!(seen >= APART, "{one:?} and {other:?}, {name}: {seen}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_colour_blind_tell_longer_from_shorter() {
+        for (name, blindness) in BLINDNESS {
+            for share in [0.2, 0.6, 1.0] {
+                let (longer, shorter, same) = (change(share), change(-share), change(0.0));
+                for (a, b) in [(longer, shorter), (longer, same), (shorter, same)] {
+                    let seen = distance(a.light, b.light, &blindness);
+                    let apart = if share < 0.5 { APART / 2.0 } else { APART };
+                    assert!(seen >= apart, "{share}, {name}: {a:?} {b:?} {seen}");
+                }
+            }
+        }
+    }
 }
