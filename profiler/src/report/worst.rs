@@ -95,7 +95,7 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
 }
 
 /// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
-fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
+pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
     wait.blocked_ns == window
         && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
 }
@@ -174,11 +174,16 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     ]
 }
 
-/// What most of some blame was on, in words; the rest is counted.
+/// What most of some blame was on, in words; the rest is counted. Places are named where most of
+/// the work was done.
 pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
     let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
     for part in parts {
-        spent.entry(Leaf::of(part)).or_default().add(part);
+        spent.entry(Leaf::of_whatever_holder(part)).or_default().add(part);
+    }
+    for spent in spent.values_mut() {
+        let half = Nanos(spent.time.0 / 2);
+        spent.places.retain(|_, time| *time > half);
     }
     let all = spent.values().map(|spent| spent.time).sum();
     let mut spent: Vec<_> = spent.into_iter().collect();

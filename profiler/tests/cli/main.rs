@@ -3,3 +3,4 @@
 
 mod bad_recordings;
 mod otlp;
+mod pictures;

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, io};
 
 use super::{
-    draw::{self, DRAWN},
+    draw::{self, Drawn},
     dress::{Emphasis, HeaderLine, Look},
     header,
     palette::{self, Fill},
@@ -26,16 +26,18 @@ pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Resul
     for (side, path) in diff.paths(view) {
         tree.add(&path.frames, Times::of(side, path.blame.ns));
     }
-    let outline = tree.outline(tree.root().all.after / DRAWN, |times| times.after);
-    let rates: HashMap<_, _> = (draw::nodes(&outline).into_iter())
+    let drawn = Drawn::of(&tree, |times| times.after);
+    let rates: HashMap<_, _> = (drawn.nodes().into_iter())
         .filter_map(|id| Some((id, diff.rates(tree.get(id)?.all))))
         .collect();
     let largest = rates.values().map(|rates| difference(*rates).abs()).fold(1.0, f64::max);
     let looks = (rates.iter())
         .filter_map(|(&id, &rates)| Some((id, look(&tree, id, rates, largest)?)))
         .collect();
+    let mut lines = lines(diff);
+    lines.extend(drawn.left_out().map(HeaderLine::Text));
     let title = format!("offwake: what {} waits for, compared", diff.after.meta.target);
-    draw::picture(&title, &header::broken(lines(diff)), &outline, &looks, out)
+    draw::picture(&title, &header::broken(lines), &drawn, &looks, out)
 }
 
 fn difference(Rates { before, after }: Rates) -> f64 {

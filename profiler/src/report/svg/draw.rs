@@ -3,9 +3,10 @@
 use std::{
     collections::{HashMap, HashSet},
     io,
+    ops::AddAssign,
 };
 
-use inferno::flamegraph::{self, Options};
+use inferno::flamegraph::{self, Options, TextTruncateDirection};
 use quick_xml::{
     Writer,
     events::{BytesEnd, BytesStart, Event},
@@ -15,30 +16,72 @@ use super::{
     dress::{self, FONT_SIZE, HeaderLine, Look},
     palette,
 };
-use crate::report::{flame::NodeId, text};
+use crate::report::{
+    flame::{NodeId, Tree},
+    text,
+};
 
 /// A node is drawn if it has so much of the whole: a tenth of a pixel at a thousand pixels. Less can't
 /// be seen, and makes files of megabytes.
-pub(super) const DRAWN: u128 = 10_000;
+const NARROWEST: u128 = 10_000;
+/// So much is drawn however high it stands.
+const WIDE: u128 = 100;
+/// Frames that fit into a window one above the other. Chains go far deeper, and a few narrow ones
+/// would move all that is wide out of sight.
+const ROWS: usize = 56;
 /// inferno's script counts in doubles, which have so many whole numbers.
 const LARGEST: u128 = 1 << 53;
 
 /// What is to be drawn: the paths of nodes from the root on, and the width of what ends there.
-pub(super) type Outline = Vec<(Vec<NodeId>, u128)>;
+type Outline = Vec<(Vec<NodeId>, u128)>;
 
-/// The nodes of an outline.
-pub(super) fn nodes(outline: &Outline) -> HashSet<NodeId> {
-    outline.iter().flat_map(|(path, _)| path.iter().copied()).collect()
+/// What of a tree is drawn.
+pub(super) struct Drawn {
+    pub(super) outline: Outline,
+    /// What has less than this part of the whole is not in it: one in so many.
+    narrowest: u128,
+}
+
+impl Drawn {
+    /// All that can be seen, or less if it would not fit into a window.
+    pub(super) fn of<W: AddAssign + Copy + Default>(
+        tree: &Tree<W>,
+        width: impl Fn(&W) -> u128,
+    ) -> Self {
+        let all = width(&tree.root().all);
+        let mut narrowest = NARROWEST;
+        loop {
+            let outline = tree.outline(all / narrowest, &width);
+            let rows = outline.iter().map(|(path, _)| path.len()).max().unwrap_or_default();
+            if rows <= ROWS || narrowest <= WIDE {
+                return Self { outline, narrowest };
+            }
+            narrowest = (narrowest / 2).max(WIDE);
+        }
+    }
+
+    /// Its nodes.
+    pub(super) fn nodes(&self) -> HashSet<NodeId> {
+        self.outline.iter().flat_map(|(path, _)| path.iter().copied()).collect()
+    }
+
+    /// What is not drawn, in words, if it could be seen.
+    pub(super) fn left_out(&self) -> Option<String> {
+        let percent = 100.0 / self.narrowest as f64;
+        (self.narrowest < NARROWEST)
+            .then(|| format!("not drawn, for room: frames of less than {percent:.2}%"))
+    }
 }
 
 /// Writes the picture.
 pub(super) fn picture(
     title: &str,
     header: &[HeaderLine],
-    outline: &Outline,
+    drawn: &Drawn,
     looks: &HashMap<NodeId, Look>,
     out: &mut dyn io::Write,
 ) -> io::Result<()> {
+    let outline = &drawn.outline;
     let all: u128 = outline.iter().map(|(_, width)| width).sum();
     let scale = all / LARGEST + 1;
     if all == 0 {
@@ -68,6 +111,8 @@ pub(super) fn picture(
     // What is too narrow is left out already.
     options.min_width = 0.0;
     options.search_color = search_color()?;
+    // A name's beginning says more than its end.
+    options.text_truncate_direction = TextTruncateDirection::Right;
     // The paths are in the order in which they are to be drawn.
     options.no_sort = true;
     options.deterministic = true;

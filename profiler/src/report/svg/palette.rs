@@ -154,6 +154,8 @@ pub(super) fn style() -> String {
          #frames > *:hover rect {{ stroke:{light}; stroke-width:1; }}\n",
         PAPER.light
     );
+    let found = format!("rect[fill=\"{}\"] + text {{ fill:{}; }}\n", found(), ink_on(FOUND));
+    style.push_str(&found);
     for fill in fills() {
         let ink = ink_on(fill.light);
         if ink != light {
@@ -161,18 +163,24 @@ pub(super) fn style() -> String {
         }
     }
     style.push_str("@media (prefers-color-scheme: dark) {\n");
+    style.push_str(&format!(":root {{ background:{}; }}\n", PAPER.dark));
     style.push_str(&format!("text {{ fill:{}; }}\n", INK.dark));
     style.push_str(&format!("#frames rect {{ stroke:{}; }}\n", PAPER.dark));
     style.push_str(&format!("#frames > *:hover rect {{ stroke:{}; }}\n", INK.dark));
     style.push_str(&format!("rect[fill=\"{}\"] {{ fill:{}; }}\n", PAPER.light, PAPER.dark));
-    style.push_str(&format!("rect[fill=\"{FOUND}\"] + text {{ fill:{}; }}\n", ink_on(FOUND)));
     for fill in fills() {
         let (light, dark, ink) = (fill.light, fill.dark, ink_on(fill.dark));
         style.push_str(&format!("rect[fill=\"{light}\"] {{ fill:{dark}; }} "));
         style.push_str(&format!("rect[fill=\"{light}\"] + text {{ fill:{ink}; }}\n"));
     }
+    style.push_str(&found);
     style.push_str("}\n");
     style
+}
+
+/// As inferno's script writes it.
+fn found() -> String {
+    format!("rgb({},{},{})", FOUND.0, FOUND.1, FOUND.2)
 }
 
 #[cfg(test)]

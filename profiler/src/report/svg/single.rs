@@ -7,7 +7,7 @@ use std::{
 };
 
 use super::{
-    draw::{self, DRAWN},
+    draw::{self, Drawn},
     dress::{Emphasis, HeaderLine, Look},
     header,
     hover::Notes,
@@ -36,21 +36,20 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
     for path in flame::paths(report, view) {
         tree.add(&path.frames, Times::of(path.blame.class(), path.blame.ns));
     }
-    let all = tree.root().all;
-    let outline = tree.outline(all.sum() / DRAWN, Times::sum);
-    let mut notes = Notes::of_drawn(draw::nodes(&outline));
+    let drawn = Drawn::of(&tree, Times::sum);
+    let mut notes = Notes::of_drawn(drawn.nodes());
     for path in flame::paths(report, view) {
         notes.add(&path, tree.along(&path.frames));
     }
     let looks = looks(&tree, &notes, view);
-    let mut lines = vec![
-        HeaderLine::Text(format!("{}: {}", header::processes(report), header::window(report))),
-        HeaderLine::Strong(format!(
-            "mostly: {}",
-            worst::most(flame::paths(report, view).map(|path| path.blame), MOSTLY)
-        )),
-    ];
+    let mut lines = vec![HeaderLine::Text(format!(
+        "{}: {}",
+        header::processes(report),
+        header::window(report)
+    ))];
+    lines.extend(mostly(report, view));
     lines.extend(header::shortcomings(report));
+    lines.extend(drawn.left_out().map(HeaderLine::Text));
     lines.push(HeaderLine::Text(header::reading(view).to_owned()));
     lines.push(header::legend(&times(report, view)));
     let target = &report.meta.target;
@@ -62,7 +61,28 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         (FlameGraph::OffWake, _) => format!("offwake: who ended the waits of {target}"),
         (FlameGraph::OffCpu, _) => format!("offwake: where {target} waited"),
     };
-    draw::picture(&title, &header::broken(lines), &outline, &looks, out)
+    draw::picture(&title, &header::broken(lines), &drawn, &looks, out)
+}
+
+/// What the time went to, threads that never woke aside: as in the summary.
+fn mostly(report: &Report, view: &View) -> Vec<HeaderLine> {
+    let window = report.window.duration_ns;
+    let (asleep, awake): (Vec<_>, Vec<_>) =
+        flame::paths(report, view).partition(|path| worst::sleeps_through(path.wait, window));
+    let mut lines = Vec::new();
+    if !awake.is_empty() {
+        let parts = awake.iter().map(|path| path.blame);
+        lines.push(HeaderLine::Strong(format!("mostly: {}", worst::most(parts, MOSTLY))));
+    }
+    if !asleep.is_empty() {
+        let time: Nanos = asleep.iter().map(|path| path.blame.ns).sum();
+        let threads = if asleep.len() == 1 { "thread" } else { "threads" };
+        lines.push(HeaderLine::Text(format!(
+            "beside that, asleep all the time: {} {threads}, {time}; --hide unattributed leaves such out",
+            asleep.len()
+        )));
+    }
+    lines
 }
 
 /// What the classes are made of.
