@@ -86,7 +86,7 @@ fn lines(folded: &str) -> Vec<(Vec<&str>, u64)> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn whatever_the_view_the_paths_add_up_to_the_blocked_time(world in world()) {

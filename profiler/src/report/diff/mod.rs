@@ -12,7 +12,7 @@ use std::{collections::BTreeMap, fmt, io};
 pub(super) use changes::{Change, changes};
 
 use super::{
-    Report,
+    BlameEntry, Report, WaitEntry,
     flame::{self, Path, ThreadNames, View},
     folded,
 };
@@ -96,6 +96,24 @@ impl<'r> Diff<'r> {
             Rate(u64::try_from(time.saturating_mul(1_000_000_000) / window).unwrap_or(u64::MAX))
         };
         Rates { before: rate(times.before, self.before), after: rate(times.after, self.after) }
+    }
+
+    /// Each side with its name.
+    pub(super) fn sides(&self) -> [(&'static str, &'r Report); 2] {
+        [("before", self.before), ("after", self.after)]
+    }
+
+    /// The parts of both of which there are paths.
+    fn shown(&self) -> impl Iterator<Item = (Side, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
+        let of = |side, report| flame::shown(report).map(move |(wait, part)| (side, wait, part));
+        of(Side::Before, self.before).chain(of(Side::After, self.after))
+    }
+
+    /// All of it.
+    fn all(&self) -> Rates {
+        let mut all = Times::default();
+        self.shown().for_each(|(side, _, part)| all += Times::of(side, part.ns));
+        self.rates(all)
     }
 
     /// The paths of both. Whatever the view, threads go by their names.

@@ -26,11 +26,15 @@ pub struct Path<'r> {
 /// come as often as there are waits that differ otherwise.
 pub fn paths<'r>(report: &'r Report, view: &View) -> impl Iterator<Item = Path<'r>> + use<'r> {
     let layout = Layout::new(report, *view);
+    shown(report).map(move |(wait, blame)| Path { frames: layout.frames(wait, blame), wait, blame })
+}
+
+/// The parts of which there are paths: waits, and what is blamed for them.
+pub(in crate::report) fn shown(report: &Report) -> impl Iterator<Item = (&WaitEntry, &BlameEntry)> {
     let hidden = &report.filter.hidden;
     (report.waits.iter())
         .flat_map(|wait| wait.blame.iter().map(move |blame| (wait, blame)))
         .filter(|(_, blame)| !hidden.contains_key(blame.kind.group().name()))
-        .map(move |(wait, blame)| Path { frames: layout.frames(wait, blame), wait, blame })
 }
 
 /// Lays out paths.

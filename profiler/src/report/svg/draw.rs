@@ -97,7 +97,7 @@ pub(super) fn picture(
     };
     let lines: Vec<String> = (outline.iter())
         .map(|(path, width)| {
-            // In the order of their numbers is also in the order of their texts, which inferno wants.
+            // The order of the numbers is that of the texts as well, which inferno wants.
             let numbers = path.iter().map(|&id| format!("{:010}", number(id)));
             // The root comes by itself.
             format!("{} {}", numbers.skip(1).collect::<Vec<_>>().join(";"), width / scale)

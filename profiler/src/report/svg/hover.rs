@@ -74,25 +74,21 @@ impl<'r> Note<'r> {
     /// `1.20 s, 12.0%, of 42 waits; on futex; ended by web 7; in take_lock`
     pub(super) fn details(&self, time: &str, share: &str) -> String {
         let waits = if self.waits == 1 { "wait" } else { "waits" };
-        let mut details = format!("{time}, {share}, of {} {waits}", self.waits);
-        let mut tell = |word: &str, names: Vec<(&str, Nanos)>| {
-            if !names.is_empty() {
-                details.push_str(&format!("; {word} {}", told(names)));
-            }
-        };
-        let by_name = |map: &BTreeMap<String, Nanos>| {
-            map.iter().map(|(name, &ns)| (name.clone(), ns)).collect::<Vec<_>>()
-        };
-        let wakers = by_name(&self.wakers);
-        tell("on", self.causes.iter().map(|(&name, &ns)| (name, ns)).collect());
-        tell("ended by", wakers.iter().map(|(name, ns)| (name.as_str(), *ns)).collect());
-        tell("in", self.places.iter().map(|(&name, &ns)| (name, ns)).collect());
-        details
+        let wakers = self.wakers.iter().map(|(name, &ns)| (name.as_str(), ns));
+        let told = [
+            (" on", told(self.causes.iter().map(|(&name, &ns)| (name, ns)))),
+            (" ended by", told(wakers)),
+            (" in", told(self.places.iter().map(|(&name, &ns)| (name, ns)))),
+        ];
+        let told = told.into_iter().filter(|(_, names)| !names.is_empty());
+        let told: String = told.map(|(word, names)| format!(";{word} {names}")).collect();
+        format!("{time}, {share}, of {} {waits}{told}", self.waits)
     }
 }
 
 /// `futex`, `futex 60.0%, poll 40.0%`, `a 50.0%, b 20.0%, c 10.0%, 4 more`
-fn told(mut names: Vec<(&str, Nanos)>) -> String {
+fn told<'n>(names: impl Iterator<Item = (&'n str, Nanos)>) -> String {
+    let mut names: Vec<_> = names.collect();
     names.sort_by_key(|&(name, ns)| (std::cmp::Reverse(ns), name));
     let all = names.iter().map(|&(_, ns)| ns).sum();
     if let [(only, _)] = names.as_slice() {

@@ -10,7 +10,7 @@ use super::{
     draw::{self, Drawn},
     dress::{Emphasis, HeaderLine, Look},
     header,
-    hover::Notes,
+    hover::{Note, Notes},
     palette,
 };
 use crate::{
@@ -47,11 +47,11 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         header::processes(report),
         header::window(report)
     ))];
-    lines.extend(mostly(report, view));
+    lines.extend(mostly(report));
     lines.extend(header::shortcomings(report));
     lines.extend(drawn.left_out().map(HeaderLine::Text));
     lines.push(HeaderLine::Text(header::reading(view).to_owned()));
-    lines.push(header::legend(&times(report, view)));
+    lines.push(header::legend(&times(report)));
     let target = &report.meta.target;
     let title = match (view.graph, view.direction) {
         (FlameGraph::Chain, Direction::FromWaiter) => format!("offwake: what {target} waited for"),
@@ -65,20 +65,20 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
 }
 
 /// What the time went to, threads that never woke aside: as in the summary.
-fn mostly(report: &Report, view: &View) -> Vec<HeaderLine> {
-    let window = report.window.duration_ns;
-    let (asleep, awake): (Vec<_>, Vec<_>) =
-        flame::paths(report, view).partition(|path| worst::sleeps_through(path.wait, window));
+fn mostly(report: &Report) -> Vec<HeaderLine> {
+    let sleeps = |wait| worst::sleeps_through(wait, report.window.duration_ns);
     let mut lines = Vec::new();
-    if !awake.is_empty() {
-        let parts = awake.iter().map(|path| path.blame);
-        lines.push(HeaderLine::Strong(format!("mostly: {}", worst::most(parts, MOSTLY))));
+    let mut awake =
+        flame::shown(report).filter(|(wait, _)| !sleeps(wait)).map(|(_, part)| part).peekable();
+    if awake.peek().is_some() {
+        lines.push(HeaderLine::Strong(format!("mostly: {}", worst::most(awake, MOSTLY))));
     }
+    let asleep: Vec<_> = flame::shown(report).filter(|(wait, _)| sleeps(wait)).collect();
     if !asleep.is_empty() {
-        let time: Nanos = asleep.iter().map(|path| path.blame.ns).sum();
+        let time: Nanos = asleep.iter().map(|(_, part)| part.ns).sum();
         let threads = if asleep.len() == 1 { "thread" } else { "threads" };
         lines.push(HeaderLine::Text(format!(
-            "beside that, asleep all the time: {} {threads}, {time}; --hide unattributed leaves such out",
+            "asleep all the time: {} {threads}, {time}; --hide unattributed leaves such out",
             asleep.len()
         )));
     }
@@ -86,10 +86,9 @@ fn mostly(report: &Report, view: &View) -> Vec<HeaderLine> {
 }
 
 /// What the classes are made of.
-fn times(report: &Report, view: &View) -> BTreeMap<Class, BTreeMap<&'static str, Nanos>> {
+fn times(report: &Report) -> BTreeMap<Class, BTreeMap<&'static str, Nanos>> {
     let mut times = BTreeMap::<Class, BTreeMap<&str, Nanos>>::new();
-    for path in flame::paths(report, view) {
-        let part = path.blame;
+    for (_, part) in flame::shown(report) {
         let name = part.reason.map_or(part.kind.name(), Reason::name);
         *times.entry(part.class()).or_default().entry(name).or_default() += part.ns;
     }
@@ -129,7 +128,7 @@ fn nanos(time: u128) -> Nanos {
 
 fn looks(tree: &Tree<Times>, notes: &Notes<'_>, view: &View) -> HashMap<NodeId, Look> {
     let all = tree.root().all.sum();
-    let look = |(&id, note): (&NodeId, &super::hover::Note<'_>)| {
+    let look = |(&id, note): (&NodeId, &Note<'_>)| {
         let node = tree.get(id)?;
         let dominant = node.all.dominant();
         let kind = node.frame.as_ref().map_or(FrameKind::Group, |frame| frame.kind);
