@@ -8,7 +8,7 @@ use offwake::{
     blame::{Blame, Limits},
     export::{Export, Table, parquet},
     recording::Recording,
-    report::{Filter, Report, folded, json, summary, svg},
+    report::{Filter, Report, flame::View, folded, json, summary, svg},
     timeline::Timeline,
     units::Nanos,
 };
@@ -17,6 +17,7 @@ use offwake::{
 pub const MEMORY: usize = 64 << 20;
 
 type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
+type PictureWriter = fn(&Report, &View, &mut dyn io::Write) -> io::Result<()>;
 
 /// Reports in every format, and exports.
 ///
@@ -34,8 +35,11 @@ pub fn report(recording: &Recording) {
     for wait in &report.waits {
         assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
     }
-    for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
+    for write in [json::write, summary::write] as [Writer; 2] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
+    }
+    for write in [folded::write, svg::write] as [PictureWriter; 2] {
+        write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
     let export = Export::new(&blame);
     for table in Table::ALL {

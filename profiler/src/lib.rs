@@ -9,6 +9,7 @@
 //! Everything after [`recording`] is pure: the same recording gives the same bytes.
 
 pub mod blame;
+mod calendar;
 pub mod capture;
 mod cgroup2;
 pub mod export;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{recording::Clocks, units::Timestamp};
+use crate::{calendar::date, recording::Clocks, units::Timestamp};
 
 const NS_OF_AN_HOUR: i64 = 3_600_000_000_000;
 
@@ -55,24 +55,6 @@ impl fmt::Display for HourOrNone {
     }
 }
 
-/// Year, month and day of a day that is counted from 1970-01-01, by
-/// <https://howardhinnant.github.io/date_algorithms.html#civil_from_days>.
-fn date(days: i64) -> (i64, i64, i64) {
-    const DAYS_OF_400_YEARS: i64 = 146_097;
-    // Days and years are counted from 1 March of the year 0, so that a leap day comes last.
-    let days = days + 719_468;
-    let (era, day_of_era) =
-        (days.div_euclid(DAYS_OF_400_YEARS), days.rem_euclid(DAYS_OF_400_YEARS));
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let months_since_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * months_since_march + 2) / 5 + 1;
-    let month =
-        if months_since_march < 10 { months_since_march + 3 } else { months_since_march - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,22 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_those_of_the_calendar() {
-        for (days, expected) in [
-            (0, (1970, 1, 1)),
-            (-1, (1969, 12, 31)),
-            (58, (1970, 2, 28)),
-            (59, (1970, 3, 1)),
-            (11_016, (2000, 2, 29)),
-            (11_017, (2000, 3, 1)),
-            (20_512, (2026, 2, 28)),
-            (20_513, (2026, 3, 1)),
-            (47_540, (2100, 2, 28)),
-            (47_541, (2100, 3, 1)),
-            (-106_752, (1677, 9, 21)),
-        ] {
-            assert_eq!(date(days), expected, "{days}");
-        }
+    fn hours_are_those_of_utc() {
         let hour = |ns: i64| WallClock::new(&[reading(0, ns)]).hour(Timestamp(0)).to_string();
         assert_eq!(hour(0), "date=1970-01-01/hour=00");
         assert_eq!(hour(-1), "date=1969-12-31/hour=23");

@@ -10,8 +10,8 @@ use crate::{
 };
 
 use super::{
-    CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta, ProcessEntry,
-    Report, RingFull, Soundness, ThreadEntry, WindowEntry, waits,
+    BlameGroup, CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta,
+    ProcessEntry, Report, RingFull, Soundness, ThreadEntry, WaitEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -42,6 +42,9 @@ impl Report {
                 left_out_count: shown.left_out_count,
                 left_out_ns: shown.left_out,
                 hide_idle: filter.idle == IdleWaits::Hidden,
+                hidden: (filter.hidden.iter())
+                    .map(|&group| (group.name(), time_of(group, &shown.waits)))
+                    .collect(),
             },
             processes: processes(timeline, &shown.ledgers),
             cgroups: cgroups(recording, timeline, &shown.ledgers),
@@ -55,6 +58,11 @@ impl Report {
             waits: shown.waits,
         }
     }
+}
+
+fn time_of(group: BlameGroup, waits: &[WaitEntry]) -> Nanos {
+    let parts = waits.iter().flat_map(|wait| &wait.blame);
+    parts.filter(|part| part.kind.group() == group).map(|part| part.ns).sum()
 }
 
 /// The time that a recording covers.

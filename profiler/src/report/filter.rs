@@ -1,5 +1,8 @@
 //! Which waits are shown. The ledger always has all of them.
 
+use std::collections::BTreeSet;
+
+use super::BlameGroup;
 use crate::{
     blame::Duty,
     recording::{ThreadKind, Waiter},
@@ -31,6 +34,8 @@ pub struct Filter {
     pub states: Option<Vec<char>>,
     /// Those for which a thread has nothing to do.
     pub idle: IdleWaits,
+    /// Parts of the shown waits' blame that pictures leave out. Where blame is to add up, it stays.
+    pub hidden: BTreeSet<BlameGroup>,
 }
 
 /// Whether waits for the next request are shown.

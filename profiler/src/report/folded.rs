@@ -15,65 +15,42 @@
 
 use std::{collections::BTreeMap, io};
 
-use super::{BlameEntry, BlameWord, Report, WaitEntry, text};
+use super::{
+    Report,
+    flame::{self, Frame, View},
+    text,
+};
 
 /// Writes the shown waits' blocked time, sorted by path.
 ///
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    for (path, ns) in paths(report) {
+pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut sums = BTreeMap::<String, u64>::new();
+    for path in flame::paths(report, view) {
+        let sum = sums.entry(line(&path.frames)).or_default();
+        *sum = sum.saturating_add(path.blame.ns.0);
+    }
+    for (path, ns) in sums {
         writeln!(out, "{path} {ns}")?;
     }
     Ok(())
 }
 
-/// Every path and its nanoseconds.
-pub(super) fn paths(report: &Report) -> BTreeMap<String, u64> {
-    let mut paths = BTreeMap::new();
-    for wait in &report.waits {
-        for blame in &wait.blame {
-            let sum: &mut u64 = paths.entry(path(wait, blame)).or_default();
-            *sum = sum.saturating_add(blame.ns.0);
-        }
-    }
-    paths
-}
-
-fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
-    let mut path = text::folded(&format!("{}-{}", wait.comm, wait.tid));
-    if path.starts_with('#') {
+/// A path as its line has it, without the value.
+pub(super) fn line(frames: &[Frame]) -> String {
+    let names: Vec<_> = frames.iter().map(|frame| text::folded(&frame.name)).collect();
+    let mut line = names.join(";");
+    if line.starts_with('#') {
         // Tools take such a line for a comment, and its time would be gone.
-        path.replace_range(..1, "?");
+        line.replace_range(..1, "?");
     }
-    let mut push = |frame: &str| {
-        path.push(';');
-        path.push_str(frame);
-    };
-    for frame in wait.stack.0.iter() {
-        push(&text::folded(frame));
+    // Of two numbers at the end of a line, tools take the first for the value before.
+    if let Some((before, last)) = line.rsplit_once(' ')
+        && last.parse::<f64>().is_ok()
+    {
+        line = format!("{before}_{last}");
     }
-    for (n, hop) in blame.chain.iter().enumerate() {
-        push("--");
-        let is_last = n + 1 == blame.chain.len();
-        let stack = if is_last { &blame.stack } else { &hop.stack };
-        for frame in stack.0.iter().rev() {
-            push(&text::folded(frame));
-        }
-        push(&text::folded(&format!("{}-{}", hop.thread.comm, hop.thread.tid)));
-    }
-    if let Some(holder) = &blame.holder {
-        push(&text::folded(&format!("held by {}-{}", holder.comm, holder.tid)));
-    }
-    push(&leaf(blame));
-    path
-}
-
-/// The kind of blame in brackets.
-pub(super) fn leaf(blame: &BlameEntry) -> String {
-    match (blame.kind, blame.reason) {
-        (BlameWord::Unattributed, Some(reason)) => format!("[unattributed: {}]", reason.name()),
-        (kind, _) => format!("[{}]", kind.name()),
-    }
+    line
 }

@@ -8,11 +8,30 @@ use crate::recording::{Frame, FrameId, StackRef, StackTable};
 
 /// Names of frames, root first: the user half, then the kernel half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Frames(pub Arc<[Arc<str>]>);
+pub struct Frames {
+    names: Arc<[Arc<str>]>,
+    /// How many of the names are the user half's.
+    of_user: usize,
+}
+
+impl Frames {
+    /// All names, root first.
+    #[must_use]
+    pub fn names(&self) -> &[Arc<str>] {
+        &self.names
+    }
+
+    /// The user half's names, and the kernel half's, each root first. What stands for a half that is
+    /// missing is in the half that it stands for.
+    #[must_use]
+    pub fn halves(&self) -> (&[Arc<str>], &[Arc<str>]) {
+        self.names.split_at_checked(self.of_user).unwrap_or((&self.names, &[]))
+    }
+}
 
 impl Serialize for Frames {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.0.iter().map(|name| &**name))
+        serializer.collect_seq(self.names.iter().map(|name| &**name))
     }
 }
 
@@ -38,8 +57,9 @@ impl<'a> Namer<'a> {
         }
         let mut all = Vec::new();
         self.half(user, "user", &mut all);
+        let of_user = all.len();
         self.half(kernel, "kernel", &mut all);
-        let frames = Frames(all.into());
+        let frames = Frames { names: all.into(), of_user };
         self.pairs.insert((user, kernel), frames.clone());
         frames
     }
@@ -91,6 +111,17 @@ mod tests {
     };
 
     #[test]
+    fn a_half_that_is_missing_stands_in_its_own_half() {
+        let table = StackTable::default();
+        let frames = Namer::new(&table).frames(StackRef::Failed, StackRef::Id(StackId(1)));
+        let texts =
+            |names: &[Arc<str>]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let (user, kernel) = frames.halves();
+        assert_eq!(texts(user), ["[user stack failed]"]);
+        assert_eq!(texts(kernel), ["[kernel stack lost]"]);
+    }
+
+    #[test]
     fn what_a_damaged_recording_lacks_shows_as_unknown() {
         let frame = |module, functions: &[&str]| Frame {
             address: 0x1000,
@@ -109,7 +140,7 @@ mod tests {
         let frames = [0, 1, 2, 4, u32::MAX].map(FrameId).to_vec();
         table.stacks.insert(StackId(1), Stack { space: AddressSpace::Kernel, frames });
         let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
-        let names: Vec<_> = frames.0.iter().map(|name| &**name).collect();
+        let names: Vec<_> = frames.names().iter().map(|name| &**name).collect();
         assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);
         assert_eq!(table.frames_of(StackId(1)).count(), 3);
     }

@@ -4,7 +4,10 @@
 
 pub(crate) mod best_fit;
 mod build;
+mod class;
+pub mod diff;
 mod filter;
+pub mod flame;
 pub mod folded;
 mod format;
 pub(crate) mod frames;
@@ -22,6 +25,7 @@ mod worst;
 
 pub use best_fit::{Label, Whose};
 pub(crate) use build::{NAMELESS, unix_time, window_entry};
+pub use class::{BlameGroup, Class};
 pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;
 pub use frames::Frames;

@@ -127,6 +127,8 @@ pub struct FilterNote {
     pub left_out_ns: Nanos,
     /// Whether waits for the next request are left out.
     pub hide_idle: bool,
+    /// What pictures leave out of the shown waits' blame: `external`, `unattributed`; and its time.
+    pub hidden: BTreeMap<&'static str, Nanos>,
 }
 
 /// A ledger; see [`crate::blame::Ledger`].
@@ -292,6 +294,8 @@ pub struct WaitEntry {
     pub tgid: Tgid,
     /// Its name at the time.
     pub comm: String,
+    /// The cgroup that the thread was in last, if that is known: one of the report's.
+    pub cgroup: Option<CgroupId>,
     /// What they were on.
     pub cause: Cause,
     /// The function of `label`.

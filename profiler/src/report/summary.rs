@@ -72,8 +72,8 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
             text::terminal(&meta.kernel),
         ),
     )?;
-    let lost = loss_line(report);
-    styled(out, if lost == NOTHING_LOST { Style::new() } else { palette.warning }, &lost)?;
+    let style = if lost(report).is_some() { palette.warning } else { Style::new() };
+    styled(out, style, &loss_line(report))?;
     for warning in report.warnings() {
         styled(out, palette.warning, &warning)?;
     }
@@ -85,10 +85,13 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
     Ok(())
 }
 
-const NOTHING_LOST: &str = "lost: nothing";
-
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
+    lost(report).map_or_else(|| "lost: nothing".to_owned(), |lost| format!("LOST: {lost}"))
+}
+
+/// What was lost, if anything was.
+pub(super) fn lost(report: &Report) -> Option<String> {
     let loss = &report.loss;
     let counts = [
         (loss.records, "record", "records"),
@@ -110,7 +113,7 @@ pub(super) fn loss_line(report: &Report) -> String {
             loss.gap_ns
         ));
     }
-    if lost.is_empty() { NOTHING_LOST.to_owned() } else { format!("LOST: {}", lost.join(", ")) }
+    (!lost.is_empty()).then(|| lost.join(", "))
 }
 
 fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {

@@ -29,6 +29,12 @@ pub(super) fn terminal(name: &str) -> String {
     text
 }
 
+/// Writes out what a terminal would act on, and replaces what XML does not allow, escaped or not:
+/// <https://www.w3.org/TR/xml/#charsets>.
+pub(super) fn xml(name: &str) -> String {
+    terminal(name).replace(['\u{fffe}', '\u{ffff}'], "?")
+}
+
 /// Line and paragraph separators, which are no control characters.
 fn is_line_break(c: char) -> bool {
     matches!(c, '\u{2028}' | '\u{2029}')

@@ -134,11 +134,13 @@ impl Writer<'_> {
             key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
         });
         let ThreadName { tid, tgid, comm } = self.thread(key.waiter);
+        let thread = self.blame.timeline().thread(key.waiter.thread);
         let label = self.best_fit.of_wait(look.cause, user, kernel);
         WaitEntry {
             tid,
             tgid,
             comm,
+            cgroup: thread.and_then(|thread| thread.cgroup),
             cause: look.cause,
             seen_in: label.as_ref().map(|label| label.function.to_string()),
             label,

@@ -2,7 +2,7 @@
 
 use crate::recording::{SystemVector, WakeContext};
 
-use super::WakerKind;
+use super::{WaitEntry, WakerKind, text};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =
@@ -35,5 +35,19 @@ pub(crate) fn vector(context: WakeContext) -> Option<String> {
         WakeContext::System(SystemVector::CallFunction) => Some("call_function".to_owned()),
         WakeContext::System(SystemVector::IrqWork) => Some("irq_work".to_owned()),
         WakeContext::System(SystemVector::Idle) => Some("idle".to_owned()),
+    }
+}
+
+/// Who ended a wait, in words.
+pub(super) fn in_words(wait: &WaitEntry) -> String {
+    match &wait.waker {
+        None => "nobody seen".to_owned(),
+        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
+            (WakerKind::Task, Some(comm), Some(tid), _) => {
+                format!("{} {tid}", text::terminal(comm))
+            }
+            (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
+            _ => "interrupt".to_owned(),
+        },
     }
 }

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, WaitEntry, WakerKind,
+    BlameEntry, BlameWord, Label, Report, WaitEntry,
     summary::{Palette, line, percent, styled},
-    text,
+    text, waker,
 };
 use crate::{
     blame::{Reason, cause::Cause},
@@ -40,7 +40,7 @@ struct Worst<'a> {
 
 /// What some of the time was spent on. Threads of one name are alike: a pool's, or one after another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Leaf<'a> {
+pub(super) struct Leaf<'a> {
     kind: BlameWord,
     reason: Option<Reason>,
     comm: Option<&'a str>,
@@ -97,7 +97,7 @@ pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) 
 }
 
 /// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
-fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
+pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
     wait.blocked_ns == window
         && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
 }
@@ -124,14 +124,9 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         {
             worst.labels.push(label);
         }
-        *worst.wakers.entry(waker(wait)).or_default() += wait.blocked_ns;
+        *worst.wakers.entry(waker::in_words(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            let spent = worst.blame.entry(Leaf::of(part)).or_default();
-            spent.time += part.ns;
-            spent.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
-            if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
-                *spent.places.entry(label).or_default() += part.ns;
-            }
+            worst.blame.entry(Leaf::of(part)).or_default().add(part);
         }
     }
     gathered
@@ -181,7 +176,37 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     ]
 }
 
-impl Spent<'_> {
+/// What most of some blame was on, in words; the rest is counted. Places are named where most of
+/// the work was done.
+pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
+    let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
+    for part in parts {
+        spent.entry(Leaf::of_whatever_holder(part)).or_default().add(part);
+    }
+    for spent in spent.values_mut() {
+        let half = Nanos(spent.time.0 / 2);
+        spent.places.retain(|_, time| *time > half);
+    }
+    let all = spent.values().map(|spent| spent.time).sum();
+    let mut spent: Vec<_> = spent.into_iter().collect();
+    spent.sort_by_key(|(_, spent)| Reverse(spent.time));
+    let mut words: Vec<_> =
+        spent.iter().take(told).map(|(leaf, spent)| spent.words(leaf, all)).collect();
+    if spent.len() > told {
+        words.push(format!("{} more", spent.len() - told));
+    }
+    words.join(", ")
+}
+
+impl<'a> Spent<'a> {
+    fn add(&mut self, part: &'a BlameEntry) {
+        self.time += part.ns;
+        self.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
+        if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
+            *self.places.entry(label).or_default() += part.ns;
+        }
+    }
+
     /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
     fn words(&self, leaf: &Leaf<'_>, of: Nanos) -> String {
         let name = leaf.words(&self.threads);
@@ -205,20 +230,6 @@ impl Spent<'_> {
     }
 }
 
-/// Who ended a wait, in words.
-fn waker(wait: &WaitEntry) -> String {
-    match &wait.waker {
-        None => "nobody seen".to_owned(),
-        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-            (WakerKind::Task, Some(comm), Some(tid), _) => {
-                format!("{} {tid}", text::terminal(comm))
-            }
-            (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
-            _ => "interrupt".to_owned(),
-        },
-    }
-}
-
 impl<'a> Leaf<'a> {
     fn of(part: &'a BlameEntry) -> Self {
         Self {
@@ -231,12 +242,26 @@ impl<'a> Leaf<'a> {
 
     /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
     fn words(&self, threads: &BTreeSet<Tid>) -> String {
-        let what = self.reason.map_or(self.kind.name(), Reason::name);
-        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
-        let thread = match threads.first() {
+        self.words_of(|comm| match threads.first() {
             Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
             _ => format!("{} {comm} threads", threads.len()),
-        };
+        })
+    }
+
+    /// Whoever held the CPU: who is there to hold it differs from run to run.
+    pub(super) fn of_whatever_holder(part: &'a BlameEntry) -> Self {
+        Self { holder: None, ..Self::of(part) }
+    }
+
+    /// `disk behind db`
+    pub(super) fn words_without_ids(&self) -> String {
+        self.words_of(|comm| comm)
+    }
+
+    fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
+        let what = self.reason.map_or(self.kind.name(), Reason::name);
+        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
+        let thread = thread(comm);
         match (self.kind, self.holder.map(text::terminal)) {
             (BlameWord::Work, _) => format!("work of {thread}"),
             (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),

@@ -3,4 +3,5 @@
 
 mod bad_recordings;
 mod otlp;
+mod pictures;
 mod terminal;

@@ -7,7 +7,7 @@ use offwake::{
     recording::{
         FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
     },
-    report::{Filter, Kinds, Report, folded, json, summary, svg},
+    report::{Filter, Kinds, Report, flame::View, folded, json, summary, svg},
     timeline::Timeline,
     units::{Nanos, Tgid, Timestamp},
 };
@@ -20,7 +20,7 @@ use crate::{
 /// Three threads: `web` waits for a lock that `worker` holds, for a reply over TCP, for time; the
 /// `worker` for its disk, and one record of it is lost. `idle;\x1b` waits for something that never
 /// comes.
-fn service() -> Recording {
+pub fn service() -> Recording {
     let mut r = recording(40);
     //                    |         |         |         |
     live(&mut r, 7, "###......rr##...r####.....##.......r####", 8);
@@ -128,6 +128,16 @@ pub fn report(recording: &Recording, filter: &Filter) -> Report {
 
 pub type Writer = fn(&Report, &mut dyn io::Write) -> io::Result<()>;
 
+/// Folded stacks as they are unless asked for otherwise.
+pub fn folded(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    folded::write(report, &View::default(), out)
+}
+
+/// A picture as it is unless asked for otherwise.
+pub fn picture(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    svg::write(report, &View::default(), out)
+}
+
 pub fn written(report: &Report, write: Writer) -> String {
     let mut bytes = Vec::new();
     write(report, &mut bytes).expect("a Vec takes everything");
@@ -167,7 +177,7 @@ fn json_is_as_blessed() {
 #[test]
 fn folded_stacks_are_as_blessed() {
     let report = report(&service(), &Filter::default());
-    let text = written(&report, folded::write);
+    let text = written(&report, folded);
     let values = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
     assert_eq!(values.sum::<u64>(), report.waits.iter().map(|wait| wait.blocked_ns.0).sum::<u64>());
     golden("service.folded", &text);
@@ -175,7 +185,7 @@ fn folded_stacks_are_as_blessed() {
 
 #[test]
 fn the_picture_is_as_blessed() {
-    golden("service.svg", &written(&report(&service(), &Filter::default()), svg::write));
+    golden("service.svg", &written(&report(&service(), &Filter::default()), picture));
 }
 
 #[test]
@@ -189,10 +199,10 @@ fn the_summary_is_as_blessed() {
 #[test]
 fn a_report_of_nothing_is_one_all_the_same() {
     let report = report(&Recording::default(), &Filter::default());
-    for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
+    for write in [json::write, folded, picture, summary::write] as [Writer; 4] {
         written(&report, write);
     }
-    assert!(written(&report, svg::write).contains("No wait to show"));
+    assert!(written(&report, picture).contains("No wait to show"));
     assert!(written(&report, summary::write).contains("no waits"));
 }
 
@@ -205,8 +215,8 @@ fn times_that_no_recording_has_are_drawn_all_the_same() {
     }
     recording.sort();
     let report = report(&recording, &Filter::default());
-    assert!(written(&report, svg::write).contains(" s, 50.00%"));
-    written(&report, folded::write);
+    assert!(written(&report, picture).contains(" s, 50.0%"));
+    written(&report, folded);
 }
 
 #[test]
@@ -215,7 +225,7 @@ fn a_name_that_begins_like_a_comment_keeps_its_time() {
     for sighting in &mut recording.sightings {
         sighting.comm = "# web".to_owned();
     }
-    let text = written(&report(&recording, &Filter::default()), folded::write);
+    let text = written(&report(&recording, &Filter::default()), folded);
     assert!(text.lines().all(|line| line.starts_with("? web-")), "{text}");
 }
 

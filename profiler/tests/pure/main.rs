@@ -14,6 +14,8 @@ mod chains_api;
 mod draw;
 mod exports;
 #[cfg(target_arch = "x86_64")]
+mod flames;
+#[cfg(target_arch = "x86_64")]
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod hostile;

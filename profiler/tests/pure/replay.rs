@@ -10,7 +10,7 @@ use offwake::{
         OpenFile, Recording,
         stream::{self, Damage},
     },
-    report::{Filter, folded, json, summary, svg},
+    report::{Filter, json, summary},
     spans::{self, SpanLimits},
     timeline::{Interval, Timeline, WaitIndex},
     units::{Nanos, Timestamp},
@@ -18,7 +18,8 @@ use offwake::{
 
 use crate::{
     draw::edit,
-    golden::{Writer, golden, report, written},
+    flames::{folded_in, named_views},
+    golden::{Writer, folded, golden, picture, report, written},
     spans::{check, find_with, outline},
 };
 
@@ -52,7 +53,7 @@ fn what_is_reported_is_golden() {
         let report = report(&recording, &Filter::default());
         assert!(!report.waits.is_empty(), "{name}");
         golden(&format!("replay-{name}.json"), &written(&report, json::write));
-        golden(&format!("replay-{name}.folded"), &written(&report, folded::write));
+        golden(&format!("replay-{name}.folded"), &written(&report, folded));
         golden(&format!("replay-{name}.summary.txt"), &written(&report, summary::write));
     }
 }
@@ -75,13 +76,22 @@ fn requests_through_three_processes_are_golden() {
 fn a_picture_is_golden() {
     let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "redis").unwrap();
     let report = report(&read(&bytes), &Filter::default());
-    golden("replay-redis.svg", &written(&report, svg::write));
+    golden("replay-redis.svg", &written(&report, picture));
+}
+
+#[test]
+fn every_view_of_a_recording_is_golden() {
+    let (_, bytes) = recordings().into_iter().find(|(name, _)| name == "redis").unwrap();
+    let report = report(&read(&bytes), &Filter::default());
+    for (name, view) in named_views() {
+        golden(&format!("replay-redis.{name}.folded"), &folded_in(&report, &view));
+    }
 }
 
 /// Two reports of two readings: nothing is in one that is not in the bytes.
 #[test]
 fn the_same_bytes_give_the_same_reports() {
-    let writers: [Writer; 4] = [json::write, folded::write, svg::write, summary::write];
+    let writers: [Writer; 4] = [json::write, folded, picture, summary::write];
     for (name, bytes) in recordings() {
         for write in writers {
             let once = written(&report(&read(&bytes), &Filter::default()), write);

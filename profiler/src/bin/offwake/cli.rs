@@ -7,6 +7,7 @@ use offwake::{
     blame::Limits,
     capture::{Trigger, flight::Keep},
     recording::{Scope, StackMode},
+    report::flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
     spans::{Share, SpanLimits},
     units::Nanos,
 };
@@ -148,6 +149,8 @@ pub struct Record {
 Examples:
   offwake report wait.offwake                           a summary
   offwake report wait.offwake -o wait.svg -o wait.json
+  offwake report wait.offwake -o blockers.svg --reverse --hide idle,external
+  offwake report before.offwake --diff after.offwake -o diff.svg
   offwake report wait.offwake --resymbolize --debug-dir ./debug -o named.offwake
 
 Exit status: 0 done, 1 failed, 2 usage, 3 nothing to report.")]
@@ -158,6 +161,11 @@ pub struct ReportCommand {
 
     #[command(flatten)]
     pub report: ReportArguments,
+
+    /// A recording that was made later: say what is waited for longer and shorter there than in FILE,
+    /// by the second of the window. -o takes .svg and .folded, a value before and one after
+    #[arg(long, value_name = "LATER.offwake", conflicts_with_all = ["resymbolize", "otlp"])]
+    pub diff: Option<PathBuf>,
 
     /// Look names up again, by the build ids in the recording: for a recording that was cut off, or
     /// when debug files have come since
@@ -275,9 +283,13 @@ pub struct ReportArguments {
     #[arg(short, long = "kernel-threads-only")]
     pub kernel_only: bool,
 
-    /// Leave out waits for the next request: event loops, pools, accept (the ledger keeps them)
-    #[arg(long)]
-    pub hide_idle: bool,
+    #[command(flatten)]
+    pub pictures: PictureArguments,
+
+    /// Leave out: idle, waits for the next request (event loops, pools, accept); external and
+    /// unattributed, such parts of waits, in flame graphs and folded stacks. The ledger keeps them
+    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
+    pub hide: Vec<Hide>,
 
     /// How many hops a chain is followed: the waker, who had woken that one, and so on
     #[arg(long, value_name = "HOPS", default_value_t = Limits::default().depth,
@@ -294,6 +306,79 @@ pub struct ReportArguments {
 
     #[command(flatten)]
     pub spans: SpanArguments,
+}
+
+/// What flame graphs and folded stacks show.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flame graphs and folded stacks")]
+pub struct PictureArguments {
+    /// How far: hop by hop to what the time went to, to who ended the wait, or the wait alone
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
+    pub flame: Flame,
+
+    /// What they begin with
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Thread)]
+    pub by: By,
+
+    /// Begin with what the time went to: who keeps others waiting, and whom
+    #[arg(long)]
+    pub reverse: bool,
+}
+
+impl PictureArguments {
+    /// How the time is looked at.
+    pub fn view(&self) -> View {
+        View {
+            graph: match self.flame {
+                Flame::Chain => FlameGraph::Chain,
+                Flame::OffWake => FlameGraph::OffWake,
+                Flame::OffCpu => FlameGraph::OffCpu,
+            },
+            by: match self.by {
+                By::Thread => GroupBy::Thread,
+                By::Process => GroupBy::Process,
+                By::Cgroup => GroupBy::Cgroup,
+                By::Cause => GroupBy::Cause,
+            },
+            direction: if self.reverse { Direction::FromCulprit } else { Direction::FromWaiter },
+            names: ThreadNames::WithIds,
+        }
+    }
+}
+
+/// How far a flame graph goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Flame {
+    /// The wait, who ended it, whom that one had waited for, … and what the time went to.
+    Chain,
+    /// The wait, and who ended it.
+    OffWake,
+    /// The wait.
+    OffCpu,
+}
+
+/// What a flame graph's first frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// The waiting thread.
+    Thread,
+    /// Its process; the threads are not told apart.
+    Process,
+    /// Its cgroup, then the process.
+    Cgroup,
+    /// What it waited on, then the thread.
+    Cause,
+}
+
+/// What can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hide {
+    /// Waits for the next request.
+    Idle,
+    /// Timers, disks, the network, devices.
+    External,
+    /// What is not known.
+    Unattributed,
 }
 
 /// Requests as spans.

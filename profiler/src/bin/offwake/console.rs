@@ -80,7 +80,15 @@ impl Terminal {
 
     /// Prints the report's summary.
     pub fn summary(&mut self, report: &Report) -> anyhow::Result<()> {
-        let written = summary::write_in_colors(report, &mut self.out);
+        self.print(&|out| summary::write_in_colors(report, out))
+    }
+
+    /// Prints what `render` writes.
+    pub fn print(
+        &mut self,
+        render: &dyn Fn(&mut dyn io::Write) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
+        let written = render(&mut self.out);
         forgive_closed(written.and_then(|()| self.out.flush()))
             .context("cannot write to standard output")
     }

@@ -3,6 +3,7 @@
 mod caller;
 mod cli;
 mod console;
+mod diff;
 mod doctor;
 mod export;
 mod flight;

@@ -9,7 +9,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake::report::{self, Format, Report};
+use offwake::report::{self, Format, Report, flame::View};
 
 use crate::{
     caller,
@@ -40,6 +40,8 @@ pub struct Output {
 pub struct Content<'a> {
     /// The report.
     pub report: &'a Report,
+    /// How flame graphs look at it.
+    pub view: &'a View,
     /// Writes the waits as a table.
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
@@ -47,6 +49,9 @@ pub struct Content<'a> {
     /// Writes the recording that it was made from.
     pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
+
+/// Writes one output.
+pub type Render<'a> = dyn Fn(&mut (dyn Write + Send)) -> io::Result<()> + 'a;
 
 /// A half-written file to remove if the program must leave at once.
 pub type Unfinished = Arc<Mutex<Option<PathBuf>>>;
@@ -78,39 +83,41 @@ impl Destination {
 impl Output {
     /// Writes it. A file is there afterwards as a whole, or as it was.
     pub fn write(&self, content: &Content<'_>, unfinished: &Unfinished) -> anyhow::Result<()> {
+        self.write_with(&|out| self.render(content, out), unfinished)
+    }
+
+    /// The same with what `render` writes.
+    pub fn write_with(&self, render: &Render<'_>, unfinished: &Unfinished) -> anyhow::Result<()> {
         match &self.destination {
             Destination::File(path) => self
-                .replace(path, content, unfinished)
+                .replace(path, render, unfinished)
                 .with_context(|| format!("cannot write {}", path.display())),
             Destination::Special(path) => {
                 let file = OpenOptions::new().write(true).open(path);
-                file.and_then(|file| self.render(content, file))
+                file.and_then(|file| buffered(render, file))
                     .with_context(|| format!("cannot write {}", path.display()))
             }
-            Destination::StandardOutput => forgive_closed(self.render(content, io::stdout()))
+            Destination::StandardOutput => forgive_closed(buffered(render, io::stdout()))
                 .context("cannot write to standard output"),
         }
     }
 
-    fn render(&self, content: &Content<'_>, out: impl Write + Send) -> io::Result<()> {
-        let mut out = io::BufWriter::new(out);
+    fn render(&self, content: &Content<'_>, mut out: &mut (dyn Write + Send)) -> io::Result<()> {
         match self.format {
             OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
-            OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
-            OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Report(Format::Folded) => {
+                report::folded::write(content.report, content.view, &mut out)
+            }
+            OutputFormat::Report(Format::Svg) => {
+                report::svg::write(content.report, content.view, &mut out)
+            }
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
-        }?;
-        out.flush()
+        }
     }
 
-    fn replace(
-        &self,
-        path: &Path,
-        content: &Content<'_>,
-        unfinished: &Unfinished,
-    ) -> io::Result<()> {
+    fn replace(&self, path: &Path, render: &Render<'_>, unfinished: &Unfinished) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
             OutputFormat::Report(_) | OutputFormat::Parquet | OutputFormat::Spans(_) => 0o644,
@@ -118,8 +125,7 @@ impl Output {
         };
         let file = new_file_beside(path)?;
         note(unfinished, Some(file.path().to_path_buf()));
-        let written = self
-            .render(content, file.as_file())
+        let written = buffered(render, file.as_file())
             .and_then(|()| file.as_file().sync_all())
             .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
             .and_then(|()| caller::give(file.as_file()))
@@ -127,6 +133,12 @@ impl Output {
         note(unfinished, None);
         written
     }
+}
+
+fn buffered(render: &Render<'_>, out: impl Write + Send) -> io::Result<()> {
+    let mut out = io::BufWriter::new(out);
+    render(&mut out)?;
+    out.flush()
 }
 
 fn note(unfinished: &Unfinished, path: Option<PathBuf>) {

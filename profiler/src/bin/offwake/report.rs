@@ -8,13 +8,16 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, cli::ReportCommand, console::Progress, input::Input, output::Unfinished,
+    Outcome, cli::ReportCommand, console::Progress, diff, input::Input, output::Unfinished,
     reporting::Reporting,
 };
 
 /// Reports.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
+    if let Some(later) = &arguments.diff {
+        return diff::run(arguments, later, &reporting);
+    }
     let input = Input::open(&arguments.recording, arguments.max_memory)?;
     let progress = Progress::of("reading");
     let mut recording = input.read(arguments.max_memory)?;

@@ -7,7 +7,7 @@ use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
-    report::{Filter, IdleWaits, Kinds, Report},
+    report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View},
     spans::{
         self, Evidence, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},
@@ -17,7 +17,7 @@ use offwake::{
 
 use crate::{
     Outcome,
-    cli::{Cli, ReportArguments},
+    cli::{Cli, Hide, ReportArguments},
     console::{Progress, Terminal},
     formats::{OutputFormat, SpanFormat},
     otlp::Delivery,
@@ -28,6 +28,7 @@ use crate::{
 pub struct Reporting {
     outputs: Vec<Output>,
     filter: Filter,
+    view: View,
     limits: Limits,
     span_limits: SpanLimits,
     delivery: Option<Delivery>,
@@ -74,6 +75,7 @@ impl Reporting {
         Ok(Self {
             outputs: outputs(arguments)?,
             filter: filter(arguments),
+            view: arguments.pictures.view(),
             limits: limits(arguments),
             span_limits: arguments.spans.limits(),
             delivery: arguments.spans.delivery(),
@@ -97,6 +99,29 @@ impl Reporting {
         Analysis { recording, timeline, report, spans }
     }
 
+    /// The report alone.
+    pub fn report(&self, recording: &Recording) -> Report {
+        let timeline = Timeline::build(recording);
+        Report::new(&Blame::new(recording, &timeline, self.limits), &self.filter)
+    }
+
+    /// What is written, and where.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// How flame graphs look at it.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    /// Where people read: standard output, unless it is taken.
+    pub fn terminal(&self) -> Terminal {
+        let takes_standard_output =
+            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
+        if takes_standard_output { Terminal::remarks_aside() } else { Terminal::remarks() }
+    }
+
     fn wants_spans(&self) -> bool {
         let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
         self.delivery.is_some() || self.outputs.iter().any(is_spans)
@@ -117,15 +142,18 @@ impl Reporting {
             eprintln!("offwake: nothing was recorded: {reason}");
             return Ok(Outcome::NothingRecorded);
         }
-        let takes_standard_output =
-            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
-        let mut terminal =
-            if takes_standard_output { Terminal::remarks_aside() } else { Terminal::remarks() };
+        let mut terminal = self.terminal();
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
+            let content = Content {
+                report,
+                view: &self.view,
+                waits: &waits,
+                spans: &spans,
+                recording: bytes,
+            };
             let progress = Progress::of("writing");
             output.write(&content, unfinished)?;
             drop(progress);
@@ -182,7 +210,18 @@ fn filter(arguments: &ReportArguments) -> Filter {
             Kinds::All
         },
         states: arguments.state.clone().map(|states| states.0),
-        idle: if arguments.hide_idle { IdleWaits::Hidden } else { IdleWaits::Shown },
+        idle: if arguments.hide.contains(&Hide::Idle) {
+            IdleWaits::Hidden
+        } else {
+            IdleWaits::Shown
+        },
+        hidden: (arguments.hide.iter())
+            .filter_map(|hide| match hide {
+                Hide::Idle => None,
+                Hide::External => Some(BlameGroup::External),
+                Hide::Unattributed => Some(BlameGroup::Unattributed),
+            })
+            .collect(),
     }
 }
 
@@ -195,7 +234,7 @@ fn limits(arguments: &ReportArguments) -> Limits {
 }
 
 /// Why there is nothing to show, if there is not.
-fn nothing_recorded(report: &Report) -> Option<String> {
+pub fn nothing_recorded(report: &Report) -> Option<String> {
     let target = &report.meta.target;
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));

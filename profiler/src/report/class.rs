@@ -1,0 +1,88 @@
+//! What blamed time is told apart by: the three sums of the ledger, and the colours of pictures.
+
+use super::{BlameEntry, BlameWord};
+
+/// The three sums that blocked time divides into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlameGroup {
+    /// A thread is to blame.
+    Attributed,
+    /// The cause is known, and no thread is to blame.
+    External,
+    /// Not known on whom.
+    Unattributed,
+}
+
+impl BlameGroup {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Attributed => "attributed",
+            Self::External => "external",
+            Self::Unattributed => "unattributed",
+        }
+    }
+}
+
+impl BlameWord {
+    /// Which of the three sums it counts for.
+    #[must_use]
+    pub fn group(self) -> BlameGroup {
+        match self {
+            Self::Work | Self::CpuQueue => BlameGroup::Attributed,
+            Self::Timer | Self::Disk | Self::Network | Self::Device => BlameGroup::External,
+            Self::Unattributed => BlameGroup::Unattributed,
+        }
+    }
+}
+
+/// What pictures tell apart by colour. Idle time comes first: of what it would be otherwise, nobody
+/// has to do anything about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// A thread worked.
+    Work,
+    /// A thread waited for a CPU.
+    CpuQueue,
+    /// A timer, a disk, the network, a device.
+    External,
+    /// Not known.
+    Unattributed,
+    /// The thread had nothing to do.
+    Idle,
+}
+
+impl Class {
+    /// All of them, in the order in which they are told.
+    pub const ALL: [Self; 5] =
+        [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
+
+    /// Its name in pictures.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Work => BlameWord::Work.name(),
+            Self::CpuQueue => BlameWord::CpuQueue.name(),
+            Self::External => BlameGroup::External.name(),
+            Self::Unattributed => BlameGroup::Unattributed.name(),
+            Self::Idle => "idle",
+        }
+    }
+}
+
+impl BlameEntry {
+    /// Its class.
+    #[must_use]
+    pub fn class(&self) -> Class {
+        match (self.idle, self.kind) {
+            (true, _) => Class::Idle,
+            (false, BlameWord::Work) => Class::Work,
+            (false, BlameWord::CpuQueue) => Class::CpuQueue,
+            (false, kind) => match kind.group() {
+                BlameGroup::Unattributed => Class::Unattributed,
+                BlameGroup::Attributed | BlameGroup::External => Class::External,
+            },
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What became longer and shorter, for a terminal.
+
+use std::io;
+
+use super::{Change, Diff, Rates, changes};
+use crate::report::{summary, text};
+
+/// Lines shown of those that became longer, and of those that became shorter.
+const SHOWN: usize = 10;
+const WIDTH: usize = 100;
+
+/// Writes the summary.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+    for (side, report) in diff.sides() {
+        let meta = &report.meta;
+        let (target, host) = (text::terminal(&meta.target), text::terminal(&meta.host));
+        let window = report.window.duration_ns;
+        line(out, &format!("{side:<7} {target}, {window} on {host}"))?;
+        line(out, &format!("{:<7} {}", "", summary::loss_line(report)))?;
+        for warning in report.warnings() {
+            line(out, &format!("{:<7} {warning}", ""))?;
+        }
+    }
+    let all = diff.all();
+    let Rates { before, after } = all;
+    writeln!(
+        out,
+        "\nwaiting in each second of the window: {before} before, {after} after ({})",
+        all.change()
+    )?;
+    let changes = changes(diff);
+    let longer: Vec<_> = changes.iter().filter(|change| change.difference() > 0).collect();
+    let shorter: Vec<_> = changes.iter().rev().filter(|change| change.difference() < 0).collect();
+    table(out, "longer", &longer)?;
+    table(out, "shorter", &shorter)
+}
+
+fn table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::Result<()> {
+    if changes.is_empty() {
+        return writeln!(out, "\nnothing is {title}");
+    }
+    writeln!(out, "\n{:>12} {:>12} {:>12}  {title}", "before", "after", "change")?;
+    for change in changes.iter().take(SHOWN) {
+        let Rates { before, after } = change.rates;
+        let difference = change.rates.change();
+        line(out, &format!("{before:>12} {after:>12} {difference:>12}  {}", change.words()))?;
+    }
+    match changes.len().saturating_sub(SHOWN) {
+        0 => Ok(()),
+        more => writeln!(out, "  and {more} more"),
+    }
+}
+
+fn line(out: &mut dyn io::Write, words: &str) -> io::Result<()> {
+    writeln!(out, "{}", text::cut(words, WIDTH))
+}

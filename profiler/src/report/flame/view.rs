@@ -1,0 +1,60 @@
+//! How blamed time is looked at.
+
+/// How far a path goes beyond the wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FlameGraph {
+    /// Hop by hop to what the time is blamed on.
+    #[default]
+    Chain,
+    /// To who ended the wait, and no deeper.
+    OffWake,
+    /// Not at all.
+    OffCpu,
+}
+
+/// What a path begins with: the waiting thread, or what it is one of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GroupBy {
+    /// The thread.
+    #[default]
+    Thread,
+    /// Its process; the threads are not told apart.
+    Process,
+    /// The cgroup that it was in last, then its process.
+    Cgroup,
+    /// What it waited on, then the thread.
+    Cause,
+}
+
+/// Which end of a path is its root.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Direction {
+    /// Who waited: what does it wait for?
+    #[default]
+    FromWaiter,
+    /// What the time is blamed on: whom does it keep waiting?
+    FromCulprit,
+}
+
+/// What threads and processes are called.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadNames {
+    /// `web-1042`
+    #[default]
+    WithIds,
+    /// `web`: ids differ from run to run.
+    WithoutIds,
+}
+
+/// How blamed time is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// How far paths go.
+    pub graph: FlameGraph,
+    /// What they begin with.
+    pub by: GroupBy,
+    /// At which end.
+    pub direction: Direction,
+    /// What threads are called.
+    pub names: ThreadNames,
+}
