@@ -8,6 +8,7 @@ mod filter;
 pub mod folded;
 mod format;
 pub(crate) mod frames;
+pub mod html;
 pub mod json;
 mod model;
 mod soundness;

@@ -52,6 +52,9 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     Ok(())
 }
 
+/// What the loss line says when all is well.
+pub(super) const NOTHING_LOST: &str = "lost: nothing";
+
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
     let loss = &report.loss;
@@ -75,7 +78,7 @@ pub(super) fn loss_line(report: &Report) -> String {
             loss.gap_ns
         ));
     }
-    if lost.is_empty() { "lost: nothing".to_owned() } else { format!("LOST: {}", lost.join(", ")) }
+    if lost.is_empty() { NOTHING_LOST.to_owned() } else { format!("LOST: {}", lost.join(", ")) }
 }
 
 fn ledgers(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {

@@ -40,6 +40,8 @@ pub struct Output {
 pub struct Content<'a> {
     /// The report.
     pub report: &'a Report,
+    /// Writes the page.
+    pub html: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
     /// Writes the waits as a table.
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
@@ -98,6 +100,7 @@ impl Output {
             OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
             OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
             OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Html => (content.html)(&mut out),
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
@@ -113,7 +116,10 @@ impl Output {
     ) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
-            OutputFormat::Report(_) | OutputFormat::Parquet | OutputFormat::Spans(_) => 0o644,
+            OutputFormat::Report(_)
+            | OutputFormat::Html
+            | OutputFormat::Parquet
+            | OutputFormat::Spans(_) => 0o644,
             OutputFormat::Recording => 0o600,
         };
         let file = new_file_beside(path)?;

@@ -7,7 +7,7 @@ use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
-    report::{Filter, IdleWaits, Kinds, Report},
+    report::{Filter, IdleWaits, Kinds, Report, html},
     spans::{
         self, Evidence, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},
@@ -38,6 +38,8 @@ pub struct Analysis {
     pub recording: Recording,
     timeline: Timeline,
     report: Report,
+    /// Drawn only where they are asked for.
+    lanes: Option<html::Lanes>,
     /// Found only where they are asked for.
     spans: Option<Spans>,
 }
@@ -52,6 +54,13 @@ impl Analysis {
         let export = Export::new(&blame);
         let waits = export.waits(&reporting.filter);
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
+    }
+
+    fn write_html(&self, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+        match &self.lanes {
+            Some(lanes) => html::write(&self.report, lanes, out),
+            None => Ok(()),
+        }
     }
 
     fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
@@ -84,6 +93,7 @@ impl Reporting {
         let timeline = Timeline::build(&recording);
         let blame = Blame::new(&recording, &timeline, self.limits);
         let report = Report::new(&blame, &self.filter);
+        let lanes = self.wants_html().then(|| html::Lanes::new(&blame, &report));
         let spans = self.wants_spans().then(|| {
             let evidence = Evidence {
                 recording: &recording,
@@ -93,7 +103,11 @@ impl Reporting {
             };
             spans::find(evidence, &self.filter, self.span_limits)
         });
-        Analysis { recording, timeline, report, spans }
+        Analysis { recording, timeline, report, lanes, spans }
+    }
+
+    fn wants_html(&self) -> bool {
+        self.outputs.iter().any(|output| output.format == OutputFormat::Html)
     }
 
     fn wants_spans(&self) -> bool {
@@ -125,9 +139,11 @@ impl Reporting {
         };
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
+        let html = |out: &mut dyn std::io::Write| analysis.write_html(out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
+            let content =
+                Content { report, html: &html, waits: &waits, spans: &spans, recording: bytes };
             output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
