@@ -17,6 +17,8 @@ mod exports;
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod hostile;
+#[cfg(target_arch = "x86_64")]
+mod html;
 mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]

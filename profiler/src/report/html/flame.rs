@@ -11,7 +11,7 @@ use crate::{
 
 use super::{
     class::Class,
-    texts::{TextId, Texts},
+    texts::{TextId, Texts, thread},
 };
 
 /// Boxes kept: the widest.
@@ -167,17 +167,17 @@ fn path(wait: &WaitEntry, blame: &BlameEntry, texts: &mut Texts<'_>, steps: &mut
             steps.push(Step { kind, text: texts.id(text) });
         }
     };
-    push(Kind::Waiter, &format!("{} {}", wait.comm, wait.tid));
+    push(Kind::Waiter, &thread(&wait.comm, wait.tid));
     wait.stack.0.iter().for_each(|frame| push(Kind::Frame, frame));
     for (n, hop) in blame.chain.iter().enumerate() {
         push(Kind::Hop, "--");
         let is_last = n + 1 == blame.chain.len();
         let stack = if is_last { &blame.stack } else { &hop.stack };
         stack.0.iter().rev().for_each(|frame| push(Kind::Frame, frame));
-        push(Kind::Waker, &format!("{} {}", hop.thread.comm, hop.thread.tid));
+        push(Kind::Waker, &thread(&hop.thread.comm, hop.thread.tid));
     }
     if let Some(holder) = &blame.holder {
-        push(Kind::Holder, &format!("held by {} {}", holder.comm, holder.tid));
+        push(Kind::Holder, &format!("held by {}", thread(&holder.comm, holder.tid)));
     }
     push(Kind::Leaf, &folded::leaf(blame));
 }

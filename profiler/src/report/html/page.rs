@@ -12,7 +12,7 @@ use super::{
     graph::{self, Graphs},
     lanes::Lanes,
     ledger::{self, Ledgers},
-    texts::{TextId, Texts},
+    texts::{TextId, Texts, harmless, thread},
     timeline::{self, Timeline},
     waits::{self, Waits},
 };
@@ -112,13 +112,12 @@ pub(super) fn of<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
 
 fn head(report: &Report) -> Head {
     let meta = &report.meta;
-    let name = |name: &str| text::cut(&text::terminal(name), 200);
     let loss = summary::loss_line(report);
     Head {
-        offwake: name(&meta.offwake),
-        target: name(&meta.target),
-        host: name(&meta.host),
-        kernel: name(&meta.kernel),
+        offwake: harmless(&meta.offwake),
+        target: harmless(&meta.target),
+        host: harmless(&meta.host),
+        kernel: harmless(&meta.kernel),
         scope: meta.scope,
         stacks: meta.stacks,
         duration_ns: report.window.duration_ns.0,
@@ -165,7 +164,7 @@ fn worst(report: &Report) -> Worst {
             let worst::Words { what, wakers, blame } = worst::words(*key, worst);
             let (tid, ..) = *key;
             WorstEntry {
-                thread: text::terminal(&format!("{} {tid}", worst.comm)),
+                thread: harmless(&thread(worst.comm, tid)),
                 ns: worst.blocked.0,
                 idle_ns: worst.idle.0,
                 what: text::cut(&what, 400),
@@ -182,7 +181,7 @@ fn worst(report: &Report) -> Worst {
         left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
         asleep: asleep.len() as u64,
         asleep_names: (asleep.iter().take(ASLEEP))
-            .map(|wait| text::terminal(&format!("{} {}", wait.comm, wait.tid)))
+            .map(|wait| harmless(&thread(&wait.comm, wait.tid)))
             .collect(),
     }
 }

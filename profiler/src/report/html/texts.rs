@@ -11,7 +11,9 @@ use crate::report::{Frames, text};
 
 /// Characters of one text.
 const LONGEST: usize = 300;
-/// Frames of one stack, counted from its root.
+/// Characters of a thread's name; the kernel has 15.
+const LONGEST_COMM: usize = 64;
+/// Frames of one stack, counted from its leaf.
 const DEEPEST: usize = 256;
 
 /// Index into [`Texts::list`].
@@ -50,12 +52,13 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// A text of which nothing is known to be harmless.
+    /// A text of which nothing is known.
     pub(super) fn id(&mut self, raw: &str) -> TextId {
+        let raw = beginning(raw);
         if let Some(&known) = self.ids.get(raw) {
             return known;
         }
-        let text = text::cut(&text::terminal(text::cut(raw, LONGEST).as_ref()), LONGEST);
+        let text = harmless(raw);
         // Quotes and commas, and what is written as `\u003c`.
         let cost = text.len() + 6 * text.matches(['<', '"', '\\']).count() + 3;
         if cost > self.bytes_left {
@@ -71,20 +74,20 @@ impl<'a> Texts<'a> {
 
     /// `web 42`
     pub(super) fn thread(&mut self, comm: &str, tid: impl std::fmt::Display) -> TextId {
-        self.id(&format!("{comm} {tid}"))
+        self.id(&thread(comm, tid))
     }
 
-    /// A stack; the frames next to its leaf go first if it is too deep.
+    /// A stack; the frames next to its root go first if it is too deep.
     pub(super) fn stack(&mut self, frames: &'a Frames) -> StackTextId {
         if let Some(&known) = self.stack_ids.get(frames) {
             return known;
         }
-        let mut stack: Vec<TextId> =
-            frames.0.iter().take(DEEPEST).map(|frame| self.id(frame)).collect();
         let more = frames.0.len().saturating_sub(DEEPEST);
+        let mut stack = Vec::new();
         if more > 0 {
             stack.push(self.id(&format!("[{more} more frames]")));
         }
+        stack.extend(frames.0.iter().skip(more).map(|frame| self.id(frame)));
         let id = StackTextId(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
         self.bytes_left = self.bytes_left.saturating_sub(6 * stack.len());
         self.stacks.push(stack);
@@ -101,6 +104,21 @@ impl<'a> Texts<'a> {
     pub(super) fn into_parts(self) -> (Vec<String>, Vec<Vec<TextId>>, u64) {
         (self.list, self.stacks, self.left_out)
     }
+}
+
+/// A name from another program, written out and cut.
+pub(super) fn harmless(raw: &str) -> String {
+    text::cut(&text::terminal(beginning(raw)), LONGEST)
+}
+
+/// `web 42`: the number is there however long the name is.
+pub(super) fn thread(comm: &str, tid: impl std::fmt::Display) -> String {
+    format!("{} {tid}", comm.chars().take(LONGEST_COMM).collect::<String>())
+}
+
+/// One character more than is shown, so that it shows that it was cut.
+fn beginning(raw: &str) -> &str {
+    raw.char_indices().nth(LONGEST + 1).and_then(|(end, _)| raw.get(..end)).unwrap_or(raw)
 }
 
 #[cfg(test)]

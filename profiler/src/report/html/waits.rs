@@ -9,7 +9,7 @@ use crate::{
 
 use super::{
     class::Class,
-    texts::{StackTextId, TextId, Texts},
+    texts::{StackTextId, TextId, Texts, thread},
 };
 
 /// Waits listed, as far as there is room.
@@ -65,7 +65,7 @@ struct Part {
 pub(super) fn waker_words(waker: Option<&WakerEntry>) -> String {
     let Some(waker) = waker else { return "nobody seen".to_owned() };
     match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-        (WakerKind::Task, Some(comm), Some(tid), _) => format!("{comm} {tid}"),
+        (WakerKind::Task, Some(comm), Some(tid), _) => thread(comm, tid),
         (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
         _ => "interrupt".to_owned(),
     }
