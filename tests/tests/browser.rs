@@ -4,6 +4,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -18,6 +19,9 @@ use offwake_tests::{
 };
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// For a report of a million waits, by a binary that nobody optimized.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A page in a directory of its own.
 struct Page {
@@ -35,7 +39,8 @@ fn page(recording: &[u8]) -> Result<Page> {
     fs::write(directory.path().join("x.offwake"), recording)?;
     let outcome = Offwake::in_directory(directory.path())?
         .args(["report", "x.offwake", "-o", "x.html"])
-        .run()?;
+        .start()?
+        .outcome_within(PATIENCE)?;
     ensure!(outcome.status.success(), "{outcome}");
     Ok(Page { path: directory.path().join("x.html").canonicalize()?, _directory: directory })
 }
@@ -298,10 +303,11 @@ fn hostile_names_run_nothing_and_can_be_seen() -> Result<()> {
     browser.console_is_empty()
 }
 
-/// 5,000 threads of 500 processes, 200 waits each.
+/// 5,000 threads of 500 processes, 200 waits each. A few that never wait wake them.
 fn large() -> Recording {
     const THREADS: u32 = 5_000;
     const WAITS: u64 = 200;
+    const WAKERS: u32 = 10;
     let template = stream::read(&fs::read(data("pipe")).unwrap_or_default()[..], 64 << 20);
     let mut recording = template.unwrap_or_default();
     let (start, end) = (Timestamp(1_000_000_000), Timestamp(11_000_000_000));
@@ -315,7 +321,7 @@ fn large() -> Recording {
     recording.waits = Default::default();
     let (Some(wait), Some(sighting)) = (waits.first(), sightings.first()) else { return recording };
     let tgid = |tid: u32| offwake::units::Tgid(1_000 + tid / 10 * 10);
-    for n in 0..THREADS {
+    for n in 0..THREADS + WAKERS {
         let tid = offwake::units::Tid(1_000 + n);
         let comm = format!("pool-{}", n % 97);
         recording.sightings.push(Sighting {
@@ -324,14 +330,14 @@ fn large() -> Recording {
             tid,
             tgid: tgid(n),
             kind: ThreadKind::User,
-            in_target: true,
+            in_target: n < THREADS,
             phase: offwake::recording::Phase::OnCpu,
             seq: 0,
             created: Timestamp(u64::from(n) + 1),
             comm,
             ..sighting.clone()
         });
-        for nth in 0..WAITS {
+        for nth in 0..if n < THREADS { WAITS } else { 0 } {
             let mut wait = wait.clone();
             (wait.tid, wait.tgid, wait.in_target) = (tid, tgid(n), true);
             wait.seq = u32::try_from(nth).unwrap_or(0) + 1;
@@ -339,7 +345,7 @@ fn large() -> Recording {
             wait.on = Timestamp(wait.off.0 + 30_000_000 + u64::from(n % 7) * 1_000_000);
             if let Some(wake) = &mut wait.wake {
                 wake.at = Timestamp(wait.on.0 - 1_000);
-                let waker = (n + 1 + u32::try_from(nth).unwrap_or(0) % 5) % THREADS;
+                let waker = THREADS + u32::try_from(nth).unwrap_or(0) % WAKERS;
                 (wake.current.tid, wake.current.tgid) =
                     (offwake::units::Tid(1_000 + waker), tgid(waker));
             }

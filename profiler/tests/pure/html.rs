@@ -165,24 +165,32 @@ fn a_page_of_nothing_is_one_all_the_same() {
     assert_eq!(data_of(&page)["waits"]["list"], Value::Array(Vec::new()));
 }
 
-/// 5,000 threads of 500 processes that wake each other, 200 waits each, over ten seconds.
+/// 5,000 threads of 500 processes, 200 waits each, over ten seconds. A few that never wait wake them.
 fn large() -> Recording {
     const THREADS: u32 = 5_000;
+    const WAKERS: u32 = 10;
     let mut r = recording(10_000);
     let tid = |n: u32| 100_000 + n;
     let tgid = |n: u32| Tgid(tid(n / 10 * 10));
-    for n in 0..THREADS {
-        let seen = sighting(tid(n), SightingReason::Opening, at(0), Timestamp(u64::from(n)));
-        r.sightings.push(offwake::recording::Sighting {
-            tgid: tgid(n),
-            in_target: true,
-            phase: offwake::recording::Phase::OnCpu,
-            ..seen
-        });
+    for n in 0..THREADS + WAKERS {
+        for reason in [SightingReason::Opening, SightingReason::Closing] {
+            let moment = if reason == SightingReason::Opening { at(0) } else { at(10_000) };
+            let seen = sighting(tid(n), reason, moment, Timestamp(u64::from(n)));
+            r.sightings.push(offwake::recording::Sighting {
+                tgid: tgid(n),
+                in_target: n < THREADS,
+                phase: offwake::recording::Phase::OnCpu,
+                seq: if n < THREADS && reason == SightingReason::Closing { 200 } else { 0 },
+                ..seen
+            });
+        }
+        if n >= THREADS {
+            continue;
+        }
         for nth in 0..200 {
             let off = Timestamp(at(nth as usize * 50).0 + u64::from(n) * 1_000);
             let on = Timestamp(off.0 + 30_000_000 + u64::from(n % 7) * 1_000_000);
-            let waker = (n + 1 + nth % 5) % THREADS;
+            let waker = THREADS + nth % WAKERS;
             let mut wake = wake_by(tid(waker), Timestamp(on.0 - 1_000));
             wake.current = ThreadRef { tid: Tid(tid(waker)), tgid: tgid(waker) };
             let wait = wait(tid(n), nth + 1, off, on);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::{
+    blame::cause::Cause,
     report::{Report, summary, text, worst},
     units::Nanos,
 };
@@ -65,12 +66,14 @@ struct Head {
     samples: u64,
 }
 
-/// The worst waits in words, as in the summary; idle ones last.
+/// The worst waits in words, as in the summary. What is idle does not count; sleeps come last.
 #[derive(Serialize)]
 struct Worst {
     list: Vec<WorstEntry>,
     left_out: u64,
     left_out_ns: u64,
+    /// Of threads that slept on purpose.
+    sleeping_ns: u64,
     asleep: u64,
     asleep_names: Vec<String>,
 }
@@ -158,7 +161,10 @@ fn filter(report: &Report) -> Vec<String> {
 
 fn worst(report: &Report) -> Worst {
     let busy = |worst: &worst::Worst<'_>| worst.blocked - worst.idle;
-    let (gathered, asleep) = worst::gather(report, busy);
+    let (mut gathered, asleep) = worst::gather(report, busy);
+    // Who sleeps on purpose is held up by nobody. Whom it holds up comes before it.
+    let sleeps = |(_, cause, ..): &worst::Key<'_>| *cause == Cause::Timer.name();
+    gathered.sort_by_key(|(key, _)| sleeps(key));
     let list = (gathered.iter().take(WORST))
         .map(|(key, worst)| {
             let worst::Words { what, wakers, blame } = worst::words(*key, worst);
@@ -175,7 +181,9 @@ fn worst(report: &Report) -> Worst {
         })
         .collect();
     let rest = gathered.get(WORST..).unwrap_or_default();
+    let sleeping = gathered.iter().filter(|(key, _)| sleeps(key));
     Worst {
+        sleeping_ns: sleeping.map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
         list,
         left_out: rest.len() as u64,
         left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,

@@ -10,6 +10,7 @@ const HEIGHT = 40;
 const THINNEST = 1;
 const THICKEST = 9;
 const LISTED = 12;
+const LIGHTEST = 200;
 
 let level = page.graphs.processes.edges.length > 0 ? 'processes' : 'threads';
 let hidesQuiet = true;
@@ -30,7 +31,9 @@ function weight(edge) {
 
 function drawGraph() {
   const graph = page.graphs[level];
-  const edges = graph.edges.filter((edge) => weight(edge) > 0);
+  const all = graph.edges.filter((edge) => weight(edge) > 0);
+  const most = Math.max(...all.map(weight));
+  const edges = all.filter((edge) => weight(edge) * LIGHTEST >= most);
   const isPressed = (is) => ({ 'aria-pressed': String(is) });
   const choose = (to) => {
     level = to;
@@ -44,12 +47,12 @@ function drawGraph() {
       hidesQuiet = !hidesQuiet;
       drawGraph();
     }, isPressed(hidesQuiet)),
-    el('span', { class: 'rest' }, 'An arrow leads from who waited to who was waited for; dashed: it waited for the CPU that the other held.'));
+    el('span', { class: 'rest' }, 'An arrow leads from who waited to who was waited for; dashed: it waited for the CPU that the other held. Percentages are of the shown blocked time.'));
   const had = byId('graph-body').contains(document.activeElement) ? document.activeElement.textContent : null;
   const picture = edges.length === 0
     ? el('p', { class: 'empty' }, 'Nobody waited for anybody here.')
-    : el('div', { class: 'pane graph' }, pictureOf(graph, edges));
-  byId('graph-body').replaceChildren(tools, picture, list(graph, edges));
+    : el('div', { class: 'pane graph' }, pictureOf(graph, edges, most));
+  byId('graph-body').replaceChildren(tools, picture, list(graph, all, all.length - edges.length));
   if (had !== null) {
     [...byId('graph-body').querySelectorAll('button')].find((b) => b.textContent === had)?.focus();
   }
@@ -60,7 +63,7 @@ function words(graph, edge) {
   return `${text(graph.nodes[edge.from].text)} ${link} ${text(graph.nodes[edge.to].text)}`;
 }
 
-function pictureOf(graph, edges) {
+function pictureOf(graph, edges, most) {
   const laid = new dagre.graphlib.Graph({ multigraph: true });
   laid.setGraph({ rankdir: 'LR', nodesep: 18, ranksep: 90, marginx: 12, marginy: 12 });
   for (const n of new Set(edges.flatMap((edge) => [edge.from, edge.to]))) {
@@ -72,7 +75,6 @@ function pictureOf(graph, edges) {
   });
   dagre.layout(laid);
   const { width, height } = laid.graph();
-  const most = Math.max(...edges.map(weight));
   const arrow = svg('marker', { id: 'arrow', viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 9, markerHeight: 9, markerUnits: 'userSpaceOnUse', orient: 'auto-start-reverse' },
     svg('path', { d: 'M0 0L8 4L0 8z' }));
   const lines = laid.edges().map((key) => {
@@ -147,12 +149,12 @@ function box(graph, edges, n, at) {
   svg('text', { x: 9, y: 32, class: 'under' }, under(node)));
 }
 
-function list(graph, edges) {
+function list(graph, edges, light) {
   const related = edges.filter((edge) => chosen === null || edge.from === chosen || edge.to === chosen);
   related.sort((a, b) => weight(b) - weight(a));
-  const all = related.reduce((sum, edge) => sum + weight(edge), 0) + (chosen === null ? graph.left_out_ns : 0);
+  const { ns: [all], quiet_ns: [quiet] } = page.flame;
   const rows = related.slice(0, listsAll ? related.length : LISTED).map((edge) => el('li', {},
-    el('b', {}, percent(weight(edge), all)), ` ${time(weight(edge))} `, words(graph, edge), edge.quiet_ns * 2 > edge.ns ? ' (mostly idle or asleep)' : ''));
+    el('b', {}, percent(weight(edge), hidesQuiet ? all - quiet : all)), ` ${time(weight(edge))} `, words(graph, edge), edge.quiet_ns * 2 > edge.ns ? ' (mostly idle or asleep)' : ''));
   const rest = [];
   if (!listsAll && related.length > LISTED) {
     rest.push(button(`list ${related.length - LISTED} more`, () => {
@@ -160,8 +162,11 @@ function list(graph, edges) {
       drawGraph();
     }));
   }
+  if (light > 0) {
+    rest.push(` ${count(light, 'arrow', 'arrows')} of less than a ${LIGHTEST}th of the heaviest: listed, not drawn;`);
+  }
   if (graph.left_out > 0) {
-    rest.push(` ${count(graph.left_out, 'lighter arrow', 'lighter arrows')}, ${time(graph.left_out_ns)} together, not drawn`);
+    rest.push(` ${count(graph.left_out, 'lighter arrow', 'lighter arrows')}, ${time(graph.left_out_ns)} together, not in this file`);
   }
   return el('div', {}, el('ol', { class: 'edges' }, ...rows), el('p', { class: 'rest' }, ...rest));
 }

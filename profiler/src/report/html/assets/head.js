@@ -43,6 +43,9 @@ export function showVerdict() {
   if (worst.left_out > 0) {
     rest.push(`and ${worst.left_out} more, ${time(worst.left_out_ns)} together`);
   }
+  if (worst.sleeping_ns > 0) {
+    rest.push(`sleeping on purpose: ${time(worst.sleeping_ns)}, listed last`);
+  }
   if (worst.asleep > 0) {
     const more = worst.asleep - worst.asleep_names.length;
     const names = worst.asleep_names.join(', ') + (more > 0 ? ` and ${more} more` : '');
