@@ -338,7 +338,7 @@ fn large() -> Recording {
             ..sighting.clone()
         });
         for nth in 0..if n < THREADS { WAITS } else { 0 } {
-            let mut wait = wait.clone();
+            let mut wait = *wait;
             (wait.tid, wait.tgid, wait.in_target) = (tid, tgid(n), true);
             wait.seq = u32::try_from(nth).unwrap_or(0) + 1;
             wait.off = Timestamp(start.0 + nth * 50_000_000 + u64::from(n) * 1_000);

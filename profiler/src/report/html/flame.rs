@@ -1,12 +1,13 @@
 //! The flame graph's tree: the whole chain of every shown wait, as in [`crate::report::folded`].
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use crate::{
     blame::cause::Cause,
     report::{BlameEntry, Report, WaitEntry, folded},
+    units::Tid,
 };
 
 use super::{
@@ -18,6 +19,31 @@ use super::{
 const BOXES: usize = 24_000;
 /// Boxes on top of each other. A real chain has a few hundred at most.
 const LEVELS: usize = 1_024;
+
+/// Threads that have a box of their own. Of more, none would be wide enough to be seen, and those of
+/// one name stand as one.
+const APART: usize = 100;
+
+/// How threads that waited stand side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiters {
+    Apart,
+    ByName,
+}
+
+impl Waiters {
+    fn of(report: &Report) -> Self {
+        let threads: BTreeSet<Tid> = report.waits.iter().map(|wait| wait.tid).collect();
+        if threads.len() > APART { Self::ByName } else { Self::Apart }
+    }
+
+    fn name(self, wait: &WaitEntry) -> String {
+        match self {
+            Self::Apart => thread(&wait.comm, wait.tid),
+            Self::ByName => thread(&wait.comm, "(all of this name)"),
+        }
+    }
+}
 
 /// What a box stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -127,12 +153,13 @@ pub(super) fn tree(report: &Report, texts: &mut Texts<'_>) -> Flame {
     let mut nodes = vec![Node::new(0, root)];
     let mut places: HashMap<(u32, Step), u32> = HashMap::new();
     let mut steps = Vec::new();
+    let waiters = Waiters::of(report);
     for (entry, wait) in report.waits.iter().enumerate() {
         let ended_by = texts.id(&super::waits::waker_words(wait.waker.as_ref()));
         for blame in wait.blame.iter().filter(|blame| blame.ns.0 > 0) {
             let class = Class::of(wait, blame, report.window.duration_ns);
             steps.clear();
-            path(wait, blame, texts, &mut steps);
+            path((wait, waiters), blame, texts, &mut steps);
             let mut at = 0;
             let add = |node: &mut Node| {
                 node.ns = node.ns.saturating_add(blame.ns.0);
@@ -161,13 +188,18 @@ pub(super) fn tree(report: &Report, texts: &mut Texts<'_>) -> Flame {
 }
 
 /// The boxes of one part of a wait, from the thread that waited on.
-fn path(wait: &WaitEntry, blame: &BlameEntry, texts: &mut Texts<'_>, steps: &mut Vec<Step>) {
+fn path(
+    (wait, waiters): (&WaitEntry, Waiters),
+    blame: &BlameEntry,
+    texts: &mut Texts<'_>,
+    steps: &mut Vec<Step>,
+) {
     let mut push = |kind, text: &str| {
         if steps.len() < LEVELS || kind == Kind::Leaf {
             steps.push(Step { kind, text: texts.id(text) });
         }
     };
-    push(Kind::Waiter, &thread(&wait.comm, wait.tid));
+    push(Kind::Waiter, &waiters.name(wait));
     wait.stack.0.iter().for_each(|frame| push(Kind::Frame, frame));
     for (n, hop) in blame.chain.iter().enumerate() {
         push(Kind::Hop, "--");

@@ -116,6 +116,7 @@ export function drawFlame() {
   above.forEach((box, depth) => draw(box, 0, width, depth, true));
   let deepest = above.length;
   const left = [[zoomed, 0, above.length]];
+  const rests = [];
   const scale = width / Math.max(1, weight(zoomed));
   while (left.length > 0) {
     const [box, x, depth] = left.pop();
@@ -131,8 +132,14 @@ export function drawFlame() {
       left.push([child, at, depth + 1]);
       at += wide;
     }
+    const narrow = children[box].filter((child) => weight(child) > 0 && weight(child) * scale < NARROWEST);
+    const rest = narrow.reduce((sum, child) => sum + weight(child), 0) * scale;
+    if (rest >= NARROWEST) {
+      rests.push(restOf(narrow.length, at, rest, depth + 1));
+      deepest = Math.max(deepest, depth + 1);
+    }
   }
-  canvas.replaceChildren(...boxes.values());
+  canvas.replaceChildren(...boxes.values(), ...rests);
   place(canvas, { height: `${(deepest + 1) * ROW}px` });
   if (!boxes.has(focused)) {
     focused = zoomed;
@@ -141,6 +148,14 @@ export function drawFlame() {
   crumbs.replaceChildren(zoomed === 0
     ? `${time(weight(0))} in all${hidesQuiet ? `, and ${time(tree.quiet_ns[0])} idle or asleep` : ''}; click or Enter zooms in`
     : button('reset zoom (Esc)', resetFlame), zoomed === 0 ? '' : ` ${about(zoomed).slice(0, 2).join(' · ')}`);
+}
+
+// Boxes that are too narrow each, as one. Zoom shows them.
+function restOf(many, x, width, depth) {
+  const words = count(many, 'narrower box', 'narrower boxes');
+  return place(el('div', { class: 'box rest', title: words }, width > LABELLED ? words : ''), {
+    left: `${x}px`, top: `${depth * ROW}px`, width: `${Math.max(width - 1, 1)}px`,
+  });
 }
 
 function draw(box, x, width, depth, isAbove) {
