@@ -3,6 +3,7 @@
 //!
 //! Nothing of the kernel is mocked: the tests under `tests/` want root and fail without it.
 
+pub mod browser;
 pub mod case;
 pub mod cgroup;
 pub mod clock;

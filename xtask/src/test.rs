@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Debian packages that the tests need beyond what a build does, all in this one place.
-const PACKAGES: [&str; 1] = ["librsvg2-bin"];
+const PACKAGES: [&str; 3] = ["chromium", "chromium-driver", "librsvg2-bin"];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 

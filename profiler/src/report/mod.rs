@@ -11,6 +11,7 @@ pub mod flame;
 pub mod folded;
 mod format;
 pub(crate) mod frames;
+pub mod html;
 pub mod json;
 mod model;
 mod soundness;

@@ -85,9 +85,12 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
     Ok(())
 }
 
+/// What the loss line says when all is well.
+pub(super) const NOTHING_LOST: &str = "lost: nothing";
+
 /// What was lost, in one line.
 pub(super) fn loss_line(report: &Report) -> String {
-    lost(report).map_or_else(|| "lost: nothing".to_owned(), |lost| format!("LOST: {lost}"))
+    lost(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
 }
 
 /// What was lost, if anything was.

@@ -42,7 +42,7 @@ fn is_line_break(c: char) -> bool {
 
 /// Characters that turn the text after them round.
 fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Cuts a text to `width` characters, with `…` where something is missing.

@@ -28,13 +28,13 @@ const WORK_PLACE: usize = 32;
 
 /// Everything that one thread waited for in one way.
 #[derive(Default)]
-struct Worst<'a> {
-    comm: &'a str,
-    blocked: Nanos,
+pub(super) struct Worst<'a> {
+    pub(super) comm: &'a str,
+    pub(super) blocked: Nanos,
     count: u64,
     labels: Vec<&'a Label>,
     wakers: BTreeMap<String, Nanos>,
-    idle: Nanos,
+    pub(super) idle: Nanos,
     blame: BTreeMap<Leaf<'a>, Spent<'a>>,
 }
 
@@ -57,7 +57,7 @@ struct Spent<'a> {
 
 /// A thread, the cause, what was waited on, and from where: a named place in the program or in a
 /// library. Pages are missing anywhere.
-type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
+pub(super) type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
 
 /// Writes the worst waits, and the threads that never woke.
 pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
@@ -65,19 +65,17 @@ pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) 
         return writeln!(out, "\nno waits");
     }
     let window = report.window.duration_ns;
-    let (asleep, waits): (Vec<_>, Vec<_>) =
-        report.waits.iter().partition(|wait| sleeps_through(wait, window));
-    let mut worst: Vec<_> = gather(waits).into_iter().collect();
-    worst.sort_by_key(|&(key, ref worst)| (Reverse(worst.blocked), key));
+    let (worst, asleep) = gather(report, |worst| worst.blocked);
     if !worst.is_empty() {
         writeln!(out)?;
         styled(out, palette.strong, "worst waits (share of the window)")?;
     }
     for (key, worst) in worst.iter().take(SHOWN) {
-        let [first, ended_by, blame] = lines(*key, worst, window);
-        styled(out, palette.strong, &first)?;
-        styled(out, palette.culprit, &ended_by)?;
-        line(out, &blame)?;
+        let Words { what, wakers, blame } = words(*key, worst);
+        let (blocked, share) = (worst.blocked, percent(worst.blocked, window));
+        styled(out, palette.strong, &format!("{blocked:>9} {share:>6}  {what}"))?;
+        styled(out, palette.culprit, &format!("{:>18}<- {wakers}", ""))?;
+        line(out, &format!("{:>18} = {}", "", blame.join(", ")))?;
     }
     let more = worst.len().saturating_sub(SHOWN);
     if more > 0 {
@@ -102,7 +100,24 @@ pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
         && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
 }
 
-fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
+/// Gathered waits with what they have in common.
+pub(super) type Gathered<'a> = Vec<(Key<'a>, Worst<'a>)>;
+
+/// The waits, those with the most of `weight` first; and apart from them those of threads that never
+/// woke.
+pub(super) fn gather(
+    report: &Report,
+    weight: impl Fn(&Worst<'_>) -> Nanos,
+) -> (Gathered<'_>, Vec<&WaitEntry>) {
+    let window = report.window.duration_ns;
+    let (asleep, waits): (Vec<_>, Vec<_>) =
+        report.waits.iter().partition(|wait| sleeps_through(wait, window));
+    let mut worst: Vec<_> = gather_alike(waits).into_iter().collect();
+    worst.sort_by_key(|&(key, ref worst)| (Reverse(weight(worst)), key));
+    (worst, asleep)
+}
+
+fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
     let mut gathered = BTreeMap::<Key<'_>, Worst<'_>>::new();
     for wait in waits {
         // Hundreds of files wait for one disk.
@@ -132,7 +147,17 @@ fn gather(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
     gathered
 }
 
-fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [String; 3] {
+/// Gathered waits in words.
+pub(super) struct Words {
+    /// Who waited on what.
+    pub(super) what: String,
+    /// Who ended it.
+    pub(super) wakers: String,
+    /// What the time was spent on, the most first.
+    pub(super) blame: Vec<String>,
+}
+
+pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
     let on = match on {
         "" => cause.to_owned(),
         // A futex's name begins with its cause.
@@ -148,12 +173,7 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
         Nanos(0) => String::new(),
         idle => format!(", idle {}", percent(idle, worst.blocked)),
     };
-    let first = format!(
-        "{:>9} {:>6}  {} {tid}: {on}{times}{seen}{idle}",
-        worst.blocked,
-        percent(worst.blocked, window),
-        text::terminal(worst.comm),
-    );
+    let what = format!("{} {tid}: {on}{times}{seen}{idle}", text::terminal(worst.comm));
     let mut wakers: Vec<_> = worst.wakers.iter().collect();
     wakers.sort_by_key(|&(_, time)| Reverse(*time));
     let mut named: Vec<_> = (wakers.iter().take(WAKERS))
@@ -167,13 +187,8 @@ fn lines((tid, cause, on, _): Key<'_>, worst: &Worst<'_>, window: Nanos) -> [Str
     }
     let mut blame: Vec<_> = worst.blame.iter().collect();
     blame.sort_by_key(|(_, spent)| Reverse(spent.time));
-    let blame: Vec<_> =
-        blame.into_iter().map(|(leaf, spent)| spent.words(leaf, worst.blocked)).collect();
-    [
-        first,
-        format!("{:>18}<- {}", "", named.join(", ")),
-        format!("{:>18} = {}", "", blame.join(", ")),
-    ]
+    let blame = blame.into_iter().map(|(leaf, spent)| spent.words(leaf, worst.blocked)).collect();
+    Words { what, wakers: named.join(", "), blame }
 }
 
 /// What most of some blame was on, in words; the rest is counted. Places are named where most of

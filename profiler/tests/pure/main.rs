@@ -19,6 +19,8 @@ mod flames;
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod hostile;
+#[cfg(target_arch = "x86_64")]
+mod html;
 mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]

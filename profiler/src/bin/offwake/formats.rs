@@ -9,6 +9,8 @@ use offwake::report::Format;
 pub enum OutputFormat {
     /// A report.
     Report(Format),
+    /// A page with everything in it.
+    Html,
     /// The waits as a table.
     Parquet,
     /// Requests as spans.
@@ -31,12 +33,14 @@ pub enum SpanFormat {
 pub enum UnknownFormat {
     /// A file's.
     #[error(
-        "can't tell a format from the name of {}: use one of .json, .folded, .svg, .spans.json, .otlp.json, .parquet, .offwake",
+        "can't tell a format from the name of {}: use one of .html, .json, .folded, .svg, .spans.json, .otlp.json, .parquet, .offwake",
         .0.display()
     )]
     Extension(PathBuf),
     /// A format's.
-    #[error("no such format: {0:?}: use one of json, folded, svg, spans, otlp, parquet, offwake")]
+    #[error(
+        "no such format: {0:?}: use one of html, json, folded, svg, spans, otlp, parquet, offwake"
+    )]
     Name(String),
 }
 
@@ -45,6 +49,7 @@ impl OutputFormat {
     pub fn from_name(name: &str) -> Result<Self, UnknownFormat> {
         match name {
             "offwake" => Ok(Self::Recording),
+            "html" => Ok(Self::Html),
             "parquet" => Ok(Self::Parquet),
             "spans" => Ok(Self::Spans(SpanFormat::Json)),
             "otlp" => Ok(Self::Spans(SpanFormat::Otlp)),
@@ -84,6 +89,7 @@ mod tests {
         assert_eq!(OutputFormat::from_path(Path::new("a.b/x.json")), report(Format::Json));
         assert_eq!(OutputFormat::from_path(Path::new("wait.folded")), report(Format::Folded));
         assert_eq!(OutputFormat::from_path(Path::new("wait.svg")), report(Format::Svg));
+        assert_eq!(OutputFormat::from_path(Path::new("wait.html")), Ok(OutputFormat::Html));
         let recording = OutputFormat::from_path(Path::new("wait.offwake"));
         assert_eq!(recording, Ok(OutputFormat::Recording));
         let parquet = OutputFormat::from_path(Path::new("wait.parquet"));

@@ -42,6 +42,8 @@ pub struct Content<'a> {
     pub report: &'a Report,
     /// How flame graphs look at it.
     pub view: &'a View,
+    /// Writes the page.
+    pub html: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
     /// Writes the waits as a table.
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
@@ -111,6 +113,7 @@ impl Output {
             OutputFormat::Report(Format::Svg) => {
                 report::svg::write(content.report, content.view, &mut out)
             }
+            OutputFormat::Html => (content.html)(&mut out),
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
@@ -120,7 +123,10 @@ impl Output {
     fn replace(&self, path: &Path, render: &Render<'_>, unfinished: &Unfinished) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
-            OutputFormat::Report(_) | OutputFormat::Parquet | OutputFormat::Spans(_) => 0o644,
+            OutputFormat::Report(_)
+            | OutputFormat::Html
+            | OutputFormat::Parquet
+            | OutputFormat::Spans(_) => 0o644,
             OutputFormat::Recording => 0o600,
         };
         let file = new_file_beside(path)?;

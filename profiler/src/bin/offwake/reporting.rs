@@ -7,7 +7,7 @@ use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
     recording::{ClosedBy, Recording},
-    report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View},
+    report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View, html},
     spans::{
         self, Evidence, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},
@@ -40,6 +40,8 @@ pub struct Analysis {
     pub recording: Recording,
     timeline: Timeline,
     report: Report,
+    /// Drawn only where they are asked for.
+    lanes: Option<html::Lanes>,
     /// Found only where they are asked for.
     spans: Option<Spans>,
 }
@@ -54,6 +56,13 @@ impl Analysis {
         let export = Export::new(&blame);
         let waits = export.waits(&reporting.filter);
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
+    }
+
+    fn write_html(&self, out: &mut dyn std::io::Write) -> std::io::Result<()> {
+        match &self.lanes {
+            Some(lanes) => html::write(&self.report, lanes, out),
+            None => Ok(()),
+        }
     }
 
     fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
@@ -87,6 +96,7 @@ impl Reporting {
         let timeline = Timeline::build(&recording);
         let blame = Blame::new(&recording, &timeline, self.limits);
         let report = Report::new(&blame, &self.filter);
+        let lanes = self.wants_html().then(|| html::Lanes::new(&blame, &report));
         let spans = self.wants_spans().then(|| {
             let evidence = Evidence {
                 recording: &recording,
@@ -96,7 +106,11 @@ impl Reporting {
             };
             spans::find(evidence, &self.filter, self.span_limits)
         });
-        Analysis { recording, timeline, report, spans }
+        Analysis { recording, timeline, report, lanes, spans }
+    }
+
+    fn wants_html(&self) -> bool {
+        self.outputs.iter().any(|output| output.format == OutputFormat::Html)
     }
 
     /// The report alone.
@@ -145,11 +159,13 @@ impl Reporting {
         let mut terminal = self.terminal();
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
+        let html = |out: &mut dyn std::io::Write| analysis.write_html(out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         for output in &self.outputs {
             let content = Content {
                 report,
                 view: &self.view,
+                html: &html,
                 waits: &waits,
                 spans: &spans,
                 recording: bytes,

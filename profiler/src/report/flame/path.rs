@@ -144,11 +144,14 @@ fn stack(frames: &Frames) -> impl DoubleEndedIterator<Item = Frame> {
     user.iter().map(of(FrameKind::User)).chain(kernel.iter().map(of(FrameKind::Kernel)))
 }
 
-/// The kind of blame in brackets.
 fn leaf(blame: &BlameEntry) -> Frame {
-    let name = match (blame.kind, blame.reason) {
+    frame(FrameKind::Leaf(blame.class()), leaf_name(blame))
+}
+
+/// The kind of blame in brackets.
+pub(in crate::report) fn leaf_name(blame: &BlameEntry) -> String {
+    match (blame.kind, blame.reason) {
         (BlameWord::Unattributed, Some(reason)) => format!("[unattributed: {}]", reason.name()),
         (kind, _) => format!("[{}]", kind.name()),
-    };
-    frame(FrameKind::Leaf(blame.class()), name)
+    }
 }

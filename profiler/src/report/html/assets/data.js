@@ -1,0 +1,26 @@
+// What was found, from the one element that holds it.
+
+import { byId } from './dom.js';
+
+export const page = JSON.parse(byId('data').textContent);
+
+export const CLASSES = [
+  { key: 'work', name: 'work', means: 'another thread worked' },
+  { key: 'queue', name: 'cpu_queue', means: 'another thread waited for a CPU' },
+  { key: 'external', name: 'external', means: 'timer, disk, network or device' },
+  { key: 'unattributed', name: 'unattributed', means: 'not known, with the reason' },
+  { key: 'idle', name: 'idle', means: 'nothing to do, by design' },
+  { key: 'asleep', name: 'asleep', means: 'never woke in the window' },
+];
+
+export const IDLE = CLASSES.findIndex((known) => known.key === 'idle');
+
+// A text by its number; nothing for null.
+export function text(id) {
+  return id === null || id === undefined ? '' : page.texts[id];
+}
+
+// A stack's frames, root first.
+export function frames(id) {
+  return page.stacks[id].map(text);
+}

@@ -1,0 +1,164 @@
+//! The ledgers of the page: what the whole target comes to, and each of its processes, cgroups and
+//! threads.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use serde::Serialize;
+
+use crate::report::{self, Report};
+
+use super::{
+    class::Class,
+    texts::{TextId, Texts},
+};
+
+/// Threads that have a row of their own; for the processes and cgroups there are as many.
+const ROWS: usize = 6_000;
+
+/// `wall, on_cpu, runnable, attributed, external, unattributed, idle`, in nanoseconds.
+#[derive(Clone, Copy, Default, Serialize)]
+#[serde(transparent)]
+struct Columns([u64; 7]);
+
+impl Columns {
+    fn of(ledger: &report::Ledger) -> Self {
+        Self(
+            [
+                ledger.wall_ns,
+                ledger.on_cpu_ns,
+                ledger.runnable_ns,
+                ledger.attributed_ns,
+                ledger.external_ns,
+                ledger.unattributed_ns,
+                ledger.idle_ns,
+            ]
+            .map(|time| time.0),
+        )
+    }
+
+    fn add(&mut self, other: Self) {
+        for (sum, more) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Row {
+    text: TextId,
+    /// Of a process or thread: the process.
+    process: Option<u32>,
+    threads: u64,
+    time: Columns,
+}
+
+/// Rows, those first that did most or were kept waiting most; the rest as one sum.
+#[derive(Serialize)]
+struct Table {
+    rows: Vec<Row>,
+    left_out: u64,
+    left_out_time: Columns,
+}
+
+impl Table {
+    fn of(mut rows: Vec<Row>) -> Self {
+        rows.sort_by_key(|row| Reverse(active(row.time)));
+        let mut left_out_time = Columns::default();
+        let rest = rows.get(ROWS..).unwrap_or_default();
+        rest.iter().for_each(|row| left_out_time.add(row.time));
+        let left_out = rest.len() as u64;
+        rows.truncate(ROWS);
+        Self { rows, left_out, left_out_time }
+    }
+}
+
+/// What was not idle.
+fn active(Columns([wall, .., idle]): Columns) -> u64 {
+    wall.saturating_sub(idle)
+}
+
+/// All ledgers.
+#[derive(Serialize)]
+pub(super) struct Ledgers {
+    total: Columns,
+    /// How the blocked time divides, idle and asleep taken out of the other classes, in the order of
+    /// [`Class::ALL`]. None where the filter keeps the waits that would tell.
+    classes: Option<[u64; Class::ALL.len()]>,
+    /// The parts of the blocked time by name: `attributed`, `external`, `unattributed`.
+    parts: [BTreeMap<&'static str, u64>; 3],
+    processes: Table,
+    cgroups: Table,
+    threads: Table,
+}
+
+/// Of the target.
+pub(super) fn of(report: &Report, texts: &mut Texts<'_>) -> Ledgers {
+    let mut total = Columns::default();
+    let mut parts = [const { BTreeMap::new() }; 3];
+    for process in &report.processes {
+        total.add(Columns::of(&process.ledger));
+        let report::Ledger { attributed, external, unattributed, .. } = &process.ledger;
+        for (sums, named) in parts.iter_mut().zip([attributed, external, unattributed]) {
+            for (&name, time) in named {
+                let sum: &mut u64 = sums.entry(name).or_default();
+                *sum = sum.saturating_add(time.0);
+            }
+        }
+    }
+    let processes = (report.processes.iter())
+        .map(|process| Row {
+            text: texts.thread(&process.comm, process.tgid),
+            process: Some(process.tgid.0),
+            threads: process.threads,
+            time: Columns::of(&process.ledger),
+        })
+        .collect();
+    let threads = (report.threads.iter())
+        .map(|thread| Row {
+            text: texts.thread(&thread.comm, thread.tid),
+            process: Some(thread.tgid.0),
+            threads: 1,
+            time: Columns::of(&thread.ledger),
+        })
+        .collect();
+    let cgroups = (report.cgroups.iter())
+        .map(|cgroup| {
+            let path = cgroup.path.clone().unwrap_or_else(|| format!("cgroup {}", cgroup.id.0));
+            let container = cgroup.container.as_ref();
+            let name = container.map_or(path.clone(), |id| format!("{path} (container {id})"));
+            Row {
+                text: texts.id(&name),
+                process: None,
+                threads: cgroup.threads,
+                time: Columns::of(&cgroup.ledger),
+            }
+        })
+        .collect();
+    Ledgers {
+        total,
+        classes: classes(report, total),
+        parts,
+        processes: Table::of(processes),
+        cgroups: Table::of(cgroups),
+        threads: Table::of(threads),
+    }
+}
+
+/// From the shown waits, if all are shown; gaps are no waits.
+fn classes(report: &Report, total: Columns) -> Option<[u64; Class::ALL.len()]> {
+    let mut sums = [0_u64; Class::ALL.len()];
+    for wait in &report.waits {
+        for blame in &wait.blame {
+            let sum = &mut sums[Class::of(wait, blame, report.window.duration_ns) as usize];
+            *sum = sum.saturating_add(blame.ns.0);
+        }
+    }
+    let [.., attributed, external, unattributed, _] = total.0;
+    let blocked = attributed.saturating_add(external).saturating_add(unattributed);
+    let known = sums.iter().fold(0, |sum: u64, &more| sum.saturating_add(more));
+    (report.filter.left_out_count == 0).then(|| {
+        let unattributed = &mut sums[Class::Unattributed as usize];
+        *unattributed = unattributed.saturating_add(blocked.saturating_sub(known));
+        sums
+    })
+}

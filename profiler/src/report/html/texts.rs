@@ -1,0 +1,153 @@
+//! The texts of a page, each of them once.
+//!
+//! They come from other programs: what a terminal or a browser would act on is written out, the
+//! longest are cut, and there is a limit to all of them together.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::report::{Frames, text};
+
+/// Characters of one text.
+const LONGEST: usize = 300;
+/// Characters of a thread's name; the kernel has 15.
+const LONGEST_COMM: usize = 64;
+/// Frames of one stack, counted from its leaf.
+const DEEPEST: usize = 256;
+
+/// Index into [`Texts::list`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub(super) struct TextId(u32);
+
+/// Index into [`Texts::stacks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub(super) struct StackTextId(u32);
+
+/// Gathers texts, and stacks of them.
+pub(super) struct Texts<'a> {
+    list: Vec<String>,
+    ids: HashMap<String, TextId>,
+    stacks: Vec<Vec<TextId>>,
+    stack_ids: BTreeMap<&'a Frames, StackTextId>,
+    bytes_left: usize,
+    left_out: u64,
+}
+
+impl<'a> Texts<'a> {
+    /// What stands for a text that found no room: the first in the list.
+    const NO_ROOM: &'static str = "[too much text: not in this file]";
+
+    /// As many as there is room for.
+    pub(super) fn within(bytes: usize) -> Self {
+        Self {
+            list: vec![Self::NO_ROOM.to_owned()],
+            ids: HashMap::new(),
+            stacks: Vec::new(),
+            stack_ids: BTreeMap::new(),
+            bytes_left: bytes,
+            left_out: 0,
+        }
+    }
+
+    /// A text of which nothing is known.
+    pub(super) fn id(&mut self, raw: &str) -> TextId {
+        let raw = beginning(raw);
+        if let Some(&known) = self.ids.get(raw) {
+            return known;
+        }
+        let text = harmless(raw);
+        // Quotes and commas, and what is written as `\u003c`.
+        let cost = text.len() + 6 * text.matches(['<', '"', '\\']).count() + 3;
+        if cost > self.bytes_left {
+            self.left_out += 1;
+            return TextId(0);
+        }
+        self.bytes_left -= cost;
+        let id = TextId(u32::try_from(self.list.len()).unwrap_or(0));
+        self.list.push(text);
+        self.ids.insert(raw.to_owned(), id);
+        id
+    }
+
+    /// `web 42`
+    pub(super) fn thread(&mut self, comm: &str, tid: impl std::fmt::Display) -> TextId {
+        self.id(&thread(comm, tid))
+    }
+
+    /// A stack; the frames next to its root go first if it is too deep.
+    pub(super) fn stack(&mut self, frames: &'a Frames) -> StackTextId {
+        if let Some(&known) = self.stack_ids.get(frames) {
+            return known;
+        }
+        let more = frames.names().len().saturating_sub(DEEPEST);
+        let mut stack = Vec::new();
+        if more > 0 {
+            stack.push(self.id(&format!("[{more} more frames]")));
+        }
+        stack.extend(frames.names().iter().skip(more).map(|frame| self.id(frame)));
+        let id = StackTextId(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
+        self.bytes_left = self.bytes_left.saturating_sub(6 * stack.len());
+        self.stacks.push(stack);
+        self.stack_ids.insert(frames, id);
+        id
+    }
+
+    /// What is still free.
+    pub(super) fn bytes_left(&self) -> usize {
+        self.bytes_left
+    }
+
+    /// All texts, all stacks, and how often a text found no room.
+    pub(super) fn into_parts(self) -> (Vec<String>, Vec<Vec<TextId>>, u64) {
+        (self.list, self.stacks, self.left_out)
+    }
+}
+
+/// A name from another program, written out and cut.
+pub(super) fn harmless(raw: &str) -> String {
+    text::cut(&text::terminal(beginning(raw)), LONGEST)
+}
+
+/// `web 42`: the number is there however long the name is.
+pub(super) fn thread(comm: &str, tid: impl std::fmt::Display) -> String {
+    format!("{} {tid}", comm.chars().take(LONGEST_COMM).collect::<String>())
+}
+
+/// One character more than is shown, so that it shows that it was cut.
+fn beginning(raw: &str) -> &str {
+    raw.char_indices().nth(LONGEST + 1).and_then(|(end, _)| raw.get(..end)).unwrap_or(raw)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{TextId, Texts};
+
+    #[test]
+    fn a_text_is_there_once_and_harmless() {
+        let mut texts = Texts::within(1_000);
+        let (first, second) = (texts.id("a\u{1b}[2J"), texts.id("b\u{202e}c"));
+        assert_eq!(texts.id("a\u{1b}[2J"), first);
+        assert_ne!(first, second);
+        let (list, ..) = texts.into_parts();
+        assert_eq!(list[1..], ["a\\x1b[2J", "b\\x202ec"]);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted() {
+        let mut texts = Texts::within(20);
+        assert_eq!(texts.id("0123456789"), TextId(1));
+        assert_eq!(texts.id("another text"), TextId(0));
+        assert_eq!(texts.id("0123456789"), TextId(1));
+        assert_eq!(texts.into_parts().2, 1);
+    }
+
+    #[test]
+    fn no_text_is_longer_than_a_few_hundred_characters() {
+        let mut texts = Texts::within(1 << 20);
+        texts.id(&"\u{1b}".repeat(100_000));
+        assert_eq!(texts.into_parts().0[1].chars().count(), super::LONGEST);
+    }
+}
