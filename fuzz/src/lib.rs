@@ -7,8 +7,10 @@ use std::io;
 use offwake::{
     blame::{Blame, Limits},
     export::{Export, Table, parquet},
+    perfetto::{self, Trace},
     recording::Recording,
-    report::{Filter, Report, folded, json, summary, svg},
+    report::{Filter, Report, folded, json, pprof, speedscope, summary, svg},
+    spans::{self, Evidence, SpanLimits},
     timeline::Timeline,
     units::Nanos,
 };
@@ -34,9 +36,20 @@ pub fn report(recording: &Recording) {
     for wait in &report.waits {
         assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
     }
-    for write in [json::write, folded::write, svg::write, summary::write] as [Writer; 4] {
+    let writers: [Writer; 6] =
+        [json::write, folded::write, svg::write, summary::write, pprof::write, speedscope::write];
+    for write in writers {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
+    let evidence = Evidence {
+        recording,
+        timeline: &timeline,
+        ender: &|wait| blame.ender(wait),
+        cause: &|wait| blame.cause(wait),
+    };
+    let spans = spans::find(evidence, &Filter::default(), SpanLimits::default());
+    let trace = Trace { blame: &blame, filter: &Filter::default(), spans: &spans };
+    perfetto::write(trace, &mut io::sink()).expect("a sink takes everything");
     let export = Export::new(&blame);
     for table in Table::ALL {
         // Times of any number of hours are refused.

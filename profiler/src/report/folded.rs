@@ -41,19 +41,27 @@ pub(super) fn paths(report: &Report) -> BTreeMap<String, u64> {
     paths
 }
 
-fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
+/// A wait's own part of its paths: the thread and its frames.
+pub(super) fn own_path(wait: &WaitEntry) -> String {
     let mut path = text::folded(&format!("{}-{}", wait.comm, wait.tid));
     if path.starts_with('#') {
         // Tools take such a line for a comment, and its time would be gone.
         path.replace_range(..1, "?");
     }
+    for frame in wait.stack.0.iter() {
+        path.push(';');
+        path.push_str(&text::folded(frame));
+    }
+    path
+}
+
+/// One path: its frames with `;` between them, which is in none of them.
+pub(super) fn path(wait: &WaitEntry, blame: &BlameEntry) -> String {
+    let mut path = own_path(wait);
     let mut push = |frame: &str| {
         path.push(';');
         path.push_str(frame);
     };
-    for frame in wait.stack.0.iter() {
-        push(&text::folded(frame));
-    }
     for (n, hop) in blame.chain.iter().enumerate() {
         push("--");
         let is_last = n + 1 == blame.chain.len();

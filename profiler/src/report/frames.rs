@@ -2,13 +2,14 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::recording::{Frame, FrameId, StackRef, StackTable};
 
 /// Names of frames, root first: the user half, then the kernel half.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Frames(pub Arc<[Arc<str>]>);
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, JsonSchema)]
+pub struct Frames(#[schemars(with = "Vec<String>")] pub Arc<[Arc<str>]>);
 
 impl Serialize for Frames {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -17,7 +18,7 @@ impl Serialize for Frames {
 }
 
 /// What a frame is called when it has no name.
-const UNKNOWN: &str = "[unknown]";
+pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Names each frame once, and each pair of stacks once.
 pub(super) struct Namer<'a> {

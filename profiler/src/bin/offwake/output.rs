@@ -44,6 +44,8 @@ pub struct Content<'a> {
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
     pub spans: &'a dyn Fn(SpanFormat, &mut dyn Write) -> io::Result<()>,
+    /// Writes a trace for Perfetto.
+    pub perfetto: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
     /// Writes the recording that it was made from.
     pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
@@ -98,6 +100,11 @@ impl Output {
             OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
             OutputFormat::Report(Format::Folded) => report::folded::write(content.report, &mut out),
             OutputFormat::Report(Format::Svg) => report::svg::write(content.report, &mut out),
+            OutputFormat::Report(Format::Pprof) => report::pprof::write(content.report, &mut out),
+            OutputFormat::Report(Format::Speedscope) => {
+                report::speedscope::write(content.report, &mut out)
+            }
+            OutputFormat::Perfetto => (content.perfetto)(&mut out),
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
@@ -113,7 +120,10 @@ impl Output {
     ) -> io::Result<()> {
         // A recording has addresses of the kernel and of every program in it.
         let mode = match self.format {
-            OutputFormat::Report(_) | OutputFormat::Parquet | OutputFormat::Spans(_) => 0o644,
+            OutputFormat::Report(_)
+            | OutputFormat::Parquet
+            | OutputFormat::Spans(_)
+            | OutputFormat::Perfetto => 0o644,
             OutputFormat::Recording => 0o600,
         };
         let file = new_file_beside(path)?;

@@ -6,6 +6,7 @@ use clap::CommandFactory as _;
 use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
+    perfetto::{self, Trace},
     recording::{ClosedBy, Recording},
     report::{Filter, IdleWaits, Kinds, Report},
     spans::{
@@ -54,6 +55,16 @@ impl Analysis {
         export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
     }
 
+    fn write_perfetto(
+        &self,
+        reporting: &Reporting,
+        out: &mut dyn std::io::Write,
+    ) -> std::io::Result<()> {
+        let Some(spans) = &self.spans else { return Ok(()) };
+        let blame = Blame::new(&self.recording, &self.timeline, reporting.limits);
+        perfetto::write(Trace { blame: &blame, filter: &reporting.filter, spans }, out)
+    }
+
     fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
         match (&self.spans, format) {
             (Some(spans), SpanFormat::Json) => spans::json::write(&self.recording, spans, out),
@@ -97,7 +108,9 @@ impl Reporting {
     }
 
     fn wants_spans(&self) -> bool {
-        let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
+        let is_spans = |output: &Output| {
+            matches!(output.format, OutputFormat::Spans(_) | OutputFormat::Perfetto)
+        };
         self.delivery.is_some() || self.outputs.iter().any(is_spans)
     }
 
@@ -126,8 +139,15 @@ impl Reporting {
         terminal.summary(report)?;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
+        let perfetto = |out: &mut dyn std::io::Write| analysis.write_perfetto(self, out);
         for output in &self.outputs {
-            let content = Content { report, waits: &waits, spans: &spans, recording: bytes };
+            let content = Content {
+                report,
+                waits: &waits,
+                spans: &spans,
+                perfetto: &perfetto,
+                recording: bytes,
+            };
             output.write(&content, unfinished)?;
             if let Destination::File(path) = &output.destination {
                 terminal.line(&format!("wrote {}", path.display()))?;
