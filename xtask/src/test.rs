@@ -12,8 +12,9 @@ use crate::{
     rules, workloads, workspace,
 };
 
-/// Debian packages that the tests need beyond what a build does, all in this one place.
-const PACKAGES: [&str; 0] = [];
+/// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
+/// reader of profiles for pprof.
+const PACKAGES: [&str; 1] = ["golang-go"];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
