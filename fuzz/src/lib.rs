@@ -7,8 +7,10 @@ use std::io;
 use offwake::{
     blame::{Blame, Limits},
     export::{Export, Table, parquet},
+    perfetto::{self, Trace},
     recording::Recording,
-    report::{Filter, Report, flame::View, folded, json, summary, svg},
+    report::{Filter, Report, flame::View, folded, json, pprof, speedscope, summary, svg},
+    spans::{self, Evidence, SpanLimits},
     timeline::Timeline,
     units::Nanos,
 };
@@ -38,9 +40,20 @@ pub fn report(recording: &Recording) {
     for write in [json::write, summary::write] as [Writer; 2] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
-    for write in [folded::write, svg::write] as [PictureWriter; 2] {
+    let pictures: [PictureWriter; 4] =
+        [folded::write, svg::write, pprof::write, speedscope::write];
+    for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
+    let evidence = Evidence {
+        recording,
+        timeline: &timeline,
+        ender: &|wait| blame.ender(wait),
+        cause: &|wait| blame.cause(wait),
+    };
+    let spans = spans::find(evidence, &Filter::default(), SpanLimits::default());
+    let trace = Trace { blame: &blame, filter: &Filter::default(), spans: &spans };
+    perfetto::write(trace, &mut io::sink()).expect("a sink takes everything");
     let export = Export::new(&blame);
     for table in Table::ALL {
         // Times of any number of hours are refused.

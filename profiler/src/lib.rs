@@ -15,6 +15,7 @@ mod cgroup2;
 pub mod export;
 pub mod files;
 pub mod kernel;
+pub mod perfetto;
 pub mod processes;
 pub mod recording;
 pub mod report;

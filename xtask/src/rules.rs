@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::workspace;
 
 /// Modules that work on values alone: the same recording gives the same bytes.
-const PURE: [&str; 5] = ["timeline", "blame", "report", "export", "spans"];
+const PURE: [&str; 6] = ["timeline", "blame", "report", "export", "spans", "perfetto"];
 
 /// What a pure module does not name: modules and types by what they hold, so that a variant may be
 /// called `File`; and other types, functions and macros.

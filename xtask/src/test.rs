@@ -12,8 +12,9 @@ use crate::{
     rules, workloads, workspace,
 };
 
-/// Debian packages that the tests need beyond what a build does, all in this one place.
-const PACKAGES: [&str; 3] = ["chromium", "chromium-driver", "librsvg2-bin"];
+/// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
+/// reader of profiles for pprof.
+const PACKAGES: [&str; 4] = ["chromium", "chromium-driver", "golang-go", "librsvg2-bin"];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 

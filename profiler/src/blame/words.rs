@@ -1,5 +1,6 @@
 //! What a wait's time can be put down to.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{timeline::ThreadIndex, units::Nanos};
@@ -7,7 +8,7 @@ use crate::{timeline::ThreadIndex, units::Nanos};
 use super::{PathId, StackPairId};
 
 /// Something outside of every thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum External {
     /// Time ran out.
@@ -37,7 +38,7 @@ impl External {
 }
 
 /// Why something can't be attributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
     /// Nobody was seen to wake the thread.

@@ -144,6 +144,12 @@ impl WaitRow {
         self.knows.has(Knows::WAKE).then_some(self.woken_at)
     }
 
+    /// As [`Wake::cpu`].
+    #[must_use]
+    pub fn wake_cpu(&self) -> Option<Cpu> {
+        self.knows.has(Knows::WAKE).then_some(self.wake_cpu)
+    }
+
     /// As [`Wake::current_seq`].
     #[must_use]
     pub fn waker_seq(&self) -> Option<u32> {

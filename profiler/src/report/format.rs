@@ -9,16 +9,22 @@ pub enum Format {
     Folded,
     /// [`super::svg`]
     Svg,
+    /// [`super::pprof`]
+    Pprof,
+    /// [`super::speedscope`]
+    Speedscope,
 }
 
 impl Format {
-    /// The format of this name, which is also its files' extension.
+    /// The format of this name. It is also its files' extension, where that has no dot.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "json" => Some(Self::Json),
             "folded" => Some(Self::Folded),
             "svg" => Some(Self::Svg),
+            "pprof" => Some(Self::Pprof),
+            "speedscope" => Some(Self::Speedscope),
             _ => None,
         }
     }

@@ -1,7 +1,8 @@
 //! Stacks → text.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
 use crate::recording::{Frame, FrameId, StackRef, StackTable};
@@ -29,6 +30,20 @@ impl Frames {
     }
 }
 
+impl JsonSchema for Frames {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Frames".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<String>::json_schema(generator)
+    }
+}
+
 impl Serialize for Frames {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.names.iter().map(|name| &**name))
@@ -36,7 +51,7 @@ impl Serialize for Frames {
 }
 
 /// What a frame is called when it has no name.
-const UNKNOWN: &str = "[unknown]";
+pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Names each frame once, and each pair of stacks once.
 pub(super) struct Namer<'a> {

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use schemars::{Schema, generate::SchemaSettings};
+
 use super::Report;
 
 /// Writes the report, indented, with a newline at its end.
@@ -12,4 +14,14 @@ use super::Report;
 pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     serde_json::to_writer_pretty(&mut *out, report)?;
     out.write_all(b"\n")
+}
+
+/// The JSON schema of what [`write()`] writes; `docs/report.schema.json` is a copy. It allows for more keys
+/// than there are: additions are free.
+#[must_use]
+pub fn schema() -> Schema {
+    let settings = SchemaSettings::draft2020_12().for_serialize();
+    let mut schema = settings.into_generator().into_root_schema_for::<Report>();
+    schema.insert("$id".to_owned(), "offwake.report/1".into());
+    schema
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -12,9 +13,10 @@ use crate::{
 use super::{Frames, Label, Soundness};
 
 /// Everything that a run found out. All times are in nanoseconds.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Report {
     /// `offwake.report/1`
+    #[schemars(extend("const" = "offwake.report/1"))]
     pub schema: &'static str,
     /// What was recorded, and how.
     pub meta: Meta,
@@ -39,7 +41,7 @@ pub struct Report {
 }
 
 /// What was recorded, and how.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Meta {
     /// Version of offwake that recorded.
     pub offwake: String,
@@ -62,7 +64,7 @@ pub struct Meta {
 }
 
 /// The time that a report covers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct WindowEntry {
     pub start_ns: Timestamp,
@@ -73,7 +75,7 @@ pub struct WindowEntry {
 }
 
 /// What is missing.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct LossNote {
     /// Records that never arrived.
     pub records: u64,
@@ -103,7 +105,7 @@ pub struct LossNote {
 }
 
 /// When a ring was full for the first and for the last time.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct RingFull {
     pub first_ns: Timestamp,
@@ -111,7 +113,7 @@ pub struct RingFull {
 }
 
 /// The filter, and what it left out of `waits` and `wakes`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FilterNote {
     /// Shortest wait.
     pub min_ns: Option<Nanos>,
@@ -132,7 +134,7 @@ pub struct FilterNote {
 }
 
 /// A ledger; see [`crate::blame::Ledger`].
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct Ledger {
     pub wall_ns: Nanos,
@@ -153,7 +155,7 @@ pub struct Ledger {
 }
 
 /// One of the target's processes: its threads' ledgers added up.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessEntry {
     /// Its id.
     pub tgid: Tgid,
@@ -168,7 +170,7 @@ pub struct ProcessEntry {
 
 /// A cgroup with threads of the target: their ledgers added up. A thread that moved counts where it
 /// was last.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct CgroupEntry {
     /// Its id: the inode number of its directory.
     pub id: CgroupId,
@@ -184,7 +186,7 @@ pub struct CgroupEntry {
 }
 
 /// One of the target's threads.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ThreadEntry {
     /// Its id.
     pub tid: Tid,
@@ -202,7 +204,7 @@ pub struct ThreadEntry {
 }
 
 /// In what context a wake was made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WakerKind {
     /// A task.
@@ -214,7 +216,7 @@ pub enum WakerKind {
 }
 
 /// Who made a wake.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct WakerEntry {
     /// In what context.
     pub kind: WakerKind,
@@ -230,7 +232,7 @@ pub struct WakerEntry {
 }
 
 /// A thread, and its name at the time.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct ThreadName {
     pub tid: Tid,
@@ -239,7 +241,7 @@ pub struct ThreadName {
 }
 
 /// All wakes of one thread by one waker out of waits of one cause.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WakeEntry {
     /// Who.
     pub waker: WakerEntry,
@@ -254,7 +256,7 @@ pub struct WakeEntry {
 }
 
 /// The very thing that a wait was on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct WaitedOnEntry {
     /// In words: `tcp 127.0.0.1:6379 (redis-server 812)`, `futex 0x7f01:wait`.
     pub text: String,
@@ -273,7 +275,7 @@ pub struct WaitedOnEntry {
 }
 
 /// The syscall in which a task made a wake: the other end of what was waited on.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WakerCallEntry {
     /// Its name; `exit_group` for a thread that ended.
     pub syscall: &'static str,
@@ -286,7 +288,7 @@ pub struct WakerCallEntry {
 }
 
 /// Waits of one thread that are alike in everything but their time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WaitEntry {
     /// The thread.
     pub tid: Tid,
@@ -331,7 +333,7 @@ pub struct WaitEntry {
 }
 
 /// What blame is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of the JSON contract")]
 pub enum BlameWord {
@@ -361,7 +363,7 @@ impl BlameWord {
 }
 
 /// A thread that was waited for.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct HopEntry {
     /// Which.
     #[serde(flatten)]
@@ -373,7 +375,7 @@ pub struct HopEntry {
 }
 
 /// A share of some waits' time.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BlameEntry {
     /// What it is on.
     pub kind: BlameWord,

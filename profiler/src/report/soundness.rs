@@ -1,5 +1,6 @@
 //! Whether the recording itself was sound: what is wrong with its file, and with the clocks meanwhile.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Report, text};
@@ -9,7 +10,7 @@ use crate::{
 };
 
 /// What is wrong with the file, and what the machine's clocks went through.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Soundness {
     /// It has no end.
     pub cut_off: bool,
@@ -36,7 +37,7 @@ pub struct Soundness {
 }
 
 /// The wall's clock was set.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ClockStep {
     /// Not before this moment.
     pub after_ns: Timestamp,
@@ -47,7 +48,7 @@ pub struct ClockStep {
 }
 
 /// The machine was suspended. `CLOCK_MONOTONIC` stands still meanwhile: the time is in no ledger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Suspension {
     /// Not before this moment.
     pub after_ns: Timestamp,

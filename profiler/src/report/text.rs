@@ -13,6 +13,12 @@ pub(crate) fn folded(name: &str) -> String {
         .collect()
 }
 
+/// Replaces what a terminal would act on, and what turns text round.
+pub(crate) fn plain(name: &str) -> String {
+    let is_active = |c: char| c.is_control() || is_line_break(c) || is_direction(c);
+    name.chars().map(|c| if is_active(c) { '?' } else { c }).collect()
+}
+
 /// Writes out what a terminal would act on: `\x1b`, `\n`.
 pub(super) fn terminal(name: &str) -> String {
     let mut text = String::with_capacity(name.len());

@@ -92,6 +92,18 @@ pub enum SpanKind {
     Internal,
 }
 
+impl SpanKind {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+            Self::Internal => "internal",
+        }
+    }
+}
+
 /// How a span ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpanStatus {

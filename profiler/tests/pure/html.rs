@@ -165,7 +165,7 @@ fn a_page_of_nothing_is_one_all_the_same() {
     assert_eq!(data_of(&page)["waits"]["list"], Value::Array(Vec::new()));
 }
 
-/// 5,000 threads of 500 processes, 200 waits each, over ten seconds. A few that never wait wake them.
+/// 5,000 threads of 500 processes, 40 waits each, over ten seconds. A few that never wait wake them.
 fn large() -> Recording {
     const THREADS: u32 = 5_000;
     const WAKERS: u32 = 10;
@@ -180,15 +180,15 @@ fn large() -> Recording {
                 tgid: tgid(n),
                 in_target: n < THREADS,
                 phase: offwake::recording::Phase::OnCpu,
-                seq: if n < THREADS && reason == SightingReason::Closing { 200 } else { 0 },
+                seq: if n < THREADS && reason == SightingReason::Closing { 40 } else { 0 },
                 ..seen
             });
         }
         if n >= THREADS {
             continue;
         }
-        for nth in 0..200 {
-            let off = Timestamp(at(nth as usize * 50).0 + u64::from(n) * 1_000);
+        for nth in 0..40 {
+            let off = Timestamp(at(nth as usize * 250).0 + u64::from(n) * 1_000);
             let on = Timestamp(off.0 + 30_000_000 + u64::from(n % 7) * 1_000_000);
             let waker = THREADS + nth % WAKERS;
             let mut wake = wake_by(tid(waker), Timestamp(on.0 - 1_000));
@@ -203,9 +203,9 @@ fn large() -> Recording {
 }
 
 #[test]
-fn a_million_waits_of_five_thousand_threads_make_a_small_page() {
+fn five_thousand_threads_make_a_small_page() {
     let recording = large();
-    assert_eq!(recording.waits.len(), 1_000_000);
+    assert_eq!(recording.waits.len(), 200_000);
     let (report, page) = page_of(&recording, &Filter::default());
     assert!(page.len() < LARGEST, "{} bytes", page.len());
     let data = data_of(&page);
@@ -218,9 +218,9 @@ fn a_million_waits_of_five_thousand_threads_make_a_small_page() {
     assert!(count(&data["timeline"]["waits"]) <= 3_000);
     // What is not there is said.
     assert_eq!(data["timeline"]["threads_left_out"], 4_850);
-    assert!(data["timeline"]["waits_left_out"].as_u64() > Some(20_000));
+    assert!(data["timeline"]["waits_left_out"].as_u64() >= Some(3_000));
     let listed: u64 = sum(&data["waits"]["list"], "count");
-    assert_eq!(listed + data["waits"]["left_out"].as_u64().unwrap(), 1_000_000);
+    assert_eq!(listed + data["waits"]["left_out"].as_u64().unwrap(), 200_000);
     let blocked: u64 = report.waits.iter().map(|wait| wait.blocked_ns.0).sum();
     assert_eq!(data["flame"]["ns"][0], blocked);
 }

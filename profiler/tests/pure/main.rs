@@ -16,15 +16,21 @@ mod exports;
 #[cfg(target_arch = "x86_64")]
 mod flames;
 #[cfg(target_arch = "x86_64")]
+mod formats;
+#[cfg(target_arch = "x86_64")]
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod hostile;
 #[cfg(target_arch = "x86_64")]
 mod html;
+#[cfg(target_arch = "x86_64")]
+mod perfetto;
 mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
+#[cfg(target_arch = "x86_64")]
+mod schema;
 #[cfg(target_arch = "x86_64")]
 mod simulated_by_hand;
 #[cfg(target_arch = "x86_64")]

@@ -15,6 +15,8 @@ pub enum OutputFormat {
     Parquet,
     /// Requests as spans.
     Spans(SpanFormat),
+    /// A trace for Perfetto.
+    Perfetto,
     /// The recording that it is made from.
     Recording,
 }
@@ -33,13 +35,13 @@ pub enum SpanFormat {
 pub enum UnknownFormat {
     /// A file's.
     #[error(
-        "can't tell a format from the name of {}: use one of .html, .json, .folded, .svg, .spans.json, .otlp.json, .parquet, .offwake",
+        "can't tell a format from the name of {}: use one of .html, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .otlp.json, .parquet, .offwake",
         .0.display()
     )]
     Extension(PathBuf),
     /// A format's.
     #[error(
-        "no such format: {0:?}: use one of html, json, folded, svg, spans, otlp, parquet, offwake"
+        "no such format: {0:?}: use one of html, json, folded, svg, pftrace, pprof, speedscope, spans, otlp, parquet, offwake"
     )]
     Name(String),
 }
@@ -51,6 +53,7 @@ impl OutputFormat {
             "offwake" => Ok(Self::Recording),
             "html" => Ok(Self::Html),
             "parquet" => Ok(Self::Parquet),
+            "pftrace" => Ok(Self::Perfetto),
             "spans" => Ok(Self::Spans(SpanFormat::Json)),
             "otlp" => Ok(Self::Spans(SpanFormat::Otlp)),
             _ => Format::from_name(name)
@@ -68,8 +71,10 @@ impl OutputFormat {
         match (before.as_deref(), last.as_str()) {
             (Some("spans"), "json") => Ok(Self::Spans(SpanFormat::Json)),
             (Some("otlp"), "json") => Ok(Self::Spans(SpanFormat::Otlp)),
-            // Without `.json` they are names of formats, and of no files.
-            (_, "spans" | "otlp") => Err(unknown()),
+            (Some("speedscope"), "json") => Ok(Self::Report(Format::Speedscope)),
+            (Some("pb"), "gz") => Ok(Self::Report(Format::Pprof)),
+            // Alone they are names of formats, and of no files.
+            (_, "spans" | "otlp" | "speedscope" | "pprof") => Err(unknown()),
             (_, last) => Self::from_name(last).map_err(|_| unknown()),
         }
     }
@@ -99,6 +104,9 @@ mod tests {
             ("x.spans.json", spans(SpanFormat::Json)),
             ("x.otlp.json", spans(SpanFormat::Otlp)),
             ("x.spans.otlp.json", spans(SpanFormat::Otlp)),
+            ("x.speedscope.json", report(Format::Speedscope)),
+            ("x.pb.gz", report(Format::Pprof)),
+            ("x.pftrace", Ok(OutputFormat::Perfetto)),
             // A file that is called `.spans` has no such extension.
             (".spans.json", report(Format::Json)),
             ("spans.json", report(Format::Json)),
@@ -106,7 +114,9 @@ mod tests {
         ] {
             assert_eq!(OutputFormat::from_path(Path::new(name)), expected, "{name}");
         }
-        for unknown in ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON", "x.spans", "x.otlp"] {
+        for unknown in
+            ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON", "x.spans", "x.otlp", "x.pprof", "x.gz"]
+        {
             let error = OutputFormat::from_path(Path::new(unknown)).map_err(|e| e.to_string());
             assert!(error.is_err_and(|text| text.contains(".folded")), "{unknown}");
         }

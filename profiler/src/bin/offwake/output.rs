@@ -48,6 +48,8 @@ pub struct Content<'a> {
     pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
     /// Writes requests as spans.
     pub spans: &'a dyn Fn(SpanFormat, &mut dyn Write) -> io::Result<()>,
+    /// Writes a trace for Perfetto.
+    pub perfetto: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
     /// Writes the recording that it was made from.
     pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
 }
@@ -113,7 +115,14 @@ impl Output {
             OutputFormat::Report(Format::Svg) => {
                 report::svg::write(content.report, content.view, &mut out)
             }
+            OutputFormat::Report(Format::Pprof) => {
+                report::pprof::write(content.report, content.view, &mut out)
+            }
+            OutputFormat::Report(Format::Speedscope) => {
+                report::speedscope::write(content.report, content.view, &mut out)
+            }
             OutputFormat::Html => (content.html)(&mut out),
+            OutputFormat::Perfetto => (content.perfetto)(&mut out),
             OutputFormat::Parquet => (content.waits)(&mut out),
             OutputFormat::Spans(format) => (content.spans)(format, &mut out),
             OutputFormat::Recording => (content.recording)(&mut out),
@@ -126,6 +135,7 @@ impl Output {
             OutputFormat::Report(_)
             | OutputFormat::Html
             | OutputFormat::Parquet
+            | OutputFormat::Perfetto
             | OutputFormat::Spans(_) => 0o644,
             OutputFormat::Recording => 0o600,
         };

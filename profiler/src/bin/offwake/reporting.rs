@@ -6,6 +6,7 @@ use clap::CommandFactory as _;
 use offwake::{
     blame::{Blame, Limits},
     export::{self, Export, Table},
+    perfetto::{self, Trace},
     recording::{ClosedBy, Recording},
     report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View, html},
     spans::{
@@ -63,6 +64,16 @@ impl Analysis {
             Some(lanes) => html::write(&self.report, lanes, out),
             None => Ok(()),
         }
+    }
+
+    fn write_perfetto(
+        &self,
+        reporting: &Reporting,
+        out: &mut dyn std::io::Write,
+    ) -> std::io::Result<()> {
+        let Some(spans) = &self.spans else { return Ok(()) };
+        let blame = Blame::new(&self.recording, &self.timeline, reporting.limits);
+        perfetto::write(Trace { blame: &blame, filter: &reporting.filter, spans }, out)
     }
 
     fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
@@ -137,7 +148,9 @@ impl Reporting {
     }
 
     fn wants_spans(&self) -> bool {
-        let is_spans = |output: &Output| matches!(output.format, OutputFormat::Spans(_));
+        let is_spans = |output: &Output| {
+            matches!(output.format, OutputFormat::Spans(_) | OutputFormat::Perfetto)
+        };
         self.delivery.is_some() || self.outputs.iter().any(is_spans)
     }
 
@@ -161,6 +174,7 @@ impl Reporting {
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let html = |out: &mut dyn std::io::Write| analysis.write_html(out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
+        let perfetto = |out: &mut dyn std::io::Write| analysis.write_perfetto(self, out);
         for output in &self.outputs {
             let content = Content {
                 report,
@@ -168,6 +182,7 @@ impl Reporting {
                 html: &html,
                 waits: &waits,
                 spans: &spans,
+                perfetto: &perfetto,
                 recording: bytes,
             };
             let progress = Progress::of("writing");

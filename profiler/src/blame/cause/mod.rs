@@ -6,6 +6,7 @@ mod waited_on;
 
 use std::collections::HashMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
@@ -18,7 +19,7 @@ pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 use rules::{MACHINERY, RULES, Test, matches};
 
 /// What a wait was on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A futex: a mutex, a condition variable, a thread's end.

@@ -21,6 +21,7 @@ mod tests;
 
 use std::{collections::HashMap, sync::Arc};
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::{
@@ -34,7 +35,7 @@ use modules::Place;
 use super::frames::{base_name, names_of};
 
 /// Whose code a frame is of. What comes first says more to the program's owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
     /// The program's.
@@ -51,14 +52,16 @@ pub enum Whose {
 }
 
 /// The frame that a stack is known by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Label {
     /// The function, as it was recorded; `file+0x1234` if it has no name.
     #[serde(serialize_with = "text")]
+    #[schemars(with = "String")]
     pub function: Arc<str>,
     /// The file that it is in, without its folders, or the name of its memory (`[anon]`); none in
     /// the kernel.
     #[serde(serialize_with = "optional_text")]
+    #[schemars(with = "Option<String>")]
     pub module: Option<Arc<str>>,
     /// Why it was chosen.
     pub whose: Whose,

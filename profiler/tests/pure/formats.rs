@@ -1,0 +1,93 @@
+//! Reports for other people's tools. `tests/tests/readers.rs` opens them with those.
+
+use std::io;
+
+use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
+use offwake::report::{Filter, Report, flame::View, pprof, speedscope};
+
+use crate::golden::{golden, report, service, written};
+
+fn profile(report: &Report) -> Profile {
+    let mut bytes = Vec::new();
+    pprof::write_plain(report, &View::default(), &mut bytes).unwrap();
+    Profile::decode(bytes.as_slice()).expect("a profile")
+}
+
+fn text(profile: &Profile, n: i64) -> &str {
+    &profile.string_table[usize::try_from(n).unwrap()]
+}
+
+fn drawn(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    speedscope::write(report, &View::default(), out)
+}
+
+/// Each sample in three lines, as `go tool pprof -traces` shows them.
+fn outline(profile: &Profile) -> String {
+    let mut lines = Vec::new();
+    let types: Vec<_> = profile.sample_types.iter().map(|t| text(profile, t.r#type)).collect();
+    for sample in &profile.samples {
+        let frames = sample.location_ids.iter().map(|&id| {
+            let location = profile.locations.iter().find(|location| location.id == id).unwrap();
+            let function = location.lines[0].function_id;
+            let function = profile.functions.iter().find(|f| f.id == function).unwrap();
+            text(profile, function.name)
+        });
+        lines.push(frames.collect::<Vec<_>>().join(" < "));
+        let values = types.iter().zip(&sample.values).filter(|(_, value)| **value != 0);
+        lines.push(values.map(|(name, value)| format!("  {name}={value}")).collect());
+        let labels = sample.labels.iter().map(|label| match label.str {
+            0 => format!("  {}:{}", text(profile, label.key), label.num),
+            str => format!("  {}:{}", text(profile, label.key), text(profile, str)),
+        });
+        lines.push(labels.collect());
+    }
+    lines.extend(profile.comment.iter().map(|&comment| text(profile, comment).to_owned()));
+    lines.join("\n") + "\n"
+}
+
+#[test]
+fn the_profile_for_pprof_is_golden() {
+    golden("service.pprof.txt", &outline(&profile(&report(&service(), &Filter::default()))));
+}
+
+#[test]
+fn every_wait_and_every_nanosecond_is_in_the_profile_once() {
+    let report = report(&service(), &Filter::default());
+    let profile = profile(&report);
+    let sum = |n: usize| profile.samples.iter().map(|s| s.values[n] as u64).sum::<u64>();
+    assert_eq!(sum(0), report.waits.iter().map(|wait| wait.blocked_ns.0).sum::<u64>());
+    assert_eq!(sum(1), report.waits.iter().map(|wait| wait.count).sum::<u64>());
+    assert_eq!(sum(0), (2..=5).map(sum).sum::<u64>(), "each has one kind of blame");
+    assert_eq!(sum(6), report.waits.iter().map(|wait| wait.idle_ns.0).sum::<u64>());
+}
+
+#[test]
+fn the_file_for_speedscope_is_golden() {
+    let report = report(&service(), &Filter::default());
+    let file = written(&report, drawn);
+    golden("service.speedscope.json", &file);
+    let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let profiles = file["profiles"].as_array().unwrap();
+    let weights = profiles.iter().flat_map(|profile| profile["weights"].as_array().unwrap());
+    let sum: u64 = weights.map(|weight| weight.as_u64().unwrap()).sum();
+    assert_eq!(sum, report.waits.iter().map(|wait| wait.blocked_ns.0).sum::<u64>());
+}
+
+#[test]
+fn names_of_other_programs_are_harmless() {
+    let mut recording = service();
+    for sighting in &mut recording.sightings {
+        sighting.comm = "\u{1b}[31m;\n\u{202e}".to_owned();
+    }
+    recording.meta.target = "\u{9b}2J".to_owned();
+    let report = report(&recording, &Filter::default());
+    let is_harmless =
+        |text: &str| text.chars().all(|c| !c.is_control() && !matches!(c, '\u{202e}' | '\u{2028}'));
+    let profile = profile(&report);
+    assert!(profile.string_table.iter().all(|text| is_harmless(text)));
+    assert!(profile.string_table.iter().any(|text| text.starts_with("?[31m:??-")));
+    let file = written(&report, drawn);
+    assert!(
+        is_harmless(file.trim_end()) && !file.contains("\\u001b") && file.contains("?[31m:??-")
+    );
+}

@@ -1,0 +1,128 @@
+//! Traces for Perfetto: what is in them, packet by packet. `tests/tests/readers.rs` asks Perfetto
+//! itself what it makes of them.
+
+use std::collections::BTreeMap;
+
+use offwake::{
+    blame::{Blame, Limits},
+    perfetto::{self, Trace},
+    recording::Recording,
+    report::Filter,
+    spans::SpanLimits,
+    timeline::Timeline,
+};
+use perfetto_protos::{
+    ftrace_event::{FtraceEvent, ftrace_event::Event},
+    trace::Trace as Packets,
+    trace_packet::trace_packet::Data,
+};
+use proptest::prelude::*;
+use protobuf::{Message as _, text_format};
+
+use crate::{
+    golden::{golden, service},
+    hostile::mischief,
+    simulator::{self, Migration, scenario},
+    spans::find_with,
+};
+
+fn bytes(recording: &Recording) -> Vec<u8> {
+    let timeline = Timeline::build(recording);
+    let blame = Blame::new(recording, &timeline, Limits::default());
+    let filter = Filter::default();
+    let spans = find_with(recording, &filter, SpanLimits::default());
+    let mut bytes = Vec::new();
+    perfetto::write(Trace { blame: &blame, filter: &filter, spans: &spans }, &mut bytes).unwrap();
+    bytes
+}
+
+fn packets(recording: &Recording) -> Packets {
+    Packets::parse_from_bytes(&bytes(recording)).expect("a trace")
+}
+
+/// The scheduler's events with their CPUs, in order.
+fn events(trace: &Packets) -> Vec<(u32, &FtraceEvent)> {
+    let bundles = trace.packet.iter().filter_map(|packet| match &packet.data {
+        Some(Data::FtraceEvents(bundle)) => Some(bundle),
+        _ => None,
+    });
+    bundles.flat_map(|bundle| bundle.event.iter().map(|event| (bundle.cpu(), event))).collect()
+}
+
+#[test]
+fn the_trace_is_golden() {
+    golden("service.pftrace.txt", &text_format::print_to_string_pretty(&packets(&service())));
+}
+
+#[test]
+fn the_same_recording_gives_the_same_bytes() {
+    let recording = service();
+    assert!(bytes(&recording) == bytes(&recording));
+}
+
+#[test]
+fn nothing_recorded_is_a_trace_all_the_same() {
+    assert!(events(&packets(&Recording::default())).is_empty());
+}
+
+/// Each CPU goes from one thread to the next, and forward in time.
+fn check_cpus(trace: &Packets) -> usize {
+    let mut now = BTreeMap::new();
+    let mut switches = 0;
+    for (cpu, event) in events(trace) {
+        if let Some(Event::SchedSwitch(switch)) = &event.event {
+            let before = now.insert(cpu, (event.timestamp(), switch.next_pid()));
+            let (at, running) = before.unwrap_or((0, 0));
+            assert!(at <= event.timestamp(), "CPU {cpu}: {switch}");
+            assert_eq!(running, switch.prev_pid(), "CPU {cpu}: {switch}");
+            switches += 1;
+        }
+    }
+    switches
+}
+
+#[test]
+fn each_cpu_goes_from_one_thread_to_the_next() {
+    assert!(check_cpus(&packets(&service())) > 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_recording_is_a_trace(scenario in scenario(Migration::On), mischief in mischief()) {
+        let mut recording = simulator::run(&scenario).recording;
+        mischief.befall(&mut recording);
+        check_cpus(&packets(&recording));
+    }
+}
+
+#[test]
+fn an_interrupts_wake_is_laid_to_the_idle_task() {
+    const IN_INTERRUPT: u32 = 0x18;
+    let trace = packets(&service());
+    let mut seen = [false; 2];
+    for (_, event) in events(&trace) {
+        if let Some(Event::SchedWaking(_)) = event.event {
+            let in_interrupt = event.common_flags() & IN_INTERRUPT != 0;
+            assert_eq!(in_interrupt, event.pid() == 0, "{event}");
+            seen[usize::from(in_interrupt)] = true;
+        }
+    }
+    assert_eq!(seen, [true; 2]);
+}
+
+#[test]
+fn names_of_other_programs_are_harmless() {
+    let mut recording = service();
+    for sighting in &mut recording.sightings {
+        sighting.comm = "\u{1b}[31m<b>\n\u{202e}".to_owned();
+    }
+    for frame in recording.stacks.frames.values_mut() {
+        frame.functions = vec!["\u{1b}]0;x\u{7}\u{2028}f".to_owned()];
+    }
+    let text = text_format::print_to_string(&packets(&recording));
+    assert!(text.contains("?[31m<b>??") && text.contains("?]0;x??f"));
+    // The text format writes out what is not printable.
+    assert!(!text.contains("\\033") && !text.contains("\\x1b") && !text.contains("\\342\\200"));
+}

@@ -1,0 +1,336 @@
+//! What is written for other people's tools, opened with those: Perfetto's trace processor, pprof,
+//! speedscope, a validator of JSON schemas.
+
+use std::{fs, path::Path, process::Command};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    case::{SHARE, WINDOW, at_least, seconds},
+    folded,
+    offwake::Offwake,
+    places,
+    truth::Player,
+    workload::Workload,
+};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const RECORDINGS: [&str; 7] = ["demo", "disk", "make", "pipe", "python", "redis", "tree"];
+
+/// Who ended how many waits of whom, as Perfetto has it. A thread's first state follows on no wait: it was created.
+const WAKES: &str = "SELECT t.tid, w.tid AS waker, count() AS wakes
+FROM (SELECT *, lag(state) OVER (PARTITION BY utid ORDER BY ts) AS before FROM thread_state) AS s
+JOIN thread AS t USING (utid) LEFT JOIN thread AS w ON w.utid = s.waker_utid
+WHERE s.state = 'R' AND s.before IN ('S', 'D') GROUP BY 1, 2";
+
+/// Its blocks of SQL are run as they stand there.
+const DOCUMENT: &str = include_str!("../../docs/perfetto.md");
+
+/// Reports one of the recordings in `profiler/tests/data` into files of these names.
+fn reported(recording: &str, outputs: &[&str]) -> Result<TempDir> {
+    let scratch = places::scratch()?;
+    let path = data().join(format!("data/{recording}.offwake"));
+    let mut offwake = Offwake::in_directory(scratch.path())?.arg("report").arg(path);
+    for output in outputs {
+        offwake = offwake.args(["-o", output]);
+    }
+    let outcome = offwake.run()?;
+    ensure!(outcome.status.success(), "{recording}: {outcome}");
+    Ok(scratch)
+}
+
+fn data() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../profiler/tests"))
+}
+
+fn reader(name: &str) -> String {
+    format!("{}/readers/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a command prints.
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("cannot run {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}: {errors}", output.status);
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// A program of the environment that `cargo xtask test` makes.
+fn tool(name: &str) -> Result<std::path::PathBuf> {
+    Ok(places::python()?.with_file_name(name))
+}
+
+/// Perfetto's answers to queries about a trace: lists of rows, by column.
+fn ask(trace: &Path, queries: &[&str]) -> Result<Vec<Vec<Value>>> {
+    let asked = trace.with_extension("queries.json");
+    fs::write(&asked, serde_json::to_vec(queries)?)?;
+    let mut python = Command::new(places::python()?);
+    python.arg(reader("perfetto_query.py")).args([trace, &asked]);
+    python.env("OFFWAKE_NODE", tool("node")?);
+    serde_json::from_str(&output(&mut python)?).context("no answers")
+}
+
+fn number(row: &Value, column: &str) -> Result<i64> {
+    row[column].as_i64().with_context(|| format!("no number {column} in {row}"))
+}
+
+/// One row with one number.
+fn count(answer: &[Value]) -> Result<i64> {
+    let row = answer.first().and_then(Value::as_object).context("no row")?;
+    row.values().next().and_then(Value::as_i64).context("no number")
+}
+
+#[test]
+fn perfetto_takes_every_trace_without_a_complaint() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.pftrace"])?;
+        let answers = ask(
+            &directory.path().join("x.pftrace"),
+            &[
+                "SELECT name, value FROM stats \
+                 WHERE value > 0 AND severity IN ('error', 'data_loss')",
+                "SELECT count() FROM sched WHERE dur = 0",
+                "SELECT count() FROM thread_state WHERE state = 'Running'",
+            ],
+        )?;
+        let [complaints, empty, running] = &answers[..] else { anyhow::bail!("{answers:?}") };
+        ensure!(complaints.is_empty(), "{recording}: {complaints:?}");
+        ensure!(count(empty)? == 0 && count(running)? > 0, "{recording}: {answers:?}");
+    }
+    Ok(())
+}
+
+/// What Perfetto computes of the scheduler's events is what the report says.
+#[test]
+fn perfetto_adds_up_what_the_report_does() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.pftrace", "x.json"])?;
+        let report: Value = serde_json::from_slice(&fs::read(directory.path().join("x.json"))?)?;
+        let answers = ask(
+            &directory.path().join("x.pftrace"),
+            &[
+                // A state that lasts until the end has no length.
+                "SELECT tid, sum(iif(dur = -1, trace_end() - ts, dur)) FILTER (WHERE state = 'Running') AS on_cpu \
+                 FROM thread_state JOIN thread USING (utid) WHERE tid > 0 GROUP BY tid",
+                "SELECT tid, t.name AS comm, count() AS waits, sum(s.dur) AS blocked FROM slice s \
+                 JOIN thread_track k ON k.id = s.track_id JOIN thread t USING (utid) \
+                 WHERE s.category = 'wait' GROUP BY tid",
+            ],
+        )?;
+        let [running, blocked] = &answers[..] else { anyhow::bail!("{answers:?}") };
+        let lost = report["loss"]["gaps"] != 0 || report["loss"]["overlaps"] != 0;
+        for thread in report["threads"].as_array().context("threads")? {
+            let of_tid = |rows: &[Value], column: &str| {
+                let row = rows.iter().find(|row| row["tid"] == thread["tid"]);
+                row.and_then(|row| row[column].as_i64()).unwrap_or(0)
+            };
+            // Gaps count as blocked time in the ledger, and have no slice.
+            if !lost {
+                let is = [of_tid(running, "on_cpu"), of_tid(blocked, "blocked")];
+                let should = [number(thread, "on_cpu_ns")?, number(thread, "blocked_ns")?];
+                ensure!(is == should, "{recording}: {is:?} for {thread}");
+            }
+        }
+        let waits: i64 = blocked.iter().map(|row| row["waits"].as_i64().unwrap_or(0)).sum();
+        let reported = report["waits"].as_array().context("waits")?;
+        let counted: i64 = reported.iter().map(|wait| wait["count"].as_i64().unwrap_or(0)).sum();
+        ensure!(waits == counted, "{recording}: {waits} slices for {counted} waits");
+    }
+    Ok(())
+}
+
+#[test]
+fn perfetto_and_the_report_agree_on_who_woke_whom() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.pftrace", "x.json"])?;
+        let report: Value = serde_json::from_slice(&fs::read(directory.path().join("x.json"))?)?;
+        let answers = ask(&directory.path().join("x.pftrace"), &[WAKES])?;
+        let wakes = report["wakes"].as_array().context("wakes")?;
+        let threads = report["threads"].as_array().context("threads")?;
+        let mut seen = 0;
+        for row in answers.iter().flatten() {
+            let in_target = threads.iter().any(|thread| thread["tid"] == row["tid"]);
+            // The idle task stands for an interrupt.
+            if !in_target || row["waker"] == 0 || row["waker"].is_null() {
+                continue;
+            }
+            let is_it = |wake: &&Value| {
+                wake["wakee"]["tid"] == row["tid"] && wake["waker"]["tid"] == row["waker"]
+            };
+            ensure!(wakes.iter().any(|wake| is_it(&wake)), "{recording}: {row}");
+            seen += 1;
+        }
+        ensure!(seen > 0 || recording == "disk", "{recording}: no waker at all");
+    }
+    Ok(())
+}
+
+/// The queries of `docs/perfetto.md`, run as they stand there.
+#[test]
+fn the_documented_queries_answer() -> Result<()> {
+    let queries: Vec<&str> =
+        DOCUMENT.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    ensure!(queries.len() == 6, "{} queries are documented", queries.len());
+    let directory = reported("redis", &["x.pftrace"])?;
+    let answers = ask(&directory.path().join("x.pftrace"), &queries)?;
+    for (query, answer) in queries.iter().zip(&answers) {
+        ensure!(!answer.is_empty(), "no answer to {query}");
+    }
+    let wakers = answers.first().context("no answers")?;
+    for (comm, waker) in [("redis-server", "redis-benchmark"), ("redis-benchmark", "redis-server")]
+    {
+        let row = wakers.iter().find(|row| row["thread"] == comm);
+        ensure!(row.is_some_and(|row| row["waker"] == waker), "{comm}: {wakers:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn perfetto_names_the_waker_of_each_wait() -> Result<()> {
+    for (name, roles) in [("futex-handoff", ["waiter", "worker"]), ("pipe", ["client", "server"])] {
+        let workload = Workload::start(name)?;
+        let outcome = Offwake::profile()?
+            .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.pftrace"])
+            .run()?;
+        ensure!(outcome.status.success(), "{outcome}");
+        let [one, other] = roles.map(|role| workload.role(role));
+        let (one, other) = (one?, other?);
+        let answers = ask(&outcome.path("x.pftrace"), &[WAKES])?;
+        let wakes = answers.into_iter().next().unwrap_or_default();
+        let check = |wakee: &Player, waker: &Player| -> Result<()> {
+            let of = |row: &&Value| row["tid"] == wakee.tid;
+            let all: i64 = wakes.iter().filter(of).filter_map(|row| row["wakes"].as_i64()).sum();
+            let right = wakes.iter().filter(of).find(|row| row["waker"] == waker.tid);
+            let right = right.and_then(|row| row["wakes"].as_i64()).unwrap_or(0);
+            // The idle task stands for an interrupt, and none for a wake that was not seen.
+            let is_wrong = |row: &&Value| {
+                row["waker"] != waker.tid && row["waker"] != 0 && !row["waker"].is_null()
+            };
+            let wrong: Vec<_> = wakes.iter().filter(of).filter(is_wrong).collect();
+            ensure!(wrong.is_empty(), "{name}: {wakee:?} was woken by {wrong:?}");
+            let enough = all > 10 && at_least(right.unsigned_abs(), SHARE, all.unsigned_abs());
+            ensure!(enough, "{name}: {right} of {all} wakes of {wakee:?} by {waker:?}");
+            Ok(())
+        };
+        check(one, other)?;
+        check(other, one)?;
+    }
+    Ok(())
+}
+
+#[test]
+fn pprof_shows_every_kind_of_blame() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.pb.gz", "x.json"])?;
+        let report: Value = serde_json::from_slice(&fs::read(directory.path().join("x.json"))?)?;
+        let pprof = |arguments: &[&str]| {
+            let mut go = Command::new("go");
+            go.args(["tool", "pprof", "-symbolize=none"]).args(arguments).arg("x.pb.gz");
+            output(go.current_dir(directory.path()).env("HOME", directory.path()))
+        };
+        let waits = report["waits"].as_array().context("waits")?;
+        let sum = |key: &str| waits.iter().filter_map(|wait| wait[key].as_u64()).sum::<u64>();
+        let raw = pprof(&["-raw"])?;
+        let mut types = raw.lines().skip_while(|line| *line != "Samples:").skip(1);
+        let types = types.next().context("no sample types")?;
+        ensure!(types.starts_with("blocked/nanoseconds[dflt] waits/count work/"), "{types}");
+        let samples = raw.lines().skip_while(|line| *line != "Samples:").skip(2);
+        let samples: Vec<Vec<u64>> = samples
+            .take_while(|line| *line != "Locations")
+            .filter_map(|line| {
+                let (values, _) = line.split_once(':')?;
+                values.split_whitespace().map(|value| value.parse().ok()).collect()
+            })
+            .filter(|values: &Vec<u64>| values.len() == 7)
+            .collect();
+        let total = |n: usize| samples.iter().filter_map(|values| values.get(n)).sum::<u64>();
+        ensure!(total(0) == sum("blocked_ns"), "{recording}: {} ns", total(0));
+        ensure!(total(1) == sum("count"), "{recording}: {} waits", total(1));
+        ensure!(total(0) == (2..6).map(total).sum::<u64>(), "{recording}");
+        let top = pprof(&["-top", "-sample_index=blocked"])?;
+        let has_leaf = top.lines().any(|line| line.trim_end().ends_with(']'));
+        ensure!(top.contains("Type: blocked") && has_leaf, "{recording}: {top}");
+        for label in ["thread:[", "cause:[", "blame:[", "tid:["] {
+            ensure!(raw.contains(label), "{recording}: no {label} in {raw}");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn speedscope_opens_its_own_files_and_folded_stacks() -> Result<()> {
+    for recording in RECORDINGS {
+        let directory = reported(recording, &["x.speedscope.json", "x.folded"])?;
+        let modules = tool("")?.join("../node_modules/speedscope");
+        let mut node = Command::new(tool("node")?);
+        node.arg(reader("speedscope.mjs")).arg(modules).args(["x.speedscope.json", "x.folded"]);
+        let opened: Value = serde_json::from_str(&output(node.current_dir(directory.path()))?)?;
+        let weight = |n: usize| -> u64 {
+            let profiles = opened[n].as_array().into_iter().flatten();
+            profiles.filter_map(|profile| profile["weight"].as_u64()).sum()
+        };
+        let lines = folded::parse(&fs::read_to_string(directory.path().join("x.folded"))?)?;
+        let blocked: u64 = lines.iter().map(|line| line.ns).sum();
+        ensure!(weight(0) == blocked && weight(1) == blocked, "{recording}: {opened}");
+        ensure!(opened[0][0]["unit"] == "nanoseconds", "{recording}: {opened}");
+        let frames = |n: usize| -> std::collections::BTreeSet<&str> {
+            let profiles = opened[n].as_array().into_iter().flatten();
+            let frames = profiles.filter_map(|profile| profile["frames"].as_array()).flatten();
+            frames.filter_map(Value::as_str).collect()
+        };
+        ensure!(frames(0) == frames(1), "{recording}: {opened}");
+    }
+    Ok(())
+}
+
+#[test]
+fn every_blessed_report_is_valid_by_the_published_schema() -> Result<()> {
+    const VALIDATE: &str = r#"
+import json, sys
+from jsonschema import Draft202012Validator
+schema = json.load(open(sys.argv[1]))
+Draft202012Validator.check_schema(schema)
+validator = Draft202012Validator(schema)
+broken = json.load(open(sys.argv[2]))
+del broken["threads"][0]["wall_ns"]
+assert not validator.is_valid(broken), "anything is valid"
+for path in sys.argv[2:]:
+    for error in validator.iter_errors(json.load(open(path))):
+        sys.exit(f"{path}: {error.json_path}: {error.message}")
+"#;
+    let folder = fs::read_dir(data().join("golden"))?;
+    let is_report = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.ends_with(".json") && name.matches('.').count() == 1
+    };
+    let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
+    let reports: Vec<_> = paths.into_iter().filter(|path| is_report(path)).collect();
+    ensure!(reports.len() > RECORDINGS.len(), "{reports:?}");
+    let schema = data().join("../../docs/report.schema.json");
+    let mut python = Command::new(places::python()?);
+    output(python.args(["-c", VALIDATE]).arg(schema).args(&reports))?;
+    Ok(())
+}
+
+#[test]
+fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
+    let workload = Workload::start("hostile-names")?;
+    let outcome = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "-p", &workload.pids()])
+        .args(["-o", "x.pftrace", "-o", "x.pb.gz", "-o", "x.speedscope.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let trace = outcome.path("x.pftrace");
+    let names = ask(&trace, &["SELECT name FROM thread UNION SELECT name FROM slice"])?;
+    let traces = outcome.path("");
+    let mut go = Command::new("go");
+    go.args(["tool", "pprof", "-symbolize=none", "-traces", "x.pb.gz"]);
+    let shown = output(go.current_dir(&traces).env("HOME", &traces))?;
+    let speedscope = outcome.text("x.speedscope.json")?;
+    for text in [json!(names).to_string(), shown, speedscope] {
+        ensure!(text.contains("<script>alert(1"), "{text}");
+        let escapes = text.contains("\\u001b") || text.chars().any(|c| c == '\u{1b}');
+        ensure!(!escapes, "{text}");
+    }
+    Ok(())
+}
