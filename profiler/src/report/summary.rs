@@ -53,7 +53,7 @@ fn header(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 }
 
 /// What was lost, in one line.
-pub(super) fn loss_line(report: &Report) -> String {
+pub(crate) fn loss_line(report: &Report) -> String {
     let loss = &report.loss;
     let counts = [
         (loss.records, "record", "records"),
@@ -173,7 +173,7 @@ pub(super) fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
 }
 
 /// `12.3%`; `-` of nothing.
-pub(super) fn percent(part: Nanos, of: Nanos) -> String {
+pub(crate) fn percent(part: Nanos, of: Nanos) -> String {
     if of == Nanos(0) {
         return "-".to_owned();
     }

@@ -20,7 +20,7 @@ use crate::{
 /// Three threads: `web` waits for a lock that `worker` holds, for a reply over TCP, for time; the
 /// `worker` for its disk, and one record of it is lost. `idle;\x1b` waits for something that never
 /// comes.
-fn service() -> Recording {
+pub fn service() -> Recording {
     let mut r = recording(40);
     //                    |         |         |         |
     live(&mut r, 7, "###......rr##...r####.....##.......r####", 8);
