@@ -11,9 +11,11 @@ mod otlp;
 mod output;
 mod profile;
 mod record;
+mod remote;
 mod report;
 mod reporting;
 mod session;
+mod top;
 mod values;
 
 use std::process::ExitCode;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
         cli::Command::Export(arguments) => export::run(&arguments),
+        cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Doctor => doctor::run(),
     };
     outcome
