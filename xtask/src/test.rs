@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Debian packages that the tests need beyond what a build does, all in this one place.
-const PACKAGES: [&str; 0] = [];
+const PACKAGES: [&str; 1] = ["tmux"];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
