@@ -136,6 +136,7 @@ impl Analyst {
     /// Narrows the recording to the stretch that has not been summed yet.
     fn totals(&mut self, recording: &mut Recording, since: Since) -> Arc<Totals> {
         let window = &mut recording.meta.window;
+        Arc::make_mut(&mut self.totals).begin(window.start);
         let start = self.totals.next_start(window.start);
         let is_due = window.end.since(start) >= self.sum_after;
         if !is_due && since == Since::Window {

@@ -39,6 +39,11 @@ pub enum Wholeness {
 }
 
 impl Totals {
+    /// The first window began here: what is in no stretch is counted from here on.
+    pub fn begin(&mut self, start: Timestamp) {
+        self.until.get_or_insert(start);
+    }
+
     /// Where the next stretch is to begin, if the window begins at `kept`.
     #[must_use]
     pub fn next_start(&self, kept: Timestamp) -> Timestamp {
