@@ -25,4 +25,5 @@ pub mod symbols;
 pub mod target;
 mod text;
 pub mod timeline;
+pub mod top;
 pub mod units;

@@ -16,6 +16,7 @@ pub mod report;
 pub mod scarce;
 pub mod spans;
 pub mod tally;
+pub mod tmux;
 pub mod truth;
 pub mod turn;
 pub mod wait_until;

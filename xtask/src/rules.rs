@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail};
 use crate::workspace;
 
 /// Modules that work on values alone: the same recording gives the same bytes.
-const PURE: [&str; 6] = ["timeline", "blame", "report", "export", "spans", "perfetto"];
+const PURE: [&str; 7] = ["timeline", "blame", "report", "export", "spans", "perfetto", "top"];
 
 /// What a pure module does not name: modules and types by what they hold, so that a variant may be
 /// called `File`; and other types, functions and macros.
@@ -86,6 +86,9 @@ fn breaches(path: &Path, text: &str) -> Vec<String> {
             if module != "symbols" && name == "blazesym" {
                 breach("only src/symbols may name blazesym".to_owned());
             }
+            if !["top", "bin"].contains(&module.as_str()) && name == "ratatui" {
+                breach("only src/top and the binary may name ratatui".to_owned());
+            }
             let impure = IMPURE_NAMES.contains(&name)
                 || (IMPURE_PATHS.contains(&name) && then.starts_with("::"));
             if PURE.contains(&module.as_str()) && impure {
@@ -148,6 +151,8 @@ mod tests {
         assert_eq!(broken("recording/mod.rs", "use aya_log::EbpfLogger;"), 1);
         assert_eq!(broken("symbols/mod.rs", "use blazesym::symbolize;"), 0);
         assert_eq!(broken("main.rs", "fn f(s: blazesym::Addr) {}"), 1);
+        assert_eq!(broken("top/draw.rs", "use ratatui::Frame;"), 0);
+        assert_eq!(broken("report/mod.rs", "use ratatui::Frame;"), 1);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::{
 
 /// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
 /// reader of profiles for pprof.
-const PACKAGES: [&str; 4] = ["chromium", "chromium-driver", "golang-go", "librsvg2-bin"];
+const PACKAGES: [&str; 5] = ["chromium", "chromium-driver", "golang-go", "librsvg2-bin", "tmux"];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 

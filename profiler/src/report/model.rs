@@ -154,6 +154,29 @@ pub struct Ledger {
     pub idle_ns: Nanos,
 }
 
+impl Ledger {
+    /// Adds another one, part by part.
+    pub fn add(&mut self, other: &Self) {
+        self.wall_ns += other.wall_ns;
+        self.on_cpu_ns += other.on_cpu_ns;
+        self.runnable_ns += other.runnable_ns;
+        self.blocked_ns += other.blocked_ns;
+        self.attributed_ns += other.attributed_ns;
+        self.external_ns += other.external_ns;
+        self.unattributed_ns += other.unattributed_ns;
+        self.idle_ns += other.idle_ns;
+        for (sums, parts) in [
+            (&mut self.attributed, &other.attributed),
+            (&mut self.external, &other.external),
+            (&mut self.unattributed, &other.unattributed),
+        ] {
+            for (&name, &time) in parts {
+                *sums.entry(name).or_default() += time;
+            }
+        }
+    }
+}
+
 /// One of the target's processes: its threads' ledgers added up.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct ProcessEntry {

@@ -89,7 +89,7 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
 pub(super) const NOTHING_LOST: &str = "lost: nothing";
 
 /// What was lost, in one line.
-pub(super) fn loss_line(report: &Report) -> String {
+pub(crate) fn loss_line(report: &Report) -> String {
     lost(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
 }
 
@@ -219,7 +219,7 @@ pub(super) fn styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::R
 }
 
 /// `12.3%`; `-` of nothing.
-pub(super) fn percent(part: Nanos, of: Nanos) -> String {
+pub(crate) fn percent(part: Nanos, of: Nanos) -> String {
     if of == Nanos(0) {
         return "-".to_owned();
     }

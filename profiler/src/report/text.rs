@@ -20,7 +20,7 @@ pub(crate) fn plain(name: &str) -> String {
 }
 
 /// Writes out what a terminal would act on: `\x1b`, `\n`.
-pub(super) fn terminal(name: &str) -> String {
+pub(crate) fn terminal(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     for c in name.chars() {
         match c {
@@ -52,7 +52,7 @@ fn is_direction(c: char) -> bool {
 }
 
 /// Cuts a text to `width` characters, with `…` where something is missing.
-pub(super) fn cut(text: &str, width: usize) -> String {
+pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }

@@ -40,6 +40,22 @@ impl Naming {
         });
         Self { jobs: jobs.collect(), total }
     }
+
+    /// In parts that can be looked up one after another, the quickest first: the kernel's frames, then
+    /// each file's, those of which the fewest are wanted before others. Maps of processes share what may be
+    /// read of them, and stay together.
+    #[must_use]
+    pub fn split(self) -> Vec<Self> {
+        let (maps, mut files): (Vec<_>, Vec<_>) =
+            self.jobs.into_iter().partition(|(place, _)| matches!(place, Place::PerfMap(_)));
+        files.sort_by_key(|(place, wanted)| (!matches!(place, Place::Kernel), wanted.len()));
+        let of = |jobs: Vec<(Place, Vec<Wanted>)>| {
+            let total = jobs.iter().map(|(_, wanted)| wanted.len()).sum();
+            Self { jobs, total }
+        };
+        let files = files.into_iter().map(|job| of(vec![job]));
+        files.chain((!maps.is_empty()).then(|| of(maps))).collect()
+    }
 }
 
 /// The names that were found so far.
@@ -77,6 +93,12 @@ impl NameBook {
         for (frame, functions) in names {
             self.names.set(frame, functions);
         }
+    }
+
+    /// Adds what another book has.
+    pub fn append(&mut self, other: Self) {
+        add_all(&mut self.shortfalls, &other.shortfalls());
+        self.add(other.names.into_vec());
     }
 
     /// The functions of a frame, innermost first; none if it has no name.

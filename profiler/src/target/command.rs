@@ -33,13 +33,32 @@ pub struct HeldCommand {
     failure: File,
 }
 
+/// Where a command reads from, and writes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Streams {
+    /// Where offwake does.
+    #[default]
+    Shared,
+    /// Nowhere: offwake needs the terminal for itself.
+    Null,
+}
+
+impl Streams {
+    fn open(self) -> io::Result<Option<File>> {
+        match self {
+            Self::Shared => Ok(None),
+            Self::Null => File::options().read(true).write(true).open("/dev/null").map(Some),
+        }
+    }
+}
+
 impl HeldCommand {
     /// Starts a command and holds it.
     ///
     /// # Errors
     ///
     /// If there is no such program, or it can't be run.
-    pub fn start(words: &[OsString]) -> Result<Self, TargetError> {
+    pub fn start(words: &[OsString], streams: Streams) -> Result<Self, TargetError> {
         let name = words.first().map_or_else(OsString::new, Clone::clone);
         let failed =
             |source| TargetError::Command { command: name.to_string_lossy().into_owned(), source };
@@ -55,10 +74,11 @@ impl HeldCommand {
             arguments.iter().map(|argument| argument.as_ptr()).collect();
         pointers.push(ptr::null());
 
+        let streams = streams.open().map_err(failed)?;
         let (gate_read, gate_write) = pipe().map_err(failed)?;
         let (failure_read, failure_write) = pipe().map_err(failed)?;
         // SAFETY: the child calls only what is safe after a fork of a process with threads (read,
-        // write, execv, _exit, signal), on memory that was put together before.
+        // write, dup2, execv, _exit, signal), on memory that was put together before.
         let child = unsafe { libc::fork() };
         match child {
             -1 => Err(failed(io::Error::last_os_error())),
@@ -70,6 +90,11 @@ impl HeldCommand {
                     let mut go = 0_u8;
                     let read = libc::read(gate_read.as_raw_fd(), (&raw mut go).cast(), 1);
                     if read == 1 {
+                        if let Some(streams) = &streams {
+                            for stream in 0..=2 {
+                                libc::dup2(streams.as_raw_fd(), stream);
+                            }
+                        }
                         // Rust ignores SIGPIPE; programs do not expect that.
                         libc::signal(libc::SIGPIPE, libc::SIG_DFL);
                         libc::execv(path.as_ptr(), pointers.as_ptr());
@@ -214,7 +239,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("made");
         let words = ["touch".into(), file.clone().into_os_string()];
-        let mut command = HeldCommand::start(&words).unwrap();
+        let mut command = HeldCommand::start(&words, Streams::Shared).unwrap();
         assert!(!command.has_ended());
         assert!(!file.exists());
         command.release().unwrap();
@@ -227,7 +252,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("made");
         let words = ["touch".into(), file.clone().into_os_string()];
-        let mut command = HeldCommand::start(&words).unwrap();
+        let mut command = HeldCommand::start(&words, Streams::Shared).unwrap();
         drop(command.gate.take());
         assert!(ended(&command));
         assert!(!file.exists());
@@ -236,7 +261,7 @@ mod tests {
     #[test]
     fn what_can_not_be_run_is_said_at_once() {
         for name in ["offwake-no-such-command", "/etc/passwd", "/", ""] {
-            let error = HeldCommand::start(&[name.into()]).unwrap_err();
+            let error = HeldCommand::start(&[name.into()], Streams::Shared).unwrap_err();
             assert!(error.to_string().contains(name), "{error}");
         }
     }
@@ -247,7 +272,7 @@ mod tests {
         let file = directory.path().join("garbage");
         std::fs::write(&file, [0x7f, b'E', b'L', b'F', 0]).unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = HeldCommand::start(&[file.into_os_string()]).unwrap();
+        let mut command = HeldCommand::start(&[file.into_os_string()], Streams::Shared).unwrap();
         assert!(command.release().is_err());
         assert!(ended(&command));
     }

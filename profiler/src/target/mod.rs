@@ -7,7 +7,7 @@ mod process;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use command::HeldCommand;
+pub use command::{HeldCommand, Streams};
 pub use error::TargetError;
 
 use crate::{
@@ -27,7 +27,7 @@ pub enum Request {
     /// A cgroup and what is below it.
     Cgroup(PathBuf),
     /// A command, from its first instruction on.
-    Command(Vec<OsString>),
+    Command(Vec<OsString>, Streams),
 }
 
 /// What was asked for, found.
@@ -69,8 +69,8 @@ impl Target {
                 let (filter, description) = cgroup::find(&path)?;
                 without_command(filter, description)
             }
-            Request::Command(words) => {
-                let command = HeldCommand::start(&words)?;
+            Request::Command(words, streams) => {
+                let command = HeldCommand::start(&words, streams)?;
                 Self {
                     filter: TargetFilter::Processes(vec![command.tgid()]),
                     description: format!("command {}", words[0].to_string_lossy()),

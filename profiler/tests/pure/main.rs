@@ -42,4 +42,7 @@ mod spans;
 mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
+mod top;
+mod totals;
+#[cfg(target_arch = "x86_64")]
 mod world;

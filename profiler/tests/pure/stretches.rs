@@ -30,7 +30,7 @@ fn comes(end: End, on: Timestamp) -> Timestamp {
 }
 
 /// Cuts a recording at these ticks, as the store does.
-fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
+pub fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
     let mut slices = Vec::new();
     let mut from = Timestamp(0);
     for (number, &cut) in cuts.iter().enumerate() {
@@ -67,13 +67,13 @@ fn open(whole: &Recording) -> OpenRecords {
     }
 }
 
-fn append(kept: &mut Kept, encoder: &mut Encoder, slice: &Slice) {
+pub fn append(kept: &mut Kept, encoder: &mut Encoder, slice: &Slice) {
     let bytes = encoder.encode(slice).unwrap();
     let records = slice.waits.len() as u64;
     kept.append(Encoded { bytes, about: About { until: slice.until, records } }, slice);
 }
 
-fn stretch(whole: &Recording, next_number: u64) -> Stretch {
+pub fn stretch(whole: &Recording, next_number: u64) -> Stretch {
     let window = whole.meta.window;
     let mut loss = LossTotals::default();
     loss.counters.insert("wake_unmatched".to_owned(), 1_000);
@@ -128,7 +128,7 @@ fn blocked(recording: &Recording, window: Window) -> BTreeMap<(u32, u32), Nanos>
 }
 
 /// A recording of the first `length` ticks of these lives.
-fn until(world: &World, length: usize) -> Recording {
+pub fn until(world: &World, length: usize) -> Recording {
     let mut recording = recording(length);
     for (n, (&tid, life)) in TIDS.iter().zip(&world.lives).enumerate() {
         let life = &life[..length];
@@ -140,7 +140,7 @@ fn until(world: &World, length: usize) -> Recording {
     recording
 }
 
-fn cuts() -> impl Strategy<Value = Vec<usize>> {
+pub fn cuts() -> impl Strategy<Value = Vec<usize>> {
     prop::collection::btree_set(1..LENGTH, 1..12).prop_map(|cuts| cuts.into_iter().collect())
 }
 

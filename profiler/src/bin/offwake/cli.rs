@@ -17,7 +17,7 @@ use crate::{
     formats::OutputFormat,
     otlp::{Collector, Delivery},
     values::{
-        States, parse_bytes, parse_collector, parse_duration, parse_format, parse_keep,
+        States, parse_bytes, parse_collector, parse_duration, parse_file, parse_format, parse_keep,
         parse_output, parse_recording, parse_states, parse_trigger, parse_wait,
     },
 };
@@ -43,6 +43,8 @@ pub enum Command {
     Record(Box<Record>),
     /// Report what was recorded
     Report(Box<ReportCommand>),
+    /// Watch waits live on the terminal (needs root)
+    Top(Box<Top>),
     /// Write what was recorded as Parquet, to be queried
     Export(ExportCommand),
     /// Say what this machine allows, what is missing, and how to get it
@@ -203,6 +205,40 @@ pub struct ExportCommand {
 
     /// Memory for records
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]
+    pub max_memory: usize,
+}
+
+/// `offwake top`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sudo offwake top                                      the whole machine
+  sudo offwake top -p 4242                              a process: what it waits for, and for whom
+  sudo offwake top -p 4242 --window 30s --refresh 2s
+  sudo offwake top -- make -j2                          a command, whose output is not shown
+
+Keys: h help, q quit, Enter into a wait, / filter, o sort, w sums since the start, p pause, s save.
+`s` writes the stretch that is on screen as FILE with a number; `offwake report` says the same of it.
+
+Exit status: 0 done, 1 failed, 2 usage.")]
+pub struct Top {
+    #[command(flatten)]
+    pub recording: RecordingArguments,
+
+    /// Time between two pictures, at least; it takes longer when there is much to do
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "1s")]
+    pub refresh: Duration,
+
+    /// How long a stretch is on screen: at least twice the time between two pictures
+    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s")]
+    pub window: Duration,
+
+    /// Where `s` saves what is on screen, with a number before the extension
+    #[arg(short, long, value_name = "FILE", value_parser = parse_file, default_value = "offwake-top.offwake")]
+    pub output: PathBuf,
+
+    /// Memory for the stretch, as it is stored and once more as it is read
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "1G")]
     pub max_memory: usize,
 }
 

@@ -70,7 +70,7 @@ fn say(event: Event) {
             let why = match why {
                 Why::Signal(signal) => format!(" ({signal})"),
                 Why::Trigger(trip) => format!(" (trigger: {})", tripped(&trip)),
-                Why::End => String::new(),
+                Why::View | Why::End => String::new(),
             };
             Terminal::remarks().line(&format!(
                 "wrote {}: {length}, {} waits of the target and {} others, {bytes} bytes{why}",

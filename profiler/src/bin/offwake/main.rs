@@ -14,9 +14,11 @@ mod otlp;
 mod output;
 mod profile;
 mod record;
+mod remote;
 mod report;
 mod reporting;
 mod session;
+mod top;
 mod values;
 
 use std::process::ExitCode;
@@ -50,6 +52,7 @@ fn main() -> ExitCode {
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
         cli::Command::Export(arguments) => export::run(&arguments),
+        cli::Command::Top(arguments) => top::run(&arguments),
         cli::Command::Doctor => doctor::run(),
         cli::Command::Completions(arguments) => manual::completions(&arguments),
         cli::Command::Man(arguments) => manual::pages(&arguments),

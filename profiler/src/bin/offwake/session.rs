@@ -1,13 +1,13 @@
 //! A recording session: check everything that can be checked before, record until something ends it.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use anyhow::{Context as _, bail};
 use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
     kernel::{Features, Messages, Need, Settings, Standing},
     recording::ClosedBy,
-    target::{HeldCommand, Request, Target},
+    target::{HeldCommand, Request, Streams, Target},
     units::{Nanos, Tgid, Tid},
 };
 use tokio::{
@@ -19,6 +19,7 @@ use crate::{
     cli::{RecordingArguments, TargetArguments},
     console::{self, Progress},
     output::{Unfinished, remove_unfinished},
+    remote::Remote,
 };
 
 /// How often a run looks whether its command has ended or something is used up.
@@ -30,6 +31,7 @@ pub struct Session {
     plan: Plan,
     duration: Option<Duration>,
     snapshots: Snapshots,
+    remote: Option<Arc<Remote>>,
 }
 
 /// Whether there is anything that a snapshot could be taken of.
@@ -47,13 +49,33 @@ impl Session {
         arguments: &RecordingArguments,
         memory_limit: Option<usize>,
     ) -> anyhow::Result<Self> {
+        Self::prepare_with(arguments, memory_limit, Streams::Shared)
+    }
+
+    /// The same, for a command with other streams.
+    fn prepare_with(
+        arguments: &RecordingArguments,
+        memory_limit: Option<usize>,
+        streams: Streams,
+    ) -> anyhow::Result<Self> {
         if arguments.verbose {
             env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
         }
         check_machine()?;
-        let target = target(arguments)?;
+        let target = target(arguments, streams)?;
         let plan = plan(arguments, &target, memory_limit);
-        Ok(Self { target, plan, duration: arguments.duration, snapshots: Snapshots::None })
+        let duration = arguments.duration;
+        Ok(Self { target, plan, duration, snapshots: Snapshots::None, remote: None })
+    }
+
+    /// Of which another thread asks for snapshots, and which it ends; it has the terminal, on which this one
+    /// then says nothing.
+    pub fn prepare_remote(
+        arguments: &RecordingArguments,
+        remote: Arc<Remote>,
+    ) -> anyhow::Result<Self> {
+        let session = Self::prepare_with(arguments, None, Streams::Null)?;
+        Ok(Self { snapshots: Snapshots::Taken, remote: Some(remote), ..session })
     }
 
     /// Has snapshots taken: when a signal asks for one, and when a wait trips one of `triggers`.
@@ -98,21 +120,21 @@ impl Session {
             signal(SignalKind::user_defined2()).context("cannot watch for SIGUSR2")?,
         ];
         let armed = Armed::new(self.plan, sink)?;
+        let remote = self.remote.as_deref();
         let mut capture = armed.open()?;
         if let Some(command) = &mut self.target.command {
             command.release()?;
         }
         let deadline = self.duration.map(|duration| Instant::now() + duration);
         let command = self.target.command.as_ref();
-        // A command writes to the same terminal.
-        let progress = command
-            .is_none()
+        // A command writes to the same terminal; who has a remote in hand has it for himself.
+        let progress = (command.is_none() && remote.is_none())
             .then(|| Progress::of_recording(&self.target.description, self.duration));
         let mut said = false;
         let closed_by = loop {
             let ended = tokio::select! {
-                closed_by = wait_for_end(&capture, command, deadline, progress.as_ref(), &mut interrupts) => Ok(closed_by),
-                why = wait_for_request(&capture, &mut requests) => Err(why),
+                closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Ok(closed_by),
+                why = wait_for_request(&capture, remote, &mut requests) => Err(why),
             };
             match (ended, snapshots) {
                 (Ok(closed_by), _) => break closed_by,
@@ -133,13 +155,20 @@ impl Session {
                 "offwake: {more} more waits tripped a trigger, too soon after the one before"
             );
         }
-        if let (false, Some(command)) =
-            (matches!(closed_by, ClosedBy::Command | ClosedBy::Signal), command)
-        {
+        if let Some(remote) = remote {
+            remote.closed(closed_by);
+        }
+        // Ctrl-C has reached it as well, unless it was no more than a key.
+        let has_ended = match closed_by {
+            ClosedBy::Command => true,
+            ClosedBy::Signal => !remote.is_some_and(Remote::is_stopped),
+            _ => false,
+        };
+        if let (false, Some(command)) = (has_ended, command) {
             // Its time is up; it would run on with nobody watching.
             command.terminate();
         }
-        let progress = Progress::of("naming what was recorded");
+        let progress = remote.is_none().then(|| Progress::of("naming what was recorded"));
         let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<T> {
             afterwards(capture.close(closed_by)?.finish()?)
         });
@@ -150,6 +179,9 @@ impl Session {
             }
             () = any(&mut interrupts) => {
                 remove_unfinished(unfinished);
+                if let Some(remote) = remote {
+                    remote.give_terminal_back();
+                }
                 // What a shell gives for a program that Ctrl-C ended.
                 std::process::exit(130);
             }
@@ -170,15 +202,15 @@ fn check_machine() -> anyhow::Result<()> {
 }
 
 /// As with perf, a command beside a target says no more than how long to record.
-fn target(arguments: &RecordingArguments) -> anyhow::Result<Target> {
+fn target(arguments: &RecordingArguments, streams: Streams) -> anyhow::Result<Target> {
     let command = &arguments.command;
     Ok(match named(&arguments.target) {
         None if command.is_empty() => Target::find(Request::All)?,
-        None => Target::find(Request::Command(command.clone()))?,
+        None => Target::find(Request::Command(command.clone(), streams))?,
         Some(request) => {
             let mut target = Target::find(request)?;
             if !command.is_empty() {
-                target.command = Some(HeldCommand::start(command)?);
+                target.command = Some(HeldCommand::start(command, streams)?);
             }
             target
         }
@@ -234,6 +266,7 @@ fn ring_bytes(wanted: Option<usize>) -> u32 {
 async fn wait_for_end<S: Sink>(
     capture: &Capture<S>,
     command: Option<&HeldCommand>,
+    remote: Option<&Remote>,
     deadline: Option<Instant>,
     progress: Option<&console::Recording>,
     interrupts: &mut [Signal; 3],
@@ -250,6 +283,9 @@ async fn wait_for_end<S: Sink>(
                 if let Some(progress) = progress {
                     progress.tick();
                 }
+                if remote.is_some_and(Remote::is_stopped) {
+                    return ClosedBy::Signal;
+                }
                 if command.is_some_and(HeldCommand::has_ended) {
                     return ClosedBy::Command;
                 }
@@ -264,7 +300,11 @@ async fn wait_for_end<S: Sink>(
 }
 
 /// Waits until a snapshot is asked for.
-async fn wait_for_request<S: Sink>(capture: &Capture<S>, requests: &mut [Signal; 2]) -> Why {
+async fn wait_for_request<S: Sink>(
+    capture: &Capture<S>,
+    remote: Option<&Remote>,
+    requests: &mut [Signal; 2],
+) -> Why {
     let mut glances = interval(GLANCE);
     glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let [first, second] = requests;
@@ -273,6 +313,9 @@ async fn wait_for_request<S: Sink>(capture: &Capture<S>, requests: &mut [Signal;
             _ = first.recv() => return Why::Signal("SIGUSR1"),
             _ = second.recv() => return Why::Signal("SIGUSR2"),
             _ = glances.tick() => {
+                if remote.is_some_and(Remote::take_wish) {
+                    return Why::View;
+                }
                 if let Some(trip) = capture.tripped() {
                     return Why::Trigger(trip);
                 }

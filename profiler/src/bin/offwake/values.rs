@@ -168,6 +168,14 @@ pub fn parse_recording(text: &str) -> Result<PathBuf, String> {
     }
 }
 
+/// A recording's file.
+pub fn parse_file(text: &str) -> Result<PathBuf, String> {
+    match text {
+        "-" => Err("standard output is no file: name one that ends in .offwake".to_owned()),
+        text => parse_recording(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,5 +263,7 @@ mod tests {
         parse_output("x.offwake").unwrap();
         parse_recording("x.offwake").unwrap();
         parse_recording("x.json").unwrap_err();
+        parse_file("x.offwake").unwrap();
+        parse_file("-").unwrap_err();
     }
 }

@@ -27,6 +27,8 @@ pub enum Why {
     Signal(&'static str),
     /// A wait was too long.
     Trigger(Trip),
+    /// Somebody looks on.
+    View,
     /// The run is over.
     End,
 }

@@ -18,6 +18,7 @@
 mod context;
 mod frozen;
 mod kept;
+mod live;
 mod sink;
 mod stacks;
 mod threads;
@@ -25,5 +26,6 @@ mod writer;
 
 pub use frozen::{Frozen, Stretch, Tables, Why};
 pub use kept::{Keep, Kept};
+pub use live::{Live, Viewer};
 pub use sink::{Flight, FlightPlan};
-pub use writer::{Event, NewNames, Unfinished};
+pub use writer::{Event, NewNames, Unfinished, numbered};

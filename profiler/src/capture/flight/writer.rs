@@ -161,7 +161,8 @@ fn note(unfinished: &Unfinished, path: Option<PathBuf>) {
 }
 
 /// `wait.offwake` → `wait.3.offwake`.
-fn numbered(path: &Path, number: u64) -> PathBuf {
+#[must_use]
+pub fn numbered(path: &Path, number: u64) -> PathBuf {
     let mut name = path.file_stem().map_or_else(OsString::new, OsString::from);
     name.push(format!(".{number}"));
     if let Some(extension) = path.extension() {

@@ -69,7 +69,7 @@ pub struct Label {
 
 impl Label {
     /// Whether the function has a name, and is of the program or of what its author chose for it.
-    pub(super) fn is_place(&self) -> bool {
+    pub(crate) fn is_place(&self) -> bool {
         let file_and_offset = |module: &Arc<str>| {
             self.function.strip_prefix(&**module).is_some_and(|rest| rest.starts_with("+0x"))
         };

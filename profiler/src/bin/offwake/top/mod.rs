@@ -1,0 +1,292 @@
+//! `offwake top`: the live view's terminal, keyboard and files.
+//!
+//! ```text
+//! this thread      keys, drawing ── wish ──▶ session ── survey ──▶ drain, store, kept stretch
+//!                        ▲                                              │ a recording's bytes
+//!                        └────────── Picture ◀── Analyst (offwake-view) ┘
+//! ```
+//!
+//! The next picture is asked for when the one before has come: when there is too much to do, they come more
+//! seldom, and none is late.
+
+mod save;
+mod screen;
+
+use std::{
+    io::IsTerminal as _,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, Sender},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+use clap::{CommandFactory as _, error::ErrorKind};
+use offwake::{
+    capture::flight::{Keep, Live, Viewer},
+    recording::ClosedBy,
+    top::{Analyst, Deed, NoPicture, Picture, Since, Standing, View},
+    units::Nanos,
+};
+
+use crate::{
+    Outcome,
+    cli::{Cli, RecordingArguments, Top},
+    console::Terminal,
+    output::{Destination, Unfinished},
+    remote::Remote,
+    session::Session,
+};
+
+use save::Saved;
+use screen::{Input, Screen};
+
+/// How long a key or a picture can lie there.
+const GLANCE: Duration = Duration::from_millis(50);
+/// More often than this nobody can read.
+const QUICKEST: Duration = Duration::from_millis(100);
+/// A picture that took its time is followed by a pause that is so many times as long.
+const REST: u32 = 3;
+/// How long leaving may take: the programs are detached when the process ends in any case.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What comes of a stretch.
+struct News {
+    picture: Result<Box<Picture>, String>,
+    took: Duration,
+}
+
+/// Watches.
+pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
+    check(arguments);
+    let paint = screen::check()?;
+    if arguments.recording.verbose && std::io::stderr().is_terminal() {
+        bail!("-v writes to standard error, which is the screen: send it elsewhere (2>log)");
+    }
+    // A first look whether anything could be written there.
+    Destination::of(&arguments.output)?;
+    let remote = Arc::new(Remote::new(screen::restore));
+    let session = Session::prepare_remote(&arguments.recording, Arc::clone(&remote))?;
+    let (news, coming) = mpsc::channel();
+    let wants_totals = Arc::new(AtomicBool::new(false));
+    let window = nanos(arguments.window);
+    let viewer = viewer(
+        Analyst::new(window, arguments.max_memory),
+        news,
+        Arc::clone(&wants_totals),
+        Arc::clone(&remote),
+    );
+    let live = Live::new(Keep::Time(window), arguments.max_memory, viewer)
+        .context("cannot start a thread")?;
+    let session = std::thread::Builder::new()
+        .name("offwake-session".to_owned())
+        .spawn(move || session.run(live, &Unfinished::default(), |_written| Ok(())))
+        .context("cannot start a thread")?;
+    let mut watch = Watch {
+        remote,
+        coming,
+        session: Some(session),
+        wants_totals,
+        refresh: arguments.refresh,
+        ends_with_target: ends_with_target(&arguments.recording),
+        closed_by: None,
+        view: View::default(),
+        picture: None,
+        saved: Saved::beside(arguments.output.clone()),
+        asked: None,
+        next: Instant::now(),
+    };
+    let watched = Screen::open(paint).and_then(|mut screen| watch.run(&mut screen));
+    // The terminal is as it was: errors can be read.
+    watch.leave();
+    watched?;
+    for path in watch.saved.paths() {
+        Terminal::remarks().line(&format!("wrote {}", path.display()))?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// Usage errors that no single value shows.
+fn check(arguments: &Top) {
+    let refuse =
+        |message: &str| -> ! { Cli::command().error(ErrorKind::ValueValidation, message).exit() };
+    if arguments.refresh < QUICKEST {
+        refuse("--refresh is 100ms at least");
+    }
+    if arguments.window < 2 * arguments.refresh {
+        refuse("--window is at least twice as long as --refresh");
+    }
+}
+
+/// Processes and threads end for good; new ones may come into a cgroup, and onto a machine.
+fn ends_with_target(arguments: &RecordingArguments) -> bool {
+    let target = &arguments.target;
+    let is_command = !arguments.command.is_empty() && !target.all && target.cgroup.is_none();
+    !target.pid.is_empty() || !target.tid.is_empty() || is_command
+}
+
+fn nanos(time: Duration) -> Nanos {
+    Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
+/// Makes a picture of each stretch, unless nobody looks any more.
+fn viewer(
+    mut analyst: Analyst,
+    news: Sender<News>,
+    wants_totals: Arc<AtomicBool>,
+    remote: Arc<Remote>,
+) -> Viewer {
+    Box::new(move |bytes, _why| {
+        if remote.is_stopped() {
+            return;
+        }
+        let began = Instant::now();
+        let since = if wants_totals.load(Ordering::Relaxed) { Since::Start } else { Since::Window };
+        let picture = match bytes {
+            Ok(bytes) => analyst
+                .picture(bytes, since)
+                .map(Box::new)
+                .map_err(|error: NoPicture| error.to_string()),
+            Err(error) => Err(format!("the last stretch can't be encoded: {error}")),
+        };
+        // The other end is gone when the program is about to leave.
+        let _left = news.send(News { picture, took: began.elapsed() });
+    })
+}
+
+/// Everything between the keyboard and the session.
+struct Watch {
+    remote: Arc<Remote>,
+    coming: Receiver<News>,
+    /// None once it has ended.
+    session: Option<JoinHandle<anyhow::Result<()>>>,
+    wants_totals: Arc<AtomicBool>,
+    refresh: Duration,
+    ends_with_target: bool,
+    /// Why recording has ended, if it has.
+    closed_by: Option<ClosedBy>,
+    view: View,
+    picture: Option<Box<Picture>>,
+    saved: Saved,
+    /// When the picture that is to come was asked for.
+    asked: Option<Instant>,
+    /// When the next one is to be asked for.
+    next: Instant,
+}
+
+/// Whether to go on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    GoOn,
+    Leave,
+}
+
+impl Watch {
+    fn run(&mut self, screen: &mut Screen) -> anyhow::Result<()> {
+        screen.draw(&self.view, None)?;
+        loop {
+            let mut is_stale = false;
+            if let Some(input) = screen.input(GLANCE)? {
+                is_stale = true;
+                if self.take(input) == Next::Leave {
+                    return Ok(());
+                }
+            }
+            while let Ok(news) = self.coming.try_recv() {
+                is_stale |= self.hear(news);
+            }
+            if screen::was_left() {
+                bail!("a thread of offwake has panicked");
+            }
+            let was_open = self.closed_by.is_none();
+            if self.look_at_session()? == Next::Leave {
+                return Ok(());
+            }
+            is_stale |= was_open && self.closed_by.is_some();
+            if self.asked.is_none() && self.session.is_some() && Instant::now() >= self.next {
+                self.remote.wish();
+                self.asked = Some(Instant::now());
+            }
+            if is_stale {
+                screen.draw(&self.view, self.picture.as_deref())?;
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) -> Next {
+        let Input::Key(key) = input else { return Next::GoOn };
+        let deed = self.view.press(key, self.picture.as_deref());
+        let is_wanted = self.view.since() == Since::Start;
+        if self.wants_totals.swap(is_wanted, Ordering::Relaxed) != is_wanted {
+            self.next = Instant::now();
+        }
+        match deed {
+            Deed::Quit => return Next::Leave,
+            Deed::Save => {
+                let said = self.saved.save(self.picture.as_deref(), self.view.span());
+                self.view.say(said);
+            }
+            Deed::Nothing => {}
+        }
+        Next::GoOn
+    }
+
+    /// Whether it is to be drawn.
+    fn hear(&mut self, News { picture, took }: News) -> bool {
+        let now = Instant::now();
+        let asked = self.asked.take().unwrap_or(now);
+        self.next = (asked + self.refresh).max(now + took * REST);
+        match picture {
+            Ok(picture) => {
+                if self.ends_with_target && picture.header.standing == Standing::Ended {
+                    self.remote.stop();
+                    self.view.say("the target has ended: q leaves".to_owned());
+                }
+                match &mut self.picture {
+                    // The last picture stays, and not the emptiness behind it.
+                    Some(shown) if picture.window.threads.is_empty() => {
+                        shown.header.standing = picture.header.standing;
+                    }
+                    Some(_) if !self.view.follows() => {}
+                    shown => *shown = Some(picture),
+                }
+            }
+            Err(why) => self.view.say(why),
+        }
+        true
+    }
+
+    fn look_at_session(&mut self) -> anyhow::Result<Next> {
+        let has_ended = self.session.as_ref().is_some_and(JoinHandle::is_finished);
+        if let (true, Some(session)) = (has_ended, self.session.take_if(|_| has_ended)) {
+            match session.join() {
+                Ok(ended) => ended?,
+                Err(_panic) => bail!("the session's thread has panicked"),
+            }
+        }
+        let had_closed = std::mem::replace(&mut self.closed_by, self.remote.closed_by()).is_some();
+        if !had_closed && self.closed_by == Some(ClosedBy::Command) {
+            // Its last picture may take a while, since all names are looked up before.
+            self.view.say("the command has ended: q leaves".to_owned());
+        }
+        Ok(match self.closed_by {
+            Some(ClosedBy::Duration) => Next::Leave,
+            Some(ClosedBy::Signal) if !self.remote.is_stopped() => Next::Leave,
+            Some(_) | None => Next::GoOn,
+        })
+    }
+
+    /// Has the session end; waits a while for it.
+    fn leave(&mut self) {
+        self.remote.stop();
+        let until = Instant::now() + PATIENCE;
+        while self.session.as_ref().is_some_and(|session| !session.is_finished())
+            && Instant::now() < until
+        {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

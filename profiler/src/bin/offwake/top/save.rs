@@ -1,0 +1,100 @@
+//! Saving what is on screen.
+
+use std::{
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+};
+
+use offwake::{
+    capture::flight::numbered,
+    top::{Picture, Span},
+};
+
+use crate::{
+    caller,
+    output::{new_file_beside, on_one_line},
+};
+
+/// Numbers that are tried.
+const MOST: u64 = 100_000;
+
+/// What was saved, and where the next one goes.
+pub struct Saved {
+    beside: PathBuf,
+    next: u64,
+    paths: Vec<PathBuf>,
+}
+
+impl Saved {
+    /// Nothing yet; all of them are called `path` with a number.
+    pub fn beside(path: PathBuf) -> Self {
+        Self { beside: path, next: 1, paths: Vec::new() }
+    }
+
+    /// What was saved.
+    pub fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Saves the recording behind a picture, under the first number that is free. Says what came of it.
+    pub fn save(&mut self, picture: Option<&Picture>, span: Span) -> String {
+        let Some(picture) = picture else { return "there is nothing to save yet".to_owned() };
+        match self.write(&picture.bytes) {
+            Ok(path) => {
+                let length = picture.window.length;
+                let only = match span {
+                    Span::Window => "",
+                    Span::Totals => "; sums since the start are no recording",
+                };
+                on_one_line(&format!("wrote {}: the last {length}{only}", path.display()))
+            }
+            Err(error) => {
+                on_one_line(&format!("cannot write beside {}: {error}", self.beside.display()))
+            }
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
+        let mut file = new_file_beside(&self.beside)?;
+        caller::give(file.as_file())?;
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        while self.next <= MOST {
+            let path = numbered(&self.beside, self.next);
+            self.next += 1;
+            match file.persist_noclobber(&path) {
+                Ok(_file) => {
+                    self.paths.push(path);
+                    return Ok(self.paths.last().unwrap_or(&self.beside));
+                }
+                Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
+                    file = failed.file;
+                }
+                Err(failed) => return Err(failed.error),
+            }
+        }
+        Err(io::Error::other("all numbers are taken"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::Saved;
+
+    #[test]
+    fn nothing_is_ever_overwritten() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("x.2.offwake"), "somebody else's").unwrap();
+        let mut saved = Saved::beside(path("x.offwake"));
+        assert_eq!(saved.write(b"one").unwrap(), path("x.1.offwake"));
+        assert_eq!(saved.write(b"two").unwrap(), path("x.3.offwake"));
+        assert_eq!(fs::read(path("x.2.offwake")).unwrap(), b"somebody else's");
+        assert_eq!(fs::read(path("x.3.offwake")).unwrap(), b"two");
+        // Nothing half written is left.
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3);
+        assert_eq!(saved.paths().len(), 2);
+    }
+}

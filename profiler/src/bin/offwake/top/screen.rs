@@ -1,0 +1,175 @@
+//! The terminal: taken over as a whole, and given back whatever happens.
+
+use std::{
+    io::{self, IsTerminal as _, Stdout},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail};
+use offwake::top::{Key, Paint, Picture, View, draw};
+use ratatui::{
+    Terminal,
+    backend::CrosstermBackend,
+    crossterm::{
+        cursor,
+        event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
+        execute,
+        terminal::{self, EnterAlternateScreen, LeaveAlternateScreen},
+    },
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Whether the terminal is taken over: it is given back once.
+static TAKEN: AtomicBool = AtomicBool::new(false);
+
+/// Something that came from the terminal.
+pub enum Input {
+    /// A key.
+    Key(Key),
+    /// It has another size.
+    Resized,
+}
+
+/// The terminal, taken over.
+pub struct Screen {
+    terminal: Terminal<CrosstermBackend<Stdout>>,
+    paint: Paint,
+}
+
+/// Whether there is a terminal that can be drawn on, and whether in colours.
+pub fn check() -> anyhow::Result<Paint> {
+    if !io::stdout().is_terminal() {
+        bail!("top draws on a terminal, and standard output is none: use `offwake profile`");
+    }
+    if !io::stdin().is_terminal() {
+        bail!("top takes keys from a terminal, and standard input is none: use `offwake profile`");
+    }
+    match std::env::var_os("TERM") {
+        None => bail!("top needs to know its terminal, and TERM is not set: use `offwake profile`"),
+        Some(term) if term.is_empty() || term == "dumb" => {
+            bail!("top can't draw on a dumb terminal (TERM): use `offwake profile`")
+        }
+        Some(_) => {}
+    }
+    // https://no-color.org: any value but the empty one.
+    let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Ok(if no_color { Paint::Plain } else { Paint::Colours })
+}
+
+/// Gives the terminal back. Any thread may call it, any number of times.
+pub fn restore() {
+    if TAKEN.swap(false, Ordering::SeqCst) {
+        // Nobody is left to tell if the terminal itself is gone.
+        let _gone = terminal::disable_raw_mode();
+        let _gone = execute!(io::stdout(), LeaveAlternateScreen, cursor::Show);
+    }
+}
+
+/// Whether somebody has given the terminal back while the screen was still open.
+pub fn was_left() -> bool {
+    !TAKEN.load(Ordering::SeqCst)
+}
+
+impl Screen {
+    /// Takes the terminal over. A panic, of whichever thread, gives it back before it says anything.
+    pub fn open(paint: Paint) -> anyhow::Result<Self> {
+        let cannot = "cannot take the terminal over";
+        let said_before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            restore();
+            said_before(panic);
+        }));
+        terminal::enable_raw_mode().context(cannot)?;
+        TAKEN.store(true, Ordering::SeqCst);
+        // From here on it is given back.
+        let taken = execute!(io::stdout(), EnterAlternateScreen);
+        let terminal = taken.and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
+        match terminal {
+            Ok(terminal) => Ok(Self { terminal, paint }),
+            Err(error) => {
+                restore();
+                Err(error).context(cannot)
+            }
+        }
+    }
+
+    /// Draws what is to be seen.
+    pub fn draw(&mut self, view: &View, picture: Option<&Picture>) -> anyhow::Result<()> {
+        let paint = self.paint;
+        let drawn = self.terminal.draw(|frame| draw(frame, view, picture, paint));
+        drawn.map(drop).context("cannot draw on the terminal")
+    }
+
+    /// What comes from the terminal within this time, if it is anything that matters.
+    pub fn input(&self, within: Duration) -> anyhow::Result<Option<Input>> {
+        let cannot = "cannot read from the terminal";
+        if wait_for_keys(within).context(cannot)? == Keyboard::Gone {
+            bail!("the terminal is gone");
+        }
+        if !event::poll(Duration::ZERO).context(cannot)? {
+            return Ok(None);
+        }
+        Ok(match event::read().context(cannot)? {
+            Event::Key(key) => self::key(key).map(Input::Key),
+            Event::Resize(..) => Some(Input::Resized),
+            _ => None,
+        })
+    }
+}
+
+/// Whether anybody can press a key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Keyboard {
+    There,
+    Gone,
+}
+
+/// crossterm's own `poll` never comes back from a terminal that is gone: it reads its end over and over
+/// (0.29, `event/source/unix/mio.rs`).
+fn wait_for_keys(within: Duration) -> io::Result<Keyboard> {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let within = Timespec::try_from(within).map_err(io::Error::other)?;
+    match poll(&mut fds, Some(&within)) {
+        // A signal: of another size, say.
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(if fds[0].revents().intersects(gone) { Keyboard::Gone } else { Keyboard::There })
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn key(event: KeyEvent) -> Option<Key> {
+    if event.kind == KeyEventKind::Release {
+        return None;
+    }
+    let has_control = event.modifiers.contains(KeyModifiers::CONTROL);
+    Some(match event.code {
+        KeyCode::Char('c') if has_control => Key::Interrupt,
+        KeyCode::Char(_) if has_control || event.modifiers.contains(KeyModifiers::ALT) => {
+            return None;
+        }
+        KeyCode::Char(c) => Key::Char(c),
+        KeyCode::Up => Key::Up,
+        KeyCode::Down => Key::Down,
+        KeyCode::Left => Key::Left,
+        KeyCode::Right => Key::Right,
+        KeyCode::PageUp => Key::PageUp,
+        KeyCode::PageDown => Key::PageDown,
+        KeyCode::Home => Key::Home,
+        KeyCode::End => Key::End,
+        KeyCode::Enter => Key::Enter,
+        KeyCode::Tab => Key::Tab,
+        KeyCode::BackTab => Key::BackTab,
+        KeyCode::Backspace => Key::Backspace,
+        KeyCode::Esc => Key::Escape,
+        _ => return None,
+    })
+}

@@ -1,0 +1,466 @@
+//! The screen.
+
+use ratatui::{
+    Frame,
+    layout::{Constraint, Layout, Rect},
+    text::{Line, Span as Piece},
+    widgets::{Cell, Paragraph, Row, Table},
+};
+
+use crate::{
+    report::{Ledger, text},
+    units::Nanos,
+};
+
+use super::{
+    analyst::{Picture, Standing},
+    chain,
+    figures::Figures,
+    paint::{Paint, Role},
+    tables::{AccountRow, BlockingRow, Tables, WaitRow},
+    view::{Flow, Grouping, IdleRows, Mode, Pane, Span, View},
+    words::share,
+};
+
+/// From this size on a chain has a place of its own, and two tables stand side by side.
+const LARGE: (u16, u16) = (120, 40);
+/// From this width on tables have all their columns.
+const WIDE: u16 = 110;
+
+const HELP: &[&str] = &[
+    "up down j k PgUp PgDn Home End  select a row; it is followed where it goes",
+    "Tab left right   next table",
+    "Enter            into a wait: its time, hop by hop, with every stack;",
+    "                 from another table: the waits of that row",
+    "Esc              back; then the filter goes; then top ends",
+    "o  r             sort by something else; the other way round",
+    "/                filter all tables: names, numbers, causes, culprits",
+    "i                waits that are idle by design: shown or not",
+    "t                ledgers of threads, or of processes",
+    "w                the last stretch, or sums since the start",
+    "p space          pause; recording goes on",
+    "s                save the stretch that is on screen as a recording",
+    "q Ctrl-C         leave",
+    "",
+    "█ on-CPU         it ran",
+    "▓ runnable       it waited for a CPU",
+    "▒ attributed     another thread worked, or waited for a CPU",
+    "░ external       a timer, a disk, the network or a device",
+    "· unattributed   nothing tells; the wait's chain has the reason",
+];
+
+/// Draws everything. Without a picture, that there is none yet.
+pub fn draw(frame: &mut Frame<'_>, view: &View, picture: Option<&Picture>, paint: Paint) {
+    let screen = Screen { view, paint };
+    let [head, body, foot] =
+        Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(1)])
+            .areas(frame.area());
+    screen.foot(frame, foot);
+    let Some(picture) = picture else {
+        frame.render_widget(Paragraph::new("looking at everybody…"), head);
+        return;
+    };
+    screen.head(frame, head, picture);
+    let figures = view.figures(picture);
+    match &view.mode {
+        Mode::Help => screen.help(frame, body),
+        Mode::Chain { wait, scrolled } if !is_large(frame.area()) => {
+            screen.chain(frame, body, figures, wait, *scrolled);
+        }
+        _ => screen.tables(frame, body, figures),
+    }
+}
+
+fn is_large(area: Rect) -> bool {
+    area.width >= LARGE.0 && area.height >= LARGE.1
+}
+
+struct Screen<'a> {
+    view: &'a View,
+    paint: Paint,
+}
+
+impl Screen<'_> {
+    fn piece(&self, role: Role, text: impl Into<String>) -> Piece<'static> {
+        Piece::styled(text.into(), self.paint.style(role))
+    }
+
+    fn head(&self, frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
+        let figures = self.view.figures(picture);
+        let header = &picture.header;
+        let span = match self.view.span() {
+            Span::Window => format!("the last {}", figures.length),
+            Span::Totals => format!("{} since the start", figures.length),
+        };
+        let mut first = vec![
+            self.piece(Role::Title, format!("offwake top: {}", text::terminal(&header.target))),
+            self.piece(Role::Text, format!(", {span}")),
+        ];
+        if header.standing == Standing::Ended {
+            first.push(self.piece(Role::Loud, "  NO THREAD OF THE TARGET LIVES"));
+        }
+        if self.view.flow == Flow::Paused {
+            first.push(self.piece(Role::Loud, "  PAUSED"));
+        }
+        if self.view.idle_rows() == IdleRows::Hidden {
+            first.push(self.piece(Role::Text, "  idle hidden"));
+        }
+        if !self.view.filter().is_empty() {
+            first.push(self.piece(Role::Loud, format!("  filter: {}", self.view.filter())));
+        }
+        let own = share(header.own_cpu, picture.window.length);
+        let mut second =
+            vec![self.piece(Role::Text, format!("offwake itself: {own} of one CPU; "))];
+        second.extend(self.loss(picture));
+        let ledger = figures.ledger();
+        let lines = vec![
+            Line::from(first),
+            Line::from(second),
+            self.bar(&ledger, area.width),
+            self.legend(&ledger),
+        ];
+        frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    fn loss(&self, picture: &Picture) -> Vec<Piece<'static>> {
+        let mut pieces = Vec::new();
+        match self.view.span() {
+            Span::Window => pieces.push(match &picture.header.loss {
+                None => self.piece(Role::Text, "lost: nothing"),
+                Some(loss) => self.piece(Role::Loud, loss.clone()),
+            }),
+            Span::Totals => {
+                let totals = &picture.totals;
+                pieces.push(match totals.lossy_stretches {
+                    0 => self.piece(Role::Text, "lost: nothing"),
+                    lossy => {
+                        let all = totals.stretches;
+                        self.piece(
+                            Role::Loud,
+                            format!("LOST: something in {lossy} of {all} stretches"),
+                        )
+                    }
+                });
+                if totals.missed > Nanos(0) {
+                    let missed = format!("; {} are in no sum", totals.missed);
+                    pieces.push(self.piece(Role::Loud, missed));
+                }
+            }
+        }
+        for warning in &picture.header.warnings {
+            pieces.push(self.piece(Role::Loud, format!("; {warning}")));
+        }
+        pieces
+    }
+
+    fn bar(&self, ledger: &Ledger, width: u16) -> Line<'static> {
+        let lengths = parts(ledger).map(|(.., time)| time);
+        let pieces = parts(ledger).into_iter().zip(cells(lengths, usize::from(width)));
+        let pieces = pieces.map(|((role, mark, ..), cells)| self.piece(role, mark.repeat(cells)));
+        Line::from_iter(pieces)
+    }
+
+    fn legend(&self, ledger: &Ledger) -> Line<'static> {
+        let mut pieces = Vec::new();
+        for (role, mark, name, time) in parts(ledger) {
+            pieces.push(self.piece(role, mark));
+            pieces
+                .push(self.piece(Role::Text, format!(" {name} {} ", share(time, ledger.wall_ns))));
+        }
+        if ledger.idle_ns > Nanos(0) {
+            pieces.push(
+                self.piece(
+                    Role::Faint,
+                    format!("(idle {})", share(ledger.idle_ns, ledger.wall_ns)),
+                ),
+            );
+        }
+        Line::from(pieces)
+    }
+
+    fn foot(&self, frame: &mut Frame<'_>, area: Rect) {
+        let line = match (&self.view.mode, self.view.message()) {
+            (_, Some(message)) => self.piece(Role::Loud, message),
+            (Mode::Filtering { .. }, None) => self.piece(
+                Role::Loud,
+                format!("filter: {}_  (Enter keeps it, Esc does not)", self.view.filter()),
+            ),
+            (Mode::Help, None) => self.piece(Role::Faint, "any key goes back"),
+            (Mode::Chain { .. }, None) => {
+                self.piece(Role::Faint, "Esc back  up/down scroll  p pause  s save  h help  q quit")
+            }
+            _ => self.piece(
+                Role::Faint,
+                "h help  Tab table  Enter descend  / filter  o sort  w span  p pause  s save  q",
+            ),
+        };
+        frame.render_widget(Paragraph::new(line), area);
+    }
+
+    fn help(&self, frame: &mut Frame<'_>, area: Rect) {
+        let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(*line)).collect();
+        frame.render_widget(Paragraph::new(lines), area);
+    }
+
+    fn tables(&self, frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+        let tables = Tables::new(figures, self.view);
+        if is_large(frame.area()) {
+            let [upper, middle, lower] = Layout::vertical([
+                Constraint::Percentage(30),
+                Constraint::Percentage(30),
+                Constraint::Percentage(40),
+            ])
+            .areas(area);
+            let [left, _, right] = Layout::horizontal([
+                Constraint::Fill(1),
+                Constraint::Length(2),
+                Constraint::Fill(1),
+            ])
+            .areas(upper);
+            self.accounts(frame, left, &tables.accounts);
+            self.blocking(frame, right, &tables.blocking, figures.length);
+            self.waits(frame, middle, &tables.waits, figures.length);
+            let place = self.view.selected.wait.place(tables.waits.iter().map(|row| row.key));
+            match (&self.view.mode, tables.waits.get(place)) {
+                (Mode::Chain { wait, scrolled }, _) => {
+                    self.chain(frame, lower, figures, wait, *scrolled);
+                }
+                (_, Some(row)) => self.chain(frame, lower, figures, row.key, 0),
+                (_, None) => {}
+            }
+            return;
+        }
+        let weight =
+            |pane, base| Constraint::Fill(if self.view.pane == pane { base + 3 } else { base });
+        let [upper, middle, lower] = Layout::vertical([
+            weight(Pane::Accounts, 3),
+            weight(Pane::Waits, 4),
+            weight(Pane::Blocking, 3),
+        ])
+        .areas(area);
+        self.accounts(frame, upper, &tables.accounts);
+        self.waits(frame, middle, &tables.waits, figures.length);
+        self.blocking(frame, lower, &tables.blocking, figures.length);
+    }
+
+    fn accounts(&self, frame: &mut Frame<'_>, area: Rect, rows: &[AccountRow<'_>]) {
+        let what = match self.view.grouping() {
+            Grouping::Threads => "threads",
+            Grouping::Processes => "processes",
+        };
+        let columns: &[Column] = &[
+            (Constraint::Fill(1), "name"),
+            (Constraint::Length(8), "wall"),
+            (Constraint::Length(6), "on-CPU"),
+            (Constraint::Length(8), "runnable"),
+            (Constraint::Length(10), "attributed"),
+            (Constraint::Length(8), "external"),
+            (Constraint::Length(12), "unattributed"),
+        ];
+        let place = self.view.selected.account.place(rows.iter().map(|row| &row.key));
+        let pane = Part {
+            pane: Pane::Accounts,
+            title: what,
+            sorted: self.view.sorting.accounts.words(),
+            place,
+        };
+        self.table(frame, area, &pane, columns, rows, |row| {
+            let ledger = row.ledger;
+            let share = |part| Cell::from(Line::from(share(part, ledger.wall_ns)).right_aligned());
+            vec![
+                Cell::from(row.name.clone()),
+                Cell::from(Line::from(ledger.wall_ns.to_string()).right_aligned()),
+                share(ledger.on_cpu_ns),
+                share(ledger.runnable_ns),
+                share(ledger.attributed_ns),
+                share(ledger.external_ns),
+                share(ledger.unattributed_ns),
+            ]
+        });
+    }
+
+    fn waits(&self, frame: &mut Frame<'_>, area: Rect, rows: &[WaitRow<'_>], length: Nanos) {
+        let is_wide = area.width >= WIDE;
+        let mut columns: Vec<Column> = vec![
+            (Constraint::Length(8), "time"),
+            (Constraint::Length(5), "share"),
+            (Constraint::Length(5), "idle"),
+            (Constraint::Length(20), "thread"),
+            (Constraint::Fill(3), "waited on"),
+            (Constraint::Fill(4), "<- culprit"),
+        ];
+        if is_wide {
+            columns.insert(3, (Constraint::Length(7), "count"));
+            columns.insert(4, (Constraint::Length(8), "longest"));
+            columns.insert(7, (Constraint::Fill(3), "in"));
+        }
+        let place = self.view.selected.wait.place(rows.iter().map(|row| row.key));
+        let pane = Part {
+            pane: Pane::Waits,
+            title: "worst waits",
+            sorted: self.view.sorting.waits.words(),
+            place,
+        };
+        self.table(frame, area, &pane, &columns, rows, |row| {
+            let waited = row.waited;
+            let idle = match waited.idle {
+                Nanos(0) => String::new(),
+                idle => share(idle, waited.blocked),
+            };
+            let mut cells = vec![
+                right(waited.blocked.to_string()),
+                right(share(waited.blocked, length)),
+                right(idle),
+                Cell::from(row.thread.clone()),
+                Cell::from(row.on.clone()),
+                Cell::from(format!("<- {}", row.blame)),
+            ];
+            if is_wide {
+                cells.insert(3, right(waited.count.to_string()));
+                cells.insert(4, right(waited.longest.to_string()));
+                cells.insert(7, Cell::from(row.label.clone()));
+            }
+            cells
+        });
+    }
+
+    fn blocking(&self, frame: &mut Frame<'_>, area: Rect, rows: &[BlockingRow<'_>], length: Nanos) {
+        let columns: &[Column] = &[
+            (Constraint::Length(8), "time"),
+            (Constraint::Length(5), "share"),
+            (Constraint::Length(5), "idle"),
+            (Constraint::Fill(1), "waiter"),
+            (Constraint::Fill(1), "<- culprit"),
+        ];
+        let place = self.view.selected.blocking.place(rows.iter().map(|row| row.key));
+        let pane = Part {
+            pane: Pane::Blocking,
+            title: "who blocks whom",
+            sorted: self.view.sorting.blocking.words(),
+            place,
+        };
+        self.table(frame, area, &pane, columns, rows, |row| {
+            let idle = match row.blocking.idle {
+                Nanos(0) => String::new(),
+                idle => share(idle, row.blocking.time),
+            };
+            vec![
+                right(row.blocking.time.to_string()),
+                right(share(row.blocking.time, length)),
+                right(idle),
+                Cell::from(row.waiter.clone()),
+                Cell::from(format!("<- {}", row.culprit)),
+            ]
+        });
+    }
+
+    fn table<R>(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        part: &Part<'_>,
+        columns: &[Column],
+        rows: &[R],
+        cells: impl Fn(&R) -> Vec<Cell<'static>>,
+    ) {
+        let [top, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
+        let is_focused = self.view.pane == part.pane && self.view.mode == Mode::Tables;
+        let role = if is_focused { Role::FocusedTitle } else { Role::Title };
+        let title = format!(" {} ({}) {} ", part.title, rows.len(), part.sorted);
+        frame.render_widget(Paragraph::new(self.piece(role, title)), top);
+        let shown = usize::from(body.height.saturating_sub(1));
+        let first = part.place.saturating_add(1).saturating_sub(shown);
+        let lines = rows.iter().enumerate().skip(first).take(shown).map(|(n, row)| {
+            let line = Row::new(cells(row));
+            if is_focused && n == part.place {
+                line.style(self.paint.style(Role::Selected))
+            } else {
+                line
+            }
+        });
+        let heads = columns.iter().map(|(width, name)| match width {
+            Constraint::Length(_) if *name != "thread" => right((*name).to_owned()),
+            _ => Cell::from(*name),
+        });
+        let table = Table::new(lines, columns.iter().map(|(width, _)| *width))
+            .header(Row::new(heads).style(self.paint.style(Role::Columns)))
+            .column_spacing(1);
+        frame.render_widget(table, body);
+    }
+
+    fn chain(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        figures: &Figures,
+        wait: &super::WaitKey,
+        scrolled: usize,
+    ) {
+        let lines = match figures.wait(wait) {
+            Some((key, waited)) => chain::lines(key, waited),
+            None => vec![chain::Line {
+                role: Role::Text,
+                text: "no such wait in this time; Esc goes back".to_owned(),
+            }],
+        };
+        let shown = lines.into_iter().skip(scrolled).take(usize::from(area.height));
+        let shown = shown.map(|line| Line::from(self.piece(line.role, line.text)));
+        frame.render_widget(Paragraph::new(Vec::from_iter(shown)), area);
+    }
+}
+
+/// A column's width and name.
+type Column = (Constraint, &'static str);
+
+/// A table's place on screen.
+struct Part<'a> {
+    pane: Pane,
+    title: &'a str,
+    sorted: String,
+    place: usize,
+}
+
+fn right(text: String) -> Cell<'static> {
+    Cell::from(Line::from(text).right_aligned())
+}
+
+/// The parts of a ledger, which add up to its wall time.
+fn parts(ledger: &Ledger) -> [(Role, &'static str, &'static str, Nanos); 5] {
+    [
+        (Role::OnCpu, "█", "on-CPU", ledger.on_cpu_ns),
+        (Role::Runnable, "▓", "runnable", ledger.runnable_ns),
+        (Role::Attributed, "▒", "attributed", ledger.attributed_ns),
+        (Role::External, "░", "external", ledger.external_ns),
+        (Role::Unattributed, "·", "unattributed", ledger.unattributed_ns),
+    ]
+}
+
+/// Shares `width` cells out so that all of them are used: each part ends at its rounded place.
+fn cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
+    let all: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
+    let (mut passed, mut drawn) = (0_u128, 0_usize);
+    parts.map(|part| {
+        passed += u128::from(part.0);
+        let end = match (passed * width as u128 + all / 2).checked_div(all) {
+            Some(end) => usize::try_from(end).unwrap_or(width),
+            None => 0,
+        };
+        let cells = end.saturating_sub(drawn);
+        drawn = end;
+        cells
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cells;
+    use crate::units::Nanos;
+
+    #[test]
+    fn the_bar_is_as_wide_as_the_screen() {
+        assert_eq!(cells([1, 1, 1].map(Nanos), 80).iter().sum::<usize>(), 80);
+        assert_eq!(cells([u64::MAX; 5].map(Nanos), 7).iter().sum::<usize>(), 7);
+        assert_eq!(cells([0, 0].map(Nanos), 80), [0, 0]);
+        assert_eq!(cells([0, 5].map(Nanos), 4), [0, 4]);
+    }
+}

@@ -1,0 +1,178 @@
+//! What the tables are sorted by.
+
+/// Something that a table can be sorted by: one key goes to the next.
+pub(super) trait Order: Copy + PartialEq + 'static {
+    /// All of them, the usual one first.
+    const ALL: &'static [Self];
+
+    /// Its name on screen.
+    fn name(self) -> &'static str;
+
+    /// The next one.
+    fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|order| *order == self).unwrap_or(0);
+        Self::ALL.get(at + 1).or(Self::ALL.first()).copied().unwrap_or(self)
+    }
+}
+
+/// Which end comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// The largest time, the first letter.
+    #[default]
+    Usual,
+    /// The other one.
+    Reversed,
+}
+
+impl Direction {
+    pub(super) fn other(self) -> Self {
+        match self {
+            Self::Usual => Self::Reversed,
+            Self::Reversed => Self::Usual,
+        }
+    }
+}
+
+/// How one table is sorted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sorting<O> {
+    pub(super) order: O,
+    pub(super) direction: Direction,
+}
+
+impl<O: Order> Sorting<O> {
+    pub(super) const fn by(order: O) -> Self {
+        Self { order, direction: Direction::Usual }
+    }
+
+    /// By the next order, in its usual direction.
+    pub(super) fn next(self) -> Self {
+        Self::by(self.order.next())
+    }
+
+    pub(super) fn reversed(self) -> Self {
+        Self { direction: self.direction.other(), ..self }
+    }
+
+    /// `by time`, `by time, reversed`
+    pub(super) fn words(self) -> String {
+        let reversed = match self.direction {
+            Direction::Usual => "",
+            Direction::Reversed => ", reversed",
+        };
+        format!("by {}{reversed}", self.order.name())
+    }
+}
+
+/// What threads and processes are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AccountOrder {
+    /// Everything but idle time, and time in which nothing is known to have happened.
+    Busy,
+    OnCpu,
+    Runnable,
+    Attributed,
+    External,
+    Unattributed,
+    Name,
+}
+
+impl Order for AccountOrder {
+    const ALL: &'static [Self] = &[
+        Self::Busy,
+        Self::OnCpu,
+        Self::Runnable,
+        Self::Attributed,
+        Self::External,
+        Self::Unattributed,
+        Self::Name,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Busy => "busy time",
+            Self::OnCpu => "on-CPU",
+            Self::Runnable => "runnable",
+            Self::Attributed => "attributed",
+            Self::External => "external",
+            Self::Unattributed => "unattributed",
+            Self::Name => "name",
+        }
+    }
+}
+
+/// What waits are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum WaitOrder {
+    /// Blocked time, without what is idle or slept through the whole window.
+    Pressing,
+    Time,
+    Longest,
+    Count,
+    Thread,
+    Cause,
+    Culprit,
+}
+
+impl Order for WaitOrder {
+    const ALL: &'static [Self] = &[
+        Self::Pressing,
+        Self::Time,
+        Self::Longest,
+        Self::Count,
+        Self::Thread,
+        Self::Cause,
+        Self::Culprit,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pressing => "time without idle",
+            Self::Time => "time",
+            Self::Longest => "longest",
+            Self::Count => "count",
+            Self::Thread => "thread",
+            Self::Cause => "cause",
+            Self::Culprit => "culprit",
+        }
+    }
+}
+
+/// What pairs of a waiter and its culprit are sorted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum BlockingOrder {
+    /// Without what is idle.
+    Pressing,
+    Time,
+    Waiter,
+    Culprit,
+}
+
+impl Order for BlockingOrder {
+    const ALL: &'static [Self] = &[Self::Pressing, Self::Time, Self::Waiter, Self::Culprit];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pressing => "time without idle",
+            Self::Time => "time",
+            Self::Waiter => "waiter",
+            Self::Culprit => "culprit",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Order as _, WaitOrder};
+
+    #[test]
+    fn one_key_goes_through_all_orders_and_round() {
+        let mut order = WaitOrder::Pressing;
+        for expected in WaitOrder::ALL {
+            assert_eq!(order, *expected);
+            order = order.next();
+        }
+        assert_eq!(order, WaitOrder::Pressing);
+    }
+}

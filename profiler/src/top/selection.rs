@@ -1,0 +1,99 @@
+//! Which row of a table is selected, and which keys select another.
+
+use super::view::Key;
+
+/// Rows that a page key goes.
+const PAGE: usize = 10;
+
+/// A row of a table: it is followed where it goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Selection<K> {
+    index: usize,
+    /// None until somebody has moved: then it is the first row, whichever that is.
+    key: Option<K>,
+}
+
+impl<K> Default for Selection<K> {
+    fn default() -> Self {
+        Self { index: 0, key: None }
+    }
+}
+
+impl<K: PartialEq + Clone> Selection<K> {
+    /// Its place among these rows.
+    pub(super) fn place<'k>(&self, mut keys: impl ExactSizeIterator<Item = &'k K>) -> usize
+    where
+        K: 'k,
+    {
+        let last = keys.len().saturating_sub(1);
+        let found = self.key.as_ref().and_then(|key| keys.position(|other| other == key));
+        found.unwrap_or(self.index.min(last))
+    }
+
+    /// This row.
+    pub(super) fn of(index: usize, key: K) -> Self {
+        Self { index, key: Some(key) }
+    }
+
+    pub(super) fn go<'k>(&mut self, keys: &[&'k K], step: Step)
+    where
+        K: 'k,
+    {
+        let place = self.place(keys.iter().copied());
+        self.index = step.from(place, keys.len());
+        self.key = keys.get(self.index).map(|key| (*key).clone());
+    }
+}
+
+/// How far a key goes.
+#[derive(Clone, Copy)]
+pub(super) enum Step {
+    Back(usize),
+    On(usize),
+    First,
+    Last,
+}
+
+impl Step {
+    pub(super) fn of(key: Key) -> Option<Self> {
+        Some(match key {
+            Key::Up | Key::Char('k') => Self::Back(1),
+            Key::Down | Key::Char('j') => Self::On(1),
+            Key::PageUp => Self::Back(PAGE),
+            Key::PageDown => Self::On(PAGE),
+            Key::Home | Key::Char('g') => Self::First,
+            Key::End | Key::Char('G') => Self::Last,
+            _ => return None,
+        })
+    }
+
+    pub(super) fn from(self, place: usize, length: usize) -> usize {
+        let last = length.saturating_sub(1);
+        match self {
+            Self::Back(rows) => place.saturating_sub(rows),
+            Self::On(rows) => place.saturating_add(rows).min(last),
+            Self::First => 0,
+            Self::Last => last,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Selection, Step};
+
+    #[test]
+    fn a_row_is_followed_and_one_that_goes_leaves_its_place() {
+        let mut selection = Selection::default();
+        // The first row, whichever that is, until somebody moves.
+        assert_eq!(selection.place(["a", "b", "c"].iter()), 0);
+        selection.go(&[&"a", &"b", &"c"], Step::On(1));
+        assert_eq!(selection.place(["a", "b", "c"].iter()), 1);
+        assert_eq!(selection.place(["b", "c", "a"].iter()), 0);
+        assert_eq!(selection.place(["x", "y", "z"].iter()), 1);
+        assert_eq!(selection.place(["x"].iter()), 0);
+        assert_eq!(selection.place([].iter()), 0);
+        selection.go(&[], Step::Last);
+        assert_eq!(selection.place(["a", "b", "c"].iter()), 0);
+    }
+}

@@ -1,0 +1,115 @@
+//! Figures in words. Names from other programs are made harmless here, and nowhere later.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use crate::{
+    blame::Reason,
+    report::{BlameWord, Label, ThreadName, text},
+    units::Nanos,
+};
+
+use super::figures::{Culprit, Leaf, WaitKey, Waited};
+
+/// Characters of a function's name.
+const PLACE: usize = 48;
+
+/// `redis-server 812`
+pub(super) fn thread(thread: &ThreadName) -> String {
+    format!("{} {}", text::terminal(&thread.comm), thread.tid)
+}
+
+/// The frame that something is known by; empty if there is none.
+pub(super) fn label(label: Option<&Label>) -> String {
+    label.map(|label| label.short(PLACE)).unwrap_or_default()
+}
+
+/// What a wait is on.
+pub(super) fn on(key: &WaitKey) -> String {
+    let cause = key.cause.name();
+    match key.on.as_str() {
+        "" => cause.to_owned(),
+        // A futex's name begins with its cause.
+        on if on.starts_with(cause) => text::terminal(on),
+        on => format!("{cause}: {}", text::terminal(on)),
+    }
+}
+
+/// For whom a thread waited.
+pub(super) fn culprit(culprit: &Culprit) -> String {
+    match culprit {
+        Culprit::Thread(thread) => self::thread(thread),
+        Culprit::External(word, None) => word.name().to_owned(),
+        Culprit::External(word, Some(thread)) => {
+            format!("{} behind {}", word.name(), self::thread(thread))
+        }
+    }
+}
+
+/// What leaves have in common that are told in one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Blamed<'a> {
+    kind: BlameWord,
+    reason: Option<Reason>,
+    thread: Option<&'a ThreadName>,
+    holder: Option<&'a ThreadName>,
+}
+
+impl<'a> Blamed<'a> {
+    pub(super) fn of(leaf: &'a Leaf) -> Self {
+        Self {
+            kind: leaf.kind,
+            reason: leaf.reason,
+            thread: leaf.chain.last().map(|hop| &hop.thread),
+            holder: leaf.holder.as_ref(),
+        }
+    }
+
+    /// As the summary has it: `work of db 77`, `disk behind db 77`.
+    pub(super) fn words(&self) -> String {
+        let what = self.reason.map_or(self.kind.name(), Reason::name);
+        let Some(thread) = self.thread.map(thread) else { return what.to_owned() };
+        match (self.kind, self.holder.map(|holder| text::terminal(&holder.comm))) {
+            (BlameWord::Work, _) => format!("work of {thread}"),
+            (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
+            (BlameWord::CpuQueue, None) => format!("{thread} queued for a CPU"),
+            _ => format!("{what} behind {thread}"),
+        }
+    }
+}
+
+/// What most of a wait's time was spent on, and how much of it: `work of db 77 40%, 2 more`.
+pub(super) fn blame(waited: &Waited) -> String {
+    let mut sums = BTreeMap::<Blamed<'_>, Nanos>::new();
+    for (leaf, time) in waited.leaves.iter() {
+        *sums.entry(Blamed::of(leaf)).or_default() += time.0;
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_by_key(|&(_, time)| Reverse(time));
+    match sums.as_slice() {
+        [] => String::new(),
+        [(blamed, _)] => blamed.words(),
+        [(blamed, time), rest @ ..] => {
+            format!("{} {}, {} more", blamed.words(), share(*time, waited.blocked), rest.len())
+        }
+    }
+}
+
+/// `12%`; what is there is never 0%.
+pub(super) fn share(part: Nanos, of: Nanos) -> String {
+    let percent = if of.0 == 0 { 0.0 } else { part.0 as f64 * 100.0 / of.0 as f64 };
+    if part.0 > 0 && percent < 0.5 { "<1%".to_owned() } else { format!("{percent:.0}%") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::share;
+    use crate::units::Nanos;
+
+    #[test]
+    fn what_is_there_is_never_nothing() {
+        assert_eq!(share(Nanos(0), Nanos(0)), "0%");
+        assert_eq!(share(Nanos(0), Nanos(9)), "0%");
+        assert_eq!(share(Nanos(1), Nanos(1_000)), "<1%");
+        assert_eq!(share(Nanos(995), Nanos(1_000)), "100%");
+    }
+}

@@ -1,0 +1,330 @@
+//! The live view: screens that are settled cell by cell, and what keys do.
+
+use std::{fs, path::Path};
+
+use offwake::{
+    recording::{Recording, stream},
+    report::{Filter, Frames},
+    top::{Analyst, Deed, Figures, Key, Paint, Picture, Since, Span, View, draw},
+    units::Nanos,
+};
+use ratatui::{Terminal, backend::TestBackend, style::Style};
+
+use crate::golden::{golden, report, service};
+
+const MEMORY: usize = 64 << 20;
+const SMALL: (u16, u16) = (80, 24);
+const LARGE: (u16, u16) = (200, 60);
+
+fn bytes(recording: &Recording) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    stream::write(recording, &mut bytes).unwrap();
+    bytes
+}
+
+fn picture_of(bytes: Vec<u8>) -> Picture {
+    Analyst::new(Nanos(0), MEMORY).picture(bytes, Since::Start).unwrap()
+}
+
+fn replayed(name: &str) -> Picture {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+    picture_of(fs::read(data.join(format!("{name}.offwake"))).unwrap())
+}
+
+/// What is on a screen of this size: its text, and its styles.
+fn screen(
+    view: &View,
+    picture: Option<&Picture>,
+    size: (u16, u16),
+    paint: Paint,
+) -> (String, Vec<Style>) {
+    let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
+    terminal.draw(|frame| draw(frame, view, picture, paint)).unwrap();
+    let buffer = terminal.backend().buffer();
+    let mut text = String::new();
+    for row in buffer.content().chunks(usize::from(size.0)) {
+        let line: String = row.iter().map(ratatui::buffer::Cell::symbol).collect();
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    (text, buffer.content().iter().map(ratatui::buffer::Cell::style).collect())
+}
+
+fn text(view: &View, picture: &Picture, size: (u16, u16)) -> String {
+    screen(view, Some(picture), size, Paint::Plain).0
+}
+
+/// Presses keys, one after another, of which none is to be answered with a deed.
+fn press(view: &mut View, picture: &Picture, keys: &[Key]) {
+    for key in keys {
+        assert_eq!(view.press(*key, Some(picture)), Deed::Nothing, "{key:?}");
+    }
+}
+
+fn typed(text: &str) -> Vec<Key> {
+    text.chars().map(Key::Char).collect()
+}
+
+/// The rows of a table, which begin with a time.
+fn rows_below<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
+    let lines = text.lines().skip_while(|line| !line.contains(title)).skip(2);
+    lines.take_while(|line| nanos(line).is_some()).collect()
+}
+
+#[test]
+fn screens_are_as_blessed() {
+    let mut descended = View::default();
+    let service = picture_of(bytes(&service()));
+    press(&mut descended, &service, &[Key::Enter]);
+    let mut helped = View::default();
+    press(&mut helped, &service, &[Key::Char('?')]);
+    for (name, view, picture, size) in [
+        ("service.80x24", &View::default(), &service, SMALL),
+        ("service.200x60", &View::default(), &service, LARGE),
+        ("service.40x10", &View::default(), &service, (40, 10)),
+        ("service.chain.80x24", &descended, &service, SMALL),
+        ("service.help.80x24", &helped, &service, SMALL),
+        ("replay-redis.80x24", &View::default(), &replayed("redis"), SMALL),
+        ("replay-demo.200x60", &View::default(), &replayed("demo"), LARGE),
+    ] {
+        golden(&format!("{name}.top.txt"), &text(view, picture, size));
+    }
+}
+
+#[test]
+fn any_size_can_be_drawn() {
+    let picture = picture_of(bytes(&service()));
+    let mut descended = View::default();
+    press(&mut descended, &picture, &[Key::Enter]);
+    for width in [1, 2, 7, 40, 79, 120, 300] {
+        for height in [1, 2, 4, 5, 6, 9, 24, 41] {
+            text(&View::default(), &picture, (width, height));
+            text(&descended, &picture, (width, height));
+            screen(&View::default(), None, (width, height), Paint::Colours);
+        }
+    }
+}
+
+#[test]
+fn without_colours_there_are_none() {
+    let picture = replayed("demo");
+    let (plain_text, plain) = screen(&View::default(), Some(&picture), SMALL, Paint::Plain);
+    let (colour_text, colours) = screen(&View::default(), Some(&picture), SMALL, Paint::Colours);
+    let is_coloured = |style: &Style| {
+        style.fg.is_some_and(|colour| colour != ratatui::style::Color::Reset)
+            || style.bg.is_some_and(|colour| colour != ratatui::style::Color::Reset)
+    };
+    assert!(!plain.iter().any(is_coloured));
+    assert!(colours.iter().any(is_coloured));
+    // They say nothing that the text does not.
+    assert_eq!(plain_text, colour_text);
+}
+
+#[test]
+fn hostile_names_are_harmless_and_wide_ones_stay_in_their_columns() {
+    let mut recording = service();
+    for sighting in &mut recording.sightings {
+        sighting.comm = match sighting.tid.0 {
+            7 => "\u{1b}[31mx\n\u{202e}".to_owned(),
+            8 => "世界世界世".to_owned(),
+            _ => "e\u{301}\u{301}\u{301}\u{200b}".to_owned(),
+        };
+    }
+    let picture = picture_of(bytes(&recording));
+    let mut view = View::default();
+    for keys in [&[][..], &[Key::Enter]] {
+        press(&mut view, &picture, keys);
+        for size in [SMALL, LARGE] {
+            let text = text(&view, &picture, size);
+            assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+            assert!(!text.contains('\u{202e}'), "{text:?}");
+            assert!(text.contains("\\x1b[31mx"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_filter_keeps_rows_with_all_its_words() {
+    let picture = picture_of(bytes(&service()));
+    let mut view = View::default();
+    press(&mut view, &picture, &typed("/WEB futex"));
+    press(&mut view, &picture, &[Key::Enter]);
+    let filtered = text(&view, &picture, SMALL);
+    let rows = rows_below(&filtered, "worst waits");
+    assert!(!rows.is_empty() && rows.iter().all(|row| row.contains("web 7")), "{filtered}");
+    assert!(rows.iter().all(|row| row.contains("futex")), "{filtered}");
+    // The ledger above them is the whole target's all the same.
+    let bar = |text: &str| text.lines().nth(2).map(str::to_owned);
+    assert_eq!(bar(&filtered), bar(&text(&View::default(), &picture, SMALL)));
+    // Escape gives the filter up, and then the whole view.
+    press(&mut view, &picture, &[Key::Escape]);
+    assert_eq!(text(&view, &picture, SMALL), text(&View::default(), &picture, SMALL));
+    assert_eq!(view.press(Key::Escape, Some(&picture)), Deed::Quit);
+}
+
+#[test]
+fn a_filter_that_is_given_up_leaves_the_one_before() {
+    let picture = picture_of(bytes(&service()));
+    let mut view = View::default();
+    press(&mut view, &picture, &typed("/web"));
+    press(&mut view, &picture, &[Key::Enter]);
+    let before = text(&view, &picture, SMALL);
+    press(&mut view, &picture, &typed("/q"));
+    press(&mut view, &picture, &[Key::Backspace, Key::Char('z'), Key::Escape]);
+    assert_eq!(text(&view, &picture, SMALL), before);
+}
+
+#[test]
+fn tables_are_sorted_by_what_is_asked_for() {
+    let picture = replayed("demo");
+    let mut view = View::default();
+    let times = |view: &View| -> Vec<Nanos> {
+        let text = text(view, &picture, LARGE);
+        rows_below(&text, "worst waits").iter().filter_map(|row| nanos(row)).collect()
+    };
+    // By time without idle, then by time.
+    press(&mut view, &picture, &[Key::Char('o')]);
+    let falling = times(&view);
+    assert!(falling.len() > 3 && falling.is_sorted_by(|a, b| a >= b), "{falling:?}");
+    press(&mut view, &picture, &[Key::Char('r')]);
+    let rising = times(&view);
+    assert!(rising.is_sorted() && rising != falling, "{rising:?}");
+}
+
+/// The time at a row's beginning.
+fn nanos(row: &str) -> Option<Nanos> {
+    let mut words = row.split_whitespace();
+    let number: f64 = words.next()?.parse().ok()?;
+    let scale = match words.next()? {
+        "s" => 1e9,
+        "ms" => 1e6,
+        "us" => 1e3,
+        "ns" => 1.0,
+        _ => return None,
+    };
+    Some(Nanos((number * scale) as u64))
+}
+
+#[test]
+fn a_selected_row_is_followed_where_it_goes() {
+    let picture = picture_of(bytes(&service()));
+    let mut view = View::default();
+    press(&mut view, &picture, &[Key::Down]);
+    let second = text(&View::default(), &picture, SMALL);
+    let second = rows_below(&second, "worst waits")[1].to_owned();
+    // Sorted the other way round it is elsewhere; Enter goes into it all the same.
+    press(&mut view, &picture, &[Key::Char('r'), Key::Enter]);
+    let chain = text(&view, &picture, SMALL);
+    let title = chain.lines().nth(4).unwrap();
+    let thread: Vec<&str> = title.split_whitespace().take(2).collect();
+    assert!(second.contains(&thread.join(" ")), "{second}\n{title}");
+}
+
+#[test]
+fn whoever_is_descended_into_shows_every_hop_with_its_stack() {
+    let picture = picture_of(bytes(&service()));
+    let mut view = View::default();
+    press(&mut view, &picture, &typed("/futex"));
+    press(&mut view, &picture, &[Key::Enter, Key::Enter]);
+    let chain = text(&view, &picture, LARGE);
+    for wanted in ["<- worker 8", "finish;job", "Mutex::lock", "work of worker 8"] {
+        assert!(chain.contains(wanted), "{wanted}: {chain}");
+    }
+    press(&mut view, &picture, &[Key::Down, Key::Escape]);
+    assert_eq!(view.press(Key::Char('q'), Some(&picture)), Deed::Quit);
+}
+
+#[test]
+fn enter_on_two_threads_shows_the_waits_of_the_one_for_the_other() {
+    let picture = picture_of(bytes(&service()));
+    let mut view = View::default();
+    press(&mut view, &picture, &[Key::Tab, Key::Enter]);
+    let text = text(&view, &picture, SMALL);
+    let rows = rows_below(&text, "worst waits");
+    assert!(text.contains("filter: worker 8 disk"), "{text}");
+    assert!(rows.len() == 1 && rows[0].contains("worker 8             disk"), "{text}");
+}
+
+#[test]
+fn keys_have_their_deeds() {
+    let picture = picture_of(bytes(&service()));
+    for (key, deed) in [
+        (Key::Char('q'), Deed::Quit),
+        (Key::Escape, Deed::Quit),
+        (Key::Interrupt, Deed::Quit),
+        (Key::Char('s'), Deed::Save),
+        (Key::Char('x'), Deed::Nothing),
+    ] {
+        assert_eq!(View::default().press(key, Some(&picture)), deed, "{key:?}");
+        assert_eq!(View::default().press(key, None), deed, "{key:?}, no picture yet");
+    }
+    let mut view = View::default();
+    press(&mut view, &picture, &[Key::Char('p')]);
+    assert!(!view.follows());
+    press(&mut view, &picture, &[Key::Char(' '), Key::Char('w')]);
+    assert!(view.follows());
+    assert_eq!((view.span(), view.since()), (Span::Totals, Since::Start));
+    // While a filter is written, keys are letters; Ctrl-C is none.
+    press(&mut view, &picture, &typed("/qsp"));
+    assert_eq!(view.press(Key::Interrupt, Some(&picture)), Deed::Quit);
+}
+
+/// Any keys in any order: nothing panics, and what is drawn fits.
+#[test]
+fn no_order_of_keys_breaks_the_view() {
+    let picture = picture_of(bytes(&service()));
+    let keys = [
+        Key::Up,
+        Key::Down,
+        Key::PageDown,
+        Key::End,
+        Key::Home,
+        Key::Tab,
+        Key::BackTab,
+        Key::Enter,
+        Key::Escape,
+        Key::Backspace,
+        Key::Left,
+        Key::Right,
+        Key::Char('o'),
+        Key::Char('r'),
+        Key::Char('/'),
+        Key::Char('a'),
+        Key::Char('t'),
+        Key::Char('w'),
+        Key::Char('i'),
+        Key::Char('p'),
+        Key::Char('?'),
+    ];
+    let mut view = View::default();
+    // A walk that comes by every pair of keys.
+    for (n, first) in keys.iter().enumerate() {
+        for second in keys.iter().skip(n) {
+            for key in [first, second] {
+                view.press(*key, Some(&picture));
+                text(&view, &picture, (60, 15));
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_on_screen_is_what_the_report_says() {
+    let bytes = bytes(&service());
+    let picture = picture_of(bytes.clone());
+    assert_eq!(&picture.bytes[..], bytes);
+    let report = report(&stream::read(&picture.bytes[..], MEMORY).unwrap(), &Filter::default());
+    assert_eq!(picture.window, Figures::of(&report));
+    let blocked: Nanos = report.waits.iter().map(|wait| wait.blocked_ns).sum();
+    let shown = picture.window.waits.iter().map(|(_, waited)| waited.blocked);
+    assert_eq!(shown.sum::<Nanos>(), blocked);
+    for (key, waited) in picture.window.waits.iter() {
+        let leaves: Nanos = waited.leaves.iter().map(|(_, time)| time.0).sum();
+        assert_eq!(leaves + waited.leaves.rest().0.0, waited.blocked, "{key:?}");
+        let stacks: Nanos = waited.stacks.iter().map(|(_, time)| time.0).sum();
+        assert_eq!(stacks, waited.blocked, "{key:?}");
+    }
+    assert!(picture.window.waits.iter().any(|(_, waited)| {
+        waited.stacks.iter().any(|(stack, _): (&Frames, _)| !stack.names().is_empty())
+    }));
+}
