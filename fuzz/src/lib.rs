@@ -40,8 +40,7 @@ pub fn report(recording: &Recording) {
     for write in [json::write, summary::write] as [Writer; 2] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
-    let pictures: [PictureWriter; 4] =
-        [folded::write, svg::write, pprof::write, speedscope::write];
+    let pictures: [PictureWriter; 4] = [folded::write, svg::write, pprof::write, speedscope::write];
     for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
