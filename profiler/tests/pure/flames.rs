@@ -5,9 +5,10 @@ use std::io;
 
 use inferno::flamegraph::{self, Options};
 use offwake::{
+    blame::Reason,
     recording::Recording,
     report::{
-        BlameGroup, Filter, IdleWaits, Report,
+        BlameGroup, Filter, IdleWaits, Report, WaitEntry,
         diff::Diff,
         flame::{self, Direction, FlameGraph, FrameKind, GroupBy, ThreadNames, View},
         folded, svg,
@@ -227,15 +228,29 @@ fn drawn(picture: &str) -> Vec<(String, u64, u64, f64)> {
         .collect()
 }
 
+/// Whether a thread was in one and the same wait from the window's start to its end.
+fn never_woke(report: &Report, wait: &WaitEntry) -> bool {
+    wait.blocked_ns == report.window.duration_ns
+        && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
+}
+
 #[test]
-fn every_frame_of_the_paths_is_drawn_with_its_time() {
+fn every_frame_of_the_paths_is_drawn_with_its_time_but_those_of_threads_that_never_woke() {
     let report = report(&service(), &Filter::default());
+    let asleep: Nanos = (report.waits.iter())
+        .filter(|wait| never_woke(&report, wait))
+        .map(|wait| wait.blocked_ns)
+        .sum();
+    assert!(asleep > Nanos(0));
     for view in views() {
-        let frames = drawn(&picture_in(&report, &view));
-        let all = blocked(&report);
+        let picture = picture_in(&report, &view);
+        assert!(picture.contains(&format!("asleep all the time, {asleep}")), "{view:?}");
+        let frames = drawn(&picture);
+        let all = blocked(&report) - asleep;
         let root = frames.iter().find(|(title, ..)| title.starts_with("all: ")).unwrap();
         assert_eq!(root.2, all.0, "{view:?}");
-        for path in flame::paths(&report, &view) {
+        let awake = |path: &flame::Path<'_>| !never_woke(&report, path.wait);
+        for path in flame::paths(&report, &view).filter(awake) {
             // Between what a path's root and its end begin with there is a column with all frames.
             for frame in &path.frames {
                 let name: String = frame.name.chars().take_while(|c| !c.is_control()).collect();

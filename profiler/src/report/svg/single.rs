@@ -16,7 +16,7 @@ use super::{
 use crate::{
     blame::Reason,
     report::{
-        Class, Report,
+        Class, Report, WaitEntry,
         flame::{self, Direction, FlameGraph, FrameKind, NodeId, Tree, View},
         worst,
     },
@@ -32,13 +32,14 @@ const MOSTLY: usize = 4;
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+    let sleepers = Sleepers::of(report);
     let mut tree = Tree::<Times>::new();
-    for path in flame::paths(report, view) {
+    for path in flame::paths(report, view).filter(|path| sleepers.shows(path.wait)) {
         tree.add(&path.frames, Times::of(path.blame.class(), path.blame.ns));
     }
     let drawn = Drawn::of(&tree, Times::sum);
     let mut notes = Notes::of_drawn(drawn.nodes());
-    for path in flame::paths(report, view) {
+    for path in flame::paths(report, view).filter(|path| sleepers.shows(path.wait)) {
         notes.add(&path, tree.along(&path.frames));
     }
     let looks = looks(&tree, &notes, view);
@@ -47,11 +48,11 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         header::processes(report),
         header::window(report)
     ))];
-    lines.extend(mostly(report));
+    lines.extend(mostly(report, &sleepers));
     lines.extend(header::shortcomings(report));
     lines.extend(drawn.left_out().map(HeaderLine::Text));
     lines.push(HeaderLine::Text(header::reading(view).to_owned()));
-    lines.push(header::legend(&times(report)));
+    lines.push(header::legend(&times(report, &sleepers)));
     let target = &report.meta.target;
     let title = match (view.graph, view.direction) {
         (FlameGraph::Chain, Direction::FromWaiter) => format!("offwake: what {target} waited for"),
@@ -64,21 +65,40 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
     draw::picture(&title, &header::broken(lines), &drawn, &looks, out)
 }
 
-/// What the time went to, threads that never woke aside: as in the summary.
-fn mostly(report: &Report) -> Vec<HeaderLine> {
-    let sleeps = |wait| worst::sleeps_through(wait, report.window.duration_ns);
-    let mut lines = Vec::new();
-    let mut awake =
-        flame::shown(report).filter(|(wait, _)| !sleeps(wait)).map(|(_, part)| part).peekable();
-    if awake.peek().is_some() {
-        lines.push(HeaderLine::Strong(format!("mostly: {}", worst::most(awake, MOSTLY))));
+/// Threads that never woke, in a pool say. They held nobody up, and would be most of the picture.
+struct Sleepers {
+    window: Nanos,
+    /// Whether there is anything else to draw.
+    are_left_out: bool,
+}
+
+impl Sleepers {
+    fn of(report: &Report) -> Self {
+        let window = report.window.duration_ns;
+        let are_left_out =
+            flame::shown(report).any(|(wait, _)| !worst::sleeps_through(wait, window));
+        Self { window, are_left_out }
     }
-    let asleep: Vec<_> = flame::shown(report).filter(|(wait, _)| sleeps(wait)).collect();
+
+    fn shows(&self, wait: &WaitEntry) -> bool {
+        !self.are_left_out || !worst::sleeps_through(wait, self.window)
+    }
+}
+
+/// What the time went to, threads that never woke aside: as in the summary.
+fn mostly(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
+    if !sleepers.are_left_out {
+        return Vec::new();
+    }
+    let (awake, asleep): (Vec<_>, Vec<_>) =
+        flame::shown(report).partition(|(wait, _)| sleepers.shows(wait));
+    let awake = awake.into_iter().map(|(_, part)| part);
+    let mut lines = vec![HeaderLine::Strong(format!("mostly: {}", worst::most(awake, MOSTLY)))];
     if !asleep.is_empty() {
         let time: Nanos = asleep.iter().map(|(_, part)| part.ns).sum();
         let threads = if asleep.len() == 1 { "thread" } else { "threads" };
         lines.push(HeaderLine::Text(format!(
-            "asleep all the time: {} {threads}, {time}; --hide unattributed leaves such out",
+            "not drawn: {} {threads} asleep all the time, {time}",
             asleep.len()
         )));
     }
@@ -86,9 +106,9 @@ fn mostly(report: &Report) -> Vec<HeaderLine> {
 }
 
 /// What the classes are made of.
-fn times(report: &Report) -> BTreeMap<Class, BTreeMap<&'static str, Nanos>> {
+fn times(report: &Report, sleepers: &Sleepers) -> BTreeMap<Class, BTreeMap<&'static str, Nanos>> {
     let mut times = BTreeMap::<Class, BTreeMap<&str, Nanos>>::new();
-    for (_, part) in flame::shown(report) {
+    for (_, part) in flame::shown(report).filter(|(wait, _)| sleepers.shows(wait)) {
         let name = part.reason.map_or(part.kind.name(), Reason::name);
         *times.entry(part.class()).or_default().entry(name).or_default() += part.ns;
     }
