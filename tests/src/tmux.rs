@@ -123,6 +123,15 @@ impl Tmux {
         pid.trim().parse().with_context(|| format!("no process id: {pid:?}"))
     }
 
+    /// Closes the terminal, as a connection that breaks does.
+    ///
+    /// # Errors
+    ///
+    /// When it is gone already.
+    pub fn close(&self) -> Result<()> {
+        self.ask(&["kill-server"]).map(drop)
+    }
+
     /// Waits until this is on screen, and gives the screen.
     ///
     /// # Errors

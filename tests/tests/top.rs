@@ -253,6 +253,18 @@ fn however_it_ends_the_terminal_is_as_before_and_nothing_is_attached() -> Result
 }
 
 #[test]
+fn a_terminal_that_is_gone_ends_it() -> Result<()> {
+    let workload = Workload::start("futex-handoff")?;
+    let top = Top::of(&workload, SMALL, "")?;
+    let pid = top.pid()?;
+    top.tmux.close()?;
+    wait_until(
+        "offwake to end",
+        || Ok((!Path::new(&format!("/proc/{pid}")).exists()).then_some(())),
+    )
+}
+
+#[test]
 fn a_targets_end_is_said_and_the_picture_stays() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let top = Top::of(&workload, SMALL, "")?;

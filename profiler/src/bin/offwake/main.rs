@@ -21,7 +21,10 @@ mod session;
 mod top;
 mod values;
 
-use std::process::ExitCode;
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 use clap::Parser as _;
 
@@ -59,7 +62,9 @@ fn main() -> ExitCode {
     };
     outcome
         .unwrap_or_else(|error| {
-            eprintln!("offwake: {}", output::on_one_line(&format!("{error:#}")));
+            // The terminal may be gone: there is nobody to tell then.
+            let _gone =
+                writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
             Outcome::Failed
         })
         .into()

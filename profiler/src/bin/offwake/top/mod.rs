@@ -217,7 +217,11 @@ impl Watch {
     }
 
     fn take(&mut self, input: Input) -> Next {
-        let Input::Key(key) = input else { return Next::GoOn };
+        let key = match input {
+            Input::Key(key) => key,
+            Input::Resized => return Next::GoOn,
+            Input::Gone => return Next::Leave,
+        };
         let deed = self.view.press(key, self.picture.as_deref());
         let is_wanted = self.view.since() == Since::Start;
         if self.wants_totals.swap(is_wanted, Ordering::Relaxed) != is_wanted {

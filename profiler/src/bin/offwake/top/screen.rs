@@ -29,6 +29,8 @@ pub enum Input {
     Key(Key),
     /// It has another size.
     Resized,
+    /// Nothing will come any more.
+    Gone,
 }
 
 /// The terminal, taken over.
@@ -105,7 +107,7 @@ impl Screen {
     pub fn input(&self, within: Duration) -> anyhow::Result<Option<Input>> {
         let cannot = "cannot read from the terminal";
         if wait_for_keys(within).context(cannot)? == Keyboard::Gone {
-            bail!("the terminal is gone");
+            return Ok(Some(Input::Gone));
         }
         if !event::poll(Duration::ZERO).context(cannot)? {
             return Ok(None);
