@@ -4,7 +4,7 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     blame::{BlameKind, Duty, Part},
-    report::{BlameEntry, BlameWord, WaitEntry, worst},
+    report::{self, BlameEntry, WaitEntry, worst},
     units::Nanos,
 };
 
@@ -28,15 +28,13 @@ impl Class {
 
     /// Of a part of a wait.
     pub(super) fn of(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
-        match blame.kind {
-            _ if blame.idle => Self::Idle,
+        match blame.class() {
+            report::Class::Idle => Self::Idle,
             _ if worst::sleeps_through(wait, window) => Self::Asleep,
-            BlameWord::Work => Self::Work,
-            BlameWord::CpuQueue => Self::CpuQueue,
-            BlameWord::Timer | BlameWord::Disk | BlameWord::Network | BlameWord::Device => {
-                Self::External
-            }
-            BlameWord::Unattributed => Self::Unattributed,
+            report::Class::Work => Self::Work,
+            report::Class::CpuQueue => Self::CpuQueue,
+            report::Class::External => Self::External,
+            report::Class::Unattributed => Self::Unattributed,
         }
     }
 
