@@ -149,8 +149,9 @@ fn nobody_comes_back_to_another_cpu_without_a_move() -> Result<()> {
         unseen += u32::from(changed && migrated.is_none());
     }
     ensure!(moves > 0, "nobody moved");
-    // Some kernels hide a process of theirs: nobody sees whom it moves.
-    ensure!(unseen * 20 <= moves, "{unseen} of {moves} moves were not seen");
+    // Some kernels hide a process of theirs: nobody sees whom it moves. On a calm machine few are.
+    let bearable = (moves / 20).max(1);
+    ensure!(unseen <= bearable && unseen < moves, "{unseen} of {moves} moves were not seen");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
 //! What is written for other people's tools, opened with those: Perfetto's trace processor, pprof,
-//! speedscope, a validator of JSON schemas.
+//! speedscope, a validator of JSON schemas, OpenTelemetry's messages, DuckDB.
 
 use std::{fs, path::Path, process::Command};
 
@@ -332,5 +332,25 @@ fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
         let escapes = text.contains("\\u001b") || text.chars().any(|c| c == '\u{1b}');
         ensure!(!escapes, "{text}");
     }
+    Ok(())
+}
+
+#[test]
+fn spans_are_opentelemetrys_messages_and_a_table_and_both_say_the_same() -> Result<()> {
+    let directory = reported("demo", &["x.otlp.json", "x.spans.json"])?;
+    let mut python = Command::new(places::python()?);
+    python.arg(reader("spans.py")).args(["x.otlp.json", "x.spans.json"]);
+    let seen: Value = serde_json::from_str(&output(python.current_dir(directory.path()))?)?;
+    let sorted = |format: &str| -> Result<Vec<Value>> {
+        let mut spans = seen[format].as_array().context("no list of spans")?.clone();
+        spans.sort_by_key(|span| span["span_id"].to_string());
+        Ok(spans)
+    };
+    let (otlp, table) = (sorted("otlp")?, sorted("spans")?);
+    ensure!(otlp == table, "{otlp:?} {table:?}");
+    let is_there = |id: &Value| otlp.iter().any(|span| span["span_id"] == *id);
+    let children: Vec<_> = otlp.iter().filter(|span| !span["parent_span_id"].is_null()).collect();
+    ensure!(!children.is_empty() && children.len() < otlp.len(), "{otlp:?}");
+    ensure!(children.iter().all(|span| is_there(&span["parent_span_id"])), "{otlp:?}");
     Ok(())
 }

