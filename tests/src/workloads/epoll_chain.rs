@@ -8,19 +8,15 @@
 //! ```
 
 use std::{
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::fd::{AsRawFd, RawFd},
     path::Path,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::{polls, raw, stage::Stage};
+use super::{connection::Connection, polls, raw, stage::Stage};
 
 /// What the client computes before each request.
 const PAUSE: Duration = Duration::from_millis(3);
@@ -33,41 +29,15 @@ const BACK: Duration = Duration::from_millis(5);
 
 const END: &[u8; 8] = b"theend!!";
 
-/// Both ends of a connection to a server that still listens.
-struct Connection {
-    asking: OwnedFd,
-    serving: OwnedFd,
-    _listener: OwnedFd,
-}
-
 pub(super) fn over_tcp(stage: &Stage) -> Result<()> {
-    run(stage, &tcp()?, &tcp()?)
+    run(stage, &Connection::tcp()?, &Connection::tcp()?)
 }
 
 /// The listeners are bound in the directory that the argument names.
 pub(super) fn over_unix_sockets(stage: &Stage) -> Result<()> {
     let directory = Path::new(stage.argument()?);
-    run(stage, &unix(&directory.join("front"))?, &unix(&directory.join("back"))?)
-}
-
-fn tcp() -> Result<Connection> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback")?;
-    let address = listener.local_addr().context("cannot read the listener's address")?;
-    let asking = TcpStream::connect(address).context("cannot connect to the listener")?;
-    let (serving, _) = listener.accept().context("cannot accept the connection")?;
-    for side in [&asking, &serving] {
-        side.set_nodelay(true).context("cannot switch Nagle's algorithm off")?;
-    }
-    let (asking, serving) = (asking.into(), serving.into());
-    Ok(Connection { asking, serving, _listener: listener.into() })
-}
-
-fn unix(path: &Path) -> Result<Connection> {
-    let listener = UnixListener::bind(path).context("cannot listen on a Unix socket")?;
-    let asking = UnixStream::connect(path).context("cannot connect to the listener")?;
-    let (serving, _) = listener.accept().context("cannot accept the connection")?;
-    let (asking, serving) = (asking.into(), serving.into());
-    Ok(Connection { asking, serving, _listener: listener.into() })
+    let unix = |name| Connection::unix(&directory.join(name));
+    run(stage, &unix("front")?, &unix("back")?)
 }
 
 fn run(stage: &Stage, to_front: &Connection, to_back: &Connection) -> Result<()> {

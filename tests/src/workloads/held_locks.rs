@@ -10,7 +10,11 @@ use std::{
 
 use anyhow::Result;
 
-use super::{mutex::PthreadMutex, raw, stage::Stage};
+use super::{
+    mutex::{PthreadMutex, contend},
+    raw,
+    stage::Stage,
+};
 use crate::{clock::compute, truth::Activity};
 
 /// What the holder computes with the lock held, half of it before it sleeps.
@@ -25,10 +29,9 @@ const AWAY: Duration = Duration::from_millis(1);
 /// A holder that computes, sleeps and computes again, all with the lock held, and one who wants it.
 /// The holder logs its sleeps as waits.
 pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
-    let (holder, contender) = (stage.role("holder")?, stage.role("contender")?);
+    let holder = stage.role("holder")?;
     let stopped = stage.stopped();
     let mutex = PthreadMutex::unlocked();
-    // How often the holder has taken the lock: the contender tries once for each time.
     let times_taken = Arc::new(AtomicU64::new(0));
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
@@ -45,20 +48,7 @@ pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
             }
         })?;
     }
-    stage.thread(move || {
-        contender.take("ow-contender");
-        let mut seen = 0;
-        while stopped.load(SeqCst) == 0 {
-            let taken = times_taken.load(SeqCst);
-            if taken == seen {
-                std::hint::spin_loop();
-                continue;
-            }
-            seen = taken;
-            contender.waits(|| mutex.lock());
-            mutex.unlock();
-        }
-    })?;
+    contend(stage, mutex, times_taken)?;
     stage.play(|| ())
 }
 

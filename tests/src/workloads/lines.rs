@@ -1,16 +1,13 @@
 //! Both ends of what two processes talk over: pipes, a Unix socket, or TCP on the loopback.
 
-use std::{
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, OwnedFd},
-        unix::net::UnixStream,
-    },
+use std::os::{
+    fd::{AsRawFd, OwnedFd},
+    unix::net::UnixStream,
 };
 
 use anyhow::{Context, Result};
 
-use super::raw;
+use super::{connection::Connection, raw};
 
 /// One side's two ends; for sockets they are the same.
 pub(super) struct Line {
@@ -40,7 +37,14 @@ pub(super) struct Lines {
     pub(super) client: Line,
     pub(super) server: Line,
     /// As long as it listens, the kernel knows which end of a connection serves.
-    _listener: Option<TcpListener>,
+    _listener: Option<OwnedFd>,
+}
+
+impl Lines {
+    /// As after a server that has closed its listener: nothing says which end serves.
+    pub(super) fn stop_listening(self) -> Self {
+        Self { _listener: None, ..self }
+    }
 }
 
 pub(super) fn pipes() -> Result<Lines> {
@@ -58,13 +62,7 @@ pub(super) fn unix_sockets() -> Result<Lines> {
 }
 
 pub(super) fn loopback_tcp() -> Result<Lines> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback")?;
-    let address = listener.local_addr().context("cannot read the listener's address")?;
-    let client = TcpStream::connect(address).context("cannot connect to the listener")?;
-    let (server, _) = listener.accept().context("cannot accept the connection")?;
-    for side in [&client, &server] {
-        side.set_nodelay(true).context("cannot switch Nagle's algorithm off")?;
-    }
-    let (client, server) = (Line::both_ways(client.into())?, Line::both_ways(server.into())?);
+    let Connection { asking, serving, listener } = Connection::tcp()?;
+    let (client, server) = (Line::both_ways(asking)?, Line::both_ways(serving)?);
     Ok(Lines { client, server, _listener: Some(listener) })
 }

@@ -15,6 +15,7 @@ mod chains;
 mod children;
 mod compat32;
 mod condvar;
+mod connection;
 mod crashes;
 mod crowded_tcp;
 mod epoll_chain;

@@ -45,10 +45,9 @@ impl PthreadMutex {
 }
 
 pub(super) fn run(stage: &Stage) -> Result<()> {
-    let (holder, contender) = (stage.role("holder")?, stage.role("contender")?);
+    let holder = stage.role("holder")?;
     let stopped = stage.stopped();
     let mutex = PthreadMutex::unlocked();
-    // How often the holder has taken the lock: the contender tries once for each time.
     let times_taken = Arc::new(AtomicU64::new(0));
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
@@ -63,6 +62,18 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
             }
         })?;
     }
+    contend(stage, mutex, times_taken)?;
+    stage.play(|| ())
+}
+
+/// A contender who wants the lock once for each time that its holder has taken it.
+pub(super) fn contend(
+    stage: &Stage,
+    mutex: Arc<PthreadMutex>,
+    times_taken: Arc<AtomicU64>,
+) -> Result<()> {
+    let contender = stage.role("contender")?;
+    let stopped = stage.stopped();
     stage.thread(move || {
         contender.take("ow-contender");
         let mut seen = 0;
@@ -76,6 +87,5 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
             contender.waits(|| mutex.lock());
             mutex.unlock();
         }
-    })?;
-    stage.play(|| ())
+    })
 }

@@ -3,9 +3,8 @@
 
 use std::{
     io::Read,
-    net::{TcpListener, TcpStream},
     os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
+        fd::{AsRawFd, RawFd},
         unix::net::UnixStream,
     },
     sync::atomic::Ordering::SeqCst,
@@ -15,6 +14,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
+    lines::{self, Line, Lines},
     raw,
     sleeps::computes,
     stage::{Role, Stage, fork, reap},
@@ -27,34 +27,23 @@ const WORK: Duration = Duration::from_millis(4);
 /// What the client does with an answer.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// One side's two ends; for sockets they are the same.
-struct Line {
-    reads: OwnedFd,
-    writes: OwnedFd,
-}
-
 pub(super) fn over_pipes(stage: &Stage) -> Result<()> {
-    let (requests_out, requests_in) = std::io::pipe().context("cannot make a pipe")?;
-    let (replies_out, replies_in) = std::io::pipe().context("cannot make a pipe")?;
-    let client = Line { reads: replies_out.into(), writes: requests_in.into() };
-    let server = Line { reads: requests_out.into(), writes: replies_in.into() };
-    run(stage, client, server)
+    run(stage, &lines::pipes()?)
 }
 
 pub(super) fn over_a_unix_socket(stage: &Stage) -> Result<()> {
-    let (client, server) = unix_socket()?;
-    run(stage, client, server)
+    run(stage, &lines::unix_sockets()?)
 }
 
 pub(super) fn over_loopback_tcp(stage: &Stage) -> Result<()> {
-    let (client, server) = loopback_tcp()?;
-    run(stage, client, server)
+    run(stage, &lines::loopback_tcp()?.stop_listening())
 }
 
 /// The client asks the middle over a Unix socket, and that the store over TCP.
 pub(super) fn through_a_middle(stage: &Stage) -> Result<()> {
-    let (client_line, middle_line) = unix_socket()?;
-    let (middles_store, store_line) = loopback_tcp()?;
+    let Lines { client: client_line, server: middle_line, .. } = lines::unix_sockets()?;
+    let Lines { client: middles_store, server: store_line, .. } =
+        lines::loopback_tcp()?.stop_listening();
     let (client, middle) = (stage.role("client")?, stage.role("middle")?);
     let store = stage.role("store")?;
     let (asks, answers) = (&store_line, &middles_store);
@@ -81,30 +70,9 @@ pub(super) fn through_a_middle(stage: &Stage) -> Result<()> {
     stage.play(|| ())
 }
 
-fn unix_socket() -> Result<(Line, Line)> {
-    let (client, server) = UnixStream::pair().context("cannot make a socket pair")?;
-    Ok((both_ways(client.into())?, both_ways(server.into())?))
-}
-
-fn loopback_tcp() -> Result<(Line, Line)> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback")?;
-    let address = listener.local_addr().context("cannot read the listener's address")?;
-    let client = TcpStream::connect(address).context("cannot connect to the listener")?;
-    let (server, _) = listener.accept().context("cannot accept the connection")?;
-    for side in [&client, &server] {
-        side.set_nodelay(true).context("cannot switch Nagle's algorithm off")?;
-    }
-    Ok((both_ways(client.into())?, both_ways(server.into())?))
-}
-
-fn both_ways(socket: OwnedFd) -> Result<Line> {
-    let writes = socket.try_clone().context("cannot duplicate a socket")?;
-    Ok(Line { reads: socket, writes })
-}
-
-fn run(stage: &Stage, client_line: Line, server_line: Line) -> Result<()> {
+fn run(stage: &Stage, lines: &Lines) -> Result<()> {
     let (client, server) = (stage.role("client")?, stage.role("server")?);
-    let (asks, answers) = (&client_line, &server_line);
+    let (asks, answers) = (&lines.client, &lines.server);
     stage.process(|| {
         server.take("ow-server");
         serve(server, answers.reads.as_raw_fd(), answers.writes.as_raw_fd());

@@ -2,19 +2,15 @@
 //! that sits in `epoll_wait` computes for a moment and answers.
 
 use std::{
-    net::{TcpListener, TcpStream},
-    os::{
-        fd::{AsRawFd, OwnedFd, RawFd},
-        unix::net::{UnixListener, UnixStream},
-    },
+    os::fd::{AsRawFd, RawFd},
     path::Path,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use super::{polls, raw, stage::Stage};
+use super::{connection::Connection, polls, raw, stage::Stage};
 
 /// What the client computes before each request.
 const WORK: Duration = Duration::from_millis(4);
@@ -25,32 +21,21 @@ const ANSWER: Duration = Duration::from_millis(1);
 const END: &[u8; 8] = b"theend!!";
 
 pub(super) fn over_tcp(stage: &Stage) -> Result<()> {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on the loopback")?;
-    let address = listener.local_addr().context("cannot read the listener's address")?;
-    let client = TcpStream::connect(address).context("cannot connect to the listener")?;
-    let (server, _) = listener.accept().context("cannot accept the connection")?;
-    for side in [&client, &server] {
-        side.set_nodelay(true).context("cannot switch Nagle's algorithm off")?;
-    }
-    run(stage, &client.into(), &server.into())
+    run(stage, &Connection::tcp()?)
 }
 
 /// The listener is bound to `listener` in the directory that the argument names.
 pub(super) fn over_a_unix_socket(stage: &Stage) -> Result<()> {
-    let path = Path::new(stage.argument()?).join("listener");
-    let listener = UnixListener::bind(&path).context("cannot listen on a Unix socket")?;
-    let client = UnixStream::connect(&path).context("cannot connect to the listener")?;
-    let (server, _) = listener.accept().context("cannot accept the connection")?;
-    run(stage, &client.into(), &server.into())
+    run(stage, &Connection::unix(&Path::new(stage.argument()?).join("listener"))?)
 }
 
-fn run(stage: &Stage, client_end: &OwnedFd, server_end: &OwnedFd) -> Result<()> {
+fn run(stage: &Stage, connection: &Connection) -> Result<()> {
     let (client, server) = (stage.role("client")?, stage.role("server")?);
     let stopped = stage.stopped();
-    let epoll = polls::epoll_on(server_end)?;
+    let epoll = polls::epoll_on(&connection.serving)?;
     stage.process(|| {
         server.take("ow-server");
-        let socket = server_end.as_raw_fd();
+        let socket = connection.serving.as_raw_fd();
         let mut request = [0; 8];
         while &request != END {
             server.waits(|| polls::waits_in_epoll(epoll.as_raw_fd()));
@@ -64,7 +49,7 @@ fn run(stage: &Stage, client_end: &OwnedFd, server_end: &OwnedFd) -> Result<()> 
     })?;
     stage.process(|| {
         client.take("ow-client");
-        let socket = client_end.as_raw_fd();
+        let socket = connection.asking.as_raw_fd();
         while stopped.load(SeqCst) == 0 {
             client.works(WORK);
             raw::write(socket, b"request!");
