@@ -145,10 +145,6 @@ impl<W: Write + Send + 'static> Sink for Pipe<W> {
         self.0.flush()
     }
 
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
-        Ok(None)
-    }
-
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
         self.0.write_all(mark)?;
         self.0.flush()

@@ -30,7 +30,9 @@ pub trait Sink: Send + 'static {
     /// # Errors
     ///
     /// If what was written can't be cut.
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>>;
+    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
+        Ok(None)
+    }
 
     /// Nothing comes any more.
     ///

@@ -12,6 +12,7 @@ pub mod folded;
 mod format;
 pub(crate) mod frames;
 pub mod html;
+pub(crate) mod in_words;
 pub mod json;
 mod model;
 pub mod pprof;

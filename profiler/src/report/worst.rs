@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, WaitEntry,
+    BlameEntry, BlameWord, Label, Report, WaitEntry, in_words,
     summary::{Palette, line, percent, styled},
     text, waker,
 };
@@ -158,12 +158,7 @@ pub(super) struct Words {
 }
 
 pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
-    let on = match on {
-        "" => cause.to_owned(),
-        // A futex's name begins with its cause.
-        on if on.starts_with(cause) => text::terminal(on),
-        on => format!("{cause}: {}", text::terminal(on)),
-    };
+    let on = in_words::waited_on(cause, on);
     let times = if worst.count == 1 { String::new() } else { format!(" in {} waits", worst.count) };
     let seen = match worst.labels.as_slice() {
         [label] => format!(", in {}", label.short(PLACE)),
@@ -274,14 +269,7 @@ impl<'a> Leaf<'a> {
     }
 
     fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
-        let what = self.reason.map_or(self.kind.name(), Reason::name);
-        let Some(comm) = self.comm.map(text::terminal) else { return what.to_owned() };
-        let thread = thread(comm);
-        match (self.kind, self.holder.map(text::terminal)) {
-            (BlameWord::Work, _) => format!("work of {thread}"),
-            (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
-            (BlameWord::CpuQueue, None) => format!("{thread} queued for a CPU"),
-            _ => format!("{what} behind {thread}"),
-        }
+        let thread = self.comm.map(|comm| thread(text::terminal(comm)));
+        in_words::blamed(self.kind, self.reason, thread, self.holder)
     }
 }

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     blame::Reason,
-    report::{BlameWord, Label, ThreadName, text},
+    report::{BlameWord, Label, ThreadName, in_words, text},
     units::Nanos,
 };
 
@@ -25,13 +25,7 @@ pub(super) fn label(label: Option<&Label>) -> String {
 
 /// What a wait is on.
 pub(super) fn on(key: &WaitKey) -> String {
-    let cause = key.cause.name();
-    match key.on.as_str() {
-        "" => cause.to_owned(),
-        // A futex's name begins with its cause.
-        on if on.starts_with(cause) => text::terminal(on),
-        on => format!("{cause}: {}", text::terminal(on)),
-    }
+    in_words::waited_on(key.cause.name(), &key.on)
 }
 
 /// For whom a thread waited.
@@ -66,14 +60,8 @@ impl<'a> Blamed<'a> {
 
     /// As the summary has it: `work of db 77`, `disk behind db 77`.
     pub(super) fn words(&self) -> String {
-        let what = self.reason.map_or(self.kind.name(), Reason::name);
-        let Some(thread) = self.thread.map(thread) else { return what.to_owned() };
-        match (self.kind, self.holder.map(|holder| text::terminal(&holder.comm))) {
-            (BlameWord::Work, _) => format!("work of {thread}"),
-            (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
-            (BlameWord::CpuQueue, None) => format!("{thread} queued for a CPU"),
-            _ => format!("{what} behind {thread}"),
-        }
+        let holder = self.holder.map(|holder| holder.comm.as_str());
+        in_words::blamed(self.kind, self.reason, self.thread.map(thread), holder)
     }
 }
 

@@ -8,17 +8,16 @@ use offwake::{
     capture::{Trigger, flight::Keep},
     recording::{Scope, StackMode},
     report::flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
-    spans::{Share, SpanLimits},
     units::Nanos,
 };
 
 use crate::{
     console::ConsoleArguments,
     formats::OutputFormat,
-    otlp::{Collector, Delivery},
+    span_arguments::SpanArguments,
     values::{
-        States, parse_bytes, parse_collector, parse_duration, parse_file, parse_format, parse_keep,
-        parse_output, parse_recording, parse_states, parse_trigger, parse_wait,
+        States, parse_bytes, parse_duration, parse_file, parse_format, parse_keep, parse_output,
+        parse_recording, parse_states, parse_trigger, parse_wait,
     },
 };
 
@@ -417,68 +416,6 @@ pub enum Hide {
     External,
     /// What is not known.
     Unattributed,
-}
-
-/// Requests as spans.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Spans")]
-pub struct SpanArguments {
-    /// A collector to send spans to: http://HOST:PORT[/v1/traces], Jaeger or Tempo, say
-    #[arg(long, value_name = "URL", value_parser = parse_collector)]
-    pub otlp: Option<Collector>,
-
-    /// How long the collector may take for one batch of spans
-    #[arg(long, value_name = "TIME", value_parser = parse_duration, default_value = "10s", requires = "otlp")]
-    pub otlp_timeout: Duration,
-
-    /// Spans of one batch
-    #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u16).range(1..), requires = "otlp")]
-    pub otlp_batch: u16,
-
-    /// Hops that a request is followed
-    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().depth)]
-    pub span_depth: u16,
-
-    /// The longest wait that is followed
-    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "60s")]
-    pub span_lifetime: Nanos,
-
-    /// Children of one span
-    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().fan_out)]
-    pub span_fan_out: u32,
-
-    /// Spans in all
-    #[arg(long, value_name = "N", default_value_t = SpanLimits::default().max_spans)]
-    pub max_spans: u32,
-
-    /// The shortest wait that is a span of its own where nobody was asked for anything; a bare number
-    /// is microseconds
-    #[arg(long, value_name = "TIME", value_parser = parse_wait, default_value = "10us")]
-    pub span_min: Nanos,
-
-    /// The share of the traces to keep: 0.1, or 1/10
-    #[arg(long, value_name = "SHARE", default_value_t = Share::ALL)]
-    pub span_sample: Share,
-}
-
-impl SpanArguments {
-    /// How spans are sent, if they are to be.
-    pub fn delivery(&self) -> Option<Delivery> {
-        let (batch, timeout) = (usize::from(self.otlp_batch), self.otlp_timeout);
-        self.otlp.clone().map(|collector| Delivery { collector, batch, timeout })
-    }
-
-    /// How far requests are followed.
-    pub fn limits(&self) -> SpanLimits {
-        SpanLimits {
-            depth: self.span_depth,
-            lifetime: self.span_lifetime,
-            fan_out: self.span_fan_out,
-            max_spans: self.max_spans,
-            shortest: self.span_min,
-            sample: self.span_sample,
-        }
-    }
 }
 
 /// What to profile.

@@ -18,6 +18,7 @@ mod remote;
 mod report;
 mod reporting;
 mod session;
+mod span_arguments;
 mod top;
 mod values;
 

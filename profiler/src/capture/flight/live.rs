@@ -16,7 +16,7 @@ use std::{
 
 use super::{Frozen, Keep, Kept, Stretch, Why, frozen::Tables, writer::NewNames};
 use crate::{
-    capture::sink::{Encoded, Sink, TakenBack},
+    capture::sink::{Encoded, Sink},
     recording::{Frame, FrameId, Module, ModuleId, stream::Slice},
     symbols::{NameBook, Naming},
     units::StackId,
@@ -110,10 +110,6 @@ impl Sink for Live {
         }
         self.kept.append(slice, content);
         Ok(())
-    }
-
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
-        Ok(None)
     }
 
     fn end(&mut self, _mark: &[u8]) -> io::Result<()> {

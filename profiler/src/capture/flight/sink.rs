@@ -19,7 +19,7 @@ use super::{
     writer::{Message, NewNames, Writer},
 };
 use crate::{
-    capture::sink::{Encoded, Sink, TakenBack},
+    capture::sink::{Encoded, Sink},
     recording::stream::Slice,
     units::StackId,
 };
@@ -104,10 +104,6 @@ impl Sink for Flight {
         }
         self.kept.append(slice, content);
         Ok(())
-    }
-
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
-        Ok(None)
     }
 
     fn end(&mut self, _mark: &[u8]) -> io::Result<()> {
