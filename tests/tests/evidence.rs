@@ -133,7 +133,7 @@ fn a_thread_that_is_moved_while_runnable_says_when() -> Result<()> {
 /// On the whole machine: who came back to another CPU was moved there.
 #[test]
 fn nobody_comes_back_to_another_cpu_without_a_move() -> Result<()> {
-    let recording = record(&Workload::start("pipe")?)?;
+    let recording = record(&Workload::start("moved-to-and-fro")?)?;
     // Which CPU a thread had left before the window is not known.
     let waits = (recording.waits.iter())
         .filter(|wait| (wait.begin, wait.end) == (Begin::Seen, End::Seen))
@@ -148,10 +148,9 @@ fn nobody_comes_back_to_another_cpu_without_a_move() -> Result<()> {
         moves += u32::from(changed);
         unseen += u32::from(changed && migrated.is_none());
     }
-    ensure!(moves > 0, "nobody moved");
-    // Some kernels hide a process of theirs: nobody sees whom it moves. On a calm machine few are.
-    let bearable = (moves / 20).max(1);
-    ensure!(unseen <= bearable && unseen < moves, "{unseen} of {moves} moves were not seen");
+    ensure!(moves >= 400, "only {moves} moves");
+    // Some kernels hide a process of theirs: nobody sees whom it moves.
+    ensure!(unseen * 20 <= moves, "{unseen} of {moves} moves were not seen");
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A thread that computes on a busy CPU, and is moved from there to another one and back.
+//! Threads that are moved from one CPU to another and back.
 
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
@@ -12,13 +12,52 @@ use super::{
 /// How long it stays where it is: long enough to be preempted, too short to get far in the queue.
 const STAY: Duration = Duration::from_millis(9);
 
-/// Two CPUs with a hog each. The mover logs each move as a wait: it is over when the call returns.
-pub(super) fn run(stage: &Stage) -> Result<()> {
-    let (moved, mover) = (stage.role("moved")?, stage.role("mover")?);
-    let hogs = [stage.role("first-hog")?, stage.role("second-hog")?];
+/// How long the restless one stays: some hundred moves a second, more than anybody else makes.
+const REST: Duration = Duration::from_millis(1);
+
+/// A thread that goes from one CPU to another and back, and has a sleeper follow it, who moves as it
+/// wakes.
+pub(super) fn to_and_fro(stage: &Stage) -> Result<()> {
+    let (sleeper, restless) = (stage.role("sleeper")?, stage.role("restless")?);
+    let places = two_cpus()?;
+    let stopped = stage.stopped();
+    stage.thread(move || {
+        sleeper.take("ow-sleeper");
+        while stopped.load(SeqCst) == 0 {
+            sleeper.waits(|| raw::nanosleep(REST));
+        }
+    })?;
+    stage.thread(move || {
+        restless.take("ow-restless");
+        for cpu in places.into_iter().cycle() {
+            if stopped.load(SeqCst) != 0 {
+                break;
+            }
+            for tid in [restless.tid(), sleeper.tid()] {
+                if tid != 0
+                    && let Err(error) = bind(tid, cpu)
+                {
+                    return eprintln!("{error}");
+                }
+            }
+            raw::nanosleep(REST);
+        }
+    })?;
+    stage.play(|| ())
+}
+
+fn two_cpus() -> Result<[usize; 2]> {
     let cpus = allowed_cpus()?;
     ensure!(cpus.len() >= 2, "there is only one CPU");
-    let places = [cpus[0], cpus[1]];
+    Ok([cpus[0], cpus[1]])
+}
+
+/// A thread that computes on a busy CPU, and is moved from there to another one and back. Two CPUs
+/// with a hog each. The mover logs each move as a wait: it is over when the call returns.
+pub(super) fn while_runnable(stage: &Stage) -> Result<()> {
+    let (moved, mover) = (stage.role("moved")?, stage.role("mover")?);
+    let hogs = [stage.role("first-hog")?, stage.role("second-hog")?];
+    let places = two_cpus()?;
     let stopped = stage.stopped();
     for (hog, cpu) in hogs.into_iter().zip(places) {
         stage.thread(move || {
