@@ -14,6 +14,10 @@ const VERSION: &str = "0.13.2";
 /// What is fuzzed, and how large an input may be: a real recording, or what one is made up from.
 const TARGETS: [(&str, u32); 2] = [("read_recording", 65_536), ("report_recording", 16_384)];
 
+/// After this many seconds an input counts as one without an end. The slowest of those kept takes one,
+/// and a busy machine ten times that.
+const TIMEOUT: &str = "-timeout=60";
+
 /// Seconds in all within `cargo xtask test`.
 const IN_TESTS: u32 = 60;
 
@@ -61,7 +65,7 @@ pub fn fuzz(seconds: u32) -> anyhow::Result<()> {
             (format!("-max_len={largest}"), format!("-max_total_time={seconds_each}"));
         let mut arguments = vec!["run", "--sanitizer", "address", target];
         arguments.extend(folders.iter().map(String::as_str));
-        arguments.extend(["--", "-rss_limit_mb=2048", "-malloc_limit_mb=1024", "-timeout=10"]);
+        arguments.extend(["--", "-rss_limit_mb=2048", "-malloc_limit_mb=1024", TIMEOUT]);
         arguments.extend(["-len_control=0", "-print_final_stats=1", &largest, &time]);
         run(&arguments)?;
     }
