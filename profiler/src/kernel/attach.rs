@@ -1,6 +1,7 @@
 //! Attaching: what must be there, what is attached where the kernel has it, and in which order.
 
 use aya::{
+    Btf,
     programs::{
         BtfTracePoint, PerfEvent, ProgramError,
         perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent},
@@ -8,7 +9,7 @@ use aya::{
     util::online_cpus,
 };
 
-use super::{Kernel, KernelError, KernelTypes};
+use super::{Kernel, KernelError, KernelTypes, survey};
 
 /// Interrupts come first: a wake must find its CPU's context known. The switch comes last, as it
 /// is what begins waits.
@@ -57,20 +58,26 @@ pub(super) fn attach(
     types: &KernelTypes,
     sample_hz: u32,
 ) -> Result<(), KernelError> {
+    let btf = Btf::from_sys_fs()?;
     for name in WHERE_PRESENT.iter().filter(|name| types.has_tracepoint(name)).chain(REQUIRED) {
-        attach_tracepoint(kernel, name)?;
+        attach_tracepoint(kernel, &btf, name)?;
     }
+    survey::load(kernel, &btf)?;
     if sample_hz > 0 {
         attach_clock(kernel, sample_hz)?;
     }
     Ok(())
 }
 
-fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {
+fn attach_tracepoint(
+    kernel: &mut Kernel,
+    btf: &Btf,
+    name: &'static str,
+) -> Result<(), KernelError> {
     let failed =
         |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
-    let Kernel { ebpf, btf, .. } = kernel;
-    let program: &mut BtfTracePoint = ebpf
+    let program: &mut BtfTracePoint = kernel
+        .ebpf
         .program_mut(name)
         .ok_or(KernelError::Missing(name))?
         .try_into()

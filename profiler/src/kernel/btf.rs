@@ -1,8 +1,11 @@
 //! The running kernel's own description of its types: where each field lies, and what there is.
 
-use std::path::{Path, PathBuf};
+use std::{
+    fs::File,
+    path::{Path, PathBuf},
+};
 
-use btf_rs::{Btf, Struct, Type};
+use btf_rs::{Backend, Btf, Struct, Type};
 use profiler_ebpf::config::{NO_OFFSET, Offsets};
 
 use super::KernelError;
@@ -30,9 +33,13 @@ impl KernelTypes {
     ///
     /// If it is not there or is no BTF.
     pub fn from_file(path: &Path) -> Result<Self, KernelError> {
-        let bytes = std::fs::read(path)
+        File::open(path)
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
-        Ok(Self { btf: Btf::from_bytes(&bytes)? })
+        // Parsed as a whole they take some 70 MB, for the few that are looked up. Before 6.16 sysfs
+        // lets nobody map them:
+        // <https://github.com/torvalds/linux/blob/v6.16/kernel/bpf/sysfs_btf.c#L20>
+        let mapped = Btf::from_file_with_backend(path, Backend::Mmap);
+        Ok(Self { btf: mapped.or_else(|_not_mapped| Btf::from_file(path))? })
     }
 
     /// Whether a tracepoint can be attached to with typed arguments.

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixDatagram;
 
 use aya::{
-    Btf, Ebpf, EbpfLoader, Pod,
+    Ebpf, EbpfLoader, Pod,
     maps::{Array, ArrayOfMaps, HashMap, Map, MapData, MapError, RingBuf},
 };
 use aya_log::EbpfLogger;
@@ -11,7 +11,8 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls,
+    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, memory, object, rings,
+    syscalls,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -70,7 +71,6 @@ pub struct Settings {
 /// The loaded kernel half. Dropping it detaches and frees everything.
 pub struct Kernel {
     pub(super) ebpf: Ebpf,
-    pub(super) btf: Btf,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
 }
 
@@ -108,7 +108,6 @@ impl Kernel {
         let object = object::bytes()?;
         let cpus = possible_cpus()?;
         let config = FrozenConfig(config(types, settings)?);
-        let btf = Btf::from_sys_fs()?;
         // aya-log's levels go from 1, error, to 5, trace.
         let level: u8 = match settings.messages {
             Messages::Off => 0,
@@ -116,7 +115,6 @@ impl Kernel {
         };
         let mut loader = EbpfLoader::new();
         loader
-            .btf(Some(&btf))
             .allow_unsupported_maps()
             .override_global("CONFIG", &config, true)
             .override_global(aya_log::LEVEL, &level, true)
@@ -126,16 +124,19 @@ impl Kernel {
             loader.map_max_entries("STAND_IN", entries);
         }
         let mut ebpf = loader.load(object)?;
+        // It holds the kernel's types, and others are needed to attach: 70 MB each.
+        drop(loader);
         let logger = match settings.messages {
             Messages::Off => None,
             Messages::Logged => EbpfLogger::init(&mut ebpf)
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
-        let mut kernel = Self { ebpf, btf, logger };
+        let mut kernel = Self { ebpf, logger };
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
+        memory::give_back();
         let losses = Losses::take(&mut kernel.ebpf)?;
         Ok((kernel, rings, losses))
     }

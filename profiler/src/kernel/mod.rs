@@ -10,6 +10,7 @@ mod error;
 mod features;
 mod load;
 mod loss;
+mod memory;
 mod object;
 mod rings;
 mod sent;

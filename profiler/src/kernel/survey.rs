@@ -2,7 +2,7 @@
 
 use std::io::Read as _;
 
-use aya::{maps::Array, programs::Iter};
+use aya::{Btf, maps::Array, programs::Iter};
 use profiler_ebpf::record::survey;
 
 use super::{Kernel, KernelError};
@@ -18,6 +18,20 @@ pub enum Survey {
     Snapshot,
 }
 
+const NAME: &str = "survey";
+
+/// Loads the iterator.
+pub(super) fn load(kernel: &mut Kernel, btf: &Btf) -> Result<(), KernelError> {
+    let failed = |source| KernelError::Program { action: "load", program: NAME, source };
+    program(kernel)?.load("task", btf).map_err(failed)
+}
+
+fn program(kernel: &mut Kernel) -> Result<&mut Iter, KernelError> {
+    let failed = |source| KernelError::Program { action: "use", program: NAME, source };
+    let program = kernel.ebpf.program_mut(NAME).ok_or(KernelError::Missing(NAME))?;
+    program.try_into().map_err(failed)
+}
+
 impl Kernel {
     /// Looks at every thread. When this is back, the records of all of them are in the rings, or
     /// counted as lost. Somebody must drain the rings meanwhile.
@@ -26,7 +40,6 @@ impl Kernel {
     ///
     /// If the iterator can't be loaded or read.
     pub fn survey(&mut self, survey: Survey) -> Result<(), KernelError> {
-        const NAME: &str = "survey";
         let which = match survey {
             Survey::Opening => survey::OPENING,
             Survey::Closing => survey::CLOSING,
@@ -37,15 +50,7 @@ impl Kernel {
         map.set(0, which, 0).map_err(failed)?;
 
         let failed = |action| move |source| KernelError::Program { action, program: NAME, source };
-        let Self { ebpf, btf, .. } = self;
-        let program: &mut Iter = ebpf
-            .program_mut(NAME)
-            .ok_or(KernelError::Missing(NAME))?
-            .try_into()
-            .map_err(failed("use"))?;
-        if survey == Survey::Opening {
-            program.load("task", btf).map_err(failed("load"))?;
-        }
+        let program = program(self)?;
         let link = program.attach().map_err(failed("attach"))?;
         let link = program.take_link(link).map_err(failed("attach"))?;
         let mut iterator =
