@@ -7,8 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sink::{Encoded, Places, Sink, TakenBack};
-use crate::recording::stream::Slice;
+use super::sink::{NewSlice, Places, Sink, TakenBack};
 
 /// A file that takes its name when the window opens, and is a recording from then on, whatever
 /// happens.
@@ -111,7 +110,8 @@ impl Sink for RecordingFile {
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        let slice = slice.encode()?;
         let offset = self.length;
         self.write(&slice.bytes)?;
         self.places.push(offset, slice.about);
@@ -140,8 +140,8 @@ impl<W: Write + Send + 'static> Sink for Pipe<W> {
         self.0.write_all(header)
     }
 
-    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
-        self.0.write_all(&slice.bytes)?;
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        self.0.write_all(&slice.encode()?.bytes)?;
         self.0.flush()
     }
 

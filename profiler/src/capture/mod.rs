@@ -11,6 +11,7 @@
 //! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for the
 //! store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
 
+mod assembled;
 mod clocks;
 mod collector;
 mod drain;
@@ -35,13 +36,14 @@ use std::{
     thread::JoinHandle,
 };
 
+pub use assembled::Assembled;
 pub use collector::OpenRecords;
 use collector::{Collector, Records};
 use drain::Drain;
 pub use file_sink::{Pipe, RecordingFile};
 use flight::Why;
 use lookup::LastFound;
-pub use sink::{About, Encoded, Memory, Places, Sink, TakenBack};
+pub use sink::{About, Encoded, Memory, NewSlice, Places, Sink, TakenBack};
 use snapshot::{Desk, Request};
 pub use store::Counts;
 use store::{Ending, Opening, Part, Store};

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, io};
 
 use super::flight::{NewNames, Stretch, Why};
 use crate::{
-    recording::stream::Slice,
+    recording::stream::{Encoder, Slice},
     units::{StackId, Timestamp},
 };
 
@@ -17,12 +17,12 @@ pub trait Sink: Send + 'static {
     /// If the header can't be written.
     fn begin(&mut self, header: &[u8]) -> io::Result<()>;
 
-    /// A slice, whole, and what is in it. If that fails, the sink is as it was before.
+    /// A slice, whole. If that fails, the sink is as it was before, and so is the slice.
     ///
     /// # Errors
     ///
     /// If it can't be written.
-    fn append(&mut self, slice: Encoded, content: &Slice) -> io::Result<()>;
+    fn append(&mut self, slice: NewSlice<'_>) -> io::Result<()>;
 
     /// Takes back the newest slice, to make room for what must come last. None if there is none
     /// that it could take back.
@@ -55,6 +55,42 @@ pub trait Sink: Send + 'static {
     }
 }
 
+/// A slice that was put together. Its bytes are made for a sink that wants them: that is two thirds of
+/// what a recording costs on this side.
+pub struct NewSlice<'a> {
+    content: &'a mut Slice,
+    encoder: &'a mut Encoder,
+}
+
+impl<'a> NewSlice<'a> {
+    /// To be encoded by `encoder`, if at all.
+    pub fn new(content: &'a mut Slice, encoder: &'a mut Encoder) -> Self {
+        Self { content, encoder }
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub fn content(&self) -> &Slice {
+        self.content
+    }
+
+    /// As it is stored.
+    ///
+    /// # Errors
+    ///
+    /// If it is too large for the format.
+    pub fn encode(&mut self) -> io::Result<Encoded> {
+        let bytes = self.encoder.encode(self.content).map_err(io::Error::other)?;
+        Ok(Encoded { bytes, about: About::of(self.content) })
+    }
+
+    /// The slice itself, for a sink that has nothing left that can fail.
+    #[must_use]
+    pub fn take(self) -> Slice {
+        std::mem::take(self.content)
+    }
+}
+
 /// A slice as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Encoded {
@@ -71,6 +107,17 @@ pub struct About {
     pub until: Timestamp,
     /// Waits, preemptions, samples, sightings and exits in it.
     pub records: u64,
+}
+
+impl About {
+    /// What is known of this one.
+    #[must_use]
+    pub fn of(slice: &Slice) -> Self {
+        let Slice { waits, preemptions, samples, sightings, exits, .. } = slice;
+        let records =
+            waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len();
+        Self { until: slice.until, records: records as u64 }
+    }
 }
 
 /// A slice that was taken back.
@@ -116,15 +163,21 @@ pub struct Memory {
     places: Places,
 }
 
+impl Memory {
+    pub(super) fn add(&mut self, slice: Encoded) {
+        self.places.push(self.bytes.len() as u64, slice.about);
+        self.bytes.extend(slice.bytes);
+    }
+}
+
 impl Sink for Memory {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
         self.bytes = header.to_vec();
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded, _content: &Slice) -> io::Result<()> {
-        self.places.push(self.bytes.len() as u64, slice.about);
-        self.bytes.extend(slice.bytes);
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        self.add(slice.encode()?);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use super::{
     Control, Written, clocks,
     collector::{OpenRecords, Records},
     flight::{NewNames, Stretch, Why},
-    sink::{About, Encoded, Sink},
+    sink::{About, NewSlice, Sink},
     snapshot::Snapshot,
 };
 use crate::{
@@ -215,7 +215,7 @@ impl<S: Sink> Store<S> {
             None => self.write(&mut slice).map_err(|error| self.failed = Some(error)).is_ok(),
         };
         if !written {
-            self.unwritten += records_in(&slice);
+            self.unwritten += About::of(&slice).records;
             // What others refer to may fit where the records did not.
             self.next = Slice {
                 waits: Vec::new(),
@@ -229,14 +229,13 @@ impl<S: Sink> Store<S> {
     }
 
     fn write(&mut self, slice: &mut Slice) -> io::Result<()> {
-        let about = About { until: slice.until, records: records_in(slice) };
+        let until = slice.until;
         slice.number = self.stored;
         slice.clocks = clocks::read();
-        let bytes = self.encoder.encode(slice).map_err(io::Error::other)?;
-        self.sink.append(Encoded { bytes, about }, slice)?;
+        self.sink.append(NewSlice::new(slice, &mut self.encoder))?;
         (self.forget)(&self.sink.take_forgotten());
         self.stored += 1;
-        self.until = about.until;
+        self.until = until;
         Ok(())
     }
 
@@ -332,14 +331,9 @@ fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
 /// After a hole, what says how a thread stood when the window closed is still true; the rest is not
 /// to be told from what the hole swallowed. Gives back how many records went.
 fn drop_closed(slice: &mut Slice) -> u64 {
-    let before = records_in(slice);
+    let before = About::of(slice).records;
     slice.waits.retain(|wait| wait.end == End::StillOff);
     slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
     slice.samples.clear();
-    before - records_in(slice)
-}
-
-fn records_in(slice: &Slice) -> u64 {
-    let Slice { waits, preemptions, samples, sightings, exits, .. } = slice;
-    (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
+    before - About::of(slice).records
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     collector::{OpenRecords, Records},
-    sink::{Encoded, Memory, Sink, TakenBack},
+    sink::{Memory, NewSlice, Sink, TakenBack},
     store::{Ending, Found, Opening, Part, Store},
 };
 use crate::{
@@ -36,9 +36,9 @@ impl Sink for Limited {
         self.memory.begin(header)
     }
 
-    fn append(&mut self, slice: Encoded, content: &stream::Slice) -> io::Result<()> {
-        self.room_for(slice.bytes.len())?;
-        self.memory.append(slice, content)
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        self.room_for(slice.encode()?.bytes.len())?;
+        self.memory.append(slice)
     }
 
     fn take_back(&mut self) -> io::Result<Option<TakenBack>> {

@@ -124,6 +124,11 @@ impl Reporting {
         self.outputs.iter().any(|output| output.format == OutputFormat::Html)
     }
 
+    /// Whether the recording itself is among the outputs.
+    pub fn wants_recording(&self) -> bool {
+        self.outputs.iter().any(|output| output.format == OutputFormat::Recording)
+    }
+
     /// The report alone.
     pub fn report(&self, recording: &Recording) -> Report {
         let timeline = Timeline::build(recording);

@@ -16,8 +16,8 @@ use std::{
 
 use super::{Frozen, Keep, Kept, Stretch, Why, frozen::Tables, writer::NewNames};
 use crate::{
-    capture::sink::{Encoded, Sink},
-    recording::{Frame, FrameId, Module, ModuleId, stream::Slice},
+    capture::sink::{NewSlice, Sink},
+    recording::{Frame, FrameId, Module, ModuleId},
     symbols::{NameBook, Naming},
     units::StackId,
 };
@@ -104,11 +104,13 @@ impl Sink for Live {
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded, content: &Slice) -> io::Result<()> {
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        let encoded = slice.encode()?;
+        let content = slice.content();
         if !content.frames.is_empty() || !content.modules.is_empty() {
             self.send(Message::Found(content.frames.clone(), content.modules.clone()));
         }
-        self.kept.append(slice, content);
+        self.kept.append(encoded, content);
         Ok(())
     }
 

@@ -19,8 +19,7 @@ use super::{
     writer::{Message, NewNames, Writer},
 };
 use crate::{
-    capture::sink::{Encoded, Sink},
-    recording::stream::Slice,
+    capture::sink::{NewSlice, Sink},
     units::StackId,
 };
 
@@ -98,11 +97,13 @@ impl Sink for Flight {
         Ok(())
     }
 
-    fn append(&mut self, slice: Encoded, content: &Slice) -> io::Result<()> {
+    fn append(&mut self, mut slice: NewSlice<'_>) -> io::Result<()> {
+        let encoded = slice.encode()?;
+        let content = slice.content();
         if !content.frames.is_empty() || !content.modules.is_empty() {
             self.send(Message::Found(content.frames.clone(), content.modules.clone()));
         }
-        self.kept.append(slice, content);
+        self.kept.append(encoded, content);
         Ok(())
     }
 

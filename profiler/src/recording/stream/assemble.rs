@@ -36,8 +36,9 @@ pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recordi
     Ok(assembly.finish(damage))
 }
 
+/// A recording in the making: its slices, one after another.
 #[derive(Default)]
-struct Assembly {
+pub struct Assembly {
     recording: Recording,
     names: BTreeMap<FrameId, Vec<String>>,
     numbers: HashSet<u64>,
@@ -47,7 +48,8 @@ struct Assembly {
 }
 
 impl Assembly {
-    fn add(&mut self, slice: Slice) {
+    /// Adds a slice. One that is in it already, by its number, is left out.
+    pub fn add(&mut self, slice: Slice) {
         // Twice the same slice: two copies of a recording, one behind the other.
         if !self.numbers.insert(slice.number) {
             return;
@@ -77,7 +79,9 @@ impl Assembly {
         recording.files.files.extend(slice.files);
     }
 
-    fn finish(self, mut damage: Damage) -> Recording {
+    /// The recording, with what was wrong with where it came from.
+    #[must_use]
+    pub fn finish(self, mut damage: Damage) -> Recording {
         let Self { mut recording, names, numbers, newest, meta, .. } = self;
         let first = numbers.iter().min().copied().unwrap_or(0);
         let last = numbers.iter().max().copied().unwrap_or(0);

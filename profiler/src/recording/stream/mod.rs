@@ -26,7 +26,7 @@ mod write;
 
 use std::{collections::BTreeSet, io};
 
-pub use assemble::read;
+pub use assemble::{Assembly, read};
 pub use encoder::{END, Encoder};
 pub use framing::Source;
 pub use reader::Slices;
