@@ -1,5 +1,7 @@
 //! Who was on which CPU, and when.
 
+use rayon::prelude::*;
+
 use crate::{
     recording::{Begin, End, Preemption, Recording},
     search::partition_near,
@@ -36,10 +38,11 @@ impl Cpus {
                 stays[cpu].push(Stay { from, thread, interval: place });
             }
         }
-        for of_cpu in &mut stays {
-            of_cpu.sort_unstable_by_key(|stay| (stay.from, stay.thread));
+        stays.par_iter_mut().for_each(|of_cpu| {
+            // Each thread's are in order: that sort merges them.
+            of_cpu.sort_by_key(|stay| (stay.from, stay.thread));
             of_cpu.shrink_to_fit();
-        }
+        });
         Self { stays }
     }
 

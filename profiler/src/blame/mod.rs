@@ -71,18 +71,24 @@ impl<'a> Blame<'a> {
     /// Of a recording and the timeline that was built from it.
     #[must_use]
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
-        let stacks = StackPairs::new(recording);
-        let verdicts = verdict::all(recording, &stacks);
-        let gaps = Gaps::new(timeline);
+        let of_records = || {
+            let stacks = StackPairs::new(recording);
+            let verdicts = verdict::all(recording, &stacks);
+            let gaps = Gaps::new(timeline);
+            let locks = Locks::new(recording, &verdicts, &gaps);
+            (stacks, verdicts, gaps, locks)
+        };
+        let ((stacks, verdicts, gaps, locks), cpus) =
+            rayon::join(of_records, || Cpus::new(timeline));
         Self {
             recording,
             timeline,
             limits: Limits { depth: limits.depth.min(Limits::DEEPEST), ..limits },
             lives: lives(recording, timeline),
             samples: samples(recording, timeline, &stacks),
-            locks: Locks::new(recording, &verdicts, &gaps),
+            locks,
             gaps,
-            cpus: Cpus::new(timeline),
+            cpus,
             stacks,
             verdicts,
         }

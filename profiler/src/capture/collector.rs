@@ -5,6 +5,8 @@ use std::{
     sync::mpsc::{SyncSender, TrySendError},
 };
 
+use foldhash::fast::RandomState;
+
 use super::{
     lookup::Lookup,
     trigger::{Trip, Watch},
@@ -72,9 +74,9 @@ struct LostHere {
 pub(super) struct Collector {
     records: Records,
     lookups: SyncSender<Lookup>,
-    files: HashMap<FileId, u8>,
-    processes: HashSet<Tgid>,
-    cgroups: HashSet<CgroupId>,
+    files: HashMap<FileId, u8, RandomState>,
+    processes: HashSet<Tgid, RandomState>,
+    cgroups: HashSet<CgroupId, RandomState>,
     memory_limit: Option<usize>,
     memory: usize,
     lost: LostHere,
@@ -91,9 +93,9 @@ impl Collector {
         Self {
             records: Records::default(),
             lookups,
-            files: HashMap::new(),
-            processes: HashSet::new(),
-            cgroups: HashSet::new(),
+            files: HashMap::default(),
+            processes: HashSet::default(),
+            cgroups: HashSet::default(),
             memory_limit,
             memory: 0,
             lost: LostHere::default(),
@@ -186,14 +188,14 @@ impl Collector {
                 }
                 self.want_cgroup(wait.cgroup, wait.tgid);
                 if wait.end == End::StillOff {
-                    return self.open.waits.push(*wait);
+                    return self.open.waits.push(wait);
                 }
                 if let Some(start) = self.window_start
                     && let Some(trip) = self.watch.look(&wait, start)
                 {
                     self.trips.push(trip);
                 }
-                self.records.waits.push(*wait);
+                self.records.waits.push(wait);
             }
             Record::Preemption(preemption) => {
                 self.memory += size_of::<Preemption>();

@@ -16,9 +16,13 @@ use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
 /// One record, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are waits: a box would be an allocation for each"
+)]
 pub enum Record {
     /// A wait.
-    Wait(Box<Wait>),
+    Wait(Wait),
     /// A preemption.
     Preemption(Preemption),
     /// A stack that was not seen before.
@@ -112,7 +116,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     let header: RecordHeader =
         read(0, bytes).map_err(|_short| DecodeError::NoHeader(bytes.len()))?;
     match header.kind {
-        kind::WAIT => Ok(Record::Wait(Box::new(wait(&read(kind::WAIT, bytes)?)?))),
+        kind::WAIT => wait(&read(kind::WAIT, bytes)?).map(Record::Wait),
         kind::PREEMPTION => Ok(Record::Preemption(preemption(&read(kind::PREEMPTION, bytes)?))),
         kind::STACK => stack(bytes).map(Record::Stack),
         kind::THREAD => Ok(Record::Sighting(thread(&read(kind::THREAD, bytes)?)?)),

@@ -7,6 +7,7 @@ pub mod decode;
 mod file;
 mod interned;
 pub mod loss;
+mod order;
 mod process;
 mod rebase;
 mod stack;
@@ -205,7 +206,8 @@ impl Recording {
     /// Puts the lists into the order that they are promised in.
     pub fn sort(&mut self) {
         self.waits.sort();
-        self.preemptions.sort_by_key(|preemption| (preemption.off, preemption.tid, preemption.seq));
+        let key = |preemption: &Preemption| (preemption.off, preemption.tid, preemption.seq);
+        order::sort_nearly_sorted(&mut self.preemptions, |a, b| key(a).cmp(&key(b)));
         self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));

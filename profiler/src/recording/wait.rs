@@ -192,7 +192,7 @@ pub struct Wait {
 }
 
 /// A time off the CPU of a thread that could have gone on.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preemption {
     /// The thread.
     pub tid: Tid,

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
+
 use crate::{
     blame::{self, Blame, External, Reason},
     recording::{Clocks, Recording},
@@ -101,14 +103,14 @@ pub(crate) fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
 
 fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
     let loss = &recording.loss;
-    let mut gaps = 0;
-    let mut gap_ns = Nanos(0);
-    for interval in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
-        if interval.state == State::Lost {
-            gaps += 1;
-            gap_ns += interval.to.since(interval.from);
-        }
-    }
+    let (gaps, gap_ns) = (timeline.threads.par_iter())
+        .map(|thread| {
+            let lost = thread.track.iter().filter(|interval| interval.state == State::Lost);
+            lost.fold((0, Nanos(0)), |(gaps, time), interval| {
+                (gaps + 1, time + interval.to.since(interval.from))
+            })
+        })
+        .reduce(|| (0, Nanos(0)), |one, other| (one.0 + other.0, one.1 + other.1));
     let inferred = timeline.threads.iter().flat_map(|thread| &thread.inferred);
     LossNote {
         records: loss.records,

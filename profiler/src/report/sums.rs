@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, hash::Hash};
 
+use rayon::prelude::*;
+
 use crate::{
     blame::{
         Blame, Duty, Ender, Ledger, Part, Parts, Paths, StackPairId,
@@ -304,9 +306,8 @@ pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Path
     for (later, their_paths) in surveyed {
         summed.append(later, &mut paths, &their_paths);
     }
-    for (ledger, thread) in summed.ledgers.iter_mut().zip(threads) {
-        ledger.add(&Ledger::of_life(thread));
-    }
+    (summed.ledgers.par_iter_mut().zip(threads))
+        .for_each(|(ledger, thread)| ledger.add(&Ledger::of_life(thread)));
     (summed, looks, paths)
 }
 

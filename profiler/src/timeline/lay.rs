@@ -9,7 +9,6 @@ use super::{
     Misfits, Queued, State, Thread, Track, WaitIndex,
     evidence::{Anchor, OfTid},
     life::{Life, Record},
-    merge::merge,
 };
 
 /// How long before the switch-out a wake may come and still belong to the wait.
@@ -56,18 +55,26 @@ pub fn wake_use(wait: &WaitRow) -> WakeUse {
     }
 }
 
-/// Something that says what a thread was doing.
+/// What becomes of a life with gaps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gaps {
+    /// It is laid out as any other.
+    Stay,
+    /// It is not laid out: others' records may prove what is missing.
+    Forbidden,
+}
+
+/// A thread was seen on a CPU, and had made so many records.
 #[derive(Clone, Copy)]
-enum Item {
-    /// It was off the CPU.
-    Off(Record),
-    /// It was looked at, and was on a CPU.
-    OnCpu { seq: u32, look: Look },
+struct Look {
+    at: Timestamp,
+    seq: u32,
+    when: When,
 }
 
 /// When a thread was looked at.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Look {
+enum When {
     Opening,
     Meanwhile,
     Closing,
@@ -85,15 +92,16 @@ struct Off {
     queued: Queued,
 }
 
-/// Divides a life into intervals.
+/// Divides a life into intervals. None if it has gaps and may have none.
 pub(super) fn lay(
     recording: &Recording,
-    life: Life<'_>,
+    life: &Life<'_>,
     known: Option<&OfTid>,
+    gaps: Gaps,
     misfits: &mut Misfits,
-) -> Thread {
+) -> Option<Thread> {
     let mut layer = Layer {
-        life: &life,
+        life,
         known,
         misfits,
         track: Track::starting(life.from),
@@ -102,9 +110,10 @@ pub(super) fn lay(
         cpu: None,
         off_until: Timestamp(0),
         proven_from: None,
+        has_gap: false,
         tail: State::Lost,
     };
-    let records = (life.records.chunks(Waits::FETCHED))
+    let mut records = (life.records.chunks(Waits::FETCHED))
         .flat_map(|records| {
             recording.waits.fetch(records.iter().filter_map(|record| match record {
                 Record::Wait(index) => Some(index.0),
@@ -112,43 +121,64 @@ pub(super) fn lay(
             }));
             records
         })
-        .filter_map(|&record| Some((look_up(recording, record)?.off, Item::Off(record))));
-    let looks = looks(&life, known);
-    let mut items = merge(looks.into_iter(), records, |&(at, _)| at).peekable();
-    while let Some((at, item)) = items.next() {
-        match item {
-            Item::OnCpu { seq, look } => layer.on_cpu(at, seq, look),
-            Item::Off(record) => {
-                let Some(off) = look_up(recording, record) else { continue };
-                let is_last = items.peek().is_none();
-                match off.queued {
-                    Queued::Woken(index) if off.begin != Begin::Newborn => {
-                        let row = recording.waits.rows().get(index.0 as usize);
-                        layer.off(&off, is_last, row.map(|row| (index, row)));
-                    }
-                    Queued::Woken(_) | Queued::Preempted(_) => layer.off(&off, is_last, None),
-                }
+        .filter_map(|&record| look_up(recording, record))
+        .peekable();
+    let mut looks = looks(life, known).into_iter().peekable();
+    while let Some(off) = records.next() {
+        while let Some(look) = looks.next_if(|look| look.at <= off.off) {
+            layer.look(look);
+        }
+        let is_last = records.peek().is_none() && looks.peek().is_none();
+        match off.queued {
+            Queued::Woken(index) if off.begin != Begin::Newborn => {
+                let row = recording.waits.rows().get(index.0 as usize);
+                layer.off(&off, is_last, row.map(|row| (index, row)));
             }
+            Queued::Woken(_) | Queued::Preempted(_) => layer.off(&off, is_last, None),
+        }
+        if layer.has_gap && gaps == Gaps::Forbidden {
+            return None;
         }
     }
-    let (track, inferred) = layer.finish();
-    let Life { tid, tgid, kind, in_target, cgroup, created, from, until, names, .. } = life;
-    Thread { tid, tgid, kind, in_target, cgroup, created, from, until, names, track, inferred }
+    looks.for_each(|look| layer.look(look));
+    layer.end();
+    if layer.has_gap && gaps == Gaps::Forbidden {
+        return None;
+    }
+    let Layer { track, inferred, .. } = layer;
+    let &Life { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
+    let names = life.names.clone();
+    Some(Thread {
+        tid,
+        tgid,
+        kind,
+        in_target,
+        cgroup,
+        created,
+        from,
+        until,
+        names,
+        track,
+        inferred,
+    })
 }
 
 /// Every moment at which the thread was seen on a CPU with a known number of records, by time.
-fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<(Timestamp, Item)> {
-    let edges = [(life.opening, Look::Opening), (life.closing, Look::Closing)];
+fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<Look> {
+    let edges = [(life.opening, When::Opening), (life.closing, When::Closing)];
     let edges = (edges.into_iter())
-        .filter_map(|(sighting, look)| sighting.map(|sighting| (sighting, look)))
+        .filter_map(|(sighting, when)| sighting.map(|sighting| (sighting, when)))
         .filter(|(sighting, _)| sighting.phase == Phase::OnCpu)
-        .map(|(sighting, look)| (sighting.at, Item::OnCpu { seq: sighting.seq, look }));
+        .map(|(sighting, when)| Look { at: sighting.at, seq: sighting.seq, when });
     let is_inside = |anchor: &&Anchor| life.from < anchor.at && anchor.at < life.until;
     let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
-    let meanwhile = (anchors.iter().filter(is_inside))
-        .map(|&Anchor { at, seq }| (at, Item::OnCpu { seq, look: Look::Meanwhile }));
+    let meanwhile = (anchors.iter().filter(is_inside)).map(|&Anchor { at, seq }| Look {
+        at,
+        seq,
+        when: When::Meanwhile,
+    });
     let mut looks: Vec<_> = edges.chain(meanwhile).collect();
-    looks.sort_by_key(|&(at, _)| at);
+    looks.sort_by_key(|look| look.at);
     looks
 }
 
@@ -191,6 +221,7 @@ struct Layer<'a, 'r> {
     off_until: Timestamp,
     /// Where what only others prove begins: at most the end of the track.
     proven_from: Option<Timestamp>,
+    has_gap: bool,
     /// What the thread does from the end of the track to the end of its life.
     tail: State,
 }
@@ -198,6 +229,7 @@ struct Layer<'a, 'r> {
 impl Layer<'_, '_> {
     fn extend(&mut self, to: Timestamp, state: State) {
         let to = to.min(self.life.until);
+        self.has_gap |= state == State::Lost && to > self.track.end();
         match state {
             State::OnCpu => self.track.extend_on(to, self.cpu),
             State::Runnable(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
@@ -220,15 +252,15 @@ impl Layer<'_, '_> {
     ///   seq 4                  newest is 5        seq 6
     /// ---[==].....................*---------------[==]---> time
     /// ```
-    fn on_cpu(&mut self, at: Timestamp, seq: u32, look: Look) {
+    fn look(&mut self, Look { at, seq, when }: Look) {
         let state = match self.newest {
             Some(newest) if newest > seq => return,
             Some(newest) if newest == seq => State::OnCpu,
             // It was looked at as the window opened: it had not left the CPU before.
-            None if look == Look::Opening => State::OnCpu,
+            None if when == When::Opening => State::OnCpu,
             _ => State::Lost,
         };
-        if look == Look::Meanwhile {
+        if when == When::Meanwhile {
             if state == State::OnCpu {
                 self.proven_from.get_or_insert(self.track.end());
             } else {
@@ -241,7 +273,7 @@ impl Layer<'_, '_> {
         self.extend(at, state);
         self.newest = Some(seq);
         // The same as the window closed.
-        self.tail = if look == Look::Closing { State::OnCpu } else { State::Lost };
+        self.tail = if when == When::Closing { State::OnCpu } else { State::Lost };
     }
 
     fn off(&mut self, record: &Off, is_last: bool, wait: Option<(WaitIndex, &WaitRow)>) {
@@ -365,7 +397,7 @@ impl Layer<'_, '_> {
     }
 
     /// Fills the time after the newest record.
-    fn finish(mut self) -> (Track, Vec<(Timestamp, Timestamp)>) {
+    fn end(&mut self) {
         if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
             && exit.seq == newest
             && self.life.until <= exit.at
@@ -383,7 +415,6 @@ impl Layer<'_, '_> {
         }
         self.extend(self.life.until, self.tail);
         self.track.close();
-        (self.track, self.inferred)
     }
 }
 

@@ -61,36 +61,49 @@ pub(super) struct OfTid {
 
 /// Shares the records out over the tids, in their order. The idle task has none.
 pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
-    let mut tids: HashMap<Tid, OfTid, foldhash::fast::RandomState> = HashMap::default();
+    let mut tids = Tids::default();
     let waits = &recording.waits;
     // Many waits share a pattern: its tid is looked up once.
-    let mut of_patterns: Vec<Vec<u32>> = vec![Vec::new(); waits.patterns().len()];
+    let of_patterns: Vec<usize> = (waits.patterns().iter())
+        .map(|(_, pattern)| tids.place(waits.waiters()[pattern.waiter].tid))
+        .collect();
     for (row, n) in waits.rows().iter().zip(0..) {
-        of_patterns[row.pattern.index()].push(n);
-    }
-    for ((_, pattern), of_pattern) in waits.patterns().iter().zip(of_patterns) {
-        let of_tid = &mut tids.entry(waits.waiters()[pattern.waiter].tid).or_default().waits;
-        if of_tid.is_empty() { *of_tid = of_pattern } else { of_tid.extend(of_pattern) }
+        tids.list[of_patterns[row.pattern.index()]].waits.push(n);
     }
     for (preemption, n) in recording.preemptions.iter().zip(0..) {
-        tids.entry(preemption.tid).or_default().preemptions.push(n);
+        tids.get(preemption.tid).preemptions.push(n);
     }
     for (sighting, n) in recording.sightings.iter().zip(0..) {
-        tids.entry(sighting.tid).or_default().sightings.push(n);
+        tids.get(sighting.tid).sightings.push(n);
     }
     for (exit, n) in recording.exits.iter().zip(0..) {
-        tids.entry(exit.tid).or_default().exits.push(n);
+        tids.get(exit.tid).exits.push(n);
     }
-    tids.remove(&Tid(0));
-    let mut tids: Vec<OfTid> = (tids.into_iter())
-        .map(|(tid, mut of_tid)| {
-            // They lie in the order of time, and so do their indices.
-            of_tid.waits.sort_unstable();
-            OfTid { tid, ..of_tid }
-        })
-        .collect();
+    let mut tids = tids.list;
+    tids.retain(|of_tid| of_tid.tid != Tid(0));
     tids.sort_unstable_by_key(|of_tid| of_tid.tid);
     tids
+}
+
+/// The tids in the order in which they were come across.
+#[derive(Default)]
+struct Tids {
+    list: Vec<OfTid>,
+    places: HashMap<Tid, usize, foldhash::fast::RandomState>,
+}
+
+impl Tids {
+    fn place(&mut self, tid: Tid) -> usize {
+        *self.places.entry(tid).or_insert_with(|| {
+            self.list.push(OfTid { tid, ..OfTid::default() });
+            self.list.len() - 1
+        })
+    }
+
+    fn get(&mut self, tid: Tid) -> &mut OfTid {
+        let place = self.place(tid);
+        &mut self.list[place]
+    }
 }
 
 impl OfTid {

@@ -17,10 +17,12 @@ mod merge;
 
 use std::sync::Arc;
 
+use life::Life;
 use rayon::prelude::*;
 
 pub use interval::{Interval, Queued, Split, State, Track};
 pub(crate) use lay::EARLY_WAKE;
+use lay::Gaps;
 pub use lay::{WakeUse, wake_use};
 
 use crate::{
@@ -153,22 +155,20 @@ impl Timeline {
     /// Lays out every thread's life. The lists of the recording have to be sorted
     /// ([`Recording::sort`]).
     ///
-    /// Everything is laid out first. Then those lives that have gaps are laid out once more, with
-    /// what the records of all the others say of them.
+    /// The lives without gaps are laid out first, then the others, with what the records of
+    /// everybody else say of them.
     #[must_use]
     pub fn build(recording: &Recording) -> Self {
         let tids = life::of_tids(recording);
-        let nothing = evidence::Evidence::default();
-        let mut laid: Vec<Laid> =
-            tids.par_iter().map(|of_tid| lives_of(recording, of_tid, &nothing)).collect();
-        let gapped = tids.iter().zip(&laid).filter(|(_, (threads, _))| has_gap(threads));
-        let gapped: Vec<Tid> = gapped.map(|(of_tid, _)| of_tid.tid).collect();
-        let evidence = evidence::of(recording, &gapped);
-        laid.par_iter_mut().zip(&tids).for_each(|(laid, of_tid)| {
-            if evidence.of(of_tid.tid).is_some() {
-                *laid = lives_of(recording, of_tid, &evidence);
-            }
+        let lives: Vec<Lives<'_>> =
+            tids.into_par_iter().map(|of_tid| Lives::of(recording, &of_tid)).collect();
+        let gapped = lives.iter().filter_map(|lives| match lives {
+            Lives::Laid(_) => None,
+            Lives::Gapped(tid, _) => Some(*tid),
         });
+        let evidence = evidence::of(recording, &gapped.collect::<Vec<Tid>>());
+        let laid: Vec<Laid> =
+            lives.into_par_iter().map(|lives| lives.lay(recording, &evidence)).collect();
         let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
         let mut misfits = Misfits::default();
         for (more, mismatched) in laid {
@@ -218,18 +218,43 @@ fn thread_index(index: usize) -> ThreadIndex {
 /// The lives of one tid, by time.
 type Laid = (Vec<Thread>, Misfits);
 
-fn lives_of(recording: &Recording, of_tid: &life::OfTid, evidence: &evidence::Evidence) -> Laid {
-    let mut misfits = Misfits::default();
-    let known = evidence.of(of_tid.tid);
-    let threads = (life::split(recording, of_tid).into_iter())
-        .map(|life| lay::lay(recording, life, known, &mut misfits))
-        .collect();
-    (threads, misfits)
+/// The lives of one tid, seen by themselves.
+enum Lives<'a> {
+    /// They have no gaps.
+    Laid(Laid),
+    /// They are still to be laid out.
+    Gapped(Tid, Vec<Life<'a>>),
 }
 
-fn has_gap(threads: &[Thread]) -> bool {
-    let mut intervals = threads.iter().flat_map(|thread| thread.track.iter());
-    intervals.any(|interval| interval.state == State::Lost)
+impl<'a> Lives<'a> {
+    fn of(recording: &'a Recording, of_tid: &life::OfTid) -> Self {
+        let lives = life::split(recording, of_tid);
+        match lay_all(recording, &lives, None, Gaps::Forbidden) {
+            Some(laid) => Self::Laid(laid),
+            None => Self::Gapped(of_tid.tid, lives),
+        }
+    }
+
+    fn lay(self, recording: &Recording, evidence: &evidence::Evidence) -> Laid {
+        match self {
+            Self::Laid(laid) => laid,
+            Self::Gapped(tid, lives) => {
+                lay_all(recording, &lives, evidence.of(tid), Gaps::Stay).unwrap_or_default()
+            }
+        }
+    }
+}
+
+fn lay_all(
+    recording: &Recording,
+    lives: &[Life<'_>],
+    known: Option<&evidence::OfTid>,
+    gaps: Gaps,
+) -> Option<Laid> {
+    let mut misfits = Misfits::default();
+    let threads: Option<Vec<Thread>> =
+        lives.iter().map(|life| lay::lay(recording, life, known, gaps, &mut misfits)).collect();
+    Some((threads?, misfits))
 }
 
 fn places(recording: &Recording, threads: &[Thread]) -> Vec<Place> {

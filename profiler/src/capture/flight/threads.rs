@@ -59,9 +59,9 @@ impl Doings {
         for preemption in preemptions {
             match self.newest.get_mut(&preemption.tid) {
                 Some(held) if held.began() > preemption.off => {}
-                Some(held) => *held = Off::Preemption(preemption.clone()),
+                Some(held) => *held = Off::Preemption(*preemption),
                 None => {
-                    self.newest.insert(preemption.tid, Off::Preemption(preemption.clone()));
+                    self.newest.insert(preemption.tid, Off::Preemption(*preemption));
                 }
             }
         }
@@ -156,7 +156,7 @@ impl Threads {
             sightings.extend(opening.iter().chain(newest).map(|sighting| (**sighting).clone()));
             match off {
                 Some(Off::Wait(wait)) => waits.push(**wait),
-                Some(Off::Preemption(preemption)) => preemptions.push(preemption.clone()),
+                Some(Off::Preemption(preemption)) => preemptions.push(*preemption),
                 None => {}
             }
         }

@@ -50,7 +50,7 @@ fn a_wait() -> WaitRecord {
 
 fn decoded(record: &WaitRecord) -> Wait {
     match decode(&bytes_of(record)).unwrap() {
-        Record::Wait(wait) => *wait,
+        Record::Wait(wait) => wait,
         other => panic!("{other:?}"),
     }
 }

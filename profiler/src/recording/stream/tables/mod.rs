@@ -54,7 +54,8 @@ pub(super) struct Rows<T> {
 impl<T> Rows<T> {
     /// Reads row by row; `None` for one that can't be read.
     pub(super) fn collect(count: usize, read: impl FnMut(usize) -> Option<T>) -> Self {
-        let rows: Vec<T> = (0..count).filter_map(read).collect();
+        let mut rows = Vec::with_capacity(count);
+        rows.extend((0..count).filter_map(read));
         let unreadable = (count - rows.len()) as u64;
         Self { rows, unreadable }
     }
