@@ -26,23 +26,18 @@ pub(super) struct Cpus {
 
 impl Cpus {
     pub(super) fn new(timeline: &Timeline) -> Self {
-        let mut stays: Vec<Vec<Stay>> = Vec::new();
+        let mut stays: Vec<Vec<Stay>> =
+            counts(timeline).into_iter().map(Vec::with_capacity).collect();
         for (thread, n) in timeline.threads.iter().zip(0..) {
             for (interval, place) in thread.track.iter().zip(0..) {
                 let Some(cpu) = thread.track.cpu(place as usize) else { continue };
-                let cpu = usize::from(cpu.0);
-                if stays.len() <= cpu {
-                    stays.resize_with(cpu + 1, Vec::new);
-                }
+                let Some(of_cpu) = stays.get_mut(usize::from(cpu.0)) else { continue };
                 let (from, thread) = (interval.from, ThreadIndex(n));
-                stays[cpu].push(Stay { from, thread, interval: place });
+                of_cpu.push(Stay { from, thread, interval: place });
             }
         }
-        stays.par_iter_mut().for_each(|of_cpu| {
-            // Each thread's are in order: that sort merges them.
-            of_cpu.sort_by_key(|stay| (stay.from, stay.thread));
-            of_cpu.shrink_to_fit();
-        });
+        // Each thread's are in order: that sort merges them.
+        stays.par_iter_mut().for_each(|of_cpu| of_cpu.sort_by_key(|stay| (stay.from, stay.thread)));
         Self { stays }
     }
 
@@ -86,6 +81,21 @@ impl Cpus {
             tell(None, all - held);
         }
     }
+}
+
+/// How many stays each CPU has, by its number.
+fn counts(timeline: &Timeline) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for track in timeline.threads.iter().map(|thread| &thread.track) {
+        for cpu in (0..track.len()).filter_map(|place| track.cpu(place)) {
+            let cpu = usize::from(cpu.0);
+            if counts.len() <= cpu {
+                counts.resize(cpu + 1, 0);
+            }
+            counts[cpu] += 1;
+        }
+    }
+    counts
 }
 
 /// Where each CPU's stays were looked at last.

@@ -5,6 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::{
+    assembled::Assembled,
     collector::{OpenRecords, Records},
     sink::{Memory, NewSlice, Sink, TakenBack},
     store::{Ending, Found, Opening, Part, Store},
@@ -103,8 +104,12 @@ fn found() -> Found {
     Found { stacks, ..Found::default() }
 }
 
-/// Records twenty slices into a sink of this size, and says what it has and what was not written.
+/// Records twenty slices into a sink of this size, and says what it has and whether it failed.
 fn recorded(limit: usize) -> (Limited, bool) {
+    recorded_into(Limited { memory: Memory::default(), limit })
+}
+
+fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
     let (parts, to_store) = std::sync::mpsc::sync_channel(100);
     let window = Window { start: Timestamp(1000), end: Timestamp(1000) };
     let meta = Meta { window, closed_by: ClosedBy::CutOff, ..Meta::default() };
@@ -115,7 +120,6 @@ fn recorded(limit: usize) -> (Limited, bool) {
         parts.send(Part::Records(Box::new(records(slice)))).unwrap();
     }
     drop(parts);
-    let sink = Limited { memory: Memory::default(), limit };
     let store = Store::new(sink, Box::new(|_stacks| {})).unwrap();
     let store = store.run(&to_store, &super::Control::default());
     let last = records(SLICES - 1);
@@ -143,6 +147,18 @@ fn what_has_room_is_whole() {
     assert_eq!(recording.waits.len() as u64, SLICES * WAITS_IN_A_SLICE);
     assert_eq!(recording.meta.closed_by, ClosedBy::Signal);
     assert_eq!(recording.stacks.frames[&FrameId(1)].functions, ["main"]);
+}
+
+#[test]
+fn a_recording_put_together_as_it_comes_is_what_its_bytes_say() {
+    let (sink, failed) = recorded_into(Assembled::with_bytes());
+    let (mut recording, bytes) = sink.finish();
+    let mut read = stream::read(&bytes.unwrap()[..], usize::MAX).unwrap();
+    let waits = (std::mem::take(&mut recording.waits), std::mem::take(&mut read.waits));
+    assert!(!failed && waits.0 == waits.1 && !waits.0.is_empty());
+    assert_eq!(format!("{recording:?}"), format!("{read:?}"));
+    let (sink, failed) = recorded_into(Assembled::default());
+    assert!(!failed && matches!(sink.finish(), (same, None) if same.waits == waits.0));
 }
 
 proptest! {
