@@ -1,5 +1,5 @@
 //! From the last record to the output: what `profile` does when its window has closed, timed part by
-//! part on a recording. One run, one line of JSON.
+//! part on a recording. One run, one line of JSON: `cargo bench --bench output -- RECORDING`.
 //!
 //! ```text
 //!  while it is recorded                      | after that

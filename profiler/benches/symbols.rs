@@ -1,5 +1,5 @@
 //! What naming frames takes: addresses spread evenly over the code that processes have mapped. One
-//! run, one line of JSON.
+//! run, one line of JSON: `cargo bench --bench symbols -- 20000 PID…`.
 
 use std::{
     collections::BTreeMap,

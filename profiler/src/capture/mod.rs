@@ -162,6 +162,8 @@ impl<S: Sink> Armed<S> {
     pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
         let types = KernelTypes::of_running_kernel()?;
         let (mut kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
+        drop(types);
+        kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
         let forget = Box::new(move |stacks: &[StackId]| sent.forget(stacks));
         let store = Store::new(sink, forget).map_err(CaptureError::Format)?;

@@ -55,8 +55,8 @@ pub trait Sink: Send + 'static {
     }
 }
 
-/// A slice that was put together. Its bytes are made for a sink that wants them: that is two thirds of
-/// what a recording costs on this side.
+/// A slice that was put together. Its bytes are made for a sink that wants them: that is a large part
+/// of what recording costs on this side.
 pub struct NewSlice<'a> {
     content: &'a mut Slice,
     encoder: &'a mut Encoder,

@@ -35,9 +35,8 @@ impl KernelTypes {
     pub fn from_file(path: &Path) -> Result<Self, KernelError> {
         File::open(path)
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
-        // Parsed as a whole they take some 70 MB, for the few that are looked up. Before 6.16 sysfs
-        // lets nobody map them:
-        // <https://github.com/torvalds/linux/blob/v6.16/kernel/bpf/sysfs_btf.c#L20>
+        // Parsed as a whole they take tens of megabytes, for the few that are looked up. Older kernels
+        // let nobody map what is in sysfs.
         let mapped = Btf::from_file_with_backend(path, Backend::Mmap);
         Ok(Self { btf: mapped.or_else(|_not_mapped| Btf::from_file(path))? })
     }

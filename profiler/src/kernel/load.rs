@@ -11,8 +11,7 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, memory, object, rings,
-    syscalls,
+    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -136,7 +135,6 @@ impl Kernel {
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
-        memory::give_back();
         let losses = Losses::take(&mut kernel.ebpf)?;
         Ok((kernel, rings, losses))
     }

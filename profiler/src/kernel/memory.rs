@@ -6,11 +6,11 @@
 /// itself, glibc keeps them where anything that was allocated later lies behind them.
 /// <https://man7.org/linux/man-pages/man3/malloc_trim.3.html>
 #[cfg(target_env = "gnu")]
-pub(super) fn give_back() {
+pub(crate) fn give_back() {
     // SAFETY: it takes no pointers, and may be called at any time by any thread.
     unsafe { libc::malloc_trim(0) };
 }
 
-/// Other allocators give memory back by themselves.
+/// Other C libraries have no such call.
 #[cfg(not(target_env = "gnu"))]
-pub(super) fn give_back() {}
+pub(crate) fn give_back() {}

@@ -22,6 +22,7 @@ pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
 pub use load::{Kernel, Messages, ProgramSize, Settings, TargetFilter};
 pub use loss::Losses;
+pub(crate) use memory::give_back;
 pub use object::is_embedded;
 pub use rings::Ring;
 pub use sent::SentStacks;

@@ -131,7 +131,7 @@ impl Mischief {
             let Some(preemption) = recording.preemptions.get_mut(at % len) else { continue };
             play_on_preemption(preemption, prank);
             if let Prank::Twice = prank {
-                let preemption = preemption.clone();
+                let preemption = *preemption;
                 recording.preemptions.push(preemption);
             }
         }
