@@ -10,6 +10,7 @@ pub mod clock;
 pub mod folded;
 pub mod intervals;
 pub mod ledger;
+pub mod loads;
 pub mod offwake;
 pub mod places;
 pub mod report;

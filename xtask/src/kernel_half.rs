@@ -40,7 +40,7 @@ pub fn build(want: Want) -> anyhow::Result<Outcome> {
     if want == Want::Stale && object.exists() {
         return Ok(Outcome::Fresh);
     }
-    let compiled = compile(arch)?;
+    let compiled = compile(arch, "offwake-bpf")?;
     if source_digest::object_path(&root, arch)? != object {
         bail!("the kernel half's source changed while it was compiled: run this again");
     }
@@ -48,10 +48,19 @@ pub fn build(want: Want) -> anyhow::Result<Outcome> {
     Ok(Outcome::Compiled)
 }
 
+/// Compiles what offwake's programs are measured against, and says where it is.
+///
+/// # Errors
+///
+/// When no toolchain can be had, or the source does not compile.
+pub fn yardsticks() -> anyhow::Result<PathBuf> {
+    compile(env::consts::ARCH, "yardsticks")
+}
+
 /// Every machine that aya-ebpf and this project know is little endian.
 const TARGET: &str = "bpfel-unknown-none";
 
-fn compile(arch: &str) -> anyhow::Result<PathBuf> {
+fn compile(arch: &str, binary: &str) -> anyhow::Result<PathBuf> {
     let toolchain = toolchain::provide()?;
     let target_dir = workspace::target().join("bpf-build");
 
@@ -74,11 +83,11 @@ fn compile(arch: &str) -> anyhow::Result<PathBuf> {
         .env("RUSTC_BOOTSTRAP", "1")
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\u{1f}"))
         .args(["build", "--locked", "--release", "--package", "profiler-ebpf"])
-        .args(["--bin", "offwake-bpf", "--target", TARGET, "-Z", "build-std=core", "--target-dir"])
+        .args(["--bin", binary, "--target", TARGET, "-Z", "build-std=core", "--target-dir"])
         .arg(&target_dir);
     command::run(&mut cargo)
         .with_context(|| format!("cannot compile the kernel half with {}", toolchain.name))?;
-    Ok(target_dir.join(TARGET).join("release").join("offwake-bpf"))
+    Ok(target_dir.join(TARGET).join("release").join(binary))
 }
 
 /// Copies whole or not at all, then removes the objects of other sources.

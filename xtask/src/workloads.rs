@@ -30,6 +30,17 @@ pub fn demo() -> anyhow::Result<PathBuf> {
     Ok(folder().join("release/offwake-demo"))
 }
 
+/// Builds the loads of the benchmarks and says where their program is.
+///
+/// # Errors
+///
+/// When they do not compile.
+pub fn load() -> anyhow::Result<PathBuf> {
+    command::quietly(cargo("build").args(["--release", "--bin", "offwake-load"]))
+        .context("cannot build the loads")?;
+    Ok(folder().join("release/offwake-load"))
+}
+
 fn folder() -> PathBuf {
     workspace::target().join("workloads")
 }

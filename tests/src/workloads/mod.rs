@@ -26,7 +26,7 @@ mod lines;
 mod moves;
 mod mutex;
 mod polls;
-mod raw;
+pub(crate) mod raw;
 mod request_reply;
 mod served;
 mod shared;

@@ -43,14 +43,14 @@ use std::{os::fd::RawFd, sync::atomic::AtomicU32, time::Duration};
 
 /// Sleeps in the kernel while `word` is `expected`. The futex is shared between processes.
 #[inline(always)]
-pub(super) fn futex_wait(word: &AtomicU32, expected: u32) -> isize {
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) -> isize {
     let operation = libc::FUTEX_WAIT as usize;
     syscall(libc::SYS_futex, [word.as_ptr() as usize, operation, expected as usize, 0])
 }
 
 /// Wakes at most `count` threads that wait on `word`.
 #[inline(always)]
-pub(super) fn futex_wake(word: &AtomicU32, count: u32) -> isize {
+pub(crate) fn futex_wake(word: &AtomicU32, count: u32) -> isize {
     let operation = libc::FUTEX_WAKE as usize;
     syscall(libc::SYS_futex, [word.as_ptr() as usize, operation, count as usize, 0])
 }
@@ -69,7 +69,7 @@ pub(super) fn write(fd: RawFd, bytes: &[u8; 8]) -> isize {
 
 /// Sleeps for `length`.
 #[inline(always)]
-pub(super) fn nanosleep(length: Duration) -> isize {
+pub(crate) fn nanosleep(length: Duration) -> isize {
     let time = libc::timespec {
         tv_sec: length.as_secs().cast_signed(),
         tv_nsec: length.subsec_nanos().into(),

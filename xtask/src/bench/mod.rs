@@ -1,13 +1,14 @@
 //! `cargo xtask bench`: what offwake costs, measured beside what it is compared with.
 
 mod blame;
+mod overhead;
 mod pipe;
 mod recording;
 
 use clap::Subcommand;
 
 /// What is measured.
-#[derive(Clone, Copy, Debug, Subcommand)]
+#[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
     /// What writing a recording costs: bytes and CPU time a wait, memory over time
     Recording {
@@ -15,6 +16,8 @@ pub enum Bench {
         #[arg(long, value_name = "SECONDS", default_value_t = 20)]
         seconds: u32,
     },
+    /// What offwake costs the machine, beside what people would use instead: writes docs/overhead.md
+    Overhead(overhead::Options),
     /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
     Blame {
         /// The largest size is ten to the power of this
@@ -31,6 +34,7 @@ pub enum Bench {
 pub fn bench(bench: Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Recording { seconds } => recording::measure(seconds),
+        Bench::Overhead(options) => overhead::measure(options),
         Bench::Blame { up_to } => blame::measure(up_to),
     }
 }

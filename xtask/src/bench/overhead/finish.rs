@@ -1,0 +1,179 @@
+//! From Ctrl-C to the last byte of the output, with very many waits recorded.
+
+use std::{
+    path::Path,
+    process::Stdio,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+
+use super::{
+    bench::Bench,
+    bpf_times,
+    full_speed::{self, FullSpeed, busy_cpus, megabytes},
+    process,
+    running::{Running, Stop},
+    table::Table,
+};
+
+/// One run.
+pub struct Finish {
+    what: &'static str,
+    waits: u64,
+    counted: Counted,
+    pub split: Split,
+    peak: u64,
+}
+
+/// How the number of waits is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Counted {
+    /// The report of the recording counts them.
+    Exactly,
+    /// By the rate of another recording just before.
+    ByRate,
+}
+
+/// What can be told apart from outside, in seconds from the signal on.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// Until it holds no BPF program any more: the window is closed and everything is detached.
+    detached: Option<f64>,
+    /// Until it ended, its output complete.
+    pub ended: f64,
+    /// CPU time of it, all threads.
+    cpu: f64,
+}
+
+/// Stops `record`, `profile -o x.svg`, and times `report -o x.svg` of the same recording, which has
+/// no window to close.
+///
+/// # Errors
+///
+/// When something can't be run.
+pub fn measure(bench: &Bench) -> anyhow::Result<Vec<Finish>> {
+    let waits: u64 = bench.effort.pick(10_000_000, 1_000_000);
+    eprintln!("xtask: from stop to output, {waits} waits");
+    let rate = full_speed::record(bench, bench.default_mode(), Duration::from_secs(3))?;
+    let length = Duration::from_secs_f64(waits as f64 / FullSpeed::waits_per_second(&rate));
+    let recording = bench.file("finish.offwake");
+    let picture = bench.file("finish.svg");
+
+    let (split, peak) = stopped(bench, "record", &recording, length)?;
+    let waits = bench.report(&recording)?.waits;
+    let mut all =
+        vec![Finish { what: "record -o x.offwake", waits, counted: Counted::Exactly, split, peak }];
+
+    let (split, peak) = reported(bench, &recording, &picture)?;
+    all.push(Finish {
+        what: "report x.offwake -o x.svg",
+        waits,
+        counted: Counted::Exactly,
+        split,
+        peak,
+    });
+
+    let (split, peak) = stopped(bench, "profile", &picture, length)?;
+    all.push(Finish { what: "profile -o x.svg", waits, counted: Counted::ByRate, split, peak });
+    Ok(all)
+}
+
+/// Runs it for so long while every CPU is busy, lets them be idle, and stops it.
+fn stopped(
+    bench: &Bench,
+    task: &str,
+    output: &Path,
+    length: Duration,
+) -> anyhow::Result<(Split, u64)> {
+    let busy = busy_cpus()?;
+    let mut command = bench.recorder(task, bench.default_mode(), output);
+    let mut running = Running::start(command.args(["--", "cat"]), Stop::Interrupt)?;
+    sleep(length);
+    ensure!(running.still_runs()?, "offwake {task} ended before it was told to");
+    // What is left to do is to be timed, not who else wants the CPUs.
+    drop(busy);
+    running.ask_to_stop()?;
+    watched_to_its_end(running)
+}
+
+fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<(Split, u64)> {
+    let begin = Instant::now();
+    let mut child = bench.reporter(recording, picture).stdout(Stdio::null()).spawn()?;
+    let (mut cpu, mut peak) = (0.0, 0);
+    while child.try_wait()?.is_none() {
+        look(child.id(), &mut cpu, &mut peak);
+        sleep(LOOK_EVERY);
+    }
+    let ended = begin.elapsed().as_secs_f64();
+    ensure!(child.wait()?.success(), "offwake report failed");
+    Ok((Split { detached: None, ended, cpu }, peak))
+}
+
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+fn watched_to_its_end(mut running: Running) -> anyhow::Result<(Split, u64)> {
+    let begin = Instant::now();
+    let pid = running.pid();
+    let before = process::cpu_seconds(pid)?;
+    let mut detached = None;
+    let (mut cpu, mut peak) = (before, 0);
+    while running.still_runs()? {
+        look(pid, &mut cpu, &mut peak);
+        if detached.is_none() && !bpf_times::holds_programs(pid) {
+            detached = Some(begin.elapsed().as_secs_f64());
+        }
+        sleep(LOOK_EVERY);
+    }
+    let ended = begin.elapsed().as_secs_f64();
+    running.end()?;
+    Ok((Split { detached, ended, cpu: cpu - before }, peak))
+}
+
+/// The last look before the end is what remains.
+fn look(pid: u32, cpu: &mut f64, peak: &mut u64) {
+    if let (Ok(now), Ok(memory)) = (process::cpu_seconds(pid), process::memory(pid)) {
+        *cpu = now;
+        *peak = memory.peak;
+    }
+}
+
+impl Finish {
+    /// Stopping is what has a limit; what `report` takes is for comparison.
+    pub fn has_a_target(&self) -> bool {
+        self.split.detached.is_some()
+    }
+
+    pub fn title(&self) -> String {
+        let millions = self.waits as f64 / 1e6;
+        format!("stop to output, symbols included: `{}`, {millions:.1} million waits", self.what)
+    }
+}
+
+/// A row for each.
+pub fn table(all: &[Finish]) -> String {
+    let mut table = Table::new([
+        "offwake …",
+        "waits",
+        "programs detached after",
+        "ended after",
+        "CPU time meanwhile",
+        "peak memory",
+    ]);
+    for Finish { what, waits, counted, split, peak } in all {
+        let about = match counted {
+            Counted::Exactly => "",
+            Counted::ByRate => "about ",
+        };
+        table.row([
+            format!("`{what}`"),
+            format!("{about}{:.1} million", *waits as f64 / 1e6),
+            split.detached.map_or("–".to_owned(), |seconds| format!("{seconds:.2} s")),
+            format!("{:.2} s", split.ended),
+            format!("{:.2} s", split.cpu),
+            format!("{:.0} MB", megabytes(*peak)),
+        ]);
+    }
+    table.markdown()
+}

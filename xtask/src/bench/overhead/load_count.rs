@@ -1,0 +1,25 @@
+//! What a load says of itself in the end.
+
+use anyhow::Context as _;
+use serde::Deserialize;
+
+/// As `tests/src/loads` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+pub struct LoadCount {
+    switches: u64,
+    seconds: f64,
+}
+
+impl LoadCount {
+    /// # Errors
+    ///
+    /// When it said something else.
+    pub fn read(said: &str) -> anyhow::Result<Self> {
+        serde_json::from_str(said).with_context(|| format!("a load said {said:?}"))
+    }
+
+    /// Switches a second.
+    pub fn rate(self) -> f64 {
+        self.switches as f64 / self.seconds
+    }
+}
