@@ -1,6 +1,6 @@
 //! Rules about the user half that no lint knows: who may name which crate, and which modules do no
-//! input or output. Comments are read past; so is what only tests compile. Benchmarks are no part of
-//! what is shipped, and name what they measure against: `profiler/benches/yardsticks.rs` names aya.
+//! input or output. Comments are read past; so is what only tests compile. What
+//! is not shipped is not looked at: `tests/src/bin/offwake-yardsticks.rs` names aya as well.
 
 use std::{
     fs,

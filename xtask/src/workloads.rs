@@ -30,15 +30,25 @@ pub fn demo() -> anyhow::Result<PathBuf> {
     Ok(folder().join("release/offwake-demo"))
 }
 
-/// Builds the loads of the benchmarks and says where their program is.
+/// What the benchmarks run besides offwake.
+pub struct BenchPrograms {
+    /// `tests/src/loads`.
+    pub load: PathBuf,
+    /// Loads plain BPF programs.
+    pub yardsticks: PathBuf,
+}
+
+/// Builds what the benchmarks run.
 ///
 /// # Errors
 ///
-/// When they do not compile.
-pub fn load() -> anyhow::Result<PathBuf> {
-    command::quietly(cargo("build").args(["--release", "--bin", "offwake-load"]))
-        .context("cannot build the loads")?;
-    Ok(folder().join("release/offwake-load"))
+/// When it does not compile.
+pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
+    let (load, yardsticks) = ("offwake-load", "offwake-yardsticks");
+    command::quietly(cargo("build").args(["--release", "--bin", load, "--bin", yardsticks]))
+        .context("cannot build what the benchmarks run")?;
+    let release = folder().join("release");
+    Ok(BenchPrograms { load: release.join(load), yardsticks: release.join(yardsticks) })
 }
 
 fn folder() -> PathBuf {

@@ -1,7 +1,7 @@
 //! What offwake's programs are measured against: plain programs for the same tracepoints.
 //!
 //! No part of offwake: `cargo xtask bench overhead` compiles this object and loads it through
-//! `profiler/benches/yardsticks.rs`. It is empty on any target but BPF.
+//! `tests/src/bin/offwake-yardsticks.rs`. It is empty on any target but BPF.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 

@@ -40,6 +40,8 @@ pub(super) fn around(threads: u32, turn: Turn) -> Result<Count> {
     batons[0].give();
     let count = until_told_to_stop();
     stopped.store(true, SeqCst);
+    // The one baton may be with a thread that has left already.
+    batons.iter().for_each(Baton::give);
     for player in players {
         ensure!(player.join().is_ok(), "a thread panicked");
     }
@@ -57,7 +59,6 @@ fn player(
         let (mine, next) = (&batons[place], &batons[(place + 1) % batons.len()]);
         for count in 0.. {
             turn(mine, next, count);
-            // Looked at after the baton was given: the next one gets to see it too.
             if stopped.load(SeqCst) {
                 break;
             }

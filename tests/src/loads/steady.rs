@@ -30,7 +30,7 @@ pub(super) fn run(switches: u32) -> Result<Count> {
 
 fn turn(mine: &Baton, next: &Baton, count: u64) {
     mine.take();
-    if is_first(mine, next) && count % u64::from(BURST.load(Relaxed)) == 0 {
+    if is_first(mine, next) && count.is_multiple_of(BURST.load(Relaxed).into()) {
         let due = NEXT.load(Relaxed);
         let now = now_ns();
         if due > now {

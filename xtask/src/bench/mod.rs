@@ -2,20 +2,12 @@
 
 mod blame;
 mod overhead;
-mod pipe;
-mod recording;
 
 use clap::Subcommand;
 
 /// What is measured.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Bench {
-    /// What writing a recording costs: bytes and CPU time a wait, memory over time
-    Recording {
-        /// How long each recording is
-        #[arg(long, value_name = "SECONDS", default_value_t = 20)]
-        seconds: u32,
-    },
     /// What offwake costs the machine, beside what people would use instead: writes docs/overhead.md
     Overhead(overhead::Options),
     /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
@@ -33,7 +25,6 @@ pub enum Bench {
 /// When something that is needed can't be run.
 pub fn bench(bench: Bench) -> anyhow::Result<()> {
     match bench {
-        Bench::Recording { seconds } => recording::measure(seconds),
         Bench::Overhead(options) => overhead::measure(options),
         Bench::Blame { up_to } => blame::measure(up_to),
     }

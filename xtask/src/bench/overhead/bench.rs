@@ -11,7 +11,12 @@ use serde::Deserialize;
 use tempfile::TempDir;
 
 use super::running::{Running, Stop};
-use crate::{apt, build, command, kernel_half, root::Root, workloads, workspace};
+use crate::{
+    apt, build, command, kernel_half,
+    root::Root,
+    workloads::{self, BenchPrograms},
+    workspace,
+};
 
 /// Debian's packages that every run needs: the programs that are slowed down, and what counts.
 const PACKAGES: [&str; 5] = ["bpftool", "linux-perf", "postgresql", "redis-server", "redis-tools"];
@@ -65,15 +70,11 @@ impl Effort {
 pub struct Bench {
     pub effort: Effort,
     offwake: PathBuf,
-    load: PathBuf,
-    yardsticks: Yardsticks,
+    programs: BenchPrograms,
+    /// The object with the plain BPF programs.
+    yardsticks: PathBuf,
     modes: Vec<Stacks>,
     directory: TempDir,
-}
-
-struct Yardsticks {
-    loader: PathBuf,
-    object: PathBuf,
 }
 
 impl Bench {
@@ -97,11 +98,11 @@ impl Bench {
                 workspace::offwake()?
             }
         };
-        let yardsticks = Yardsticks { loader: loader()?, object: kernel_half::yardsticks()? };
+        let yardsticks = kernel_half::yardsticks()?;
         let modes = Stacks::ALL.into_iter().filter(|mode| knows(&offwake, *mode)).collect();
-        let load = workloads::load()?;
+        let programs = workloads::for_benchmarks()?;
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        Ok(Self { effort, offwake, load, yardsticks, modes, directory })
+        Ok(Self { effort, offwake, programs, yardsticks, modes, directory })
     }
 
     /// The ways of taking stacks that this offwake knows.
@@ -148,9 +149,8 @@ impl Bench {
     ///
     /// When they can't be loaded.
     pub fn yardstick(&self, programs: &[&str]) -> anyhow::Result<Running> {
-        let Yardsticks { loader, object } = &self.yardsticks;
-        let mut command = Command::new(loader);
-        Running::start(command.arg(object).args(programs), Stop::EndOfInput)
+        let mut command = Command::new(&self.programs.yardsticks);
+        Running::start(command.arg(&self.yardsticks).args(programs), Stop::EndOfInput)
     }
 
     /// Starts a load of the tests' package.
@@ -159,7 +159,7 @@ impl Bench {
     ///
     /// When it can't be started.
     pub fn load(&self, name: &str, number: u32) -> anyhow::Result<Running> {
-        let mut command = Command::new(&self.load);
+        let mut command = Command::new(&self.programs.load);
         Running::start(command.arg(name).arg(number.to_string()), Stop::EndOfInput)
     }
 
@@ -228,21 +228,6 @@ impl Reported {
 fn knows(offwake: &Path, mode: Stacks) -> bool {
     let mut question = Command::new(offwake);
     command::ask(question.args(["record", "--stacks", mode.name(), "--help"])).is_some()
-}
-
-/// Builds `profiler/benches/yardsticks.rs` and says where it is.
-fn loader() -> anyhow::Result<PathBuf> {
-    let mut cargo = command::cargo();
-    cargo.args(["bench", "--package", "offwake", "--bench", "yardsticks", "--no-run"]);
-    command::quietly(&mut cargo).context("cannot build the loader of the yardsticks")?;
-    let messages = command::ask(cargo.arg("--message-format=json"))
-        .context("cargo does not say what it has built")?;
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "yardsticks")
-        .find_map(|message| message["executable"].as_str().map(PathBuf::from))
-        .context("cargo has built no loader of the yardsticks")
 }
 
 fn free_memory() -> anyhow::Result<u64> {

@@ -19,6 +19,11 @@ impl Spread {
         Some(Self { median: f64::midpoint(sorted[lower], sorted[upper]), min, max })
     }
 
+    /// What was measured once.
+    pub fn one(figure: f64) -> Self {
+        Self { median: figure, min: figure, max: figure }
+    }
+
     /// `median (min–max)`, with so many digits after the point.
     pub fn show(self, digits: usize) -> String {
         let Self { median, min, max } = self;

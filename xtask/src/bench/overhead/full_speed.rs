@@ -9,18 +9,19 @@ use std::{
 use super::{
     bench::{Bench, Reported, Stacks},
     process::{self, Memory},
-    running::Running,
     table::Table,
+    workloads::EndlessPipe,
 };
-use crate::bench::pipe::PipeBenchmark;
 
 /// One recording.
 pub struct FullSpeed {
-    stacks: Stacks,
+    pub stacks: Stacks,
     pub reported: Reported,
     /// CPU time of offwake's own threads while it recorded.
     own_cpu: f64,
-    memory: Memory,
+    /// At a quarter of the time, and at its end.
+    early: Memory,
+    late: Memory,
     bytes: u64,
 }
 
@@ -29,18 +30,26 @@ pub struct FullSpeed {
 /// # Errors
 ///
 /// When perf can't be started.
-pub fn busy_cpus() -> anyhow::Result<Vec<PipeBenchmark>> {
+pub fn busy_cpus() -> anyhow::Result<Vec<EndlessPipe>> {
     let cpus = available_parallelism().map_or(1, usize::from);
-    (0..cpus).map(|cpu| PipeBenchmark::start(Some(cpu))).collect()
+    (0..cpus).map(EndlessPipe::start).collect()
 }
 
-/// Records with the default mode for a minute.
+/// Records in each mode, in the default for a minute.
 ///
 /// # Errors
 ///
 /// When something can't be run.
-pub fn measure(bench: &Bench) -> anyhow::Result<FullSpeed> {
-    record(bench, bench.default_mode(), Duration::from_secs(bench.effort.pick(60, 10)))
+pub fn measure(bench: &Bench) -> anyhow::Result<Vec<FullSpeed>> {
+    bench
+        .modes()
+        .iter()
+        .map(|mode| {
+            let is_default = *mode == bench.default_mode();
+            let seconds = if is_default { bench.effort.pick(60, 10) } else { 10 };
+            record(bench, *mode, Duration::from_secs(seconds))
+        })
+        .collect()
 }
 
 /// Records for so long.
@@ -49,28 +58,23 @@ pub fn measure(bench: &Bench) -> anyhow::Result<FullSpeed> {
 ///
 /// When something can't be run.
 pub fn record(bench: &Bench, stacks: Stacks, length: Duration) -> anyhow::Result<FullSpeed> {
-    eprintln!("xtask: full speed for {} s", length.as_secs());
+    eprintln!("xtask: full speed for {} s, {}", length.as_secs(), stacks.title());
     let recording = bench.file("full-speed.offwake");
     let busy = busy_cpus()?;
     let running = bench.record(stacks, &recording)?;
-    let used = own_use(&running, length)?;
+    let pid = running.pid();
+    let (before, begin) = (process::cpu_seconds(pid)?, Instant::now());
+    sleep(length / 4);
+    let early = process::memory(pid)?;
+    sleep(length.saturating_sub(begin.elapsed()));
+    let own_cpu = process::cpu_seconds(pid)? - before;
+    let late = process::memory(pid)?;
     running.stop()?;
     drop(busy);
     let bytes = fs::metadata(&recording)?.len();
     let reported = bench.report(&recording)?;
     fs::remove_file(&recording)?;
-    Ok(FullSpeed { stacks, reported, own_cpu: used.0, memory: used.1, bytes })
-}
-
-/// CPU seconds over a time, and memory at its end.
-fn own_use(running: &Running, length: Duration) -> anyhow::Result<(f64, Memory)> {
-    let before = process::cpu_seconds(running.pid())?;
-    let begin = Instant::now();
-    sleep(length);
-    let cpu = process::cpu_seconds(running.pid())? - before;
-    // The rate is what matters; a busy machine may let us sleep longer than we asked for.
-    let cpu = cpu * length.as_secs_f64() / begin.elapsed().as_secs_f64();
-    Ok((cpu, process::memory(running.pid())?))
+    Ok(FullSpeed { stacks, reported, own_cpu, early, late, bytes })
 }
 
 impl FullSpeed {
@@ -90,36 +94,39 @@ impl FullSpeed {
     pub fn seconds(&self) -> f64 {
         self.reported.window.as_secs_f64()
     }
+}
 
-    pub fn table(&self) -> String {
-        let mut table = Table::new(["what", "measured"]);
-        let Reported { waits, lost, .. } = self.reported;
-        table.row(["mode".to_owned(), self.stacks.title()]);
-        table.row(["window".to_owned(), format!("{:.1} s", self.seconds())]);
+/// A row for each mode.
+pub fn table(all: &[FullSpeed]) -> String {
+    let mut table = Table::new([
+        "offwake record",
+        "window",
+        "waits a second",
+        "lost records",
+        "its own CPU",
+        "of that a wait",
+        "in the file",
+        "resident at a quarter … end",
+        "peak",
+    ]);
+    for one in all {
         table.row([
-            "waits recorded".to_owned(),
-            format!("{waits}, {:.0} a second", self.waits_per_second()),
-        ]);
-        table.row(["records lost".to_owned(), lost.to_string()]);
-        table.row([
-            "CPU time of offwake's own threads".to_owned(),
+            one.stacks.title(),
+            format!("{:.0} s", one.seconds()),
+            format!("{:.0}", one.waits_per_second()),
+            one.reported.lost.to_string(),
+            format!("{:.2} cores", one.own_cpu / one.seconds()),
+            format!("{:.0} ns", one.own_ns_per_wait()),
+            format!("{:.1} bytes a wait", one.bytes_per_wait()),
             format!(
-                "{:.2} cores, {:.0} ns a wait",
-                self.own_cpu / self.seconds(),
-                self.own_ns_per_wait()
+                "{:.0} … {:.0} MB",
+                megabytes(one.early.resident),
+                megabytes(one.late.resident)
             ),
+            format!("{:.0} MB", megabytes(one.late.peak)),
         ]);
-        table.row([
-            "the recording".to_owned(),
-            format!("{:.1} bytes a wait, {} MB", self.bytes_per_wait(), self.bytes / 1_000_000),
-        ]);
-        table.row([
-            "memory, resident".to_owned(),
-            format!("{:.0} MB at the end", megabytes(self.memory.resident)),
-        ]);
-        table.row(["memory, peak".to_owned(), format!("{:.0} MB", megabytes(self.memory.peak))]);
-        table.markdown()
     }
+    table.markdown()
 }
 
 pub fn megabytes(bytes: u64) -> f64 {

@@ -107,9 +107,9 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         results.slowdowns = Some(slowdowns);
     }
     if wanted(Part::FullSpeed) {
-        let full_speed = full_speed::measure(&bench)?;
-        texts.add("full-speed", full_speed.table());
-        results.full_speed = Some(full_speed);
+        let full_speeds = full_speed::measure(&bench)?;
+        texts.add("full-speed", full_speed::table(&full_speeds));
+        results.full_speeds = Some(full_speeds);
     }
     if wanted(Part::Steady) {
         let steady = steady::measure(&bench)?;
@@ -125,7 +125,8 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         texts.add("growth-threads", growth::measure(&bench, Of::Threads)?.table());
         let stacks = growth::measure(&bench, Of::Stacks)?;
         texts.add("growth-stacks", stacks.table());
-        if let (Some(per_switch), Some(full_speed)) = (&results.per_switch, &results.full_speed)
+        if let (Some(per_switch), Some(full_speed)) =
+            (&results.per_switch, results.full_speed(bench.default_mode()))
             && let Some(table) = big_machine::table(&bench, per_switch, full_speed, &stacks)
         {
             texts.add("big-machine", table);

@@ -7,7 +7,7 @@ mod redis;
 
 use anyhow::Context as _;
 
-pub use pipe::{Pipe, pipe};
+pub use pipe::{EndlessPipe, Pipe, pipe};
 
 use super::bench::Bench;
 use messaging::Messaging;

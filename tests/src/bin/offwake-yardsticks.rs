@@ -1,7 +1,9 @@
-//! Loads the programs of `profiler-ebpf/src/bin/yardsticks.rs` that offwake is measured against.
+//! Loads the programs of `profiler-ebpf/src/bin/yardsticks.rs` that offwake is measured against:
+//! `offwake-yardsticks OBJECT PROGRAM…`.
 //!
-//! `yardsticks OBJECT PROGRAM…` attaches the programs, says `ready`, and holds them until its
-//! standard input ends. `cargo xtask bench overhead` runs it.
+//! It attaches them, says `ready`, and holds them until its standard input ends. It is here and not
+//! among the benchmarks of `offwake` because those are linked with all of offwake, which takes
+//! minutes to compile and is nothing to do with it.
 
 use std::{
     env, fs,
@@ -10,6 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use aya::{Btf, Ebpf, programs::BtfTracePoint};
+use offwake_tests::workloads::stage::die_with_parent;
 
 /// The programs, and what each is attached to.
 const PROGRAMS: [(&str, &str); 3] = [
@@ -19,10 +22,10 @@ const PROGRAMS: [(&str, &str); 3] = [
 ];
 
 fn main() -> Result<()> {
-    // `cargo bench` adds an option of its own.
-    let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
-    let object = arguments.next().context("usage: yardsticks OBJECT PROGRAM...")?;
+    let mut arguments = env::args().skip(1);
+    let object = arguments.next().context("usage: offwake-yardsticks OBJECT PROGRAM...")?;
     let bytes = fs::read(&object).with_context(|| format!("cannot read {object}"))?;
+    die_with_parent();
     let btf = Btf::from_sys_fs().context("this kernel has no BTF")?;
     let mut ebpf = Ebpf::load(&bytes).with_context(|| format!("cannot load {object}"))?;
     for name in arguments {
