@@ -1,6 +1,6 @@
-//! Ctrl-C while another program runs in the foreground.
+//! Ctrl-C: while another program runs in the foreground, and as another program gets it.
 
-use std::io;
+use std::{io, process::Child};
 
 use anyhow::Context as _;
 
@@ -19,6 +19,22 @@ pub fn leave_to_children() -> anyhow::Result<()> {
     let previous = unsafe { libc::signal(libc::SIGINT, handler as libc::sighandler_t) };
     if previous == libc::SIG_ERR {
         return Err(io::Error::last_os_error()).context("cannot handle Ctrl-C");
+    }
+    Ok(())
+}
+
+/// Sends a program what Ctrl-C would.
+///
+/// # Errors
+///
+/// When it has ended and was waited for already.
+pub fn interrupt(child: &Child) -> anyhow::Result<()> {
+    let pid = libc::pid_t::try_from(child.id()).context("a process id that no process has")?;
+    // SAFETY: takes plain integers. The id is not another's: the child has not been waited for, as
+    // that would need it to be borrowed mutably.
+    let sent = unsafe { libc::kill(pid, libc::SIGINT) };
+    if sent != 0 {
+        return Err(io::Error::last_os_error()).context("cannot interrupt a program");
     }
     Ok(())
 }

@@ -173,6 +173,8 @@ impl Bench {
         let memory = format!("{}M", free_memory()? / 2 / (1 << 20));
         let mut report = Command::new(&self.offwake);
         report.args(["report", "--quiet", "--max-memory", &memory]).arg(recording);
+        // Whom to blame does not matter here, and takes most of the time.
+        report.args(["--max-depth", "1", "--max-nodes", "1"]);
         command::quietly(report.arg("--output").arg(&json).stdout(Stdio::null()))?;
         Reported::read(&json)
     }

@@ -1,6 +1,8 @@
 //! A machine that we do not have: what the measured figures come to on 256 CPUs with 7 million
 //! switches a second.
 
+use std::thread::available_parallelism;
+
 use profiler_ebpf::record::WaitRecord;
 
 use super::{
@@ -67,10 +69,17 @@ pub fn table(
             1e3 * DRAIN_SECONDS
         ),
     );
+    // One CPU's share of those that every CPU has its own of.
+    let per_cpu = maps.per_cpu as f64 / available_parallelism().map_or(1.0, |n| n.get() as f64);
     row(
         "maps without rings",
-        "as measured with the most stacks; per-CPU ones are under 0.1 MB a CPU".to_owned(),
-        format!("{:.0} MB", megabytes(maps.others)),
+        format!("{:.1} MB, and {:.1} kB for each CPU", megabytes(maps.others), per_cpu / 1e3),
+        format!("{:.1} MB", megabytes(maps.others) + CPUS * per_cpu / 1e6),
+    );
+    row(
+        "in the kernel, for each thread",
+        format!("{} bytes × 100,000 threads", maps.each_thread),
+        format!("{:.1} MB", megabytes(maps.each_thread) * 1e5),
     );
     Some(table.markdown())
 }

@@ -73,6 +73,24 @@ pub fn holds_programs(pid: u32) -> bool {
     fd_infos(pid).is_ok_and(|infos| infos.iter().any(|info| program_id(info).is_some()))
 }
 
+/// Kernel memory of maps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MapBytes {
+    pub rings: u64,
+    /// Those that hold each value once for every CPU.
+    pub per_cpu: u64,
+    pub others: u64,
+    /// What the kernel keeps in each thread of the machine. It is in none of the others.
+    pub each_thread: u64,
+}
+
+/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/bpf.h#L1003>
+const BPF_MAP_TYPE_PERCPU_HASH: u64 = 5;
+const BPF_MAP_TYPE_PERCPU_ARRAY: u64 = 6;
+const BPF_MAP_TYPE_LRU_PERCPU_HASH: u64 = 10;
+const BPF_MAP_TYPE_RINGBUF: u64 = 27;
+const BPF_MAP_TYPE_TASK_STORAGE: u64 = 29;
+
 /// Bytes of the maps that a process holds, as the kernel counts them.
 ///
 /// # Errors
@@ -82,8 +100,9 @@ pub fn map_bytes_of(pid: u32) -> anyhow::Result<MapBytes> {
     let mut seen = BTreeSet::new();
     let mut bytes = MapBytes::default();
     for info in fd_infos(pid)? {
-        let (Some(id), Some(kind), Some(size)) =
-            (number(&info, "map_id:"), number(&info, "map_type:"), number(&info, "memlock:"))
+        let of = |key| number(&info, key);
+        let (Some(id), Some(kind), Some(all), Some(value)) =
+            (of("map_id:"), of("map_type:"), of("memlock:"), of("value_size:"))
         else {
             continue;
         };
@@ -91,21 +110,15 @@ pub fn map_bytes_of(pid: u32) -> anyhow::Result<MapBytes> {
             continue;
         }
         match kind {
-            BPF_MAP_TYPE_RINGBUF => bytes.rings += size,
-            _ => bytes.others += size,
+            BPF_MAP_TYPE_RINGBUF => bytes.rings += all,
+            BPF_MAP_TYPE_PERCPU_HASH | BPF_MAP_TYPE_PERCPU_ARRAY | BPF_MAP_TYPE_LRU_PERCPU_HASH => {
+                bytes.per_cpu += all;
+            }
+            BPF_MAP_TYPE_TASK_STORAGE => bytes.each_thread += value,
+            _ => bytes.others += all,
         }
     }
     Ok(bytes)
-}
-
-/// <https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/bpf.h#L1003>
-const BPF_MAP_TYPE_RINGBUF: u64 = 27;
-
-/// Kernel memory of maps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MapBytes {
-    pub rings: u64,
-    pub others: u64,
 }
 
 /// What happened between two looks at the same programs.

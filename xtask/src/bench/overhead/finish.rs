@@ -94,8 +94,7 @@ fn stopped(
     ensure!(running.still_runs()?, "offwake {task} ended before it was told to");
     // What is left to do is to be timed, not who else wants the CPUs.
     drop(busy);
-    running.ask_to_stop()?;
-    watched_to_its_end(running)
+    interrupted(running)
 }
 
 fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<(Split, u64)> {
@@ -113,10 +112,12 @@ fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<(
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-fn watched_to_its_end(mut running: Running) -> anyhow::Result<(Split, u64)> {
-    let begin = Instant::now();
+/// Stops it and looks on until its end.
+fn interrupted(mut running: Running) -> anyhow::Result<(Split, u64)> {
     let pid = running.pid();
     let before = process::cpu_seconds(pid)?;
+    let begin = Instant::now();
+    running.ask_to_stop()?;
     let mut detached = None;
     let (mut cpu, mut peak) = (before, 0);
     while running.still_runs()? {

@@ -112,7 +112,7 @@ impl Growth {
             "double walk, ns per switch",
             &format!("{}, ns per switch", self.title),
             "own memory, peak",
-            "maps / rings",
+            "maps / rings / in each thread",
             "records lost",
         ]);
         for Point { many, walk, offwake, memory, maps, load, lost } in &self.points {
@@ -122,7 +122,12 @@ impl Growth {
                 format!("{:.0}", walk.ns_per_switch()),
                 format!("{:.0}", offwake.ns_per_switch()),
                 format!("{:.0} MB", megabytes(memory.peak)),
-                format!("{:.1} / {:.1} MB", megabytes(maps.others), megabytes(maps.rings)),
+                format!(
+                    "{:.1} / {:.1} MB / {} bytes",
+                    megabytes(maps.others + maps.per_cpu),
+                    megabytes(maps.rings),
+                    maps.each_thread
+                ),
                 lost.to_string(),
             ]);
         }

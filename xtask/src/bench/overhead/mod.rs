@@ -88,17 +88,18 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
     let whole = !quick && only.is_empty();
     let wanted = |part| only.is_empty() || only.contains(&part);
     let effort = if quick { Effort::Quick } else { Effort::Whole };
+    let load = machine::load()?;
     let bench = Bench::prepare(effort, offwake)?;
     // What runs beside ends by itself then, and what was begun is put in order again.
     signal::leave_to_children()?;
 
     let mut texts = Texts::default();
     let mut results = Results::default();
-    texts.add("machine", machine::table(&bench));
+    texts.add("machine", machine::table(&bench, &load));
     if wanted(Part::PerSwitch) {
         let per_switch = per_switch::measure(&bench)?;
         texts.add("per-switch", per_switch.table());
-        texts.add("programs", per_switch.programs_table()?);
+        texts.add("programs", per_switch.programs_table());
         results.per_switch = Some(per_switch);
     }
     if wanted(Part::Slowdown) {
@@ -138,7 +139,7 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         for why in missing {
             text.push_str(&format!("\nNot run: {why}.\n"));
         }
-        texts.add("peers", format!("{}\n{text}", machine::table(&bench)));
+        texts.add("peers", format!("{}\n{text}", machine::table(&bench, &load)));
     }
     texts.add("targets", targets::table(&bench, &results)?);
     if whole { document::write(&texts.0) } else { Ok(()) }

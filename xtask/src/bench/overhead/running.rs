@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-use crate::command;
+use crate::signal;
 
 /// How a program is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ impl Running {
     /// When it has ended already.
     pub fn ask_to_stop(&mut self) -> anyhow::Result<()> {
         if self.stop == Stop::Interrupt {
-            interrupt(&self.child)?;
+            signal::interrupt(&self.child)?;
         }
         drop(self.input.take());
         Ok(())
@@ -113,9 +113,4 @@ impl Drop for Running {
         drop(self.child.kill());
         drop(self.child.wait());
     }
-}
-
-fn interrupt(child: &Child) -> anyhow::Result<()> {
-    command::quietly(Command::new("kill").args(["-INT", &child.id().to_string()]))
-        .context("a program ended before it was told to")
 }

@@ -6,8 +6,8 @@ pub struct Table {
 }
 
 impl Table {
-    pub fn new<const COLUMNS: usize>(header: [&str; COLUMNS]) -> Self {
-        Self { rows: vec![header.map(str::to_owned).to_vec()] }
+    pub fn new(header: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self { rows: vec![header.into_iter().map(Into::into).collect()] }
     }
 
     /// A column that a row lacks is empty.

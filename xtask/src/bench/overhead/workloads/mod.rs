@@ -49,7 +49,7 @@ impl Kind {
         }
     }
 
-    /// Runs without anything beside, and so many pairs: what is noisy is repeated more.
+    /// How many rounds: what is noisy gets more.
     pub fn repeats(self, bench: &Bench) -> u32 {
         match self {
             Self::Pipe => bench.effort.pick(7, 2),

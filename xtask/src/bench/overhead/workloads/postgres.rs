@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
 use super::{Workload, number_after};
-use crate::{bench::overhead::bench::Bench, command};
+use crate::{bench::overhead::bench::Bench, command, signal};
 
 /// Debian keeps each version's programs in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -125,9 +125,7 @@ impl Workload for Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         // Its fast shutdown: it ends its own processes and frees its shared memory.
-        let interrupted =
-            command::quietly(Command::new("kill").args(["-INT", &self.server.id().to_string()]));
-        if interrupted.is_err() {
+        if signal::interrupt(&self.server).is_err() {
             drop(self.server.kill());
         }
         drop(self.server.wait());
