@@ -2,7 +2,7 @@
 
 use std::{
     path::Path,
-    process::Stdio,
+    process::{Command, Stdio},
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -23,8 +23,8 @@ pub struct Finish {
     what: &'static str,
     waits: u64,
     counted: Counted,
-    pub split: Split,
-    peak: u64,
+    /// `None` if it ended before it was told to.
+    split: Option<Split>,
 }
 
 /// How the number of waits is known.
@@ -42,10 +42,16 @@ pub struct Split {
     /// Until it holds no BPF program any more: the window is closed and everything is detached.
     detached: Option<f64>,
     /// Until it ended, its output complete.
-    pub ended: f64,
+    ended: f64,
     /// CPU time of it, all threads.
     cpu: f64,
+    /// The most that was resident, in bytes.
+    peak: u64,
 }
+
+/// Of `profile`, which has the recording in memory. With the default it has been seen to close its
+/// window by itself before ten million waits.
+const MEMORY: [&str; 2] = ["--max-memory", "8G"];
 
 /// Stops `record`, `profile -o x.svg`, and times `report -o x.svg` of the same recording, which has
 /// no window to close.
@@ -61,43 +67,34 @@ pub fn measure(bench: &Bench) -> anyhow::Result<Vec<Finish>> {
     let recording = bench.file("finish.offwake");
     let picture = bench.file("finish.svg");
 
-    let (split, peak) = stopped(bench, "record", &recording, length)?;
+    let record = bench.recorder("record", bench.default_mode(), &recording);
+    let split = stopped(record, length)?;
     let waits = bench.report(&recording)?.waits;
-    let mut all =
-        vec![Finish { what: "record -o x.offwake", waits, counted: Counted::Exactly, split, peak }];
+    let counted = Counted::Exactly;
+    let mut all = vec![Finish { what: "record -o x.offwake", waits, counted, split }];
 
-    let (split, peak) = reported(bench, &recording, &picture)?;
-    all.push(Finish {
-        what: "report x.offwake -o x.svg",
-        waits,
-        counted: Counted::Exactly,
-        split,
-        peak,
-    });
+    let split = Some(reported(bench, &recording, &picture)?);
+    all.push(Finish { what: "report x.offwake -o x.svg", waits, counted, split });
 
-    let (split, peak) = stopped(bench, "profile", &picture, length)?;
-    all.push(Finish { what: "profile -o x.svg", waits, counted: Counted::ByRate, split, peak });
+    let mut profile = bench.recorder("profile", bench.default_mode(), &picture);
+    profile.args(MEMORY);
+    let split = stopped(profile, length)?;
+    let counted = Counted::ByRate;
+    all.push(Finish { what: "profile --max-memory 8G -o x.svg", waits, counted, split });
     Ok(all)
 }
 
 /// Runs it for so long while every CPU is busy, lets them be idle, and stops it.
-fn stopped(
-    bench: &Bench,
-    task: &str,
-    output: &Path,
-    length: Duration,
-) -> anyhow::Result<(Split, u64)> {
+fn stopped(mut command: Command, length: Duration) -> anyhow::Result<Option<Split>> {
     let busy = busy_cpus()?;
-    let mut command = bench.recorder(task, bench.default_mode(), output);
     let mut running = Running::start(command.args(["--", "cat"]), Stop::Interrupt)?;
     sleep(length);
-    ensure!(running.still_runs()?, "offwake {task} ended before it was told to");
     // What is left to do is to be timed, not who else wants the CPUs.
     drop(busy);
-    interrupted(running)
+    if running.still_runs()? { interrupted(running).map(Some) } else { Ok(None) }
 }
 
-fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<(Split, u64)> {
+fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<Split> {
     let begin = Instant::now();
     let mut child = bench.reporter(recording, picture).stdout(Stdio::null()).spawn()?;
     let (mut cpu, mut peak) = (0.0, 0);
@@ -107,13 +104,13 @@ fn reported(bench: &Bench, recording: &Path, picture: &Path) -> anyhow::Result<(
     }
     let ended = begin.elapsed().as_secs_f64();
     ensure!(child.wait()?.success(), "offwake report failed");
-    Ok((Split { detached: None, ended, cpu }, peak))
+    Ok(Split { detached: None, ended, cpu, peak })
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Stops it and looks on until its end.
-fn interrupted(mut running: Running) -> anyhow::Result<(Split, u64)> {
+fn interrupted(mut running: Running) -> anyhow::Result<Split> {
     let pid = running.pid();
     let before = process::cpu_seconds(pid)?;
     let begin = Instant::now();
@@ -129,7 +126,7 @@ fn interrupted(mut running: Running) -> anyhow::Result<(Split, u64)> {
     }
     let ended = begin.elapsed().as_secs_f64();
     running.end()?;
-    Ok((Split { detached, ended, cpu: cpu - before }, peak))
+    Ok(Split { detached, ended, cpu: cpu - before, peak })
 }
 
 /// The last look before the end is what remains.
@@ -143,7 +140,12 @@ fn look(pid: u32, cpu: &mut f64, peak: &mut u64) {
 impl Finish {
     /// Stopping is what has a limit; what `report` takes is for comparison.
     pub fn has_a_target(&self) -> bool {
-        self.split.detached.is_some()
+        self.split.is_none_or(|split| split.detached.is_some())
+    }
+
+    /// Seconds from the signal to the end.
+    pub fn ended(&self) -> Option<f64> {
+        self.split.map(|split| split.ended)
     }
 
     pub fn title(&self) -> String {
@@ -162,19 +164,23 @@ pub fn table(all: &[Finish]) -> String {
         "CPU time meanwhile",
         "peak memory",
     ]);
-    for Finish { what, waits, counted, split, peak } in all {
+    for Finish { what, waits, counted, split } in all {
         let about = match counted {
             Counted::Exactly => "",
             Counted::ByRate => "about ",
         };
-        table.row([
-            format!("`{what}`"),
-            format!("{about}{:.1} million", *waits as f64 / 1e6),
-            split.detached.map_or("–".to_owned(), |seconds| format!("{seconds:.2} s")),
-            format!("{:.2} s", split.ended),
-            format!("{:.2} s", split.cpu),
-            format!("{:.0} MB", megabytes(*peak)),
-        ]);
+        let mut row =
+            vec![format!("`{what}`"), format!("{about}{:.1} million", *waits as f64 / 1e6)];
+        match split {
+            None => row.push("ended before it was told to".to_owned()),
+            Some(Split { detached, ended, cpu, peak }) => row.extend([
+                detached.map_or("–".to_owned(), |seconds| format!("{seconds:.2} s")),
+                format!("{ended:.2} s"),
+                format!("{cpu:.2} s"),
+                format!("{:.0} MB", megabytes(*peak)),
+            ]),
+        }
+        table.row(row);
     }
     table.markdown()
 }

@@ -118,7 +118,7 @@ pub fn table(bench: &Bench, results: &Results) -> anyhow::Result<String> {
     let show = |megabytes| format!("{megabytes:.0} MB");
     row("resident memory, peak, over its whole length".to_owned(), peak, 100.0, show);
     for finish in results.finishes.iter().flatten().filter(|finish| finish.has_a_target()) {
-        let ended = Some(Spread::one(finish.split.ended));
+        let ended = finish.ended().map(Spread::one);
         row(finish.title(), ended, 5.0, |seconds| format!("{seconds:.1} s"));
     }
     Ok(table.markdown())
