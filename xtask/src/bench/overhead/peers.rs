@@ -75,7 +75,9 @@ impl Peer {
             }
             Self::Bpftrace => {
                 let mut bpftrace = Command::new("bpftrace");
-                Running::start(bpftrace.args(["-B", "line", "-e", OFF_WAKE]), Stop::Interrupt)
+                bpftrace.args(["-B", "line", "-e", OFF_WAKE]);
+                // It says a line for each stack that it could not take.
+                Running::start(bpftrace.stderr(Stdio::null()), Stop::Interrupt)
             }
         }
     }
