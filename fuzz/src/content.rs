@@ -65,7 +65,7 @@ fn meta(u: Bytes) -> Result<Meta> {
         window: Window { start: time(u)?, end: time(u)? },
         target: text(u)?,
         scope: of(u, &[Scope::Machine, Scope::Target])?,
-        stacks: of(u, &[StackMode::Exact, StackMode::Off])?,
+        stacks: of(u, &[StackMode::Exact, StackMode::Cached, StackMode::Off])?,
         sample_hz: any(u)?,
         options: text(u)?,
         kernel: text(u)?,

@@ -27,6 +27,8 @@ pub mod stacks {
     pub const OFF: u32 = 0;
     /// Walked every time.
     pub const EXACT: u32 = 1;
+    /// Recognised where a thread has had them before, and walked otherwise.
+    pub const CACHED: u32 = 2;
 }
 
 /// An offset that the running kernel has no field for.
@@ -108,6 +110,10 @@ pub struct Offsets {
     pub pt_regs_syscall: u32,
     /// `pt_regs::ip` (x86), `pc` (arm64).
     pub pt_regs_ip: u32,
+    /// `pt_regs::sp`
+    pub pt_regs_sp: u32,
+    /// `pt_regs::bp` (x86), `regs[29]` (arm64).
+    pub pt_regs_fp: u32,
     /// `task_struct::mm`
     pub task_mm: u32,
     /// Always 0.
@@ -140,6 +146,11 @@ pub struct Config {
     pub stand_in_only: u32,
     /// The device of the one filesystem that all sockets are on (`dev_t`), 0 if it is not known.
     pub socket_device: u32,
+    /// A stack that was recognised is walked all the same where a random number is below this: all of
+    /// them at `u32::MAX`, one in 64 at `u32::MAX / 64`.
+    pub check_below: u32,
+    /// How much of each CPU's time may go into walking stacks, in 2⁻²⁰ parts; 0 if any amount may.
+    pub walking_share: u32,
     /// Always 0.
     pub reserved: u32,
     /// Where the kernel keeps things.
@@ -147,6 +158,6 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 46 * 4);
-    assert!(size_of::<Config>() == 56 + size_of::<Offsets>());
+    assert!(size_of::<Offsets>() == 48 * 4);
+    assert!(size_of::<Config>() == 64 + size_of::<Offsets>());
 };

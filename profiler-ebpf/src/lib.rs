@@ -10,4 +10,5 @@
 pub mod config;
 pub mod loss;
 pub mod record;
+pub mod stack_counts;
 pub mod syscalls;

@@ -8,7 +8,11 @@ use core::{ffi::c_void, ptr};
 
 use profiler_ebpf::record::{system_vector, wake_context};
 
-use super::{maps::CONTEXT, task::Task};
+use super::{
+    known_stacks::mix,
+    maps::CONTEXT,
+    task::{Task, peek},
+};
 
 /// One CPU's interrupts: 0 if it is in none of that kind, else the number plus one.
 #[derive(Clone, Copy)]
@@ -124,6 +128,48 @@ fn is_on_task_stack(context: &mut InterruptContext, ctx: *mut c_void, current: T
     let address = as_number(&mut context.address, ctx);
     let top = as_number(&mut context.address, current.registers().cast_mut());
     address >= current.stack() && address < top
+}
+
+/// Where a softirq came on top of the current task.
+pub struct SoftirqCall {
+    /// The task's stack pointer then.
+    pub sp: u64,
+    /// What called it, and how deep in it this is.
+    pub key: u64,
+}
+
+/// How the softirq was called that this is in. None where it can't be told.
+///
+/// ```text
+///  task's stack     … | __dev_queue_xmit | __local_bh_enable_ip | data |
+///                                                                ↑
+///  interrupts' stack                           | sp | do_softirq | handle_softirqs | … | this
+///                            end of the page → |
+/// ```
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/irq_stack.h#L77>
+#[cfg(bpf_target_arch = "x86_64")]
+#[inline(always)]
+pub fn call_of_softirq(ctx: *mut c_void, current: Task) -> Option<SoftirqCall> {
+    /// Bytes of a page, less one.
+    const IN_PAGE: u64 = 0xfff;
+    let context = this_cpu()?;
+    let here = as_number(&mut context.address, ctx);
+    let end = here | IN_PAGE;
+    let sp: u64 = peek(end - 7);
+    let top = as_number(&mut context.address, current.registers().cast_mut());
+    // Deeper than a page, or not on the interrupts' stack at all.
+    if sp < current.stack() || sp >= top {
+        return None;
+    }
+    let caller: u64 = peek(end - 15);
+    Some(SoftirqCall { sp, key: mix(caller, end - here) })
+}
+
+/// Other machines lay their interrupts' stack out in other ways.
+#[cfg(not(bpf_target_arch = "x86_64"))]
+#[inline(always)]
+pub fn call_of_softirq(_ctx: *mut c_void, _current: Task) -> Option<SoftirqCall> {
+    None
 }
 
 /// A pointer's value. It goes through memory, and volatile so that the compiler can't forward it,

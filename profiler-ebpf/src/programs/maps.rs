@@ -9,10 +9,16 @@ use aya_ebpf::{
 use profiler_ebpf::{
     loss::LossCounters,
     record::{StackRecord, WaitRecord},
+    stack_counts::StackCounters,
     syscalls::TABLE_LEN,
 };
 
-use super::{context::InterruptContext, slot::Slot};
+use super::{
+    budget::WalkingTime,
+    context::InterruptContext,
+    known_stacks::{Learning, Top},
+    slot::Slot,
+};
 
 /// A map that the kernel keeps inside each task: found in 9 ns, freed with the task, needs no size.
 ///
@@ -67,6 +73,22 @@ pub static SENT_STACKS: LruHashMap<u64, u64, 65536> = LruHashMap::new();
 /// top of another on one CPU.
 #[btf_map]
 pub static STACK_SCRATCH: PerCpuArray<StackRecord, 4> = PerCpuArray::new();
+
+/// The top of the stack that is looked at, by the same index.
+#[btf_map]
+pub static TOPS: PerCpuArray<Top, 4> = PerCpuArray::new();
+
+/// What is found out of it, by the same index.
+#[btf_map]
+pub static LEARNING: PerCpuArray<Learning, 4> = PerCpuArray::new();
+
+/// How stacks were come by.
+#[btf_map]
+pub static STACK_COUNTS: PerCpuArray<StackCounters, 1> = PerCpuArray::new();
+
+/// What each CPU may still spend on walking stacks.
+#[btf_map]
+pub static WALKING_TIME: PerCpuArray<WalkingTime, 1> = PerCpuArray::new();
 
 /// Where the survey copies a wait to, as its slot may change while it is read.
 #[btf_map]

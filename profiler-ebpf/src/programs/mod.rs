@@ -1,7 +1,9 @@
 //! The bodies of the programs, one concern a file.
 
+pub mod budget;
 pub mod context;
 pub mod file;
+pub mod known_stacks;
 pub mod lifecycle;
 pub mod maps;
 pub mod ring;

@@ -10,7 +10,7 @@ use profiler_ebpf::{
 use super::{
     ring::{header, now, send},
     slot,
-    stack::{self, Scratch, Taken},
+    stack::{self, Scratch},
     switch, target,
     task::Task,
 };
@@ -45,13 +45,9 @@ pub fn struck(ctx: *mut c_void) {
     if stack::wanted() {
         // A clock that struck in user code finds no kernel half: `bpf_get_stack` says so by an
         // error, and it is no loss.
-        if let Taken::Id(id) = stack::of_kernel_if_in_it(ctx, Scratch::Sample) {
-            record.kernel_stack = id;
-        }
-        if task.has_user_half()
-            && let Taken::Id(id) = stack::of_user(ctx, Scratch::Sample, task)
-        {
-            record.user_stack = id;
+        record.kernel_stack = stack::of_kernel_if_in_it(ctx, Scratch::Sample).0;
+        if task.has_user_half() {
+            record.user_stack = stack::of_user(ctx, Scratch::Sample, task).0;
         }
     }
     let _counted =

@@ -19,6 +19,8 @@ pub static CONFIG: Config = Config {
     compat_mask: 0,
     stand_in_only: 0,
     socket_device: 0,
+    check_below: 0,
+    walking_share: 0,
     reserved: 0,
     offsets: Offsets {
         task_pid: 0,
@@ -55,6 +57,8 @@ pub static CONFIG: Config = Config {
         pt_regs_compat_args: [0; 6],
         pt_regs_syscall: 0,
         pt_regs_ip: 0,
+        pt_regs_sp: 0,
+        pt_regs_fp: 0,
         task_mm: 0,
         reserved: 0,
     },

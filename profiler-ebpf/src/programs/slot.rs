@@ -9,6 +9,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    known_stacks::KnownStacks,
     maps::{EMPTY_SLOT, STAND_IN, THREADS},
     ring::{header, lost, now, send},
     settings::{CONFIG, frozen},
@@ -36,6 +37,8 @@ pub struct Slot {
     pub identity_sent: u32,
     /// Who got the CPU when it was preempted.
     pub next_tid: u32,
+    /// The stacks that it has had.
+    pub known_stacks: KnownStacks,
 }
 
 /// How a slot is looked for.

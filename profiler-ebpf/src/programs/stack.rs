@@ -35,26 +35,22 @@ pub enum Scratch {
     Survey = 3,
 }
 
-/// What became of a stack.
-#[derive(Clone, Copy)]
-pub enum Taken {
-    /// It has this id.
-    Id(u64),
-    /// The kernel could not give it; counted.
-    Failed,
-}
+/// The id of a stack that was taken, or [`NO_STACK`] if it could not be had; that is counted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Taken(pub u64);
 
 impl Taken {
+    /// It could not be had.
+    pub const FAILED: Self = Self(NO_STACK);
+
     /// The id for a record's field, and the flag to set if there is none.
     #[inline(always)]
     pub fn or_flag(self, flags: &mut u32, failed: u32) -> u64 {
-        match self {
-            Self::Id(id) => id,
-            Self::Failed => {
-                *flags |= failed;
-                NO_STACK
-            }
+        if self == Self::FAILED {
+            *flags |= failed;
         }
+        self.0
     }
 }
 
@@ -67,7 +63,7 @@ pub fn wanted() -> bool {
 /// The current task's user half.
 #[inline(always)]
 pub fn of_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> Taken {
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
     // SAFETY: the scratch is this CPU's own, and `Scratch` says why nothing else uses it now.
     let record = unsafe { &mut *record };
     // SAFETY: the buffer has the size that is named.
@@ -76,17 +72,17 @@ pub fn of_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> Taken {
     };
     if bytes <= 0 {
         lost(Loss::UserStackFailed);
-        return Taken::Failed;
+        return Taken::FAILED;
     }
     // The address space goes in: after an exec the same addresses are another program's.
-    identify(record, bytes as u64, current.tgid(), current.mm())
+    identify_in(scratch, record, bytes as u64, current.tgid(), current.mm())
 }
 
 /// The current task's kernel half, interrupts on top of it included; nothing is counted if it is in
 /// user code.
 #[inline(always)]
 pub fn of_kernel_if_in_it(ctx: *mut c_void, scratch: Scratch) -> Taken {
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
     // SAFETY: as in `of_user`.
     let record = unsafe { &mut *record };
     // SAFETY: as in `of_user`.
@@ -94,16 +90,16 @@ pub fn of_kernel_if_in_it(ctx: *mut c_void, scratch: Scratch) -> Taken {
         bpf_get_stack(ctx, record.frames.as_mut_ptr().cast(), (MAX_FRAMES * 8) as u32, 0)
     };
     if bytes <= 0 {
-        return Taken::Failed;
+        return Taken::FAILED;
     }
-    identify(record, bytes as u64, 0, 0)
+    identify_in(scratch, record, bytes as u64, 0, 0)
 }
 
 /// The current task's kernel half where it must have one; counted if the kernel can't give it.
 #[inline(always)]
 pub fn of_kernel(ctx: *mut c_void, scratch: Scratch) -> Taken {
     let taken = of_kernel_if_in_it(ctx, scratch);
-    if let Taken::Failed = taken {
+    if taken == Taken::FAILED {
         lost(Loss::KernelStackFailed);
     }
     taken
@@ -116,9 +112,9 @@ pub fn of_blocked(task: Task, scratch: Scratch) -> Taken {
     if task.is_on_cpu() {
         // It is on its way out: what its saved stack pointer points to is of another time.
         lost(Loss::KernelStackUnsettled);
-        return Taken::Failed;
+        return Taken::FAILED;
     }
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::Failed };
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
     // SAFETY: as in `of_user`.
     let record = unsafe { &mut *record };
     // SAFETY: as in `of_user`.
@@ -132,27 +128,38 @@ pub fn of_blocked(task: Task, scratch: Scratch) -> Taken {
     };
     if bytes <= 0 {
         lost(Loss::KernelStackFailed);
-        return Taken::Failed;
+        return Taken::FAILED;
     }
-    identify(record, bytes as u64, 0, 0)
+    identify_in(scratch, record, bytes as u64, 0, 0)
 }
 
-#[inline(never)]
-fn identify(record: &mut StackRecord, bytes: u64, tgid: u32, space: u64) -> Taken {
-    let mut depth = (bytes / 8) as usize;
-    if depth > MAX_FRAMES {
-        depth = MAX_FRAMES;
-    }
+#[inline(always)]
+fn identify_in(
+    scratch: Scratch,
+    record: &mut StackRecord,
+    bytes: u64,
+    tgid: u32,
+    space: u64,
+) -> Taken {
+    record.depth = (bytes / 8) as u32;
+    Taken(identify(scratch as u32, tgid, space))
+}
+
+/// The id of the stack that was put together; it is sent if user space does not have it.
+///
+/// The verifier looks at a function that others can see once, and not at each call.
+#[unsafe(no_mangle)]
+extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch) else { return NO_STACK };
+    // SAFETY: as in `of_user`.
+    let record = unsafe { &mut *record };
     // Two multiplicative hashes with odd constants (the golden ratio's, and xxHash's second prime);
     // the seed keeps a program from planning a collision.
     let seed = frozen(&CONFIG.stack_seed);
     let mut id = seed ^ space ^ u64::from(tgid).rotate_left(32);
     let mut check = !id;
     let mut index = 0;
-    while index < MAX_FRAMES {
-        if index >= depth {
-            break;
-        }
+    while index < MAX_FRAMES && index < depth_of(record) {
         // SAFETY: `index` is below `MAX_FRAMES`.
         let frame = unsafe { *record.frames.get_unchecked(index) };
         id = (id ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -160,27 +167,38 @@ fn identify(record: &mut StackRecord, bytes: u64, tgid: u32, space: u64) -> Take
         check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         index += 1;
     }
-    if id == NO_STACK {
+    if id == NO_STACK || id == u64::MAX {
         id = 1;
     }
     if let Some(sent) = SENT_STACKS.get_ptr(id) {
         // SAFETY: an entry that is evicted while it is read gives another stack's hash; the
         // comparison then fails and the stack is sent once more.
         if unsafe { *sent } == check {
-            return Taken::Id(id);
+            return id;
         }
         lost(Loss::StackIdCollision);
         id ^= check | 1;
+    }
+    let mut depth = depth_of(record);
+    if depth > MAX_FRAMES {
+        depth = MAX_FRAMES;
     }
     let len = StackRecord::len_of(depth);
     record.header = RecordHeader { kind: kind::STACK, cpu: cpu() as u16, len: len as u32 };
     record.id = id;
     record.ns = now();
     record.tgid = tgid;
-    record.depth = depth as u32;
     // A stack that found no room is sent again with the next record that has it.
     if send(core::ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
         let _full = SENT_STACKS.insert(id, check, 0);
     }
-    Taken::Id(id)
+    id
+}
+
+/// Read anew each time: what the verifier learns of a variable from every comparison, it would carry
+/// along into the rest of the program.
+#[inline(always)]
+pub fn depth_of(record: &StackRecord) -> usize {
+    // SAFETY: a reference can be read from.
+    unsafe { core::ptr::read_volatile(&raw const record.depth) as usize }
 }

@@ -8,14 +8,15 @@ use profiler_ebpf::{
         ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
         thread_flags, wait_flags,
     },
+    stack_counts::Side,
 };
 
 use super::{
+    known_stacks,
     ring::{cpu, header, lost, now, send},
     settings::{CONFIG, frozen},
     slot::{self, Slot},
-    stack::{self, Scratch},
-    syscall, target,
+    stack, syscall, target,
     task::{TASK_DEAD, Task},
 };
 
@@ -76,11 +77,25 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.syscall.thread_flags = slot.thread_flags;
     note_what_for(record, prev, Current::Yes);
     record.user_stack = NO_STACK;
-    if stack::wanted() && prev.has_user_half() {
-        record.user_stack = stack::of_user(ctx, Scratch::Switch, prev)
-            .or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
+    if stack::wanted() {
+        note_stacks(ctx, slot, prev, now);
     }
     slot.phase = phase::BLOCKED;
+}
+
+#[inline(always)]
+fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, now: u64) {
+    if prev.has_user_half() {
+        let taken = known_stacks::of_user(ctx, Side::WaitUser, &mut slot.known_stacks, prev, now);
+        let record = &mut slot.record;
+        record.user_stack = taken.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
+    }
+    let record = &slot.record;
+    let kind_of_file =
+        if record.wait_flags & wait_flags::HAS_FILE != 0 { record.file.mode } else { 0 };
+    let about = u64::from(record.syscall.number as u32) | u64::from(kind_of_file) << 32;
+    let about = about ^ u64::from(record.state) << 48;
+    slot.record.kernel_stack = known_stacks::of_sleeper(ctx, &mut slot.known_stacks, about, now).0;
 }
 
 /// The thread is on this CPU, and its slot may say that it is off it: its switch-in was not seen. The

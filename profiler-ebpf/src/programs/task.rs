@@ -28,6 +28,17 @@ pub const TASK_DEAD: u32 = 0x80;
 #[derive(Clone, Copy)]
 pub struct Task(*const c_void);
 
+/// Where a thread left user code.
+#[derive(Clone, Copy)]
+pub struct UserRegisters {
+    /// The instruction after the one that left it.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer, or whatever code without one keeps there.
+    pub fp: u64,
+}
+
 /// Loads a field of a kernel structure through a typed pointer.
 #[inline(always)]
 unsafe fn field<T: Copy>(base: *const c_void, offset: usize) -> T {
@@ -150,6 +161,22 @@ impl Task {
     pub fn registers(self) -> *const c_void {
         // SAFETY: `self.0` is a task that the kernel vouches for.
         unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void }
+    }
+
+    /// Where it is in user code. A kernel thread has none, and zeroes.
+    #[inline(always)]
+    pub fn user_registers(self) -> UserRegisters {
+        let registers = self.registers();
+        if registers.is_null() {
+            return UserRegisters { ip: 0, sp: 0, fp: 0 };
+        }
+        // SAFETY: `registers` is a typed pointer.
+        let register = |offset| unsafe { field::<u64>(registers, offset) };
+        UserRegisters {
+            ip: register(offset(&CONFIG.offsets.pt_regs_ip)),
+            sp: register(offset(&CONFIG.offsets.pt_regs_sp)),
+            fp: register(offset(&CONFIG.offsets.pt_regs_fp)),
+        }
     }
 
     /// The process that is its parent; 0 if there is none.

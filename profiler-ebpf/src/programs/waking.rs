@@ -10,13 +10,16 @@ use profiler_ebpf::{
         NO_SEQ, NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags,
         wake_context, wake_flags,
     },
+    stack_counts::Side,
 };
 
 use super::{
-    context,
+    budget::{self, Price},
+    context, file,
+    known_stacks::{self, InSoftirq},
     ring::{cpu, lost, now},
     slot::{self, Slot},
-    stack::{self, Scratch},
+    stack::{self, Scratch, Taken},
     switch, syscall, target,
     task::Task,
 };
@@ -45,14 +48,24 @@ pub fn waking(ctx: *mut c_void, wakee: Task) {
         // can be: the state no longer matches. What was there from before the switch-out gives way.
         phase::BLOCKED if slot.record.wake.ns > slot.record.off_ns => {}
         phase::BLOCKED => {
-            note_waker(ctx, slot, now);
-            if stack::wanted() {
-                slot.record.kernel_stack = stack::of_blocked(wakee, Scratch::Waking)
-                    .or_flag(&mut slot.record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
+            // Who wakes the reader or the writer of a pipe does it through this pipe.
+            let is_on_pipe = slot.record.wait_flags & wait_flags::HAS_FILE != 0
+                && file::is_pipe(&slot.record.file);
+            let through = if is_on_pipe { Through::Same } else { Through::Unknown };
+            note_waker(ctx, slot, through, now);
+            let record = &mut slot.record;
+            if stack::wanted()
+                && record.kernel_stack == NO_STACK
+                && record.wait_flags & wait_flags::KERNEL_STACK_FAILED == 0
+            {
+                record.kernel_stack = budget::walk(Price::WithinBudget, now, || {
+                    stack::of_blocked(wakee, Scratch::Waking)
+                })
+                .or_flag(&mut record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
             }
         }
         // Still on the CPU, on its way to sleep perhaps: the next switch-in will tell.
-        phase::ON_CPU => note_waker(ctx, slot, now),
+        phase::ON_CPU => note_waker(ctx, slot, Through::Unknown, now),
         _ => {}
     }
 }
@@ -82,12 +95,21 @@ pub fn newborn(ctx: *mut c_void, child: Task) {
     record.cgroup = child.cgroup();
     record.user_stack = NO_STACK;
     record.kernel_stack = NO_STACK;
-    note_waker(ctx, slot, now);
+    note_waker(ctx, slot, Through::Unknown, now);
     slot.phase = phase::BLOCKED;
 }
 
+/// What the waker's file can be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Through {
+    /// The one that is waited on; it need not be looked at.
+    Same,
+    /// Any.
+    Unknown,
+}
+
 #[inline(always)]
-fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
+fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
     let current = Task::current();
     let (context, vector) = context::now(ctx, current);
     let tid = current.tid();
@@ -114,34 +136,64 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, now: u64) {
             wake.syscall.thread_flags = thread_flags::KERNEL;
         }
         current.syscall(&mut wake.syscall);
-        let about = syscall::look_up(&wake.syscall);
-        if let Some(file) = syscall::file(current, &wake.syscall, about) {
-            wake.file = file;
-            wake.flags |= wake_flags::HAS_FILE;
-        }
-        if tid != 0 && (stack::wanted() || may_be_sender) {
-            wake.kernel_stack = stack::of_kernel(ctx, Scratch::Waking)
-                .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
-            if stack::wanted() && current.has_user_half() {
-                wake.user_stack = stack::of_user(ctx, Scratch::Waking, current)
-                    .or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
+        if through == Through::Unknown {
+            let about = syscall::look_up(&wake.syscall);
+            if let Some(file) = syscall::file(current, &wake.syscall, about) {
+                wake.file = file;
+                wake.flags |= wake_flags::HAS_FILE;
             }
         }
-        slot.record.wake.current_seq = look_at_waker(current, now);
+        let mut own =
+            if tid == 0 || target::is_profiler(current) { None } else { slot::find(current) };
+        if tid != 0 && (stack::wanted() || may_be_sender) {
+            let softirq = if is_task { InSoftirq::No } else { InSoftirq::Yes };
+            note_stacks_of_waker(ctx, wake, current, own.as_deref_mut(), softirq, now);
+        }
+        if let Some(own) = own {
+            slot.record.wake.current_seq = look_at_waker(own, current, now);
+        }
     }
     slot.record.wake.ns = now;
+}
+
+#[inline(always)]
+fn note_stacks_of_waker(
+    ctx: *mut c_void,
+    wake: &mut Wake,
+    current: Task,
+    own: Option<&mut Slot>,
+    softirq: InSoftirq,
+    now: u64,
+) {
+    let number = wake.syscall.number;
+    let kernel;
+    let mut user = Taken::FAILED;
+    let takes_user = stack::wanted() && current.has_user_half();
+    if let Some(own) = own {
+        let known = &mut own.known_stacks;
+        kernel = known_stacks::of_waker(ctx, known, current, number, softirq, now);
+        if takes_user {
+            user = known_stacks::of_user(ctx, Side::WakeUser, known, current, now);
+        }
+    } else {
+        // Nothing has been seen of it yet.
+        kernel = stack::of_kernel(ctx, Scratch::Waking);
+        if takes_user {
+            user = stack::of_user(ctx, Scratch::Waking, current);
+        }
+    }
+    wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
+    if takes_user {
+        wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
+    }
 }
 
 /// A waker that never waited itself has not been introduced yet; and whoever wakes is on a CPU. Gives
 /// back the number of its newest record.
 #[inline(always)]
-fn look_at_waker(current: Task, now: u64) -> u32 {
-    if current.tid() == 0 || target::is_profiler(current) {
-        return NO_SEQ;
-    }
-    let Some(slot) = slot::find(current) else { return NO_SEQ };
+fn look_at_waker(own: &mut Slot, current: Task, now: u64) -> u32 {
     // In this order: the number is the right one for a thread on the CPU only after this.
-    switch::seen_on_cpu(slot, current, now);
-    slot::introduce_once(slot, current, phase::ON_CPU);
-    slot.seq
+    switch::seen_on_cpu(own, current, now);
+    slot::introduce_once(own, current, phase::ON_CPU);
+    own.seq
 }

@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     recording::{
-        End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall, ThreadExit,
-        ThreadKind, Wait,
+        Effort, End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall,
+        ThreadExit, ThreadKind, Wait,
         decode::{self, Record},
     },
     units::{CgroupId, Nanos, Tgid, Timestamp},
@@ -34,6 +34,8 @@ pub(super) struct Records {
     pub until: Timestamp,
     /// What was lost since the programs were loaded.
     pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
     /// CPU time that this process has used.
     pub own_cpu: Nanos,
     pub waits: Vec<Wait>,
@@ -49,6 +51,13 @@ impl Records {
         let Self { waits, preemptions, samples, sightings, exits, .. } = self;
         (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
     }
+}
+
+/// What the kernel half counts, as it was read last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Totals {
+    pub loss: LossTotals,
+    pub effort: Effort,
 }
 
 /// How everybody stood when they were looked at: by a closing survey.
@@ -139,7 +148,8 @@ impl Collector {
     }
 
     /// Gives away what has come since the last time, and what was lost here in all.
-    pub fn cut(&mut self, until: Timestamp, own_cpu: Nanos, mut loss: LossTotals) -> Records {
+    pub fn cut(&mut self, until: Timestamp, own_cpu: Nanos, totals: Totals) -> Records {
+        let Totals { mut loss, effort } = totals;
         loss.undecodable = self.lost.undecodable;
         loss.over_memory = self.lost.over_memory;
         if self.lost.lookups > 0 {
@@ -148,7 +158,7 @@ impl Collector {
         let records = std::mem::take(&mut self.records);
         // The next slice is about as large as this one.
         self.records.waits.reserve(records.waits.len());
-        Records { until, own_cpu, loss, ..records }
+        Records { until, own_cpu, loss, effort, ..records }
     }
 
     /// Takes one record as it came.

@@ -7,15 +7,14 @@ use std::{
 
 use super::{
     Control,
-    collector::{Collector, OpenRecords, Records},
+    collector::{Collector, OpenRecords, Records, Totals},
     lookup::Lookup,
     own_cpu,
     snapshot::Snapshot,
     store::Part,
 };
 use crate::{
-    kernel::{self, Losses, Ring},
-    recording::LossTotals,
+    kernel::{self, EffortCounters, Losses, Ring},
     units::{Nanos, Timestamp},
 };
 
@@ -25,6 +24,10 @@ const PACE: Duration = Duration::from_millis(10);
 const LONGEST_SLICE: Nanos = Nanos(1_000_000_000);
 /// Nor when there are more: 5 MiB before they are compressed, which stay in the cache meanwhile.
 const LARGEST_SLICE: u64 = 16_384;
+/// How long the kernel measures the programs, which makes each run of one dearer by some 20 ns.
+const MEASURED_FOR: Nanos = Nanos(50_000_000);
+/// How often it does.
+const MEASURED_EVERY: Nanos = Nanos(5_000_000_000);
 /// The counters are not read for every slice when there are many.
 const LOSSES_EVERY: Nanos = Nanos(500_000_000);
 /// A record gets its time some 100 ns before it can be seen in a ring.
@@ -36,8 +39,10 @@ pub(super) struct Drain {
     collector: Collector,
     losses: Arc<Losses>,
     parts: SyncSender<Part>,
-    newest_loss: LossTotals,
-    loss_read: Timestamp,
+    effort: EffortCounters,
+    totals: Totals,
+    totals_read: Timestamp,
+    measured: Timestamp,
     last_cut: Timestamp,
     /// A snapshot for which the look-ups had no room yet.
     pending: Option<Lookup>,
@@ -48,6 +53,7 @@ impl Drain {
         rings: Vec<Ring>,
         collector: Collector,
         losses: Arc<Losses>,
+        effort: EffortCounters,
         parts: SyncSender<Part>,
     ) -> Self {
         Self {
@@ -55,8 +61,10 @@ impl Drain {
             collector,
             losses,
             parts,
-            newest_loss: LossTotals::default(),
-            loss_read: Timestamp(0),
+            effort,
+            totals: Totals::default(),
+            totals_read: Timestamp(0),
+            measured: Timestamp(0),
             last_cut: kernel::now(),
             pending: None,
         }
@@ -80,21 +88,24 @@ impl Drain {
                 self.collector.open_at(*start);
             }
             let from = kernel::now();
+            if control.window_start.get().is_some() {
+                self.measure(from);
+            }
             for ring in &mut self.rings {
                 ring.drain(|bytes| self.collector.take(bytes));
                 // One busy ring must not make a slice that is many times as large as it should be.
                 if self.collector.count() >= 2 * LARGEST_SLICE && !is_last {
                     let until = self.last_cut;
-                    hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                    hand_on(&mut self.collector, until, &self.totals, &self.parts);
                 }
             }
             for trip in self.collector.take_trips() {
                 control.trips.trip(trip);
             }
             if let Some(request) = request {
-                self.read_losses(from);
+                self.read_totals(from);
                 let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
-                hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                hand_on(&mut self.collector, until, &self.totals, &self.parts);
                 self.last_cut = from;
                 let open = self.collector.take_open();
                 self.pending = Some(Lookup::Snapshot(Box::new(Snapshot { request, open })));
@@ -107,42 +118,54 @@ impl Drain {
                 control.memory_full.store(true, Ordering::Relaxed);
             }
             if is_last && self.pending.is_none() {
-                self.read_losses(from);
+                self.effort.end_measuring();
+                self.read_totals(from);
                 let open = self.collector.take_open();
-                let records = self.collector.cut(from, own_cpu::used(), self.newest_loss);
+                let records = self.collector.cut(from, own_cpu::used(), self.totals);
                 return (records, open);
             }
             let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
             if is_long || self.collector.count() >= LARGEST_SLICE {
-                if from.since(self.loss_read) >= LOSSES_EVERY {
-                    self.read_losses(from);
+                if from.since(self.totals_read) >= LOSSES_EVERY {
+                    self.read_totals(from);
                 }
                 let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
-                hand_on(&mut self.collector, until, &self.newest_loss, &self.parts);
+                hand_on(&mut self.collector, until, &self.totals, &self.parts);
                 self.last_cut = from;
             }
             std::thread::sleep(PACE);
         }
     }
 
-    fn read_losses(&mut self, at: Timestamp) {
-        self.loss_read = at;
+    fn read_totals(&mut self, at: Timestamp) {
+        self.totals_read = at;
         // They were read as the window opened. What was lost up to here is known in any case.
-        if let Ok(losses) = self.losses.read() {
-            self.newest_loss = losses;
+        if let Ok(loss) = self.losses.read() {
+            self.totals.loss = loss;
+        }
+        if let Ok(effort) = self.effort.read() {
+            self.totals.effort = effort;
+        }
+    }
+
+    /// Has the kernel measure the programs for a moment now and then.
+    fn measure(&mut self, at: Timestamp) {
+        let since = at.since(self.measured);
+        if self.effort.is_measuring() {
+            if since >= MEASURED_FOR {
+                self.effort.end_measuring();
+            }
+        } else if since >= MEASURED_EVERY {
+            self.effort.begin_measuring();
+            self.measured = at;
         }
     }
 }
 
 /// Waits if the store has not kept up: the rings fill meanwhile, and what finds no room there is
 /// counted and dated.
-fn hand_on(
-    collector: &mut Collector,
-    until: Timestamp,
-    loss: &LossTotals,
-    parts: &SyncSender<Part>,
-) {
-    let records = collector.cut(until, own_cpu::used(), loss.clone());
+fn hand_on(collector: &mut Collector, until: Timestamp, totals: &Totals, parts: &SyncSender<Part>) {
+    let records = collector.cut(until, own_cpu::used(), totals.clone());
     // The other end is gone only if its thread has died, and that is noticed when it is joined.
     let _died = parts.send(Part::Records(Box::new(records)));
 }

@@ -52,7 +52,7 @@ pub use trigger::{Trigger, Trip};
 use trigger::{Trips, Watch};
 
 use crate::{
-    kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, Survey},
+    kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
     recording::{ClosedBy, Meta, Window},
     units::{Nanos, StackId, Tgid, Timestamp},
 };
@@ -161,7 +161,7 @@ impl<S: Sink> Armed<S> {
     /// If the kernel refuses something that can't be done without.
     pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
         let types = KernelTypes::of_running_kernel()?;
-        let (mut kernel, rings, losses) = Kernel::start(&types, &plan.settings)?;
+        let (mut kernel, rings, losses, effort) = Kernel::start(&types, &plan.settings)?;
         drop(types);
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
@@ -184,7 +184,8 @@ impl<S: Sink> Armed<S> {
             let control = Arc::clone(&control);
             let collector =
                 Collector::new(lookups, plan.memory_limit, Watch::new(plan.triggers.clone()));
-            let mut drain = Drain::new(rings, collector, Arc::clone(&losses), parts.clone());
+            let mut drain =
+                Drain::new(rings, collector, Arc::clone(&losses), effort, parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.take_early();
             start("drain", move || drain.run(&control))?
@@ -216,7 +217,7 @@ impl<S: Sink> Armed<S> {
             window: Window { start, end: start },
             target: self.plan.target.clone(),
             scope: settings.scope,
-            stacks: settings.stacks,
+            stacks: settings.stacks.mode,
             sample_hz: settings.sample_hz,
             options: options(settings),
             kernel: read_line("/proc/sys/kernel/osrelease"),
@@ -323,10 +324,13 @@ fn start<T: Send + 'static>(
 /// The settings as the command line has them.
 fn options(settings: &Settings) -> String {
     let Settings { scope, stacks, sample_hz, ring_bytes, max_targets, .. } = settings;
+    let StackSettings { mode, budget, check_one_in, max_stacks } = stacks;
+    let budget = budget.map_or("none".to_owned(), |budget| format!("{:.3}%", budget.as_percent()));
     format!(
-        "--scope {} --stacks {} --sample {sample_hz} --ring-size {ring_bytes} --max-targets {max_targets}",
+        "--scope {} --stacks {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
+         --sample {sample_hz} --ring-size {ring_bytes} --max-targets {max_targets}",
         scope.name(),
-        stacks.name(),
+        mode.name(),
     )
 }
 

@@ -142,6 +142,7 @@ impl<S: Sink> Store<S> {
 
     fn take(&mut self, records: Records) {
         self.next.until = records.until;
+        self.next.effort = records.effort;
         if let Some(opening) = &self.opening {
             self.next.loss = records.loss.clone().since(&opening.losses);
             self.next.loss.add_shortfalls(&self.shortfalls);
@@ -198,9 +199,9 @@ impl<S: Sink> Store<S> {
         names: NewNames,
         why: Why,
     ) {
-        let (loss, clocks) = (self.next.loss.clone(), clocks::read());
+        let (loss, effort, clocks) = (self.next.loss.clone(), self.next.effort, clocks::read());
         let next_number = self.stored;
-        let stretch = Stretch { meta, open, loss, own_cpu, clocks, next_number };
+        let stretch = Stretch { meta, open, loss, effort, own_cpu, clocks, next_number };
         self.sink.write_out(stretch, names, why);
     }
 
@@ -209,6 +210,7 @@ impl<S: Sink> Store<S> {
         let mut slice = std::mem::take(&mut self.next);
         self.next.until = slice.until;
         self.next.loss = slice.loss.clone();
+        self.next.effort = slice.effort;
         self.next.own_cpu = slice.own_cpu;
         let written = match self.failed {
             Some(_) => false,
@@ -255,6 +257,7 @@ impl<S: Sink> Store<S> {
         self.add_found(ending.found);
         self.next.loss = records.loss.clone().since(&opening.losses);
         self.next.loss.add_shortfalls(&self.shortfalls);
+        self.next.effort = records.effort;
         self.add_records(records);
         self.next.own_cpu = ending.own_cpu - opening.own_cpu;
         self.next.until = ending.closed_at;
@@ -283,8 +286,8 @@ impl<S: Sink> Store<S> {
         while names.len() > NAMES_IN_A_SLICE {
             let rest = names.split_off(NAMES_IN_A_SLICE);
             let (until, own_cpu) = (self.until, self.next.own_cpu);
-            let loss = self.next.loss.clone();
-            self.write_at_last(Slice { until, names, loss, own_cpu, ..Slice::default() });
+            let (loss, effort) = (self.next.loss.clone(), self.next.effort);
+            self.write_at_last(Slice { until, names, loss, effort, own_cpu, ..Slice::default() });
             names = rest;
         }
         self.next.names = names;

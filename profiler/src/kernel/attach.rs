@@ -43,6 +43,11 @@ const WHERE_PRESENT: &[&str] = &[
     "irq_work_exit",
 ];
 
+/// Whether a program does no more than to note which interrupt a CPU is in.
+pub(super) fn says_which_interrupt(program: &str) -> bool {
+    (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
+}
+
 /// The tracepoints that offwake can't do without.
 pub(super) fn required() -> &'static [&'static str] {
     REQUIRED

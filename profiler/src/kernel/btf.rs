@@ -222,6 +222,8 @@ impl KernelTypes {
             pt_regs_compat_args: six(registers.compat_arguments)?,
             pt_regs_syscall: register(registers.syscall)?,
             pt_regs_ip: register(registers.instruction)?,
+            pt_regs_sp: register("sp")?,
+            pt_regs_fp: register(registers.frame)?,
             task_mm: of("task_struct", "mm")?,
             reserved: 0,
         })
@@ -234,6 +236,7 @@ struct Registers {
     compat_arguments: [&'static str; 6],
     syscall: &'static str,
     instruction: &'static str,
+    frame: &'static str,
     compat_field: &'static str,
 }
 
@@ -245,6 +248,7 @@ impl Registers {
             compat_arguments: ["bx", "cx", "dx", "si", "di", "bp"],
             syscall: "orig_ax",
             instruction: "ip",
+            frame: "bp",
             compat_field: "status",
         }
     }
@@ -257,6 +261,7 @@ impl Registers {
             compat_arguments: arguments,
             syscall: "syscallno",
             instruction: "pc",
+            frame: "regs[29]",
             compat_field: "flags",
         }
     }

@@ -3,7 +3,8 @@
 use std::{fs, path::Path};
 
 use super::{
-    Kernel, KernelTypes, Messages, ProgramSize, Settings, Survey, TargetFilter, attach, object,
+    Budget, Kernel, KernelTypes, Messages, ProgramSize, Settings, StackSettings, Survey,
+    TargetFilter, attach, object,
 };
 use crate::{
     cgroup2,
@@ -86,14 +87,19 @@ impl Features {
             let settings = Settings {
                 target: TargetFilter::All,
                 scope: Scope::Machine,
-                stacks: StackMode::Exact,
+                stacks: StackSettings {
+                    mode: StackMode::Cached,
+                    budget: Budget::percent(1.0),
+                    check_one_in: 64,
+                    max_stacks: 1024,
+                },
                 sample_hz: 99,
                 ring_bytes: 1 << 16,
                 stand_in_only: None,
                 max_targets: 1,
                 messages: Messages::Off,
             };
-            let (mut kernel, _rings, _losses) = Kernel::start(&types, &settings)?;
+            let (mut kernel, ..) = Kernel::start(&types, &settings)?;
             kernel.survey(Survey::Opening)?;
             Ok(kernel.program_sizes())
         });

@@ -11,7 +11,8 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object, rings, syscalls,
+    EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object,
+    rings, syscalls,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -36,6 +37,31 @@ pub enum TargetFilter {
     },
 }
 
+/// A share of each CPU's time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    parts: u32,
+}
+
+impl Budget {
+    /// All of a CPU's time, in the parts that the kernel half counts in.
+    const WHOLE: f64 = (1 << 20) as f64;
+
+    /// So many percent. None if that is not between nothing and all of it.
+    #[must_use]
+    pub fn percent(percent: f64) -> Option<Self> {
+        let parts = percent / 100.0 * Self::WHOLE;
+        // Less than one part would stand for no limit at all.
+        (1.0..=Self::WHOLE).contains(&parts).then_some(Self { parts: parts as u32 })
+    }
+
+    /// In percent.
+    #[must_use]
+    pub fn as_percent(self) -> f64 {
+        f64::from(self.parts) / Self::WHOLE * 100.0
+    }
+}
+
 /// What becomes of the programs' own messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Messages {
@@ -52,8 +78,8 @@ pub struct Settings {
     pub target: TargetFilter,
     /// Whose waits are recorded.
     pub scope: Scope,
-    /// How stacks are taken.
-    pub stacks: StackMode,
+    /// How stacks are taken, and what that may cost.
+    pub stacks: StackSettings,
     /// On-CPU samples a second on each CPU, 0 for none.
     pub sample_hz: u32,
     /// Bytes of each CPU's ring: a power of two, and of pages at least one.
@@ -65,6 +91,19 @@ pub struct Settings {
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
     pub messages: Messages,
+}
+
+/// How stacks are taken, and what that may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StackSettings {
+    /// How they are taken.
+    pub mode: StackMode,
+    /// How much of each CPU's time may go into walking them; None if any amount may.
+    pub budget: Option<Budget>,
+    /// One in so many that were recognised is walked all the same.
+    pub check_one_in: u32,
+    /// Distinct ones that the kernel half remembers having sent.
+    pub max_stacks: u32,
 }
 
 /// The loaded kernel half. Dropping it detaches and frees everything.
@@ -94,7 +133,7 @@ struct FrozenConfig(Config);
 unsafe impl Pod for FrozenConfig {}
 
 impl Kernel {
-    /// Loads and attaches everything, and gives back the rings. From now on records come, but the
+    /// Loads and attaches everything, and gives back the rings and the counters. From now on records come, but the
     /// window is not open before the opening survey.
     ///
     /// # Errors
@@ -103,7 +142,7 @@ impl Kernel {
     pub fn start(
         types: &KernelTypes,
         settings: &Settings,
-    ) -> Result<(Self, Vec<Ring>, Losses), KernelError> {
+    ) -> Result<(Self, Vec<Ring>, Losses, EffortCounters), KernelError> {
         let object = object::bytes()?;
         let cpus = possible_cpus()?;
         let config = FrozenConfig(config(types, settings)?);
@@ -118,6 +157,7 @@ impl Kernel {
             .override_global("CONFIG", &config, true)
             .override_global(aya_log::LEVEL, &level, true)
             .map_max_entries("RINGS", cpus)
+            .map_max_entries("SENT_STACKS", settings.stacks.max_stacks)
             .map_max_entries("TARGETS", settings.max_targets);
         if let Some(entries) = settings.stand_in_only {
             loader.map_max_entries("STAND_IN", entries);
@@ -136,7 +176,8 @@ impl Kernel {
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
         let losses = Losses::take(&mut kernel.ebpf)?;
-        Ok((kernel, rings, losses))
+        let effort = EffortCounters::take(&mut kernel.ebpf)?;
+        Ok((kernel, rings, losses, effort))
     }
 
     /// Hands the programs' messages to the log.
@@ -224,7 +265,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
             Scope::Machine => config::scope::MACHINE,
             Scope::Target => config::scope::TARGET,
         },
-        stacks: match settings.stacks {
+        stacks: match settings.stacks.mode {
+            StackMode::Cached => config::stacks::CACHED,
             StackMode::Exact => config::stacks::EXACT,
             StackMode::Off => config::stacks::OFF,
         },
@@ -236,6 +278,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         compat_mask: COMPAT_MASK,
         stand_in_only: u32::from(settings.stand_in_only.is_some()),
         socket_device: socket_device().unwrap_or(0),
+        check_below: u32::MAX / settings.stacks.check_one_in.max(1),
+        walking_share: settings.stacks.budget.map_or(0, |budget| budget.parts),
         reserved: 0,
         offsets: types.offsets(cgroup_level)?,
     })

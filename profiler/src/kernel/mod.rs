@@ -6,6 +6,7 @@
 
 mod attach;
 mod btf;
+mod counters;
 mod error;
 mod features;
 mod load;
@@ -18,9 +19,10 @@ mod survey;
 mod syscalls;
 
 pub use btf::KernelTypes;
+pub use counters::EffortCounters;
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
-pub use load::{Kernel, Messages, ProgramSize, Settings, TargetFilter};
+pub use load::{Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, TargetFilter};
 pub use loss::Losses;
 pub(crate) use memory::give_back;
 pub use object::is_embedded;

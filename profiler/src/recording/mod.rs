@@ -4,6 +4,7 @@
 
 mod clock;
 pub mod decode;
+mod effort;
 mod file;
 mod interned;
 pub mod loss;
@@ -17,6 +18,7 @@ mod wait;
 mod waits;
 
 pub use clock::Clocks;
+pub use effort::{Effort, ProgramTime, StackCounts};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use interned::{Id, Interned};
 pub use loss::LossTotals;
@@ -151,6 +153,8 @@ impl Scope {
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StackMode {
+    /// Recognised where a thread has had them before, and walked otherwise.
+    Cached,
     /// Walked every time.
     #[default]
     Exact,
@@ -163,6 +167,7 @@ impl StackMode {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
+            Self::Cached => "cached",
             Self::Exact => "exact",
             Self::Off => "off",
         }
@@ -198,6 +203,8 @@ pub struct Recording {
     pub clocks: Vec<Clocks>,
     /// What was lost.
     pub loss: LossTotals,
+    /// What the kernel half did.
+    pub effort: Effort,
     /// What is wrong with the file that it was read from.
     pub damage: stream::Damage,
 }

@@ -6,14 +6,15 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    recording::{Clocks, Recording},
+    recording::{Clocks, ProgramTime, Recording, StackCounts},
     timeline::{State, Thread, ThreadIndex, Timeline},
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
     BlameGroup, CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta,
-    ProcessEntry, Report, RingFull, Soundness, ThreadEntry, WaitEntry, WindowEntry, waits,
+    ProcessEntry, ProgramsEntry, Report, RingFull, Soundness, StackCountsEntry, ThreadEntry,
+    WaitEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -85,12 +86,28 @@ fn meta(recording: &Recording) -> Meta {
         target: meta.target.clone(),
         scope: meta.scope.name(),
         stacks: meta.stacks.name(),
+        stack_counts: stack_counts(recording.effort.stacks),
+        programs: programs(recording.effort.programs),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),
         own_cpu_ns: meta.own_cpu,
         closed_by: meta.closed_by.name(),
     }
+}
+
+fn stack_counts(counts: StackCounts) -> StackCountsEntry {
+    let StackCounts { recognised, walked, checked, disagreed, over_budget, distrusted } = counts;
+    StackCountsEntry { recognised, walked, checked, disagreed, over_budget, distrusted }
+}
+
+fn programs(time: ProgramTime) -> Option<ProgramsEntry> {
+    let ProgramTime { measured, scheduler, interrupts } = time;
+    (measured.0 > 0).then_some(ProgramsEntry {
+        measured_ns: measured,
+        scheduler_ns: scheduler,
+        interrupts_ns: interrupts,
+    })
 }
 
 /// By the reading of the clocks that is nearest.

@@ -5,6 +5,7 @@
 pub(crate) mod best_fit;
 mod build;
 mod class;
+mod cost;
 pub mod diff;
 mod filter;
 pub mod flame;
@@ -35,7 +36,7 @@ pub use format::Format;
 pub use frames::Frames;
 pub use model::{
     BlameEntry, BlameWord, CgroupEntry, FilterNote, HopEntry, Ledger, LossNote, Meta, ProcessEntry,
-    Report, RingFull, ThreadEntry, ThreadName, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry,
-    WakerEntry, WakerKind, WindowEntry,
+    ProgramsEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry,
+    WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
 pub use soundness::{ClockStep, Soundness, Suspension};

@@ -49,8 +49,12 @@ pub struct Meta {
     pub target: String,
     /// `machine` or `target`.
     pub scope: &'static str,
-    /// `exact` or `off`.
+    /// `cached`, `exact` or `off`.
     pub stacks: &'static str,
+    /// How they were come by.
+    pub stack_counts: StackCountsEntry,
+    /// What the kernel half took, if that was measured.
+    pub programs: Option<ProgramsEntry>,
     /// On-CPU samples a second.
     pub sample_hz: u32,
     /// Release of the kernel.
@@ -61,6 +65,35 @@ pub struct Meta {
     pub own_cpu_ns: Nanos,
     /// What closed the window ([`crate::recording::ClosedBy::name`]).
     pub closed_by: &'static str,
+}
+
+/// How stacks were come by ([`crate::recording::StackCounts`]).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct StackCountsEntry {
+    /// Recognised without a walk, those that were checked included.
+    pub recognised: u64,
+    /// Walked since they were not recognised; not counted with `exact`.
+    pub walked: u64,
+    /// Recognised and walked all the same.
+    pub checked: u64,
+    /// Checked, and others than they were taken for.
+    pub disagreed: u64,
+    /// Not taken: the budget was used up.
+    pub over_budget: u64,
+    /// Kinds of stacks of single threads (the user or the kernel half, waiting or waking) that are walked
+    /// every time, as too many disagreed.
+    pub distrusted: u64,
+}
+
+/// What the programs in the kernel took, by its own statistics, which were on for moments only.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct ProgramsEntry {
+    /// How long it was measured.
+    pub measured_ns: Nanos,
+    /// What those at switches and wakes took meanwhile, on all CPUs.
+    pub scheduler_ns: Nanos,
+    /// What those took that say which interrupt a CPU is in.
+    pub interrupts_ns: Nanos,
 }
 
 /// The time that a report covers.

@@ -110,6 +110,13 @@ fn warnings(report: &Report) -> Vec<String> {
             "the window closed early: the recording found no more room on its disk, {unwritten} records were not written"
         ));
     }
+    let stacks = report.meta.stack_counts;
+    if stacks.over_budget > 0 {
+        say(format!(
+            "{} stacks were not taken: the time that walking them may take was used up (--budget)",
+            stacks.over_budget
+        ));
+    }
     if soundness.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());

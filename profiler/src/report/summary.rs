@@ -4,7 +4,7 @@ use std::{cmp::Reverse, io};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Ledger, Report, text, worst};
+use super::{Ledger, Report, cost, text, worst};
 use crate::{blame::Reason, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
@@ -52,9 +52,7 @@ fn write_with(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io:
     ledgers(report, palette, out)?;
     parts(report, out)?;
     worst::write(report, palette, out)?;
-    let own = report.meta.own_cpu_ns;
-    let share = percent(own, report.window.duration_ns);
-    writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")
+    cost::write(report, out)
 }
 
 fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {

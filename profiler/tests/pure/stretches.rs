@@ -8,7 +8,7 @@ use offwake::{
         flight::{Keep, Kept, Stretch, Tables},
     },
     recording::{
-        ClosedBy, End, LossTotals, Meta, Phase, Recording, SightingReason, Window,
+        ClosedBy, Effort, End, LossTotals, Meta, Phase, Recording, SightingReason, Window,
         stream::{self, Encoder, Slice},
     },
     timeline::{Interval, State, Timeline, WaitIndex},
@@ -81,6 +81,7 @@ pub fn stretch(whole: &Recording, next_number: u64) -> Stretch {
         meta: Meta { closed_by: ClosedBy::Snapshot, ..whole.meta.clone() },
         open: open(whole),
         loss,
+        effort: Effort::default(),
         own_cpu: Nanos(1_000),
         clocks: offwake::recording::Clocks { monotonic: window.end, ..Default::default() },
         next_number,

@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use offwake::{
     blame::Limits,
     capture::{Trigger, flight::Keep},
-    recording::{Scope, StackMode},
+    recording::Scope,
     report::flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
     units::Nanos,
 };
@@ -15,6 +15,7 @@ use crate::{
     console::ConsoleArguments,
     formats::OutputFormat,
     span_arguments::SpanArguments,
+    stack_arguments::StackArguments,
     values::{
         States, parse_bytes, parse_duration, parse_file, parse_format, parse_keep, parse_output,
         parse_recording, parse_states, parse_trigger, parse_wait,
@@ -256,9 +257,8 @@ pub struct RecordingArguments {
     #[arg(short, long, value_name = "DURATION", value_parser = parse_duration, allow_hyphen_values = true)]
     pub duration: Option<Duration>,
 
-    /// How stacks are taken: walked at every wait, or not at all
-    #[arg(long, value_enum, default_value_t = Stacks::Exact)]
-    pub stacks: Stacks,
+    #[command(flatten)]
+    pub stacks: StackArguments,
 
     /// On-CPU stack samples a second on each CPU; 0 for none
     #[arg(long, value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(0..=10_000))]
@@ -438,24 +438,6 @@ pub struct TargetArguments {
     /// Every thread of the machine (the default)
     #[arg(short, long)]
     pub all: bool,
-}
-
-/// How stacks are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Stacks {
-    /// Walked at every wait.
-    Exact,
-    /// Not at all.
-    Off,
-}
-
-impl From<Stacks> for StackMode {
-    fn from(stacks: Stacks) -> Self {
-        match stacks {
-            Stacks::Exact => Self::Exact,
-            Stacks::Off => Self::Off,
-        }
-    }
 }
 
 /// Whose waits are recorded.

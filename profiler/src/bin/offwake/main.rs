@@ -19,6 +19,7 @@ mod report;
 mod reporting;
 mod session;
 mod span_arguments;
+mod stack_arguments;
 mod top;
 mod values;
 

@@ -236,7 +236,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
         settings: Settings {
             target: target.filter.clone(),
             scope: arguments.scope.into(),
-            stacks: arguments.stacks.into(),
+            stacks: arguments.stacks.settings(),
             sample_hz: arguments.sample,
             ring_bytes: ring_bytes(arguments.ring_size),
             stand_in_only: arguments.stand_in,

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     capture::{collector::OpenRecords, store::Counts, trigger::Trip},
     recording::{
-        Clocks, Frame, FrameId, LossTotals, Meta, Module, ModuleId, Stack,
+        Clocks, Effort, Frame, FrameId, LossTotals, Meta, Module, ModuleId, Stack,
         loss::Shortfalls,
         stream::{END, Encoder, Slice},
     },
@@ -42,6 +42,8 @@ pub struct Stretch {
     pub open: OpenRecords,
     /// What was lost since the run's beginning.
     pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
     /// CPU time of the profiler's own threads since then.
     pub own_cpu: Nanos,
     /// The clocks.

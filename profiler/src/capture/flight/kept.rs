@@ -12,7 +12,7 @@ use crate::{
         sink::{About, Encoded},
         store::Counts,
     },
-    recording::{Clocks, LossTotals, Meta, ProcessInfo, Window, stream::Slice},
+    recording::{Clocks, Effort, LossTotals, Meta, ProcessInfo, Window, stream::Slice},
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -39,6 +39,7 @@ struct Digest {
 #[derive(Clone, Debug, Default)]
 struct Mark {
     loss: LossTotals,
+    effort: Effort,
     own_cpu: Nanos,
     clocks: Clocks,
 }
@@ -139,7 +140,7 @@ impl Kept {
     /// What is kept now, with what is known of its end: a recording of its own.
     #[must_use]
     pub fn freeze(&self, stretch: Stretch) -> Frozen {
-        let Stretch { meta, open, loss, own_cpu, clocks, next_number } = stretch;
+        let Stretch { meta, open, loss, effort, own_cpu, clocks, next_number } = stretch;
         let window = meta.window;
         let opened = (window.start, Mark::default());
         let (start, mark) = self.start.as_ref().unwrap_or(&opened);
@@ -191,6 +192,7 @@ impl Kept {
                 clocks,
                 own_cpu: meta.own_cpu,
                 loss,
+                effort: effort.since(mark.effort),
                 waits: open.waits,
                 preemptions: open.preemptions,
                 sightings: open.sightings,
@@ -221,7 +223,12 @@ impl Digest {
             doings,
             processes: slice.processes.clone(),
             newest: newest.unwrap_or_default(),
-            mark: Mark { loss: slice.loss.clone(), own_cpu: slice.own_cpu, clocks: slice.clocks },
+            mark: Mark {
+                loss: slice.loss.clone(),
+                effort: slice.effort,
+                own_cpu: slice.own_cpu,
+                clocks: slice.clocks,
+            },
         }
     }
 

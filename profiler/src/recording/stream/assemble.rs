@@ -58,6 +58,7 @@ impl Assembly {
         if self.newest.is_none_or(|(number, ..)| number < slice.number) {
             self.newest = Some((slice.number, slice.until, slice.own_cpu));
             recording.loss = slice.loss;
+            recording.effort = slice.effort;
         }
         if let Some(meta) = slice.meta
             && self.meta.as_ref().is_none_or(|(number, _)| *number < slice.number)

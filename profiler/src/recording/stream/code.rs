@@ -90,7 +90,8 @@ impl Code for Scope {
 }
 
 impl Code for StackMode {
-    const ALL: &'static [(Self, &'static str)] = &[(Self::Exact, "exact"), (Self::Off, "off")];
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Exact, "exact"), (Self::Off, "off"), (Self::Cached, "cached")];
 }
 
 impl Code for ClosedBy {

@@ -14,12 +14,14 @@ use arrow_schema::{Field, Schema, SchemaRef};
 use super::{
     FORMAT_KEY, FORMAT_VERSION, checksum,
     column::{Column, Numbers, Texts, as_list, numbers, table, texts},
-    tables::{LossRow, Named, Rows, Table, loss_rows, loss_totals},
+    tables::{
+        EffortRow, LossRow, Named, Rows, Table, effort_of, effort_rows, loss_rows, loss_totals,
+    },
 };
 use crate::{
     recording::{
-        CgroupInfo, Clocks, FileId, Frame, FrameId, LossTotals, Meta, Module, ModuleId, OpenFile,
-        Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit, Wait,
+        CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, LossTotals, Meta, Module, ModuleId,
+        OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit, Wait,
     },
     units::{Nanos, StackId, Timestamp},
 };
@@ -37,6 +39,8 @@ pub struct Slice {
     pub own_cpu: Nanos,
     /// What was lost since the window opened.
     pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
     /// What the recording is of: in the first slice and in the last.
     pub meta: Option<Meta>,
     /// Waits.
@@ -91,6 +95,7 @@ impl Slice {
             ("own_cpu_ns", time(self.own_cpu.0.cast_signed())),
             cell(self.meta.as_slice()),
             cell(&loss_rows(&self.loss)),
+            cell(&effort_rows(self.effort)),
             cell(&self.waits),
             cell(&self.preemptions),
             cell(&self.samples),
@@ -133,6 +138,7 @@ impl Slice {
             own_cpu: Nanos(cells.time("own_cpu_ns")?.cast_unsigned()),
             meta: cells.rows::<Meta>().pop(),
             loss: loss_totals(cells.rows::<LossRow>()),
+            effort: effort_of(&cells.rows_if_any::<EffortRow>()),
             waits: cells.rows(),
             preemptions: cells.rows(),
             samples: cells.rows(),
@@ -217,6 +223,11 @@ impl Cells<'_> {
     fn time(&self, name: &str) -> Option<i64> {
         let column: &Int64Array = self.verified(name)?.as_any().downcast_ref()?;
         Some(column.value(0))
+    }
+
+    /// The rows of a table that recordings had not at first.
+    fn rows_if_any<T: Table>(&mut self) -> Vec<T> {
+        if self.batch.column_by_name(T::NAME).is_none() { Vec::new() } else { self.rows() }
     }
 
     fn rows<T: Table>(&mut self) -> Vec<T> {

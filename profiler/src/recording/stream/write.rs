@@ -24,6 +24,7 @@ pub fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
         slice.until = recording.meta.window.end;
         slice.own_cpu = recording.meta.own_cpu;
         slice.loss = recording.loss.clone();
+        slice.effort = recording.effort;
         slice.meta = (number == 0 || number == last).then(|| recording.meta.clone());
         out.write_all(&encoder.encode(&slice).map_err(io::Error::other)?)?;
     }

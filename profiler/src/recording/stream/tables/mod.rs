@@ -1,5 +1,6 @@
 //! One file a table, or a few small ones that belong together: its columns, and its rows back.
 
+mod effort;
 mod files;
 mod loss;
 mod meta;
@@ -10,6 +11,7 @@ mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
 
+pub(super) use effort::{EffortRow, effort_of, rows_of as effort_rows};
 pub(super) use loss::totals_of as loss_totals;
 pub(crate) use loss::{LossRow, rows_of as loss_rows};
 pub(super) use stacks::Named;

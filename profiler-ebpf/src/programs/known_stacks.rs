@@ -1,0 +1,505 @@
+//! Stacks that a thread has had before, recognised without a walk.
+//!
+//! A walk costs a microsecond, and a thread blocks and wakes others in few places, over and over. Of
+//! each place is kept what the last walk gave, and where in the top of the stack the return
+//! addresses lay that it found: its witnesses. If all of them are still there, so is the stack.
+//!
+//! ```text
+//!  sp                                                    384 bytes on
+//!  | data | return address | data | data | return address | …
+//!             witness                        witness
+//! ```
+//!
+//! What lies between them is data, and changes from one time to the next though the callers are the
+//! same: by the whole of its top, one in 35 stacks of a busy redis-server is recognised; by its
+//! witnesses, nearly all. A return address further up is not looked at, so a share of what is
+//! recognised is walked all the same. A side of a thread with which that disagrees too often is
+//! walked every time from then on.
+
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
+use profiler_ebpf::{
+    config::stacks,
+    record::{NO_STACK, StackRecord},
+    stack_counts::{SIDES, Side, StackCounters},
+};
+
+use super::{
+    budget::{self, Price},
+    context,
+    maps::{LEARNING, STACK_COUNTS, STACK_SCRATCH, TOPS},
+    settings::{CONFIG, frozen},
+    stack::{self, Scratch, Taken},
+    task::Task,
+};
+
+/// Words of a stack's top that are looked at.
+const LOOKED_AT: usize = 48;
+/// The next power of two.
+const TOP: usize = 64;
+/// The top of a stack; what is not looked at stays zero.
+pub type Top = [u64; TOP];
+
+/// Places that are kept of each side, in sets by their keys; powers of two. What several callers wait
+/// in has one key, and a place for each.
+const PLACES: usize = 8;
+const IN_A_SET: usize = 4;
+/// Witnesses of a place, a byte each in a `u64`.
+const WITNESSES: u64 = 8;
+/// What stands in the bytes that are not used.
+const NO_WITNESS: u64 = 0xff;
+/// With which frame the first one that is found begins at the latest: those of the tracing itself lie
+/// below what is looked at, and so do those of a softirq, some 25.
+const PASSED_OVER: u64 = 40;
+/// So many of a thread's recognised stacks of one side are checked at first, whatever the share is.
+const CHECKED_AT_FIRST: u32 = 8;
+/// Disagreements that are no sign yet.
+const BORNE: u32 = 2;
+/// One disagreement in so many checks is borne: an agreement of 99.9 %.
+const BORNE_ONE_IN: u32 = 1000;
+
+/// A place where a thread was, and the stack that it had there.
+#[repr(C)]
+struct Place {
+    /// What can be told of it at a glance.
+    key: u64,
+    /// Where in the top the witnesses are.
+    witnesses: u64,
+    /// A hash of what they say; 0 if they have not been looked for.
+    proof: u64,
+    /// The stack's id.
+    id: u64,
+}
+
+/// The stacks that a thread is known to have had.
+#[repr(C)]
+pub struct KnownStacks {
+    places: [[Place; PLACES]; SIDES],
+    /// How many that were recognised were walked all the same, by side.
+    checked: [u32; SIDES],
+    /// How many of those were others.
+    disagreed: [u32; SIDES],
+    /// A bit for each side of which these were too many: all are walked then.
+    distrusted: u32,
+    /// Whose turn it is to give its place away.
+    turn: u32,
+}
+
+/// Where [`find_witnesses`] keeps how far it is: of a variable, the verifier would follow every value.
+#[repr(C)]
+pub struct Learning {
+    first: u64,
+    witnesses: u64,
+    found: u64,
+}
+
+/// Whether a wake is made in a softirq on top of the current task.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum InSoftirq {
+    /// It is the task's own.
+    No,
+    /// It is.
+    Yes,
+}
+
+/// What a look at a place says: the id of the stack that was recognised, or one of these.
+///
+/// A plain number, as what follows is in functions of their own: the verifier forgets between them
+/// which way it came, and would else follow each to the program's end.
+type Look = u64;
+/// Nothing was here before.
+const NEW: Look = 0;
+/// Something was.
+const SEEN: Look = u64::MAX;
+
+/// Whether stacks are recognised at all.
+#[inline(always)]
+pub fn are_used() -> bool {
+    frozen(&CONFIG.stacks) == stacks::CACHED
+}
+
+/// Whether those of this thread's side are.
+#[inline(always)]
+fn are_trusted(known: &KnownStacks, side: Side) -> bool {
+    known.distrusted & (1 << side as u32) == 0
+}
+
+/// The user half of the current task, whose slot this is.
+#[inline(always)]
+pub fn of_user(
+    ctx: *mut c_void,
+    side: Side,
+    known: &mut KnownStacks,
+    current: Task,
+    now: u64,
+) -> Taken {
+    let scratch = scratch_of(side);
+    let mut key = 0;
+    if are_used() && are_trusted(known, side) {
+        let registers = current.user_registers();
+        if read_user_top(scratch, registers.sp) {
+            key = mix(mix(mix(registers.ip, registers.sp), registers.fp), current.mm());
+        }
+    }
+    let look = look(known, side as u32, key);
+    if look != NEW && look != SEEN && is_checked(known, side as u32, now) == 0 {
+        return Taken(look);
+    }
+    let walked = walk_user(ctx, scratch, now);
+    compare(known, side as u32, key, look, walked);
+    Taken(walked)
+}
+
+/// The kernel half of a thread that leaves the CPU. [`Taken::FAILED`] without a count if it is to be
+/// taken as the thread is woken, which is cheaper, and as good as long as nothing is learnt from it.
+#[inline(always)]
+pub fn of_sleeper(ctx: *mut c_void, known: &mut KnownStacks, about: u64, now: u64) -> Taken {
+    const SCRATCH: Scratch = Scratch::Switch;
+    if !are_used() || !are_trusted(known, Side::WaitKernel) || !read_kernel_top_from(ctx, SCRATCH) {
+        return Taken::FAILED;
+    }
+    let key = mix(KERNEL_KEY, about);
+    let look = look(known, Side::WaitKernel as u32, key);
+    if look != NEW && look != SEEN && is_checked(known, Side::WaitKernel as u32, now) == 0 {
+        return Taken(look);
+    }
+    let mut walked = NO_STACK;
+    if look != NEW {
+        walked = walk_kernel(ctx, SCRATCH, Price::WithinBudget, now);
+    }
+    compare(known, Side::WaitKernel as u32, key, look, walked);
+    Taken(walked)
+}
+
+/// The kernel half of the current task, whose slot this is, as it wakes another. In a softirq on top of
+/// it, only this tells a packet that it sends from one that came from outside: then it is taken
+/// whatever it costs, and where no other stacks are wanted.
+#[inline(always)]
+pub fn of_waker(
+    ctx: *mut c_void,
+    known: &mut KnownStacks,
+    current: Task,
+    syscall: i32,
+    softirq: InSoftirq,
+    now: u64,
+) -> Taken {
+    const SCRATCH: Scratch = Scratch::Waking;
+    let mut price = Price::WithinBudget;
+    let mut key = 0;
+    if softirq == InSoftirq::Yes {
+        price = Price::Any;
+        // What it is all about is on the task's own stack: who sent, or who was interrupted.
+        if frozen(&CONFIG.stacks) != stacks::EXACT
+            && are_trusted(known, Side::WakeKernel)
+            && let Some(call) = context::call_of_softirq(ctx, current)
+            && read_kernel_top(call.sp, SCRATCH)
+        {
+            key = mix(mix(KERNEL_KEY, call.key), u64::from(syscall as u32));
+        }
+    } else if are_used()
+        && are_trusted(known, Side::WakeKernel)
+        && read_kernel_top_from(ctx, SCRATCH)
+    {
+        key = mix(KERNEL_KEY, u64::from(syscall as u32));
+    }
+    let look = look(known, Side::WakeKernel as u32, key);
+    if look != NEW && look != SEEN && is_checked(known, Side::WakeKernel as u32, now) == 0 {
+        return Taken(look);
+    }
+    let walked = walk_kernel(ctx, SCRATCH, price, now);
+    compare(known, Side::WakeKernel as u32, key, look, walked);
+    Taken(walked)
+}
+
+/// Walks the user half of the current task.
+#[inline(never)]
+fn walk_user(ctx: *mut c_void, scratch: Scratch, now: u64) -> u64 {
+    let walk = || stack::of_user(ctx, scratch, Task::current());
+    budget::walk(Price::WithinBudget, now, walk).0
+}
+
+/// Walks its kernel half.
+#[inline(never)]
+fn walk_kernel(ctx: *mut c_void, scratch: Scratch, price: Price, now: u64) -> u64 {
+    budget::walk(price, now, || stack::of_kernel(ctx, scratch)).0
+}
+
+/// Keys of kernel stacks begin with it: they must not be 0.
+const KERNEL_KEY: u64 = 0x6f66_6677_616b_6531;
+
+#[inline(always)]
+fn read_user_top(scratch: Scratch, sp: u64) -> bool {
+    let Some(top) = TOPS.get_ptr_mut(scratch as u32) else { return false };
+    // SAFETY: the helper writes the size that is named, or fails.
+    unsafe { bpf_probe_read_user(top.cast(), (LOOKED_AT * 8) as u32, sp as *const c_void) == 0 }
+}
+
+/// From the program's own context on: the kernel puts it on the stack that it runs on.
+#[inline(always)]
+fn read_kernel_top_from(ctx: *mut c_void, scratch: Scratch) -> bool {
+    let Some(top) = TOPS.get_ptr_mut(scratch as u32) else { return false };
+    // SAFETY: as in `read_user_top`.
+    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, ctx) == 0 }
+}
+
+#[inline(always)]
+fn read_kernel_top(sp: u64, scratch: Scratch) -> bool {
+    read_kernel_top_from(sp as *mut c_void, scratch)
+}
+
+/// Where stacks of a side are put together.
+#[inline(always)]
+fn scratch_of(side: Side) -> Scratch {
+    match side {
+        Side::WaitUser | Side::WaitKernel => Scratch::Switch,
+        Side::WakeUser | Side::WakeKernel => Scratch::Waking,
+    }
+}
+
+/// The same by the side's number.
+#[inline(always)]
+fn scratch_index(side: u32) -> u32 {
+    if side < Side::WakeUser as u32 { Scratch::Switch as u32 } else { Scratch::Waking as u32 }
+}
+
+#[inline(always)]
+fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Place {
+    let set = key as usize & (PLACES - IN_A_SET);
+    // SAFETY: both indices are masked to what is below the lengths.
+    unsafe {
+        known
+            .places
+            .get_unchecked_mut(side as usize & (SIDES - 1))
+            .get_unchecked_mut(set | (number as usize & (IN_A_SET - 1)))
+    }
+}
+
+/// What is here; a key of 0 stands for none.
+///
+/// The verifier looks at a function that others can see once, and not at each call, and forgets at
+/// its end which way it went. That is what keeps the programs small enough to be proven.
+#[unsafe(no_mangle)]
+extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
+    // SAFETY: whoever calls has it from a slot; the verifier sees to it.
+    let Some(known) = (unsafe { known.as_mut() }) else { return NEW };
+    let Some(top) = TOPS.get_ptr(scratch_index(side)) else { return NEW };
+    // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
+    let top = unsafe { &*top };
+    let mut look = NEW;
+    let mut number = 0;
+    while number < IN_A_SET as u32 && key != 0 {
+        let place = place(known, side, key, number);
+        if place.key == key {
+            look = SEEN;
+            if place.proof != 0 && proof(top, place.witnesses) == place.proof {
+                look = place.id;
+                break;
+            }
+        }
+        number += 1;
+    }
+    if look != NEW && look != SEEN {
+        count(|counters| &mut counters.recognised, side);
+    }
+    look
+}
+
+/// Whether a stack that was recognised is walked all the same: not 0.
+#[unsafe(no_mangle)]
+extern "C" fn is_checked(known: *const KnownStacks, side: u32, now: u64) -> u64 {
+    // SAFETY: as in `look`.
+    let Some(known) = (unsafe { known.as_ref() }) else { return 0 };
+    // The time's last digits are as good as chance, and no rhythm of the program's own.
+    let chance = (now as u32).wrapping_mul(0x9e37_79b1);
+    let checked = known.checked[side as usize & (SIDES - 1)];
+    let is_wanted = checked < CHECKED_AT_FIRST || chance < frozen(&CONFIG.check_below);
+    u64::from(is_wanted && budget::has_time(now))
+}
+
+/// Compares a stack that was walked with what it was thought to be. What is here for the second time
+/// is learnt; most of what comes once never comes again. Gives back nothing; a function that others
+/// can see gives a number.
+#[unsafe(no_mangle)]
+extern "C" fn compare(
+    known: *mut KnownStacks,
+    side: u32,
+    key: u64,
+    look: Look,
+    walked: u64,
+) -> u64 {
+    // SAFETY: as in `look`.
+    let Some(known) = (unsafe { known.as_mut() }) else { return 0 };
+    if key == 0 || (look != NEW && walked == NO_STACK) {
+        return 0;
+    }
+    if look == NEW || look == SEEN {
+        count(|counters| &mut counters.walked, side);
+        let place = take_place(known, side, key);
+        place.key = key;
+        place.proof = 0;
+        if look == SEEN {
+            learn(place, side, walked);
+        }
+        return 0;
+    }
+    count(|counters| &mut counters.checked, side);
+    let index = side as usize & (SIDES - 1);
+    known.checked[index] += 1;
+    if look != walked {
+        count(|counters| &mut counters.disagreed, side);
+        known.disagreed[index] += 1;
+        if known.disagreed[index] > BORNE + known.checked[index] / BORNE_ONE_IN {
+            distrust(known, side);
+        }
+        forget(known, side, key, look);
+    }
+    0
+}
+
+/// A place for a key: the one where it was only noted, or else the next in turn.
+#[inline(always)]
+fn take_place(known: &mut KnownStacks, side: u32, key: u64) -> &mut Place {
+    let mut taken = known.turn;
+    let mut number = 0;
+    while number < IN_A_SET as u32 {
+        let place = place(known, side, key, number);
+        if place.key == key && place.proof == 0 {
+            taken = number;
+        }
+        number += 1;
+    }
+    known.turn = known.turn.wrapping_add(1);
+    place(known, side, key, taken)
+}
+
+/// What was taken for something else is learnt anew.
+#[inline(always)]
+fn forget(known: &mut KnownStacks, side: u32, key: u64, id: u64) {
+    let mut number = 0;
+    while number < IN_A_SET as u32 {
+        let place = place(known, side, key, number);
+        if place.key == key && place.id == id {
+            place.proof = 0;
+        }
+        number += 1;
+    }
+}
+
+#[inline(always)]
+fn distrust(known: &mut KnownStacks, side: u32) {
+    known.distrusted |= 1 << (side & (SIDES as u32 - 1));
+    if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry.
+        unsafe { (*counters).distrusted += 1 };
+    }
+}
+
+/// Notes a stack with its witnesses.
+#[inline(always)]
+fn learn(place: &mut Place, side: u32, id: u64) {
+    let scratch = scratch_index(side);
+    let found = find_witnesses(scratch);
+    let (Some(top), Some(learning)) = (TOPS.get_ptr(scratch), LEARNING.get_ptr(scratch)) else {
+        return;
+    };
+    // SAFETY: as in `find_witnesses`.
+    let (top, learning) = unsafe { (&*top, &*learning) };
+    let is_user = side == Side::WaitUser as u32 || side == Side::WakeUser as u32;
+    // A user stack may be a leaf alone, which the key has; of a kernel stack there is always more.
+    if found < 2 && !is_user {
+        return;
+    }
+    place.witnesses = learning.witnesses;
+    place.proof = proof(top, learning.witnesses);
+    place.id = id;
+}
+
+/// Where in the top the frames' return addresses are, leaf first. One after the other, as they lie on
+/// the stack; the first that is there may come after some that are not.
+#[unsafe(no_mangle)]
+extern "C" fn find_witnesses(scratch: u32) -> u64 {
+    let (Some(top), Some(record), Some(learning)) =
+        (TOPS.get_ptr(scratch), STACK_SCRATCH.get_ptr(scratch), LEARNING.get_ptr_mut(scratch))
+    else {
+        return 0;
+    };
+    // SAFETY: all are this CPU's own, and `Scratch` says why nothing else uses them now; the walk left
+    // its frames there.
+    let (top, record, learning) = unsafe { (&*top, &*record, &mut *learning) };
+    learning.witnesses = u64::MAX;
+    learning.found = 0;
+    let mut first = 0;
+    while first < PASSED_OVER && learning.found == 0 {
+        learning.first = first;
+        let mut word = 0;
+        while word < LOOKED_AT {
+            find_witness(top, record, learning, word);
+            word += 1;
+        }
+        first += 1;
+    }
+    learning.found
+}
+
+/// Whether a word is the next return address. Without a branch: the verifier follows both ways of each,
+/// and in loops it only now and then sees that it has been there before.
+#[inline(always)]
+fn find_witness(top: &Top, record: &StackRecord, learning: &mut Learning, word: usize) {
+    /// More than the frames that can be passed over and found.
+    const FRAMES: u64 = 64;
+    let found = learning.found;
+    let frame = (learning.first + found) & (FRAMES - 1);
+    // SAFETY: both are below the lengths of what they count.
+    let (expected, value) =
+        unsafe { (*record.frames.get_unchecked(frame as usize), *top.get_unchecked(word)) };
+    let is_there = is_less(frame, u64::from(record.depth))
+        & is_less(found, WITNESSES)
+        & (is_less(0, expected ^ value) ^ 1);
+    learning.found = found + is_there;
+    learning.witnesses = learning.witnesses << (is_there * 8) | (is_there * word as u64);
+}
+
+/// 1 if `one` is less than `other`, else 0; both below 2⁶³, or `one` 0.
+#[inline(always)]
+fn is_less(one: u64, other: u64) -> u64 {
+    let sign = one.wrapping_sub(other) | (other & !one & (1 << 63));
+    // In two steps, of which the compiler sees each alone: of what it knows to be one of two values it
+    // makes a branch.
+    core::hint::black_box(sign >> 32) >> 31
+}
+
+/// A hash of what the witnesses say; never 0.
+#[inline(always)]
+fn proof(top: &Top, witnesses: u64) -> u64 {
+    let mut proof = 1;
+    let mut rest = witnesses;
+    let mut index = 0;
+    while index < WITNESSES {
+        let word = rest & 0xff;
+        if word == NO_WITNESS {
+            break;
+        }
+        // SAFETY: masked to what is below `TOP`.
+        let witness = unsafe { *top.get_unchecked(word as usize & (TOP - 1)) };
+        proof = (proof ^ witness).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        rest >>= 8;
+        index += 1;
+    }
+    (proof ^ (proof >> 32)) | 1
+}
+
+/// As [`super::stack`] mixes frames into an id.
+#[inline(always)]
+pub fn mix(hash: u64, value: u64) -> u64 {
+    let mixed = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 32)
+}
+
+#[inline(always)]
+fn count(of: impl Fn(&mut StackCounters) -> &mut [u64; SIDES], side: u32) {
+    if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry; the index is masked to what is below the length.
+        unsafe { *of(&mut *counters).get_unchecked_mut(side as usize & (SIDES - 1)) += 1 };
+    }
+}

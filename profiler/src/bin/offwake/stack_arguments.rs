@@ -1,0 +1,91 @@
+//! What the command line says about stacks.
+
+use clap::{Args, ValueEnum};
+use offwake::{
+    kernel::{Budget, StackSettings},
+    recording::StackMode,
+};
+
+/// How stacks are taken, and what that may cost.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Stacks")]
+pub struct StackArguments {
+    /// How stacks are taken: recognised where a thread has had them before, walked at every wait, or
+    /// not at all
+    #[arg(long, value_enum, default_value_t = Stacks::Cached)]
+    pub stacks: Stacks,
+
+    /// How much of each CPU's time may go into walking stacks (3%, 0.5%, none): what is over gets no
+    /// stack, and is counted [default: 3% with --stacks cached, none with --stacks exact]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_budget)]
+    pub budget: Option<BudgetArgument>,
+
+    /// One in so many recognised stacks is walked all the same, and compared
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
+    pub check_stacks: u32,
+
+    /// Distinct stacks that the kernel half remembers having sent; others are sent again when they
+    /// come up again
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
+    pub max_stacks: u32,
+}
+
+/// How stacks are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Stacks {
+    /// Recognised where a thread has had them before, walked otherwise.
+    Cached,
+    /// Walked at every wait.
+    Exact,
+    /// Not at all.
+    Off,
+}
+
+/// What `--budget` says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetArgument {
+    /// Any amount.
+    None,
+    /// So much.
+    Of(Budget),
+}
+
+/// What is spent at most unless the user says otherwise: a busy redis-server takes a thirtieth of it.
+const DEFAULT_PERCENT: f64 = 3.0;
+
+impl StackArguments {
+    /// What they come to.
+    pub fn settings(&self) -> StackSettings {
+        let budget = match (self.budget, self.stacks) {
+            (Some(BudgetArgument::Of(budget)), _) => Some(budget),
+            (None, Stacks::Cached) => Budget::percent(DEFAULT_PERCENT),
+            (Some(BudgetArgument::None), _) | (None, Stacks::Exact | Stacks::Off) => None,
+        };
+        StackSettings {
+            mode: self.stacks.into(),
+            budget,
+            check_one_in: self.check_stacks,
+            max_stacks: self.max_stacks,
+        }
+    }
+}
+
+impl From<Stacks> for StackMode {
+    fn from(stacks: Stacks) -> Self {
+        match stacks {
+            Stacks::Cached => Self::Cached,
+            Stacks::Exact => Self::Exact,
+            Stacks::Off => Self::Off,
+        }
+    }
+}
+
+fn parse_budget(text: &str) -> Result<BudgetArgument, String> {
+    if text == "none" {
+        return Ok(BudgetArgument::None);
+    }
+    let number = text.strip_suffix('%').unwrap_or(text);
+    number.parse().ok().and_then(Budget::percent).map(BudgetArgument::Of).ok_or_else(|| {
+        format!("the budget {text:?} is not a share of a CPU like 3% or 0.5%, nor none")
+    })
+}

@@ -1,0 +1,118 @@
+//! Reading what the kernel half counts of its own work, and having the kernel measure it.
+
+use std::{
+    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
+    path::PathBuf,
+};
+
+use aya::{
+    Ebpf, Pod,
+    maps::{MapData, PerCpuArray},
+    sys::{Stats, enable_stats},
+};
+use profiler_ebpf::stack_counts::StackCounters;
+
+use super::{KernelError, attach};
+use crate::{
+    recording::{Effort, ProgramTime, StackCounts},
+    units::{Nanos, Timestamp},
+};
+
+const NAME: &str = "STACK_COUNTS";
+
+/// [`StackCounters`] is plain integers; the wrapper is what lets aya know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Counters(StackCounters);
+
+// SAFETY: `StackCounters` is `repr(C)` and holds `u64`s alone.
+unsafe impl Pod for Counters {}
+
+/// What a program has taken so far, as long as the kernel measured it.
+struct Program {
+    is_of_interrupts: bool,
+    /// Where the kernel tells of it; good for as long as the kernel half is loaded.
+    info: PathBuf,
+}
+
+/// The counters, for a thread of its own to read.
+pub struct EffortCounters {
+    stacks: PerCpuArray<MapData, Counters>,
+    programs: Vec<Program>,
+    measured: ProgramTime,
+    /// Under way: what the programs had taken before, and what has the kernel measure.
+    measurement: Option<(ProgramTime, Timestamp, OwnedFd)>,
+}
+
+impl EffortCounters {
+    /// Takes the counters out of the loaded kernel half.
+    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+        let map = ebpf.take_map(NAME).ok_or(KernelError::Missing(NAME))?;
+        let stacks =
+            PerCpuArray::try_from(map).map_err(|source| KernelError::Map { map: NAME, source })?;
+        let programs = ebpf.programs().filter_map(|(name, program)| {
+            let fd = program.fd().ok()?.as_fd().as_raw_fd();
+            let info = PathBuf::from(format!("/proc/self/fdinfo/{fd}"));
+            Some(Program { is_of_interrupts: attach::says_which_interrupt(name), info })
+        });
+        let programs = programs.collect();
+        Ok(Self { stacks, programs, measured: ProgramTime::default(), measurement: None })
+    }
+
+    /// Adds up the counters of all CPUs, since the programs were loaded.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not hand them out.
+    pub fn read(&self) -> Result<Effort, KernelError> {
+        let per_cpu =
+            (self.stacks.get(&0, 0)).map_err(|source| KernelError::Map { map: NAME, source })?;
+        let mut stacks = StackCounts::default();
+        for Counters(cpu) in per_cpu.iter() {
+            stacks.recognised += cpu.recognised.iter().sum::<u64>();
+            stacks.walked += cpu.walked.iter().sum::<u64>();
+            stacks.checked += cpu.checked.iter().sum::<u64>();
+            stacks.disagreed += cpu.disagreed.iter().sum::<u64>();
+            stacks.over_budget += cpu.over_budget;
+            stacks.distrusted += cpu.distrusted;
+        }
+        Ok(Effort { stacks, programs: self.measured })
+    }
+
+    /// Whether the programs are being measured.
+    #[must_use]
+    pub fn is_measuring(&self) -> bool {
+        self.measurement.is_some()
+    }
+
+    /// Has the kernel measure the programs from now on, if it can (5.8 and later).
+    pub fn begin_measuring(&mut self) {
+        let Ok(switched_on) = enable_stats(Stats::RunTime) else { return };
+        self.measurement = Some((self.taken(), super::now(), switched_on));
+    }
+
+    /// Has it stop.
+    pub fn end_measuring(&mut self) {
+        let Some((before, begin, switched_on)) = self.measurement.take() else { return };
+        let (after, end) = (self.taken(), super::now());
+        drop(switched_on);
+        self.measured.measured += end.since(begin);
+        self.measured.scheduler += Nanos(after.scheduler.0.saturating_sub(before.scheduler.0));
+        self.measured.interrupts += Nanos(after.interrupts.0.saturating_sub(before.interrupts.0));
+    }
+
+    fn taken(&self) -> ProgramTime {
+        let mut taken = ProgramTime::default();
+        for Program { is_of_interrupts, info } in &self.programs {
+            let time = if *is_of_interrupts { &mut taken.interrupts } else { &mut taken.scheduler };
+            *time += run_time(&std::fs::read_to_string(info).unwrap_or_default());
+        }
+        taken
+    }
+}
+
+/// `run_time_ns` in a program's fdinfo.
+fn run_time(info: &str) -> Nanos {
+    let line = info.lines().find_map(|line| line.strip_prefix("run_time_ns:"));
+    Nanos(line.and_then(|line| line.trim().parse().ok()).unwrap_or(0))
+}

@@ -1,0 +1,104 @@
+//! What the kernel half did for a recording, and what it took.
+
+use crate::units::Nanos;
+
+/// How stacks were come by, all sides and CPUs added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    /// Recognised without a walk, those that were checked included.
+    pub recognised: u64,
+    /// Walked since they were not recognised.
+    pub walked: u64,
+    /// Recognised and walked all the same.
+    pub checked: u64,
+    /// Checked, and others than they were taken for.
+    pub disagreed: u64,
+    /// Neither recognised nor walked: the time for it was used up.
+    pub over_budget: u64,
+    /// Kinds of stacks of single threads that are walked every time, as too many disagreed.
+    pub distrusted: u64,
+}
+
+/// The time that the programs ran, by the kernel's own statistics. Those cost time themselves, so they
+/// are switched on for a moment now and then.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProgramTime {
+    /// How long it was measured.
+    pub measured: Nanos,
+    /// What programs at switches, wakes and in threads' lives took meanwhile, on all CPUs.
+    pub scheduler: Nanos,
+    /// What those took that say which interrupt a CPU is in.
+    pub interrupts: Nanos,
+}
+
+/// Both, from the loading of the programs on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Effort {
+    /// Stacks.
+    pub stacks: StackCounts,
+    /// Programs.
+    pub programs: ProgramTime,
+}
+
+impl StackCounts {
+    /// The share of the checked ones that were what they were taken for; None if none was checked.
+    #[must_use]
+    pub fn agreement(&self) -> Option<f64> {
+        let agreed = self.checked.saturating_sub(self.disagreed);
+        (self.checked > 0).then(|| agreed as f64 / self.checked as f64)
+    }
+}
+
+impl Effort {
+    const NAMES: [&'static str; 9] = [
+        "stacks_recognised",
+        "stacks_walked",
+        "stacks_checked",
+        "stacks_disagreed",
+        "stacks_over_budget",
+        "stacks_distrusted",
+        "programs_measured_ns",
+        "programs_scheduler_ns",
+        "programs_interrupts_ns",
+    ];
+
+    fn numbers(&mut self) -> [&mut u64; 9] {
+        let Self { stacks, programs } = self;
+        [
+            &mut stacks.recognised,
+            &mut stacks.walked,
+            &mut stacks.checked,
+            &mut stacks.disagreed,
+            &mut stacks.over_budget,
+            &mut stacks.distrusted,
+            &mut programs.measured.0,
+            &mut programs.scheduler.0,
+            &mut programs.interrupts.0,
+        ]
+    }
+
+    /// Every number with the name that it is stored by.
+    pub(super) fn named(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+        Self::NAMES.into_iter().zip(self.numbers().map(|number| *number))
+    }
+
+    /// Back from names and numbers; names that are not known are passed over.
+    pub(super) fn from_named<'n>(rows: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
+        let mut effort = Self::default();
+        for (name, number) in rows {
+            if let Some(place) = Self::NAMES.iter().position(|known| *known == name) {
+                *effort.numbers()[place] = number;
+            }
+        }
+        effort
+    }
+
+    /// What was done since an earlier reading of the same counters.
+    #[must_use]
+    pub fn since(mut self, mut earlier: Self) -> Self {
+        for (number, before) in self.numbers().into_iter().zip(earlier.numbers()) {
+            *number = number.saturating_sub(*before);
+        }
+        self
+    }
+}
