@@ -38,6 +38,40 @@ pub struct Meta {
     pub sample_hz: u64,
     /// What closed the window.
     pub closed_by: String,
+    /// How stacks were taken: an addition to the contract.
+    pub stacks: String,
+    /// How they were come by, another.
+    pub stack_counts: StackCounts,
+    /// What the kernel half took, another.
+    pub programs: Option<Programs>,
+}
+
+/// How stacks were come by.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct StackCounts {
+    /// Without a walk.
+    pub recognised: u64,
+    /// By one.
+    pub walked: u64,
+    /// Without one, and with one to compare.
+    pub checked: u64,
+    /// Those of them that were others.
+    pub disagreed: u64,
+    /// Not at all, for want of time.
+    pub over_budget: u64,
+    /// Kinds of stacks of single threads of which all are walked, as too many disagreed.
+    pub distrusted: u64,
+}
+
+/// What the kernel half took.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Programs {
+    /// How long it was measured.
+    pub measured_ns: u64,
+    /// At switches and wakes.
+    pub scheduler_ns: u64,
+    /// In interrupts.
+    pub interrupts_ns: u64,
 }
 
 /// What is wrong with the recording's file.

@@ -11,6 +11,7 @@
 mod back_pressure;
 mod barrier;
 mod broadcast;
+mod callers;
 mod chains;
 mod children;
 mod compat32;
@@ -63,6 +64,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("first-wait", sleeps::first_wait),
     ("two-spinners", sleeps::two_spinners),
     ("moved-while-runnable", moves::while_runnable),
+    ("near-callers", callers::near),
+    ("far-callers", callers::far),
     ("moved-to-and-fro", moves::to_and_fro),
     ("child-exit", children::child_exit),
     ("fork-churn", children::fork_churn),

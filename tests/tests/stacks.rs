@@ -1,0 +1,122 @@
+//! Stacks that are recognised without a walk are the right ones, or it is found out; and what walking
+//! them may cost is kept to.
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    case::{WINDOW, seconds},
+    offwake::{Offwake, Outcome},
+    report::{Report, Waits},
+    workload::Workload,
+};
+
+fn profile(workload: &Workload, arguments: &[&str]) -> Result<(Outcome, Report)> {
+    let outcome = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(arguments)
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    Ok((outcome, report))
+}
+
+/// Waits and the time in them, below a function of the workload's.
+fn below(report: &Report, tid: u32, function: &str) -> (u64, u64) {
+    let calls = |waits: &&Waits| waits.stack.iter().any(|frame| frame.contains(function));
+    let own = report.waits.iter().filter(|waits| waits.tid == tid && waits.cause == "timer");
+    own.filter(calls)
+        .fold((0, 0), |(count, ns), waits| (count + waits.count, ns + waits.blocked_ns))
+}
+
+/// How long a caller's waits are on average, in ms. One that was taken for the other's moves it.
+fn average(report: &Report, tid: u32, caller: &str) -> Result<f64> {
+    let (count, ns) = below(report, tid, caller);
+    ensure!(count >= 50, "only {count} waits below {caller}");
+    Ok(ns as f64 / count as f64 / 1e6)
+}
+
+#[test]
+fn two_callers_near_one_wait_are_told_apart_without_a_walk() -> Result<()> {
+    let workload = Workload::start("near-callers")?;
+    let (_, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
+    let tid = workload.role("sleeper")?.tid;
+    let counts = report.meta.stack_counts;
+    ensure!(report.meta.stacks == "cached", "{}", report.meta.stacks);
+    ensure!(counts.recognised >= 200 && counts.recognised > 4 * counts.walked, "{counts:?}");
+    ensure!(counts.checked > 0 && counts.disagreed == 0, "{counts:?}");
+    let (short, long) =
+        (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
+    // A shared machine makes any of them longer, by turns.
+    ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
+
+/// The callers are further up than what is looked at: the checks find out, and the thread's stacks are
+/// walked from then on.
+#[test]
+fn a_thread_whose_stacks_are_mistaken_is_walked_every_time() -> Result<()> {
+    let workload = Workload::start("far-callers")?;
+    let (outcome, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
+    let tid = workload.role("sleeper")?.tid;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.disagreed >= 3 && counts.distrusted >= 1, "{counts:?}");
+    let said = outcome.terminal();
+    ensure!(said.contains("walked every time, as too few agreed"), "{said}");
+    let (short, long) =
+        (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
+    ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
+
+#[test]
+fn exact_stacks_are_walked_every_time() -> Result<()> {
+    let workload = Workload::start("far-callers")?;
+    let (_, report) = profile(&workload, &["--stacks", "exact", "--scope", "target"])?;
+    let tid = workload.role("sleeper")?.tid;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.recognised == 0 && counts.checked == 0, "{counts:?}");
+    let (short, long) =
+        (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
+    ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
+
+#[test]
+fn what_may_not_be_walked_for_want_of_time_is_counted_and_said() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let (outcome, report) = profile(&workload, &["--stacks", "exact", "--budget", "0.001%"])?;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.over_budget > 0, "{counts:?}");
+    let said = outcome.terminal();
+    let line = format!("{} stacks were not taken", counts.over_budget);
+    ensure!(said.contains(&line), "{line:?} is not in {said}");
+    // The waits are all there, with what ended them.
+    let (client, server) = (workload.role("client")?.tid, workload.role("server")?.tid);
+    let wakes: Vec<_> = report.wakes_of(client).collect();
+    ensure!(wakes.iter().any(|wakes| wakes.waker.tid == Some(server)), "{wakes:?}");
+    ensure!(report.loss.records == 0, "{:?}", report.loss);
+    Ok(())
+}
+
+#[test]
+fn the_kernel_says_what_the_programs_take() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let (_, report) = profile(&workload, &[])?;
+    let programs = report.meta.programs.context("it was not measured")?;
+    ensure!(programs.measured_ns > 0 && programs.scheduler_ns > 0, "{programs:?}");
+    let statistics = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")?;
+    ensure!(statistics.trim() == "0", "the kernel was left measuring");
+    Ok(())
+}
+
+/// The map remembers one stack; each is sent again and again, and all are there.
+#[test]
+fn stacks_that_the_kernel_half_forgets_are_sent_again() -> Result<()> {
+    let workload = Workload::start("near-callers")?;
+    let arguments = ["--stacks", "exact", "--scope", "target", "--max-stacks", "1"];
+    let (_, report) = profile(&workload, &arguments)?;
+    let tid = workload.role("sleeper")?.tid;
+    let (short, long) =
+        (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
+    ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
