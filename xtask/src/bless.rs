@@ -1,12 +1,13 @@
-//! `cargo xtask bless`: takes what the golden tests produce now as what they shall produce.
+//! `cargo xtask bless`: takes what the golden tests and the programs are now as what they shall be.
 
-use crate::command;
+use crate::{build, command, instructions};
 
-/// Runs the golden tests, which write their files anew when `OFFWAKE_BLESS` is set.
+/// Runs the golden tests, which write their files anew when `OFFWAKE_BLESS` is set, and counts the
+/// programs' instructions.
 ///
 /// # Errors
 ///
-/// When a test fails all the same.
+/// When a test fails all the same, or the programs can't be loaded.
 pub fn bless() -> anyhow::Result<()> {
     command::run(command::cargo().env("OFFWAKE_BLESS", "1").args([
         "test",
@@ -16,6 +17,8 @@ pub fn bless() -> anyhow::Result<()> {
         "offwake-tests",
         "golden",
     ]))?;
+    build::build()?;
+    instructions::bless()?;
     eprintln!("xtask: blessed; look at what changed with `git diff` before you commit it");
     Ok(())
 }

@@ -6,6 +6,7 @@ mod bless;
 mod build;
 mod command;
 mod fuzz;
+mod instructions;
 mod kernel_half;
 mod python;
 mod root;
@@ -53,7 +54,7 @@ enum Task {
         #[arg(default_value_t = 600)]
         seconds: u32,
     },
-    /// Take what the golden tests produce now as what they shall produce
+    /// Take what the golden tests and the programs are now as what they shall be
     Bless,
 }
 

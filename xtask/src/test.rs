@@ -5,7 +5,7 @@ use std::{env, time::Instant};
 use anyhow::Context as _;
 
 use crate::{
-    apt, build, command, fuzz,
+    apt, build, command, fuzz, instructions,
     kernel_half::{self, Want},
     python,
     root::Root,
@@ -19,7 +19,7 @@ const PACKAGES: [&str; 5] = ["chromium", "chromium-driver", "golang-go", "librsv
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 14] = [
+const STEPS: [Step; 15] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -33,6 +33,7 @@ const STEPS: [Step; 14] = [
     ("packages for the tests", packages),
     ("python for the tests", python::install),
     ("what this kernel allows", doctor),
+    ("instructions of the programs", instructions::compare),
     ("privileged tests", privileged_tests),
 ];
 
