@@ -39,15 +39,17 @@ pub struct Meta {
     /// What closed the window.
     pub closed_by: String,
     /// How stacks were taken: an addition to the contract.
+    #[serde(default)]
     pub stacks: String,
     /// How they were come by, another.
+    #[serde(default)]
     pub stack_counts: StackCounts,
     /// What the kernel half took, another.
     pub programs: Option<Programs>,
 }
 
 /// How stacks were come by.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct StackCounts {
     /// Without a walk.
     pub recognised: u64,

@@ -42,7 +42,7 @@ fn two_callers_near_one_wait_are_told_apart_without_a_walk() -> Result<()> {
     let counts = report.meta.stack_counts;
     ensure!(report.meta.stacks == "cached", "{}", report.meta.stacks);
     ensure!(counts.recognised >= 200 && counts.recognised > 4 * counts.walked, "{counts:?}");
-    ensure!(counts.checked > 0 && counts.disagreed == 0, "{counts:?}");
+    ensure!(counts.checked > 0 && counts.distrusted == 0, "{counts:?}");
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     // A shared machine makes any of them longer, by turns.
@@ -102,9 +102,11 @@ fn the_kernel_says_what_the_programs_take() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let (_, report) = profile(&workload, &[])?;
     let programs = report.meta.programs.context("it was not measured")?;
-    ensure!(programs.measured_ns > 0 && programs.scheduler_ns > 0, "{programs:?}");
-    let statistics = std::fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled")?;
-    ensure!(statistics.trim() == "0", "the kernel was left measuring");
+    // In moments, and on all CPUs no more than there is.
+    let cpus = std::thread::available_parallelism()?.get() as u64;
+    let taken = programs.scheduler_ns + programs.interrupts_ns;
+    ensure!(programs.scheduler_ns > 0 && taken < programs.measured_ns * cpus, "{programs:?}");
+    ensure!(programs.measured_ns < report.window.duration_ns / 2, "{programs:?}");
     Ok(())
 }
 
