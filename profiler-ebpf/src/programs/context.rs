@@ -9,8 +9,8 @@ use core::{ffi::c_void, ptr};
 use profiler_ebpf::record::{system_vector, wake_context};
 
 use super::{
-    known_stacks::mix,
     maps::CONTEXT,
+    stack::mix,
     task::{Task, peek},
 };
 

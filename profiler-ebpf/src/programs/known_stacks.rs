@@ -30,7 +30,7 @@ use super::{
     context,
     maps::{LEARNING, STACK_COUNTS, STACK_SCRATCH, TOPS},
     settings::{CONFIG, frozen},
-    stack::{self, Scratch, Taken},
+    stack::{self, Scratch, Taken, mix},
     task::Task,
 };
 
@@ -134,7 +134,7 @@ pub fn of_user(
     current: Task,
     now: u64,
 ) -> Taken {
-    let scratch = scratch_of(side);
+    let scratch = scratch_of(side as u32);
     let mut key = 0;
     if are_used() && are_trusted(known, side) {
         let registers = current.user_registers();
@@ -142,13 +142,7 @@ pub fn of_user(
             key = mix(mix(mix(registers.ip, registers.sp), registers.fp), current.mm());
         }
     }
-    let look = look(known, side as u32, key);
-    if look != NEW && look != SEEN && is_checked(known, side as u32, now) == 0 {
-        return Taken(look);
-    }
-    let walked = walk_user(ctx, scratch, now);
-    compare(known, side as u32, key, look, walked);
-    Taken(walked)
+    recognise(known, side, key, now, |_| walk_user(ctx, scratch, now))
 }
 
 /// The kernel half of a thread that leaves the CPU. [`Taken::FAILED`] without a count if it is to be
@@ -156,20 +150,16 @@ pub fn of_user(
 #[inline(always)]
 pub fn of_sleeper(ctx: *mut c_void, known: &mut KnownStacks, about: u64, now: u64) -> Taken {
     const SCRATCH: Scratch = Scratch::Switch;
-    if !are_used() || !are_trusted(known, Side::WaitKernel) || !read_kernel_top_from(ctx, SCRATCH) {
+    if !are_used() || !are_trusted(known, Side::WaitKernel) || !read_kernel_top(ctx, SCRATCH) {
         return Taken::FAILED;
     }
     let key = mix(KERNEL_KEY, about);
-    let look = look(known, Side::WaitKernel as u32, key);
-    if look != NEW && look != SEEN && is_checked(known, Side::WaitKernel as u32, now) == 0 {
-        return Taken(look);
-    }
-    let mut walked = NO_STACK;
-    if look != NEW {
-        walked = walk_kernel(ctx, SCRATCH, Price::WithinBudget, now);
-    }
-    compare(known, Side::WaitKernel as u32, key, look, walked);
-    Taken(walked)
+    recognise(known, Side::WaitKernel, key, now, |look| {
+        if look == NEW {
+            return NO_STACK;
+        }
+        walk_kernel(ctx, SCRATCH, Price::WithinBudget, now)
+    })
 }
 
 /// The kernel half of the current task, whose slot this is, as it wakes another. In a softirq on top of
@@ -193,23 +183,41 @@ pub fn of_waker(
         if frozen(&CONFIG.stacks) != stacks::EXACT
             && are_trusted(known, Side::WakeKernel)
             && let Some(call) = context::call_of_softirq(ctx, current)
-            && read_kernel_top(call.sp, SCRATCH)
+            && read_kernel_top(call.sp as *mut c_void, SCRATCH)
         {
             key = mix(mix(KERNEL_KEY, call.key), u64::from(syscall as u32));
         }
-    } else if are_used()
-        && are_trusted(known, Side::WakeKernel)
-        && read_kernel_top_from(ctx, SCRATCH)
-    {
+    } else if are_used() && are_trusted(known, Side::WakeKernel) && read_kernel_top(ctx, SCRATCH) {
         key = mix(KERNEL_KEY, u64::from(syscall as u32));
     }
-    let look = look(known, Side::WakeKernel as u32, key);
-    if look != NEW && look != SEEN && is_checked(known, Side::WakeKernel as u32, now) == 0 {
+    recognise(known, Side::WakeKernel, key, now, |_| walk_kernel(ctx, SCRATCH, price, now))
+}
+
+/// The stack with this key if it is recognised, or what `walk` gives, told what the look said. A key of
+/// 0 stands for none.
+#[inline(always)]
+fn recognise(
+    known: &mut KnownStacks,
+    side: Side,
+    key: u64,
+    now: u64,
+    walk: impl Fn(Look) -> u64,
+) -> Taken {
+    let look = if key == 0 { NEW } else { look(known, side as u32, key) };
+    if is_id(look) && is_checked(known, side as u32, now) == 0 {
         return Taken(look);
     }
-    let walked = walk_kernel(ctx, SCRATCH, price, now);
-    compare(known, Side::WakeKernel as u32, key, look, walked);
+    let walked = walk(look);
+    if key != 0 {
+        compare(known, side as u32, key, look, walked);
+    }
     Taken(walked)
+}
+
+/// Whether a look found a stack.
+#[inline(always)]
+fn is_id(look: Look) -> bool {
+    look != NEW && look != SEEN
 }
 
 /// Walks the user half of the current task.
@@ -235,32 +243,19 @@ fn read_user_top(scratch: Scratch, sp: u64) -> bool {
     unsafe { bpf_probe_read_user(top.cast(), (LOOKED_AT * 8) as u32, sp as *const c_void) == 0 }
 }
 
-/// From the program's own context on: the kernel puts it on the stack that it runs on.
+/// From a stack pointer on, or from the program's own context: the kernel puts it on the stack that it
+/// runs on.
 #[inline(always)]
-fn read_kernel_top_from(ctx: *mut c_void, scratch: Scratch) -> bool {
+fn read_kernel_top(from: *mut c_void, scratch: Scratch) -> bool {
     let Some(top) = TOPS.get_ptr_mut(scratch as u32) else { return false };
     // SAFETY: as in `read_user_top`.
-    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, ctx) == 0 }
+    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, from) == 0 }
 }
 
+/// Where stacks of a [`Side`] are put together.
 #[inline(always)]
-fn read_kernel_top(sp: u64, scratch: Scratch) -> bool {
-    read_kernel_top_from(sp as *mut c_void, scratch)
-}
-
-/// Where stacks of a side are put together.
-#[inline(always)]
-fn scratch_of(side: Side) -> Scratch {
-    match side {
-        Side::WaitUser | Side::WaitKernel => Scratch::Switch,
-        Side::WakeUser | Side::WakeKernel => Scratch::Waking,
-    }
-}
-
-/// The same by the side's number.
-#[inline(always)]
-fn scratch_index(side: u32) -> u32 {
-    if side < Side::WakeUser as u32 { Scratch::Switch as u32 } else { Scratch::Waking as u32 }
+fn scratch_of(side: u32) -> Scratch {
+    if side < Side::WakeUser as u32 { Scratch::Switch } else { Scratch::Waking }
 }
 
 #[inline(always)]
@@ -275,7 +270,7 @@ fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Plac
     }
 }
 
-/// What is here; a key of 0 stands for none.
+/// What is here.
 ///
 /// The verifier looks at a function that others can see once, and not at each call, and forgets at
 /// its end which way it went. That is what keeps the programs small enough to be proven.
@@ -283,12 +278,12 @@ fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Plac
 extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
     // SAFETY: whoever calls has it from a slot; the verifier sees to it.
     let Some(known) = (unsafe { known.as_mut() }) else { return NEW };
-    let Some(top) = TOPS.get_ptr(scratch_index(side)) else { return NEW };
+    let Some(top) = TOPS.get_ptr(scratch_of(side) as u32) else { return NEW };
     // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
     let top = unsafe { &*top };
     let mut look = NEW;
     let mut number = 0;
-    while number < IN_A_SET as u32 && key != 0 {
+    while number < IN_A_SET as u32 {
         let place = place(known, side, key, number);
         if place.key == key {
             look = SEEN;
@@ -299,7 +294,7 @@ extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
         }
         number += 1;
     }
-    if look != NEW && look != SEEN {
+    if is_id(look) {
         count(|counters| &mut counters.recognised, side);
     }
     look
@@ -330,7 +325,7 @@ extern "C" fn compare(
 ) -> u64 {
     // SAFETY: as in `look`.
     let Some(known) = (unsafe { known.as_mut() }) else { return 0 };
-    if key == 0 || (look != NEW && walked == NO_STACK) {
+    if look != NEW && walked == NO_STACK {
         return 0;
     }
     if look == NEW || look == SEEN {
@@ -398,7 +393,7 @@ fn distrust(known: &mut KnownStacks, side: u32) {
 /// Notes a stack with its witnesses.
 #[inline(always)]
 fn learn(place: &mut Place, side: u32, id: u64) {
-    let scratch = scratch_index(side);
+    let scratch = scratch_of(side) as u32;
     let found = find_witnesses(scratch);
     let (Some(top), Some(learning)) = (TOPS.get_ptr(scratch), LEARNING.get_ptr(scratch)) else {
         return;
@@ -487,13 +482,6 @@ fn proof(top: &Top, witnesses: u64) -> u64 {
         index += 1;
     }
     (proof ^ (proof >> 32)) | 1
-}
-
-/// As [`super::stack`] mixes frames into an id.
-#[inline(always)]
-pub fn mix(hash: u64, value: u64) -> u64 {
-    let mixed = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ (mixed >> 32)
 }
 
 #[inline(always)]

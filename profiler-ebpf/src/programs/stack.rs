@@ -162,8 +162,7 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
     while index < MAX_FRAMES && index < depth_of(record) {
         // SAFETY: `index` is below `MAX_FRAMES`.
         let frame = unsafe { *record.frames.get_unchecked(index) };
-        id = (id ^ frame).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        id ^= id >> 32;
+        id = mix(id, frame);
         check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         index += 1;
     }
@@ -201,4 +200,11 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
 pub fn depth_of(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.
     unsafe { core::ptr::read_volatile(&raw const record.depth) as usize }
+}
+
+/// One value more in a multiplicative hash.
+#[inline(always)]
+pub fn mix(hash: u64, value: u64) -> u64 {
+    let mixed = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    mixed ^ (mixed >> 32)
 }
