@@ -1,9 +1,6 @@
 //! Reading what the kernel half counts of its own work, and having the kernel measure it.
 
-use std::{
-    os::fd::{AsFd as _, AsRawFd as _, OwnedFd},
-    path::PathBuf,
-};
+use std::os::fd::OwnedFd;
 
 use aya::{
     Ebpf, Pod,
@@ -12,7 +9,7 @@ use aya::{
 };
 use profiler_ebpf::stack_counts::StackCounters;
 
-use super::{KernelError, attach};
+use super::{KernelError, attach, program_info::ProgramInfo};
 use crate::{
     recording::{Effort, ProgramTime, StackCounts},
     units::{Nanos, Timestamp},
@@ -28,11 +25,10 @@ struct Counters(StackCounters);
 // SAFETY: `StackCounters` is `repr(C)` and holds `u64`s alone.
 unsafe impl Pod for Counters {}
 
-/// What a program has taken so far, as long as the kernel measured it.
+/// What tells how long a program has run.
 struct Program {
     is_of_interrupts: bool,
-    /// Where the kernel tells of it; good for as long as the kernel half is loaded.
-    info: PathBuf,
+    info: ProgramInfo,
 }
 
 /// The counters, for a thread of its own to read.
@@ -51,8 +47,7 @@ impl EffortCounters {
         let stacks =
             PerCpuArray::try_from(map).map_err(|source| KernelError::Map { map: NAME, source })?;
         let programs = ebpf.programs().filter_map(|(name, program)| {
-            let fd = program.fd().ok()?.as_fd().as_raw_fd();
-            let info = PathBuf::from(format!("/proc/self/fdinfo/{fd}"));
+            let info = ProgramInfo::of(program)?;
             Some(Program { is_of_interrupts: attach::says_which_interrupt(name), info })
         });
         let programs = programs.collect();
@@ -105,14 +100,8 @@ impl EffortCounters {
         let mut taken = ProgramTime::default();
         for Program { is_of_interrupts, info } in &self.programs {
             let time = if *is_of_interrupts { &mut taken.interrupts } else { &mut taken.scheduler };
-            *time += run_time(&std::fs::read_to_string(info).unwrap_or_default());
+            *time += Nanos(info.number("run_time_ns").unwrap_or(0));
         }
         taken
     }
-}
-
-/// `run_time_ns` in a program's fdinfo.
-fn run_time(info: &str) -> Nanos {
-    let line = info.lines().find_map(|line| line.strip_prefix("run_time_ns:"));
-    Nanos(line.and_then(|line| line.trim().parse().ok()).unwrap_or(0))
 }

@@ -1,17 +1,12 @@
 //! Reading the counters of what was lost.
 
-use std::{
-    os::fd::{AsFd as _, AsRawFd as _},
-    path::PathBuf,
-};
-
 use aya::{
     Ebpf, Pod,
     maps::{MapData, MapError, PerCpuArray},
 };
 use profiler_ebpf::loss::{Loss, LossCounters};
 
-use super::KernelError;
+use super::{KernelError, program_info::ProgramInfo};
 use crate::{recording::LossTotals, units::Timestamp};
 
 const NAME: &str = "LOSSES";
@@ -50,8 +45,7 @@ unsafe impl Pod for Counters {}
 /// The counters, for a thread of its own to read.
 pub struct Losses {
     counters: PerCpuArray<MapData, Counters>,
-    /// Where the kernel tells of each program; good for as long as the kernel half is loaded.
-    programs: Vec<PathBuf>,
+    programs: Vec<ProgramInfo>,
 }
 
 impl Losses {
@@ -59,10 +53,7 @@ impl Losses {
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let map = ebpf.take_map(NAME).ok_or(KernelError::Missing(NAME))?;
         let counters = PerCpuArray::try_from(map).map_err(failed)?;
-        let programs = ebpf.programs().filter_map(|(_, program)| {
-            let fd = program.fd().ok()?.as_fd().as_raw_fd();
-            Some(PathBuf::from(format!("/proc/self/fdinfo/{fd}")))
-        });
+        let programs = ebpf.programs().filter_map(|(_, program)| ProgramInfo::of(program));
         Ok(Self { counters, programs: programs.collect() })
     }
 
@@ -107,13 +98,7 @@ impl Losses {
     /// How often the kernel passed a program over since it was running on that CPU already
     /// (`recursion_misses` in the program's fdinfo, 5.12 and later).
     fn programs_skipped(&self) -> u64 {
-        (self.programs.iter())
-            .filter_map(|path| {
-                let text = std::fs::read_to_string(path).ok()?;
-                let line = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"))?;
-                line.trim().parse::<u64>().ok()
-            })
-            .sum()
+        self.programs.iter().filter_map(|program| program.number("recursion_misses")).sum()
     }
 }
 

@@ -13,6 +13,7 @@ mod load;
 mod loss;
 mod memory;
 mod object;
+mod program_info;
 mod rings;
 mod sent;
 mod survey;

@@ -40,15 +40,6 @@ pub struct Effort {
     pub programs: ProgramTime,
 }
 
-impl StackCounts {
-    /// The share of the checked ones that were what they were taken for; None if none was checked.
-    #[must_use]
-    pub fn agreement(&self) -> Option<f64> {
-        let agreed = self.checked.saturating_sub(self.disagreed);
-        (self.checked > 0).then(|| agreed as f64 / self.checked as f64)
-    }
-}
-
 impl Effort {
     const NAMES: [&'static str; 9] = [
         "stacks_recognised",
