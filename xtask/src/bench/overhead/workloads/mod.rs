@@ -5,7 +5,12 @@ mod pipe;
 mod postgres;
 mod redis;
 
-use anyhow::Context as _;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
 
 pub use pipe::{EndlessPipe, Pipe, pipe};
 
@@ -82,6 +87,20 @@ fn number_after(text: &str, key: &str) -> anyhow::Result<f64> {
         text.rsplit_once(key).with_context(|| format!("no {key:?} in what it says: {text:?}"))?;
     let word = rest.split_whitespace().next().unwrap_or_default();
     word.parse().with_context(|| format!("{word:?} is no number"))
+}
+
+/// Asks a server that was just started until it answers, for so long.
+fn until_it_answers(
+    server: &str,
+    patience: Duration,
+    answers: impl Fn() -> bool,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while !answers() {
+        ensure!(begin.elapsed() < patience, "{server} does not answer");
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

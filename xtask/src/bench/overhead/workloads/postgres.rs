@@ -5,14 +5,13 @@ use std::{
     os::unix::{fs::chown, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use tempfile::TempDir;
 
-use super::{Workload, number_after};
+use super::{Workload, number_after, until_it_answers};
 use crate::{bench::overhead::bench::Bench, command, signal};
 
 /// Debian keeps each version's programs in a folder of its own.
@@ -90,11 +89,7 @@ impl Postgres {
         // From here on it is ended on every way out.
         let seconds = bench.effort.pick(3, 2);
         let postgres = Self { server, programs, seconds, directory };
-        let begin = Instant::now();
-        while !postgres.answers() {
-            ensure!(begin.elapsed() < Duration::from_secs(20), "postgres does not answer");
-            thread::sleep(Duration::from_millis(50));
-        }
+        until_it_answers("postgres", Duration::from_secs(20), || postgres.answers())?;
         let mut fill = postgres.pgbench();
         fill.args(["--initialize", "--quiet", "--scale", SCALE]).stdout(Stdio::null());
         command::quietly(fill.arg(USER).stderr(Stdio::null()))?;

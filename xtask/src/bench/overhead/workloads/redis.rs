@@ -3,13 +3,12 @@
 use std::{
     net::{Ipv4Addr, TcpListener},
     process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 
-use super::{Workload, number_after};
+use super::{Workload, number_after, until_it_answers};
 use crate::{bench::overhead::bench::Bench, command};
 
 const SERVER_CPU: &str = "0";
@@ -41,11 +40,7 @@ impl Redis {
             .context("cannot run redis-server")?;
         // From here on it is ended on every way out.
         let redis = Self { server, port, clients, requests };
-        let begin = Instant::now();
-        while !redis.answers() {
-            ensure!(begin.elapsed() < Duration::from_secs(10), "redis-server does not answer");
-            thread::sleep(Duration::from_millis(50));
-        }
+        until_it_answers("redis-server", Duration::from_secs(10), || redis.answers())?;
         Ok(redis)
     }
 
