@@ -134,7 +134,7 @@ impl Finder<'_> {
     /// Makes the spans of the waits in a thread's doings.
     fn children(&mut self, doings: Doings, left: &mut Vec<Doings>) {
         let Doings { parent, thread, from, before, depth } = doings;
-        let inside = self.findings.long.inside(thread, from, before);
+        let inside = self.findings.long.reaching_into(thread, from, before);
         let most = inside.len().min(self.limits.fan_out as usize);
         self.left_out.fan_out += (inside.len() - most) as u64;
         let end = inside.start + most;
@@ -264,13 +264,15 @@ impl Finder<'_> {
         depth: u16,
         left: &mut Vec<Doings>,
     ) {
+        let Some(begin) = self.spans.get(waiting.place).map(|span| span.started_at) else { return };
         for part in parts {
             let Some(thread) = self.evidence.thread(part.thread) else { continue };
             if !self.evidence.is_recorded(part.thread) {
                 self.left_out.not_recorded += 1;
                 continue;
             }
-            let (from, to) = (part.from.max(thread.from).min(part.to), part.to);
+            let from = part.from.max(thread.from).max(begin).min(part.to);
+            let to = part.to;
             let draft = Draft {
                 kind: SpanKind::Internal,
                 thread: part.thread,

@@ -7,7 +7,7 @@ use crate::{
     units::Timestamp,
 };
 
-use super::Evidence;
+use super::{Evidence, evidence::Place};
 
 /// Waits by thread, then by time. Those of one thread do not overlap.
 pub(super) struct Lanes<'a> {
@@ -44,13 +44,34 @@ impl<'a> Lanes<'a> {
         from: Timestamp,
         to: Timestamp,
     ) -> Range<usize> {
+        self.ending_in(thread, to, |place| place.from < from)
+    }
+
+    /// The same, and the one that had begun before, if it ends there.
+    pub(super) fn reaching_into(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Range<usize> {
+        self.ending_in(thread, to, |place| place.to <= from)
+    }
+
+    /// Of a thread's waits, in order, those that end before `to`, less the first of which `is_over`.
+    fn ending_in(
+        &self,
+        thread: ThreadIndex,
+        to: Timestamp,
+        is_over: impl Fn(Place) -> bool,
+    ) -> Range<usize> {
         let n = thread.0 as usize;
         let first = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&e| e);
         let end = self.ends.get(n).map_or(first, |&end| end);
         let lane = self.waits.get(first..end).unwrap_or_default();
-        let of = |index: WaitIndex| self.evidence.place(index).map(|place| (place.from, place.to));
-        let begin = lane.partition_point(|&index| of(index).is_some_and(|(at, _)| at < from));
-        let end = lane.partition_point(|&index| of(index).is_some_and(|(_, at)| at < to));
+        let begin = lane.partition_point(|&index| self.evidence.place(index).is_some_and(&is_over));
+        let end = lane.partition_point(|&index| {
+            self.evidence.place(index).is_some_and(|place| place.to < to)
+        });
         first + begin..first + end.max(begin)
     }
 }

@@ -90,6 +90,33 @@ fn who_was_not_asked_is_linked_and_no_child() {
 }
 
 #[test]
+fn what_the_ender_was_in_already_is_shown_from_where_the_wait_begins() {
+    let mut r = recording(14);
+    live(&mut r, 7, "####.......###", 60);
+    // Has asked another since 2, holding what 7 wants at 4.
+    live(&mut r, 60, "##......######", 61);
+    live(&mut r, 61, "..######......", 60);
+    assert_eq!(
+        outline(&find(&mut r)),
+        [
+            "internal 7 4..11: self 0, on 60, EndedBy",
+            "internal 60 4..11: self 3",
+            "  client 60 4..8: self 0, on 61",
+            "    server 61 4..8: self 4, RequestedBy",
+        ]
+    );
+    // What had ended by then is not a part of it.
+    let mut r = recording(14);
+    live(&mut r, 7, "########...###", 60);
+    live(&mut r, 60, "##......######", 61);
+    live(&mut r, 61, "..######......", 60);
+    assert_eq!(
+        outline(&find(&mut r)),
+        ["internal 7 8..11: self 0, on 60, EndedBy", "internal 60 8..11: self 3"]
+    );
+}
+
+#[test]
 fn a_request_may_go_from_hand_to_hand() {
     let mut r = recording(14);
     live(&mut r, 7, "##........####", 61);
