@@ -153,11 +153,16 @@ pub struct Config {
     pub walking_share: u32,
     /// Always 0.
     pub reserved: u32,
+    /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
+    /// of a kernel stack up to theirs are the tracing's own. 0 if it is not known.
+    pub tracing_begin: u64,
+    /// Where they end.
+    pub tracing_end: u64,
     /// Where the kernel keeps things.
     pub offsets: Offsets,
 }
 
 const _: () = {
     assert!(size_of::<Offsets>() == 48 * 4);
-    assert!(size_of::<Config>() == 64 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 80 + size_of::<Offsets>());
 };

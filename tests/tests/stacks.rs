@@ -1,7 +1,14 @@
 //! Stacks that are recognised without a walk are the right ones, or it is found out; and what walking
 //! them may cost is kept to.
 
-use anyhow::{Context as _, Result, ensure};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use aya::sys::{Stats, enable_stats};
 use offwake_tests::{
     case::{WINDOW, seconds},
     offwake::{Offwake, Outcome},
@@ -64,6 +71,33 @@ fn a_thread_whose_stacks_are_mistaken_is_walked_every_time() -> Result<()> {
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
+
+/// While the kernel measures programs it runs them from elsewhere, and a stack that is walked in one
+/// begins with where that is.
+#[test]
+fn what_the_tracing_does_is_no_part_of_a_stack() -> Result<()> {
+    let workload = Workload::start("loopback-tcp")?;
+    let is_over = AtomicBool::new(false);
+    let (_, report) = thread::scope(|scope| {
+        let measures = scope.spawn(|| -> Result<()> {
+            while !is_over.load(Ordering::Relaxed) {
+                let measurement = enable_stats(Stats::RunTime)?;
+                thread::sleep(Duration::from_millis(20));
+                drop(measurement);
+                thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        });
+        let profiled = profile(&workload, &["--check-stacks", "1", "--scope", "target"]);
+        is_over.store(true, Ordering::Relaxed);
+        measures.join().map_err(|_| anyhow!("the measuring thread panicked"))??;
+        profiled
+    })?;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.checked >= 200, "{counts:?}");
+    ensure!(counts.distrusted == 0, "{counts:?}");
     Ok(())
 }
 

@@ -10,7 +10,6 @@ use profiler_ebpf::record::{system_vector, wake_context};
 
 use super::{
     maps::CONTEXT,
-    stack::mix,
     task::{Task, peek},
 };
 
@@ -134,8 +133,12 @@ fn is_on_task_stack(context: &mut InterruptContext, ctx: *mut c_void, current: T
 pub struct SoftirqCall {
     /// The task's stack pointer then.
     pub sp: u64,
-    /// What called it, and how deep in it this is.
-    pub key: u64,
+    /// How much of its stack is above that, in bytes, up to the registers that it had in user space.
+    pub above: u64,
+    /// Where the caller goes on.
+    pub caller: u64,
+    /// How deep in the softirq this is, in bytes.
+    pub depth: u64,
 }
 
 /// How the softirq was called that this is in. None where it can't be told.
@@ -161,8 +164,7 @@ pub fn call_of_softirq(ctx: *mut c_void, current: Task) -> Option<SoftirqCall> {
     if sp < current.stack() || sp >= top {
         return None;
     }
-    let caller: u64 = peek(end - 15);
-    Some(SoftirqCall { sp, key: mix(caller, end - here) })
+    Some(SoftirqCall { sp, above: top - sp, caller: peek(end - 15), depth: end - here })
 }
 
 /// Other machines lay their interrupts' stack out in other ways.

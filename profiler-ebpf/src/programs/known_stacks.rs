@@ -4,54 +4,40 @@
 //! each place is kept what the last walk gave, and where in the top of the stack the return
 //! addresses lay that it found: its witnesses. If all of them are still there, so is the stack.
 //!
-//! ```text
-//!  sp                                                    384 bytes on
-//!  | data | return address | data | data | return address | …
-//!             witness                        witness
-//! ```
-//!
-//! What lies between them is data, and changes from one time to the next though the callers are the
-//! same: by the whole of its top, one in 35 stacks of a busy redis-server is recognised; by its
-//! witnesses, nearly all. A return address further up is not looked at, so a share of what is
-//! recognised is walked all the same. A side of a thread with which that disagrees too often is
-//! walked every time from then on.
+//! A return address further up than what is looked at is no witness, so a share of what is recognised
+//! is walked all the same. A side of a thread with which that disagrees too often is walked every time
+//! from then on.
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
 use profiler_ebpf::{
     config::stacks,
-    record::{NO_STACK, StackRecord},
+    record::NO_STACK,
     stack_counts::{SIDES, Side, StackCounters},
 };
 
 use super::{
     budget::{self, Price},
     context,
-    maps::{LEARNING, STACK_COUNTS, STACK_SCRATCH, TOPS},
+    maps::STACK_COUNTS,
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
     task::Task,
+    witnesses::{
+        self, LookedAt, Witnesses, read_below_softirq, read_kernel_top, read_user_top, scratch_of,
+    },
 };
-
-/// Words of a stack's top that are looked at.
-const LOOKED_AT: usize = 48;
-/// The next power of two.
-const TOP: usize = 64;
-/// The top of a stack; what is not looked at stays zero.
-pub type Top = [u64; TOP];
 
 /// Places that are kept of each side, in sets by their keys; powers of two. What several callers wait
 /// in has one key, and a place for each.
 const PLACES: usize = 8;
+/// Where the places are: by [`Side`], of which those in a softirq share one with the others. Their keys
+/// are different ones.
+const SHELVES: usize = 4;
+const _: () = assert!(
+    Side::WakeInSoftirq as usize & (SHELVES - 1) == Side::WakeKernel as usize & (SHELVES - 1)
+);
 const IN_A_SET: usize = 4;
-/// Witnesses of a place, a byte each in a `u64`.
-const WITNESSES: u64 = 8;
-/// What stands in the bytes that are not used.
-const NO_WITNESS: u64 = 0xff;
-/// With which frame the first one that is found begins at the latest: those of the tracing itself lie
-/// below what is looked at, and so do those of a softirq, some 25.
-const PASSED_OVER: u64 = 40;
 /// So many of a thread's recognised stacks of one side are checked at first, whatever the share is.
 const CHECKED_AT_FIRST: u32 = 8;
 /// Disagreements that are no sign yet.
@@ -65,7 +51,7 @@ struct Place {
     /// What can be told of it at a glance.
     key: u64,
     /// Where in the top the witnesses are.
-    witnesses: u64,
+    witnesses: Witnesses,
     /// A hash of what they say; 0 if they have not been looked for.
     proof: u64,
     /// The stack's id.
@@ -75,7 +61,7 @@ struct Place {
 /// The stacks that a thread is known to have had.
 #[repr(C)]
 pub struct KnownStacks {
-    places: [[Place; PLACES]; SIDES],
+    places: [[Place; PLACES]; SHELVES],
     /// How many that were recognised were walked all the same, by side.
     checked: [u32; SIDES],
     /// How many of those were others.
@@ -84,14 +70,6 @@ pub struct KnownStacks {
     distrusted: u32,
     /// Whose turn it is to give its place away.
     turn: u32,
-}
-
-/// Where [`find_witnesses`] keeps how far it is: of a variable, the verifier would follow every value.
-#[repr(C)]
-pub struct Learning {
-    first: u64,
-    witnesses: u64,
-    found: u64,
 }
 
 /// Whether a wake is made in a softirq on top of the current task.
@@ -138,7 +116,7 @@ pub fn of_user(
     let mut key = 0;
     if are_used() && are_trusted(known, side) {
         let registers = current.user_registers();
-        if read_user_top(scratch, registers.sp) {
+        if read_user_top(side, registers.sp) {
             key = mix(mix(mix(registers.ip, registers.sp), registers.fp), current.mm());
         }
     }
@@ -150,7 +128,10 @@ pub fn of_user(
 #[inline(always)]
 pub fn of_sleeper(ctx: *mut c_void, known: &mut KnownStacks, about: u64, now: u64) -> Taken {
     const SCRATCH: Scratch = Scratch::Switch;
-    if !are_used() || !are_trusted(known, Side::WaitKernel) || !read_kernel_top(ctx, SCRATCH) {
+    if !are_used()
+        || !are_trusted(known, Side::WaitKernel)
+        || !read_kernel_top(ctx, LookedAt::Switch)
+    {
         return Taken::FAILED;
     }
     let key = mix(KERNEL_KEY, about);
@@ -174,23 +155,40 @@ pub fn of_waker(
     softirq: InSoftirq,
     now: u64,
 ) -> Taken {
-    const SCRATCH: Scratch = Scratch::Waking;
-    let mut price = Price::WithinBudget;
-    let mut key = 0;
     if softirq == InSoftirq::Yes {
-        price = Price::Any;
-        // What it is all about is on the task's own stack: who sent, or who was interrupted.
-        if frozen(&CONFIG.stacks) != stacks::EXACT
-            && are_trusted(known, Side::WakeKernel)
-            && let Some(call) = context::call_of_softirq(ctx, current)
-            && read_kernel_top(call.sp as *mut c_void, SCRATCH)
-        {
-            key = mix(mix(KERNEL_KEY, call.key), u64::from(syscall as u32));
-        }
-    } else if are_used() && are_trusted(known, Side::WakeKernel) && read_kernel_top(ctx, SCRATCH) {
+        return of_sender(ctx, known, current, syscall, now);
+    }
+    let mut key = 0;
+    if are_used() && are_trusted(known, Side::WakeKernel) && read_kernel_top(ctx, LookedAt::Waking)
+    {
         key = mix(KERNEL_KEY, u64::from(syscall as u32));
     }
-    recognise(known, Side::WakeKernel, key, now, |_| walk_kernel(ctx, SCRATCH, price, now))
+    recognise(known, Side::WakeKernel, key, now, |_| {
+        walk_kernel(ctx, Scratch::Waking, Price::WithinBudget, now)
+    })
+}
+
+/// The same in a softirq. What it is all about is on the task's own stack: who sent, or who was
+/// interrupted.
+#[inline(always)]
+fn of_sender(
+    ctx: *mut c_void,
+    known: &mut KnownStacks,
+    current: Task,
+    syscall: i32,
+    now: u64,
+) -> Taken {
+    const SIDE: Side = Side::WakeInSoftirq;
+    let mut key = 0;
+    if frozen(&CONFIG.stacks) != stacks::EXACT
+        && are_trusted(known, SIDE)
+        && let Some(call) = context::call_of_softirq(ctx, current)
+        && read_below_softirq(&call)
+    {
+        key = mix(KERNEL_KEY, call.caller);
+        key = mix(mix(key, call.depth), u64::from(syscall as u32));
+    }
+    recognise(known, SIDE, key, now, |_| walk_kernel(ctx, Scratch::Waking, Price::Any, now))
 }
 
 /// The stack with this key if it is recognised, or what `walk` gives, told what the look said. A key of
@@ -236,26 +234,10 @@ fn walk_kernel(ctx: *mut c_void, scratch: Scratch, price: Price, now: u64) -> u6
 /// Keys of kernel stacks begin with it: they must not be 0.
 const KERNEL_KEY: u64 = 0x6f66_6677_616b_6531;
 
+/// The index of a [`Side`].
 #[inline(always)]
-fn read_user_top(scratch: Scratch, sp: u64) -> bool {
-    let Some(top) = TOPS.get_ptr_mut(scratch as u32) else { return false };
-    // SAFETY: the helper writes the size that is named, or fails.
-    unsafe { bpf_probe_read_user(top.cast(), (LOOKED_AT * 8) as u32, sp as *const c_void) == 0 }
-}
-
-/// From a stack pointer on, or from the program's own context: the kernel puts it on the stack that it
-/// runs on.
-#[inline(always)]
-fn read_kernel_top(from: *mut c_void, scratch: Scratch) -> bool {
-    let Some(top) = TOPS.get_ptr_mut(scratch as u32) else { return false };
-    // SAFETY: as in `read_user_top`.
-    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, from) == 0 }
-}
-
-/// Where stacks of a [`Side`] are put together.
-#[inline(always)]
-fn scratch_of(side: u32) -> Scratch {
-    if side < Side::WakeUser as u32 { Scratch::Switch } else { Scratch::Waking }
+fn index(side: u32) -> usize {
+    side as usize & (SIDES - 1)
 }
 
 #[inline(always)]
@@ -265,7 +247,7 @@ fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Plac
     unsafe {
         known
             .places
-            .get_unchecked_mut(side as usize & (SIDES - 1))
+            .get_unchecked_mut(side as usize & (SHELVES - 1))
             .get_unchecked_mut(set | (number as usize & (IN_A_SET - 1)))
     }
 }
@@ -278,16 +260,14 @@ fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Plac
 extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
     // SAFETY: whoever calls has it from a slot; the verifier sees to it.
     let Some(known) = (unsafe { known.as_mut() }) else { return NEW };
-    let Some(top) = TOPS.get_ptr(scratch_of(side) as u32) else { return NEW };
-    // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
-    let top = unsafe { &*top };
+    let Some(top) = witnesses::top_of(side) else { return NEW };
     let mut look = NEW;
     let mut number = 0;
     while number < IN_A_SET as u32 {
         let place = place(known, side, key, number);
         if place.key == key {
             look = SEEN;
-            if place.proof != 0 && proof(top, place.witnesses) == place.proof {
+            if place.proof != 0 && place.witnesses.proof(top) == place.proof {
                 look = place.id;
                 break;
             }
@@ -307,7 +287,7 @@ extern "C" fn is_checked(known: *const KnownStacks, side: u32, now: u64) -> u64 
     let Some(known) = (unsafe { known.as_ref() }) else { return 0 };
     // The time's last digits are as good as chance, and no rhythm of the program's own.
     let chance = (now as u32).wrapping_mul(0x9e37_79b1);
-    let checked = known.checked[side as usize & (SIDES - 1)];
+    let checked = known.checked[index(side)];
     let is_wanted = checked < CHECKED_AT_FIRST || chance < frozen(&CONFIG.check_below);
     u64::from(is_wanted && budget::has_time(now))
 }
@@ -339,7 +319,7 @@ extern "C" fn compare(
         return 0;
     }
     count(|counters| &mut counters.checked, side);
-    let index = side as usize & (SIDES - 1);
+    let index = index(side);
     known.checked[index] += 1;
     if look != walked {
         count(|counters| &mut counters.disagreed, side);
@@ -383,7 +363,7 @@ fn forget(known: &mut KnownStacks, side: u32, key: u64, id: u64) {
 
 #[inline(always)]
 fn distrust(known: &mut KnownStacks, side: u32) {
-    known.distrusted |= 1 << (side & (SIDES as u32 - 1));
+    known.distrusted |= 1 << index(side);
     if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry.
         unsafe { (*counters).distrusted += 1 };
@@ -393,101 +373,17 @@ fn distrust(known: &mut KnownStacks, side: u32) {
 /// Notes a stack with its witnesses.
 #[inline(always)]
 fn learn(place: &mut Place, side: u32, id: u64) {
-    let scratch = scratch_of(side) as u32;
-    let found = find_witnesses(scratch);
-    let (Some(top), Some(learning)) = (TOPS.get_ptr(scratch), LEARNING.get_ptr(scratch)) else {
-        return;
-    };
-    // SAFETY: as in `find_witnesses`.
-    let (top, learning) = unsafe { (&*top, &*learning) };
-    let is_user = side == Side::WaitUser as u32 || side == Side::WakeUser as u32;
-    // A user stack may be a leaf alone, which the key has; of a kernel stack there is always more.
-    if found < 2 && !is_user {
-        return;
+    if let Some((witnesses, proof)) = witnesses::of_last_walk(side) {
+        place.witnesses = witnesses;
+        place.proof = proof;
+        place.id = id;
     }
-    place.witnesses = learning.witnesses;
-    place.proof = proof(top, learning.witnesses);
-    place.id = id;
-}
-
-/// Where in the top the frames' return addresses are, leaf first. One after the other, as they lie on
-/// the stack; the first that is there may come after some that are not.
-#[unsafe(no_mangle)]
-extern "C" fn find_witnesses(scratch: u32) -> u64 {
-    let (Some(top), Some(record), Some(learning)) =
-        (TOPS.get_ptr(scratch), STACK_SCRATCH.get_ptr(scratch), LEARNING.get_ptr_mut(scratch))
-    else {
-        return 0;
-    };
-    // SAFETY: all are this CPU's own, and `Scratch` says why nothing else uses them now; the walk left
-    // its frames there.
-    let (top, record, learning) = unsafe { (&*top, &*record, &mut *learning) };
-    learning.witnesses = u64::MAX;
-    learning.found = 0;
-    let mut first = 0;
-    while first < PASSED_OVER && learning.found == 0 {
-        learning.first = first;
-        let mut word = 0;
-        while word < LOOKED_AT {
-            find_witness(top, record, learning, word);
-            word += 1;
-        }
-        first += 1;
-    }
-    learning.found
-}
-
-/// Whether a word is the next return address. Without a branch: the verifier follows both ways of each,
-/// and in loops it only now and then sees that it has been there before.
-#[inline(always)]
-fn find_witness(top: &Top, record: &StackRecord, learning: &mut Learning, word: usize) {
-    /// More than the frames that can be passed over and found.
-    const FRAMES: u64 = 64;
-    let found = learning.found;
-    let frame = (learning.first + found) & (FRAMES - 1);
-    // SAFETY: both are below the lengths of what they count.
-    let (expected, value) =
-        unsafe { (*record.frames.get_unchecked(frame as usize), *top.get_unchecked(word)) };
-    let is_there = is_less(frame, u64::from(record.depth))
-        & is_less(found, WITNESSES)
-        & (is_less(0, expected ^ value) ^ 1);
-    learning.found = found + is_there;
-    learning.witnesses = learning.witnesses << (is_there * 8) | (is_there * word as u64);
-}
-
-/// 1 if `one` is less than `other`, else 0; both below 2⁶³, or `one` 0.
-#[inline(always)]
-fn is_less(one: u64, other: u64) -> u64 {
-    let sign = one.wrapping_sub(other) | (other & !one & (1 << 63));
-    // In two steps, of which the compiler sees each alone: of what it knows to be one of two values it
-    // makes a branch.
-    core::hint::black_box(sign >> 32) >> 31
-}
-
-/// A hash of what the witnesses say; never 0.
-#[inline(always)]
-fn proof(top: &Top, witnesses: u64) -> u64 {
-    let mut proof = 1;
-    let mut rest = witnesses;
-    let mut index = 0;
-    while index < WITNESSES {
-        let word = rest & 0xff;
-        if word == NO_WITNESS {
-            break;
-        }
-        // SAFETY: masked to what is below `TOP`.
-        let witness = unsafe { *top.get_unchecked(word as usize & (TOP - 1)) };
-        proof = (proof ^ witness).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        rest >>= 8;
-        index += 1;
-    }
-    (proof ^ (proof >> 32)) | 1
 }
 
 #[inline(always)]
 fn count(of: impl Fn(&mut StackCounters) -> &mut [u64; SIDES], side: u32) {
     if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry; the index is masked to what is below the length.
-        unsafe { *of(&mut *counters).get_unchecked_mut(side as usize & (SIDES - 1)) += 1 };
+        unsafe { *of(&mut *counters).get_unchecked_mut(index(side)) += 1 };
     }
 }

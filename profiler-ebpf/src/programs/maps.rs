@@ -16,8 +16,8 @@ use profiler_ebpf::{
 use super::{
     budget::WalkingTime,
     context::InterruptContext,
-    known_stacks::{Learning, Top},
     slot::Slot,
+    witnesses::{Learning, Top},
 };
 
 /// A map that the kernel keeps inside each task: found in 9 ns, freed with the task, needs no size.
@@ -74,13 +74,13 @@ pub static SENT_STACKS: LruHashMap<u64, u64, 65536> = LruHashMap::new();
 #[btf_map]
 pub static STACK_SCRATCH: PerCpuArray<StackRecord, 4> = PerCpuArray::new();
 
-/// The top of the stack that is looked at, by the same index.
+/// The top of the stack that is looked at, by [`LookedAt`](super::witnesses::LookedAt).
 #[btf_map]
-pub static TOPS: PerCpuArray<Top, 4> = PerCpuArray::new();
+pub static TOPS: PerCpuArray<Top, 3> = PerCpuArray::new();
 
 /// What is found out of it, by the same index.
 #[btf_map]
-pub static LEARNING: PerCpuArray<Learning, 4> = PerCpuArray::new();
+pub static LEARNING: PerCpuArray<Learning, 3> = PerCpuArray::new();
 
 /// How stacks were come by.
 #[btf_map]

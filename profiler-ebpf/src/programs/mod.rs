@@ -17,3 +17,4 @@ pub mod syscall;
 pub mod target;
 pub mod task;
 pub mod waking;
+pub mod witnesses;

@@ -1,9 +1,10 @@
 //! Stacks: sent the first time that one is seen, known by an id after that.
 //!
 //! The id is a seeded 64-bit hash of the frames, and the map of what was sent holds a second,
-//! independent one: two stacks that share an id are told apart, counted, and both arrive.
+//! independent one: two stacks that share an id are told apart, counted, and both arrive. Of a kernel
+//! stack the frames of the tracing itself are left out of both: they change where the stack does not.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_get_task_stack};
 use profiler_ebpf::{
@@ -158,12 +159,15 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
     let seed = frozen(&CONFIG.stack_seed);
     let mut id = seed ^ space ^ u64::from(tgid).rotate_left(32);
     let mut check = !id;
+    record.id = if space == 0 { frames_of_tracing(record) } else { 0 };
     let mut index = 0;
     while index < MAX_FRAMES && index < depth_of(record) {
         // SAFETY: `index` is below `MAX_FRAMES`.
         let frame = unsafe { *record.frames.get_unchecked(index) };
-        id = mix(id, frame);
-        check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        if index >= passed_over(record) {
+            id = mix(id, frame);
+            check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
+        }
         index += 1;
     }
     if id == NO_STACK || id == u64::MAX {
@@ -188,10 +192,50 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
     record.ns = now();
     record.tgid = tgid;
     // A stack that found no room is sent again with the next record that has it.
-    if send(core::ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
+    if send(ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
         let _full = SENT_STACKS.insert(id, check, 0);
     }
     id
+}
+
+/// How many frames are those of the tracing. Without a branch: the verifier would else follow every
+/// number of them through the program.
+#[inline(always)]
+fn frames_of_tracing(record: &StackRecord) -> u64 {
+    /// At most: the program's own functions, and what runs it.
+    const MOST: usize = 6;
+    let begin = frozen(&CONFIG.tracing_begin);
+    let length = frozen(&CONFIG.tracing_end) - begin;
+    let mut frames = 0;
+    let mut index = 0;
+    while index < MOST {
+        // SAFETY: below the length.
+        let frame = unsafe { *record.frames.get_unchecked(index) };
+        // Halves, as neither may have the uppermost bit. What lies behind a stack that has fewer frames
+        // is of another one.
+        let is_there = is_less(frame.wrapping_sub(begin) >> 1, length >> 1)
+            & is_less(index as u64, u64::from(record.depth));
+        frames = frames * (1 - is_there) + is_there * (index as u64 + 1);
+        index += 1;
+    }
+    frames
+}
+
+/// The same while a stack's id is not known yet, in whose place it is kept; read anew each time, as
+/// [`depth_of`] says.
+#[inline(always)]
+fn passed_over(record: &StackRecord) -> usize {
+    // SAFETY: a reference can be read from.
+    unsafe { ptr::read_volatile(&raw const record.id) as usize }
+}
+
+/// 1 if `one` is less than `other`, else 0; both below 2⁶³, or `one` 0.
+#[inline(always)]
+pub fn is_less(one: u64, other: u64) -> u64 {
+    let sign = one.wrapping_sub(other) | (other & !one & (1 << 63));
+    // In two steps, of which the compiler sees each alone: of what it knows to be one of two values it
+    // makes a branch.
+    core::hint::black_box(sign >> 32) >> 31
 }
 
 /// Read anew each time: what the verifier learns of a variable from every comparison, it would carry
@@ -199,7 +243,7 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
 #[inline(always)]
 pub fn depth_of(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.
-    unsafe { core::ptr::read_volatile(&raw const record.depth) as usize }
+    unsafe { ptr::read_volatile(&raw const record.depth) as usize }
 }
 
 /// One value more in a multiplicative hash.

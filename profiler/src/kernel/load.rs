@@ -12,7 +12,7 @@ use profiler_ebpf::config::{self, Config};
 
 use super::{
     EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object,
-    rings, syscalls,
+    rings, syscalls, tracing_frames,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -259,6 +259,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         TargetFilter::Threads(_) => (config::target::THREADS, 0, 0),
         TargetFilter::Cgroup { id, level } => (config::target::CGROUP, id.0, level),
     };
+    let tracing = tracing_frames::find().unwrap_or_default();
     Ok(Config {
         target,
         scope: match settings.scope {
@@ -281,6 +282,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         check_below: u32::MAX / settings.stacks.check_one_in.max(1),
         walking_share: settings.stacks.budget.map_or(0, |budget| budget.parts),
         reserved: 0,
+        tracing_begin: tracing.start,
+        tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,
     })
 }

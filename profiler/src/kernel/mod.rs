@@ -18,6 +18,7 @@ mod rings;
 mod sent;
 mod survey;
 mod syscalls;
+mod tracing_frames;
 
 pub use btf::KernelTypes;
 pub use counters::EffortCounters;
