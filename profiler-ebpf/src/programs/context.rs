@@ -10,7 +10,7 @@ use profiler_ebpf::record::{system_vector, wake_context};
 
 use super::{
     maps::CONTEXT,
-    task::{Task, peek},
+    task::{Registers, Task, peek},
 };
 
 /// One CPU's interrupts: 0 if it is in none of that kind, else the number plus one.
@@ -98,7 +98,7 @@ pub fn leave_system() {
 /// In what context this CPU is: a [`wake_context`], and which one. The innermost counts: a timer's
 /// callback runs inside its interrupt, an interrupt's handler may run over a softirq.
 #[inline(always)]
-pub fn now(ctx: *mut c_void, current: Task) -> (u16, u16) {
+pub fn now(ctx: *mut c_void, current: Task, registers: Registers) -> (u16, u16) {
     let Some(context) = this_cpu() else {
         return (wake_context::SYSTEM, system_vector::UNKNOWN);
     };
@@ -112,7 +112,7 @@ pub fn now(ctx: *mut c_void, current: Task) -> (u16, u16) {
         (wake_context::SOFTIRQ, (context.softirq - 1) as u16)
     } else if current.tid() == 0 {
         (wake_context::SYSTEM, system_vector::IDLE)
-    } else if is_on_task_stack(context, ctx, current) {
+    } else if is_on_task_stack(context, ctx, current, registers) {
         (wake_context::TASK, 0)
     } else {
         (wake_context::SYSTEM, system_vector::UNKNOWN)
@@ -123,9 +123,14 @@ pub fn now(ctx: *mut c_void, current: Task) -> (u16, u16) {
 /// current task's own: x86 and arm64 take interrupts of kernel code on another. It catches the
 /// vectors that have no tracepoint here. The saved user registers are at the stack's very top.
 #[inline(always)]
-fn is_on_task_stack(context: &mut InterruptContext, ctx: *mut c_void, current: Task) -> bool {
+fn is_on_task_stack(
+    context: &mut InterruptContext,
+    ctx: *mut c_void,
+    current: Task,
+    registers: Registers,
+) -> bool {
     let address = as_number(&mut context.address, ctx);
-    let top = as_number(&mut context.address, current.registers().cast_mut());
+    let top = as_number(&mut context.address, registers.as_ptr());
     address >= current.stack() && address < top
 }
 
@@ -152,14 +157,18 @@ pub struct SoftirqCall {
 /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/irq_stack.h#L77>
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-pub fn call_of_softirq(ctx: *mut c_void, current: Task) -> Option<SoftirqCall> {
+pub fn call_of_softirq(
+    ctx: *mut c_void,
+    current: Task,
+    registers: Registers,
+) -> Option<SoftirqCall> {
     /// Bytes of a page, less one.
     const IN_PAGE: u64 = 0xfff;
     let context = this_cpu()?;
     let here = as_number(&mut context.address, ctx);
     let end = here | IN_PAGE;
     let sp: u64 = peek(end - 7);
-    let top = as_number(&mut context.address, current.registers().cast_mut());
+    let top = as_number(&mut context.address, registers.as_ptr());
     // Deeper than a page, or not on the interrupts' stack at all.
     if sp < current.stack() || sp >= top {
         return None;
@@ -170,7 +179,11 @@ pub fn call_of_softirq(ctx: *mut c_void, current: Task) -> Option<SoftirqCall> {
 /// Other machines lay their interrupts' stack out in other ways.
 #[cfg(not(bpf_target_arch = "x86_64"))]
 #[inline(always)]
-pub fn call_of_softirq(_ctx: *mut c_void, _current: Task) -> Option<SoftirqCall> {
+pub fn call_of_softirq(
+    _ctx: *mut c_void,
+    _current: Task,
+    _registers: Registers,
+) -> Option<SoftirqCall> {
     None
 }
 

@@ -8,7 +8,7 @@
 //! is walked all the same. A side of a thread with which that disagrees too often is walked every time
 //! from then on.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use profiler_ebpf::{
     config::stacks,
@@ -22,7 +22,7 @@ use super::{
     maps::STACK_COUNTS,
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
-    task::Task,
+    task::{Registers, Task, UserRegisters},
     witnesses::{
         self, LookedAt, Witnesses, read_below_softirq, read_kernel_top, read_user_top, scratch_of,
     },
@@ -70,6 +70,11 @@ pub struct KnownStacks {
     distrusted: u32,
     /// Whose turn it is to give its place away.
     turn: u32,
+    /// How many programs the thread has become since it was first seen: an address of one says nothing
+    /// in the next.
+    programs: u32,
+    /// Whether the stack that was recognised last is to be walked all the same: not 0.
+    is_checked: u32,
 }
 
 /// Whether a wake is made in a softirq on top of the current task.
@@ -81,6 +86,17 @@ pub enum InSoftirq {
     Yes,
 }
 
+/// Who wakes another: the current task.
+#[derive(Clone, Copy)]
+pub struct Waker {
+    /// The task.
+    pub task: Task,
+    /// Its registers.
+    pub registers: Registers,
+    /// Where it wakes.
+    pub softirq: InSoftirq,
+}
+
 /// What a look at a place says: the id of the stack that was recognised, or one of these.
 ///
 /// A plain number, as what follows is in functions of their own: the verifier forgets between them
@@ -90,6 +106,14 @@ type Look = u64;
 const NEW: Look = 0;
 /// Something was.
 const SEEN: Look = u64::MAX;
+
+impl KnownStacks {
+    /// The thread is another program from now on.
+    #[inline(always)]
+    pub fn execed(&mut self) {
+        self.programs += 1;
+    }
+}
 
 /// Whether stacks are recognised at all.
 #[inline(always)]
@@ -109,15 +133,15 @@ pub fn of_user(
     ctx: *mut c_void,
     side: Side,
     known: &mut KnownStacks,
-    current: Task,
+    registers: Registers,
     now: u64,
 ) -> Taken {
     let scratch = scratch_of(side as u32);
     let mut key = 0;
     if are_used() && are_trusted(known, side) {
-        let registers = current.user_registers();
-        if read_user_top(side, registers.sp) {
-            key = mix(mix(mix(registers.ip, registers.sp), registers.fp), current.mm());
+        let UserRegisters { ip, sp, fp } = registers.user();
+        if read_user_top(side, sp) {
+            key = mix(mix(mix(ip, sp), fp), u64::from(known.programs));
         }
     }
     recognise(known, side, key, now, |_| walk_user(ctx, scratch, now))
@@ -150,13 +174,12 @@ pub fn of_sleeper(ctx: *mut c_void, known: &mut KnownStacks, about: u64, now: u6
 pub fn of_waker(
     ctx: *mut c_void,
     known: &mut KnownStacks,
-    current: Task,
+    waker: Waker,
     syscall: i32,
-    softirq: InSoftirq,
     now: u64,
 ) -> Taken {
-    if softirq == InSoftirq::Yes {
-        return of_sender(ctx, known, current, syscall, now);
+    if waker.softirq == InSoftirq::Yes {
+        return of_sender(ctx, known, waker, syscall, now);
     }
     let mut key = 0;
     if are_used() && are_trusted(known, Side::WakeKernel) && read_kernel_top(ctx, LookedAt::Waking)
@@ -174,7 +197,7 @@ pub fn of_waker(
 fn of_sender(
     ctx: *mut c_void,
     known: &mut KnownStacks,
-    current: Task,
+    waker: Waker,
     syscall: i32,
     now: u64,
 ) -> Taken {
@@ -182,7 +205,7 @@ fn of_sender(
     let mut key = 0;
     if frozen(&CONFIG.stacks) != stacks::EXACT
         && are_trusted(known, SIDE)
-        && let Some(call) = context::call_of_softirq(ctx, current)
+        && let Some(call) = context::call_of_softirq(ctx, waker.task, waker.registers)
         && read_below_softirq(&call)
     {
         key = mix(KERNEL_KEY, call.caller);
@@ -201,8 +224,9 @@ fn recognise(
     now: u64,
     walk: impl Fn(Look) -> u64,
 ) -> Taken {
-    let look = if key == 0 { NEW } else { look(known, side as u32, key) };
-    if is_id(look) && is_checked(known, side as u32, now) == 0 {
+    let look = if key == 0 { NEW } else { look(known, side as u32, key, now) };
+    // SAFETY: a reference can be read from; as it is here, the verifier forgets how it came to be.
+    if is_id(look) && unsafe { ptr::read_volatile(&raw const known.is_checked) } == 0 {
         return Taken(look);
     }
     let walked = walk(look);
@@ -257,7 +281,7 @@ fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Plac
 /// The verifier looks at a function that others can see once, and not at each call, and forgets at
 /// its end which way it went. That is what keeps the programs small enough to be proven.
 #[unsafe(no_mangle)]
-extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
+extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64, now: u64) -> Look {
     // SAFETY: whoever calls has it from a slot; the verifier sees to it.
     let Some(known) = (unsafe { known.as_mut() }) else { return NEW };
     let Some(top) = witnesses::top_of(side) else { return NEW };
@@ -276,20 +300,19 @@ extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64) -> Look {
     }
     if is_id(look) {
         count(|counters| &mut counters.recognised, side);
+        known.is_checked = u32::from(is_to_be_checked(known, side, now));
     }
     look
 }
 
-/// Whether a stack that was recognised is walked all the same: not 0.
-#[unsafe(no_mangle)]
-extern "C" fn is_checked(known: *const KnownStacks, side: u32, now: u64) -> u64 {
-    // SAFETY: as in `look`.
-    let Some(known) = (unsafe { known.as_ref() }) else { return 0 };
+/// Whether a stack that was recognised is walked all the same.
+#[inline(always)]
+fn is_to_be_checked(known: &KnownStacks, side: u32, now: u64) -> bool {
     // The time's last digits are as good as chance, and no rhythm of the program's own.
     let chance = (now as u32).wrapping_mul(0x9e37_79b1);
     let checked = known.checked[index(side)];
     let is_wanted = checked < CHECKED_AT_FIRST || chance < frozen(&CONFIG.check_below);
-    u64::from(is_wanted && budget::has_time(now))
+    is_wanted && budget::has_time(now)
 }
 
 /// Compares a stack that was walked with what it was thought to be. What is here for the second time

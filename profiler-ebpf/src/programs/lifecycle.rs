@@ -33,6 +33,7 @@ pub fn execed(task: Task) {
         return;
     }
     if let Some(slot) = slot::find_or_make(task) {
+        slot.known_stacks.execed();
         slot::introduce(slot, task, sighting::EXEC, phase::ON_CPU);
     }
 }

@@ -85,7 +85,7 @@ fn begin(slot: &mut Slot, task: Task) {
         return;
     }
     record.syscall.thread_flags = slot.thread_flags;
-    switch::note_what_for(record, task, Current::No);
+    switch::note_what_for(record, task, task.registers(), Current::No);
     slot.phase = phase::BLOCKED;
 }
 

@@ -17,7 +17,7 @@ use super::{
     settings::{CONFIG, frozen},
     slot::{self, Slot},
     stack, syscall, target,
-    task::{TASK_DEAD, Task},
+    task::{Registers, TASK_DEAD, Task},
 };
 
 /// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
@@ -75,18 +75,20 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
         return;
     }
     record.syscall.thread_flags = slot.thread_flags;
-    note_what_for(record, prev, Current::Yes);
+    let registers = prev.registers();
+    note_what_for(record, prev, registers, Current::Yes);
     record.user_stack = NO_STACK;
     if stack::wanted() {
-        note_stacks(ctx, slot, prev, now);
+        note_stacks(ctx, slot, prev, registers, now);
     }
     slot.phase = phase::BLOCKED;
 }
 
 #[inline(always)]
-fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, now: u64) {
+fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, registers: Registers, now: u64) {
     if prev.has_user_half() {
-        let taken = known_stacks::of_user(ctx, Side::WaitUser, &mut slot.known_stacks, prev, now);
+        let known = &mut slot.known_stacks;
+        let taken = known_stacks::of_user(ctx, Side::WaitUser, known, registers, now);
         let record = &mut slot.record;
         record.user_stack = taken.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
     }
@@ -243,8 +245,8 @@ pub enum Current {
 
 /// Notes what a task waits on: its syscall, the file and the timeout that this names, its cgroup.
 #[inline(always)]
-pub fn note_what_for(record: &mut WaitRecord, task: Task, current: Current) {
-    task.syscall(&mut record.syscall);
+pub fn note_what_for(record: &mut WaitRecord, task: Task, registers: Registers, current: Current) {
+    task.syscall(registers, &mut record.syscall);
     record.cgroup = task.cgroup();
     record.timeout_ns = NO_TIMEOUT;
     record.kernel_stack = NO_STACK;

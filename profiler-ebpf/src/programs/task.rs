@@ -28,6 +28,11 @@ pub const TASK_DEAD: u32 = 0x80;
 #[derive(Clone, Copy)]
 pub struct Task(*const c_void);
 
+/// A `struct pt_regs` that the kernel vouches for: a thread's registers as it left user code. Of a
+/// thread that never was in user code they are zeroes.
+#[derive(Clone, Copy)]
+pub struct Registers(*const c_void);
+
 /// Where a thread left user code.
 #[derive(Clone, Copy)]
 pub struct UserRegisters {
@@ -156,27 +161,12 @@ impl Task {
         self.load(offset(&CONFIG.offsets.task_stack))
     }
 
-    /// Its saved user registers: they lie at the top of its kernel stack, a kernel thread's too.
+    /// Its saved user registers: they lie at the top of its kernel stack, a kernel thread's too. A call
+    /// of the kernel's, so once a program.
     #[inline(always)]
-    pub fn registers(self) -> *const c_void {
+    pub fn registers(self) -> Registers {
         // SAFETY: `self.0` is a task that the kernel vouches for.
-        unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void }
-    }
-
-    /// Where it is in user code. A kernel thread has none, and zeroes.
-    #[inline(always)]
-    pub fn user_registers(self) -> UserRegisters {
-        let registers = self.registers();
-        if registers.is_null() {
-            return UserRegisters { ip: 0, sp: 0, fp: 0 };
-        }
-        // SAFETY: `registers` is a typed pointer.
-        let register = |offset| unsafe { field::<u64>(registers, offset) };
-        UserRegisters {
-            ip: register(offset(&CONFIG.offsets.pt_regs_ip)),
-            sp: register(offset(&CONFIG.offsets.pt_regs_sp)),
-            fp: register(offset(&CONFIG.offsets.pt_regs_fp)),
-        }
+        Registers(unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void })
     }
 
     /// The process that is its parent; 0 if there is none.
@@ -208,7 +198,8 @@ impl Task {
     /// back already.
     #[inline(always)]
     pub fn has_user_half(self) -> bool {
-        !self.is_kernel_thread() && self.mm() != 0
+        let mm: *const c_void = self.load(offset(&CONFIG.offsets.task_mm));
+        !self.is_kernel_thread() && !mm.is_null()
     }
 
     /// Id of its cgroup in the v2 hierarchy.
@@ -254,27 +245,22 @@ impl Task {
         unsafe { field(css_set, offset(&CONFIG.offsets.css_set_dfl_cgrp)) }
     }
 
-    /// The syscall that it is in, with its arguments at entry.
+    /// The syscall that it is in, with its arguments at entry; the registers are its own.
     #[inline(always)]
-    pub fn syscall(self, into: &mut Syscall) {
+    pub fn syscall(self, registers: Registers, into: &mut Syscall) {
         into.number = NO_SYSCALL;
         into.thread_flags &= !thread_flags::COMPAT;
         if into.thread_flags & thread_flags::KERNEL != 0 {
             return;
         }
-        let regs = self.registers();
-        if regs.is_null() {
-            return;
-        }
-        // SAFETY: `regs` is a typed pointer.
-        let register = |offset| unsafe { field::<u64>(regs, offset) };
+        let register = |offset| registers.get::<u64>(offset);
         // A thread that the kernel made for its own work on behalf of user space (vhost, say) has
         // registers of zeroes, and would pass for one in syscall 0.
         if register(offset(&CONFIG.offsets.pt_regs_ip)) == 0 {
             return;
         }
-        // SAFETY: as above; the field holds -1 if the kernel was entered by a fault or interrupt.
-        into.number = unsafe { field(regs, offset(&CONFIG.offsets.pt_regs_syscall)) };
+        // It holds -1 if the kernel was entered by a fault or interrupt.
+        into.number = registers.get(offset(&CONFIG.offsets.pt_regs_syscall));
         if into.number < 0 {
             into.number = NO_SYSCALL;
             return;
@@ -318,6 +304,30 @@ impl Task {
             )
         };
         if descriptor >= max { 0 } else { peek(array + u64::from(descriptor) * 8) }
+    }
+}
+
+impl Registers {
+    /// Where they lie.
+    #[inline(always)]
+    pub fn as_ptr(self) -> *mut c_void {
+        self.0.cast_mut()
+    }
+
+    /// Where the thread is in user code.
+    #[inline(always)]
+    pub fn user(self) -> UserRegisters {
+        UserRegisters {
+            ip: self.get(offset(&CONFIG.offsets.pt_regs_ip)),
+            sp: self.get(offset(&CONFIG.offsets.pt_regs_sp)),
+            fp: self.get(offset(&CONFIG.offsets.pt_regs_fp)),
+        }
+    }
+
+    #[inline(always)]
+    fn get<T: Copy>(self, offset: usize) -> T {
+        // SAFETY: `self.0` is a typed pointer.
+        unsafe { field(self.0, offset) }
     }
 }
 

@@ -16,7 +16,7 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Price},
     context, file,
-    known_stacks::{self, InSoftirq},
+    known_stacks::{self, InSoftirq, Waker},
     ring::{cpu, lost, now},
     slot::{self, Slot},
     stack::{self, Scratch, Taken},
@@ -111,7 +111,8 @@ enum Through {
 #[inline(always)]
 fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
     let current = Task::current();
-    let (context, vector) = context::now(ctx, current);
+    let registers = current.registers();
+    let (context, vector) = context::now(ctx, current, registers);
     let tid = current.tid();
     let wake: &mut Wake = &mut slot.record.wake;
     wake.tid = tid;
@@ -135,7 +136,7 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
         if current.is_kernel_thread() {
             wake.syscall.thread_flags = thread_flags::KERNEL;
         }
-        current.syscall(&mut wake.syscall);
+        current.syscall(registers, &mut wake.syscall);
         if through == Through::Unknown {
             let about = syscall::look_up(&wake.syscall);
             if let Some(file) = syscall::file(current, &wake.syscall, about) {
@@ -147,7 +148,8 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
             if tid == 0 || target::is_profiler(current) { None } else { slot::find(current) };
         if tid != 0 && (stack::wanted() || may_be_sender) {
             let softirq = if is_task { InSoftirq::No } else { InSoftirq::Yes };
-            note_stacks_of_waker(ctx, wake, current, own.as_deref_mut(), softirq, now);
+            let waker = Waker { task: current, registers, softirq };
+            note_stacks_of_waker(ctx, wake, waker, own.as_deref_mut(), now);
         }
         if let Some(own) = own {
             slot.record.wake.current_seq = look_at_waker(own, current, now);
@@ -160,26 +162,25 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
 fn note_stacks_of_waker(
     ctx: *mut c_void,
     wake: &mut Wake,
-    current: Task,
+    waker: Waker,
     own: Option<&mut Slot>,
-    softirq: InSoftirq,
     now: u64,
 ) {
     let number = wake.syscall.number;
     let kernel;
     let mut user = Taken::FAILED;
-    let takes_user = stack::wanted() && current.has_user_half();
+    let takes_user = stack::wanted() && waker.task.has_user_half();
     if let Some(own) = own {
         let known = &mut own.known_stacks;
-        kernel = known_stacks::of_waker(ctx, known, current, number, softirq, now);
+        kernel = known_stacks::of_waker(ctx, known, waker, number, now);
         if takes_user {
-            user = known_stacks::of_user(ctx, Side::WakeUser, known, current, now);
+            user = known_stacks::of_user(ctx, Side::WakeUser, known, waker.registers, now);
         }
     } else {
         // Nothing has been seen of it yet.
         kernel = stack::of_kernel(ctx, Scratch::Waking);
         if takes_user {
-            user = stack::of_user(ctx, Scratch::Waking, current);
+            user = stack::of_user(ctx, Scratch::Waking, waker.task);
         }
     }
     wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
