@@ -151,8 +151,9 @@ pub struct Config {
     pub check_below: u32,
     /// How much of each CPU's time may go into walking stacks, in 2⁻²⁰ parts; 0 if any amount may.
     pub walking_share: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// How many threads are kept track of at once. Those of the target are in any case, unless it is
+    /// every thread.
+    pub max_threads: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
     /// of a kernel stack up to theirs are the tracing's own. 0 if it is not known.
     pub tracing_begin: u64,

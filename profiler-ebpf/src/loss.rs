@@ -43,10 +43,13 @@ pub enum Loss {
     TimeBackwards = 17,
     /// A switch-in of a thread that was on the CPU already: it left unseen.
     SwitchOutMissed = 18,
+    /// A thread was met for which there was no room ([`Config::max_threads`](crate::config::Config)):
+    /// nothing of what it does is recorded.
+    ThreadsFull = 19,
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 19;
+pub const LOSS_KINDS: usize = 20;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,5 +71,5 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::SwitchOutMissed as usize + 1 == LOSS_KINDS);
+    assert!(Loss::ThreadsFull as usize + 1 == LOSS_KINDS);
 };

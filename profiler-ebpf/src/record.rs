@@ -123,6 +123,8 @@ pub mod sighting {
     pub const RENAME: u32 = 5;
     /// The window closed, and the thread was there.
     pub const CLOSING: u32 = 6;
+    /// Too many of its stacks were taken for others: a kind of them is walked every time from now on.
+    pub const MISTAKEN: u32 = 7;
 }
 
 /// Why every thread is looked at.

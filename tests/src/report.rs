@@ -44,6 +44,9 @@ pub struct Meta {
     /// How they were come by, another.
     #[serde(default)]
     pub stack_counts: StackCounts,
+    /// Of whom a kind of stacks was walked every time, another.
+    #[serde(default)]
+    pub mistaken: Vec<Mistaken>,
     /// What the kernel half took, another.
     pub programs: Option<Programs>,
 }
@@ -63,6 +66,13 @@ pub struct StackCounts {
     pub over_budget: u64,
     /// Kinds of stacks of single threads of which all are walked, as too many disagreed.
     pub distrusted: u64,
+}
+
+/// A thread of which a kind of stacks was walked every time.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Mistaken {
+    /// The thread.
+    pub tid: u32,
 }
 
 /// What the kernel half took.

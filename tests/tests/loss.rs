@@ -110,6 +110,39 @@ fn a_stand_in_that_is_full_is_counted() -> Result<()> {
     only_each_other(&report, workload.role("ping")?.tid, workload.role("pong")?.tid)
 }
 
+/// There is room for no thread but the target's: those are recorded whole, the others counted.
+#[test]
+fn threads_beyond_their_number_are_left_out_and_counted() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let outcome = profile(&workload, &["--max-threads", "1"])?;
+    let case = Case::judge(workload, outcome, "x.json")?;
+    let full = case.report.loss.counters.get("threads_full").copied().unwrap_or_default();
+    ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", case.report.loss);
+    let said = case.outcome.terminal();
+    ensure!(said.contains("(--max-threads)"), "{said}");
+    for (waiter, waker) in [("client", "server"), ("server", "client")] {
+        case.on_cause(waiter, "pipe")?;
+        case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
+    }
+    case.blocked_on("client", "pipe")
+}
+
+/// Of the whole machine, too, only so many are recorded; what is, is true.
+#[test]
+fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let outcome = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "--all", "--max-threads", "3", "-o", "x.json"])
+        .run()?;
+    let report = outcome.report("x.json")?;
+    workload.stop()?;
+    let full = report.loss.counters.get("threads_full").copied().unwrap_or_default();
+    ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", report.loss);
+    let with_waits: BTreeSet<_> = report.waits.iter().map(|waits| waits.tid).collect();
+    ensure!(!with_waits.is_empty() && with_waits.len() <= 3, "{with_waits:?}");
+    Ok(())
+}
+
 /// There is room for one process in the target; each child that it forks is one too many.
 #[test]
 fn children_that_are_not_followed_are_counted() -> Result<()> {

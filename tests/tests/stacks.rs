@@ -68,6 +68,8 @@ fn a_thread_whose_stacks_are_mistaken_is_walked_every_time() -> Result<()> {
     ensure!(counts.disagreed >= 3 && counts.distrusted >= 1, "{counts:?}");
     let said = outcome.terminal();
     ensure!(said.contains("walked every time, as too few agreed"), "{said}");
+    ensure!(said.contains(&format!("({tid})")), "{tid} is not named in {said}");
+    ensure!(report.meta.mistaken.iter().any(|thread| thread.tid == tid), "{:?}", report.meta);
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");

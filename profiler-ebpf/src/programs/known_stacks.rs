@@ -68,6 +68,8 @@ pub struct KnownStacks {
     disagreed: [u32; SIDES],
     /// A bit for each side of which these were too many: all are walked then.
     distrusted: u32,
+    /// Not 0 if nobody has been told of the newest of them.
+    is_news: u32,
     /// Whose turn it is to give its place away.
     turn: u32,
     /// How many programs the thread has become since it was first seen: an address of one says nothing
@@ -75,6 +77,8 @@ pub struct KnownStacks {
     programs: u32,
     /// Whether the stack that was recognised last is to be walked all the same: not 0.
     is_checked: u32,
+    /// Always 0.
+    reserved: u32,
 }
 
 /// Whether a wake is made in a softirq on top of the current task.
@@ -112,6 +116,17 @@ impl KnownStacks {
     #[inline(always)]
     pub fn execed(&mut self) {
         self.programs += 1;
+    }
+
+    /// Whether a side is distrusted of which nobody has been told; it is asked once.
+    #[inline(always)]
+    pub fn take_news(&mut self) -> bool {
+        // SAFETY: a reference can be read from; the verifier forgets by it how this came to be.
+        let is_news = unsafe { ptr::read_volatile(&raw const self.is_news) } != 0;
+        if is_news {
+            self.is_news = 0;
+        }
+        is_news
     }
 }
 
@@ -387,6 +402,7 @@ fn forget(known: &mut KnownStacks, side: u32, key: u64, id: u64) {
 #[inline(always)]
 fn distrust(known: &mut KnownStacks, side: u32) {
     known.distrusted |= 1 << index(side);
+    known.is_news = 1;
     if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry.
         unsafe { (*counters).distrusted += 1 };

@@ -51,6 +51,10 @@ impl<T> TaskStorage<T> {
 #[btf_map]
 pub static THREADS: TaskStorage<Slot> = TaskStorage::new();
 
+/// How many threads have a slot.
+#[btf_map]
+pub static THREAD_COUNT: Array<u64, 1> = Array::new();
+
 /// Stands in where task storage can't be had, by tid. Small: the kernel fails there only under
 /// memory pressure or in a nested update.
 #[btf_map]

@@ -21,7 +21,7 @@ pub static CONFIG: Config = Config {
     socket_device: 0,
     check_below: 0,
     walking_share: 0,
-    reserved: 0,
+    max_threads: 0,
     tracing_begin: 0,
     tracing_end: 0,
     offsets: Offsets {

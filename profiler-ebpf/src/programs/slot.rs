@@ -1,16 +1,17 @@
 //! What is kept of each thread between its switch-out and its switch-in.
 
-use core::ptr;
+use core::{arch::asm, ptr};
 
 use aya_ebpf::helpers::generated::bpf_task_storage_get;
 use profiler_ebpf::{
+    config,
     loss::Loss,
-    record::{ThreadRecord, WaitRecord, kind, sighting, thread_flags},
+    record::{ThreadRecord, WaitRecord, kind, phase, sighting, thread_flags},
 };
 
 use super::{
     known_stacks::KnownStacks,
-    maps::{EMPTY_SLOT, STAND_IN, THREADS},
+    maps::{EMPTY_SLOT, STAND_IN, THREAD_COUNT, THREADS},
     ring::{header, lost, now, send},
     settings::{CONFIG, frozen},
     target,
@@ -87,9 +88,16 @@ pub fn find(task: Task) -> Option<&'static mut Slot> {
     in_stand_in(task)
 }
 
-/// The slot of a thread; it is made if it has none.
+/// The slot of a thread; it is made if it has none, and if there is room.
 #[inline(always)]
 pub fn find_or_make(task: Task) -> Option<&'static mut Slot> {
+    if let Some(slot) = find(task) {
+        return Some(slot);
+    }
+    if !has_room_for(task) {
+        lost(Loss::ThreadsFull);
+        return None;
+    }
     if let Some(slot) = in_storage(task, Absent::IsMade) {
         recognise(slot, task);
         return Some(slot);
@@ -110,7 +118,26 @@ pub fn find_or_make(task: Task) -> Option<&'static mut Slot> {
 /// Gives back what stood in for a thread's storage. The storage itself goes with the task.
 #[inline(always)]
 pub fn forget(task: Task) {
+    count(-1);
     let _absent = STAND_IN.remove(task.tid());
+}
+
+/// Whether a thread that has no slot may be given one.
+#[inline(always)]
+pub fn has_room_for(task: Task) -> bool {
+    let count = THREAD_COUNT.get(0).copied().unwrap_or(0);
+    count < u64::from(frozen(&CONFIG.max_threads))
+        || (frozen(&CONFIG.target) != config::target::ALL && target::holds(task))
+}
+
+#[inline(always)]
+fn count(change: i64) {
+    let Some(count) = THREAD_COUNT.get_ptr_mut(0) else { return };
+    // The compiler offers no atomic operations for this machine, which has them.
+    // SAFETY: the entry is aligned and lives as long as the map; all CPUs change it in this way.
+    unsafe {
+        asm!("lock *(u64 *)({count} + 0) += {change}", count = in(reg) count, change = in(reg) change);
+    }
 }
 
 #[inline(always)]
@@ -119,6 +146,7 @@ fn recognise(slot: &mut Slot, task: Task) {
         return;
     }
     slot.known = 1;
+    count(1);
     if task.is_kernel_thread() {
         slot.thread_flags |= thread_flags::KERNEL;
     }
@@ -153,6 +181,14 @@ pub fn send_sighting(slot: &Slot, task: Task, why: u32, phase: u32, seq: u32) ->
         comm: task.comm(),
     };
     send((&raw const record).cast(), len, Loss::RingFullThread)
+}
+
+/// Says of a thread that stacks of it were taken for others, if that is news.
+#[inline(always)]
+pub fn confess(slot: &mut Slot, task: Task) {
+    if slot.known_stacks.take_news() {
+        introduce(slot, task, sighting::MISTAKEN, phase::UNKNOWN);
+    }
 }
 
 /// Tells user space who a thread is if it does not know.

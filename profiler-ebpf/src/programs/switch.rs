@@ -80,6 +80,7 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.user_stack = NO_STACK;
     if stack::wanted() {
         note_stacks(ctx, slot, prev, registers, now);
+        slot::confess(slot, prev);
     }
     slot.phase = phase::BLOCKED;
 }
@@ -138,9 +139,11 @@ fn came(next: Task, now: u64) {
     }
     let Some(slot) = slot::find(next) else {
         // It came to be while the programs were being attached, or was never to be seen.
-        lost(Loss::SwitchInUnmatched);
-        if let Some(slot) = slot::find_or_make(next) {
-            slot.phase = phase::ON_CPU;
+        if slot::has_room_for(next) {
+            lost(Loss::SwitchInUnmatched);
+            if let Some(slot) = slot::find_or_make(next) {
+                slot.phase = phase::ON_CPU;
+            }
         }
         return;
     };

@@ -36,7 +36,9 @@ pub fn waking(ctx: *mut c_void, wakee: Task) {
         return;
     }
     let Some(slot) = slot::find(wakee) else {
-        lost(Loss::WakeUnmatched);
+        if slot::has_room_for(wakee) {
+            lost(Loss::WakeUnmatched);
+        }
         return;
     };
     if !target::is_in_scope(slot.thread_flags) {
@@ -153,6 +155,7 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
         }
         if let Some(own) = own {
             slot.record.wake.current_seq = look_at_waker(own, current, now);
+            slot::confess(own, current);
         }
     }
     slot.record.wake.ns = now;

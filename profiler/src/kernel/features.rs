@@ -96,6 +96,7 @@ impl Features {
                 sample_hz: 99,
                 ring_bytes: 1 << 16,
                 stand_in_only: None,
+                max_threads: u32::MAX,
                 max_targets: 1,
                 messages: Messages::Off,
             };

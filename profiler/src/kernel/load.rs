@@ -87,6 +87,8 @@ pub struct Settings {
     /// Entries of the map that stands in for task storage; `Some` also passes storage over. For
     /// tests.
     pub stand_in_only: Option<u32>,
+    /// Threads that are kept track of at once. Those of the target are in any case, unless it is all.
+    pub max_threads: u32,
     /// Entries of the map of target processes.
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
@@ -281,7 +283,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         socket_device: socket_device().unwrap_or(0),
         check_below: u32::MAX / settings.stacks.check_one_in.max(1),
         walking_share: settings.stacks.budget.map_or(0, |budget| budget.parts),
-        reserved: 0,
+        max_threads: settings.max_threads,
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,

@@ -32,6 +32,7 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::WakeUnmatched, "wake_unmatched"),
     (Loss::TimeBackwards, "time_backwards"),
     (Loss::SwitchOutMissed, "switch_out_missed"),
+    (Loss::ThreadsFull, "threads_full"),
 ];
 
 /// [`LossCounters`] is plain integers; the wrapper is what lets aya know.

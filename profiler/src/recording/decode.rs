@@ -267,6 +267,7 @@ fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
         sighting::EXEC => SightingReason::Exec,
         sighting::RENAME => SightingReason::Rename,
         sighting::CLOSING => SightingReason::Closing,
+        sighting::MISTAKEN => SightingReason::Mistaken,
         other => return Err(invalid("sighting", other)),
     };
     let phase = match raw.phase {

@@ -28,6 +28,8 @@ pub enum SightingReason {
     Rename,
     /// The window closed, and the thread was there.
     Closing,
+    /// Too many of its stacks were taken for others: a kind of them was walked every time from then on.
+    Mistaken,
 }
 
 /// What a thread was doing when it was looked at.

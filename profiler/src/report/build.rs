@@ -1,20 +1,20 @@
 //! Timeline and blame → the report.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use rayon::prelude::*;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    recording::{Clocks, ProgramTime, Recording, StackCounts},
+    recording::{Clocks, ProgramTime, Recording, SightingReason, StackCounts},
     timeline::{State, Thread, ThreadIndex, Timeline},
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
     BlameGroup, CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta,
-    ProcessEntry, ProgramsEntry, Report, RingFull, Soundness, StackCountsEntry, ThreadEntry,
-    WaitEntry, WindowEntry, waits,
+    MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness, StackCountsEntry,
+    ThreadEntry, WaitEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -87,6 +87,7 @@ fn meta(recording: &Recording) -> Meta {
         scope: meta.scope.name(),
         stacks: meta.stacks.name(),
         stack_counts: stack_counts(recording.effort.stacks),
+        mistaken: mistaken(recording),
         programs: programs(recording.effort.programs),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
@@ -99,6 +100,18 @@ fn meta(recording: &Recording) -> Meta {
 fn stack_counts(counts: StackCounts) -> StackCountsEntry {
     let StackCounts { recognised, walked, checked, disagreed, over_budget, distrusted } = counts;
     StackCountsEntry { recognised, walked, checked, disagreed, over_budget, distrusted }
+}
+
+fn mistaken(recording: &Recording) -> Vec<MistakenThread> {
+    let mut seen = HashSet::new();
+    (recording.sightings.iter())
+        .filter(|sighting| sighting.reason == SightingReason::Mistaken && seen.insert(sighting.tid))
+        .map(|sighting| MistakenThread {
+            pid: sighting.tgid,
+            tid: sighting.tid,
+            comm: sighting.comm.clone(),
+        })
+        .collect()
 }
 
 fn programs(time: ProgramTime) -> Option<ProgramsEntry> {

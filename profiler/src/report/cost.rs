@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{ProgramsEntry, Report, StackCountsEntry, summary::percent};
+use super::{MistakenThread, ProgramsEntry, Report, StackCountsEntry, summary::percent, text};
 
 /// Writes them.
 ///
@@ -16,7 +16,7 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     if let Some(programs) = report.meta.programs {
         writeln!(out, "{}", in_kernel(programs))?;
     }
-    if let Some(line) = recognised(report.meta.stack_counts) {
+    if let Some(line) = recognised(report.meta.stack_counts, &report.meta.mistaken) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -32,7 +32,7 @@ fn in_kernel(programs: ProgramsEntry) -> String {
 }
 
 /// None if no stack was recognised.
-fn recognised(counts: StackCountsEntry) -> Option<String> {
+fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Option<String> {
     let StackCountsEntry { recognised, walked, checked, disagreed, distrusted, .. } = counts;
     if recognised == 0 {
         return None;
@@ -56,7 +56,22 @@ fn recognised(counts: StackCountsEntry) -> Option<String> {
         ),
     };
     Some(format!(
-        "stacks: {share:.1}% of {} recognised without a walk; {checks}{fallen_back}",
-        recognised + walked
+        "stacks: {share:.1}% of {} recognised without a walk; {checks}{fallen_back}{}",
+        recognised + walked,
+        whose(mistaken)
     ))
+}
+
+/// The first few of these threads by name.
+fn whose(mistaken: &[MistakenThread]) -> String {
+    const NAMED: usize = 3;
+    let named = mistaken.iter().take(NAMED);
+    let names: Vec<_> =
+        named.map(|thread| format!("{} ({})", text::terminal(&thread.comm), thread.tid)).collect();
+    let names = names.join(", ");
+    match mistaken.len().saturating_sub(NAMED) {
+        _ if mistaken.is_empty() => String::new(),
+        0 => format!(": {names}"),
+        more => format!(": {names} and {more} more"),
+    }
 }

@@ -53,6 +53,9 @@ pub struct Meta {
     pub stacks: &'static str,
     /// How they were come by.
     pub stack_counts: StackCountsEntry,
+    /// The threads of which a kind of stacks was walked every time, as too many had been taken for
+    /// others.
+    pub mistaken: Vec<MistakenThread>,
     /// What the kernel half took, if that was measured.
     pub programs: Option<ProgramsEntry>,
     /// On-CPU samples a second.
@@ -83,6 +86,17 @@ pub struct StackCountsEntry {
     /// Kinds of stacks of single threads (the user or the kernel half, waiting or waking) that are walked
     /// every time, as too many disagreed.
     pub distrusted: u64,
+}
+
+/// A thread of which a kind of stacks was walked every time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct MistakenThread {
+    /// Its process.
+    pub pid: Tgid,
+    /// The thread.
+    pub tid: Tid,
+    /// Its name at that moment.
+    pub comm: String,
 }
 
 /// What the programs in the kernel took, by its own statistics, which were on for moments only.

@@ -117,6 +117,12 @@ fn warnings(report: &Report) -> Vec<String> {
             stacks.over_budget
         ));
     }
+    let left_out = report.loss.counters.get("threads_full").copied().unwrap_or(0);
+    if left_out > 0 {
+        say(format!(
+            "some threads are left out, since there are too many to keep track of (--max-threads): they were met {left_out} times"
+        ));
+    }
     if soundness.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());

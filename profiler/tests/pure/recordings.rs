@@ -145,6 +145,7 @@ prop_compose! {
         reason in select(vec![
             SightingReason::Opening, SightingReason::Seen, SightingReason::Fork,
             SightingReason::Exec, SightingReason::Rename, SightingReason::Closing,
+            SightingReason::Mistaken,
         ]),
         phase in select(vec![Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked]),
     ) -> Sighting {

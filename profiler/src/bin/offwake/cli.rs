@@ -272,6 +272,11 @@ pub struct RecordingArguments {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub ring_size: Option<usize>,
 
+    /// Threads that are kept track of at once, 2 KiB of kernel memory each; others are left out and
+    /// counted. The target's are not, unless it is the whole machine
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub max_threads: u32,
+
     /// Entries of the map of target processes, forked children included
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub max_targets: u32,

@@ -240,6 +240,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
             sample_hz: arguments.sample,
             ring_bytes: ring_bytes(arguments.ring_size),
             stand_in_only: arguments.stand_in,
+            max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
             messages: if arguments.verbose { Messages::Logged } else { Messages::Off },
         },

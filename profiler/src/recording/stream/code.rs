@@ -72,6 +72,7 @@ impl Code for SightingReason {
         (Self::Exec, "exec"),
         (Self::Rename, "rename"),
         (Self::Closing, "closing"),
+        (Self::Mistaken, "mistaken"),
     ];
 }
 
