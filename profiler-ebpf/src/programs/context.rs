@@ -2,7 +2,7 @@
 //! to be running.
 //!
 //! Entry sets and exit clears; nothing counts, as the programs may be attached while a CPU is
-//! inside one.
+//! inside one. A CPU that switches is in none: should an exit go unseen, it is made up for there.
 
 use core::{ffi::c_void, ptr};
 
@@ -29,6 +29,14 @@ pub struct InterruptContext {
 fn this_cpu() -> Option<&'static mut InterruptContext> {
     // SAFETY: the entry is this CPU's own, and lives as long as the map.
     CONTEXT.get_ptr_mut(0).map(|context| unsafe { &mut *context })
+}
+
+/// The CPU switches from one thread to another.
+#[inline(always)]
+pub fn leave_all() {
+    if let Some(context) = this_cpu() {
+        *context = InterruptContext { softirq: 0, hardirq: 0, hrtimer: 0, system: 0, ..*context };
+    }
 }
 
 /// A softirq handler begins.

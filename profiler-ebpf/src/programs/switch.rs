@@ -12,7 +12,7 @@ use profiler_ebpf::{
 };
 
 use super::{
-    known_stacks,
+    context, known_stacks,
     ring::{cpu, header, lost, now, send},
     settings::{CONFIG, frozen},
     slot::{self, Slot},
@@ -23,6 +23,7 @@ use super::{
 /// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
 #[inline(always)]
 pub fn switched(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
+    context::leave_all();
     let now = now();
     left(ctx, preempt, prev, next, now);
     came(next, now);

@@ -11,15 +11,17 @@ use aya::{
 
 use super::{Kernel, KernelError, KernelTypes, survey};
 
-/// Interrupts come first: a wake must find its CPU's context known. The switch comes last, as it
-/// is what begins waits.
+/// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before the
+/// beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it until the
+/// next one of the kind, and a device's may be long in coming. The switch comes last, as it is what
+/// begins waits.
 const REQUIRED: &[&str] = &[
-    "softirq_entry",
     "softirq_exit",
-    "irq_handler_entry",
+    "softirq_entry",
     "irq_handler_exit",
-    "hrtimer_expire_entry",
+    "irq_handler_entry",
     "hrtimer_expire_exit",
+    "hrtimer_expire_entry",
     "task_rename",
     "sched_process_fork",
     "sched_process_exec",
@@ -33,14 +35,14 @@ const REQUIRED: &[&str] = &[
 /// x86 has these for interrupts that no `irq_handler_entry` announces. Elsewhere, and on kernels
 /// without them, the stack that a program runs on tells an interrupt from a task.
 const WHERE_PRESENT: &[&str] = &[
-    "local_timer_entry",
     "local_timer_exit",
-    "call_function_entry",
+    "local_timer_entry",
     "call_function_exit",
-    "call_function_single_entry",
+    "call_function_entry",
     "call_function_single_exit",
-    "irq_work_entry",
+    "call_function_single_entry",
     "irq_work_exit",
+    "irq_work_entry",
 ];
 
 /// Whether a program does no more than to note which interrupt a CPU is in.
@@ -118,4 +120,22 @@ fn attach_clock(kernel: &mut Kernel, hz: u32) -> Result<(), KernelError> {
             .map_err(failed("attach"))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{REQUIRED, WHERE_PRESENT};
+
+    #[test]
+    fn no_interrupt_is_seen_to_begin_before_its_end_can_be_seen() {
+        let order: Vec<&str> = WHERE_PRESENT.iter().chain(REQUIRED).copied().collect();
+        let place = |wanted: &str| order.iter().position(|name| *name == wanted);
+        let interrupts: Vec<_> =
+            order.iter().filter_map(|name| name.strip_suffix("_entry")).collect();
+        assert_eq!(interrupts.len(), 7);
+        for interrupt in interrupts {
+            let (begin, end) = (format!("{interrupt}_entry"), format!("{interrupt}_exit"));
+            assert!(place(&end) < place(&begin) && place(&end).is_some(), "{interrupt}");
+        }
+    }
 }
