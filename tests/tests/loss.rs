@@ -82,17 +82,27 @@ fn a_flood_is_survived() -> Result<()> {
     said(&report, &outcome)
 }
 
+/// Demands that client and server are known to wait for each other.
+fn over_the_pipe(case: &Case) -> Result<()> {
+    for (waiter, waker) in [("client", "server"), ("server", "client")] {
+        case.on_cause(waiter, "pipe")?;
+        case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
+    }
+    case.blocked_on("client", "pipe")
+}
+
+/// How often the kernel half counted a loss.
+fn counted(report: &Report, loss: &str) -> u64 {
+    report.loss.counters.get(loss).copied().unwrap_or_default()
+}
+
 #[test]
 fn without_task_storage_a_map_stands_in() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = profile(&workload, &["--stand-in", "8192"])?;
     let case = Case::judge(workload, outcome, "x.json")?;
     ensure!(case.report.loss.records == 0, "{:?}", case.report.loss);
-    for (waiter, waker) in [("client", "server"), ("server", "client")] {
-        case.on_cause(waiter, "pipe")?;
-        case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
-    }
-    case.blocked_on("client", "pipe")
+    over_the_pipe(&case)
 }
 
 /// The map that stands in has room for two threads of the whole machine.
@@ -105,7 +115,7 @@ fn a_stand_in_that_is_full_is_counted() -> Result<()> {
         return outcome.failed(3, &["recorded"]);
     }
     let report = outcome.report("x.json")?;
-    let full = report.loss.counters.get("stand_in_full").copied().unwrap_or_default();
+    let full = counted(&report, "stand_in_full");
     ensure!(full > 0, "nothing was lost, this proves nothing: {:?}", report.loss);
     only_each_other(&report, workload.role("ping")?.tid, workload.role("pong")?.tid)
 }
@@ -116,15 +126,11 @@ fn threads_beyond_their_number_are_left_out_and_counted() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = profile(&workload, &["--max-threads", "1"])?;
     let case = Case::judge(workload, outcome, "x.json")?;
-    let full = case.report.loss.counters.get("threads_full").copied().unwrap_or_default();
+    let full = counted(&case.report, "threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", case.report.loss);
     let said = case.outcome.terminal();
     ensure!(said.contains("(--max-threads)"), "{said}");
-    for (waiter, waker) in [("client", "server"), ("server", "client")] {
-        case.on_cause(waiter, "pipe")?;
-        case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
-    }
-    case.blocked_on("client", "pipe")
+    over_the_pipe(&case)
 }
 
 /// Of the whole machine, too, only so many are recorded; what is, is true.
@@ -136,7 +142,7 @@ fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
         .run()?;
     let report = outcome.report("x.json")?;
     workload.stop()?;
-    let full = report.loss.counters.get("threads_full").copied().unwrap_or_default();
+    let full = counted(&report, "threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", report.loss);
     let with_waits: BTreeSet<_> = report.waits.iter().map(|waits| waits.tid).collect();
     ensure!(!with_waits.is_empty() && with_waits.len() <= 3, "{with_waits:?}");
@@ -149,7 +155,7 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
     let workload = Workload::start("fork-churn")?;
     let outcome = profile(&workload, &["--max-targets", "1"])?;
     let report = outcome.report("x.json")?;
-    let full = report.loss.counters.get("targets_full").copied().unwrap_or_default();
+    let full = counted(&report, "targets_full");
     ensure!(full > 0, "no child was left out, this proves nothing: {:?}", report.loss);
     report.thread(workload.role("parent")?.tid)?;
     Ok(())
@@ -176,7 +182,7 @@ fn every_kind_of_record_that_is_lost_is_counted() -> Result<()> {
         .run()?;
     let report = outcome.report("x.json")?;
     for kind in KINDS {
-        let count = report.loss.counters.get(kind).copied().unwrap_or_default();
+        let count = counted(&report, kind);
         ensure!(count > 0, "no {kind}: {:?}", report.loss);
     }
     said(&report, &outcome)
