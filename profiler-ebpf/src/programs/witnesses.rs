@@ -94,13 +94,12 @@ pub fn read_user_top(side: Side, sp: u64) -> bool {
     unsafe { bpf_probe_read_user(top.cast(), (LOOKED_AT * 8) as u32, sp as *const c_void) == 0 }
 }
 
-/// From a stack pointer on, or from the program's own context: the kernel puts it on the stack that it
-/// runs on.
+/// From the program's own context on: the kernel puts it on the stack that it runs on.
 #[inline(always)]
-pub fn read_kernel_top(from: *mut c_void, into: LookedAt) -> bool {
+pub fn read_kernel_top(ctx: *mut c_void, into: LookedAt) -> bool {
     let Some(top) = TOPS.get_ptr_mut(into as u32) else { return false };
     // SAFETY: as in `read_user_top`.
-    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, from) == 0 }
+    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, ctx) == 0 }
 }
 
 /// What of the task's stack lies above the call of a softirq, as far as it is looked at.
