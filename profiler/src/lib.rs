@@ -27,3 +27,4 @@ mod text;
 pub mod timeline;
 pub mod top;
 pub mod units;
+pub mod unwind;

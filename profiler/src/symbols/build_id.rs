@@ -17,7 +17,7 @@ pub(super) fn of_elf<'data, R: ReadRef<'data>>(data: R) -> Option<BuildId> {
 
 /// The build id that these headers lead to.
 pub(super) fn of_headers<'data, R: ReadRef<'data>>(
-    Headers { endian, sections, segments }: &Headers,
+    Headers { endian, sections, segments, .. }: &Headers,
     data: R,
 ) -> Option<BuildId> {
     let mut of_sections = (sections.iter())

@@ -17,18 +17,21 @@ use object::{
 const MAX_READ: u64 = 8 << 20;
 
 /// A section header.
-pub(super) struct Section {
+pub(crate) struct Section {
+    /// Where its name begins in [`Headers::section_names`].
+    pub name: u32,
     /// `SHT_…`.
     pub kind: u32,
     /// `SHF_…`.
     pub flags: u64,
     pub offset: u64,
+    pub address: u64,
     pub size: u64,
     pub alignment: u64,
 }
 
 /// A program header.
-pub(super) struct Segment {
+pub(crate) struct Segment {
     /// `PT_…`.
     pub kind: u32,
     /// `PF_…`.
@@ -41,15 +44,17 @@ pub(super) struct Segment {
 }
 
 /// What a file's headers say. None of it need be true.
-pub(super) struct Headers {
+pub(crate) struct Headers {
     pub endian: Endianness,
     pub sections: Vec<Section>,
+    /// The index of the section that holds the names of all.
+    pub section_names: Option<usize>,
     pub segments: Vec<Segment>,
 }
 
 /// Reads the headers of an ELF file, and lets `body` read more of it, within a limit. None if it is
 /// no such file.
-pub(super) fn read<'data, R: ReadRef<'data>, T>(
+pub(crate) fn read<'data, R: ReadRef<'data>, T>(
     data: R,
     body: impl FnOnce(Headers, Limited<'_, R>) -> Option<T>,
 ) -> Option<T> {
@@ -77,9 +82,11 @@ where
     let sections = header.section_headers(endian, data).unwrap_or_default();
     let segments = header.program_headers(endian, data).unwrap_or_default();
     let section = |section: &Elf::SectionHeader| Section {
+        name: section.sh_name(endian),
         kind: section.sh_type(endian),
         flags: section.sh_flags(endian).into(),
         offset: section.sh_offset(endian).into(),
+        address: section.sh_addr(endian).into(),
         size: section.sh_size(endian).into(),
         alignment: section.sh_addralign(endian).into(),
     };
@@ -95,13 +102,14 @@ where
     Some(Headers {
         endian,
         sections: sections.iter().map(section).collect(),
+        section_names: header.shstrndx(endian, data).ok().map(|index| index as usize),
         segments: segments.iter().map(segment).collect(),
     })
 }
 
 /// Lets a file be read up to a limit: it claims whatever sizes it likes.
 #[derive(Clone, Copy)]
-pub(super) struct Limited<'a, R> {
+pub(crate) struct Limited<'a, R> {
     data: R,
     left: &'a Cell<u64>,
 }

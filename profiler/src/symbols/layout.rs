@@ -13,7 +13,7 @@ use crate::recording::Segment;
 const PAGE: u64 = 4096;
 
 /// The code of a file, in the order of the offsets, nothing twice.
-pub(super) struct Layout {
+pub(crate) struct Layout {
     code: Vec<Segment>,
 }
 
@@ -39,7 +39,7 @@ impl Layout {
 
     /// What was recorded of a file. None if that is nothing, or if it can't be: an offset that is in
     /// two segments has no one address.
-    pub(super) fn of_segments(segments: &[Segment]) -> Option<Self> {
+    pub(crate) fn of_segments(segments: &[Segment]) -> Option<Self> {
         let mut code = segments.to_vec();
         code.sort_unstable();
         let ends: Option<Vec<u64>> = code.iter().map(end).collect();
@@ -48,7 +48,7 @@ impl Layout {
     }
 
     /// The address of an offset into the file.
-    pub(super) fn address(&self, offset: u64) -> Option<u64> {
+    pub(crate) fn address(&self, offset: u64) -> Option<u64> {
         let behind = self.code.partition_point(|segment| segment.offset <= offset);
         let segment = self.code.get(behind.checked_sub(1)?)?;
         let within = offset - segment.offset;
@@ -66,7 +66,7 @@ fn is_code(segment: &headers::Segment) -> bool {
 }
 
 /// The segments of a file that hold code, and have any of it in the file.
-pub(super) fn code(headers: &Headers) -> impl Iterator<Item = Segment> {
+pub(crate) fn code(headers: &Headers) -> impl Iterator<Item = Segment> {
     let code = headers.segments.iter().filter(|segment| is_code(segment) && segment.file_size > 0);
     code.map(|&headers::Segment { offset, address, file_size: size, .. }| Segment {
         offset,

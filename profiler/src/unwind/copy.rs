@@ -1,0 +1,37 @@
+//! The copy of the top of a stack.
+
+use super::{Registers, step::Stop};
+
+/// The top of a thread's stack, as it was at one moment.
+#[derive(Clone, Copy, Debug)]
+pub struct StackCopy<'a> {
+    /// The thread's registers at that moment.
+    pub registers: Registers,
+    /// The stack from `registers.sp` upwards.
+    pub bytes: &'a [u8],
+}
+
+impl StackCopy<'_> {
+    /// How far above the beginning of the copy an address lies.
+    pub(super) fn offset(&self, address: u64) -> Result<u64, Stop> {
+        address.checked_sub(self.registers.sp).ok_or(Stop::BeforeCopy)
+    }
+
+    /// The word at an address.
+    pub(super) fn word(&self, address: u64) -> Result<u64, Stop> {
+        let offset = usize::try_from(self.offset(address)?).map_err(|_| Stop::BehindCopy)?;
+        let word = self.bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
+        word.map(|&word| u64::from_le_bytes(word)).ok_or(Stop::BehindCopy)
+    }
+
+    /// The word at an address that is to be a return address, and where in the copy it lies.
+    pub(super) fn return_address(&self, address: u64) -> Result<(u64, Option<u32>), Stop> {
+        let word = self.word(address)?;
+        let offset = self.offset(address)?;
+        // Compilers and the ABI keep the stack pointer at a multiple of 8.
+        match (u32::try_from(offset), offset % 8) {
+            (Ok(offset), 0) => Ok((word, Some(offset))),
+            _ => Err(Stop::Broken),
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The sections of an ELF file that unwinding needs.
+
+use std::{fs::File, io::Read, os::unix::fs::FileExt};
+
+use flate2::read::ZlibDecoder;
+use gimli::{BaseAddresses, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
+use object::{
+    ReadCache,
+    elf::{ELFCOMPRESS_ZLIB, PT_GNU_EH_FRAME, PT_LOAD, SHF_COMPRESSED, SHT_NOBITS},
+};
+
+use super::Content;
+use crate::symbols::{
+    headers::{self, Headers, Section, Segment},
+    layout::{self, Layout},
+};
+
+/// Bytes of unwind data of one module, decompressed. Chromium's, the largest known, has some 20 MiB.
+const MAX_BYTES: u64 = 32 << 20;
+/// Bytes of the names of sections. Those of the kernel itself are 2 KiB.
+const MAX_NAMES: u64 = 1 << 20;
+
+/// Bytes that are mapped at an address, as the file has addresses.
+pub(super) struct Placed {
+    pub address: u64,
+    pub bytes: Vec<u8>,
+}
+
+/// What of a file is about unwinding. None of it need be true.
+pub(super) struct Sections {
+    pub layout: Layout,
+    pub eh_frame: Option<Placed>,
+    pub eh_frame_hdr: Option<Placed>,
+    pub debug_frame: Option<Vec<u8>>,
+    /// Some was left out: there was too much.
+    pub is_cut: bool,
+}
+
+/// Reads what a file has. None if it is no ELF file with code.
+pub(super) fn read(content: &Content) -> Option<Sections> {
+    let headers = match content {
+        Content::File(file) => headers::read(&ReadCache::new(file), |headers, _| Some(headers)),
+        Content::Image(bytes) => headers::read(&bytes[..], |headers, _| Some(headers)),
+    }?;
+    let code: Vec<_> = layout::code(&headers).collect();
+    let layout = Layout::of_segments(&code)?;
+    let mut reader = Reader { content, left: MAX_BYTES, is_cut: false };
+    let eh_frame_hdr = (headers.segments.iter())
+        .find(|segment| segment.kind == PT_GNU_EH_FRAME)
+        .and_then(|segment| reader.segment(segment));
+    let names = Names::read(&headers, content);
+    let eh_frame = match names.find(&headers, b".eh_frame") {
+        Some(section) => reader.placed(section),
+        None => eh_frame_hdr
+            .as_ref()
+            .and_then(eh_frame_address)
+            .and_then(|address| reader.from(&headers, address)),
+    };
+    let debug_frame = match names.find(&headers, b".debug_frame") {
+        Some(section) => reader.debug(section),
+        None => names.find(&headers, b".zdebug_frame").and_then(|section| reader.zdebug(section)),
+    };
+    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, is_cut: reader.is_cut })
+}
+
+/// Where the header says that `.eh_frame` is.
+fn eh_frame_address(hdr: &Placed) -> Option<u64> {
+    let bases = BaseAddresses::default().set_eh_frame_hdr(hdr.address);
+    let parsed = EhFrameHdr::from(EndianSlice::new(&hdr.bytes, LittleEndian)).parse(&bases, 8);
+    match parsed.ok()?.eh_frame_ptr() {
+        Pointer::Direct(address) => Some(address),
+        Pointer::Indirect(_) => None,
+    }
+}
+
+/// The names of all sections.
+struct Names(Vec<u8>);
+
+impl Names {
+    fn read(headers: &Headers, content: &Content) -> Self {
+        let section = headers.section_names.and_then(|index| headers.sections.get(index));
+        let mut reader = Reader { content, left: MAX_NAMES, is_cut: false };
+        let names = section.and_then(|section| reader.bytes(section.offset, section.size));
+        Self(names.unwrap_or_default())
+    }
+
+    /// The section of this name that the file has.
+    fn find<'a>(&self, headers: &'a Headers, name: &[u8]) -> Option<&'a Section> {
+        headers.sections.iter().filter(|section| section.kind != SHT_NOBITS).find(|section| {
+            let behind =
+                self.0.get(section.name as usize..).and_then(|from| from.strip_prefix(name));
+            behind.is_some_and(|behind| behind.first() == Some(&0))
+        })
+    }
+}
+
+/// Reads up to a limit: a file claims whatever sizes it likes.
+struct Reader<'a> {
+    content: &'a Content,
+    left: u64,
+    is_cut: bool,
+}
+
+impl Reader<'_> {
+    fn bytes(&mut self, offset: u64, size: u64) -> Option<Vec<u8>> {
+        let left = self.left.checked_sub(size);
+        self.is_cut |= left.is_none();
+        let bytes = match self.content {
+            Content::File(file) => pread(file, offset, left.and(Some(size))?)?,
+            Content::Image(image) => {
+                let from = image.get(usize::try_from(offset).ok()?..)?;
+                from.get(..usize::try_from(size).ok()?)?.to_vec()
+            }
+        };
+        self.left = left?;
+        Some(bytes)
+    }
+
+    fn placed(&mut self, section: &Section) -> Option<Placed> {
+        let bytes = self.bytes(section.offset, section.size)?;
+        Some(Placed { address: section.address, bytes })
+    }
+
+    fn segment(&mut self, segment: &Segment) -> Option<Placed> {
+        let bytes = self.bytes(segment.offset, segment.file_size)?;
+        Some(Placed { address: segment.address, bytes })
+    }
+
+    /// What is loaded from an address on.
+    fn from(&mut self, headers: &Headers, address: u64) -> Option<Placed> {
+        headers.segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| {
+            let within = address.checked_sub(segment.address)?;
+            let size = segment.file_size.checked_sub(within).filter(|&size| size > 0)?;
+            // How long it is, the program headers don't tell.
+            let size = size.min(self.left);
+            Some(Placed { address, bytes: self.bytes(segment.offset.checked_add(within)?, size)? })
+        })
+    }
+
+    fn debug(&mut self, section: &Section) -> Option<Vec<u8>> {
+        let bytes = self.bytes(section.offset, section.size)?;
+        if section.flags & u64::from(SHF_COMPRESSED) == 0 {
+            return Some(bytes);
+        }
+        // An `Elf64_Chdr`: 4 bytes for the kind, 4 of nothing, 8 each for the size and the alignment.
+        let (header, compressed) = bytes.split_first_chunk::<24>()?;
+        let kind = u32::from_le_bytes(*header.first_chunk()?);
+        (kind == ELFCOMPRESS_ZLIB).then(|| self.decompressed(compressed))?
+    }
+
+    /// As it was compressed before there was a flag for it: `ZLIB`, 8 bytes for the size.
+    fn zdebug(&mut self, section: &Section) -> Option<Vec<u8>> {
+        let bytes = self.bytes(section.offset, section.size)?;
+        self.decompressed(bytes.strip_prefix(b"ZLIB")?.get(8..)?)
+    }
+
+    fn decompressed(&mut self, compressed: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = Vec::new();
+        ZlibDecoder::new(compressed).take(self.left + 1).read_to_end(&mut bytes).ok()?;
+        let left = self.left.checked_sub(bytes.len() as u64);
+        self.is_cut |= left.is_none();
+        self.left = left?;
+        Some(bytes)
+    }
+}
+
+fn pread(file: &File, offset: u64, size: u64) -> Option<Vec<u8>> {
+    // Not more than there is, so that a size that is a lie costs no memory.
+    let end = offset.checked_add(size)?;
+    if end > file.metadata().ok()?.len() {
+        return None;
+    }
+    let mut bytes = vec![0; usize::try_from(size).ok()?];
+    file.read_exact_at(&mut bytes, offset).ok()?;
+    Some(bytes)
+}

@@ -1,0 +1,283 @@
+//! From the registers of a thread and a copy of the top of its stack to its frames: the only place
+//! that names gimli.
+//!
+//! ```text
+//!                  Code: (module, offset)        Rules: what was worked out before
+//! address --------------------------------------> rule --> the next address, sp and registers
+//!    ^                                             ^                  |
+//!    |                       Files, once a module  |                  |
+//!    |                  .eh_frame, .debug_frame ---+                  |
+//!    +----------------------------------------------------------------+
+//! ```
+//!
+//! Only x86-64, and only 64-bit programs.
+//!
+//! gimli, and no unwinder made of it: [framehop] follows the frame pointer wherever unwind data has
+//! nothing to say or can't be read, and does not tell. What can't be unwound has to be known here,
+//! because a frame that is guessed wrong blames the wrong function.
+//!
+//! [framehop]: https://github.com/mstange/framehop/blob/v0.16.0/src/unwinder.rs
+
+mod copy;
+mod elf;
+mod expression;
+mod frame_pointer;
+mod modules;
+mod rule;
+mod rules;
+mod step;
+mod tables;
+
+mod trampoline;
+
+use std::{fs::File, sync::Arc};
+
+use gimli::UnwindContext;
+use modules::Modules;
+use rule::Rule;
+use rules::{Place, Rules};
+use step::{State, Stop};
+
+pub use copy::StackCopy;
+
+use crate::recording::{
+    AddressKind, ModuleId,
+    loss::{Shortfalls, add_all},
+};
+
+/// Frames of one stack.
+pub const MAX_FRAMES: usize = 1024;
+
+/// What a thread is unwound from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Registers {
+    /// `rip`
+    pub ip: u64,
+    /// `rsp`
+    pub sp: u64,
+    /// `rbp`
+    pub fp: u64,
+}
+
+/// How stacks are unwound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Method {
+    /// By unwind data; where code has none, by frame pointers if they can be that.
+    #[default]
+    Auto,
+    /// By frame pointers alone, as `bpf_get_stack` does.
+    FramePointers,
+    /// By unwind data alone.
+    Dwarf,
+}
+
+/// An executable mapping of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// Its first address.
+    pub start: u64,
+    /// The first address behind it.
+    pub end: u64,
+    /// Where in the file it begins, in bytes.
+    pub offset: u64,
+    /// What is mapped.
+    pub file: CodeFile,
+}
+
+/// What executable memory holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CodeFile {
+    /// A file, or the vDSO.
+    File(ModuleId),
+    /// Code that was made at run time.
+    Memory,
+}
+
+/// The bytes of a module.
+#[derive(Debug)]
+pub enum Content {
+    /// Opened to be read. It is never mapped: a file that is cut short while it is mapped kills the
+    /// reader.
+    File(File),
+    /// These are the bytes.
+    Image(Arc<[u8]>),
+}
+
+/// Where the bytes of modules come from.
+pub trait Files {
+    /// The bytes of a module; none if they can't be had. Asked when a module's unwind data is wanted
+    /// and not remembered, and once more for a return address that it does not cover.
+    fn content(&self, module: ModuleId) -> Option<Content>;
+}
+
+/// A stack.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unwound {
+    /// Leaf first, at least one, [`MAX_FRAMES`] at most.
+    pub frames: Vec<UnwoundFrame>,
+    /// Why there are no more.
+    pub end: End,
+}
+
+/// A frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnwoundFrame {
+    /// Its address in the process.
+    pub address: u64,
+    /// An instruction for the leaf and for what a signal interrupted.
+    pub kind: AddressKind,
+    /// Where its address lies in the copy, in bytes from its beginning: further up with each frame,
+    /// and at a multiple of 8. None for the leaf, and for what was taken from a register.
+    pub at: Option<u32>,
+}
+
+/// Why a stack has no more frames.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// This is where the thread began: unwind data says that nothing called this function, or the
+    /// return address is 0, or a chain of frame pointers came to its end.
+    EntryPoint,
+    /// The next word lies behind the copy.
+    CopyTooShort,
+    /// The next word lies before the copy: a signal handler with a stack of its own.
+    OtherStack,
+    /// The code here has no unwind data, and no frame pointer to go by.
+    NoUnwindInfo {
+        /// The last frame's.
+        address: u64,
+    },
+    /// Unwind data says that this register is wanted, which nothing has given the value of.
+    LostRegister {
+        /// The last frame's.
+        address: u64,
+    },
+    /// What would be the return address is in no executable mapping.
+    NotCode {
+        /// That address.
+        address: u64,
+    },
+    /// Unwind data that can't be read, or leads nowhere.
+    Broken {
+        /// The last frame's.
+        address: u64,
+    },
+    /// There are more than [`MAX_FRAMES`].
+    TooDeep,
+}
+
+/// Unwinds the stacks of all processes.
+pub struct Unwinder {
+    method: Method,
+    rules: Rules,
+    modules: Modules,
+    context: UnwindContext<usize>,
+}
+
+impl Unwinder {
+    /// Knows no module yet.
+    #[must_use]
+    pub fn new(method: Method) -> Self {
+        Self { method, rules: Rules::new(), modules: Modules::new(), context: UnwindContext::new() }
+    }
+
+    /// Unwinds one stack. `code` is all that its process has of executable mappings, sorted by
+    /// address.
+    pub fn unwind(&mut self, code: &[Code], files: &impl Files, copy: &StackCopy) -> Unwound {
+        let mut state = State::of(copy.registers);
+        let mut frames =
+            vec![UnwoundFrame { address: state.ip, kind: AddressKind::Instruction, at: None }];
+        let end = loop {
+            let (next, at) = match self.step(code, files, copy, &state) {
+                Ok(step) => step,
+                Err(end) => break end,
+            };
+            if find(code, next.looked_up()).is_none() {
+                break End::NotCode { address: next.ip };
+            }
+            if frames.len() == MAX_FRAMES {
+                break End::TooDeep;
+            }
+            frames.push(UnwoundFrame { address: next.ip, kind: next.kind, at });
+            state = next;
+        };
+        Unwound { frames, end }
+    }
+
+    /// The state of the caller, and where in the copy its address lies.
+    fn step(
+        &mut self,
+        code: &[Code],
+        files: &impl Files,
+        copy: &StackCopy,
+        state: &State,
+    ) -> Result<(State, Option<u32>), End> {
+        let address = state.ip;
+        let Some(here) = find(code, state.looked_up()) else {
+            return Err(End::NotCode { address });
+        };
+        if self.method == Method::FramePointers {
+            return frame_pointer::step(state, copy).map_err(|stop| stop.end(address));
+        }
+        let rule = self.rule(here, files, state);
+        let stop = match &rule {
+            Rule::Frame(frame) => {
+                return step::by_rule(frame, state, copy).map_err(|stop| stop.end(address));
+            }
+            Rule::Trampoline => {
+                return trampoline::step(state, copy).map_err(|stop| stop.end(address));
+            }
+            Rule::Unreadable => Stop::Broken,
+            Rule::Uncovered if self.method == Method::Auto => {
+                match frame_pointer::step(state, copy) {
+                    // A register that holds anything at all can look like a frame pointer, but
+                    // hardly with code's address above where it points to.
+                    Ok((next, _)) if find(code, next.looked_up()).is_none() => Stop::NoUnwindInfo,
+                    Ok(step) => return Ok(step),
+                    Err(stop) => stop,
+                }
+            }
+            Rule::Uncovered => Stop::NoUnwindInfo,
+        };
+        Err(stop.end(address))
+    }
+
+    /// What is to be done at an address.
+    fn rule(&mut self, here: &Code, files: &impl Files, state: &State) -> Rule {
+        let CodeFile::File(module) = here.file else { return Rule::Uncovered };
+        let offset = (state.looked_up() - here.start).checked_add(here.offset);
+        let Some(offset) = offset else { return Rule::Uncovered };
+        let place = Place { module, offset, kind: state.kind };
+        if let Some(rule) = self.rules.get(place) {
+            return rule;
+        }
+        let mut rule = self.modules.rule(module, offset, files, &mut self.context);
+        if matches!(rule, Rule::Uncovered)
+            && state.kind == AddressKind::Return
+            && trampoline::is_at(files.content(module), offset + 1)
+        {
+            rule = Rule::Trampoline;
+        }
+        self.rules.put(place, rule.clone());
+        rule
+    }
+
+    /// Bytes of unwind data that are kept now.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.modules.bytes() + self.rules.bytes()
+    }
+
+    /// What could not be done.
+    #[must_use]
+    pub fn shortfalls(&self) -> Shortfalls {
+        let mut all = Shortfalls::new();
+        add_all(&mut all, self.modules.shortfalls());
+        all
+    }
+}
+
+/// The mapping that an address lies in.
+fn find(code: &[Code], address: u64) -> Option<&Code> {
+    let behind = code.partition_point(|code| code.start <= address);
+    code.get(behind.checked_sub(1)?).filter(|code| address < code.end)
+}

@@ -1,0 +1,55 @@
+//! Rules that were worked out before, the most recently used ones.
+
+use std::{collections::HashMap, mem::size_of};
+
+use super::rule::{Frame, Rule, Saved};
+use crate::recording::{AddressKind, ModuleId};
+
+/// Rules of one generation: two are kept.
+const GENERATION: usize = 32_768;
+
+/// What a rule is for: the same in all processes that have mapped the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Place {
+    pub module: ModuleId,
+    /// The offset of the address into the file.
+    pub offset: u64,
+    pub kind: AddressKind,
+}
+
+/// Rules by place.
+pub(super) struct Rules {
+    /// Those that were used since it was begun.
+    young: HashMap<Place, Rule, foldhash::fast::RandomState>,
+    /// Those of the generation before.
+    old: HashMap<Place, Rule, foldhash::fast::RandomState>,
+}
+
+impl Rules {
+    pub(super) fn new() -> Self {
+        Self { young: HashMap::default(), old: HashMap::default() }
+    }
+
+    pub(super) fn get(&mut self, place: Place) -> Option<Rule> {
+        if let Some(rule) = self.young.get(&place) {
+            return Some(rule.clone());
+        }
+        let rule = self.old.remove(&place)?;
+        self.put(place, rule.clone());
+        Some(rule)
+    }
+
+    pub(super) fn put(&mut self, place: Place, rule: Rule) {
+        if self.young.len() == GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(place, rule);
+    }
+
+    /// Some of what they take: a function saves six registers at most.
+    pub(super) fn bytes(&self) -> usize {
+        let each =
+            size_of::<(Place, Rule)>() + size_of::<Frame>() + 6 * size_of::<(usize, Saved)>();
+        (self.young.len() + self.old.len()) * each
+    }
+}
