@@ -27,6 +27,8 @@ mod rule;
 mod rules;
 mod step;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 mod trampoline;
 
