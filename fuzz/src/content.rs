@@ -9,7 +9,7 @@ use offwake::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
         ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole,
-        Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
         ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -185,7 +185,9 @@ fn stack(u: Bytes) -> Result<(StackId, Stack)> {
     if u.ratio(1, 32)? {
         frames = frames.repeat(4096);
     }
-    Ok((StackId(any_or(u, |u| Ok(small(u)?.into()))?), Stack { space, frames }))
+    let ends = [StackEnd::Unknown, StackEnd::EntryPoint, StackEnd::CopyTooShort, StackEnd::TooDeep];
+    let end = of(u, &ends)?;
+    Ok((StackId(any_or(u, |u| Ok(small(u)?.into()))?), Stack { space, frames, end }))
 }
 
 fn frame(u: Bytes) -> Result<(FrameId, Frame)> {

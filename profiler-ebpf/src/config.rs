@@ -31,6 +31,14 @@ pub mod stacks {
     pub const CACHED: u32 = 2;
 }
 
+/// How user stacks are come by ([`Config::user_stacks`]).
+pub mod user_stacks {
+    /// Their tops are copied, and unwound in user space.
+    pub const COPIED: u32 = 0;
+    /// The kernel walks them by frame pointers.
+    pub const WALKED: u32 = 1;
+}
+
 /// An offset that the running kernel has no field for.
 pub const NO_OFFSET: u32 = u32::MAX;
 
@@ -154,6 +162,10 @@ pub struct Config {
     /// How many threads are kept track of at once. Those of the target are in any case, unless it is
     /// every thread.
     pub max_threads: u32,
+    /// One of [`user_stacks`].
+    pub user_stacks: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
     /// of a kernel stack up to theirs are the tracing's own. 0 if it is not known.
     pub tracing_begin: u64,
@@ -165,5 +177,5 @@ pub struct Config {
 
 const _: () = {
     assert!(size_of::<Offsets>() == 48 * 4);
-    assert!(size_of::<Config>() == 80 + size_of::<Offsets>());
+    assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

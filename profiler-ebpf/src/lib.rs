@@ -12,3 +12,4 @@ pub mod loss;
 pub mod record;
 pub mod stack_counts;
 pub mod syscalls;
+pub mod user_stack;

@@ -46,10 +46,12 @@ pub enum Loss {
     /// A thread was met for which there was no room ([`Config::max_threads`](crate::config::Config)):
     /// nothing of what it does is recorded.
     ThreadsFull = 19,
+    /// The copy of a user stack found no room in the copies' ring.
+    RingFullCopy = 20,
 }
 
 /// How many kinds of loss there are.
-pub const LOSS_KINDS: usize = 20;
+pub const LOSS_KINDS: usize = 21;
 
 /// One CPU's counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,5 +73,5 @@ impl Default for LossCounters {
 
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
-    assert!(Loss::ThreadsFull as usize + 1 == LOSS_KINDS);
+    assert!(Loss::RingFullCopy as usize + 1 == LOSS_KINDS);
 };

@@ -34,6 +34,8 @@ pub mod kind {
     pub const EXIT: u16 = 5;
     /// [`super::SampleRecord`]
     pub const SAMPLE: u16 = 6;
+    /// [`StackCopy`](crate::user_stack::StackCopy), on a ring of its own.
+    pub const STACK_COPY: u16 = 7;
 }
 
 /// In what context a wake was made ([`Wake::context`]).

@@ -16,8 +16,8 @@ use offwake::{
     blame::{Blame, Limits},
     recording::{
         AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Meta, Phase, Preemption,
-        Recording, Sighting, SightingReason, Stack, StackRef, Syscall, SyscallTable, TaskState,
-        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        Recording, Sighting, SightingReason, Stack, StackEnd, StackRef, Syscall, SyscallTable,
+        TaskState, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     report::{Filter, Report},
     timeline::Timeline,
@@ -239,7 +239,11 @@ fn introduce(recording: &mut Recording, tid: Tid) {
             functions: vec![format!("function{}", tid.0)],
         },
     );
-    let stack = Stack { space: AddressSpace::Process(Tgid(tid.0)), frames: vec![frame; 12] };
+    let stack = Stack {
+        space: AddressSpace::Process(Tgid(tid.0)),
+        frames: vec![frame; 12],
+        end: StackEnd::Unknown,
+    };
     stacks.stacks.insert(StackId(u64::from(tid.0)), stack);
 }
 

@@ -17,6 +17,7 @@ pub mod files;
 pub mod kernel;
 pub mod perfetto;
 pub mod processes;
+pub mod recognition;
 pub mod recording;
 pub mod report;
 mod search;

@@ -1,4 +1,4 @@
-//! Stacks that a thread has had before, recognised without a walk.
+//! Kernel stacks that a thread has had before, recognised without a walk.
 //!
 //! A walk costs a microsecond, and a thread blocks and wakes others in few places, over and over. Of
 //! each place is kept what the last walk gave, and where in the top of the stack the return
@@ -22,21 +22,15 @@ use super::{
     maps::STACK_COUNTS,
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
-    task::{Registers, Task, UserRegisters},
-    witnesses::{
-        self, LookedAt, Witnesses, read_below_softirq, read_kernel_top, read_user_top, scratch_of,
-    },
+    task::{Registers, Task},
+    witnesses::{self, LookedAt, Witnesses, read_below_softirq, read_kernel_top},
 };
 
 /// Places that are kept of each side, in sets by their keys; powers of two. What several callers wait
 /// in has one key, and a place for each.
 const PLACES: usize = 8;
-/// Where the places are: by [`Side`], of which those in a softirq share one with the others. Their keys
-/// are different ones.
-const SHELVES: usize = 4;
-const _: () = assert!(
-    Side::WakeInSoftirq as usize & (SHELVES - 1) == Side::WakeKernel as usize & (SHELVES - 1)
-);
+/// Where the places are: those of waits, and those of wakes, of which those in a softirq have other keys.
+const SHELVES: usize = 2;
 const IN_A_SET: usize = 4;
 /// So many of a thread's recognised stacks of one side are checked at first, whatever the share is.
 const CHECKED_AT_FIRST: u32 = 8;
@@ -118,6 +112,19 @@ impl KnownStacks {
         self.programs += 1;
     }
 
+    /// How many programs it has been before.
+    #[inline(always)]
+    pub fn programs(&self) -> u32 {
+        self.programs
+    }
+
+    /// A stack that was recognised is looked at all the same.
+    #[inline(always)]
+    pub fn note_check(&mut self, side: u32) {
+        count(|counters| &mut counters.checked, side);
+        self.checked[index(side)] += 1;
+    }
+
     /// Whether a side is distrusted of which nobody has been told; it is asked once.
     #[inline(always)]
     pub fn take_news(&mut self) -> bool {
@@ -140,26 +147,6 @@ pub fn are_used() -> bool {
 #[inline(always)]
 fn are_trusted(known: &KnownStacks, side: Side) -> bool {
     known.distrusted & (1 << side as u32) == 0
-}
-
-/// The user half of the current task, whose slot this is.
-#[inline(always)]
-pub fn of_user(
-    ctx: *mut c_void,
-    side: Side,
-    known: &mut KnownStacks,
-    registers: Registers,
-    now: u64,
-) -> Taken {
-    let scratch = scratch_of(side as u32);
-    let mut key = 0;
-    if are_used() && are_trusted(known, side) {
-        let UserRegisters { ip, sp, fp } = registers.user();
-        if read_user_top(side, sp) {
-            key = mix(mix(mix(ip, sp), fp), u64::from(known.programs));
-        }
-    }
-    recognise(known, side, key, now, |_| walk_user(ctx, scratch, now))
 }
 
 /// The kernel half of a thread that leaves the CPU. [`Taken::FAILED`] without a count if it is to be
@@ -257,14 +244,7 @@ fn is_id(look: Look) -> bool {
     look != NEW && look != SEEN
 }
 
-/// Walks the user half of the current task.
-#[inline(never)]
-fn walk_user(ctx: *mut c_void, scratch: Scratch, now: u64) -> u64 {
-    let walk = || stack::of_user(ctx, scratch, Task::current());
-    budget::walk(Price::WithinBudget, now, walk).0
-}
-
-/// Walks its kernel half.
+/// Walks the kernel half of the current task.
 #[inline(never)]
 fn walk_kernel(ctx: *mut c_void, scratch: Scratch, price: Price, now: u64) -> u64 {
     budget::walk(price, now, || stack::of_kernel(ctx, scratch)).0
@@ -280,13 +260,19 @@ fn index(side: u32) -> usize {
 }
 
 #[inline(always)]
+fn shelf(side: u32) -> usize {
+    // Waits are the sides 0 and 1, wakes the others.
+    (side as usize >> 1) & (SHELVES - 1)
+}
+
+#[inline(always)]
 fn place(known: &mut KnownStacks, side: u32, key: u64, number: u32) -> &mut Place {
     let set = key as usize & (PLACES - IN_A_SET);
     // SAFETY: both indices are masked to what is below the lengths.
     unsafe {
         known
             .places
-            .get_unchecked_mut(side as usize & (SHELVES - 1))
+            .get_unchecked_mut(shelf(side))
             .get_unchecked_mut(set | (number as usize & (IN_A_SET - 1)))
     }
 }
@@ -320,9 +306,9 @@ extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64, now: u64) -> Lo
     look
 }
 
-/// Whether a stack that was recognised is walked all the same.
+/// Whether a stack that was recognised is looked at all the same.
 #[inline(always)]
-fn is_to_be_checked(known: &KnownStacks, side: u32, now: u64) -> bool {
+pub fn is_to_be_checked(known: &KnownStacks, side: u32, now: u64) -> bool {
     // The time's last digits are as good as chance, and no rhythm of the program's own.
     let chance = (now as u32).wrapping_mul(0x9e37_79b1);
     let checked = known.checked[index(side)];
@@ -356,9 +342,8 @@ extern "C" fn compare(
         }
         return 0;
     }
-    count(|counters| &mut counters.checked, side);
     let index = index(side);
-    known.checked[index] += 1;
+    known.note_check(side);
     if look != walked {
         count(|counters| &mut counters.disagreed, side);
         known.disagreed[index] += 1;
@@ -419,8 +404,9 @@ fn learn(place: &mut Place, side: u32, id: u64) {
     }
 }
 
+/// Counts one stack of a [`Side`].
 #[inline(always)]
-fn count(of: impl Fn(&mut StackCounters) -> &mut [u64; SIDES], side: u32) {
+pub fn count(of: impl Fn(&mut StackCounters) -> &mut [u64; SIDES], side: u32) {
     if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry; the index is masked to what is below the length.
         unsafe { *of(&mut *counters).get_unchecked_mut(index(side)) += 1 };

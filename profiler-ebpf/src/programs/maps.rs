@@ -3,6 +3,7 @@
 use core::ptr;
 
 use aya_ebpf::{
+    bindings::BPF_F_NO_PREALLOC,
     btf_maps::{Array, ArrayOfMaps, HashMap, LruHashMap, PerCpuArray, RingBuf},
     macros::btf_map,
 };
@@ -11,6 +12,7 @@ use profiler_ebpf::{
     record::{StackRecord, WaitRecord},
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
+    user_stack::Place,
 };
 
 use super::{
@@ -85,6 +87,19 @@ pub static TOPS: PerCpuArray<Top, 3> = PerCpuArray::new();
 /// What is found out of it, by the same index.
 #[btf_map]
 pub static LEARNING: PerCpuArray<Learning, 3> = PerCpuArray::new();
+
+/// Where user stacks are sent that are to be unwound; the loader sets its size.
+#[btf_map]
+pub static COPIES: RingBuf<(), 4096> = RingBuf::new();
+
+/// Copies that each CPU has made, by [`Scratch`](super::stack::Scratch).
+#[btf_map]
+pub static COPY_COUNTS: PerCpuArray<[u64; 4], 1> = PerCpuArray::new();
+
+/// The places that user space knows. It alone writes; what it takes out stays readable for whoever
+/// reads it just now, as nothing is preallocated.
+#[btf_map]
+pub static PLACES: HashMap<u64, Place, 65536, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
 /// How stacks were come by.
 #[btf_map]

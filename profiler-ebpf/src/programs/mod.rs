@@ -16,5 +16,6 @@ pub mod switch;
 pub mod syscall;
 pub mod target;
 pub mod task;
+pub mod user_stacks;
 pub mod waking;
 pub mod witnesses;

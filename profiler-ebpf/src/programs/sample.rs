@@ -13,6 +13,7 @@ use super::{
     stack::{self, Scratch},
     switch, target,
     task::Task,
+    user_stacks,
 };
 
 /// The clock struck on this CPU.
@@ -47,7 +48,7 @@ pub fn struck(ctx: *mut c_void) {
         // error, and it is no loss.
         record.kernel_stack = stack::of_kernel_if_in_it(ctx, Scratch::Sample).0;
         if task.has_user_half() {
-            record.user_stack = stack::of_user(ctx, Scratch::Sample, task).0;
+            record.user_stack = user_stacks::of_sample(ctx, task).0;
         }
     }
     let _counted =

@@ -22,6 +22,8 @@ pub static CONFIG: Config = Config {
     check_below: 0,
     walking_share: 0,
     max_threads: 0,
+    user_stacks: 0,
+    reserved: 0,
     tracing_begin: 0,
     tracing_end: 0,
     offsets: Offsets {

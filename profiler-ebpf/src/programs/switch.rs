@@ -18,6 +18,7 @@ use super::{
     slot::{self, Slot},
     stack, syscall, target,
     task::{Registers, TASK_DEAD, Task},
+    user_stacks,
 };
 
 /// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
@@ -80,17 +81,17 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     note_what_for(record, prev, registers, Current::Yes);
     record.user_stack = NO_STACK;
     if stack::wanted() {
-        note_stacks(ctx, slot, prev, registers, now);
+        note_stacks(ctx, slot, prev, now);
         slot::confess(slot, prev);
     }
     slot.phase = phase::BLOCKED;
 }
 
 #[inline(always)]
-fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, registers: Registers, now: u64) {
+fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, now: u64) {
     if prev.has_user_half() {
         let known = &mut slot.known_stacks;
-        let taken = known_stacks::of_user(ctx, Side::WaitUser, known, registers, now);
+        let taken = user_stacks::of_side(ctx, Side::WaitUser, Some(known), now);
         let record = &mut slot.record;
         record.user_stack = taken.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
     }

@@ -19,9 +19,10 @@ use super::{
     known_stacks::{self, InSoftirq, Waker},
     ring::{cpu, lost, now},
     slot::{self, Slot},
-    stack::{self, Scratch, Taken},
+    stack::{self, Scratch},
     switch, syscall, target,
     task::Task,
+    user_stacks,
 };
 
 /// `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ`:
@@ -170,24 +171,15 @@ fn note_stacks_of_waker(
     now: u64,
 ) {
     let number = wake.syscall.number;
-    let kernel;
-    let mut user = Taken::FAILED;
-    let takes_user = stack::wanted() && waker.task.has_user_half();
-    if let Some(own) = own {
-        let known = &mut own.known_stacks;
-        kernel = known_stacks::of_waker(ctx, known, waker, number, now);
-        if takes_user {
-            user = known_stacks::of_user(ctx, Side::WakeUser, known, waker.registers, now);
-        }
-    } else {
+    let mut known = own.map(|own| &mut own.known_stacks);
+    let kernel = match known.as_deref_mut() {
+        Some(known) => known_stacks::of_waker(ctx, known, waker, number, now),
         // Nothing has been seen of it yet.
-        kernel = stack::of_kernel(ctx, Scratch::Waking);
-        if takes_user {
-            user = stack::of_user(ctx, Scratch::Waking, waker.task);
-        }
-    }
+        None => stack::of_kernel(ctx, Scratch::Waking),
+    };
     wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
-    if takes_user {
+    if stack::wanted() && waker.task.has_user_half() {
+        let user = user_stacks::of_side(ctx, Side::WakeUser, known, now);
         wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
     }
 }

@@ -1,4 +1,4 @@
-//! What tells one stack from another at a glance: where in its top the return addresses lie that a walk
+//! What tells one kernel stack from another at a glance: where in its top the return addresses lie that a walk
 //! found.
 //!
 //! ```text
@@ -13,7 +13,7 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_probe_read_user};
+use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 use profiler_ebpf::{record::StackRecord, stack_counts::Side};
 
 use super::{
@@ -87,18 +87,11 @@ pub struct Learning {
     witnesses: Witnesses,
 }
 
-#[inline(always)]
-pub fn read_user_top(side: Side, sp: u64) -> bool {
-    let Some(top) = TOPS.get_ptr_mut(LookedAt::of(side as u32)) else { return false };
-    // SAFETY: the helper writes the size that is named, or fails.
-    unsafe { bpf_probe_read_user(top.cast(), (LOOKED_AT * 8) as u32, sp as *const c_void) == 0 }
-}
-
 /// From the program's own context on: the kernel puts it on the stack that it runs on.
 #[inline(always)]
 pub fn read_kernel_top(ctx: *mut c_void, into: LookedAt) -> bool {
     let Some(top) = TOPS.get_ptr_mut(into as u32) else { return false };
-    // SAFETY: as in `read_user_top`.
+    // SAFETY: the helper writes the size that is named, or fails.
     unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, ctx) == 0 }
 }
 
@@ -123,7 +116,7 @@ pub fn read_below_softirq(call: &SoftirqCall) -> bool {
     }
     // The mask is for the verifier, which has lost sight of the bound by here.
     let length = core::hint::black_box(length) & (TOP as u64 * 8 - 1);
-    // SAFETY: as in `read_user_top`.
+    // SAFETY: as in `read_kernel_top`.
     unsafe { bpf_probe_read_kernel(top.cast(), length as u32, call.sp as *const c_void) == 0 }
 }
 
@@ -151,27 +144,19 @@ pub fn of_last_walk(side: u32) -> Option<(Witnesses, u64)> {
     (found >= least_witnesses(side)).then_some((witnesses, proof))
 }
 
-/// A user stack may be a leaf alone, which the key has; of a kernel stack there is always more, and of
-/// one that an interrupt found in user code no more than that.
+/// There is always more than one return address, but where an interrupt found user code.
 #[inline(always)]
 fn least_witnesses(side: u32) -> u64 {
-    match side {
-        side if side == Side::WaitKernel as u32 || side == Side::WakeKernel as u32 => 2,
-        side if side == Side::WakeInSoftirq as u32 => 1,
-        _ => 0,
-    }
+    if side == Side::WakeInSoftirq as u32 { 1 } else { 2 }
 }
 
 /// Finds the witnesses of the stack that was walked last. How many frames lie below what is looked at
-/// is the same each time but for a softirq, and a user stack's leaf is in no place at all.
+/// is the same each time but for a softirq.
 #[inline(always)]
 fn search(side: u32) -> u64 {
     let looked_at = LookedAt::of(side);
     if side == Side::WakeInSoftirq as u32 {
         return find_witnesses(side, frames_of_softirq());
-    }
-    if side == Side::WaitUser as u32 || side == Side::WakeUser as u32 {
-        return find_witnesses(side, 1);
     }
     let Some(learning) = LEARNING.get_ptr_mut(looked_at) else { return 0 };
     // SAFETY: as in `find_witnesses`.

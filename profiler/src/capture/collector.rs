@@ -58,6 +58,7 @@ impl Records {
 pub(super) struct Totals {
     pub loss: LossTotals,
     pub effort: Effort,
+    pub undecodable_copies: u64,
 }
 
 /// How everybody stood when they were looked at: by a closing survey.
@@ -149,8 +150,8 @@ impl Collector {
 
     /// Gives away what has come since the last time, and what was lost here in all.
     pub fn cut(&mut self, until: Timestamp, own_cpu: Nanos, totals: Totals) -> Records {
-        let Totals { mut loss, effort } = totals;
-        loss.undecodable = self.lost.undecodable;
+        let Totals { mut loss, effort, undecodable_copies } = totals;
+        loss.undecodable = self.lost.undecodable + undecodable_copies;
         loss.over_memory = self.lost.over_memory;
         if self.lost.lookups > 0 {
             loss.counters.insert("lookups_over_limit".to_owned(), self.lost.lookups);

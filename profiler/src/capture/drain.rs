@@ -12,6 +12,7 @@ use super::{
     own_cpu,
     snapshot::Snapshot,
     store::Part,
+    user_stacks,
 };
 use crate::{
     kernel::{self, EffortCounters, Losses, Ring},
@@ -40,6 +41,7 @@ pub(super) struct Drain {
     losses: Arc<Losses>,
     parts: SyncSender<Part>,
     effort: EffortCounters,
+    user_stacks: Arc<user_stacks::Shared>,
     totals: Totals,
     totals_read: Timestamp,
     measured: Timestamp,
@@ -54,6 +56,7 @@ impl Drain {
         collector: Collector,
         losses: Arc<Losses>,
         effort: EffortCounters,
+        user_stacks: Arc<user_stacks::Shared>,
         parts: SyncSender<Part>,
     ) -> Self {
         Self {
@@ -62,6 +65,7 @@ impl Drain {
             losses,
             parts,
             effort,
+            user_stacks,
             totals: Totals::default(),
             totals_read: Timestamp(0),
             measured: Timestamp(0),
@@ -146,6 +150,10 @@ impl Drain {
         if let Ok(effort) = self.effort.read() {
             self.totals.effort = effort;
         }
+        let counted = self.user_stacks.counted();
+        self.totals.effort.stacks.disagreed += counted.disagreed;
+        self.totals.effort.stacks.distrusted += counted.given_up;
+        self.totals.undecodable_copies = counted.undecodable;
     }
 
     /// Has the kernel measure the programs for a moment now and then.

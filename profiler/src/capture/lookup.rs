@@ -9,6 +9,7 @@ use super::{
     flight::NewNames,
     snapshot::Snapshot,
     store::{Found, Part},
+    user_stacks::UserStacks,
 };
 use crate::{
     files::Files,
@@ -46,6 +47,8 @@ pub(super) enum Lookup {
         tgid: Tgid,
     },
     Stack(NewStack),
+    /// There are copies of user stacks.
+    Copies,
     File {
         file: FileId,
         tgid: Tgid,
@@ -62,7 +65,11 @@ pub(super) struct LastFound {
 }
 
 /// Runs until nobody can ask any more, then names everything.
-pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFound {
+pub(super) fn run(
+    wanted: &Receiver<Lookup>,
+    parts: &SyncSender<Part>,
+    mut user_stacks: UserStacks,
+) -> LastFound {
     let mut symbols = Symbols::new();
     let mut processes = Processes::new();
     let mut files = Files::new();
@@ -90,8 +97,13 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
             Ok(Lookup::Stack(NewStack { id, taken, space, addresses })) => {
                 symbols.observe_stack(id, space, taken, &addresses);
             }
+            Ok(Lookup::Copies) => {
+                user_stacks.unwind(&mut symbols);
+            }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
             Ok(Lookup::Snapshot(snapshot)) => {
+                // Those that the snapshot's records refer to.
+                while !user_stacks.unwind(&mut symbols) {}
                 hand_on(&mut symbols, &mut processes, &mut files, parts);
                 handed_on = Instant::now();
                 let names = NewNames::ToLookUp(symbols.take_nameless());
@@ -106,6 +118,7 @@ pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFo
             handed_on = Instant::now();
         }
     }
+    while !user_stacks.unwind(&mut symbols) {}
     let (files, mut shortfalls) = files.finish();
     let (processes, of_processes) = processes.finish();
     let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});

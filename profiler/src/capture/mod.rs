@@ -25,9 +25,10 @@ mod store;
 #[cfg(test)]
 mod store_tests;
 mod trigger;
+mod user_stacks;
 
 use std::{
-    io,
+    io::{self, PipeWriter},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicBool, Ordering},
@@ -50,6 +51,7 @@ use store::{Ending, Opening, Part, Store};
 use thiserror::Error;
 pub use trigger::{Trigger, Trip};
 use trigger::{Trips, Watch};
+use user_stacks::UserStacks;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
@@ -113,6 +115,8 @@ pub struct Armed<S> {
     drain: JoinHandle<(Records, OpenRecords)>,
     lookup: JoinHandle<LastFound>,
     store: JoinHandle<Store<S>>,
+    /// While it is open, copies of stacks are watched for.
+    watching: PipeWriter,
 }
 
 /// A run whose window is open.
@@ -165,7 +169,15 @@ impl<S: Sink> Armed<S> {
         drop(types);
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
-        let forget = Box::new(move |stacks: &[StackId]| sent.forget(stacks));
+        let (copies, places) = kernel.take_user_stacks()?;
+        let shared = Arc::new(user_stacks::Shared::default());
+        let forget = {
+            let shared = Arc::clone(&shared);
+            Box::new(move |stacks: &[StackId]| {
+                sent.forget(stacks);
+                shared.forget(stacks);
+            })
+        };
         let store = Store::new(sink, forget).map_err(CaptureError::Format)?;
         let losses = Arc::new(losses);
         let control =
@@ -176,26 +188,40 @@ impl<S: Sink> Armed<S> {
             let control = Arc::clone(&control);
             start("store", move || store.run(&to_store, &control))?
         };
+        let descriptor = copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
         let lookup = {
             let parts = parts.clone();
-            start("look-up", move || lookup::run(&wanted, &parts))?
+            let shared = Arc::clone(&shared);
+            let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
+            start("look-up", move || {
+                let user_stacks =
+                    UserStacks::new(copies, places, method, max_stacks as usize, shared);
+                lookup::run(&wanted, &parts, user_stacks)
+            })?
+        };
+        let watching = {
+            let (lookups, shared) = (lookups.clone(), Arc::clone(&shared));
+            let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
+            start("watch", move || user_stacks::watch(&descriptor, &over, &lookups, &shared))?;
+            watching
         };
         let drain = {
             let control = Arc::clone(&control);
             let collector =
                 Collector::new(lookups, plan.memory_limit, Watch::new(plan.triggers.clone()));
             let mut drain =
-                Drain::new(rings, collector, Arc::clone(&losses), effort, parts.clone());
+                Drain::new(rings, collector, Arc::clone(&losses), effort, shared, parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.take_early();
             start("drain", move || drain.run(&control))?
         };
-        let mut armed = Self { kernel, losses, plan, control, parts, drain, lookup, store };
+        let mut armed =
+            Self { kernel, losses, plan, control, parts, drain, lookup, store, watching };
         match armed.kernel.survey(Survey::Opening) {
             Ok(()) => Ok(armed),
             Err(error) => {
                 armed.control.stop.store(true, Ordering::Relaxed);
-                drop(armed.parts);
+                drop((armed.parts, armed.watching));
                 let _rest = armed.drain.join();
                 let _found = armed.lookup.join();
                 let _store = armed.store.join();
@@ -284,12 +310,12 @@ impl<S: Sink> Capture<S> {
     ///
     /// If the kernel refuses to say who is still waiting.
     pub fn close(self, closed_by: ClosedBy) -> Result<Captured<S>, CaptureError> {
-        let Armed { mut kernel, control, parts, drain, lookup, store, .. } = self.armed;
+        let Armed { mut kernel, control, parts, drain, lookup, store, watching, .. } = self.armed;
         let (closed_at, own_cpu) = (kernel::now(), own_cpu::used());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
         let (rest, open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
-        drop(parts);
+        drop((parts, watching));
         surveyed?;
         Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
@@ -324,7 +350,7 @@ fn start<T: Send + 'static>(
 /// The settings as the command line has them.
 fn options(settings: &Settings) -> String {
     let Settings { scope, stacks, sample_hz, ring_bytes, max_threads, max_targets, .. } = settings;
-    let StackSettings { mode, budget, check_one_in, max_stacks } = stacks;
+    let StackSettings { mode, budget, check_one_in, max_stacks, .. } = stacks;
     let budget = budget.map_or("none".to_owned(), |budget| format!("{:.3}%", budget.as_percent()));
     format!(
         "--scope {} --stacks {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \

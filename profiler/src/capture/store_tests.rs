@@ -13,7 +13,8 @@ use super::{
 use crate::{
     recording::{
         AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, LossTotals, Meta,
-        NewStacks, Recording, Stack, StackRef, TaskState, ThreadKind, Wait, Window, stream,
+        NewStacks, Recording, Stack, StackEnd, StackRef, TaskState, ThreadKind, Wait, Window,
+        stream,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -98,7 +99,11 @@ fn found() -> Found {
         module_offset: None,
         functions: Vec::new(),
     };
-    let stack = Stack { space: AddressSpace::Process(Tgid(7)), frames: vec![FrameId(1)] };
+    let stack = Stack {
+        space: AddressSpace::Process(Tgid(7)),
+        frames: vec![FrameId(1)],
+        end: StackEnd::Unknown,
+    };
     let stacks = vec![(STACK, stack)];
     let stacks = NewStacks { stacks, frames: vec![(FrameId(1), frame)], ..NewStacks::default() };
     Found { stacks, ..Found::default() }

@@ -7,7 +7,7 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 use super::Table;
 use crate::recording::{
     AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
-    StackMode, SystemVector, ThreadKind,
+    StackEnd, StackMode, SystemVector, ThreadKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -113,6 +113,7 @@ fn the_document_has_every_code() {
         words::<Phase>("phase"),
         words::<Scope>("scope"),
         words::<StackMode>("stack_mode"),
+        words::<StackEnd>("stack_end"),
         words::<ClosedBy>("closed_by"),
         words::<AddressKind>("address_kind"),
     ];

@@ -4,8 +4,9 @@ use std::{fs, path::Path};
 
 use super::{
     Budget, Kernel, KernelTypes, Messages, ProgramSize, Settings, StackSettings, Survey,
-    TargetFilter, attach, object,
+    TargetFilter, UserStacks, attach, object,
 };
+use crate::unwind::Method;
 use crate::{
     cgroup2,
     recording::{Scope, StackMode},
@@ -92,6 +93,9 @@ impl Features {
                     budget: Budget::percent(1.0),
                     check_one_in: 64,
                     max_stacks: 1024,
+                    user: UserStacks::Copied,
+                    method: Method::Auto,
+                    copies_bytes: 4096,
                 },
                 sample_hz: 99,
                 ring_bytes: 1 << 16,

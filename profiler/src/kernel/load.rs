@@ -12,11 +12,12 @@ use profiler_ebpf::config::{self, Config};
 
 use super::{
     EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object,
-    rings, syscalls, tracing_frames,
+    rings, syscalls, tracing_frames, user_stacks,
 };
 use crate::{
     recording::{Scope, StackMode},
     units::{CgroupId, Tgid, Tid},
+    unwind::Method,
 };
 
 /// Which threads the kernel half takes for the target.
@@ -104,8 +105,23 @@ pub struct StackSettings {
     pub budget: Option<Budget>,
     /// One in so many that were recognised is walked all the same.
     pub check_one_in: u32,
-    /// Distinct ones that the kernel half remembers having sent.
+    /// Distinct ones that the kernel half remembers having sent, and places that it knows.
     pub max_stacks: u32,
+    /// How the user halves are come by.
+    pub user: UserStacks,
+    /// How copies of them are unwound.
+    pub method: Method,
+    /// Bytes of the ring of copies: a power of two, and of pages at least one.
+    pub copies_bytes: u32,
+}
+
+/// How user stacks are come by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserStacks {
+    /// Their tops are copied, and unwound in user space.
+    Copied,
+    /// The kernel walks them by frame pointers.
+    Walked,
 }
 
 /// The loaded kernel half. Dropping it detaches and frees everything.
@@ -160,7 +176,9 @@ impl Kernel {
             .override_global(aya_log::LEVEL, &level, true)
             .map_max_entries("RINGS", cpus)
             .map_max_entries("SENT_STACKS", settings.stacks.max_stacks)
-            .map_max_entries("TARGETS", settings.max_targets);
+            .map_max_entries("TARGETS", settings.max_targets)
+            .map_max_entries(user_stacks::COPIES, settings.stacks.copies_bytes)
+            .map_max_entries(user_stacks::PLACES, settings.stacks.max_stacks);
         if let Some(entries) = settings.stand_in_only {
             loader.map_max_entries("STAND_IN", entries);
         }
@@ -284,6 +302,11 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         check_below: u32::MAX / settings.stacks.check_one_in.max(1),
         walking_share: settings.stacks.budget.map_or(0, |budget| budget.parts),
         max_threads: settings.max_threads,
+        user_stacks: match settings.stacks.user {
+            UserStacks::Copied => config::user_stacks::COPIED,
+            UserStacks::Walked => config::user_stacks::WALKED,
+        },
+        reserved: 0,
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,

@@ -33,6 +33,7 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::TimeBackwards, "time_backwards"),
     (Loss::SwitchOutMissed, "switch_out_missed"),
     (Loss::ThreadsFull, "threads_full"),
+    (Loss::RingFullCopy, "ring_full_copy"),
 ];
 
 /// [`LossCounters`] is plain integers; the wrapper is what lets aya know.
@@ -81,9 +82,10 @@ impl Losses {
                 | Loss::RingFullThread
                 | Loss::RingFullExit
                 | Loss::RingFullSample => totals.records += count,
-                Loss::RingFullStack | Loss::UserStackFailed | Loss::KernelStackFailed => {
-                    totals.stacks += count;
-                }
+                Loss::RingFullStack
+                | Loss::UserStackFailed
+                | Loss::KernelStackFailed
+                | Loss::RingFullCopy => totals.stacks += count,
                 _ => {}
             }
         }

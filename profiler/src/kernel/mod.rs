@@ -19,18 +19,22 @@ mod sent;
 mod survey;
 mod syscalls;
 mod tracing_frames;
+mod user_stacks;
 
 pub use btf::KernelTypes;
 pub use counters::EffortCounters;
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
-pub use load::{Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, TargetFilter};
+pub use load::{
+    Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, TargetFilter, UserStacks,
+};
 pub use loss::Losses;
 pub(crate) use memory::give_back;
 pub use object::is_embedded;
 pub use rings::Ring;
 pub use sent::SentStacks;
 pub use survey::Survey;
+pub use user_stacks::{Copies, Places};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.
 #[must_use]

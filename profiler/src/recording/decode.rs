@@ -1,5 +1,7 @@
 //! Ring bytes → the types of a recording.
 
+mod stack_copy;
+
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
     StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
@@ -13,6 +15,8 @@ use super::{
     ThreadKind, ThreadRef, Wait, Wake, WakeContext,
 };
 use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
+
+pub use stack_copy::{CopiedStack, CopySize, PlaceKey, Purpose, stack_copy};
 
 /// One record, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]

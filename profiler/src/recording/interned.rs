@@ -85,6 +85,15 @@ impl<T: Copy + Eq + Hash> Interned<T> {
     }
 }
 
+impl<T: Copy + Eq + Hash> Interned<T> {
+    /// Puts another value in each one's place; what becomes equal becomes one. Gives back the new ids
+    /// by the places of the old ones.
+    pub(super) fn replace(&mut self, other: impl Fn(T) -> T) -> Vec<Id<T>> {
+        let old = std::mem::take(self);
+        old.values.into_iter().map(|value| self.id(other(value))).collect()
+    }
+}
+
 impl<T> Interned<T> {
     /// How many different values there are.
     #[must_use]

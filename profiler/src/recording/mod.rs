@@ -11,6 +11,7 @@ pub mod loss;
 mod order;
 mod process;
 mod rebase;
+mod same_stacks;
 mod stack;
 pub mod stream;
 mod thread;
@@ -25,7 +26,7 @@ pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ProcessInfo};
 pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
-    Stack, StackRef, StackTable,
+    Stack, StackEnd, StackRef, StackTable,
 };
 pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
 pub use wait::{

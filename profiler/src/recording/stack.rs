@@ -145,13 +145,41 @@ pub struct Frame {
     pub functions: Vec<String>,
 }
 
+/// Where the frames of a stack end, and why.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StackEnd {
+    /// Nobody looked: the kernel walked it.
+    #[default]
+    Unknown,
+    /// Where its thread began.
+    EntryPoint,
+    /// The largest copy that was made of it did not reach further.
+    CopyTooShort,
+    /// A page of it was not in memory.
+    PageMissing,
+    /// In code that says nothing of its frames.
+    NoUnwindInfo,
+    /// The next return address is none.
+    NotCode,
+    /// What is said of its frames makes no sense.
+    Broken,
+    /// There are more frames than are kept.
+    TooDeep,
+    /// A signal handler with a stack of its own: what it interrupted was not copied.
+    OtherStack,
+    /// A register is wanted that nothing gives the value of.
+    LostRegister,
+}
+
 /// A stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Stack {
     /// What its addresses are addresses of.
     pub space: AddressSpace,
     /// Its frames, leaf first.
     pub frames: Vec<FrameId>,
+    /// Why there are no more.
+    pub end: StackEnd,
 }
 
 /// Every stack of a recording. A recording that was damaged can lack any of them.
@@ -174,6 +202,8 @@ pub struct NewStacks {
     pub frames: Vec<(FrameId, Frame)>,
     /// Stacks. The same one can come again.
     pub stacks: Vec<(StackId, Stack)>,
+    /// Those of them that nothing refers to but records of about now.
+    pub passing: Vec<(AddressSpace, StackId)>,
 }
 
 impl StackTable {

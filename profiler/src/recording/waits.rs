@@ -359,6 +359,22 @@ impl Waits {
         black_box(rows.fold(0, |read, row| read ^ row.off.0 ^ u64::from(row.knows.0)));
     }
 
+    /// Puts other stacks in the place of user stacks.
+    pub(super) fn replace_user_stacks(&mut self, other: impl Fn(StackRef) -> StackRef) {
+        let Self { rows, patterns, waiters, wakers, .. } = self;
+        let waiters =
+            waiters.replace(|waiter| Waiter { user_stack: other(waiter.user_stack), ..waiter });
+        let wakers = wakers.replace(|waker| Waker { user_stack: other(waker.user_stack), ..waker });
+        let patterns = patterns.replace(|Pattern { waiter, call, wake }| Pattern {
+            waiter: waiters[waiter.index()],
+            call,
+            wake: wake.map(|(waker, call)| (wakers[waker.index()], call)),
+        });
+        for row in rows {
+            row.pattern = patterns[row.pattern.index()];
+        }
+    }
+
     /// Puts them into the order of their switch-outs, then of threads and numbers.
     pub(super) fn sort(&mut self) {
         let Self { rows, patterns, waiters, .. } = self;

@@ -5,7 +5,7 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-use crate::recording::{Frame, FrameId, StackRef, StackTable};
+use crate::recording::{Frame, FrameId, StackEnd, StackRef, StackTable};
 
 /// Names of frames, root first: the user half, then the kernel half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +88,7 @@ impl<'a> Namer<'a> {
         let Some(stack) = self.stacks.stacks.get(&id) else {
             return all.push(format!("[{half} stack lost]").into());
         };
+        all.extend(reason(stack.end).map(Arc::from));
         for &frame in stack.frames.iter().rev() {
             let names = self.names.entry(frame).or_insert_with(|| {
                 self.stacks.frames.get(&frame).map_or_else(
@@ -97,6 +98,21 @@ impl<'a> Namer<'a> {
             });
             all.extend(names.iter().cloned());
         }
+    }
+}
+
+/// What stands where the frames should be that a stack lacks.
+fn reason(end: StackEnd) -> Option<&'static str> {
+    match end {
+        StackEnd::Unknown | StackEnd::EntryPoint => None,
+        StackEnd::CopyTooShort => Some("[stack deeper than its copy]"),
+        StackEnd::PageMissing => Some("[stack not in memory]"),
+        StackEnd::NoUnwindInfo => Some("[no unwind information]"),
+        StackEnd::NotCode => Some("[return address in no code]"),
+        StackEnd::Broken => Some("[unwind information makes no sense]"),
+        StackEnd::TooDeep => Some("[more frames than are kept]"),
+        StackEnd::OtherStack => Some("[interrupted on another stack]"),
+        StackEnd::LostRegister => Some("[a register is not known]"),
     }
 }
 
@@ -153,7 +169,10 @@ mod tests {
         table.frames.insert(FrameId(2), frame(3, &[]));
         table.frames.insert(FrameId(4), frame(9, &[]));
         let frames = [0, 1, 2, 4, u32::MAX].map(FrameId).to_vec();
-        table.stacks.insert(StackId(1), Stack { space: AddressSpace::Kernel, frames });
+        table.stacks.insert(
+            StackId(1),
+            Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown },
+        );
         let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
         let names: Vec<_> = frames.names().iter().map(|name| &**name).collect();
         assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);

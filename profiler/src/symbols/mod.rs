@@ -30,8 +30,12 @@ mod process;
 mod resymbolize;
 #[cfg(test)]
 mod tests;
+mod unwinding;
 
-use std::collections::{HashMap, VecDeque};
+use std::{
+    collections::{HashMap, VecDeque},
+    iter,
+};
 
 use frames::{Frames, Place, Placed};
 use maps::Backing;
@@ -44,7 +48,7 @@ pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
 
 use crate::{
     recording::{
-        AddressKind, AddressSpace, FrameId, NewStacks, Stack,
+        AddressKind, AddressSpace, FrameId, NewStacks, Stack, StackEnd,
         loss::{Shortfalls, count},
     },
     text,
@@ -68,6 +72,7 @@ pub struct Symbols {
     perf_maps: PerfMaps,
     frames: Frames,
     stacks: Vec<(StackId, Stack)>,
+    passing: Vec<(AddressSpace, StackId)>,
     shortfalls: Shortfalls,
 }
 
@@ -88,6 +93,7 @@ impl Symbols {
             perf_maps: PerfMaps::new(),
             frames: Frames::new(MAX_FRAMES),
             stacks: Vec::new(),
+            passing: Vec::new(),
             shortfalls: Shortfalls::new(),
         }
     }
@@ -172,10 +178,21 @@ impl Symbols {
             }
             self.refresh(tgid, taken, addresses);
         }
-        let mut frames = Vec::with_capacity(addresses.len());
-        for (index, &address) in addresses.iter().enumerate() {
-            // Every address but the leaf is where a call returns to.
-            let kind = if index == 0 { AddressKind::Instruction } else { AddressKind::Return };
+        // Every address but the leaf is where a call returns to.
+        let kinds = iter::once(AddressKind::Instruction).chain(iter::repeat(AddressKind::Return));
+        self.add_stack(id, space, taken, addresses.iter().copied().zip(kinds), StackEnd::Unknown);
+    }
+
+    fn add_stack(
+        &mut self,
+        id: StackId,
+        space: AddressSpace,
+        taken: Timestamp,
+        addresses: impl Iterator<Item = (u64, AddressKind)>,
+        end: StackEnd,
+    ) {
+        let mut frames = Vec::with_capacity(addresses.size_hint().0);
+        for (address, kind) in addresses {
             let placed = match space {
                 AddressSpace::Kernel => self.place_in_kernel(address),
                 AddressSpace::Process(tgid) => self.place(tgid, taken, address, kind),
@@ -188,15 +205,14 @@ impl Symbols {
             }
             frames.push(frame);
         }
-        self.stacks.push((id, Stack { space, frames }));
+        self.stacks.push((id, Stack { space, frames, end }));
     }
 
-    /// Reads a process's mappings again if they are too old for this stack.
-    fn refresh(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) {
-        let Some(process) = self.processes.get_mut(&tgid) else { return };
-        if process.wants_reading(taken, addresses) {
-            process.read(tgid, &mut self.modules, &mut self.shortfalls);
-        }
+    /// Reads a process's mappings again if they are too old for this stack; whether it did.
+    fn refresh(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) -> bool {
+        let Some(process) = self.processes.get_mut(&tgid) else { return false };
+        process.wants_reading(taken, addresses)
+            && process.read(tgid, &mut self.modules, &mut self.shortfalls)
     }
 
     fn place_in_kernel(&mut self, address: u64) -> Placed {
@@ -233,6 +249,7 @@ impl Symbols {
             modules: self.modules.take_new(),
             frames: self.frames.take_new(),
             stacks: std::mem::take(&mut self.stacks),
+            passing: std::mem::take(&mut self.passing),
         }
     }
 
@@ -265,7 +282,8 @@ impl Symbols {
         let naming = self.take_nameless();
         let modules = self.modules.take_rest();
         let stacks = std::mem::take(&mut self.stacks);
-        let new = NewStacks { modules, frames: self.frames.take_new(), stacks };
+        let passing = std::mem::take(&mut self.passing);
+        let new = NewStacks { modules, frames: self.frames.take_new(), stacks, passing };
         let mut book = NameBook::default();
         book.look_up(naming, progress);
         let mut shortfalls = self.shortfalls();

@@ -83,7 +83,7 @@ pub(super) enum Content {
     /// From a file, held by an `O_PATH` descriptor: it stays reachable when it is deleted.
     Held { file: Arc<OwnedFd>, identity: Identity, trust: Trust },
     /// These are the bytes.
-    Image(Vec<u8>),
+    Image(Arc<[u8]>),
     /// Not at all.
     Missing,
 }
@@ -141,7 +141,7 @@ impl Modules {
         let Some(path) = module.path.take() else { return };
         let description = match &module.content {
             Content::Missing => Description::default(),
-            Content::Image(image) => Description::of(image.as_slice()),
+            Content::Image(image) => Description::of(&**image),
             Content::Held { file, identity, .. } => {
                 let job = Job { file: Arc::clone(file), identity: *identity };
                 return self.identifier.ask(id, path, job);
@@ -227,7 +227,7 @@ impl Modules {
             return self.missing(&line.name);
         };
         let same = self.vdsos.iter().find(|&&id| {
-            matches!(self.get(id), Some(Module { content: Content::Image(bytes), .. }) if *bytes == image)
+            matches!(self.get(id), Some(Module { content: Content::Image(bytes), .. }) if **bytes == *image)
         });
         if let Some(&id) = same {
             return Some(id);
@@ -235,8 +235,8 @@ impl Modules {
         if self.vdsos.len() >= MAX_VDSOS {
             return self.missing(&line.name);
         }
-        let id =
-            self.add(Module { path: Some(line.name.clone()), content: Content::Image(image) })?;
+        let id = self
+            .add(Module { path: Some(line.name.clone()), content: Content::Image(image.into()) })?;
         self.vdsos.push(id);
         Some(id)
     }

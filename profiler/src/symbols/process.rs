@@ -7,8 +7,12 @@ use super::{
     maps::{self, Backing, Line, Mapping},
     modules::{Modules, mount_namespace},
     perf_map::{PerfMapId, PerfMaps},
+    unwinding,
 };
-use crate::units::{Nanos, Tgid, Timestamp};
+use crate::{
+    units::{Nanos, Tgid, Timestamp},
+    unwind::Code,
+};
 
 /// Mappings older than this are read again when a new stack comes, in case that a library was
 /// unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
@@ -34,6 +38,8 @@ pub(super) struct Program {
     until: Option<Timestamp>,
     read_at: Timestamp,
     mappings: Mappings,
+    /// The same for the unwinder.
+    code: Rc<[Code]>,
     /// As they were at the reading before, if they were any different.
     before: Option<Mappings>,
     fruitless: u32,
@@ -47,6 +53,7 @@ impl Program {
             until: None,
             read_at: Timestamp(0),
             mappings: Rc::new([]),
+            code: Rc::new([]),
             before: None,
             fruitless: 0,
             perf_map: None,
@@ -198,11 +205,18 @@ impl Process {
             program.fruitless += 1;
         } else {
             program.fruitless = 0;
+            program.code = unwinding::code(&mappings);
             let before = std::mem::replace(&mut program.mappings, mappings.into());
             program.before = (!before.is_empty()).then_some(before);
         }
         program.read_at = read_at;
         true
+    }
+
+    /// The code that was mapped when a stack was taken, as far as is known.
+    pub(super) fn code(&self, taken: Timestamp) -> Option<Rc<[Code]>> {
+        let program = self.programs.iter().rev().find(|program| program.covers(taken))?;
+        Some(Rc::clone(&program.code))
     }
 
     /// What was at `address` when a stack was taken.

@@ -2,7 +2,9 @@
 
 use offwake::{
     blame::{Blame, Limits},
-    recording::{AddressSpace, Recording, SightingReason, Stack, StackRef, ThreadRef, Window},
+    recording::{
+        AddressSpace, Recording, SightingReason, Stack, StackEnd, StackRef, ThreadRef, Window,
+    },
     report::{
         Filter, IdleWaits, Report,
         html::{self, LARGEST, Lanes},
@@ -248,7 +250,10 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
         let mut frames = frames.clone();
         frames.rotate_left(stack * 40);
         let id = StackId(stack as u64 + 1);
-        r.stacks.stacks.insert(id, Stack { space: AddressSpace::Process(Tgid(7)), frames });
+        r.stacks.stacks.insert(
+            id,
+            Stack { space: AddressSpace::Process(Tgid(7)), frames, end: StackEnd::Unknown },
+        );
         let mut wait = wait(7, stack as u32 + 1, at(stack * 4), at(stack * 4 + 2));
         wait.user_stack = StackRef::Id(id);
         wait.wake = Some(wake_by(8, at(stack * 4 + 1)));

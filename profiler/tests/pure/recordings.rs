@@ -11,8 +11,8 @@ use offwake::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
         FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
         ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
-        SocketRole, Stack, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
-        ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
+        TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -178,9 +178,10 @@ prop_compose! {
 
 fn stack() -> impl Strategy<Value = (StackId, Stack)> {
     let frames = prop::collection::vec(any::<u32>().prop_map(FrameId), 0..9);
-    (1..u64::MAX, prop::option::of(1..u32::MAX), frames).prop_map(|(id, tgid, frames)| {
+    let end = select(vec![StackEnd::Unknown, StackEnd::EntryPoint, StackEnd::NoUnwindInfo]);
+    (1..u64::MAX, prop::option::of(1..u32::MAX), frames, end).prop_map(|(id, tgid, frames, end)| {
         let space = tgid.map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
-        (StackId(id), Stack { space, frames })
+        (StackId(id), Stack { space, frames, end })
     })
 }
 
@@ -524,8 +525,11 @@ fn a_recording_without_slices_is_one_all_the_same() {
 
 #[test]
 fn what_no_kernel_and_no_linker_writes_is_not_read() {
-    let stack =
-        |frames: usize| Stack { space: AddressSpace::Kernel, frames: vec![FrameId(1); frames] };
+    let stack = |frames: usize| Stack {
+        space: AddressSpace::Kernel,
+        frames: vec![FrameId(1); frames],
+        end: StackEnd::Unknown,
+    };
     let name = |id, functions| (FrameId(id), functions);
     let slice = Slice {
         stacks: vec![(StackId(1), stack(640)), (StackId(2), stack(1_000_000))],

@@ -3,7 +3,7 @@
 use offwake::{
     recording::{
         AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Module, ModuleId, OpenFile,
-        Recording, SocketEnd, Stack, StackRef, StackTable, Syscall, SyscallTable,
+        Recording, SocketEnd, Stack, StackEnd, StackRef, StackTable, Syscall, SyscallTable,
     },
     units::{StackId, Tgid},
 };
@@ -54,7 +54,7 @@ fn add(table: &mut StackTable, space: AddressSpace, frames: Vec<Frame>) -> Stack
     let first = table.frames.len() as u32;
     let ids: Vec<_> = (first..).take(frames.len()).map(FrameId).collect();
     table.frames.extend(ids.iter().copied().zip(frames));
-    table.stacks.insert(id, Stack { space, frames: ids });
+    table.stacks.insert(id, Stack { space, frames: ids, end: StackEnd::Unknown });
     StackRef::Id(id)
 }
 

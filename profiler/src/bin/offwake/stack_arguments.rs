@@ -2,8 +2,9 @@
 
 use clap::{Args, ValueEnum};
 use offwake::{
-    kernel::{Budget, StackSettings},
+    kernel::{Budget, StackSettings, UserStacks},
     recording::StackMode,
+    unwind::Method,
 };
 
 /// How stacks are taken, and what that may cost.
@@ -14,6 +15,11 @@ pub struct StackArguments {
     /// not at all
     #[arg(long, value_enum, default_value_t = Stacks::Cached)]
     pub stacks: Stacks,
+
+    /// How the frames of user stacks are found: by what each module carries, by frame pointers, or by
+    /// DWARF's call frame information alone
+    #[arg(long, value_enum, default_value_t = Unwind::Auto)]
+    pub unwind: Unwind,
 
     /// How much of each CPU's time may go into walking stacks (3%, 0.5%, none): what is over gets no
     /// stack, and is counted [default: 3% with --stacks cached, none with --stacks exact]
@@ -41,6 +47,17 @@ pub enum Stacks {
     Off,
 }
 
+/// How the frames of user stacks are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Unwind {
+    /// By what each module carries: call frame information, else frame pointers.
+    Auto,
+    /// By frame pointers.
+    Fp,
+    /// By call frame information.
+    Dwarf,
+}
+
 /// What `--budget` says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetArgument {
@@ -66,6 +83,12 @@ impl StackArguments {
             budget,
             check_one_in: self.check_stacks,
             max_stacks: self.max_stacks,
+            user: match (self.unwind, self.stacks) {
+                (Unwind::Fp, Stacks::Exact) | (_, Stacks::Off) => UserStacks::Walked,
+                _ => UserStacks::Copied,
+            },
+            method: self.unwind.into(),
+            copies_bytes: 4 << 20,
         }
     }
 }
@@ -76,6 +99,16 @@ impl From<Stacks> for StackMode {
             Stacks::Cached => Self::Cached,
             Stacks::Exact => Self::Exact,
             Stacks::Off => Self::Off,
+        }
+    }
+}
+
+impl From<Unwind> for Method {
+    fn from(unwind: Unwind) -> Self {
+        match unwind {
+            Unwind::Auto => Self::Auto,
+            Unwind::Fp => Self::FramePointers,
+            Unwind::Dwarf => Self::Dwarf,
         }
     }
 }

@@ -53,6 +53,9 @@ impl Context {
         for (id, stack) in &slice.stacks {
             self.stacks.add(*id, stack.clone(), slice.clocks.monotonic);
         }
+        for &(space, id) in &slice.passing {
+            self.stacks.pass(space, id, slice.clocks.monotonic);
+        }
         for (id, file) in &slice.files {
             self.files.insert(*id, file.clone());
         }

@@ -133,6 +133,14 @@ impl Stacks {
         }
     }
 
+    /// Nothing refers to this stack but records of about now.
+    pub fn pass(&mut self, space: AddressSpace, id: StackId, at: Timestamp) {
+        if let Some(held) = self.held.get_mut(&space).and_then(|stacks| stacks.remove(&id)) {
+            self.count -= 1;
+            self.lay(space, at, vec![(id, held.stack)]);
+        }
+    }
+
     /// Forgets the older half. Those still in use come again; what is lost are those of waits that
     /// are longer than the kept stretch.
     fn halve(&mut self, now: Timestamp) {
@@ -226,7 +234,7 @@ fn memory_of(stack: &Stack) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{FrameId, Phase, ThreadKind};
+    use crate::recording::{FrameId, Phase, StackEnd, ThreadKind};
     use crate::units::CgroupId;
 
     fn sighting(pid: u32, reason: SightingReason, at: u64) -> Sighting {
@@ -252,7 +260,7 @@ mod tests {
     }
 
     fn stack(space: AddressSpace) -> Stack {
-        Stack { space, frames: vec![FrameId(1); 20] }
+        Stack { space, frames: vec![FrameId(1); 20], end: StackEnd::Unknown }
     }
 
     #[test]

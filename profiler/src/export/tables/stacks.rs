@@ -10,7 +10,10 @@ use crate::{
     },
     recording::{
         AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackRef,
-        stream::column::{Column, Nulls, flags, numbers, optional},
+        stream::{
+            code::Code as _,
+            column::{Column, Nulls, flags, numbers, optional},
+        },
     },
     units::StackId,
 };
@@ -45,6 +48,7 @@ pub(super) fn stacks(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         words("space", rows.iter().map(|(_, stack)| space(stack).0)),
         optional::<UInt32Type>("tgid", rows.iter().map(|(_, stack)| space(stack).1)),
         numbers::<UInt32Type>("depth", depths),
+        words("end", rows.iter().map(|(_, stack)| stack.end.text())),
         texts.column("stack", Nulls::Allowed),
     ]
 }

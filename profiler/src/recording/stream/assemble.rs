@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Damage, ReadError, Slice, Slices, Source};
 use crate::{
-    recording::{ClosedBy, End, FrameId, Meta, Recording, Window},
+    recording::{ClosedBy, End, FrameId, Meta, Recording, Window, same_stacks},
     units::{Nanos, Tid, Timestamp},
 };
 
@@ -107,6 +107,7 @@ impl Assembly {
             }
         }
         recording.stacks.trim_tracing_frames();
+        same_stacks::merge(&mut recording);
         drop_doubles(&mut recording);
         recording.sort();
         recording

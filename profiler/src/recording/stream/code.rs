@@ -2,7 +2,7 @@
 
 use crate::recording::{
     AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
-    StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
+    StackEnd, StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
 };
 
 /// An enum that is stored as its place in a list.
@@ -73,6 +73,21 @@ impl Code for SightingReason {
         (Self::Rename, "rename"),
         (Self::Closing, "closing"),
         (Self::Mistaken, "mistaken"),
+    ];
+}
+
+impl Code for StackEnd {
+    const ALL: &'static [(Self, &'static str)] = &[
+        (Self::Unknown, "unknown"),
+        (Self::EntryPoint, "entry_point"),
+        (Self::CopyTooShort, "copy_too_short"),
+        (Self::PageMissing, "page_missing"),
+        (Self::NoUnwindInfo, "no_unwind_info"),
+        (Self::NotCode, "not_code"),
+        (Self::Broken, "broken"),
+        (Self::TooDeep, "too_deep"),
+        (Self::OtherStack, "other_stack"),
+        (Self::LostRegister, "lost_register"),
     ];
 }
 

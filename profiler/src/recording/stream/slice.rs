@@ -20,8 +20,8 @@ use super::{
 };
 use crate::{
     recording::{
-        CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, LossTotals, Meta, Module, ModuleId,
-        OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit, Wait,
+        AddressSpace, CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, LossTotals, Meta, Module,
+        ModuleId, OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit, Wait,
     },
     units::{Nanos, StackId, Timestamp},
 };
@@ -55,6 +55,9 @@ pub struct Slice {
     pub exits: Vec<ThreadExit>,
     /// Stacks. The same one may come again.
     pub stacks: Vec<(StackId, Stack)>,
+    /// Those of them that nothing refers to but records of about now: not stored, but good to know for
+    /// who keeps only the newest.
+    pub passing: Vec<(AddressSpace, StackId)>,
     /// Frames, without names.
     pub frames: Vec<(FrameId, Frame)>,
     /// Modules.
@@ -128,6 +131,7 @@ impl Slice {
         }
         let mut cells = Cells { batch, sums: sums_of(batch)?, damage: SliceDamage::default() };
         let slice = Self {
+            passing: Vec::new(),
             number: cells.number("slice")?,
             until: Timestamp(cells.time("until_ns")?.cast_unsigned()),
             clocks: Clocks {

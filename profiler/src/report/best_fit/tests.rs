@@ -10,7 +10,8 @@ use super::{
 use crate::{
     blame::cause::Cause,
     recording::{
-        AddressKind, AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackRef, StackTable,
+        AddressKind, AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackEnd, StackRef,
+        StackTable,
     },
     units::StackId,
 };
@@ -38,7 +39,7 @@ fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
         })
         .collect();
     let id = StackId(table.stacks.len() as u64);
-    table.stacks.insert(id, Stack { space: AddressSpace::Kernel, frames });
+    table.stacks.insert(id, Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown });
     StackRef::Id(id)
 }
 

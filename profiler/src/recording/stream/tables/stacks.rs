@@ -11,12 +11,13 @@ use arrow_array::{
 use super::{Rows, Table, required_code};
 use crate::{
     recording::{
-        AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, Stack,
+        AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, Stack, StackEnd,
         stream::{
             TableError,
             code::Code as _,
             column::{
-                Column, Lists, Numbers, Texts, lists, numbers, optional, optional_texts, texts,
+                Column, Lists, Numbers, Texts, if_there, lists, numbers, optional, optional_texts,
+                texts,
             },
         },
     },
@@ -49,6 +50,7 @@ impl Table for (StackId, Stack) {
                 rows.iter().map(|(_, stack)| stack.frames.len()),
                 Arc::new(UInt32Array::from_iter_values(frames)),
             ),
+            numbers::<UInt8Type>("end", rows.iter().map(|(_, stack)| stack.end.code())),
         ]
     }
 
@@ -56,6 +58,7 @@ impl Table for (StackId, Stack) {
         let id = Numbers::<UInt64Type>::find(table, "id")?;
         let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
         let frames = Lists::<UInt32Array>::find(table, "frames")?;
+        let end = if_there(Numbers::<UInt8Type>::find(table, "end"))?;
         Ok(Rows::collect(table.len(), |row| {
             let space = tgid
                 .get(row)
@@ -65,7 +68,11 @@ impl Table for (StackId, Stack) {
                 return None;
             }
             let frames = range.map(|index| FrameId(numbers.value(index))).collect();
-            Some((StackId(id.at(row)), Stack { space, frames }))
+            let end = match &end {
+                Some(end) => required_code(end, row)?,
+                None => StackEnd::Unknown,
+            };
+            Some((StackId(id.at(row)), Stack { space, frames, end }))
         }))
     }
 }

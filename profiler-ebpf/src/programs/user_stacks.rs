@@ -1,0 +1,308 @@
+//! User stacks: recognised by what user space has learnt of them, and copied to be unwound there
+//! otherwise.
+//!
+//! No frame pointers are needed, and no unwinder here: a thread waits and wakes in few places, and of
+//! each a copy is sent once. Some that were recognised are copied all the same, and compared there.
+
+use core::{ffi::c_void, ptr};
+
+use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit};
+use profiler_ebpf::{
+    config::user_stacks,
+    loss::Loss,
+    record::{NO_STACK, RecordHeader, kind},
+    stack_counts::Side,
+    user_stack::{
+        FAR, KnownStack, LOOKED_AT, NEAR, NO_FAR_WITNESS, NO_WITNESS, NOTHING_SAID, PAGE, Place,
+        STACKS, StackCopy, add_to_proof, copy_size, end_proof, purpose,
+    },
+};
+
+use super::{
+    budget::{self, Price},
+    known_stacks::{self, KnownStacks},
+    maps::{COPIES, COPY_COUNTS, PLACES, TOPS},
+    ring::{cpu, lost, now as clock},
+    settings::{CONFIG, frozen},
+    stack::{self, Scratch, Taken, mix},
+    task::{Task, UserRegisters},
+    witnesses::Top,
+};
+
+/// Whether user stacks are copied, and not walked by the kernel.
+#[inline(always)]
+fn are_copied() -> bool {
+    frozen(&CONFIG.user_stacks) == user_stacks::COPIED
+}
+
+/// The user half of the current task as it waits or wakes another. Without a slot nothing can be
+/// learnt of it.
+#[inline(always)]
+pub fn of_side(ctx: *mut c_void, side: Side, known: Option<&mut KnownStacks>, now: u64) -> Taken {
+    if are_copied() {
+        let known = known.map_or(ptr::null_mut(), ptr::from_mut);
+        return Taken(recognise_or_copy(known, side as u32, now));
+    }
+    let walk = || stack::of_user(ctx, scratch_of(side as u32), Task::current());
+    budget::walk(Price::WithinBudget, now, walk)
+}
+
+/// The user half of the current task as the sampling clock strikes.
+#[inline(always)]
+pub fn of_sample(ctx: *mut c_void, task: Task) -> Taken {
+    if are_copied() {
+        let wanted = Wanted {
+            registers: task.registers().user(),
+            key: 0,
+            taken_for: NO_STACK,
+            purpose: purpose::SAMPLE,
+        };
+        return Taken(copy(&wanted, Scratch::Sample, copy_size::SHORT));
+    }
+    stack::of_user(ctx, Scratch::Sample, task)
+}
+
+/// Where stacks of a [`Side`] are put together.
+#[inline(always)]
+fn scratch_of(side: u32) -> Scratch {
+    if side < Side::WakeUser as u32 { Scratch::Switch } else { Scratch::Waking }
+}
+
+/// What is copied, and what for; see [`StackCopy`].
+struct Wanted {
+    registers: UserRegisters,
+    key: u64,
+    taken_for: u64,
+    purpose: u32,
+}
+
+/// The id of the current task's user stack.
+///
+/// The verifier looks at a function that others can see once, and not at each call.
+#[unsafe(no_mangle)]
+extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) -> u64 {
+    let task = Task::current();
+    let registers = task.registers().user();
+    let mut wanted = Wanted { registers, key: 0, taken_for: NO_STACK, purpose: purpose::WAIT };
+    let mut size = copy_size::SHORT;
+    // SAFETY: whoever calls has it from a slot, or has none; the verifier sees to it.
+    let known = unsafe { known.as_mut() };
+    if known_stacks::are_used()
+        && let Some(known) = &known
+    {
+        let UserRegisters { ip, sp, fp } = registers;
+        let thread = u64::from(task.tid()) | u64::from(known.programs()) << 32;
+        wanted.key = mix(mix(mix(ip, sp), fp), thread);
+        if let Some(place) = PLACES.get_ptr(wanted.key) {
+            // SAFETY: it stays as it is while this runs: what takes its place is another one.
+            let place = unsafe { &*place };
+            size = place.size;
+            wanted.taken_for = recognise(place, sp, scratch_of(side) as u32);
+        }
+        if wanted.taken_for != NO_STACK {
+            known_stacks::count(|counters| &mut counters.recognised, side);
+            if !known_stacks::is_to_be_checked(known, side, now) {
+                return wanted.taken_for;
+            }
+            wanted.purpose = purpose::CHECK;
+        }
+    }
+    let copied =
+        budget::walk(Price::WithinBudget, now, || Taken(copy(&wanted, scratch_of(side), size)));
+    if wanted.taken_for == NO_STACK {
+        known_stacks::count(|counters| &mut counters.walked, side);
+        return copied.0;
+    }
+    if copied != Taken::FAILED
+        && let Some(known) = known
+    {
+        known.note_check(side);
+    }
+    wanted.taken_for
+}
+
+/// The stack of this place whose witnesses say what they said, or [`NO_STACK`].
+#[inline(always)]
+fn recognise(place: &Place, sp: u64, looked_at: u32) -> u64 {
+    const LOOKED_AT_BYTES: u32 = (LOOKED_AT * 8) as u32;
+    let Some(top) = TOPS.get_ptr_mut(looked_at) else { return NO_STACK };
+    // SAFETY: the helper writes the size that is named, or fails.
+    if unsafe { bpf_probe_read_user(top.cast(), LOOKED_AT_BYTES, sp as *const c_void) } != 0 {
+        return NO_STACK;
+    }
+    let mut number = 0;
+    while number < STACKS {
+        let id = agrees(place, sp, looked_at, number as u64);
+        if id != NO_STACK {
+            return id;
+        }
+        number += 1;
+    }
+    NO_STACK
+}
+
+/// The id of a place's stack if its witnesses say what they said.
+#[inline(always)]
+fn agrees(place: &Place, sp: u64, looked_at: u32, number: u64) -> u64 {
+    let Some(top) = TOPS.get_ptr(looked_at) else { return NO_STACK };
+    // SAFETY: this CPU's own; the index is below the length.
+    let (top, known) =
+        unsafe { (&*top, place.stacks.get_unchecked(number as usize & (STACKS - 1))) };
+    if known.proof == 0 || near_proof(known, top) != known.proof {
+        return NO_STACK;
+    }
+    if known.far[0] != NO_FAR_WITNESS && far_proof(known, sp) != known.far_proof {
+        return NO_STACK;
+    }
+    known.id
+}
+
+#[inline(always)]
+fn near_proof(known: &KnownStack, top: &Top) -> u64 {
+    let mut proof = NOTHING_SAID;
+    let mut rest = known.near;
+    let mut index = 0;
+    while index < NEAR {
+        let word = rest & 0xff;
+        if word == NO_WITNESS {
+            break;
+        }
+        // SAFETY: a byte is below `TOP`.
+        proof = add_to_proof(proof, unsafe { *top.get_unchecked(word as usize & 0xff) });
+        rest >>= 8;
+        index += 1;
+    }
+    end_proof(proof)
+}
+
+#[inline(always)]
+fn far_proof(known: &KnownStack, sp: u64) -> u64 {
+    let mut proof = NOTHING_SAID;
+    let mut index = 0;
+    while index < FAR {
+        let far = known.far[index];
+        if far == NO_FAR_WITNESS {
+            break;
+        }
+        let mut word = 0_u64;
+        // SAFETY: the helper writes the size that is named, or zeroes.
+        unsafe {
+            bpf_probe_read_user(
+                (&raw mut word).cast(),
+                size_of::<u64>() as u32,
+                (sp + u64::from(far)) as *const c_void,
+            );
+        }
+        proof = add_to_proof(proof, word);
+        index += 1;
+    }
+    end_proof(proof)
+}
+
+/// Sends a copy. The id that it will have, or [`NO_STACK`] if there was no room; that is counted.
+#[inline(always)]
+fn copy(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
+    match size {
+        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] }, { copy_size::PAGES[0] + 1 }>(
+            wanted, scratch, size,
+        ),
+        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] }, { copy_size::PAGES[1] + 1 }>(
+            wanted, scratch, size,
+        ),
+        _ => copy_pages::<{ copy_size::PAGES[2] }, { copy_size::PAGES[2] + 1 }>(
+            wanted, scratch, size,
+        ),
+    }
+}
+
+/// What is reserved: the first page may be a whole one.
+#[repr(C)]
+struct Copy<const PAGES: usize> {
+    head: StackCopy,
+    pages: [[u8; PAGE]; PAGES],
+}
+
+/// `MORE` pages after what is left of the first one, `ALL` with it.
+#[inline(never)]
+fn copy_pages<const MORE: usize, const ALL: usize>(
+    wanted: &Wanted,
+    scratch: Scratch,
+    size: u32,
+) -> u64 {
+    let len = size_of::<Copy<ALL>>();
+    // SAFETY: the size is a constant.
+    let record =
+        unsafe { bpf_ringbuf_reserve(ptr::from_ref(&COPIES).cast_mut().cast(), len as u64, 0) }
+            .cast::<Copy<ALL>>();
+    if record.is_null() {
+        lost(Loss::RingFullCopy);
+        return NO_STACK;
+    }
+    let task = Task::current();
+    let id = next_id(scratch);
+    let UserRegisters { ip, sp, fp } = wanted.registers;
+    let page = PAGE as u64;
+    let rest_of_page = page - (sp & (page - 1));
+    // SAFETY: the record is this program's until it is submitted, and has this size.
+    let bytes = unsafe { (&raw mut (*record).pages).cast::<u8>() };
+    let mut copied = 0;
+    if read(bytes, rest_of_page, sp) {
+        copied = rest_of_page;
+        let mut number = 0;
+        while number < MORE {
+            // SAFETY: so many pages less one and a part of one are behind it.
+            if !read(unsafe { bytes.add(copied as usize) }, page, sp + copied) {
+                break;
+            }
+            copied += page;
+            number += 1;
+        }
+    }
+    let head = StackCopy {
+        header: RecordHeader { kind: kind::STACK_COPY, cpu: cpu() as u16, len: len as u32 },
+        id,
+        key: wanted.key,
+        taken_for: wanted.taken_for,
+        ns: clock(),
+        tgid: task.tgid(),
+        tid: task.tid(),
+        ip,
+        sp,
+        fp,
+        bytes: copied as u32,
+        size,
+        purpose: wanted.purpose,
+        reserved: 0,
+    };
+    // SAFETY: as above; it is not touched after it was submitted.
+    unsafe {
+        (&raw mut (*record).head).write(head);
+        bpf_ringbuf_submit(record.cast(), 0);
+    }
+    id
+}
+
+/// Reads user memory; false if any of it is not there.
+#[inline(always)]
+fn read(into: *mut u8, len: u64, address: u64) -> bool {
+    // SAFETY: the caller's room has `len` bytes; the verifier checks it.
+    unsafe { bpf_probe_read_user(into.cast(), len as u32, address as *const c_void) == 0 }
+}
+
+/// An id that no other stack has. A clock that strikes in between counts for itself.
+#[inline(always)]
+fn next_id(scratch: Scratch) -> u64 {
+    let Some(counts) = COPY_COUNTS.get_ptr_mut(0) else { return NO_STACK };
+    // SAFETY: this CPU's own, and `Scratch` says why nothing else counts here now.
+    let count = unsafe {
+        (*counts)[scratch as usize] += 1;
+        (*counts)[scratch as usize]
+    };
+    let number = u64::from(cpu()) << 48 | (scratch as u64) << 46 | count;
+    // One to one, so that no two numbers have one id; the seed keeps it away from those of stacks that
+    // are known by a hash.
+    match mix(frozen(&CONFIG.stack_seed), number) {
+        NO_STACK | u64::MAX => 1,
+        id => id,
+    }
+}

@@ -1,0 +1,151 @@
+//! User stacks, which user space unwinds: what the halves tell each other.
+//!
+//! The kernel half sends a copy of the stack's top ([`StackCopy`]) and goes on. User space unwinds it
+//! and says by what the kernel half will recognise the same stack in the same place again
+//! ([`Place`]): where the return addresses lay that it found, and a hash of them.
+//!
+//! ```text
+//!  sp                                  384 bytes on                           far
+//!  | data | return address | data | return address | data … | return address | …
+//!              near                     near                     far
+//! ```
+//!
+//! What lies between them is data, and changes from one time to the next though the callers are the
+//! same.
+
+use crate::record::RecordHeader;
+
+/// Stacks that are kept of one place: what several callers wait in is one place, and a stack for each.
+pub const STACKS: usize = 4;
+/// Words of a stack's top that are looked at each time.
+pub const LOOKED_AT: usize = 48;
+/// Near witnesses at most, a byte each of a `u64`.
+pub const NEAR: usize = 8;
+/// Far witnesses at most: each is a read of its own.
+pub const FAR: usize = 4;
+/// What stands for no near witness.
+pub const NO_WITNESS: u64 = 0xff;
+/// What stands for no far witness.
+pub const NO_FAR_WITNESS: u32 = 0;
+/// Bytes of a page: stacks are copied page by page, as a read that meets one that is not there fails
+/// whole.
+pub const PAGE: usize = 4096;
+
+/// How much of a stack is copied ([`Place::size`]).
+pub mod copy_size {
+    /// What is left of the first page, and one more.
+    pub const SHORT: u32 = 0;
+    /// And four.
+    pub const MEDIUM: u32 = 1;
+    /// And sixteen.
+    pub const LONG: u32 = 2;
+    /// How many pages more than the first, by size.
+    pub const PAGES: [usize; 3] = [1, 4, 16];
+}
+
+/// What refers to the stack ([`StackCopy::purpose`]).
+pub mod purpose {
+    /// A wait, by whoever waits or wakes: its record may come much later.
+    pub const WAIT: u32 = 0;
+    /// A sample, whose record comes at once.
+    pub const SAMPLE: u32 = 1;
+    /// Nothing yet: it was recognised, and is to be compared.
+    pub const CHECK: u32 = 2;
+}
+
+/// A stack that a place is known to have had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct KnownStack {
+    /// Which of the words that are looked at are witnesses: a byte each, the one that is nearest to
+    /// the stack pointer lowest.
+    pub near: u64,
+    /// What they say ([`proof_of`]); 0 if there is no such stack.
+    pub proof: u64,
+    /// Its id.
+    pub id: u64,
+    /// What the far witnesses say.
+    pub far_proof: u64,
+    /// Where those are, in bytes from the stack pointer.
+    pub far: [u32; FAR],
+}
+
+/// A place where a thread waits or wakes others: its user registers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct Place {
+    /// The stacks that it has had.
+    pub stacks: [KnownStack; STACKS],
+    /// How much is to be copied of one that is not recognised: one of [`copy_size`].
+    pub size: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+/// A copy of the top of a user stack, as it is sent on the ring of its own: what lies behind this are
+/// the `bytes` bytes from `sp` on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct StackCopy {
+    /// [`STACK_COPY`](crate::record::kind::STACK_COPY); `len` is what was reserved.
+    pub header: RecordHeader,
+    /// The id that other records refer to it by.
+    pub id: u64,
+    /// The place's key; 0 if it is not to be learnt.
+    pub key: u64,
+    /// The stack that it was taken for, if it was recognised and is to be compared; else
+    /// [`NO_STACK`](crate::record::NO_STACK).
+    pub taken_for: u64,
+    /// When it was taken.
+    pub ns: u64,
+    /// The process.
+    pub tgid: u32,
+    /// The thread.
+    pub tid: u32,
+    /// The instruction pointer.
+    pub ip: u64,
+    /// The stack pointer.
+    pub sp: u64,
+    /// The frame pointer, or whatever code without one keeps there.
+    pub fp: u64,
+    /// How many bytes were copied.
+    pub bytes: u32,
+    /// How many were asked for: one of [`copy_size`].
+    pub size: u32,
+    /// One of [`purpose`].
+    pub purpose: u32,
+    /// Always 0.
+    pub reserved: u32,
+}
+
+const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
+/// What a proof begins with.
+pub const NOTHING_SAID: u64 = 1;
+
+/// A proof with one witness more.
+#[inline(always)]
+#[must_use]
+pub const fn add_to_proof(proof: u64, witness: u64) -> u64 {
+    (proof ^ witness).wrapping_mul(MULTIPLIER)
+}
+
+/// A proof when all have been heard; never 0.
+#[inline(always)]
+#[must_use]
+pub const fn end_proof(proof: u64) -> u64 {
+    (proof ^ (proof >> 32)) | 1
+}
+
+/// A hash of what witnesses say.
+#[must_use]
+pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
+    end_proof(witnesses.into_iter().fold(NOTHING_SAID, add_to_proof))
+}
+
+const _: () = {
+    assert!(size_of::<KnownStack>() == 48);
+    assert!(size_of::<Place>() == STACKS * 48 + 8);
+    assert!(size_of::<StackCopy>() == 88);
+    assert!(NEAR == size_of::<u64>());
+    assert!(LOOKED_AT < NO_WITNESS as usize);
+};

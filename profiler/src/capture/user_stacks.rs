@@ -1,0 +1,161 @@
+//! User stacks: unwinds the copies that the kernel half sends, and tells it by what it will recognise
+//! them.
+
+use std::{
+    io::PipeReader,
+    os::fd::OwnedFd,
+    rc::Rc,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc::{SyncSender, TrySendError},
+    },
+    time::Duration,
+};
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::lookup::Lookup;
+use crate::{
+    kernel::{Copies, Places},
+    recognition::{Check, Lesson, Recognition},
+    recording::decode::{self, Purpose},
+    symbols::Symbols,
+    units::StackId,
+    unwind::{Method, Unwinder},
+};
+
+/// The shortest time between two times that the look-ups are told of copies.
+const PACE: Duration = Duration::from_millis(1);
+/// Copies that are unwound at a time: others wait for their look-ups meanwhile.
+const AT_ONCE: usize = 256;
+
+/// What the look-ups share with the other threads.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    /// The look-ups were told of copies and have not looked yet.
+    is_told: AtomicBool,
+    /// Stacks that are kept no longer.
+    gone: Mutex<Vec<StackId>>,
+    disagreed: AtomicU64,
+    given_up: AtomicU64,
+    undecodable: AtomicU64,
+}
+
+/// What was counted here.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    /// Stacks that were others than they were taken for.
+    pub disagreed: u64,
+    /// Places where nothing tells stacks apart.
+    pub given_up: u64,
+    /// Copies that could not be read.
+    pub undecodable: u64,
+}
+
+impl Shared {
+    /// These are not kept any more.
+    pub fn forget(&self, stacks: &[StackId]) {
+        let mut gone = self.gone.lock().unwrap_or_else(PoisonError::into_inner);
+        gone.extend_from_slice(stacks);
+    }
+
+    /// What was counted so far.
+    pub fn counted(&self) -> Counted {
+        Counted {
+            disagreed: self.disagreed.load(Ordering::Relaxed),
+            given_up: self.given_up.load(Ordering::Relaxed),
+            undecodable: self.undecodable.load(Ordering::Relaxed),
+        }
+    }
+
+    fn take_gone(&self) -> Vec<StackId> {
+        std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Unwinds copies.
+pub(super) struct UserStacks {
+    copies: Copies,
+    places: Places,
+    unwinder: Unwinder,
+    recognition: Recognition,
+    shared: Arc<Shared>,
+}
+
+impl UserStacks {
+    pub fn new(
+        copies: Copies,
+        places: Places,
+        method: Method,
+        max_places: usize,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let (unwinder, recognition) = (Unwinder::new(method), Recognition::new(max_places));
+        Self { copies, places, unwinder, recognition, shared }
+    }
+
+    /// Unwinds what has come, and gives back whether that was all.
+    pub fn unwind(&mut self, symbols: &mut Symbols) -> bool {
+        // Before looking: what comes after that is told of once more.
+        self.shared.is_told.store(false, Ordering::Relaxed);
+        let gone = self.shared.take_gone();
+        if !gone.is_empty() {
+            self.recognition.forget(&gone).into_iter().for_each(|key| self.places.forget(key));
+        }
+        for _ in 0..AT_ONCE {
+            let Some(bytes) = self.copies.next() else { return true };
+            let Ok(copy) = decode::stack_copy(&bytes) else {
+                self.shared.undecodable.fetch_add(1, Ordering::Relaxed);
+                continue;
+            };
+            let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
+            let (Lesson { know, forget, keeps, is_given_up }, check) =
+                self.recognition.learn(&copy, &unwound);
+            if keeps || copy.purpose != Purpose::Check {
+                symbols.observe_unwound(&copy, &unwound);
+            }
+            if let Some((key, place)) = know {
+                self.places.know(key, &place);
+            }
+            forget.into_iter().for_each(|key| self.places.forget(key));
+            let count = |counter: &AtomicU64, is_so| {
+                counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
+            };
+            count(&self.shared.disagreed, check == Some(Check::Disagreed));
+            count(&self.shared.given_up, is_given_up);
+        }
+        false
+    }
+}
+
+/// Tells the look-ups when there are copies, until the other end of `over` is closed: a busy thread
+/// makes one at each of its waits until it is answered.
+pub(super) fn watch(
+    copies: &OwnedFd,
+    over: &PipeReader,
+    lookups: &SyncSender<Lookup>,
+    shared: &Shared,
+) {
+    loop {
+        let mut descriptors =
+            [PollFd::new(copies, PollFlags::IN), PollFd::new(over, PollFlags::empty())];
+        // An interrupted call is only a wait that was too short.
+        let _interrupted = poll(&mut descriptors, None);
+        let [copies, over] = descriptors.map(|descriptor| descriptor.revents());
+        if !over.is_empty() {
+            return;
+        }
+        if copies.is_empty() {
+            continue;
+        }
+        if !shared.is_told.swap(true, Ordering::Relaxed) {
+            match lookups.try_send(Lookup::Copies) {
+                Ok(()) => {}
+                Err(TrySendError::Full(_)) => shared.is_told.store(false, Ordering::Relaxed),
+                Err(TrySendError::Disconnected(_)) => return,
+            }
+        }
+        std::thread::sleep(PACE);
+    }
+}

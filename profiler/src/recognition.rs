@@ -1,0 +1,317 @@
+//! By what the kernel half recognises a user stack that was unwound here.
+//!
+//! A thread blocks in few places, again and again. Of each place (its registers in user code) the
+//! stacks are kept that it has had, four at most, and of each of them its witnesses: words of the stack
+//! that held return addresses when it was unwound. Unchanged, they stand for the same frames.
+//!
+//! ```text
+//!  sp                                    384 bytes on
+//!  | data | return address | data | return address | data … | return address | …
+//!              near                     near                     far
+//! ```
+//!
+//! Near witnesses are read at once, a far one costs a read of its own: only some of those are kept at
+//! first. Where that turns out to be too little, because two stacks of a place had the same witnesses,
+//! those are added that tell them apart. A place where nothing does is not recognised at all.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    rc::Rc,
+};
+
+use profiler_ebpf::user_stack::{
+    FAR, KnownStack, LOOKED_AT, NEAR, NO_FAR_WITNESS, NO_WITNESS, Place, STACKS, proof_of,
+};
+
+use crate::{
+    recording::decode::{CopiedStack, CopySize, PlaceKey},
+    units::StackId,
+    unwind::{End, Unwound, UnwoundFrame},
+};
+
+/// Far witnesses that a stack has from the beginning, the nearest ones.
+const FAR_AT_FIRST: usize = 2;
+/// Bytes that all places may take together.
+const MAX_MEMORY: usize = 24 << 20;
+
+/// What came of a stack that was recognised, and copied all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// It is the one that it was taken for.
+    Agreed,
+    /// It is another.
+    Disagreed,
+    /// What it was taken for is not known any more.
+    NotKnown,
+}
+
+/// What the kernel half is to be told.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lesson {
+    /// What is known of this place now.
+    pub know: Option<(PlaceKey, Place)>,
+    /// Nothing is known of these any more.
+    pub forget: Vec<PlaceKey>,
+    /// The kernel half will recognise this stack, and refer to it.
+    pub keeps: bool,
+    /// Whether this place is one where nothing tells one stack from another, as it turns out.
+    pub is_given_up: bool,
+}
+
+/// Everything that was learnt.
+#[derive(Debug)]
+pub struct Recognition {
+    places: HashMap<PlaceKey, Known>,
+    /// In the order of their coming.
+    order: VecDeque<PlaceKey>,
+    /// Where stacks are recognised.
+    by_stack: HashMap<StackId, PlaceKey>,
+    max_places: usize,
+    memory: usize,
+}
+
+#[derive(Debug)]
+struct Known {
+    stacks: Vec<Seen>,
+    size: CopySize,
+    /// Whose turn it is to give way.
+    turn: usize,
+    is_given_up: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Seen {
+    id: StackId,
+    unwound: Rc<Unwound>,
+    far: Vec<Witness>,
+}
+
+/// A return address, and where it lay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Witness {
+    /// In bytes from the stack pointer.
+    at: u32,
+    address: u64,
+}
+
+impl Recognition {
+    /// Knows nothing yet, and never more than so many places.
+    #[must_use]
+    pub fn new(max_places: usize) -> Self {
+        let (places, by_stack) = (HashMap::new(), HashMap::new());
+        Self { places, order: VecDeque::new(), by_stack, max_places, memory: 0 }
+    }
+
+    /// A stack was unwound. What came of it, if it was to be compared with another.
+    pub fn learn(&mut self, copy: &CopiedStack, unwound: &Rc<Unwound>) -> (Lesson, Option<Check>) {
+        let mut lesson = Lesson::default();
+        let Some(key) = copy.place else { return (lesson, None) };
+        let check = copy.taken_for.map(|id| self.check(key, id, unwound));
+        if check == Some(Check::Agreed) {
+            return (lesson, check);
+        }
+        let known = self.places.entry(key).or_insert_with(|| {
+            self.order.push_back(key);
+            Known { stacks: Vec::new(), size: copy.size, turn: 0, is_given_up: false }
+        });
+        let before = known.memory();
+        let had: Vec<StackId> = known.ids().collect();
+        let was_given_up = known.is_given_up;
+        if known.take(copy, unwound) {
+            lesson.know = Some((key, known.as_place()));
+            lesson.is_given_up = known.is_given_up && !was_given_up;
+        }
+        for gone in had.into_iter().filter(|&id| known.ids().all(|kept| kept != id)) {
+            self.by_stack.remove(&gone);
+        }
+        lesson.keeps = known.ids().any(|id| id == copy.id);
+        if lesson.keeps {
+            self.by_stack.insert(copy.id, key);
+        }
+        self.memory = self.memory + known.memory() - before;
+        self.make_room(&mut lesson);
+        (lesson, check)
+    }
+
+    /// These stand for nothing any more. Gives back where nothing is known now.
+    pub fn forget(&mut self, gone: &[StackId]) -> Vec<PlaceKey> {
+        let mut places = Vec::new();
+        for id in gone {
+            if let Some(&key) = self.by_stack.get(id) {
+                self.drop_place(key);
+                places.push(key);
+            }
+        }
+        places
+    }
+
+    fn check(&self, key: PlaceKey, id: StackId, unwound: &Unwound) -> Check {
+        let known = self.places.get(&key);
+        match known.and_then(|known| known.stacks.iter().find(|seen| seen.id == id)) {
+            None => Check::NotKnown,
+            Some(seen) if is_same(&seen.unwound, unwound) => Check::Agreed,
+            Some(_) => Check::Disagreed,
+        }
+    }
+
+    fn make_room(&mut self, lesson: &mut Lesson) {
+        while self.places.len() > self.max_places || self.memory > MAX_MEMORY {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.drop_place(oldest);
+            lesson.forget.push(oldest);
+        }
+    }
+
+    fn drop_place(&mut self, key: PlaceKey) {
+        let Some(known) = self.places.remove(&key) else { return };
+        self.memory -= known.memory();
+        for id in known.ids() {
+            self.by_stack.remove(&id);
+        }
+    }
+}
+
+impl Known {
+    fn ids(&self) -> impl Iterator<Item = StackId> + '_ {
+        self.stacks.iter().map(|seen| seen.id)
+    }
+
+    /// Whether there is anything new to tell.
+    fn take(&mut self, copy: &CopiedStack, unwound: &Rc<Unwound>) -> bool {
+        if self.is_given_up {
+            return false;
+        }
+        if unwound.end == End::CopyTooShort
+            && !copy.met_hole()
+            && let Some(larger) = copy.size.larger()
+        {
+            let is_new = larger > self.size;
+            self.size = self.size.max(larger);
+            return is_new;
+        }
+        // Several copies of it may have been on their way.
+        if self.stacks.iter().any(|seen| is_same(&seen.unwound, unwound)) {
+            return false;
+        }
+        let far = far_witnesses(unwound).take(FAR_AT_FIRST).collect();
+        let mut new = Seen { id: copy.id, unwound: Rc::clone(unwound), far };
+        for seen in &mut self.stacks {
+            if !seen.tell_from(|at| word(copy.bytes, at)) || !new.tell_from(|at| seen.word(at)) {
+                self.is_given_up = true;
+            }
+        }
+        if self.is_given_up {
+            self.stacks.clear();
+        } else if self.stacks.len() < STACKS {
+            self.stacks.push(new);
+        } else {
+            self.stacks[self.turn] = new;
+            self.turn = (self.turn + 1) % STACKS;
+        }
+        true
+    }
+
+    fn as_place(&self) -> Place {
+        let mut place = Place { size: self.size.code(), ..Place::default() };
+        for (known, seen) in place.stacks.iter_mut().zip(&self.stacks) {
+            *known = seen.as_known();
+        }
+        place
+    }
+
+    fn memory(&self) -> usize {
+        let of_one = |seen: &Seen| {
+            size_of::<Seen>()
+                + seen.unwound.frames.len() * size_of::<UnwoundFrame>()
+                + seen.far.len() * size_of::<Witness>()
+        };
+        128 + self.stacks.iter().map(of_one).sum::<usize>()
+    }
+}
+
+impl Seen {
+    /// The return address that lay there, if one did.
+    fn word(&self, at: u32) -> Option<u64> {
+        witnesses(&self.unwound).find(|witness| witness.at == at).map(|witness| witness.address)
+    }
+
+    /// Makes sure that its witnesses don't all say the same of another stack, whose words these are
+    /// as far as they are known. False if nothing does.
+    fn tell_from(&mut self, other: impl Fn(u32) -> Option<u64>) -> bool {
+        let differs = |witness: &Witness| other(witness.at) != Some(witness.address);
+        if near_witnesses(&self.unwound).any(|witness| differs(&witness))
+            || self.far.iter().any(differs)
+        {
+            return true;
+        }
+        let Some(telling) = far_witnesses(&self.unwound).find(differs) else { return false };
+        if self.far.len() == FAR {
+            self.far.remove(0);
+        }
+        self.far.push(telling);
+        true
+    }
+
+    fn as_known(&self) -> KnownStack {
+        let mut near = [NO_WITNESS as u8; NEAR];
+        for (byte, witness) in near.iter_mut().zip(near_witnesses(&self.unwound)) {
+            *byte = (witness.at / 8) as u8;
+        }
+        let mut far = [NO_FAR_WITNESS; FAR];
+        for (place, witness) in far.iter_mut().zip(&self.far) {
+            *place = witness.at;
+        }
+        KnownStack {
+            near: u64::from_le_bytes(near),
+            proof: proof_of(near_witnesses(&self.unwound).map(|witness| witness.address)),
+            id: self.id.0,
+            far_proof: proof_of(self.far.iter().map(|witness| witness.address)),
+            far,
+        }
+    }
+}
+
+/// Whether two stacks are the same, as far as both are known.
+fn is_same(one: &Unwound, other: &Unwound) -> bool {
+    let addresses = |stack: &Unwound, most: usize| -> Vec<u64> {
+        stack.frames.iter().take(most).map(|frame| frame.address).collect()
+    };
+    let most = match (one.end, other.end) {
+        (End::CopyTooShort, _) | (_, End::CopyTooShort) => one.frames.len().min(other.frames.len()),
+        _ => usize::MAX,
+    };
+    addresses(one, most) == addresses(other, most)
+}
+
+/// The return addresses that lie in the stack, the nearest first.
+fn witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+    unwound
+        .frames
+        .iter()
+        .filter_map(|frame| Some(Witness { at: frame.at?, address: frame.address }))
+}
+
+fn is_near(witness: &Witness) -> bool {
+    witness.at % 8 == 0 && (witness.at / 8) < LOOKED_AT as u32
+}
+
+fn near_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+    witnesses(unwound).filter(is_near).take(NEAR)
+}
+
+/// All that are no near ones, those among the first words included for which there was no room.
+fn far_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+    let near = near_witnesses(unwound).count();
+    let mut passed = 0;
+    witnesses(unwound).filter(move |witness| {
+        let is_taken = is_near(witness) && passed < near;
+        passed += usize::from(is_taken);
+        !is_taken && witness.at != NO_FAR_WITNESS
+    })
+}
+
+fn word(bytes: &[u8], at: u32) -> Option<u64> {
+    let at = at as usize;
+    let word = bytes.get(at..at.checked_add(8)?)?;
+    word.try_into().ok().map(u64::from_le_bytes)
+}

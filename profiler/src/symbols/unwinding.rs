@@ -1,0 +1,97 @@
+//! What a copy of a user stack is unwound with: the code that its process had mapped.
+
+use std::{fs::File, rc::Rc, sync::Arc};
+
+use super::{
+    Symbols,
+    identify::open,
+    maps::{Backing, Mapping},
+    modules::{Content, Modules, is_unchanged},
+};
+use crate::{
+    recording::{
+        AddressSpace, ModuleId, StackEnd,
+        decode::{CopiedStack, Purpose},
+    },
+    unwind::{self, Code, CodeFile, End, Files, Registers, StackCopy, Unwinder, Unwound},
+};
+
+/// Mappings as the unwinder wants them.
+pub(super) fn code(mappings: &[Mapping]) -> Rc<[Code]> {
+    let of = |&Mapping { start, end, offset, ref backing }: &Mapping| Code {
+        start,
+        end,
+        offset,
+        file: match backing {
+            Backing::Module(module) => CodeFile::File(*module),
+            Backing::Memory(_) => CodeFile::Memory,
+        },
+    };
+    mappings.iter().map(of).collect()
+}
+
+impl Files for Modules {
+    fn content(&self, module: ModuleId) -> Option<unwind::Content> {
+        match &self.get(module)?.content {
+            Content::Missing => None,
+            Content::Image(image) => Some(unwind::Content::Image(Arc::clone(image))),
+            // What is in it now must be what ran.
+            Content::Held { file, identity, .. } => {
+                let opened: File = open(file)?;
+                is_unchanged(file, *identity).then_some(unwind::Content::File(opened))
+            }
+        }
+    }
+}
+
+impl Symbols {
+    /// Unwinds the copy of a user stack.
+    pub fn unwind(&mut self, unwinder: &mut Unwinder, copy: &CopiedStack) -> Unwound {
+        let &CopiedStack { tgid, taken, ip, sp, fp, bytes, .. } = copy;
+        if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
+            self.observe_process(tgid);
+        }
+        self.refresh(tgid, taken, &[ip]);
+        let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes };
+        let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
+        // A library may have been loaded since the mappings were read.
+        if let End::NotCode { address } = unwound.end
+            && self.refresh(tgid, taken, &[address])
+        {
+            return self.unwind_with_mappings(unwinder, copy, &stack);
+        }
+        unwound
+    }
+
+    fn unwind_with_mappings(
+        &self,
+        unwinder: &mut Unwinder,
+        copy: &CopiedStack,
+        stack: &StackCopy,
+    ) -> Unwound {
+        let process = self.processes.get(&copy.tgid);
+        let code = process.and_then(|process| process.code(copy.taken)).unwrap_or_default();
+        unwinder.unwind(&code, &self.modules, stack)
+    }
+
+    /// A stack was unwound: its frames are looked up as [`Self::observe_stack`] does.
+    pub fn observe_unwound(&mut self, copy: &CopiedStack, unwound: &Unwound) {
+        let space = AddressSpace::Process(copy.tgid);
+        let frames = unwound.frames.iter().map(|frame| (frame.address, frame.kind));
+        let end = match unwound.end {
+            End::EntryPoint => StackEnd::EntryPoint,
+            End::CopyTooShort if copy.met_hole() => StackEnd::PageMissing,
+            End::CopyTooShort => StackEnd::CopyTooShort,
+            End::NoUnwindInfo { .. } => StackEnd::NoUnwindInfo,
+            End::NotCode { .. } => StackEnd::NotCode,
+            End::Broken { .. } => StackEnd::Broken,
+            End::OtherStack => StackEnd::OtherStack,
+            End::LostRegister { .. } => StackEnd::LostRegister,
+            End::TooDeep => StackEnd::TooDeep,
+        };
+        self.add_stack(copy.id, space, copy.taken, frames, end);
+        if copy.purpose == Purpose::Sample {
+            self.passing.push((space, copy.id));
+        }
+    }
+}
