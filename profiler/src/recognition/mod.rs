@@ -110,11 +110,11 @@ impl Recognition {
         if check == Some(Check::Agreed) {
             return (lesson, check);
         }
+        let before = self.places.get(&key).map_or(0, Known::memory);
         let known = self.places.entry(key).or_insert_with(|| {
             self.order.push_back(key);
             Known { stacks: Vec::new(), size: copy.size, turn: 0, is_given_up: false }
         });
-        let before = known.memory();
         let had: Vec<StackId> = known.ids().collect();
         let was_given_up = known.is_given_up;
         if known.take(copy, unwound) {
@@ -315,3 +315,6 @@ fn word(bytes: &[u8], at: u32) -> Option<u64> {
     let word = bytes.get(at..at.checked_add(8)?)?;
     word.try_into().ok().map(u64::from_le_bytes)
 }
+
+#[cfg(test)]
+mod tests;

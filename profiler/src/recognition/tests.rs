@@ -1,0 +1,189 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{
+    recording::{AddressKind, decode::Purpose},
+    units::{Tgid, Tid, Timestamp},
+};
+
+/// A stack as it lies in memory: words that are data, and return addresses among them.
+#[derive(Clone, Debug)]
+struct InMemory {
+    words: Vec<u64>,
+    /// Which of them are return addresses.
+    returns: Vec<usize>,
+}
+
+const LEAF: u64 = 0x40_0000;
+
+impl InMemory {
+    fn unwound(&self) -> Rc<Unwound> {
+        let leaf = UnwoundFrame { address: LEAF, kind: AddressKind::Instruction, at: None };
+        let callers = self.returns.iter().map(|&word| UnwoundFrame {
+            address: self.words[word],
+            kind: AddressKind::Return,
+            at: Some(u32::try_from(word * 8).unwrap()),
+        });
+        let frames = [leaf].into_iter().chain(callers).collect();
+        Rc::new(Unwound { frames, end: End::EntryPoint })
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        self.words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+}
+
+fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
+    CopiedStack {
+        id: StackId(id),
+        place: Some(PlaceKey(7)),
+        taken_for: taken_for.map(StackId),
+        purpose: taken_for.map_or(Purpose::Wait, |_| Purpose::Check),
+        taken: Timestamp(1),
+        tgid: Tgid(1),
+        tid: Tid(1),
+        ip: LEAF,
+        sp: 0,
+        fp: 0,
+        size: CopySize::Short,
+        bytes,
+    }
+}
+
+/// What the kernel half does with a place.
+fn recognise(place: &Place, words: &[u64]) -> Option<u64> {
+    let says = |index: usize| words.get(index).copied().unwrap_or(0);
+    let agrees = |known: &&KnownStack| {
+        let near = known.near.to_le_bytes().into_iter().take_while(|&w| u64::from(w) != NO_WITNESS);
+        let far = known.far.into_iter().take_while(|&at| at != NO_FAR_WITNESS);
+        known.proof != 0
+            && proof_of(near.map(|word| says(word.into()))) == known.proof
+            && (known.far[0] == NO_FAR_WITNESS
+                || proof_of(far.map(|at| says(at as usize / 8))) == known.far_proof)
+    };
+    place.stacks.iter().find(agrees).map(|known| known.id)
+}
+
+/// Stacks of one place whose callers are few: they differ seldom, and anywhere.
+fn stacks() -> impl Strategy<Value = Vec<InMemory>> {
+    let returns = prop::collection::btree_set(0..200_usize, 0..30);
+    let callers = prop::collection::vec(prop::collection::vec(0..3_u64, 30), 1..5);
+    (returns, callers, any::<u64>()).prop_map(|(returns, callers, seed)| {
+        let returns: Vec<usize> = returns.into_iter().collect();
+        let of_callers = |(number, callers): (usize, Vec<u64>)| {
+            // Data, which is no stack's return address.
+            let data = |word: u64| (seed ^ (number as u64) << 32 ^ word) | 1 << 63;
+            let mut words: Vec<u64> = (0..256).map(data).collect();
+            for (&word, caller) in returns.iter().zip(callers) {
+                words[word] = LEAF + 16 * (1 + caller);
+            }
+            InMemory { words, returns: returns.clone() }
+        };
+        callers.into_iter().enumerate().map(of_callers).collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_stack_is_taken_for_another_once_both_were_seen(stacks in stacks()) {
+        let mut recognition = Recognition::new(10);
+        let mut place = Place::default();
+        for (number, stack) in stacks.iter().enumerate() {
+            let bytes = stack.bytes();
+            let (lesson, check) = recognition.learn(&copy(1 + number as u64, None, &bytes), &stack.unwound());
+            prop_assert_eq!(check, None);
+            if let Some((_, known)) = lesson.know {
+                place = known;
+            }
+        }
+        for stack in &stacks {
+            let id = recognise(&place, &stack.words);
+            let taken_for = id.map(|id| stacks[id as usize - 1].unwound());
+            prop_assert_eq!(taken_for, Some(stack.unwound()));
+        }
+    }
+}
+
+fn with_returns(returns: &[(usize, u64)]) -> InMemory {
+    let mut words = vec![1 << 63; 1024];
+    returns.iter().for_each(|&(word, address)| words[word] = address);
+    InMemory { words, returns: returns.iter().map(|&(word, _)| word).collect() }
+}
+
+#[test]
+fn a_stack_that_was_taken_for_another_is_told_from_it_after_that() {
+    let callers = |last| {
+        let far = (10..20_u64).map(|n| (100 * n as usize / 2, 0x1000 + n));
+        with_returns(&far.chain([(1000, last)]).collect::<Vec<_>>())
+    };
+    let (one, other) = (callers(0xa), callers(0xb));
+    let mut recognition = Recognition::new(10);
+    let (lesson, _) = recognition.learn(&copy(1, None, &one.bytes()), &one.unwound());
+    let (_, place) = lesson.know.unwrap();
+    assert!(lesson.keeps);
+    assert_eq!(recognise(&place, &other.words), Some(1), "nobody has seen the other one yet");
+    let bytes = other.bytes();
+    let (lesson, check) = recognition.learn(&copy(2, Some(1), &bytes), &other.unwound());
+    assert_eq!((check, lesson.keeps), (Some(Check::Disagreed), true));
+    let (_, place) = lesson.know.unwrap();
+    assert_eq!(recognise(&place, &one.words), Some(1));
+    assert_eq!(recognise(&place, &other.words), Some(2));
+    let (lesson, check) = recognition.learn(&copy(3, Some(2), &bytes), &other.unwound());
+    assert_eq!((check, lesson), (Some(Check::Agreed), Lesson::default()));
+}
+
+/// The leaf's caller is in a register: no word of the stack says which it is.
+#[test]
+fn where_nothing_tells_stacks_apart_none_is_recognised() {
+    let stack = with_returns(&[(4, 0x1000)]);
+    let with_caller = |caller| {
+        let mut unwound = Rc::unwrap_or_clone(stack.unwound());
+        let kind = AddressKind::Return;
+        unwound.frames.insert(1, UnwoundFrame { address: caller, kind, at: None });
+        Rc::new(unwound)
+    };
+    let mut recognition = Recognition::new(10);
+    let bytes = stack.bytes();
+    recognition.learn(&copy(1, None, &bytes), &with_caller(0xa));
+    let (lesson, check) = recognition.learn(&copy(2, Some(1), &bytes), &with_caller(0xb));
+    assert_eq!((check, lesson.is_given_up), (Some(Check::Disagreed), true));
+    let (_, place) = lesson.know.unwrap();
+    assert_eq!(recognise(&place, &stack.words), None);
+    let (lesson, _) = recognition.learn(&copy(3, None, &bytes), &with_caller(0xa));
+    assert_eq!(lesson, Lesson::default());
+}
+
+#[test]
+fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
+    let mut unwound = Rc::unwrap_or_clone(with_returns(&[(4, 0x1000)]).unwound());
+    unwound.end = End::CopyTooShort;
+    let unwound = Rc::new(unwound);
+    let mut recognition = Recognition::new(10);
+    let whole = vec![0; 4097];
+    let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound);
+    let (_, place) = lesson.know.unwrap();
+    assert_eq!((place.size, lesson.keeps), (CopySize::Medium.code(), false));
+    let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound);
+    assert_eq!(lesson.know, None);
+    // A page was not there: a larger copy has no more of it.
+    let (lesson, _) = recognition.learn(&copy(3, None, &whole[..4096]), &unwound);
+    assert!(lesson.keeps);
+}
+
+#[test]
+fn the_oldest_places_give_way_and_what_is_forgotten_is_learnt_anew() {
+    let stack = with_returns(&[(4, 0x1000)]);
+    let bytes = stack.bytes();
+    let at = |key, id| CopiedStack { place: Some(PlaceKey(key)), ..copy(id, None, &bytes) };
+    let mut recognition = Recognition::new(2);
+    for key in 1..=2 {
+        assert!(recognition.learn(&at(key, key), &stack.unwound()).0.keeps);
+    }
+    let (lesson, _) = recognition.learn(&at(3, 3), &stack.unwound());
+    assert_eq!(lesson.forget, [PlaceKey(1)]);
+    assert_eq!(recognition.forget(&[StackId(1), StackId(2), StackId(9)]), [PlaceKey(2)]);
+    assert!(recognition.learn(&at(2, 4), &stack.unwound()).0.keeps);
+    assert_eq!(recognition.places.len(), 2);
+    let of_all: usize = recognition.places.values().map(Known::memory).sum();
+    assert_eq!(recognition.memory, of_all);
+}
