@@ -13,7 +13,7 @@ use super::{
 use crate::{
     files::Files,
     processes::Processes,
-    recording::{FileId, FrameId, decode::NewStack, loss::add_all},
+    recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
     symbols::Symbols,
     units::{CgroupId, Tgid, Timestamp},
 };
@@ -58,7 +58,7 @@ pub(super) enum Lookup {
 /// What comes last.
 pub(super) struct LastFound {
     pub found: Found,
-    pub names: Vec<(FrameId, Vec<String>)>,
+    pub names: Vec<(FrameId, Vec<Function>)>,
 }
 
 /// Runs until nobody can ask any more, then names everything.

@@ -103,7 +103,7 @@ impl<'a> Namer<'a> {
 /// What a frame is called: its functions, the outermost first; else the file and the offset in it.
 pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     if !frame.functions.is_empty() {
-        return frame.functions.iter().rev().cloned().collect();
+        return frame.names().rev().map(str::to_owned).collect();
     }
     vec![match (stacks.module_of(frame), frame.module_offset) {
         (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(&module.path)),
@@ -121,7 +121,7 @@ pub(super) fn base_name(path: &str) -> &str {
 mod tests {
     use super::*;
     use crate::{
-        recording::{AddressKind, AddressSpace, Module, ModuleId, Stack},
+        recording::{AddressKind, AddressSpace, Function, Module, ModuleId, Stack},
         units::StackId,
     };
 
@@ -143,7 +143,7 @@ mod tests {
             kind: AddressKind::Return,
             module: Some(ModuleId(module)),
             module_offset: Some(0x10),
-            functions: functions.iter().map(|&name| name.to_owned()).collect(),
+            functions: functions.iter().map(|&name| Function::named(name)).collect(),
         };
         let mut table = StackTable::default();
         let (path, segments) = ("/bin/a".to_owned(), Vec::new());

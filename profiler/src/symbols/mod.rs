@@ -28,6 +28,7 @@ mod perf_map;
 mod places;
 mod process;
 mod resymbolize;
+mod sources;
 #[cfg(test)]
 mod tests;
 
@@ -41,10 +42,11 @@ use perf_map::PerfMaps;
 pub use places::DebugPlaces;
 use process::{Found, Process};
 pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
+pub use sources::{Detail, NameSources};
 
 use crate::{
     recording::{
-        AddressKind, AddressSpace, FrameId, NewStacks, Stack,
+        AddressKind, AddressSpace, FrameId, Function, NewStacks, Stack,
         loss::{Shortfalls, count},
     },
     text,
@@ -68,6 +70,7 @@ pub struct Symbols {
     perf_maps: PerfMaps,
     frames: Frames,
     stacks: Vec<(StackId, Stack)>,
+    sources: NameSources,
     shortfalls: Shortfalls,
 }
 
@@ -88,8 +91,15 @@ impl Symbols {
             perf_maps: PerfMaps::new(),
             frames: Frames::new(MAX_FRAMES),
             stacks: Vec::new(),
+            sources: NameSources::default(),
             shortfalls: Shortfalls::new(),
         }
+    }
+
+    /// With names from these sources.
+    #[must_use]
+    pub fn named_by(self, sources: NameSources) -> Self {
+        Self { sources, ..self }
     }
 
     /// A process was seen: captures its executable mappings while it lives. Cheap when it is known.
@@ -241,7 +251,7 @@ impl Symbols {
         for (tgid, process) in &mut self.processes {
             process.last_chance(*tgid, &mut self.perf_maps);
         }
-        Naming::take(&mut self.frames, &self.modules, &self.perf_maps)
+        Naming::take(&mut self.frames, &self.modules, &self.perf_maps, self.sources.clone())
     }
 
     /// What could not be done so far, the looking up of names apart.
@@ -261,7 +271,7 @@ impl Symbols {
     pub fn finish(
         mut self,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> (NewStacks, Vec<(FrameId, Vec<String>)>, Shortfalls) {
+    ) -> (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls) {
         let naming = self.take_nameless();
         let modules = self.modules.take_rest();
         let stacks = std::mem::take(&mut self.stacks);

@@ -9,7 +9,10 @@ use std::{collections::HashMap, fs::File, ops::ControlFlow};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{Shortfalls, backwards, cut, frames::Wanted, names::Names, process::now};
-use crate::units::{Nanos, Tgid, Timestamp};
+use crate::{
+    recording::Function,
+    units::{Nanos, Tgid, Timestamp},
+};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
@@ -70,7 +73,10 @@ impl Reading {
         let _shrunk = backwards::lines(file, from..size, |line| {
             if let Some((start, size, function)) = parse(line) {
                 nameless.take(start, size, |wanted| {
-                    names.set(wanted.frame, vec![cut(&String::from_utf8_lossy(function))]);
+                    names.set(
+                        wanted.frame,
+                        vec![Function::named(cut(&String::from_utf8_lossy(function)))],
+                    );
                 });
             }
             match nameless.left {
@@ -275,7 +281,8 @@ mod tests {
         reading.name(file, &wanted, &mut names);
         let mut of_all = vec![String::new(); addresses.len()];
         for (frame, functions) in names.into_vec() {
-            of_all[frame.0 as usize] = functions.join(" ");
+            let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
+            of_all[frame.0 as usize] = names.join(" ");
         }
         of_all
     }

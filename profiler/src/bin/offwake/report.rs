@@ -4,7 +4,7 @@ use std::io;
 
 use offwake::{
     recording::{Recording, stream},
-    symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
+    symbols::{self, DebugPlaces, NameSources, RecordedIn, Resymbolized},
 };
 
 use crate::{
@@ -45,8 +45,9 @@ fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf], pr
         _ => RecordedIn::AnotherBoot,
     };
     let places = DebugPlaces::new(directories.iter().cloned());
+    let sources = NameSources { places, ..NameSources::default() };
     let table = &mut recording.stacks;
-    let done = symbols::resymbolize(table, &places, recorded_in, &mut |done, all| {
+    let done = symbols::resymbolize(table, &sources, recorded_in, &mut |done, all| {
         progress.done(done, all)
     });
     recording.stacks.trim_tracing_frames();

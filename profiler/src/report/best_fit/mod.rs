@@ -210,7 +210,7 @@ fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known
         name: base_name(&module.path).into(),
     });
     let mut best: Option<(Whose, &str)> = None;
-    for function in &frame.functions {
+    for function in frame.names() {
         let whose = match file.place {
             Place::Memory => names::in_memory(function),
             Place::File(_) if names::is_switch(function) => return Offer::Left,

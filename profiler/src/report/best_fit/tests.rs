@@ -10,7 +10,8 @@ use super::{
 use crate::{
     blame::cause::Cause,
     recording::{
-        AddressKind, AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackRef, StackTable,
+        AddressKind, AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackRef,
+        StackTable,
     },
     units::StackId,
 };
@@ -30,7 +31,7 @@ fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
                 kind: AddressKind::Return,
                 module: Some(module),
                 module_offset: Some(0x10),
-                functions: parts.map(str::to_owned).collect(),
+                functions: parts.map(Function::named).collect(),
             };
             let id = FrameId(table.frames.len() as u32);
             table.frames.insert(id, frame);

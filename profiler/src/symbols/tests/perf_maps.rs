@@ -2,7 +2,7 @@
 
 use std::{fs, os::unix::fs::chown, path::PathBuf, process::Command};
 
-use super::{Running, compile, frames, frames_of, is_root};
+use super::{Running, compile, frames, frames_of, is_root, joined};
 use crate::{
     recording::AddressSpace,
     symbols::{Symbols, process::now},
@@ -57,7 +57,7 @@ fn a_perf_map_names_code_in_memory() {
     symbols.observe_stack(StackId(1), space, now(), &addresses);
     drop(running);
     let (frames, shortfalls) = frames_of(symbols);
-    let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
+    let names: Vec<_> = frames.iter().map(|frame| joined(frame)).collect();
     // A return address right behind a function belongs to that function.
     assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
     assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
@@ -87,7 +87,7 @@ fn processes_that_ended_without_a_perf_map_leave_room_for_others() {
     symbols.observe_stack(StackId(1), space, now(), &[page]);
     let (frames, shortfalls) = frames_of(symbols);
     assert_eq!(shortfalls.get("symbols_perf_maps_over_limit"), None, "{shortfalls:?}");
-    assert_eq!(frames[0].functions, ["function"], "{shortfalls:?}");
+    assert_eq!(joined(&frames[0]), "function", "{shortfalls:?}");
 }
 
 #[test]
