@@ -14,7 +14,7 @@ use crate::{
     files::Files,
     processes::Processes,
     recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
-    symbols::Symbols,
+    symbols::{NameSources, Symbols},
     units::{CgroupId, Tgid, Timestamp},
 };
 
@@ -62,8 +62,12 @@ pub(super) struct LastFound {
 }
 
 /// Runs until nobody can ask any more, then names everything.
-pub(super) fn run(wanted: &Receiver<Lookup>, parts: &SyncSender<Part>) -> LastFound {
-    let mut symbols = Symbols::new();
+pub(super) fn run(
+    wanted: &Receiver<Lookup>,
+    parts: &SyncSender<Part>,
+    names: NameSources,
+) -> LastFound {
+    let mut symbols = Symbols::new().named_by(names);
     let mut processes = Processes::new();
     let mut files = Files::new();
     let mut handed_on = Instant::now();

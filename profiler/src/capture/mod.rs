@@ -54,6 +54,7 @@ use trigger::{Trips, Watch};
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
     recording::{ClosedBy, Meta, Window},
+    symbols::NameSources,
     units::{Nanos, StackId, Tgid, Timestamp},
 };
 
@@ -76,6 +77,8 @@ pub struct Plan {
     pub triggers: Vec<Trigger>,
     /// The shortest time between two snapshots that were asked for like this.
     pub trigger_pause: Nanos,
+    /// Where the names of functions come from.
+    pub names: NameSources,
 }
 
 /// Why a run failed.
@@ -178,7 +181,8 @@ impl<S: Sink> Armed<S> {
         };
         let lookup = {
             let parts = parts.clone();
-            start("look-up", move || lookup::run(&wanted, &parts))?
+            let names = plan.names.clone();
+            start("look-up", move || lookup::run(&wanted, &parts, names))?
         };
         let drain = {
             let control = Arc::clone(&control);

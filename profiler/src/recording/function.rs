@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 /// A function that a frame is in, and where in its source the frame is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Function {
     /// Its name, as those who wrote it write it.
     pub name: String,

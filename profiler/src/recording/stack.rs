@@ -216,6 +216,19 @@ impl StackTable {
         }
     }
 
+    /// Leaves out where the functions in mapped files are written. Of code that an interpreter or a
+    /// JIT made it stays: there it is a part of what a function is called.
+    pub fn leave_out_lines_of_files(&mut self) {
+        let is_file = |module: &Module| module.path.starts_with('/');
+        for frame in self.frames.values_mut() {
+            if frame.module.and_then(|id| self.modules.get(&id)).is_some_and(is_file) {
+                for function in &mut frame.functions {
+                    (function.file, function.line) = (None, None);
+                }
+            }
+        }
+    }
+
     /// What a frame lies in; none if that is not in the table.
     #[must_use]
     pub fn module_of(&self, frame: &Frame) -> Option<&Module> {

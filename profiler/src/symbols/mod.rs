@@ -28,6 +28,7 @@ mod perf_map;
 mod places;
 mod process;
 mod resymbolize;
+mod script_names;
 mod sources;
 #[cfg(test)]
 mod tests;

@@ -92,6 +92,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_file_is_paid_for_once_and_only_if_there_is_room() {
+        let mut names = Names { left: size_of_file("/a.c"), ..Names::new() };
+        let [first, second] = [0, 1].map(|_| names.file("/a.c").unwrap());
+        assert!(Arc::ptr_eq(&first, &second));
+        assert_eq!((names.left, names.file("/b.c"), names.over_limit), (0, None, 1));
+    }
+
+    #[test]
     fn names_over_the_limit_are_counted_and_what_is_replaced_is_free_again() {
         let name = |length| vec![Function::named("n".repeat(length))];
         let room = size(&name(100)) + size(&name(50));

@@ -8,7 +8,13 @@ use std::{collections::HashMap, fs::File, ops::ControlFlow};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::{Shortfalls, backwards, cut, frames::Wanted, names::Names, process::now};
+use super::{
+    Shortfalls, backwards, cut,
+    frames::Wanted,
+    names::Names,
+    process::now,
+    script_names::{ScriptName, take_apart},
+};
 use crate::{
     recording::Function,
     units::{Nanos, Tgid, Timestamp},
@@ -73,10 +79,10 @@ impl Reading {
         let _shrunk = backwards::lines(file, from..size, |line| {
             if let Some((start, size, function)) = parse(line) {
                 nameless.take(start, size, |wanted| {
-                    names.set(
-                        wanted.frame,
-                        vec![Function::named(cut(&String::from_utf8_lossy(function)))],
-                    );
+                    let text = cut(&String::from_utf8_lossy(function));
+                    let ScriptName { function, file, line } = take_apart(&text);
+                    let (name, file) = (function.to_owned(), file.and_then(|f| names.file(f)));
+                    names.set(wanted.frame, vec![Function { name, file, line }]);
                 });
             }
             match nameless.left {

@@ -1,3 +1,4 @@
+mod detail;
 mod files;
 mod perf_maps;
 mod resymbolize;

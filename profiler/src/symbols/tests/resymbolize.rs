@@ -106,7 +106,7 @@ fn sources(place: &Path) -> NameSources {
     NameSources { places: DebugPlaces::new([place.to_owned()]), ..NameSources::default() }
 }
 
-fn objcopy(options: &[&str], from: &Path, to: &Path) {
+pub(super) fn objcopy(options: &[&str], from: &Path, to: &Path) {
     let status = Command::new("objcopy").args(options).arg(from).arg(to).status();
     assert!(status.unwrap().success(), "objcopy could not copy {}", from.display());
 }
