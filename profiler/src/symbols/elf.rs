@@ -26,6 +26,7 @@ use rustix::fs::MemfdFlags;
 use super::{
     Detail, NameSources, Shortfalls, build_id, count, cut,
     frames::Wanted,
+    go,
     identify::open,
     layout::Layout,
     modules::{Content, Trust, is_unchanged},
@@ -65,6 +66,21 @@ pub(super) enum Knowledge {
     Exports,
 }
 
+/// Whose compiler made a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Toolchain {
+    /// Go's: it has a table of functions besides the others, and names of its own kind.
+    Go,
+    Other,
+}
+
+/// What was seen of a file before it is read in earnest.
+struct Overview {
+    depth: Depth,
+    knowledge: Knowledge,
+    toolchain: Toolchain,
+}
+
 /// What the addresses in [`Wanted::at`] are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
@@ -77,8 +93,7 @@ pub(super) enum At {
 /// A file that is safe to look names up in.
 pub(super) struct Readable {
     file: File,
-    depth: Depth,
-    knowledge: Knowledge,
+    overview: Overview,
 }
 
 /// Names the frames `wanted` of one module, by file offset.
@@ -105,7 +120,7 @@ pub(super) fn name(
     };
     match readable {
         Ok(readable) => {
-            if readable.knowledge > sources.detail.knowledge() {
+            if readable.knowledge() > sources.detail.knowledge() {
                 name_by_others(&readable, sources, wanted, shortfalls, names);
             }
             readable.name(sources.detail, At::FileOffset, wanted, shortfalls, names);
@@ -124,7 +139,7 @@ fn name_by_others(
 ) {
     let Some(build_id) = build_id::of_elf(&ReadCache::new(&mapped.file)) else { return };
     let others = sources.places.others(&build_id, shortfalls);
-    let better = others.into_iter().filter(|other| other.knowledge < mapped.knowledge);
+    let better = others.into_iter().filter(|other| other.knowledge() < mapped.knowledge());
     let better: Vec<_> = better.collect();
     if better.is_empty() {
         return;
@@ -169,8 +184,8 @@ impl Readable {
     }
 
     fn new(file: File, trust: Trust) -> Result<Self, &'static str> {
-        let (depth, knowledge) = depth(&file, trust).ok_or("symbols_files_not_elf")?;
-        Ok(Self { file, depth, knowledge })
+        let overview = overview(&file, trust).ok_or("symbols_files_not_elf")?;
+        Ok(Self { file, overview })
     }
 
     /// The file itself, or the copy.
@@ -179,7 +194,7 @@ impl Readable {
     }
 
     pub(super) fn knowledge(&self) -> Knowledge {
-        self.knowledge
+        self.overview.knowledge
     }
 
     /// Names the frames `wanted` that have no name yet.
@@ -191,75 +206,91 @@ impl Readable {
         shortfalls: &mut Shortfalls,
         names: &mut Names,
     ) {
+        let Overview { depth, knowledge, toolchain } = self.overview;
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        if self.depth == Depth::Dwarf && detail > Detail::SymbolTable {
-            look_up(&path, (Depth::Dwarf, detail), at, wanted, shortfalls, names);
+        let mut look_up = |depth, names: &mut Names| {
+            LookUp { path: &path, at, depth, detail, toolchain }.run(wanted, shortfalls, names);
+        };
+        if depth == Depth::Dwarf && detail > Detail::SymbolTable {
+            look_up(Depth::Dwarf, names);
+        }
+        // It has more names than a file that was stripped, and lines besides.
+        if toolchain == Toolchain::Go && knowledge > detail.knowledge() {
+            go::name(&self.file, detail, at, wanted, names);
         }
         // DWARF that can't be read must not cost the names that the symbol table has.
-        look_up(&path, (Depth::SymbolTable, detail), at, wanted, shortfalls, names);
+        look_up(Depth::SymbolTable, names);
     }
 }
 
-/// Looks names up in the order of `wanted`, which is that of the file.
-fn look_up(
-    path: &Path,
-    (depth, detail): (Depth, Detail),
+/// What is looked up by blazesym, and how.
+struct LookUp<'a> {
+    path: &'a Path,
     at: At,
-    wanted: &[Wanted],
-    shortfalls: &mut Shortfalls,
-    names: &mut Names,
-) {
-    let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
-    let mut source = Elf::new(path);
-    source.debug_syms = depth == Depth::Dwarf;
-    let source = Source::Elf(source);
-    let share = nameless.len().div_ceil(MAX_SYMBOLIZERS).max(AT_ONCE);
-    for some in nameless.chunks(share) {
-        let attempt = catch_unwind(AssertUnwindSafe(|| {
-            let symbolizer = Symbolizer::builder()
-                .enable_auto_reload(false)
-                .enable_code_info(depth == Depth::Dwarf)
-                .enable_inlined_fns(depth == Depth::Dwarf)
-                .enable_demangling(true)
-                .build();
-            for few in some.chunks(AT_ONCE) {
-                let addresses: Vec<_> = few.iter().map(|wanted| wanted.at).collect();
-                let input = match at {
-                    At::FileOffset => Input::FileOffset(addresses.as_slice()),
-                    At::Address => Input::VirtOffset(addresses.as_slice()),
-                };
-                let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
-                for (wanted, symbol) in few.iter().zip(&symbols) {
-                    if let Symbolized::Sym(symbol) = symbol {
-                        let functions = functions(symbol, detail, names);
-                        names.set(wanted.frame, functions);
-                    }
+    depth: Depth,
+    detail: Detail,
+    toolchain: Toolchain,
+}
+
+impl LookUp<'_> {
+    /// Names the frames that have no name yet, in the order of `wanted`, which is that of the file.
+    fn run(&self, wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut Names) {
+        let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
+        let share = nameless.len().div_ceil(MAX_SYMBOLIZERS).max(AT_ONCE);
+        for some in nameless.chunks(share) {
+            // The last resort: no ELF file that we know of makes it panic.
+            if catch_unwind(AssertUnwindSafe(|| self.symbolize(some, names))).is_err() {
+                return count(shortfalls, "symbols_symbolizer_panics");
+            }
+        }
+    }
+
+    fn symbolize(&self, wanted: &[&Wanted], names: &mut Names) {
+        let mut source = Elf::new(self.path);
+        source.debug_syms = self.depth == Depth::Dwarf;
+        let source = Source::Elf(source);
+        let symbolizer = Symbolizer::builder()
+            .enable_auto_reload(false)
+            .enable_code_info(self.depth == Depth::Dwarf)
+            .enable_inlined_fns(self.depth == Depth::Dwarf)
+            .enable_demangling(true)
+            .build();
+        for some in wanted.chunks(AT_ONCE) {
+            let addresses: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
+            let input = match self.at {
+                At::FileOffset => Input::FileOffset(addresses.as_slice()),
+                At::Address => Input::VirtOffset(addresses.as_slice()),
+            };
+            let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
+            for (wanted, symbol) in some.iter().zip(&symbols) {
+                if let Symbolized::Sym(symbol) = symbol {
+                    let functions = self.functions(symbol, names);
+                    names.set(wanted.frame, functions);
                 }
             }
-        }));
-        // The last resort: no ELF file that we know of gets here.
-        if attempt.is_err() {
-            return count(shortfalls, "symbols_symbolizer_panics");
         }
     }
-}
 
-/// What was found at one address, innermost first.
-fn functions(symbol: &Sym<'_>, detail: Detail, names: &mut Names) -> Vec<Function> {
-    let mut function = |name: &str, place: Option<&CodeInfo<'_>>| {
-        let place = place.filter(|_| detail == Detail::Lines);
-        Function {
-            name: cut(name),
-            file: place.and_then(|place| names.file(&cut(&place.to_path().to_string_lossy()))),
-            line: place.and_then(|place| place.line).filter(|line| *line > 0),
-        }
-    };
-    // blazesym has the outermost inlined function first.
-    let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
-    let mut functions: Vec<_> =
-        inlined.map(|inlined| function(&inlined.name, inlined.code_info.as_ref())).collect();
-    functions.push(function(&symbol.name, symbol.code_info.as_deref()));
-    functions
+    /// What was found at one address, innermost first.
+    fn functions(&self, symbol: &Sym<'_>, names: &mut Names) -> Vec<Function> {
+        let mut function = |name: &str, place: Option<&CodeInfo<'_>>| {
+            let place = place.filter(|_| self.detail == Detail::Lines);
+            Function {
+                name: match self.toolchain {
+                    Toolchain::Go => cut(&go::readable(name)),
+                    Toolchain::Other => cut(name),
+                },
+                file: place.and_then(|place| names.file(&cut(&place.to_path().to_string_lossy()))),
+                line: place.and_then(|place| place.line).filter(|line| *line > 0),
+            }
+        };
+        // blazesym has the outermost inlined function first.
+        let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
+        let mut functions: Vec<_> =
+            inlined.map(|inlined| function(&inlined.name, inlined.code_info.as_ref())).collect();
+        functions.push(function(&symbol.name, symbol.code_info.as_deref()));
+        functions
+    }
 }
 
 /// A copy that nobody else can reach; none if it is larger than [`MAX_COPY`].
@@ -270,7 +301,7 @@ fn copy(from: &mut dyn Read) -> Option<File> {
 
 /// How much of a file is safe to read, and how much it knows; none if it is no ELF file or makes
 /// absurd claims.
-fn depth(file: &File, trust: Trust) -> Option<(Depth, Knowledge)> {
+fn overview(file: &File, trust: Trust) -> Option<Overview> {
     let cache = ReadCache::new(file);
     let elf = object::File::parse(&cache).ok()?;
     if elf.format() != object::BinaryFormat::Elf {
@@ -279,10 +310,14 @@ fn depth(file: &File, trust: Trust) -> Option<(Depth, Knowledge)> {
     let mut compressed = 0u64;
     let mut dwarf = 0u64;
     let mut links = false;
+    let mut toolchain = Toolchain::Other;
     let mut knowledge = Knowledge::Exports;
     for section in elf.sections() {
         let name = section.name_bytes().unwrap_or_default();
         links |= [&b".gnu_debuglink"[..], b".gnu_debugaltlink", b".debug_sup"].contains(&name);
+        if go::SECTIONS.contains(&name) {
+            toolchain = Toolchain::Go;
+        }
         knowledge = match name {
             b".debug_info" | b".zdebug_info" => Knowledge::Dwarf,
             b".symtab" => knowledge.min(Knowledge::Symbols),
@@ -299,8 +334,12 @@ fn depth(file: &File, trust: Trust) -> Option<(Depth, Knowledge)> {
     if compressed > MAX_DWARF {
         return None;
     }
-    if dwarf > MAX_DWARF || links && trust != Trust::System {
-        return Some((Depth::SymbolTable, knowledge.max(Knowledge::Symbols)));
+    let depth = match dwarf > MAX_DWARF || links && trust != Trust::System {
+        true => Depth::SymbolTable,
+        false => Depth::Dwarf,
+    };
+    if depth == Depth::SymbolTable {
+        knowledge = knowledge.max(Knowledge::Symbols);
     }
-    Some((Depth::Dwarf, knowledge))
+    Some(Overview { depth, knowledge, toolchain })
 }

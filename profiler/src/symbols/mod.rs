@@ -16,6 +16,7 @@ mod build_id;
 mod description;
 mod elf;
 mod frames;
+mod go;
 mod headers;
 mod identify;
 mod kernel;

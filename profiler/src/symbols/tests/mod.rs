@@ -1,5 +1,6 @@
 mod detail;
 mod files;
+mod go;
 mod perf_maps;
 mod resymbolize;
 mod streaming;
