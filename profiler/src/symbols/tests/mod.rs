@@ -82,10 +82,14 @@ struct Running {
 
 impl Running {
     fn start(program: &Path) -> Self {
-        let mut child =
-            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
+        Self::spawn(&mut Command::new(program)).unwrap()
+    }
+
+    /// None if there is no such program.
+    fn spawn(command: &mut Command) -> Option<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let output = BufReader::new(child.stdout.take()?);
+        Some(Self { child, output })
     }
 
     fn tgid(&self) -> Tgid {
