@@ -3,14 +3,17 @@
 //! Ids come from small ranges, so that records meet each other; times lie close together, and now
 //! and then at an end of what a number can hold.
 
+use std::sync::Arc;
+
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
-        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole,
-        Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
-        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window, stream::Slice,
+        FileKind, Frame, FrameId, Function, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+        Preemption, ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
+        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
+        TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        stream::Slice,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -298,8 +301,17 @@ fn after(u: Bytes, moment: Timestamp) -> Result<Timestamp> {
     if u.ratio(1, 8)? { time(u) } else { Ok(moment + Nanos(u64::from(any::<u8>(u)?) * 20_000)) }
 }
 
-/// A name of a function: one that a stack is read by, or any.
-fn function(u: Bytes) -> Result<String> {
+fn function(u: Bytes) -> Result<Function> {
+    Ok(Function {
+        name: function_name(u)?,
+        // Nothing and 0 stand for what is not known.
+        file: maybe(u, text)?.filter(|file| !file.is_empty()).map(Arc::from),
+        line: maybe(u, any)?.filter(|line| *line > 0),
+    })
+}
+
+/// One that a stack is read by, or any.
+fn function_name(u: Bytes) -> Result<String> {
     const KNOWN: &[&str] = &[
         "handle_softirqs",
         "__local_bh_enable_ip",

@@ -15,9 +15,9 @@ use rustix::time::{ClockId, clock_gettime};
 use offwake::{
     blame::{Blame, Limits},
     recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Meta, Phase, Preemption,
-        Recording, Sighting, SightingReason, Stack, StackEnd, StackRef, Syscall, SyscallTable,
-        TaskState, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, Meta, Phase,
+        Preemption, Recording, Sighting, SightingReason, Stack, StackEnd, StackRef, Syscall,
+        SyscallTable, TaskState, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     report::{Filter, Report},
     timeline::Timeline,
@@ -236,7 +236,7 @@ fn introduce(recording: &mut Recording, tid: Tid) {
             kind: AddressKind::Return,
             module: None,
             module_offset: None,
-            functions: vec![format!("function{}", tid.0)],
+            functions: vec![Function::named(format!("function{}", tid.0))],
         },
     );
     let stack = Stack {

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use offwake::{
-    recording::{Recording, Sighting, ThreadKind, stream},
+    recording::{Function, Recording, Sighting, ThreadKind, stream},
     units::Timestamp,
 };
 use offwake_tests::{
@@ -279,7 +279,7 @@ fn hostile_names_run_nothing_and_can_be_seen() -> Result<()> {
         sighting.comm = format!("{NAME}\u{1b}[2J\u{202e}{{{{code}}}}");
     }
     for frame in recording.stacks.frames.values_mut() {
-        frame.functions = vec![format!("{NAME}\u{7}\u{2028}__proto__")];
+        frame.functions = vec![Function::named(format!("{NAME}\u{7}\u{2028}__proto__"))];
     }
     recording.meta.target = NAME.to_owned();
     recording.meta.host = "constructor".to_owned();

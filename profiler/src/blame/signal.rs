@@ -1,6 +1,6 @@
 //! Signals end waits too, and are not what was waited for.
 
-use crate::recording::{Recording, StackRef, Wake};
+use crate::recording::{Frame, Recording, StackRef, Wake};
 
 use super::cause::{Cause, is_one_of, syscalls};
 
@@ -18,7 +18,7 @@ pub(super) fn cut_short(recording: &Recording, wake: &Wake, cause: Cause) -> boo
         return false;
     }
     match wake.kernel_stack {
-        StackRef::Id(id) => (recording.stacks.frames_of(id).flat_map(|frame| &frame.functions))
+        StackRef::Id(id) => (recording.stacks.frames_of(id).flat_map(Frame::names))
             .any(|function| is_one_of(WAKE_UP, function)),
         // Without a stack the syscall has to do.
         StackRef::NotTaken | StackRef::Failed => {

@@ -16,7 +16,7 @@
 //! ... < net_rx_action < handle_softirqs < __irq_exit_rcu < common_interrupt < whoever was running
 //! ```
 
-use crate::recording::{StackRef, StackTable};
+use crate::recording::{Frame, StackRef, StackTable};
 
 use super::cause::is_one_of;
 
@@ -74,7 +74,7 @@ pub(super) fn read(stacks: &StackTable, stack: StackRef) -> Seen {
     let unknown = Seen { place: Place::Elsewhere, origin: Origin::Unknown };
     let StackRef::Id(id) = stack else { return unknown };
     // Leaf first; of one address innermost first.
-    let mut frames = stacks.frames_of(id).flat_map(|frame| &frame.functions).peekable();
+    let mut frames = stacks.frames_of(id).flat_map(Frame::names).peekable();
     let mut origin = Origin::Unknown;
     for frame in frames.by_ref() {
         if is_one_of(BACKLOG, frame) {

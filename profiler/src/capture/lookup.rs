@@ -14,8 +14,8 @@ use super::{
 use crate::{
     files::Files,
     processes::Processes,
-    recording::{FileId, FrameId, decode::NewStack, loss::add_all},
-    symbols::Symbols,
+    recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
+    symbols::{NameSources, Symbols},
     units::{CgroupId, Tgid, Timestamp},
 };
 
@@ -61,16 +61,17 @@ pub(super) enum Lookup {
 /// What comes last.
 pub(super) struct LastFound {
     pub found: Found,
-    pub names: Vec<(FrameId, Vec<String>)>,
+    pub names: Vec<(FrameId, Vec<Function>)>,
 }
 
 /// Runs until nobody can ask any more, then names everything.
 pub(super) fn run(
     wanted: &Receiver<Lookup>,
     parts: &SyncSender<Part>,
+    names: NameSources,
     mut user_stacks: UserStacks,
 ) -> LastFound {
-    let mut symbols = Symbols::new();
+    let mut symbols = Symbols::new().named_by(names);
     let mut processes = Processes::new();
     let mut files = Files::new();
     let mut handed_on = Instant::now();

@@ -56,6 +56,7 @@ use user_stacks::UserStacks;
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
     recording::{ClosedBy, Meta, Window},
+    symbols::NameSources,
     units::{Nanos, StackId, Tgid, Timestamp},
 };
 
@@ -78,6 +79,8 @@ pub struct Plan {
     pub triggers: Vec<Trigger>,
     /// The shortest time between two snapshots that were asked for like this.
     pub trigger_pause: Nanos,
+    /// Where the names of functions come from.
+    pub names: NameSources,
 }
 
 /// Why a run failed.
@@ -192,11 +195,12 @@ impl<S: Sink> Armed<S> {
         let lookup = {
             let parts = parts.clone();
             let shared = Arc::clone(&shared);
+            let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", move || {
                 let user_stacks =
                     UserStacks::new(copies, places, method, max_stacks as usize, shared);
-                lookup::run(&wanted, &parts, user_stacks)
+                lookup::run(&wanted, &parts, names, user_stacks)
             })?
         };
         let watching = {

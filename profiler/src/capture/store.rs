@@ -15,7 +15,7 @@ use super::{
 use crate::{
     processes::NewProcesses,
     recording::{
-        ClosedBy, End, FileId, FrameId, LossTotals, Meta, NewStacks, OpenFile, Window,
+        ClosedBy, End, FileId, FrameId, Function, LossTotals, Meta, NewStacks, OpenFile, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
@@ -62,7 +62,7 @@ pub(super) struct Ending {
     pub records: Records,
     pub open: OpenRecords,
     pub found: Found,
-    pub names: Vec<(FrameId, Vec<String>)>,
+    pub names: Vec<(FrameId, Vec<Function>)>,
     pub closed_at: Timestamp,
     pub own_cpu: Nanos,
     pub closed_by: ClosedBy,

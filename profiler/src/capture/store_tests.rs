@@ -12,8 +12,8 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, LossTotals, Meta,
-        NewStacks, Recording, Stack, StackEnd, StackRef, TaskState, ThreadKind, Wait, Window,
+        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, LossTotals,
+        Meta, NewStacks, Recording, Stack, StackEnd, StackRef, TaskState, ThreadKind, Wait, Window,
         stream,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -133,7 +133,7 @@ fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
         records: last,
         open: OpenRecords::default(),
         found: Found::default(),
-        names: vec![(FrameId(1), vec!["main".to_owned()])],
+        names: vec![(FrameId(1), vec![Function::named("main")])],
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Signal,
     });
@@ -151,7 +151,7 @@ fn what_has_room_is_whole() {
     assert!(!failed && recording.damage == stream::Damage::default());
     assert_eq!(recording.waits.len() as u64, SLICES * WAITS_IN_A_SLICE);
     assert_eq!(recording.meta.closed_by, ClosedBy::Signal);
-    assert_eq!(recording.stacks.frames[&FrameId(1)].functions, ["main"]);
+    assert_eq!(recording.stacks.frames[&FrameId(1)].functions, [Function::named("main")]);
 }
 
 #[test]
@@ -179,7 +179,7 @@ proptest! {
         let recording = read(&sink);
         let damage = stream::Damage { cut_off: recording.damage.cut_off, ..Default::default() };
         prop_assert_eq!(&recording.damage, &damage);
-        prop_assert_eq!(&recording.stacks.frames[&FrameId(1)].functions, &["main"]);
+        prop_assert_eq!(&recording.stacks.frames[&FrameId(1)].functions, &[Function::named("main")]);
         prop_assert_eq!(recording.meta.closed_by, ClosedBy::DiskFull);
         let unwritten = recording.loss.counters["records_unwritten"];
         let read = recording.waits.len() as u64;

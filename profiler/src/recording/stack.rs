@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
+use super::Function;
 use crate::units::{StackId, Tgid};
 
 /// A record's stack.
@@ -140,9 +141,15 @@ pub struct Frame {
     pub module: Option<ModuleId>,
     /// The address as an offset into that file or, for memory, into that mapping.
     pub module_offset: Option<u64>,
-    /// Function names, innermost inlined one first, the function itself last. Empty if it can't be
-    /// named.
-    pub functions: Vec<String>,
+    /// Innermost inlined one first, the function itself last. Empty if it can't be named.
+    pub functions: Vec<Function>,
+}
+
+impl Frame {
+    /// The names of its functions, innermost first.
+    pub fn names(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.functions.iter().map(|function| function.name.as_str())
+    }
 }
 
 /// Where the frames of a stack end, and why.
@@ -231,10 +238,23 @@ impl StackTable {
     }
 
     /// Gives frames their names.
-    pub fn name(&mut self, names: Vec<(FrameId, Vec<String>)>) {
+    pub fn name(&mut self, names: Vec<(FrameId, Vec<Function>)>) {
         for (id, functions) in names {
             if let Some(frame) = self.frames.get_mut(&id) {
                 frame.functions = functions;
+            }
+        }
+    }
+
+    /// Leaves out where the functions in mapped files are written. Of code that an interpreter or a
+    /// JIT made it stays: there it is a part of what a function is called.
+    pub fn leave_out_lines_of_files(&mut self) {
+        let is_file = |module: &Module| module.path.starts_with('/');
+        for frame in self.frames.values_mut() {
+            if frame.module.and_then(|id| self.modules.get(&id)).is_some_and(is_file) {
+                for function in &mut frame.functions {
+                    (function.file, function.line) = (None, None);
+                }
             }
         }
     }
@@ -256,8 +276,8 @@ impl StackTable {
         let is_tracing = |id: &FrameId| {
             frames
                 .get(id)
-                .and_then(|frame| frame.functions.last())
-                .is_some_and(|function| TRACING.iter().any(|prefix| function.starts_with(prefix)))
+                .and_then(|frame| frame.names().next_back())
+                .is_some_and(|name| TRACING.iter().any(|prefix| name.starts_with(prefix)))
         };
         for stack in self.stacks.values_mut() {
             if stack.space != AddressSpace::Kernel {

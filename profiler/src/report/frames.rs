@@ -5,12 +5,21 @@ use std::{borrow::Cow, collections::HashMap, sync::Arc};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
 
-use crate::recording::{Frame, FrameId, StackEnd, StackRef, StackTable};
+use crate::recording::{Frame, FrameId, Function, StackEnd, StackRef, StackTable};
+
+/// What a frame is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameName {
+    /// As it is shown: `name`, or `name (file.c:123)` where the source is known.
+    pub text: Arc<str>,
+    /// The function, where its source is known.
+    pub function: Option<Arc<Function>>,
+}
 
 /// Names of frames, root first: the user half, then the kernel half.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frames {
-    names: Arc<[Arc<str>]>,
+    names: Arc<[FrameName]>,
     /// How many of the names are the user half's.
     of_user: usize,
 }
@@ -18,14 +27,14 @@ pub struct Frames {
 impl Frames {
     /// All names, root first.
     #[must_use]
-    pub fn names(&self) -> &[Arc<str>] {
+    pub fn names(&self) -> &[FrameName] {
         &self.names
     }
 
     /// The user half's names, and the kernel half's, each root first. What stands for a half that is
     /// missing is in the half that it stands for.
     #[must_use]
-    pub fn halves(&self) -> (&[Arc<str>], &[Arc<str>]) {
+    pub fn halves(&self) -> (&[FrameName], &[FrameName]) {
         self.names.split_at_checked(self.of_user).unwrap_or((&self.names, &[]))
     }
 }
@@ -46,7 +55,7 @@ impl JsonSchema for Frames {
 
 impl Serialize for Frames {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.names.iter().map(|name| &**name))
+        serializer.collect_seq(self.names.iter().map(|name| &*name.text))
     }
 }
 
@@ -56,7 +65,7 @@ pub(crate) const UNKNOWN: &str = "[unknown]";
 /// Names each frame once, and each pair of stacks once.
 pub(super) struct Namer<'a> {
     stacks: &'a StackTable,
-    names: HashMap<FrameId, Arc<[Arc<str>]>>,
+    names: HashMap<FrameId, Arc<[FrameName]>>,
     pairs: HashMap<(StackRef, StackRef), Frames>,
 }
 
@@ -79,21 +88,21 @@ impl<'a> Namer<'a> {
         frames
     }
 
-    fn half(&mut self, stack: StackRef, half: &str, all: &mut Vec<Arc<str>>) {
+    fn half(&mut self, stack: StackRef, half: &str, all: &mut Vec<FrameName>) {
         let id = match stack {
             StackRef::NotTaken => return,
-            StackRef::Failed => return all.push(format!("[{half} stack failed]").into()),
+            StackRef::Failed => return all.push(text_alone(&format!("[{half} stack failed]"))),
             StackRef::Id(id) => id,
         };
         let Some(stack) = self.stacks.stacks.get(&id) else {
-            return all.push(format!("[{half} stack lost]").into());
+            return all.push(text_alone(&format!("[{half} stack lost]")));
         };
-        all.extend(reason(stack.end).map(Arc::from));
+        all.extend(reason(stack.end).map(text_alone));
         for &frame in stack.frames.iter().rev() {
             let names = self.names.entry(frame).or_insert_with(|| {
                 self.stacks.frames.get(&frame).map_or_else(
-                    || Arc::from([Arc::from(UNKNOWN)]),
-                    |frame| names_of(self.stacks, frame).into_iter().map(Arc::from).collect(),
+                    || Arc::from([text_alone(UNKNOWN)]),
+                    |frame| frame_names(self.stacks, frame).into(),
                 )
             });
             all.extend(names.iter().cloned());
@@ -116,16 +125,46 @@ fn reason(end: StackEnd) -> Option<&'static str> {
     }
 }
 
+fn text_alone(text: &str) -> FrameName {
+    FrameName { text: text.into(), function: None }
+}
+
 /// What a frame is called: its functions, the outermost first; else the file and the offset in it.
-pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
-    if !frame.functions.is_empty() {
-        return frame.functions.iter().rev().cloned().collect();
+fn frame_names(stacks: &StackTable, frame: &Frame) -> Vec<FrameName> {
+    let named = frame.functions.iter().rev().map(|function| FrameName {
+        text: with_source(function).into(),
+        function: function.file.is_some().then(|| Arc::new(function.clone())),
+    });
+    match frame.functions.is_empty() {
+        false => named.collect(),
+        true => vec![text_alone(&without_functions(stacks, frame))],
     }
-    vec![match (stacks.module_of(frame), frame.module_offset) {
+}
+
+/// The same, as texts.
+pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
+    match frame.functions.is_empty() {
+        false => frame.functions.iter().rev().map(with_source).collect(),
+        true => vec![without_functions(stacks, frame)],
+    }
+}
+
+/// `name (file.c:123)`, as much of it as is known.
+pub(super) fn with_source(function: &Function) -> String {
+    let name = &function.name;
+    match (function.file.as_deref().map(base_name), function.line) {
+        (Some(file), Some(line)) => format!("{name} ({file}:{line})"),
+        (Some(file), None) => format!("{name} ({file})"),
+        (None, _) => name.clone(),
+    }
+}
+
+fn without_functions(stacks: &StackTable, frame: &Frame) -> String {
+    match (stacks.module_of(frame), frame.module_offset) {
         (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(&module.path)),
         (Some(module), None) => base_name(&module.path).to_owned(),
         (None, _) => UNKNOWN.to_owned(),
-    }]
+    }
 }
 
 /// A path without its folders.
@@ -137,16 +176,36 @@ pub(super) fn base_name(path: &str) -> &str {
 mod tests {
     use super::*;
     use crate::{
-        recording::{AddressKind, AddressSpace, Module, ModuleId, Stack},
+        recording::{AddressKind, AddressSpace, Function, Module, ModuleId, Stack},
         units::StackId,
     };
+
+    #[test]
+    fn a_name_says_as_much_of_its_source_as_is_known() {
+        let function = |file: Option<&str>, line| Function {
+            name: "serve".to_owned(),
+            file: file.map(Arc::from),
+            line,
+        };
+        for (file, line, text) in [
+            (Some("/src/http.c"), Some(7), "serve (http.c:7)"),
+            (Some("/src/http.c"), None, "serve (http.c)"),
+            (Some("node:events"), Some(471), "serve (node:events:471)"),
+            (Some("<string>"), Some(1), "serve (<string>:1)"),
+            (None, Some(7), "serve"),
+            (None, None, "serve"),
+        ] {
+            assert_eq!(with_source(&function(file, line)), text);
+        }
+    }
 
     #[test]
     fn a_half_that_is_missing_stands_in_its_own_half() {
         let table = StackTable::default();
         let frames = Namer::new(&table).frames(StackRef::Failed, StackRef::Id(StackId(1)));
-        let texts =
-            |names: &[Arc<str>]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let texts = |names: &[FrameName]| {
+            names.iter().map(|name| name.text.to_string()).collect::<Vec<_>>()
+        };
         let (user, kernel) = frames.halves();
         assert_eq!(texts(user), ["[user stack failed]"]);
         assert_eq!(texts(kernel), ["[kernel stack lost]"]);
@@ -159,7 +218,7 @@ mod tests {
             kind: AddressKind::Return,
             module: Some(ModuleId(module)),
             module_offset: Some(0x10),
-            functions: functions.iter().map(|&name| name.to_owned()).collect(),
+            functions: functions.iter().map(|&name| Function::named(name)).collect(),
         };
         let mut table = StackTable::default();
         let (path, segments) = ("/bin/a".to_owned(), Vec::new());
@@ -174,7 +233,7 @@ mod tests {
             Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown },
         );
         let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
-        let names: Vec<_> = frames.names().iter().map(|name| &**name).collect();
+        let names: Vec<_> = frames.names().iter().map(|name| &*name.text).collect();
         assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);
         assert_eq!(table.frames_of(StackId(1)).count(), 3);
     }

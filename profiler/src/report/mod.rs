@@ -16,6 +16,7 @@ pub mod html;
 pub(crate) mod in_words;
 pub mod json;
 mod model;
+mod placed_name;
 pub mod pprof;
 mod soundness;
 pub mod speedscope;
@@ -33,7 +34,7 @@ pub(crate) use build::{NAMELESS, unix_time, window_entry};
 pub use class::{BlameGroup, Class};
 pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;
-pub use frames::Frames;
+pub use frames::{FrameName, Frames};
 pub use model::{
     BlameEntry, BlameWord, CgroupEntry, FilterNote, HopEntry, Ledger, LossNote, Meta,
     MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, StackCountsEntry, ThreadEntry,

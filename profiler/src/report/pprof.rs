@@ -2,12 +2,13 @@
 //!
 //! The messages are those of
 //! [`profile.proto`](https://github.com/google/pprof/blob/main/proto/profile.proto). Each path is a
-//! sample, and each of its frames a function: what they have besides their names, hops and kinds of
-//! blame, has no address.
+//! sample, and each of its frames a function, with its file and line where they are known: what they have
+//! besides, hops and kinds of blame, has no address.
 
 use std::{
     collections::{BTreeMap, HashMap},
     io::{self, Write as _},
+    sync::Arc,
 };
 
 use flate2::{Compression, write::GzEncoder};
@@ -19,7 +20,8 @@ use libdd_profiling_protobuf::{
 use super::{
     BlameEntry, BlameWord, Report, WaitEntry,
     flame::{Path, View, paths, shown},
-    folded, summary, text,
+    placed_name::{PlacedName, PlacedNames},
+    summary, text,
 };
 use crate::units::Tgid;
 
@@ -61,7 +63,7 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
         field::<_, 1, NO_OPT_ZERO>(r#type, &mut out)?;
     }
     for (key, values) in samples(report, view) {
-        let locations = key.path.split(';').rev().map(|frame| table.location(&text::plain(frame)));
+        let locations = key.path.iter().rev().map(|frame| table.location(frame));
         let locations: Vec<u64> = locations.collect::<io::Result<_>>()?;
         let labels = labels(&key, &mut table)?;
         let sample = Sample {
@@ -91,7 +93,7 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
 /// What the waits of one sample have in common.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
-    path: String,
+    path: Vec<Arc<PlacedName>>,
     thread: String,
     tid: u32,
     process: String,
@@ -136,10 +138,11 @@ fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
             *most = share;
         }
     }
+    let mut names = PlacedNames::default();
     let mut samples: BTreeMap<Key, Values> = BTreeMap::new();
     for Path { frames, wait, blame: share } in paths(report, view) {
         let key = Key {
-            path: folded::line(&frames),
+            path: names.path(&frames),
             thread: wait.comm.clone(),
             tid: wait.tid.0,
             process: processes.get(&wait.tgid).map_or_else(String::new, |&comm| comm.to_owned()),
@@ -190,10 +193,15 @@ fn labels(key: &Key, table: &mut Table) -> io::Result<Vec<LabelRecord>> {
 struct Table {
     texts: Vec<String>,
     numbers: HashMap<String, StringOffset>,
-    /// By name. A frame's function and its location have one number, from 1.
-    locations: HashMap<StringOffset, u64>,
-    functions: Vec<StringOffset>,
+    /// With their numbers, from 1.
+    functions: HashMap<FunctionTexts, u64>,
+    locations: HashMap<Place, u64>,
 }
+
+/// A function's name and its file, which is 0 if it is not known.
+type FunctionTexts = (StringOffset, StringOffset);
+/// A function's number and the line in it, which is 0 if it is not known.
+type Place = (u64, i64);
 
 impl Table {
     fn text(&mut self, text: &str) -> io::Result<StringOffset> {
@@ -206,25 +214,34 @@ impl Table {
         Ok(number)
     }
 
-    fn location(&mut self, name: &str) -> io::Result<u64> {
-        let name = self.text(name)?;
-        Ok(*self.locations.entry(name).or_insert_with(|| {
-            self.functions.push(name);
-            self.functions.len() as u64
-        }))
+    fn location(&mut self, frame: &PlacedName) -> io::Result<u64> {
+        let texts = (self.text(&frame.name)?, self.text(frame.file())?);
+        let next = self.functions.len() as u64 + 1;
+        let function = *self.functions.entry(texts).or_insert(next);
+        let next = self.locations.len() as u64 + 1;
+        Ok(*self.locations.entry((function, frame.line.unwrap_or(0).into())).or_insert(next))
     }
 
     fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
-        for (&name, id) in self.functions.iter().zip(1_u64..) {
-            let line = Line { function_id: id.into(), ..Line::default() };
+        for (&(function, line), &id) in by_number(&self.locations) {
+            let line = Line { function_id: function.into(), lineno: line.into() };
             let location = Location { id: id.into(), line: line.into(), ..Location::default() };
             field::<_, 4, NO_OPT_ZERO>(location, out)?;
-            let function = Function { id: id.into(), name: name.into(), ..Function::default() };
+        }
+        for (&(name, file), &id) in by_number(&self.functions) {
+            let (name, filename) = (name.into(), file.into());
+            let function = Function { id: id.into(), name, filename, ..Function::default() };
             field::<_, 5, NO_OPT_ZERO>(function, out)?;
         }
         let mut texts = self.texts.iter();
         texts.try_for_each(|text| field::<_, 6, NO_OPT_ZERO>(text.as_str(), out))
     }
+}
+
+fn by_number<K>(numbers: &HashMap<K, u64>) -> Vec<(&K, &u64)> {
+    let mut all: Vec<_> = numbers.iter().collect();
+    all.sort_unstable_by_key(|(_, number)| **number);
+    all
 }
 
 fn field<V: Value, const NUMBER: u32, const OMIT_ZERO: bool>(

@@ -7,6 +7,7 @@ use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
     io,
+    sync::Arc,
 };
 
 use serde::Serialize;
@@ -14,7 +15,8 @@ use serde::Serialize;
 use super::{
     Report,
     flame::{Path, View, paths},
-    folded, text,
+    placed_name::{PlacedName, PlacedNames},
+    text,
 };
 use crate::units::Tgid;
 
@@ -38,6 +40,10 @@ struct Shared<'a> {
 #[derive(Serialize)]
 struct Frame<'a> {
     name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -59,17 +65,18 @@ struct Profile {
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut by_process: BTreeMap<Tgid, BTreeMap<String, u64>> = BTreeMap::new();
+    let mut placed = PlacedNames::default();
+    let mut by_process: BTreeMap<Tgid, BTreeMap<Vec<Arc<PlacedName>>, u64>> = BTreeMap::new();
     for Path { frames, wait, blame } in paths(report, view) {
         let paths = by_process.entry(wait.tgid).or_default();
-        let sum = paths.entry(folded::line(&frames)).or_default();
+        let sum = paths.entry(placed.path(&frames)).or_default();
         *sum = sum.saturating_add(blame.ns.0);
     }
-    let mut names: Vec<String> = Vec::new();
-    let mut places: HashMap<String, usize> = HashMap::new();
-    let mut place = |frame: &str| {
-        *places.entry(text::plain(frame)).or_insert_with_key(|name| {
-            names.push(name.clone());
+    let mut names: Vec<Arc<PlacedName>> = Vec::new();
+    let mut places: HashMap<Arc<PlacedName>, usize> = HashMap::new();
+    let mut place = |frame: &Arc<PlacedName>| {
+        *places.entry(Arc::clone(frame)).or_insert_with_key(|name| {
+            names.push(Arc::clone(name));
             names.len() - 1
         })
     };
@@ -82,7 +89,7 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
             unit: "nanoseconds",
             start_value: 0,
             end_value: paths.values().fold(0, |all, &ns| u64::saturating_add(all, ns)),
-            samples: paths.keys().map(|path| path.split(';').map(&mut place).collect()).collect(),
+            samples: paths.keys().map(|path| path.iter().map(&mut place).collect()).collect(),
             weights: paths.into_values().collect(),
         })
         .collect();
@@ -92,9 +99,14 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         name: text::plain(&format!("offwake: what {} waited for", report.meta.target)),
         exporter: "offwake",
         active_profile_index: 0,
-        shared: Shared { frames: names.iter().map(|name| Frame { name }).collect() },
+        shared: Shared { frames: names.iter().map(|name| frame(name)).collect() },
         profiles,
     };
     serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
+}
+
+fn frame(placed: &PlacedName) -> Frame<'_> {
+    let PlacedName { name, file, line } = placed;
+    Frame { name, file: file.as_deref(), line: *line }
 }

@@ -36,7 +36,7 @@ impl<'a> Ends<'a> {
             exits.entry(exit.tid).or_default().push(exit);
         }
         let stacks = &evidence.recording.stacks;
-        let is_exit = |frame: &Frame| frame.functions.iter().any(|name| name == "do_exit");
+        let is_exit = |frame: &Frame| frame.names().any(|name| name == "do_exit");
         let of_ending = (stacks.stacks.iter())
             .filter(|(_, stack)| stack.space == AddressSpace::Kernel)
             .filter(|(id, _)| stacks.frames_of(**id).any(is_exit))

@@ -13,31 +13,38 @@ use std::{
     io::{Read, Seek},
     os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use blazesym::symbolize::{
-    Input, Symbolized, Symbolizer,
+    CodeInfo, Input, Sym, Symbolized, Symbolizer,
     source::{Elf, Source},
 };
 use object::{Object, ObjectSection, ReadCache};
 use rustix::fs::MemfdFlags;
 
 use super::{
-    Shortfalls, count, cut,
+    Detail, NameSources, Shortfalls, build_id, count, cut,
     frames::Wanted,
+    go,
     identify::open,
+    layout::Layout,
     modules::{Content, Trust, is_unchanged},
     names::Names,
 };
+use crate::recording::Function;
 
 /// A stranger's file is copied into memory up to this size; a larger one is not named.
 const MAX_COPY: u64 = 1 << 30;
 /// Bytes that the sections of a file may have, decompressed, for its DWARF to be read. blazesym
 /// needed 464 MiB for 2,000 addresses in 839 MiB of it.
 const MAX_DWARF: u64 = 1 << 30;
-/// Addresses that are looked up at a time: what is found of them takes some 300 bytes each.
-const AT_ONCE: usize = 10_000;
+/// Addresses for which one symbolizer lives, neighbours in the file: it keeps all that it has read of
+/// the DWARF. 20,000 addresses in 260 MiB of DWARF took 417 MiB with one for all of them, 140 MiB with
+/// ten, and the same second.
+const AT_ONCE: usize = 2_000;
+/// Symbolizers for one file: each begins with a look over all of it.
+const MAX_SYMBOLIZERS: usize = 64;
 /// Inlined functions at one address.
 const MAX_INLINED: usize = 128;
 
@@ -48,15 +55,30 @@ enum Depth {
     SymbolTable,
 }
 
-/// How much a file knows of its functions; the best first.
+/// What a file knows of its functions; the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Detail {
-    /// Inlined ones too.
+pub(super) enum Knowledge {
+    /// Inlined ones and lines too.
     Dwarf,
     /// All that are called.
     Symbols,
     /// Those that other files call.
     Exports,
+}
+
+/// Whose compiler made a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Toolchain {
+    /// Go's: it has a table of functions besides the others, and names of its own kind.
+    Go,
+    Other,
+}
+
+/// What was seen of a file before it is read in earnest.
+struct Overview {
+    depth: Depth,
+    knowledge: Knowledge,
+    toolchain: Toolchain,
 }
 
 /// What the addresses in [`Wanted::at`] are.
@@ -71,13 +93,13 @@ pub(super) enum At {
 /// A file that is safe to look names up in.
 pub(super) struct Readable {
     file: File,
-    depth: Depth,
-    detail: Detail,
+    overview: Overview,
 }
 
 /// Names the frames `wanted` of one module, by file offset.
 pub(super) fn name(
     content: &Content,
+    sources: &NameSources,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
     names: &mut Names,
@@ -97,8 +119,37 @@ pub(super) fn name(
         }
     };
     match readable {
-        Ok(readable) => readable.name(At::FileOffset, wanted, shortfalls, names),
+        Ok(readable) => {
+            if readable.knowledge() > sources.detail.knowledge() {
+                name_by_others(&readable, sources, wanted, shortfalls, names);
+            }
+            readable.name(sources.detail, At::FileOffset, wanted, shortfalls, names);
+        }
         Err(shortfall) => count(shortfalls, shortfall),
+    }
+}
+
+/// Names them by files of the same build that know more, as a distribution has them apart.
+fn name_by_others(
+    mapped: &Readable,
+    sources: &NameSources,
+    wanted: &[Wanted],
+    shortfalls: &mut Shortfalls,
+    names: &mut Names,
+) {
+    let Some(build_id) = build_id::of_elf(&ReadCache::new(&mapped.file)) else { return };
+    let others = sources.places.others(&build_id, shortfalls);
+    let better = others.into_iter().filter(|other| other.knowledge() < mapped.knowledge());
+    let better: Vec<_> = better.collect();
+    if better.is_empty() {
+        return;
+    }
+    let Some(layout) = Layout::of(&ReadCache::new(&mapped.file)) else { return };
+    // In one segment the addresses are in the order of the offsets, and segments are neighbours.
+    let address = |wanted: &Wanted| Some(Wanted { at: layout.address(wanted.at)?, ..*wanted });
+    let wanted: Vec<_> = wanted.iter().filter_map(address).collect();
+    for other in better {
+        other.name(sources.detail, At::Address, &wanted, shortfalls, names);
     }
 }
 
@@ -133,8 +184,8 @@ impl Readable {
     }
 
     fn new(file: File, trust: Trust) -> Result<Self, &'static str> {
-        let (depth, detail) = depth(&file, trust).ok_or("symbols_files_not_elf")?;
-        Ok(Self { file, depth, detail })
+        let overview = overview(&file, trust).ok_or("symbols_files_not_elf")?;
+        Ok(Self { file, overview })
     }
 
     /// The file itself, or the copy.
@@ -142,68 +193,103 @@ impl Readable {
         &self.file
     }
 
-    pub(super) fn detail(&self) -> Detail {
-        self.detail
+    pub(super) fn knowledge(&self) -> Knowledge {
+        self.overview.knowledge
     }
 
     /// Names the frames `wanted` that have no name yet.
     pub(super) fn name(
         &self,
+        detail: Detail,
         at: At,
         wanted: &[Wanted],
         shortfalls: &mut Shortfalls,
         names: &mut Names,
     ) {
+        let Overview { depth, knowledge, toolchain } = self.overview;
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        if self.depth == Depth::Dwarf {
-            look_up(&path, Depth::Dwarf, at, wanted, shortfalls, names);
+        let mut look_up = |depth, names: &mut Names| {
+            LookUp { path: &path, at, depth, detail, toolchain }.run(wanted, shortfalls, names);
+        };
+        if depth == Depth::Dwarf && detail > Detail::SymbolTable {
+            look_up(Depth::Dwarf, names);
+        }
+        // It has more names than a file that was stripped, and lines besides.
+        if toolchain == Toolchain::Go && knowledge > detail.knowledge() {
+            go::name(&self.file, detail, at, wanted, names);
         }
         // DWARF that can't be read must not cost the names that the symbol table has.
-        look_up(&path, Depth::SymbolTable, at, wanted, shortfalls, names);
+        look_up(Depth::SymbolTable, names);
     }
 }
 
-fn look_up(
-    path: &PathBuf,
-    depth: Depth,
+/// What is looked up by blazesym, and how.
+struct LookUp<'a> {
+    path: &'a Path,
     at: At,
-    wanted: &[Wanted],
-    shortfalls: &mut Shortfalls,
-    names: &mut Names,
-) {
-    let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
-    let mut source = Elf::new(path);
-    source.debug_syms = depth == Depth::Dwarf;
-    let source = Source::Elf(source);
-    // One for each file, so that the memory that a file took is free before the next one.
-    let attempt = catch_unwind(AssertUnwindSafe(|| {
+    depth: Depth,
+    detail: Detail,
+    toolchain: Toolchain,
+}
+
+impl LookUp<'_> {
+    /// Names the frames that have no name yet, in the order of `wanted`, which is that of the file.
+    fn run(&self, wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut Names) {
+        let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
+        let share = nameless.len().div_ceil(MAX_SYMBOLIZERS).max(AT_ONCE);
+        for some in nameless.chunks(share) {
+            // The last resort: no ELF file that we know of makes it panic.
+            if catch_unwind(AssertUnwindSafe(|| self.symbolize(some, names))).is_err() {
+                return count(shortfalls, "symbols_symbolizer_panics");
+            }
+        }
+    }
+
+    fn symbolize(&self, wanted: &[&Wanted], names: &mut Names) {
+        let mut source = Elf::new(self.path);
+        source.debug_syms = self.depth == Depth::Dwarf;
+        let source = Source::Elf(source);
         let symbolizer = Symbolizer::builder()
             .enable_auto_reload(false)
-            .enable_code_info(depth == Depth::Dwarf)
-            .enable_inlined_fns(depth == Depth::Dwarf)
+            .enable_code_info(self.depth == Depth::Dwarf)
+            .enable_inlined_fns(self.depth == Depth::Dwarf)
             .enable_demangling(true)
             .build();
-        for some in nameless.chunks(AT_ONCE) {
+        for some in wanted.chunks(AT_ONCE) {
             let addresses: Vec<_> = some.iter().map(|wanted| wanted.at).collect();
-            let input = match at {
+            let input = match self.at {
                 At::FileOffset => Input::FileOffset(addresses.as_slice()),
                 At::Address => Input::VirtOffset(addresses.as_slice()),
             };
             let Ok(symbols) = symbolizer.symbolize(&source, input) else { return };
             for (wanted, symbol) in some.iter().zip(&symbols) {
                 if let Symbolized::Sym(symbol) = symbol {
-                    // blazesym has the outermost inlined function first.
-                    let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
-                    let mut functions: Vec<_> = inlined.map(|inlined| cut(&inlined.name)).collect();
-                    functions.push(cut(&symbol.name));
+                    let functions = self.functions(symbol, names);
                     names.set(wanted.frame, functions);
                 }
             }
         }
-    }));
-    // The last resort: no ELF file that we know of gets here.
-    if attempt.is_err() {
-        count(shortfalls, "symbols_symbolizer_panics");
+    }
+
+    /// What was found at one address, innermost first.
+    fn functions(&self, symbol: &Sym<'_>, names: &mut Names) -> Vec<Function> {
+        let mut function = |name: &str, place: Option<&CodeInfo<'_>>| {
+            let place = place.filter(|_| self.detail == Detail::Lines);
+            Function {
+                name: match self.toolchain {
+                    Toolchain::Go => cut(&go::readable(name)),
+                    Toolchain::Other => cut(name),
+                },
+                file: place.and_then(|place| names.file(&cut(&place.to_path().to_string_lossy()))),
+                line: place.and_then(|place| place.line).filter(|line| *line > 0),
+            }
+        };
+        // blazesym has the outermost inlined function first.
+        let inlined = symbol.inlined.iter().rev().take(MAX_INLINED);
+        let mut functions: Vec<_> =
+            inlined.map(|inlined| function(&inlined.name, inlined.code_info.as_ref())).collect();
+        functions.push(function(&symbol.name, symbol.code_info.as_deref()));
+        functions
     }
 }
 
@@ -215,7 +301,7 @@ fn copy(from: &mut dyn Read) -> Option<File> {
 
 /// How much of a file is safe to read, and how much it knows; none if it is no ELF file or makes
 /// absurd claims.
-fn depth(file: &File, trust: Trust) -> Option<(Depth, Detail)> {
+fn overview(file: &File, trust: Trust) -> Option<Overview> {
     let cache = ReadCache::new(file);
     let elf = object::File::parse(&cache).ok()?;
     if elf.format() != object::BinaryFormat::Elf {
@@ -224,14 +310,18 @@ fn depth(file: &File, trust: Trust) -> Option<(Depth, Detail)> {
     let mut compressed = 0u64;
     let mut dwarf = 0u64;
     let mut links = false;
-    let mut detail = Detail::Exports;
+    let mut toolchain = Toolchain::Other;
+    let mut knowledge = Knowledge::Exports;
     for section in elf.sections() {
         let name = section.name_bytes().unwrap_or_default();
         links |= [&b".gnu_debuglink"[..], b".gnu_debugaltlink", b".debug_sup"].contains(&name);
-        detail = match name {
-            b".debug_info" | b".zdebug_info" => Detail::Dwarf,
-            b".symtab" => detail.min(Detail::Symbols),
-            _ => detail,
+        if go::SECTIONS.contains(&name) {
+            toolchain = Toolchain::Go;
+        }
+        knowledge = match name {
+            b".debug_info" | b".zdebug_info" => Knowledge::Dwarf,
+            b".symtab" => knowledge.min(Knowledge::Symbols),
+            _ => knowledge,
         };
         let range = section.compressed_file_range().ok()?;
         if range.format != object::CompressionFormat::None {
@@ -244,8 +334,12 @@ fn depth(file: &File, trust: Trust) -> Option<(Depth, Detail)> {
     if compressed > MAX_DWARF {
         return None;
     }
-    if dwarf > MAX_DWARF || links && trust != Trust::System {
-        return Some((Depth::SymbolTable, detail.max(Detail::Symbols)));
+    let depth = match dwarf > MAX_DWARF || links && trust != Trust::System {
+        true => Depth::SymbolTable,
+        false => Depth::Dwarf,
+    };
+    if depth == Depth::SymbolTable {
+        knowledge = knowledge.max(Knowledge::Symbols);
     }
-    Some((Depth::Dwarf, detail))
+    Some(Overview { depth, knowledge, toolchain })
 }

@@ -14,6 +14,8 @@ use blazesym::{
     },
 };
 
+use crate::recording::Function;
+
 use super::{Shortfalls, cut, frames::Wanted, names::Names};
 
 /// What the kernel is called where files are called by their paths.
@@ -44,7 +46,7 @@ pub(super) fn name(wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut N
             && wanted.at >= HALF
             && symbol.offset < MAX_FUNCTION
         {
-            names.set(wanted.frame, vec![cut(&symbol.name)]);
+            names.set(wanted.frame, vec![Function::named(cut(&symbol.name))]);
         }
     }
 }

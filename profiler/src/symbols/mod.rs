@@ -16,6 +16,7 @@ mod build_id;
 mod description;
 mod elf;
 mod frames;
+mod go;
 pub(crate) mod headers;
 mod identify;
 mod kernel;
@@ -28,6 +29,8 @@ mod perf_map;
 mod places;
 mod process;
 mod resymbolize;
+mod script_names;
+mod sources;
 #[cfg(test)]
 mod tests;
 mod unwinding;
@@ -45,10 +48,11 @@ use perf_map::PerfMaps;
 pub use places::DebugPlaces;
 use process::{Found, Process};
 pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
+pub use sources::{Detail, NameSources};
 
 use crate::{
     recording::{
-        AddressKind, AddressSpace, FrameId, NewStacks, Stack, StackEnd,
+        AddressKind, AddressSpace, FrameId, Function, NewStacks, Stack, StackEnd,
         loss::{Shortfalls, count},
     },
     text,
@@ -73,6 +77,7 @@ pub struct Symbols {
     frames: Frames,
     stacks: Vec<(StackId, Stack)>,
     passing: Vec<(AddressSpace, StackId)>,
+    sources: NameSources,
     shortfalls: Shortfalls,
 }
 
@@ -94,8 +99,15 @@ impl Symbols {
             frames: Frames::new(MAX_FRAMES),
             stacks: Vec::new(),
             passing: Vec::new(),
+            sources: NameSources::default(),
             shortfalls: Shortfalls::new(),
         }
+    }
+
+    /// With names from these sources.
+    #[must_use]
+    pub fn named_by(self, sources: NameSources) -> Self {
+        Self { sources, ..self }
     }
 
     /// A process was seen: captures its executable mappings while it lives. Cheap when it is known.
@@ -258,7 +270,7 @@ impl Symbols {
         for (tgid, process) in &mut self.processes {
             process.last_chance(*tgid, &mut self.perf_maps);
         }
-        Naming::take(&mut self.frames, &self.modules, &self.perf_maps)
+        Naming::take(&mut self.frames, &self.modules, &self.perf_maps, self.sources.clone())
     }
 
     /// What could not be done so far, the looking up of names apart.
@@ -278,7 +290,7 @@ impl Symbols {
     pub fn finish(
         mut self,
         progress: &mut dyn FnMut(usize, usize),
-    ) -> (NewStacks, Vec<(FrameId, Vec<String>)>, Shortfalls) {
+    ) -> (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls) {
         let naming = self.take_nameless();
         let modules = self.modules.take_rest();
         let stacks = std::mem::take(&mut self.stacks);

@@ -3,20 +3,21 @@
 use std::{collections::BTreeMap, fs::File};
 
 use super::{
-    Shortfalls, elf,
+    NameSources, Shortfalls, elf,
     frames::{Frames, Source, Wanted},
     kernel,
     modules::{Content, Modules},
     names::Names,
     perf_map::{PerfMaps, Reading},
 };
-use crate::recording::{FrameId, loss::add_all};
+use crate::recording::{FrameId, Function, loss::add_all};
 
 /// Frames that wait for their names, and all that is needed to find these: another thread may.
 #[derive(Default)]
 pub struct Naming {
     jobs: Vec<(Place, Vec<Wanted>)>,
     total: usize,
+    sources: NameSources,
 }
 
 /// Where names are looked up, held.
@@ -28,7 +29,12 @@ enum Place {
 
 impl Naming {
     /// The frames whose names were not asked for yet.
-    pub(super) fn take(frames: &mut Frames, modules: &Modules, perf_maps: &PerfMaps) -> Self {
+    pub(super) fn take(
+        frames: &mut Frames,
+        modules: &Modules,
+        perf_maps: &PerfMaps,
+        sources: NameSources,
+    ) -> Self {
         let (by_source, total) = frames.take_nameless();
         let jobs = by_source.into_iter().filter_map(|(source, wanted)| {
             let place = match source {
@@ -38,7 +44,7 @@ impl Naming {
             };
             Some((place, wanted))
         });
-        Self { jobs: jobs.collect(), total }
+        Self { jobs: jobs.collect(), total, sources }
     }
 
     /// In parts that can be looked up one after another, the quickest first: the kernel's frames, then
@@ -51,7 +57,7 @@ impl Naming {
         files.sort_by_key(|(place, wanted)| (!matches!(place, Place::Kernel), wanted.len()));
         let of = |jobs: Vec<(Place, Vec<Wanted>)>| {
             let total = jobs.iter().map(|(_, wanted)| wanted.len()).sum();
-            Self { jobs, total }
+            Self { jobs, total, sources: self.sources.clone() }
         };
         let files = files.into_iter().map(|job| of(vec![job]));
         files.chain((!maps.is_empty()).then(|| of(maps))).collect()
@@ -68,7 +74,7 @@ pub struct NameBook {
 impl NameBook {
     /// Looks names up. `progress` is called with the frames done and all of them.
     pub fn look_up(&mut self, naming: Naming, progress: &mut dyn FnMut(usize, usize)) {
-        let Naming { jobs, total } = naming;
+        let Naming { jobs, total, sources } = naming;
         let Self { names, shortfalls } = self;
         // What can't be looked up is done.
         let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
@@ -79,7 +85,7 @@ impl NameBook {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
             match place {
                 Place::Kernel => kernel::name(&wanted, shortfalls, names),
-                Place::File(content) => elf::name(&content, &wanted, shortfalls, names),
+                Place::File(content) => elf::name(&content, &sources, &wanted, shortfalls, names),
                 Place::PerfMap(file) => reading.name(&file, &wanted, names),
             }
             done += wanted.len();
@@ -89,7 +95,7 @@ impl NameBook {
     }
 
     /// Adds names that were found elsewhere.
-    pub fn add(&mut self, names: Vec<(FrameId, Vec<String>)>) {
+    pub fn add(&mut self, names: Vec<(FrameId, Vec<Function>)>) {
         for (frame, functions) in names {
             self.names.set(frame, functions);
         }
@@ -103,7 +109,7 @@ impl NameBook {
 
     /// The functions of a frame, innermost first; none if it has no name.
     #[must_use]
-    pub fn get(&self, frame: FrameId) -> Option<&[String]> {
+    pub fn get(&self, frame: FrameId) -> Option<&[Function]> {
         self.names.get(frame)
     }
 
@@ -116,7 +122,7 @@ impl NameBook {
     }
 
     /// All names in the order of the frames' ids, and what could not be done.
-    pub(super) fn finish(self, shortfalls: &mut Shortfalls) -> Vec<(FrameId, Vec<String>)> {
+    pub(super) fn finish(self, shortfalls: &mut Shortfalls) -> Vec<(FrameId, Vec<Function>)> {
         add_all(shortfalls, &self.shortfalls());
         self.names.into_vec()
     }

@@ -6,10 +6,20 @@
 
 use std::{collections::HashMap, fs::File, ops::ControlFlow};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use super::{Shortfalls, backwards, cut, frames::Wanted, names::Names, process::now};
-use crate::units::{Nanos, Tgid, Timestamp};
+use super::{
+    Shortfalls, backwards, cut,
+    frames::Wanted,
+    identify,
+    names::Names,
+    process::now,
+    script_names::{ScriptName, take_apart},
+};
+use crate::{
+    recording::Function,
+    units::{Nanos, Tgid, Timestamp},
+};
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;
@@ -70,7 +80,10 @@ impl Reading {
         let _shrunk = backwards::lines(file, from..size, |line| {
             if let Some((start, size, function)) = parse(line) {
                 nameless.take(start, size, |wanted| {
-                    names.set(wanted.frame, vec![cut(&String::from_utf8_lossy(function))]);
+                    let text = cut(&String::from_utf8_lossy(function));
+                    let ScriptName { function, file, line } = take_apart(&text);
+                    let (name, file) = (function.to_owned(), file.and_then(|f| names.file(f)));
+                    names.set(wanted.frame, vec![Function { name, file, line }]);
                 });
             }
             match nameless.left {
@@ -223,35 +236,42 @@ fn attempt(tgid: Tgid) -> Attempt {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{tgid}/status")) else {
         return Attempt::Absent;
     };
-    let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     // The file is named after the number that the process knows itself by.
-    let inner = field("NStgid:").and_then(|ids| ids.split_ascii_whitespace().next_back());
+    let inner = field(&status, "NStgid:").and_then(|ids| ids.split_ascii_whitespace().next_back());
     let inner = inner.and_then(|id| id.parse().ok()).unwrap_or(tgid.0);
-    // Real, effective, saved and filesystem user.
-    let users = field("Uid:").unwrap_or_default();
-    let users: Vec<u32> = users.split_ascii_whitespace().flat_map(str::parse).collect();
 
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let Ok(root) = rustix::fs::openat(CWD, format!("/proc/{tgid}/root"), directory, Mode::empty())
     else {
         return Attempt::Absent;
     };
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    // A name alone first: opening a device's node can make it do things.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let name = format!("tmp/perf-{inner}.map");
-    let file = match rustix::fs::openat2(root, name, flags, Mode::empty(), resolve) {
-        Ok(file) => file,
+    let held = match rustix::fs::openat2(root, name, flags, Mode::empty(), resolve) {
+        Ok(held) => held,
         Err(rustix::io::Errno::NOENT) => return Attempt::Absent,
         Err(_) => return Attempt::Refused,
     };
-    let Ok(stat) = rustix::fs::fstat(&file) else { return Attempt::Absent };
-    let owned = stat.st_uid == 0 || users.contains(&stat.st_uid);
-    let regular = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+    let Ok(stat) = rustix::fs::fstat(&held) else { return Attempt::Absent };
+    let is_owned = stat.st_uid == 0 || effective_user(&status) == Some(stat.st_uid);
     // Writable by everybody says nothing about who wrote it.
-    if !owned || !regular || stat.st_mode & 0o002 != 0 {
+    if !is_owned || stat.st_mode & 0o002 != 0 {
         return Attempt::Refused;
     }
-    Attempt::Opened(File::from(file))
+    identify::open(&held).map_or(Attempt::Refused, Attempt::Opened)
+}
+
+/// A line of `/proc/PID/status`.
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name))
+}
+
+/// Whose files a process makes. Who has started a setuid program is another user.
+fn effective_user(status: &str) -> Option<u32> {
+    // Real, effective, saved and filesystem user.
+    field(status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -275,7 +295,8 @@ mod tests {
         reading.name(file, &wanted, &mut names);
         let mut of_all = vec![String::new(); addresses.len()];
         for (frame, functions) in names.into_vec() {
-            of_all[frame.0 as usize] = functions.join(" ");
+            let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
+            of_all[frame.0 as usize] = names.join(" ");
         }
         of_all
     }
@@ -325,6 +346,13 @@ mod tests {
             reading.add_shortfalls(&mut all);
             assert_eq!(all, shortfalls);
         }
+    }
+
+    #[test]
+    fn the_owner_of_a_map_is_who_the_process_acts_for() {
+        let status = "Name:\tUid: 7\nUid:\t1000\t33\t0\t1000\nGid:\t5\t5\t5\t5\n";
+        assert_eq!(effective_user(status), Some(33));
+        assert_eq!(effective_user("Name:\tx\n"), None);
     }
 
     #[test]

@@ -49,16 +49,9 @@ impl DebugPlaces {
     /// <https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html>
     fn paths(&self, path: &str, build_id: &BuildId) -> Vec<PathBuf> {
         let mut paths = Vec::new();
-        let hex = build_id.to_string();
         let name = path.rsplit('/').next().unwrap_or_default();
         for directory in &self.directories {
-            if let Some((first, rest)) = hex.split_at_checked(2)
-                && !rest.is_empty()
-            {
-                let folder = directory.join(".build-id").join(first);
-                paths.push(folder.join(format!("{rest}.debug")));
-                paths.push(folder.join(rest));
-            }
+            paths.extend(by_build_id(directory, build_id).into_iter().flatten());
             if !name.is_empty() {
                 paths.push(directory.join(format!("{name}.debug")));
                 paths.push(directory.join(name));
@@ -70,6 +63,25 @@ impl DebugPlaces {
         }
         paths
     }
+}
+
+impl DebugPlaces {
+    /// The files that are kept apart by build id, and are of this one; those that know most first.
+    pub(super) fn others(&self, build_id: &BuildId, shortfalls: &mut Shortfalls) -> Vec<Readable> {
+        let mut search = Search::of(build_id);
+        for path in self.directories.iter().filter_map(|in_| by_build_id(in_, build_id)).flatten() {
+            search.look_at(&path, shortfalls);
+        }
+        search.finish().files
+    }
+}
+
+/// Where a folder has what belongs to a build id: debug information, and the file itself.
+fn by_build_id(directory: &Path, build_id: &BuildId) -> Option<[PathBuf; 2]> {
+    let hex = build_id.to_string();
+    let (first, rest) = hex.split_at_checked(2).filter(|(_, rest)| !rest.is_empty())?;
+    let folder = directory.join(".build-id").join(first);
+    Some([folder.join(format!("{rest}.debug")), folder.join(rest)])
 }
 
 /// What was found of one module.
@@ -87,25 +99,9 @@ pub(super) fn find(
     places: &DebugPlaces,
     shortfalls: &mut Shortfalls,
 ) -> Found {
-    let mut found = Found { files: Vec::new(), others: false };
-    let mut seen = Vec::new();
+    let mut search = Search::of(build_id);
     for path in places.paths(undeleted(&module.path), build_id) {
-        let Some(opened) = open(&path) else { continue };
-        let identity = (opened.stat.st_dev, opened.stat.st_ino);
-        if seen.contains(&identity) {
-            continue;
-        }
-        seen.push(identity);
-        if !is_of(&opened.file, build_id) {
-            found.others = true;
-            continue;
-        }
-        match Readable::of_file(opened.file, trust(&opened.stat)) {
-            // The copy of a stranger's file can be of something else by now.
-            Ok(readable) if is_of(readable.file(), build_id) => found.files.push(readable),
-            Ok(_) => found.others = true,
-            Err(shortfall) => count(shortfalls, shortfall),
-        }
+        search.look_at(&path, shortfalls);
     }
     // The kernel's own, which is no file.
     if module.path == "[vdso]"
@@ -113,10 +109,49 @@ pub(super) fn find(
         && build_id::of_elf(image.as_slice()).as_ref() == Some(build_id)
         && let Ok(readable) = Readable::of_image(&image)
     {
-        found.files.push(readable);
+        search.found.files.push(readable);
     }
-    found.files.sort_by_key(Readable::detail);
-    found
+    search.finish()
+}
+
+/// A look at one path after another.
+struct Search<'a> {
+    build_id: &'a BuildId,
+    /// Devices and inodes of the files that were looked at.
+    seen: Vec<(u64, u64)>,
+    found: Found,
+}
+
+impl<'a> Search<'a> {
+    fn of(build_id: &'a BuildId) -> Self {
+        Self { build_id, seen: Vec::new(), found: Found { files: Vec::new(), others: false } }
+    }
+
+    fn look_at(&mut self, path: &Path, shortfalls: &mut Shortfalls) {
+        let Some(opened) = open(path) else { return };
+        let identity = (opened.stat.st_dev, opened.stat.st_ino);
+        if self.seen.contains(&identity) {
+            return;
+        }
+        self.seen.push(identity);
+        if !is_of(&opened.file, self.build_id) {
+            self.found.others = true;
+            return;
+        }
+        match Readable::of_file(opened.file, trust(&opened.stat)) {
+            // The copy of a stranger's file can be of something else by now.
+            Ok(readable) if is_of(readable.file(), self.build_id) => {
+                self.found.files.push(readable);
+            }
+            Ok(_) => self.found.others = true,
+            Err(shortfall) => count(shortfalls, shortfall),
+        }
+    }
+
+    fn finish(mut self) -> Found {
+        self.found.files.sort_by_key(Readable::knowledge);
+        self.found
+    }
 }
 
 fn is_of(file: &File, build_id: &BuildId) -> bool {

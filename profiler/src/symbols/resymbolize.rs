@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 use object::ReadCache;
 
 use super::{
-    Shortfalls, build_id,
+    NameSources, Shortfalls, build_id,
     elf::{At, Readable},
     frames::Wanted,
     kernel,
     layout::Layout,
     names::Names,
-    places::{self, DebugPlaces, Found},
+    places::{self, Found},
 };
 use crate::recording::{Frame, FrameId, Module, ModuleId, StackTable};
 
@@ -61,7 +61,7 @@ pub struct Resymbolized {
 /// `progress` is called with the frames done and all of them.
 pub fn resymbolize(
     table: &mut StackTable,
-    places: &DebugPlaces,
+    sources: &NameSources,
     recorded_in: RecordedIn,
     progress: &mut dyn FnMut(usize, usize),
 ) -> Resymbolized {
@@ -76,7 +76,7 @@ pub fn resymbolize(
             if module.path == kernel::MODULE {
                 name_kernel(module, &frames, table, recorded_in, &mut result, &mut names);
             } else {
-                name_file(module, &frames, table, places, &mut result, &mut names);
+                name_file(module, &frames, table, sources, &mut result, &mut names);
             }
         }
         done += frames.len();
@@ -115,7 +115,7 @@ fn name_file(
     module: &Module,
     frames: &[FrameId],
     table: &StackTable,
-    places: &DebugPlaces,
+    sources: &NameSources,
     result: &mut Resymbolized,
     names: &mut Names,
 ) {
@@ -123,7 +123,7 @@ fn name_file(
         result.modules_without_build_id += usize::from(module.path.starts_with('/'));
         return;
     };
-    let found = places::find(module, build_id, places, &mut result.shortfalls);
+    let found = places::find(module, build_id, &sources.places, &mut result.shortfalls);
     let Found { files, others } = found;
     if files.is_empty() {
         match others {
@@ -143,7 +143,7 @@ fn name_file(
         layout.address(frame.module_offset?.checked_sub(frame.kind.before())?)
     });
     for file in files {
-        file.name(At::Address, &wanted, &mut result.shortfalls, names);
+        file.name(sources.detail, At::Address, &wanted, &mut result.shortfalls, names);
     }
 }
 

@@ -84,7 +84,8 @@ pub(super) fn lines(key: &WaitKey, waited: &Waited) -> Vec<Line> {
 
 fn frames(stack: &Frames, indent: usize, say: &mut dyn FnMut(Role, String)) {
     for name in stack.names().iter().rev() {
-        say(Role::Faint, format!("{:indent$}{}", "", text::cut(&text::terminal(name), FRAME)));
+        let text = text::cut(&text::terminal(&name.text), FRAME);
+        say(Role::Faint, format!("{:indent$}{text}", ""));
     }
 }
 

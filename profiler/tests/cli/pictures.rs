@@ -5,6 +5,8 @@ use std::{
     process::{Command, Output},
 };
 
+use offwake::recording::stream;
+
 const OFFWAKE: &str = env!("CARGO_BIN_EXE_offwake");
 
 fn data(name: &str) -> PathBuf {
@@ -77,6 +79,36 @@ fn a_comparison_has_a_value_before_and_one_after() {
 }
 
 #[test]
+fn lines_of_files_are_shown_where_they_are_asked_for_and_those_of_scripts_always() {
+    let mut recording = stream::read(&std::fs::read(data("demo")).unwrap()[..], 64 << 20).unwrap();
+    let table = &mut recording.stacks;
+    for (id, frame) in &mut table.frames {
+        let Some(module) = frame.module.and_then(|id| table.modules.get_mut(&id)) else { continue };
+        let is_script = id.0 % 2 == 0;
+        module.path = if module.path == "[kernel]" { "[kernel]" } else { "/bin/demo" }.to_owned();
+        if module.path == "/bin/demo" && is_script {
+            frame.module = None;
+        }
+        for function in &mut frame.functions {
+            function.file = (module.path == "/bin/demo")
+                .then(|| if is_script { "/srv/script.py" } else { "/src/code.c" }.into());
+            function.line = Some(7);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.offwake");
+    stream::write(&recording, &mut std::fs::File::create(&path).unwrap()).unwrap();
+    let folded = |options: &[&str]| {
+        let output = report(&path, &[&["-o", "-", "--format", "folded"], options].concat());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let (without, with) = (folded(&[]), folded(&["--lines"]));
+    assert!(!without.contains("code.c") && without.contains(" (script.py:7);"), "{without}");
+    assert!(with.contains(" (code.c:7);") && with.contains(" (script.py:7);"), "{with}");
+    assert_eq!(with.replace(" (code.c:7)", ""), without);
+}
+
+#[test]
 fn what_is_wrong_is_said_and_is_wrong_usage() {
     let later = data("redis");
     let later = later.to_str().unwrap();
@@ -86,6 +118,9 @@ fn what_is_wrong_is_said_and_is_wrong_usage() {
         (&["--hide", "idle,all"], "possible values: idle, external, unattributed"),
         (&["--diff", later, "-o", "x.json"], "--diff writes .svg and .folded alone"),
         (&["--diff", later, "--resymbolize"], "cannot be used with"),
+        (&["--resymbolize", "--lines", "--no-inline"], "cannot be used with"),
+        (&["--no-inline"], "--resymbolize"),
+        (&["--debug-dir", "."], "--resymbolize"),
     ] {
         let output = report(&data("demo"), arguments);
         let stderr = String::from_utf8(output.stderr).unwrap();

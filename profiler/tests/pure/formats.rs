@@ -3,6 +3,7 @@
 use std::io;
 
 use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
+use offwake::recording::Recording;
 use offwake::report::{Filter, Report, flame::View, pprof, speedscope};
 
 use crate::golden::{golden, report, service, written};
@@ -73,11 +74,57 @@ fn the_file_for_speedscope_is_golden() {
     assert_eq!(sum, report.waits.iter().map(|wait| wait.blocked_ns.0).sum::<u64>());
 }
 
+/// The service, where every function is on line 7 of one file.
+fn with_lines() -> Recording {
+    let mut recording = service();
+    for frame in recording.stacks.frames.values_mut() {
+        for function in &mut frame.functions {
+            function.file = Some("/src/app.c".into());
+            function.line = Some(7);
+        }
+    }
+    recording
+}
+
+#[test]
+fn the_profile_for_pprof_has_files_and_lines_beside_the_names() {
+    let plain = profile(&report(&service(), &Filter::default()));
+    let profile = profile(&report(&with_lines(), &Filter::default()));
+    assert_eq!(outline(&profile), outline(&plain));
+    let mut placed = 0;
+    for location in &profile.locations {
+        let [line] = &location.lines[..] else { panic!("{location:?}") };
+        let function = profile.functions.iter().find(|f| f.id == line.function_id).unwrap();
+        match text(&profile, function.filename) {
+            "" => assert_eq!(line.line, 0),
+            file => assert_eq!((file, line.line), ("/src/app.c", 7)),
+        }
+        placed += u32::from(line.line == 7);
+    }
+    assert!(placed > 5, "{placed}");
+}
+
+#[test]
+fn the_file_for_speedscope_has_files_and_lines_beside_the_names() {
+    let file = written(&report(&with_lines(), &Filter::default()), drawn);
+    let file: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let frames = file["shared"]["frames"].as_array().unwrap();
+    let placed = frames.iter().filter(|frame| {
+        let place = (frame["file"].as_str(), frame["line"].as_u64());
+        assert!([(None, None), (Some("/src/app.c"), Some(7))].contains(&place), "{frame}");
+        place.1.is_some()
+    });
+    assert!(placed.count() > 5);
+}
+
 #[test]
 fn names_of_other_programs_are_harmless() {
     let mut recording = service();
     for sighting in &mut recording.sightings {
         sighting.comm = "\u{1b}[31m;\n\u{202e}".to_owned();
+    }
+    for function in recording.stacks.frames.values_mut().flat_map(|frame| &mut frame.functions) {
+        function.file = Some("/\u{1b}[31m;\n\u{202e}".into());
     }
     recording.meta.target = "\u{9b}2J".to_owned();
     let report = report(&recording, &Filter::default());

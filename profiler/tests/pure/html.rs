@@ -3,7 +3,8 @@
 use offwake::{
     blame::{Blame, Limits},
     recording::{
-        AddressSpace, Recording, SightingReason, Stack, StackEnd, StackRef, ThreadRef, Window,
+        AddressSpace, Function, Recording, SightingReason, Stack, StackEnd, StackRef, ThreadRef,
+        Window,
     },
     report::{
         Filter, IdleWaits, Report,
@@ -144,7 +145,7 @@ fn no_name_ends_its_script_or_reaches_the_page_raw() {
         sighting.comm = NAME.to_owned();
     }
     for frame in recording.stacks.frames.values_mut() {
-        frame.functions = vec![NAME.to_owned()];
+        frame.functions = vec![Function::named(NAME)];
     }
     recording.meta.target = NAME.to_owned();
     recording.meta.host = NAME.to_owned();
@@ -242,7 +243,7 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
                 kind: offwake::recording::AddressKind::Return,
                 module: None,
                 module_offset: None,
-                functions: vec![format!("{}{}", id.0, "<\u{7}".repeat(2_000))],
+                functions: vec![Function::named(format!("{}{}", id.0, "<\u{7}".repeat(2_000)))],
             },
         );
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use offwake::{
     blame::{Blame, Limits},
     perfetto::{self, Trace},
-    recording::Recording,
+    recording::{Function, Recording},
     report::Filter,
     spans::SpanLimits,
     timeline::Timeline,
@@ -119,7 +119,7 @@ fn names_of_other_programs_are_harmless() {
         sighting.comm = "\u{1b}[31m<b>\n\u{202e}".to_owned();
     }
     for frame in recording.stacks.frames.values_mut() {
-        frame.functions = vec!["\u{1b}]0;x\u{7}\u{2028}f".to_owned()];
+        frame.functions = vec![Function::named("\u{1b}]0;x\u{7}\u{2028}f")];
     }
     let text = text_format::print_to_string(&packets(&recording));
     assert!(text.contains("?[31m<b>??") && text.contains("?]0;x??f"));

@@ -4,15 +4,17 @@ use std::{
     cell::Cell,
     collections::{BTreeMap, HashSet},
     io,
+    sync::Arc,
 };
 
 use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
-        FileKind, Frame, FrameId, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption,
-        ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
-        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
-        TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        FileKind, Frame, FrameId, Function, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+        Preemption, ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason,
+        SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
+        SystemVector, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext,
+        Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -186,11 +188,20 @@ fn stack() -> impl Strategy<Value = (StackId, Stack)> {
 }
 
 prop_compose! {
+    fn function()(
+        name in "[a-z<> ]{0,20}",
+        file in prop::option::of("/[a-c]{1,2}\\.c"), line in prop::option::of(1..=u32::MAX),
+    ) -> Function {
+        Function { name, file: file.map(Arc::from), line }
+    }
+}
+
+prop_compose! {
     fn frame()(
         (id, address) in any::<(u32, u64)>(),
         kind in select(vec![AddressKind::Instruction, AddressKind::Return]),
         module in prop::option::of(any::<u32>()), module_offset in prop::option::of(any::<u64>()),
-        functions in prop::collection::vec("[a-z<> ]{0,20}", 0..3),
+        functions in prop::collection::vec(function(), 0..3),
     ) -> (FrameId, Frame) {
         (FrameId(id), Frame { address, kind, module: module.map(ModuleId), module_offset, functions })
     }
@@ -534,9 +545,9 @@ fn what_no_kernel_and_no_linker_writes_is_not_read() {
     let slice = Slice {
         stacks: vec![(StackId(1), stack(640)), (StackId(2), stack(1_000_000))],
         names: vec![
-            name(1, vec!["a".repeat(4096)]),
-            name(2, vec!["a".repeat(1_000_000)]),
-            name(3, vec!["a".to_owned(); 10_000]),
+            name(1, vec![Function::named("a".repeat(4096))]),
+            name(2, vec![Function::named("a".repeat(1_000_000))]),
+            name(3, vec![Function::named("a"); 10_000]),
         ],
         ..Slice::default()
     };

@@ -2,8 +2,9 @@
 
 use offwake::{
     recording::{
-        AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Module, ModuleId, OpenFile,
-        Recording, SocketEnd, Stack, StackEnd, StackRef, StackTable, Syscall, SyscallTable,
+        AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Function, Module, ModuleId,
+        OpenFile, Recording, SocketEnd, Stack, StackEnd, StackRef, StackTable, Syscall,
+        SyscallTable,
     },
     units::{StackId, Tgid},
 };
@@ -33,7 +34,7 @@ fn frame(table: &mut StackTable, module: &str, function: &str) -> Frame {
         module: (!module.is_empty()).then(|| self::module(table, module)),
         module_offset: offset.or(Some(0x10)),
         functions: match offset {
-            None if !function.is_empty() => function.split('<').map(str::to_owned).collect(),
+            None if !function.is_empty() => function.split('<').map(Function::named).collect(),
             _ => Vec::new(),
         },
     }

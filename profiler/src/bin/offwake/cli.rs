@@ -14,6 +14,7 @@ use offwake::{
 use crate::{
     console::ConsoleArguments,
     formats::OutputFormat,
+    name_arguments::{NameAgainArguments, NameArguments},
     span_arguments::SpanArguments,
     stack_arguments::StackArguments,
     values::{
@@ -94,6 +95,9 @@ pub struct Profile {
     pub recording: RecordingArguments,
 
     #[command(flatten)]
+    pub names: NameArguments,
+
+    #[command(flatten)]
     pub report: ReportArguments,
 
     /// Memory for records; the window closes when it is used up
@@ -119,6 +123,9 @@ Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
 pub struct Record {
     #[command(flatten)]
     pub recording: RecordingArguments,
+
+    #[command(flatten)]
+    pub names: NameArguments,
 
     /// The recording to write, by its name a .offwake file; `-` is standard output
     #[arg(short, long, value_name = "FILE", value_parser = parse_recording)]
@@ -169,14 +176,8 @@ pub struct ReportCommand {
     #[arg(long, value_name = "LATER.offwake", conflicts_with_all = ["resymbolize", "otlp"])]
     pub diff: Option<PathBuf>,
 
-    /// Look names up again, by the build ids in the recording: for a recording that was cut off, or
-    /// when debug files have come since
-    #[arg(long)]
-    pub resymbolize: bool,
-
-    /// A directory with debug files, beside /usr/lib/debug
-    #[arg(long, value_name = "DIR", requires = "resymbolize")]
-    pub debug_dir: Vec<PathBuf>,
+    #[command(flatten)]
+    pub names: NameAgainArguments,
 
     /// Memory for records
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, default_value = "8G")]

@@ -28,7 +28,10 @@ pub fn run(
         usage("standard input holds one recording: give the other one as a file");
     }
     let report = |path: &Path| -> anyhow::Result<Report> {
-        let recording = Input::open(path, arguments.max_memory)?.read(arguments.max_memory)?;
+        let mut recording = Input::open(path, arguments.max_memory)?.read(arguments.max_memory)?;
+        if !arguments.names.lines {
+            recording.stacks.leave_out_lines_of_files();
+        }
         Ok(reporting.report(&recording))
     };
     let (before, after) = (report(&arguments.recording)?, report(later)?);

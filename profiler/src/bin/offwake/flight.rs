@@ -42,6 +42,7 @@ pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
         Keep::Bytes(_) => PAUSE,
     };
     let session = Session::prepare(&arguments.recording, None)?
+        .named_by(arguments.names.sources())
         .with_snapshots(arguments.trigger.clone(), pause);
     let max_snapshots = arguments.max_snapshots.unwrap_or(MAX_SNAPSHOTS);
     let plan = FlightPlan {

@@ -10,6 +10,7 @@ mod flight;
 mod formats;
 mod input;
 mod manual;
+mod name_arguments;
 mod otlp;
 mod output;
 mod profile;

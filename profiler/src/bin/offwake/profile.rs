@@ -8,7 +8,8 @@ use crate::{Outcome, cli::Profile, output::Unfinished, reporting::Reporting, ses
 /// Records, and reports.
 pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
-    let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?;
+    let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?
+        .named_by(arguments.names.sources());
     let unfinished = Unfinished::default();
     let sink =
         if reporting.wants_recording() { Assembled::with_bytes() } else { Assembled::default() };

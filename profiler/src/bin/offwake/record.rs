@@ -22,7 +22,7 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
     let path = &arguments.output;
     let unfinished = Unfinished::default();
     if path == Path::new("-") {
-        let session = Session::prepare(&arguments.recording, None)?;
+        let session = session(arguments)?;
         let written = session.run(Pipe(std::io::stdout()), &unfinished, whole)?;
         return end(&written, "standard output");
     }
@@ -31,12 +31,12 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
         Destination::Special(_) => {
             let file = std::fs::OpenOptions::new().write(true).open(path);
             let sink = Pipe(file.with_context(|| format!("cannot write {name}"))?);
-            let session = Session::prepare(&arguments.recording, None)?;
+            let session = session(arguments)?;
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
             let sink = create(path).with_context(|| format!("cannot write {name}"))?;
-            let session = Session::prepare(&arguments.recording, None)?;
+            let session = session(arguments)?;
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
@@ -47,6 +47,11 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
             end(&written, &name)
         }
     }
+}
+
+fn session(arguments: &Record) -> anyhow::Result<Session> {
+    let session = Session::prepare(&arguments.recording, None)?;
+    Ok(session.named_by(arguments.names.sources()))
 }
 
 fn create(path: &Path) -> std::io::Result<RecordingFile> {

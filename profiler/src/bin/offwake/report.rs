@@ -4,7 +4,7 @@ use std::io;
 
 use offwake::{
     recording::{Recording, stream},
-    symbols::{self, DebugPlaces, RecordedIn, Resymbolized},
+    symbols::{self, NameSources, RecordedIn, Resymbolized},
 };
 
 use crate::{
@@ -21,15 +21,18 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let input = Input::open(&arguments.recording, arguments.max_memory)?;
     let progress = Progress::of("reading");
     let mut recording = input.read(arguments.max_memory)?;
-    if arguments.resymbolize {
+    if arguments.names.resymbolize {
         progress.now("naming frames");
-        resymbolize(&mut recording, &arguments.debug_dir, &progress);
+        resymbolize(&mut recording, &arguments.names.sources(), &progress);
+    }
+    if !arguments.names.lines {
+        recording.stacks.leave_out_lines_of_files();
     }
     progress.now("finding out who was waited for");
     let analysis = reporting.analyse(recording);
     drop(progress);
     let bytes = |out: &mut dyn io::Write| {
-        if arguments.resymbolize {
+        if arguments.names.resymbolize {
             return stream::write(&analysis.recording, out);
         }
         input.copy(out)
@@ -38,15 +41,14 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
 }
 
 /// Says on standard error what came of it: what is missing there is missing in the report.
-fn resymbolize(recording: &mut Recording, directories: &[std::path::PathBuf], progress: &Progress) {
+fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Progress) {
     let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let recorded_in = match this_boot {
         Ok(boot_id) if boot_id.trim() == recording.meta.boot_id => RecordedIn::ThisBoot,
         _ => RecordedIn::AnotherBoot,
     };
-    let places = DebugPlaces::new(directories.iter().cloned());
     let table = &mut recording.stacks;
-    let done = symbols::resymbolize(table, &places, recorded_in, &mut |done, all| {
+    let done = symbols::resymbolize(table, sources, recorded_in, &mut |done, all| {
         progress.done(done, all)
     });
     recording.stacks.trim_tracing_frames();

@@ -7,6 +7,7 @@ use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
     kernel::{Features, Messages, Need, Settings, Standing},
     recording::ClosedBy,
+    symbols::NameSources,
     target::{HeldCommand, Request, Streams, Target},
     units::{Nanos, Tgid, Tid},
 };
@@ -84,6 +85,13 @@ impl Session {
         self.plan.triggers = triggers;
         self.plan.trigger_pause = pause;
         self.snapshots = Snapshots::Taken;
+        self
+    }
+
+    /// Has functions named from these sources.
+    #[must_use]
+    pub fn named_by(mut self, sources: NameSources) -> Self {
+        self.plan.names = sources;
         self
     }
 
@@ -248,6 +256,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
         memory_limit,
         triggers: Vec::new(),
         trigger_pause: Nanos(0),
+        names: NameSources::default(),
     }
 }
 

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    recording::{OpenFile, Recording, StackRef, StackTable, ThreadKind, Wait},
+    recording::{Frame, OpenFile, Recording, StackRef, StackTable, ThreadKind, Wait},
     units::StackId,
 };
 
@@ -123,7 +123,7 @@ impl<'a> Classifier<'a> {
 fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
     const { assert!(RULES.len() <= 64, "one bit for each rule") };
     let mut passed = 0;
-    for name in stacks.frames_of(id).flat_map(|frame| &frame.functions) {
+    for name in stacks.frames_of(id).flat_map(Frame::names) {
         for (n, rule) in RULES.iter().enumerate() {
             let passes = |test: &Test| match test {
                 Test::Frame(patterns) => patterns.iter().any(|pattern| matches(pattern, name)),
@@ -185,7 +185,6 @@ pub(crate) fn kernel_frames(stacks: &StackTable, stack: StackRef) -> impl Iterat
     };
     id.into_iter()
         .flat_map(|id| stacks.frames_of(id))
-        .flat_map(|frame| &frame.functions)
-        .map(String::as_str)
+        .flat_map(Frame::names)
         .filter(|name| !MACHINERY.iter().any(|pattern| matches(pattern, name)))
 }

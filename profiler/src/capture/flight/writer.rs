@@ -16,7 +16,7 @@ use std::{
 use super::{Frozen, Why, frozen::Tables};
 use crate::{
     capture::{file_sink, store::Counts},
-    recording::{Frame, FrameId, Module, ModuleId},
+    recording::{Frame, FrameId, Function, Module, ModuleId},
     symbols::Naming,
     units::Nanos,
 };
@@ -61,7 +61,7 @@ pub enum NewNames {
     /// To be looked up.
     ToLookUp(Naming),
     /// Found.
-    Found(Vec<(FrameId, Vec<String>)>),
+    Found(Vec<(FrameId, Vec<Function>)>),
 }
 
 /// Something for the writer.

@@ -9,7 +9,7 @@ use crate::{
         stacks::joined,
     },
     recording::{
-        AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackRef,
+        AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackRef,
         stream::{
             code::Code as _,
             column::{Column, Nulls, flags, numbers, optional},
@@ -79,6 +79,10 @@ impl<'a> Row<'a> {
             .map(move |((id, frame, nth), position)| Self { stack, position, id, frame, nth })
     }
 
+    fn function(&self) -> Option<&'a Function> {
+        self.frame?.functions.get(self.nth)
+    }
+
     fn is_inlined(&self) -> bool {
         self.frame.is_some_and(|frame| self.nth + 1 < frame.functions.len())
     }
@@ -93,21 +97,27 @@ pub(super) fn frames(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let rows: Vec<Row<'_>> = (pick(export, items).into_iter())
         .flat_map(|(id, stack)| Row::of(export, id, stack))
         .collect();
-    let (mut functions, mut modules, mut build_ids) =
-        (Dictionary::new(), Dictionary::new(), Dictionary::new());
+    let (mut functions, mut files) = (Dictionary::new(), Dictionary::new());
+    let (mut modules, mut build_ids) = (Dictionary::new(), Dictionary::new());
     for row in &rows {
-        functions.push(Some((row.id, row.nth)), || row.frame?.functions.get(row.nth).cloned());
+        let function = row.function();
+        let key = Some((row.id, row.nth));
+        functions.push(key, || Some(function?.name.clone()));
+        files.push(key, || function?.file.as_deref().map(str::to_owned));
         let module = row.module(export);
         let id = module.map(|(id, _)| id);
         modules.push(id, || module.map(|(_, module)| module.path.clone()));
         build_ids.push(id, || module?.1.build_id.as_ref().map(ToString::to_string));
     }
     let offsets = rows.iter().map(|row| row.frame.and_then(|frame| frame.module_offset));
+    let lines = rows.iter().map(|row| row.function().and_then(|function| function.line));
     vec![
         numbers::<UInt64Type>("stack_id", rows.iter().map(|row| row.stack.0)),
         numbers::<UInt32Type>("position", rows.iter().map(|row| row.position)),
         functions.column("function", Nulls::Allowed),
         flags("is_inlined", rows.iter().map(Row::is_inlined)),
+        files.column("source_file", Nulls::Allowed),
+        optional::<UInt32Type>("source_line", lines),
         modules.column("module", Nulls::Allowed),
         optional::<UInt64Type>("module_offset", offsets),
         build_ids.column("build_id", Nulls::Allowed),

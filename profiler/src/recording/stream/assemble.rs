@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Damage, ReadError, Slice, Slices, Source};
 use crate::{
-    recording::{ClosedBy, End, FrameId, Meta, Recording, Window, same_stacks},
+    recording::{ClosedBy, End, FrameId, Function, Meta, Recording, Window, same_stacks},
     units::{Nanos, Tid, Timestamp},
 };
 
@@ -40,7 +40,7 @@ pub fn read<S: Source + ?Sized>(source: &S, max_memory: usize) -> Result<Recordi
 #[derive(Default)]
 pub struct Assembly {
     recording: Recording,
-    names: BTreeMap<FrameId, Vec<String>>,
+    names: BTreeMap<FrameId, Vec<Function>>,
     numbers: HashSet<u64>,
     /// Of the slice with the highest number.
     newest: Option<(u64, Timestamp, Nanos)>,

@@ -26,13 +26,13 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     blame::cause::{self, Cause},
-    recording::{Frame, FrameId, ModuleId, StackRef, StackTable},
+    recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable},
     units::StackId,
 };
 
 use modules::Place;
 
-use super::frames::{base_name, names_of};
+use super::frames::{base_name, names_of, with_source};
 
 /// Whose code a frame is of. What comes first says more to the program's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -209,12 +209,12 @@ fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known
         place: modules::place(&module.path),
         name: base_name(&module.path).into(),
     });
-    let mut best: Option<(Whose, &str)> = None;
+    let mut best: Option<(Whose, &Function)> = None;
     for function in &frame.functions {
         let whose = match file.place {
             Place::Memory => names::in_memory(function),
-            Place::File(_) if names::is_switch(function) => return Offer::Left,
-            Place::File(whose) => whose.max(names::in_file(function)),
+            Place::File(_) if names::is_switch(&function.name) => return Offer::Left,
+            Place::File(whose) => whose.max(names::in_file(&function.name)),
         };
         if best.is_none_or(|(best, _)| whose < best) {
             best = Some((whose, function));
@@ -222,7 +222,11 @@ fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known
     }
     let label = |whose, function| Label { function, module: Some(file.name.clone()), whose };
     match (best, file.place, names_of(stacks, frame).pop()) {
-        (Some((whose, function)), ..) => Offer::Frame(label(whose, function.into())),
+        // A script's functions are known by where they are, others by their names.
+        (Some((whose, function)), Place::Memory, _) => {
+            Offer::Frame(label(whose, with_source(function).into()))
+        }
+        (Some((whose, function)), ..) => Offer::Frame(label(whose, function.name.as_str().into())),
         (None, Place::File(Whose::Program), Some(name)) => {
             Offer::Frame(label(Whose::Program, name.into()))
         }

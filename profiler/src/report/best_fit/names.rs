@@ -1,5 +1,7 @@
 //! Whose a function is, by its name: of code that several share one file, and of what a JIT made.
 
+use crate::recording::Function;
+
 use super::{
     Whose,
     read::{namespace, qualified},
@@ -30,9 +32,18 @@ pub(super) fn in_file(name: &str) -> Whose {
     by(IN_FILES, name).unwrap_or(Whose::Program)
 }
 
-/// Whose a function is that is in no file.
-pub(super) fn in_memory(name: &str) -> Whose {
-    by_own_file(name).or_else(|| by(IN_MEMORY, name)).unwrap_or(Whose::Program)
+/// Whose a function is that is in no file that was mapped.
+pub(super) fn in_memory(function: &Function) -> Whose {
+    let name = &function.name;
+    (function.file.as_deref().map(of_script))
+        .or_else(|| by_own_file(name))
+        .or_else(|| by(IN_MEMORY, name))
+        .unwrap_or(Whose::Program)
+}
+
+/// Whose a file is that an interpreter reads.
+fn of_script(file: &str) -> Whose {
+    javascript_file(file).or_else(|| python_file(file)).unwrap_or(Whose::Program)
 }
 
 /// Whether the name ends with the function's file.
@@ -92,10 +103,17 @@ fn is_in_java(package: &str, name: &str) -> bool {
     is_in(name) || name.strip_prefix('L').is_some_and(is_in)
 }
 
-/// Of a function that Python's trampolines name: `py::wait:/usr/lib/python3.12/threading.py`.
+/// Of a function that Python's trampolines name: `py::wait:/usr/lib/python3.12/threading.py`. So it is in
+/// recordings of earlier builds.
 ///
-/// <https://github.com/python/cpython/blob/v3.12.0/Objects/perf_trampoline.c>
+/// <https://github.com/python/cpython/blob/v3.12.0/Python/perf_trampoline.c>
 fn python(name: &str) -> Option<Whose> {
+    let (_, file) = name.strip_prefix("py::")?.split_once(':')?;
+    Some(python_file(file).unwrap_or(Whose::Program))
+}
+
+/// Of a file that is not the program's own.
+fn python_file(file: &str) -> Option<Whose> {
     const STANDARD: &[&str] = &["/lib/python3", "/lib64/python3"];
     const INSTALLED: &[&str] = &["/site-packages/", "/dist-packages/"];
     /// Threads, locks, and what waits for many.
@@ -112,7 +130,6 @@ fn python(name: &str) -> Option<Whose> {
         "concurrent/futures/",
         "multiprocessing/",
     ];
-    let (_, file) = name.strip_prefix("py::")?.split_once(':')?;
     if INSTALLED.iter().any(|part| file.contains(part)) {
         return Some(Whose::Library);
     }
@@ -121,16 +138,15 @@ fn python(name: &str) -> Option<Whose> {
         below.split_once('/')
     });
     let is_runtime = |file: &str| RUNTIME.iter().any(|path| file.starts_with(path));
-    Some(match standard {
-        Some((_, file)) if is_runtime(file) => Whose::Runtime,
-        Some(_) => Whose::Library,
+    match standard {
+        Some((_, file)) if is_runtime(file) => Some(Whose::Runtime),
+        Some(_) => Some(Whose::Library),
         // The part of the library that is inside the interpreter.
-        None if file.starts_with("<frozen ") => Whose::Runtime,
-        None => Whose::Program,
-    })
+        None => file.starts_with("<frozen ").then_some(Whose::Runtime),
+    }
 }
 
-/// Of a function that V8 names: `JS:*emit node:events:465:44`.
+/// Of a function that V8 names: `JS:*emit node:events:465:44`. So it is in recordings of earlier builds.
 ///
 /// <https://nodejs.org/docs/latest-v20.x/api/cli.html#--perf-basic-prof>
 fn javascript(name: &str) -> Option<Whose> {
@@ -144,4 +160,12 @@ fn javascript(name: &str) -> Option<Whose> {
     } else {
         Whose::Program
     })
+}
+
+/// Of a file that is not the program's own.
+fn javascript_file(file: &str) -> Option<Whose> {
+    if file.starts_with("node:") || file.starts_with("internal/") {
+        return Some(Whose::Runtime);
+    }
+    file.contains("/node_modules/").then_some(Whose::Library)
 }

@@ -10,15 +10,16 @@ use super::{
 use crate::{
     blame::cause::Cause,
     recording::{
-        AddressKind, AddressSpace, Frame, FrameId, Module, ModuleId, Stack, StackEnd, StackRef,
-        StackTable,
+        AddressKind, AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackEnd,
+        StackRef, StackTable,
     },
     units::StackId,
 };
 
 const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 
-/// A stack of `path|inlined|function`, leaf first, without functions where they have no name.
+/// A stack of `path|inlined|function`, leaf first, without functions where they have no name; a function
+/// can have its source with it: `function @file:line`.
 fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
     let frames = (frames.iter())
         .map(|text| {
@@ -31,7 +32,7 @@ fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
                 kind: AddressKind::Return,
                 module: Some(module),
                 module_offset: Some(0x10),
-                functions: parts.map(str::to_owned).collect(),
+                functions: parts.map(function).collect(),
             };
             let id = FrameId(table.frames.len() as u32);
             table.frames.insert(id, frame);
@@ -41,6 +42,15 @@ fn stack(table: &mut StackTable, frames: &[&str]) -> StackRef {
     let id = StackId(table.stacks.len() as u64);
     table.stacks.insert(id, Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown });
     StackRef::Id(id)
+}
+
+fn function(text: &str) -> Function {
+    let Some((name, (file, line))) =
+        text.split_once(" @").and_then(|(name, place)| Some((name, place.rsplit_once(':')?)))
+    else {
+        return Function::named(text);
+    };
+    Function { name: name.to_owned(), file: Some(file.into()), line: line.parse().ok() }
 }
 
 fn label(user: &[&str], kernel: &[&str]) -> Option<(String, Whose)> {
@@ -336,6 +346,26 @@ fn python_shows_the_script_and_not_its_interpreter() {
         "py::fetch:/srv/app/fetch.py",
         Program,
     );
+}
+
+#[test]
+fn a_script_is_told_by_its_file_wherever_that_was_written_down() {
+    let node = [
+        "[anon]|emit @node:events:471",
+        "[anon]|query @/srv/app/node_modules/pg/lib/client.js:540",
+        "[anon]|orders @/srv/app/orders.js:10",
+    ];
+    expect(&node, "orders (orders.js:10)", Program);
+    let python = [
+        "[anon]|wait @/usr/lib/python3.12/threading.py:355",
+        "[anon]|send @/srv/venv/lib/python3.12/site-packages/requests/sessions.py:703",
+        "[anon]|fetch @/srv/app/fetch.py:7",
+        "[anon]|_bootstrap @<frozen importlib._bootstrap>:1",
+    ];
+    expect(&python, "fetch (fetch.py:7)", Program);
+    expect(&python[..2], "send (sessions.py:703)", Library);
+    // The name of a function in a mapped file is enough.
+    expect(&["/srv/app|handle @/src/app.c:12"], "handle", Program);
 }
 
 #[test]

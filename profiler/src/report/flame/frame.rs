@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::report::Class;
+use crate::{recording::Function, report::Class};
 
 /// What a frame stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,4 +32,6 @@ pub struct Frame {
     pub kind: FrameKind,
     /// Its name.
     pub name: Arc<str>,
+    /// The function that it is, where its source is known.
+    pub function: Option<Arc<Function>>,
 }

@@ -6,7 +6,8 @@ use super::{Direction, FlameGraph, Frame, FrameKind, GroupBy, ThreadNames, View}
 use crate::{
     blame::cause::Cause,
     report::{
-        BlameEntry, BlameWord, Frames, HopEntry, Report, ThreadName, WaitEntry, build::NAMELESS,
+        BlameEntry, BlameWord, FrameName, Frames, HopEntry, Report, ThreadName, WaitEntry,
+        build::NAMELESS,
     },
     units::{CgroupId, Tgid},
 };
@@ -104,7 +105,8 @@ impl<'r> Layout<'r> {
     }
 
     fn hop(&self, hop: &HopEntry, deed: &Frames) -> impl Iterator<Item = Frame> + use<> {
-        let separator = Frame { kind: FrameKind::Separator, name: Arc::clone(&self.separator) };
+        let name = Arc::clone(&self.separator);
+        let separator = Frame { kind: FrameKind::Separator, name, function: None };
         let waker = frame(FrameKind::Waker, self.thread(&hop.thread));
         let leaf_first: Vec<_> = stack(deed).rev().collect();
         [separator].into_iter().chain(leaf_first).chain([waker])
@@ -135,12 +137,18 @@ fn cause(cause: Cause) -> String {
 }
 
 fn frame(kind: FrameKind, name: String) -> Frame {
-    Frame { kind, name: name.into() }
+    Frame { kind, name: name.into(), function: None }
 }
 
 fn stack(frames: &Frames) -> impl DoubleEndedIterator<Item = Frame> {
     let (user, kernel) = frames.halves();
-    let of = |kind| move |name: &Arc<str>| Frame { kind, name: Arc::clone(name) };
+    let of = |kind| {
+        move |name: &FrameName| Frame {
+            kind,
+            name: Arc::clone(&name.text),
+            function: name.function.clone(),
+        }
+    };
     user.iter().map(of(FrameKind::User)).chain(kernel.iter().map(of(FrameKind::Kernel)))
 }
 

@@ -87,7 +87,7 @@ impl<'a> Texts<'a> {
         if more > 0 {
             stack.push(self.id(&format!("[{more} more frames]")));
         }
-        stack.extend(frames.names().iter().skip(more).map(|frame| self.id(frame)));
+        stack.extend(frames.names().iter().skip(more).map(|frame| self.id(&frame.text)));
         let id = StackTextId(u32::try_from(self.stacks.len()).unwrap_or(u32::MAX));
         self.bytes_left = self.bytes_left.saturating_sub(6 * stack.len());
         self.stacks.push(stack);

@@ -6,7 +6,8 @@ use super::{PROGRAM, compile, frames, frames_of, own};
 use crate::{
     recording::{AddressSpace, FrameId},
     symbols::{
-        Shortfalls, Symbols, elf, frames::Wanted, modules::Module, names::Names, process::now,
+        NameSources, Shortfalls, Symbols, elf, frames::Wanted, modules::Module, names::Names,
+        process::now,
     },
     units::StackId,
 };
@@ -80,7 +81,14 @@ fn garbled_elf_files_do_no_harm() {
         fs::write(&path, bytes).unwrap();
         let ids = (0..).map(FrameId);
         let wanted: Vec<_> = ids.zip(offsets).map(|(frame, at)| Wanted { frame, at }).collect();
-        elf::name(&Module::held(&path).content, &wanted, &mut shortfalls, &mut Names::new());
+        let sources = NameSources::default();
+        elf::name(
+            &Module::held(&path).content,
+            &sources,
+            &wanted,
+            &mut shortfalls,
+            &mut Names::new(),
+        );
     };
     for length in (0..whole.len()).step_by(whole.len() / 100) {
         try_it(&whole[..length]);

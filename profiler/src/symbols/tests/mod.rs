@@ -1,4 +1,6 @@
+mod detail;
 mod files;
+mod go;
 mod perf_maps;
 mod resymbolize;
 mod streaming;
@@ -80,10 +82,14 @@ struct Running {
 
 impl Running {
     fn start(program: &Path) -> Self {
-        let mut child =
-            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let output = BufReader::new(child.stdout.take().unwrap());
-        Self { child, output }
+        Self::spawn(&mut Command::new(program)).unwrap()
+    }
+
+    /// None if there is no such program.
+    fn spawn(command: &mut Command) -> Option<Self> {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().ok()?;
+        let output = BufReader::new(child.stdout.take()?);
+        Some(Self { child, output })
     }
 
     fn tgid(&self) -> Tgid {
@@ -133,6 +139,11 @@ impl std::ops::Deref for Seen {
     }
 }
 
+/// The names of a frame's functions, innermost first.
+fn joined(frame: &Frame) -> String {
+    frame.names().collect::<Vec<_>>().join(" ")
+}
+
 /// The frames of one stack of `tgid`, leaf first.
 fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Seen>, Shortfalls) {
     let mut symbols = Symbols::new();
@@ -170,7 +181,7 @@ fn own_functions_are_named_and_demangled() {
     let address = a_function_of_this_test();
     let (frames, shortfalls) = frames(own(), &[address, address + 1]);
     for frame in &frames {
-        let name = frame.functions.last().expect("a name");
+        let name = frame.names().next_back().expect("a name");
         assert!(name.ends_with("::a_function_of_this_test"), "{frame:?} {shortfalls:?}");
         let executable = std::env::current_exe().unwrap();
         assert_eq!(frame.path.as_deref(), executable.to_str());
@@ -201,9 +212,9 @@ fn a_deleted_binary_is_named_after_its_process_ended() {
     );
     let (table, shortfalls) = finish(symbols, &mut |done, total| steps.push((done, total)));
     let frames = seen(&table);
-    assert_eq!(frames[1].functions, ["inner", "outer"], "{shortfalls:?}");
+    assert_eq!(joined(&frames[1]), "inner outer", "{shortfalls:?}");
     // The call is the last instruction of `last`; what it returns to is another function.
-    assert_eq!(frames[2].functions, ["last"], "{shortfalls:?}");
+    assert_eq!(joined(&frames[2]), "last", "{shortfalls:?}");
     let name = format!("{} (deleted)", program.display());
     assert_eq!(frames[2].path.as_deref(), Some(name.as_str()));
     assert!(frames[2].module_offset.is_some_and(|offset| offset > 0 && offset < last));
@@ -227,7 +238,7 @@ fn a_library_that_was_loaded_after_first_sight_is_found() {
     let space = AddressSpace::Process(running.tgid());
     symbols.observe_stack(StackId(1), space, Timestamp(now().0 + 1_000_000_000), &[address]);
     let (frames, shortfalls) = frames_of(symbols);
-    assert_eq!(frames[0].functions, ["loaded"], "{shortfalls:?}");
+    assert_eq!(joined(&frames[0]), "loaded", "{shortfalls:?}");
     assert_eq!(frames[0].path.as_deref(), library.to_str());
 }
 
@@ -245,7 +256,7 @@ fn the_vdso_is_named() {
     let (frames, shortfalls) = frames(own(), &[line.start + offset]);
     assert_eq!(frames[0].path.as_deref(), Some("[vdso]"));
     assert_eq!(frames[0].module_offset, Some(offset));
-    let name = frames[0].functions.last().expect("a name");
+    let name = frames[0].names().next_back().expect("a name");
     assert!(name.ends_with("clock_gettime"), "{name} {shortfalls:?}");
 }
 
@@ -271,8 +282,8 @@ fn kernel_addresses_have_the_names_of_kallsyms() {
     let addresses = [address, address + 4, 1, 0xffff_ffff_ffff_f000];
     symbols.observe_stack(StackId(1), AddressSpace::Kernel, now(), &addresses);
     let (frames, shortfalls) = frames_of(symbols);
-    assert_eq!(frames[0].functions, ["schedule"], "{shortfalls:?}");
-    assert_eq!(frames[1].functions, ["schedule"]);
+    assert_eq!(joined(&frames[0]), "schedule", "{shortfalls:?}");
+    assert_eq!(joined(&frames[1]), "schedule");
     assert_eq!(frames[0].path.as_deref(), Some("[kernel]"));
     assert_eq!(frames[0].kind, AddressKind::Instruction);
     assert_eq!(frames[1].kind, AddressKind::Return);
@@ -309,7 +320,7 @@ fn a_child_that_was_gone_before_it_was_looked_at_has_its_parents_mappings() {
     let space = AddressSpace::Process(child);
     symbols.observe_stack(StackId(1), space, Timestamp(at.0 + 5), &stack);
     let (frames, _) = frames_of(symbols);
-    let name = frames[0].functions.last().expect("a name");
+    let name = frames[0].names().next_back().expect("a name");
     assert!(name.ends_with("::a_function_of_this_test"));
 }
 

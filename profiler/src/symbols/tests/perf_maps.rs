@@ -1,10 +1,15 @@
 //! Code in memory, named by `/tmp/perf-PID.map`.
 
-use std::{fs, os::unix::fs::chown, path::PathBuf, process::Command};
+use std::{
+    fs,
+    os::unix::fs::{chown, symlink},
+    path::PathBuf,
+    process::Command,
+};
 
-use super::{Running, compile, frames, frames_of, is_root};
+use super::{Running, compile, frames, frames_of, is_root, joined};
 use crate::{
-    recording::AddressSpace,
+    recording::{AddressSpace, Function},
     symbols::{Symbols, process::now},
     units::{StackId, Tgid},
 };
@@ -57,7 +62,7 @@ fn a_perf_map_names_code_in_memory() {
     symbols.observe_stack(StackId(1), space, now(), &addresses);
     drop(running);
     let (frames, shortfalls) = frames_of(symbols);
-    let names: Vec<_> = frames.iter().map(|frame| frame.functions.join(" ")).collect();
+    let names: Vec<_> = frames.iter().map(|frame| joined(frame)).collect();
     // A return address right behind a function belongs to that function.
     assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
     assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
@@ -87,7 +92,7 @@ fn processes_that_ended_without_a_perf_map_leave_room_for_others() {
     symbols.observe_stack(StackId(1), space, now(), &[page]);
     let (frames, shortfalls) = frames_of(symbols);
     assert_eq!(shortfalls.get("symbols_perf_maps_over_limit"), None, "{shortfalls:?}");
-    assert_eq!(frames[0].functions, ["function"], "{shortfalls:?}");
+    assert_eq!(joined(&frames[0]), "function", "{shortfalls:?}");
 }
 
 #[test]
@@ -105,6 +110,52 @@ fn a_strangers_perf_map_is_refused() {
     let (frames, shortfalls) = frames(running.tgid(), &[page]);
     assert!(frames[0].functions.is_empty(), "{frames:?}");
     assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+#[test]
+fn a_perf_map_that_is_a_link_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    let mut running = Running::start(&program);
+    let page = running.address();
+    let other = directory.path().join("other.map");
+    fs::write(&other, format!("{page:x} 1000 planted\n")).unwrap();
+    let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
+    symlink(&other, &file.0).unwrap();
+    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    assert!(frames[0].functions.is_empty(), "{frames:?}");
+    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+/// Compiles a function by calling it, and waits for its input to close.
+const SCRIPT: &str = "
+function hot(n) { let s = 0; for (let i = 0; i < n; i++) s += i % 7; return s; }
+for (let i = 0; i < 3000; i++) hot(1000);
+console.log('ready');
+process.stdin.resume();
+";
+
+#[test]
+fn what_node_compiled_has_its_name_its_script_and_its_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = directory.path().join("hot.js");
+    fs::write(&script, SCRIPT).unwrap();
+    let mut command = Command::new("node");
+    command.arg("--perf-basic-prof").arg(&script);
+    let Some(mut running) = Running::spawn(&mut command) else {
+        eprintln!("NOT RUN, there is no node here: what_node_compiled_has_…");
+        return;
+    };
+    let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
+    assert_eq!(running.line(), "ready");
+    let map = fs::read_to_string(&file.0).unwrap();
+    // Compiled, not bytecode.
+    let line = map.lines().rfind(|line| line.contains(" JS:*hot ")).expect("hot is compiled");
+    let start = line.split(' ').next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let (frames, shortfalls) = frames(running.tgid(), &[start.unwrap() + 1]);
+    let expected =
+        Function { name: "hot".to_owned(), file: script.to_str().map(Into::into), line: Some(2) };
+    assert_eq!(frames[0].functions, [expected], "{shortfalls:?}");
 }
 
 #[test]

@@ -9,13 +9,14 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{PROGRAM, Running, compile, is_root, own, schedule};
+use super::{PROGRAM, Running, compile, is_root, joined, own, schedule};
 use crate::{
     recording::{
-        AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, StackTable,
+        AddressKind, AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment,
+        StackTable,
     },
     symbols::{
-        DebugPlaces, RecordedIn, Resymbolized, Shortfalls, Symbols, build_id, kernel,
+        DebugPlaces, NameSources, RecordedIn, Resymbolized, Shortfalls, Symbols, build_id, kernel,
         layout::Layout, maps, process::now, resymbolize,
     },
     units::StackId,
@@ -93,15 +94,19 @@ impl Stripped {
 
     fn names(&self) -> Vec<String> {
         let frames = self.table.frames_of(StackId(1));
-        frames.map(|frame| frame.functions.join(" ")).collect()
+        frames.map(joined).collect()
     }
 }
 
 fn resymbolize_in(table: &mut StackTable, place: &Path, boot: RecordedIn) -> Resymbolized {
-    resymbolize(table, &DebugPlaces::new([place.to_owned()]), boot, &mut |_, _| {})
+    resymbolize(table, &sources(place), boot, &mut |_, _| {})
 }
 
-fn objcopy(options: &[&str], from: &Path, to: &Path) {
+fn sources(place: &Path) -> NameSources {
+    NameSources { places: DebugPlaces::new([place.to_owned()]), ..NameSources::default() }
+}
+
+pub(super) fn objcopy(options: &[&str], from: &Path, to: &Path) {
     let status = Command::new("objcopy").args(options).arg(from).arg(to).status();
     assert!(status.unwrap().success(), "objcopy could not copy {}", from.display());
 }
@@ -113,10 +118,11 @@ fn a_stripped_binary_has_its_names_from_the_file_with_its_build_id() {
     let mut recorded = Stripped::record();
     recorded.place_by_build_id(&recorded.names, ".debug");
     let mut steps = Vec::new();
-    let places = DebugPlaces::new([recorded.place()]);
-    let done = resymbolize(&mut recorded.table, &places, RecordedIn::AnotherBoot, &mut |n, all| {
-        steps.push((n, all));
-    });
+    let sources = sources(&recorded.place());
+    let done =
+        resymbolize(&mut recorded.table, &sources, RecordedIn::AnotherBoot, &mut |n, all| {
+            steps.push((n, all));
+        });
     assert_eq!((done.modules_found, done.frames_named), (1, 3), "{done:?}");
     assert_eq!(recorded.names()[1..], NAMES);
     assert_eq!(steps, [(0, 3), (3, 3)]);
@@ -276,7 +282,7 @@ fn what_is_not_found_keeps_its_names() {
     let mut recorded = Stripped::record().without_segments();
     fs::remove_file(&recorded.program).unwrap();
     for frame in recorded.table.frames.values_mut() {
-        frame.functions = vec!["kept".to_owned()];
+        frame.functions = vec![Function::named("kept")];
     }
     let done = recorded.resymbolize();
     assert_eq!((done.modules_without_file, done.frames_named), (1, 0), "{done:?}");
@@ -435,7 +441,7 @@ fn the_kernel_is_named_only_if_it_is_the_same_and_was_not_booted_since() {
     assert_eq!((done.modules_found, done.frames_named), (1, 1), "{done:?}");
     let named: Vec<_> = table.frames.values().filter(|frame| !frame.functions.is_empty()).collect();
     assert_eq!(named.len(), 1);
-    assert_eq!((named[0].address, &*named[0].functions), (schedule, &["schedule".to_owned()][..]));
+    assert_eq!((named[0].address, joined(named[0])), (schedule, "schedule".to_owned()));
 }
 
 #[test]
@@ -457,6 +463,6 @@ fn our_own_vdso_has_names() {
     let frames = (0..line.end - line.start).step_by(16).map(frame);
     table.frames.extend((0..).map(FrameId).zip(frames));
     resymbolize_in(&mut table, Path::new("/nonexistent"), RecordedIn::AnotherBoot);
-    let is_clock = |name: &String| name.ends_with("clock_gettime");
-    assert!(table.frames.values().any(|frame| frame.functions.iter().any(is_clock)), "{table:?}");
+    let is_clock = |name: &str| name.ends_with("clock_gettime");
+    assert!(table.frames.values().any(|frame| frame.names().any(is_clock)), "{table:?}");
 }

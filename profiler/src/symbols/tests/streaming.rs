@@ -78,7 +78,7 @@ fn everything_is_handed_on_once_and_stacks_as_often_as_they_come() {
     }
     table.name(names);
     for frame in table.frames_of(StackId(2)) {
-        assert_eq!(frame.functions.last().map(String::as_str), Some("outer"), "{frame:?}");
+        assert_eq!(frame.names().next_back(), Some("outer"), "{frame:?}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! `stacks`, `frames`, `modules` and `names`: a stack's frames are numbers of frames, a frame's module
 //! is the number of a module, and its functions' names come at the end of a run.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use arrow_array::{
     Array as _, StringArray, StructArray, UInt32Array, UInt64Array,
@@ -11,7 +11,8 @@ use arrow_array::{
 use super::{Rows, Table, required_code};
 use crate::{
     recording::{
-        AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, Segment, Stack, StackEnd,
+        AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment, Stack,
+        StackEnd,
         stream::{
             TableError,
             code::Code as _,
@@ -28,7 +29,7 @@ use crate::{
 const MAX_FRAMES: usize = 1024;
 /// Functions of a frame at most: those inlined into each other at one address.
 const MAX_FUNCTIONS: usize = 256;
-/// Bytes of a function's name at most. Longer ones are cut when they are looked up.
+/// Bytes of a function's name, and of its file's, at most. Longer ones are cut when they are looked up.
 const MAX_NAME: usize = 8192;
 
 impl Table for (StackId, Stack) {
@@ -176,34 +177,76 @@ fn to_segments(
 }
 
 /// A frame's functions, as found out at the end of a run.
-pub(in super::super) type Named = (FrameId, Vec<String>);
+pub(in super::super) type Named = (FrameId, Vec<Function>);
+
+/// Of a function whose line is not known; they are counted from 1.
+const NO_LINE: u32 = 0;
 
 impl Table for Named {
     const NAME: &'static str = "names";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let functions = rows.iter().flat_map(|(_, functions)| functions.iter());
+        let functions = || rows.iter().flat_map(|(_, functions)| functions.iter());
+        let counts = || rows.iter().map(|(_, functions)| functions.len());
+        let names = functions().map(|function| function.name.as_str());
+        let files = functions().map(|function| function.file.as_deref().unwrap_or_default());
+        let lines = functions().map(|function| function.line.unwrap_or(NO_LINE));
         vec![
             numbers::<UInt32Type>("frame", rows.iter().map(|(id, _)| id.0)),
-            lists(
-                "functions",
-                rows.iter().map(|(_, functions)| functions.len()),
-                Arc::new(StringArray::from_iter_values(functions)),
-            ),
+            lists("functions", counts(), Arc::new(StringArray::from_iter_values(names))),
+            lists("source_files", counts(), Arc::new(StringArray::from_iter_values(files))),
+            lists("source_lines", counts(), Arc::new(UInt32Array::from_iter_values(lines))),
         ]
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
         let frame = Numbers::<UInt32Type>::find(table, "frame")?;
         let functions = Lists::<StringArray>::find(table, "functions")?;
+        let files = if_there(Lists::<StringArray>::find(table, "source_files"))?;
+        let lines = if_there(Lists::<UInt32Array>::find(table, "source_lines"))?;
+        let mut shared = HashSet::new();
         Ok(Rows::collect(table.len(), |row| {
-            let (texts, range) = functions.at(row);
-            let is_name = |index: usize| texts.value(index).len() <= MAX_NAME;
-            if range.len() > MAX_FUNCTIONS || !range.clone().all(is_name) {
-                return None;
+            let mut functions: Vec<_> = texts_of(&functions, row)?.map(Function::named).collect();
+            if let Some(files) = &files {
+                let files = texts_of(files, row)?;
+                if files.len() != functions.len() {
+                    return None;
+                }
+                for (function, file) in functions.iter_mut().zip(files) {
+                    function.file = (!file.is_empty()).then(|| share(&mut shared, file));
+                }
             }
-            let functions = range.map(|index| texts.value(index).to_owned()).collect();
+            if let Some(lines) = &lines {
+                let (lines, range) = lines.at(row);
+                if range.len() != functions.len() {
+                    return None;
+                }
+                for (function, index) in functions.iter_mut().zip(range) {
+                    function.line = Some(lines.value(index)).filter(|line| *line != NO_LINE);
+                }
+            }
             Some((FrameId(frame.at(row)), functions))
         }))
     }
+}
+
+/// The texts of a row; none if there are too many, or one is too long.
+fn texts_of<'a>(
+    lists: &Lists<'a, StringArray>,
+    row: usize,
+) -> Option<impl ExactSizeIterator<Item = &'a str>> {
+    let (texts, range) = lists.at(row);
+    let is_short = |index: usize| texts.value(index).len() <= MAX_NAME;
+    let is_one = range.len() <= MAX_FUNCTIONS && range.clone().all(is_short);
+    is_one.then(|| range.map(|index| texts.value(index)))
+}
+
+/// One text for all that are equal.
+fn share(shared: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
+    if let Some(known) = shared.get(text) {
+        return Arc::clone(known);
+    }
+    let new: Arc<str> = text.into();
+    shared.insert(Arc::clone(&new));
+    new
 }

@@ -1,0 +1,55 @@
+//! Frames for those who keep the source apart from the name.
+
+use std::{collections::HashMap, sync::Arc};
+
+use super::{flame::Frame, text};
+
+/// A frame's name and where it is in the source, harmless.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct PlacedName {
+    /// As folded stacks have it, without the source.
+    pub(super) name: String,
+    /// The file, if it is known.
+    pub(super) file: Option<String>,
+    /// The line in it, from 1.
+    pub(super) line: Option<u32>,
+}
+
+impl PlacedName {
+    fn of(frame: &Frame) -> Self {
+        let function = frame.function.as_deref();
+        let name = function.map_or(&*frame.name, |function| function.name.as_str());
+        Self {
+            name: text::plain(&text::folded(name)),
+            file: function.and_then(|function| function.file.as_deref()).map(text::plain),
+            line: function.and_then(|function| function.line),
+        }
+    }
+
+    /// Nothing if it is not known.
+    pub(super) fn file(&self) -> &str {
+        self.file.as_deref().unwrap_or_default()
+    }
+}
+
+/// Makes each name once.
+#[derive(Default)]
+pub(super) struct PlacedNames {
+    by_frame: HashMap<Frame, Arc<PlacedName>>,
+}
+
+impl PlacedNames {
+    /// A path, in the same order.
+    pub(super) fn path(&mut self, frames: &[Frame]) -> Vec<Arc<PlacedName>> {
+        frames.iter().map(|frame| self.of(frame)).collect()
+    }
+
+    fn of(&mut self, frame: &Frame) -> Arc<PlacedName> {
+        if let Some(known) = self.by_frame.get(frame) {
+            return Arc::clone(known);
+        }
+        let name = Arc::new(PlacedName::of(frame));
+        self.by_frame.insert(frame.clone(), Arc::clone(&name));
+        name
+    }
+}
