@@ -24,6 +24,8 @@ pub(super) struct Section {
     pub flags: u64,
     pub offset: u64,
     pub size: u64,
+    /// Another section that belongs to it, by its number.
+    pub link: u32,
     pub alignment: u64,
 }
 
@@ -81,6 +83,7 @@ where
         flags: section.sh_flags(endian).into(),
         offset: section.sh_offset(endian).into(),
         size: section.sh_size(endian).into(),
+        link: section.sh_link(endian),
         alignment: section.sh_addralign(endian).into(),
     };
     let segment = |segment: &Elf::ProgramHeader| Segment {

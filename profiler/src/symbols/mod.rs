@@ -27,6 +27,8 @@ mod naming;
 mod perf_map;
 mod places;
 mod process;
+#[expect(dead_code, reason = "no Python frames are captured yet")]
+mod python;
 mod resymbolize;
 #[cfg(test)]
 mod tests;
