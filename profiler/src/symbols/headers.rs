@@ -23,6 +23,7 @@ pub(super) struct Section {
     /// `SHF_…`.
     pub flags: u64,
     pub offset: u64,
+    pub address: u64,
     pub size: u64,
     /// Another section that belongs to it, by its number.
     pub link: u32,
@@ -82,6 +83,7 @@ where
         kind: section.sh_type(endian),
         flags: section.sh_flags(endian).into(),
         offset: section.sh_offset(endian).into(),
+        address: section.sh_addr(endian).into(),
         size: section.sh_size(endian).into(),
         link: section.sh_link(endian),
         alignment: section.sh_addralign(endian).into(),

@@ -7,7 +7,7 @@ use object::{
     elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB},
 };
 
-use super::version::Version;
+use super::{split_off, version::Version};
 use crate::{
     recording::Segment,
     symbols::{
@@ -84,12 +84,17 @@ impl Image {
         let nothing = if named.is_some() { NotFound::NoSymbols } else { NotFound::NoPython };
         let symbols = headers::read(data, |headers, data| {
             let symbols = Symbols::read(&headers, data);
-            Some((symbols, layout::code(&headers).collect()))
+            let split_off = match (symbols.runtime, symbols.evaluate.first()) {
+                (Some(_), Some(whole)) => split_off::parts(&headers, data, whole.start),
+                _ => Vec::new(),
+            };
+            Some((symbols, split_off, layout::code(&headers).collect()))
         });
-        let (symbols, code) = symbols.ok_or(nothing)?;
-        let Symbols { runtime: Some(runtime), version, code_type, evaluate } = symbols else {
+        let (symbols, split_off, code) = symbols.ok_or(nothing)?;
+        let Symbols { runtime: Some(runtime), version, code_type, mut evaluate } = symbols else {
             return Err(nothing);
         };
+        evaluate.extend(split_off);
         Ok(Self { runtime, version, named, code_type, evaluate, code })
     }
 

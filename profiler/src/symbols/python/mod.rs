@@ -29,6 +29,7 @@ mod memory;
 mod merge;
 mod objects;
 mod offsets;
+mod split_off;
 #[cfg(test)]
 mod tests;
 mod threads;
@@ -38,7 +39,7 @@ mod version;
 pub(super) use self::{
     code::{CodeNames, Named, PythonFunction},
     image::{Image, NotFound},
-    interpreter::{Captured, Interpreter, MappedAt},
+    interpreter::{Captured, Interpreter, MappedAt, Part},
     memory::{Memory, ProcessMemory},
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
     threads::{Tasks, ThreadState, ThreadStates, thread_states},

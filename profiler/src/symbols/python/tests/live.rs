@@ -13,8 +13,8 @@ use object::ReadCache;
 use profiler_ebpf::python::{Layout, MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP};
 
 use super::super::{
-    Captured, ChainEnd, CodeNames, Image, Interpreter, MappedAt, Memory, Named, ProcessMemory,
-    PythonFunction, Tasks, ThreadState, thread_states,
+    Captured, ChainEnd, CodeNames, Image, Interpreter, MappedAt, Memory, Named, Part,
+    ProcessMemory, PythonFunction, Tasks, ThreadState, thread_states,
 };
 use crate::{
     symbols::maps,
@@ -168,7 +168,7 @@ fn what_is_read_from_outside_is_what_the_interpreter_says() {
             let (captured, end) = walk(&memory, thread, &interpreter.layout()).unwrap();
             let mut read = Vec::new();
             for frame in &captured {
-                if interpreter.part(frame) == super::super::interpreter::Part::Shim {
+                if interpreter.part(frame) == Part::Shim {
                     continue;
                 }
                 match names.name(program.tgid(), &interpreter, &memory, frame) {
