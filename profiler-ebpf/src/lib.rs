@@ -9,6 +9,7 @@
 
 pub mod config;
 pub mod loss;
+pub mod python;
 pub mod record;
 pub mod stack_counts;
 pub mod syscalls;

@@ -27,6 +27,8 @@ pub(crate) struct Section {
     pub offset: u64,
     pub address: u64,
     pub size: u64,
+    /// Another section that belongs to it, by its number.
+    pub link: u32,
     pub alignment: u64,
 }
 
@@ -88,6 +90,7 @@ where
         offset: section.sh_offset(endian).into(),
         address: section.sh_addr(endian).into(),
         size: section.sh_size(endian).into(),
+        link: section.sh_link(endian),
         alignment: section.sh_addralign(endian).into(),
     };
     let segment = |segment: &Elf::ProgramHeader| Segment {

@@ -28,6 +28,8 @@ mod naming;
 mod perf_map;
 mod places;
 mod process;
+#[expect(dead_code, reason = "no Python frames are captured yet")]
+mod python;
 mod resymbolize;
 mod script_names;
 mod sources;
