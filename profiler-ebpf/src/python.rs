@@ -76,7 +76,20 @@ pub struct Frame {
     pub marks: u64,
 }
 
+/// The Python frames of a thread, leaf first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Chain {
+    /// How many there are.
+    pub depth: u32,
+    /// 1 if there are more: that could not be read, or for which there was no room.
+    pub is_cut: u32,
+    /// The frames; what lies behind `depth` says nothing.
+    pub frames: [Frame; MAX_FRAMES],
+}
+
 const _: () = {
+    assert!(size_of::<Chain>() == 8 + MAX_FRAMES * 24);
     assert!(size_of::<Layout>() == 10 * 4 + 3 * 8);
     assert!(size_of::<Thread>() == 16 + size_of::<Layout>());
     assert!(size_of::<Frame>() == 24);

@@ -13,7 +13,7 @@
 //! What lies between them is data, and changes from one time to the next though the callers are the
 //! same.
 
-use crate::record::RecordHeader;
+use crate::{python::Chain, record::RecordHeader};
 
 /// Stacks that are kept of one place: what several callers wait in is one place, and a stack for each.
 pub const STACKS: usize = 4;
@@ -78,12 +78,12 @@ pub struct Place {
     pub stacks: [KnownStack; STACKS],
     /// How much is to be copied of one that is not recognised: one of [`copy_size`].
     pub size: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// 1 if the thread runs Python here: the place that counts is the one [`with_python`].
+    pub runs_python: u32,
 }
 
 /// A copy of the top of a user stack, as it is sent on the ring of its own: what lies behind this are
-/// the `bytes` bytes from `sp` on.
+/// the Python frames, a [`Chain`], and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {
@@ -91,7 +91,7 @@ pub struct StackCopy {
     pub header: RecordHeader,
     /// The id that other records refer to it by.
     pub id: u64,
-    /// The place's key; 0 if it is not to be learnt.
+    /// The place's key, whatever Python runs there; 0 if it is not to be learnt.
     pub key: u64,
     /// The stack that it was taken for, if it was recognised and is to be compared; else
     /// [`NO_STACK`](crate::record::NO_STACK).
@@ -116,6 +116,16 @@ pub struct StackCopy {
     pub purpose: u32,
     /// Always 0.
     pub reserved: u32,
+    /// A hash of the Python frames, which the [`Chain`] behind this holds; 0 if the thread is not known
+    /// to have any.
+    pub python: u64,
+}
+
+/// The key of a place where a thread runs Python, by the hash of its frames.
+#[inline(always)]
+#[must_use]
+pub const fn with_python(key: u64, python: u64) -> u64 {
+    end_proof(add_to_proof(key, python))
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -145,7 +155,8 @@ pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
 const _: () = {
     assert!(size_of::<KnownStack>() == 48);
     assert!(size_of::<Place>() == STACKS * 48 + 8);
-    assert!(size_of::<StackCopy>() == 88);
+    assert!(size_of::<StackCopy>() == 96);
+    assert!(size_of::<Chain>() % 8 == 0);
     assert!(NEAR == size_of::<u64>());
     assert!(LOOKED_AT < NO_WITNESS as usize);
 };

@@ -9,6 +9,7 @@ use aya_ebpf::{
 };
 use profiler_ebpf::{
     loss::LossCounters,
+    python::{Chain, Thread},
     record::{StackRecord, WaitRecord},
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
@@ -18,6 +19,7 @@ use profiler_ebpf::{
 use super::{
     budget::WalkingTime,
     context::InterruptContext,
+    python::FrameWords,
     slot::Slot,
     witnesses::{Learning, Top},
 };
@@ -100,6 +102,19 @@ pub static COPY_COUNTS: PerCpuArray<[u64; 4], 1> = PerCpuArray::new();
 /// reads it just now, as nothing is preallocated.
 #[btf_map]
 pub static PLACES: HashMap<u64, Place, 65536, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
+/// The threads that run Python, by tid, and where they keep their frames. User space alone writes.
+#[btf_map]
+pub static PYTHON_THREADS: HashMap<u32, Thread, 16384, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+/// The Python frames that were walked last, by [`Scratch`](super::stack::Scratch).
+#[btf_map]
+pub static PYTHON_CHAINS: PerCpuArray<Chain, 3> = PerCpuArray::new();
+
+/// What is read of one of them, likewise.
+#[btf_map]
+pub static PYTHON_FRAME: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
 
 /// How stacks were come by.
 #[btf_map]

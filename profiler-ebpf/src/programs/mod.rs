@@ -6,6 +6,7 @@ pub mod file;
 pub mod known_stacks;
 pub mod lifecycle;
 pub mod maps;
+pub mod python;
 pub mod ring;
 pub mod sample;
 pub mod settings;

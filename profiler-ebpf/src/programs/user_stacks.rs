@@ -6,15 +6,18 @@
 
 use core::{ffi::c_void, ptr};
 
-use aya_ebpf::helpers::generated::{bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit};
+use aya_ebpf::helpers::generated::{
+    bpf_probe_read_kernel, bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit,
+};
 use profiler_ebpf::{
     config::user_stacks,
     loss::Loss,
+    python::Chain,
     record::{NO_STACK, RecordHeader, kind},
     stack_counts::Side,
     user_stack::{
         FAR, KnownStack, LOOKED_AT, NEAR, NO_FAR_WITNESS, NO_WITNESS, NOTHING_SAID, PAGE, Place,
-        STACKS, StackCopy, add_to_proof, copy_size, end_proof, purpose,
+        STACKS, StackCopy, add_to_proof, copy_size, end_proof, purpose, with_python,
     },
 };
 
@@ -22,6 +25,7 @@ use super::{
     budget::{self, Price},
     known_stacks::{self, KnownStacks},
     maps::{COPIES, COPY_COUNTS, PLACES, TOPS},
+    python,
     ring::{cpu, lost, now as clock},
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
@@ -56,6 +60,7 @@ pub fn of_sample(ctx: *mut c_void, task: Task) -> Taken {
             key: 0,
             taken_for: NO_STACK,
             purpose: purpose::SAMPLE,
+            python: python::walk_python(task.tid(), Scratch::Sample as u32),
         };
         return Taken(copy(&wanted, Scratch::Sample, copy_size::SHORT));
     }
@@ -74,6 +79,7 @@ struct Wanted {
     key: u64,
     taken_for: u64,
     purpose: u32,
+    python: u64,
 }
 
 /// The id of the current task's user stack.
@@ -83,7 +89,8 @@ struct Wanted {
 extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) -> u64 {
     let task = Task::current();
     let registers = task.registers().user();
-    let mut wanted = Wanted { registers, key: 0, taken_for: NO_STACK, purpose: purpose::WAIT };
+    let mut wanted =
+        Wanted { registers, key: 0, taken_for: NO_STACK, purpose: purpose::WAIT, python: 0 };
     let mut size = copy_size::SHORT;
     // SAFETY: whoever calls has it from a slot, or has none; the verifier sees to it.
     let known = unsafe { known.as_mut() };
@@ -93,10 +100,14 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         let UserRegisters { ip, sp, fp } = registers;
         let thread = u64::from(task.tid()) | u64::from(known.programs()) << 32;
         wanted.key = mix(mix(mix(ip, sp), fp), thread);
-        if let Some(place) = PLACES.get_ptr(wanted.key) {
-            // SAFETY: it stays as it is while this runs: what takes its place is another one.
-            let place = unsafe { &*place };
+        if let Some(mut place) = place(wanted.key) {
             size = place.size;
+            if place.runs_python != 0 {
+                wanted.python = python::walk_python(task.tid(), scratch_of(side) as u32);
+                if let Some(with_python) = self::place(with_python(wanted.key, wanted.python)) {
+                    place = with_python;
+                }
+            }
             wanted.taken_for = recognise(place, sp, scratch_of(side) as u32);
         }
         if wanted.taken_for != NO_STACK {
@@ -106,6 +117,9 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
             }
             wanted.purpose = purpose::CHECK;
         }
+    }
+    if wanted.python == 0 {
+        wanted.python = python::walk_python(task.tid(), scratch_of(side) as u32);
     }
     let copied =
         budget::walk(Price::WithinBudget, now, || Taken(copy(&wanted, scratch_of(side), size)));
@@ -119,6 +133,13 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         known.note_check(side);
     }
     wanted.taken_for
+}
+
+/// What is known of a place.
+#[inline(always)]
+fn place(key: u64) -> Option<&'static Place> {
+    // SAFETY: it stays as it is while this runs: what takes its place is another one.
+    PLACES.get_ptr(key).map(|place| unsafe { &*place })
 }
 
 /// The stack of this place whose witnesses say what they said, or [`NO_STACK`].
@@ -219,6 +240,7 @@ fn copy(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
 #[repr(C)]
 struct Copy<const PAGES: usize> {
     head: StackCopy,
+    python: Chain,
     pages: [[u8; PAGE]; PAGES],
 }
 
@@ -273,7 +295,20 @@ fn copy_pages<const MORE: usize, const ALL: usize>(
         size,
         purpose: wanted.purpose,
         reserved: 0,
+        python: wanted.python,
     };
+    if wanted.python != 0
+        && let Some(chain) = python::walked(scratch)
+    {
+        // SAFETY: both have this size.
+        unsafe {
+            bpf_probe_read_kernel(
+                (&raw mut (*record).python).cast(),
+                size_of::<Chain>() as u32,
+                chain.cast(),
+            );
+        }
+    }
     // SAFETY: as above; it is not touched after it was submitted.
     unsafe {
         (&raw mut (*record).head).write(head);

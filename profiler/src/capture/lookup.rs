@@ -113,6 +113,7 @@ pub(super) fn run(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+        user_stacks.tell_of_python(&mut symbols);
         files.poll();
         if handed_on.elapsed() >= HAND_ON {
             hand_on(&mut symbols, &mut processes, &mut files, parts);

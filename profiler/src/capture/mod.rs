@@ -172,7 +172,7 @@ impl<S: Sink> Armed<S> {
         drop(types);
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
-        let (copies, places) = kernel.take_user_stacks()?;
+        let maps = kernel.take_user_stacks()?;
         let shared = Arc::new(user_stacks::Shared::default());
         let forget = {
             let shared = Arc::clone(&shared);
@@ -191,15 +191,15 @@ impl<S: Sink> Armed<S> {
             let control = Arc::clone(&control);
             start("store", move || store.run(&to_store, &control))?
         };
-        let descriptor = copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
+        let descriptor =
+            maps.copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
         let lookup = {
             let parts = parts.clone();
             let shared = Arc::clone(&shared);
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", move || {
-                let user_stacks =
-                    UserStacks::new(copies, places, method, max_stacks as usize, shared);
+                let user_stacks = UserStacks::new(maps, method, max_stacks as usize, shared);
                 lookup::run(&wanted, &parts, names, user_stacks)
             })?
         };

@@ -17,8 +17,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lookup::Lookup;
 use crate::{
-    kernel::{Copies, Places},
-    recognition::{Check, Lesson, Recognition},
+    kernel::{Copies, Places, PythonThreads, UserStackMaps},
+    recognition::{Check, Lesson, Recognition, RunsPython},
     recording::decode::{self, Purpose},
     symbols::Symbols,
     units::StackId,
@@ -78,6 +78,7 @@ impl Shared {
 pub(super) struct UserStacks {
     copies: Copies,
     places: Places,
+    python_threads: PythonThreads,
     unwinder: Unwinder,
     recognition: Recognition,
     shared: Arc<Shared>,
@@ -85,14 +86,20 @@ pub(super) struct UserStacks {
 
 impl UserStacks {
     pub fn new(
-        copies: Copies,
-        places: Places,
+        UserStackMaps { copies, places, python_threads }: UserStackMaps,
         method: Method,
         max_places: usize,
         shared: Arc<Shared>,
     ) -> Self {
         let (unwinder, recognition) = (Unwinder::new(method), Recognition::new(max_places));
-        Self { copies, places, unwinder, recognition, shared }
+        Self { copies, places, python_threads, unwinder, recognition, shared }
+    }
+
+    /// Tells the kernel half which threads run Python.
+    pub fn tell_of_python(&mut self, symbols: &mut Symbols) {
+        for thread in symbols.take_python_threads() {
+            self.python_threads.know(thread.tid, thread.runs);
+        }
     }
 
     /// Unwinds what has come, and gives back whether that was all.
@@ -110,12 +117,16 @@ impl UserStacks {
                 continue;
             };
             let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
+            let python = match symbols.runs_python(&copy, &unwound) {
+                true => RunsPython::Yes,
+                false => RunsPython::No,
+            };
             let (Lesson { know, forget, keeps, is_given_up }, check) =
-                self.recognition.learn(&copy, &unwound);
+                self.recognition.learn(&copy, &unwound, python);
             if keeps || copy.purpose != Purpose::Check {
                 symbols.observe_unwound(&copy, &unwound);
             }
-            if let Some((key, place)) = know {
+            for (key, place) in know {
                 self.places.know(key, &place);
             }
             forget.into_iter().for_each(|key| self.places.forget(key));

@@ -9,13 +9,14 @@ use aya::{
     Pod,
     maps::{HashMap, MapData, RingBuf},
 };
-use profiler_ebpf::user_stack::Place;
+use profiler_ebpf::{python::Thread, user_stack::Place};
 
 use super::{Kernel, KernelError};
-use crate::recording::decode::PlaceKey;
+use crate::{recording::decode::PlaceKey, units::Tid};
 
 pub(super) const COPIES: &str = "COPIES";
 pub(super) const PLACES: &str = "PLACES";
+const PYTHON: &str = "PYTHON_THREADS";
 
 /// [`Place`] is plain integers; the wrapper is what lets aya know.
 #[derive(Clone, Copy)]
@@ -25,26 +26,54 @@ struct KnownPlace(Place);
 // SAFETY: `Place` is `repr(C)`, holds integers alone and has no padding (asserted where it is defined).
 unsafe impl Pod for KnownPlace {}
 
+/// [`Thread`] is plain integers; the wrapper is what lets aya know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct RunsPython(Thread);
+
+// SAFETY: as above.
+unsafe impl Pod for RunsPython {}
+
 /// The ring of copies, of all CPUs.
 pub struct Copies(RingBuf<MapData>);
+
+/// The threads of which the kernel half walks the Python frames.
+pub struct PythonThreads(HashMap<MapData, u32, RunsPython>);
+
+/// What the halves say to each other of user stacks.
+pub struct UserStackMaps {
+    /// What the kernel half sends.
+    pub copies: Copies,
+    /// What it knows.
+    pub places: Places,
+    /// Of which threads it walks Python frames.
+    pub python_threads: PythonThreads,
+}
 
 /// The places that the kernel half knows.
 pub struct Places(HashMap<MapData, u64, KnownPlace>);
 
 impl Kernel {
-    /// Takes both out of the loaded kernel half.
+    /// Takes them out of the loaded kernel half.
     ///
     /// # Errors
     ///
-    /// If there are none.
-    pub fn take_user_stacks(&mut self) -> Result<(Copies, Places), KernelError> {
+    /// If one is missing.
+    pub fn take_user_stacks(&mut self) -> Result<UserStackMaps, KernelError> {
         let copies = self.ebpf.take_map(COPIES).ok_or(KernelError::Missing(COPIES))?;
         let copies =
             RingBuf::try_from(copies).map_err(|source| KernelError::Map { map: COPIES, source })?;
         let places = self.ebpf.take_map(PLACES).ok_or(KernelError::Missing(PLACES))?;
         let places =
             HashMap::try_from(places).map_err(|source| KernelError::Map { map: PLACES, source })?;
-        Ok((Copies(copies), Places(places)))
+        let threads = self.ebpf.take_map(PYTHON).ok_or(KernelError::Missing(PYTHON))?;
+        let threads = HashMap::try_from(threads)
+            .map_err(|source| KernelError::Map { map: PYTHON, source })?;
+        Ok(UserStackMaps {
+            copies: Copies(copies),
+            places: Places(places),
+            python_threads: PythonThreads(threads),
+        })
     }
 }
 
@@ -74,5 +103,19 @@ impl Places {
     /// Nothing is known of this place any more.
     pub fn forget(&mut self, key: PlaceKey) {
         let _absent = self.0.remove(&key.0);
+    }
+}
+
+impl PythonThreads {
+    /// Where a thread keeps its Python frames from now on; none if it has none any more. False if the
+    /// kernel has no room for it.
+    pub fn know(&mut self, tid: Tid, runs: Option<Thread>) -> bool {
+        match runs {
+            Some(thread) => self.0.insert(tid.0, RunsPython(thread), 0).is_ok(),
+            None => {
+                let _absent = self.0.remove(&tid.0);
+                true
+            }
+        }
     }
 }

@@ -45,11 +45,20 @@ pub enum Check {
     NotKnown,
 }
 
+/// Whether Python runs in a stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunsPython {
+    /// It does: what it runs counts too.
+    Yes,
+    /// It does not.
+    No,
+}
+
 /// What the kernel half is to be told.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lesson {
-    /// What is known of this place now.
-    pub know: Option<(PlaceKey, Place)>,
+    /// What is known of these places now.
+    pub know: Vec<(PlaceKey, Place)>,
     /// Nothing is known of these any more.
     pub forget: Vec<PlaceKey>,
     /// The kernel half will recognise this stack, and refer to it.
@@ -77,6 +86,8 @@ struct Known {
     /// Whose turn it is to give way.
     turn: usize,
     is_given_up: bool,
+    /// What is known is known where Python's frames are the same too.
+    runs_python: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -103,32 +114,46 @@ impl Recognition {
     }
 
     /// A stack was unwound. What came of it, if it was to be compared with another.
-    pub fn learn(&mut self, copy: &CopiedStack, unwound: &Rc<Unwound>) -> (Lesson, Option<Check>) {
+    pub fn learn(
+        &mut self,
+        copy: &CopiedStack,
+        unwound: &Rc<Unwound>,
+        python: RunsPython,
+    ) -> (Lesson, Option<Check>) {
         let mut lesson = Lesson::default();
-        let Some(key) = copy.place else { return (lesson, None) };
+        let Some(mut key) = copy.place else { return (lesson, None) };
+        if python == RunsPython::Yes {
+            let known = self.place(key, copy.size);
+            if !known.runs_python {
+                known.runs_python = true;
+                lesson.know.push((key, known.as_place()));
+            }
+            // Without its frames it can't be told from any other.
+            let Some(chain) = &copy.python else { return (lesson, None) };
+            key = key.with_python(chain.hash);
+        }
         let check = copy.taken_for.map(|id| self.check(key, id, unwound));
         if check == Some(Check::Agreed) {
             return (lesson, check);
         }
-        let before = self.places.get(&key).map_or(0, Known::memory);
-        let known = self.places.entry(key).or_insert_with(|| {
-            self.order.push_back(key);
-            Known { stacks: Vec::new(), size: copy.size, turn: 0, is_given_up: false }
-        });
+        let known = self.place(key, copy.size);
+        let before = known.memory();
         let had: Vec<StackId> = known.ids().collect();
         let was_given_up = known.is_given_up;
         if known.take(copy, unwound) {
-            lesson.know = Some((key, known.as_place()));
+            lesson.know.push((key, known.as_place()));
             lesson.is_given_up = known.is_given_up && !was_given_up;
         }
-        for gone in had.into_iter().filter(|&id| known.ids().all(|kept| kept != id)) {
-            self.by_stack.remove(&gone);
+        let kept: Vec<StackId> = known.ids().collect();
+        let memory = known.memory();
+        for gone in had.iter().filter(|id| !kept.contains(id)) {
+            self.by_stack.remove(gone);
         }
-        lesson.keeps = known.ids().any(|id| id == copy.id);
+        lesson.keeps = kept.contains(&copy.id);
         if lesson.keeps {
             self.by_stack.insert(copy.id, key);
         }
-        self.memory = self.memory + known.memory() - before;
+        self.memory = self.memory + memory - before;
         self.make_room(&mut lesson);
         (lesson, check)
     }
@@ -152,6 +177,17 @@ impl Recognition {
             Some(seen) if is_same(&seen.unwound, unwound) => Check::Agreed,
             Some(_) => Check::Disagreed,
         }
+    }
+
+    /// What is known of a place; nothing yet if it is new.
+    fn place(&mut self, key: PlaceKey, size: CopySize) -> &mut Known {
+        self.places.entry(key).or_insert_with(|| {
+            let known =
+                Known { stacks: Vec::new(), size, turn: 0, is_given_up: false, runs_python: false };
+            self.order.push_back(key);
+            self.memory += known.memory();
+            known
+        })
     }
 
     fn make_room(&mut self, lesson: &mut Lesson) {
@@ -212,7 +248,11 @@ impl Known {
     }
 
     fn as_place(&self) -> Place {
-        let mut place = Place { size: self.size.code(), ..Place::default() };
+        let mut place = Place {
+            size: self.size.code(),
+            runs_python: u32::from(self.runs_python),
+            ..Place::default()
+        };
         for (known, seen) in place.stacks.iter_mut().zip(&self.stacks) {
             *known = seen.as_known();
         }

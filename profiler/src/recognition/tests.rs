@@ -38,6 +38,7 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
         id: StackId(id),
         place: Some(PlaceKey(7)),
         taken_for: taken_for.map(StackId),
+        python: None,
         purpose: taken_for.map_or(Purpose::Wait, |_| Purpose::Check),
         taken: Timestamp(1),
         tgid: Tgid(1),
@@ -90,9 +91,9 @@ proptest! {
         let mut place = Place::default();
         for (number, stack) in stacks.iter().enumerate() {
             let bytes = stack.bytes();
-            let (lesson, check) = recognition.learn(&copy(1 + number as u64, None, &bytes), &stack.unwound());
+            let (lesson, check) = recognition.learn(&copy(1 + number as u64, None, &bytes), &stack.unwound(), RunsPython::No);
             prop_assert_eq!(check, None);
-            if let Some((_, known)) = lesson.know {
+            if let Some(&(_, known)) = lesson.know.first() {
                 place = known;
             }
         }
@@ -118,17 +119,20 @@ fn a_stack_that_was_taken_for_another_is_told_from_it_after_that() {
     };
     let (one, other) = (callers(0xa), callers(0xb));
     let mut recognition = Recognition::new(10);
-    let (lesson, _) = recognition.learn(&copy(1, None, &one.bytes()), &one.unwound());
-    let (_, place) = lesson.know.unwrap();
+    let (lesson, _) =
+        recognition.learn(&copy(1, None, &one.bytes()), &one.unwound(), RunsPython::No);
+    let (_, place) = lesson.know[0];
     assert!(lesson.keeps);
     assert_eq!(recognise(&place, &other.words), Some(1), "nobody has seen the other one yet");
     let bytes = other.bytes();
-    let (lesson, check) = recognition.learn(&copy(2, Some(1), &bytes), &other.unwound());
+    let (lesson, check) =
+        recognition.learn(&copy(2, Some(1), &bytes), &other.unwound(), RunsPython::No);
     assert_eq!((check, lesson.keeps), (Some(Check::Disagreed), true));
-    let (_, place) = lesson.know.unwrap();
+    let (_, place) = lesson.know[0];
     assert_eq!(recognise(&place, &one.words), Some(1));
     assert_eq!(recognise(&place, &other.words), Some(2));
-    let (lesson, check) = recognition.learn(&copy(3, Some(2), &bytes), &other.unwound());
+    let (lesson, check) =
+        recognition.learn(&copy(3, Some(2), &bytes), &other.unwound(), RunsPython::No);
     assert_eq!((check, lesson), (Some(Check::Agreed), Lesson::default()));
 }
 
@@ -144,12 +148,13 @@ fn where_nothing_tells_stacks_apart_none_is_recognised() {
     };
     let mut recognition = Recognition::new(10);
     let bytes = stack.bytes();
-    recognition.learn(&copy(1, None, &bytes), &with_caller(0xa));
-    let (lesson, check) = recognition.learn(&copy(2, Some(1), &bytes), &with_caller(0xb));
+    recognition.learn(&copy(1, None, &bytes), &with_caller(0xa), RunsPython::No);
+    let (lesson, check) =
+        recognition.learn(&copy(2, Some(1), &bytes), &with_caller(0xb), RunsPython::No);
     assert_eq!((check, lesson.is_given_up), (Some(Check::Disagreed), true));
-    let (_, place) = lesson.know.unwrap();
+    let (_, place) = lesson.know[0];
     assert_eq!(recognise(&place, &stack.words), None);
-    let (lesson, _) = recognition.learn(&copy(3, None, &bytes), &with_caller(0xa));
+    let (lesson, _) = recognition.learn(&copy(3, None, &bytes), &with_caller(0xa), RunsPython::No);
     assert_eq!(lesson, Lesson::default());
 }
 
@@ -160,13 +165,13 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     let unwound = Rc::new(unwound);
     let mut recognition = Recognition::new(10);
     let whole = vec![0; 4097];
-    let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound);
-    let (_, place) = lesson.know.unwrap();
+    let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound, RunsPython::No);
+    let (_, place) = lesson.know[0];
     assert_eq!((place.size, lesson.keeps), (CopySize::Medium.code(), false));
-    let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound);
-    assert_eq!(lesson.know, None);
+    let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound, RunsPython::No);
+    assert_eq!(lesson.know, []);
     // A page was not there: a larger copy has no more of it.
-    let (lesson, _) = recognition.learn(&copy(3, None, &whole[..4096]), &unwound);
+    let (lesson, _) = recognition.learn(&copy(3, None, &whole[..4096]), &unwound, RunsPython::No);
     assert!(lesson.keeps);
 }
 
@@ -177,12 +182,12 @@ fn the_oldest_places_give_way_and_what_is_forgotten_is_learnt_anew() {
     let at = |key, id| CopiedStack { place: Some(PlaceKey(key)), ..copy(id, None, &bytes) };
     let mut recognition = Recognition::new(2);
     for key in 1..=2 {
-        assert!(recognition.learn(&at(key, key), &stack.unwound()).0.keeps);
+        assert!(recognition.learn(&at(key, key), &stack.unwound(), RunsPython::No).0.keeps);
     }
-    let (lesson, _) = recognition.learn(&at(3, 3), &stack.unwound());
+    let (lesson, _) = recognition.learn(&at(3, 3), &stack.unwound(), RunsPython::No);
     assert_eq!(lesson.forget, [PlaceKey(1)]);
     assert_eq!(recognition.forget(&[StackId(1), StackId(2), StackId(9)]), [PlaceKey(2)]);
-    assert!(recognition.learn(&at(2, 4), &stack.unwound()).0.keeps);
+    assert!(recognition.learn(&at(2, 4), &stack.unwound(), RunsPython::No).0.keeps);
     assert_eq!(recognition.places.len(), 2);
     let of_all: usize = recognition.places.values().map(Known::memory).sum();
     assert_eq!(recognition.memory, of_all);

@@ -16,7 +16,7 @@ use super::{
 };
 use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
-pub use stack_copy::{CopiedStack, CopySize, PlaceKey, Purpose, stack_copy};
+pub use stack_copy::{CopiedStack, CopySize, PlaceKey, Purpose, PythonChain, stack_copy};
 
 /// One record, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::perf_map::PerfMapId;
-use crate::recording::{AddressKind, Frame, FrameId, ModuleId};
+use crate::recording::{AddressKind, Frame, FrameId, Function, ModuleId};
 
 /// What an address is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -67,6 +67,9 @@ pub(super) struct Wanted {
 /// Every distinct frame.
 pub(super) struct Frames {
     ids: HashMap<Key, FrameId>,
+    /// Frames that had their name from the beginning.
+    told: HashMap<Function, FrameId>,
+    newly_told: Vec<(FrameId, Vec<Function>)>,
     new: Vec<(FrameId, Frame)>,
     limit: usize,
     /// The names of so many were asked for.
@@ -75,7 +78,14 @@ pub(super) struct Frames {
 
 impl Frames {
     pub(super) fn new(limit: usize) -> Self {
-        Self { ids: HashMap::new(), new: Vec::new(), limit, named: 0 }
+        Self {
+            ids: HashMap::new(),
+            told: HashMap::new(),
+            newly_told: Vec::new(),
+            new: Vec::new(),
+            limit,
+            named: 0,
+        }
     }
 
     /// The frame of an address; none if it is one too many.
@@ -93,14 +103,40 @@ impl Frames {
         if let Some(&known) = self.ids.get(&key) {
             return Some(known);
         }
-        if self.ids.len() >= self.limit {
-            return None;
-        }
-        let id = FrameId(u32::try_from(self.ids.len()).ok()?);
+        let id = self.next_id()?;
         self.ids.insert(key, id);
         let (module, module_offset) = (placed.place.module(), placed.offset);
         self.new.push((id, Frame { address, kind, module, module_offset, functions: Vec::new() }));
         Some(id)
+    }
+
+    /// The frame of a function that is known by its name alone; none if it is one too many.
+    pub(super) fn intern_told(&mut self, function: Function) -> Option<FrameId> {
+        if let Some(&known) = self.told.get(&function) {
+            return Some(known);
+        }
+        let id = self.next_id()?;
+        self.newly_told.push((id, vec![function.clone()]));
+        self.told.insert(function, id);
+        let kind = AddressKind::Instruction;
+        let frame =
+            Frame { address: 0, kind, module: None, module_offset: None, functions: Vec::new() };
+        self.new.push((id, frame));
+        Some(id)
+    }
+
+    fn count(&self) -> usize {
+        self.ids.len() + self.told.len()
+    }
+
+    fn next_id(&self) -> Option<FrameId> {
+        let count = self.count();
+        (count < self.limit).then(|| u32::try_from(count).ok().map(FrameId))?
+    }
+
+    /// The names of those that had them from the beginning, since this was called last.
+    pub(super) fn take_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
+        std::mem::take(&mut self.newly_told)
     }
 
     /// Those that are new since this was called last, without names.
@@ -111,7 +147,8 @@ impl Frames {
     /// Those whose names were not asked for yet, and how many were looked at. What a JIT wrote is asked
     /// for each time: it may have written down the name since.
     pub(super) fn take_nameless(&mut self) -> (BTreeMap<Source, Vec<Wanted>>, usize) {
-        let from = std::mem::replace(&mut self.named, self.ids.len());
+        let count = self.count();
+        let from = std::mem::replace(&mut self.named, count);
         let mut by_source = BTreeMap::<Source, Vec<Wanted>>::new();
         let mut total = 0;
         for (&Key { place, at, kind }, &frame) in &self.ids {

@@ -28,8 +28,8 @@ mod naming;
 mod perf_map;
 mod places;
 mod process;
-#[expect(dead_code, reason = "no Python frames are captured yet")]
 mod python;
+mod pythons;
 mod resymbolize;
 mod script_names;
 mod sources;
@@ -49,6 +49,8 @@ pub use naming::{NameBook, Naming};
 use perf_map::PerfMaps;
 pub use places::DebugPlaces;
 use process::{Found, Process};
+pub use pythons::PythonThread;
+use pythons::Pythons;
 pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
 pub use sources::{Detail, NameSources};
 
@@ -70,6 +72,14 @@ const MAX_FRAMES: usize = 4_000_000;
 /// Processes that ended stay known for their late stacks until this many others have ended.
 const ENDED_KEPT: usize = 1024;
 
+/// A frame as it was found.
+enum FoundFrame {
+    /// By its address.
+    At(u64, AddressKind),
+    /// By its name.
+    Told(Function),
+}
+
 /// Turns the addresses of stacks into frames with names.
 pub struct Symbols {
     processes: HashMap<Tgid, Process>,
@@ -77,6 +87,7 @@ pub struct Symbols {
     modules: Modules,
     perf_maps: PerfMaps,
     frames: Frames,
+    pythons: Pythons,
     stacks: Vec<(StackId, Stack)>,
     passing: Vec<(AddressSpace, StackId)>,
     sources: NameSources,
@@ -99,6 +110,7 @@ impl Symbols {
             modules: Modules::new(),
             perf_maps: PerfMaps::new(),
             frames: Frames::new(MAX_FRAMES),
+            pythons: Pythons::default(),
             stacks: Vec::new(),
             passing: Vec::new(),
             sources: NameSources::default(),
@@ -121,9 +133,8 @@ impl Symbols {
             count(&mut self.shortfalls, "symbols_processes_over_limit");
             return;
         }
-        let process = self.processes.entry(tgid).or_default();
-        process.begin(Timestamp(0));
-        if !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
+        self.processes.entry(tgid).or_default().begin(Timestamp(0));
+        if !self.read_mappings(tgid) {
             count(&mut self.shortfalls, "symbols_processes_gone");
         }
     }
@@ -144,6 +155,8 @@ impl Symbols {
         let process = self.processes.entry(child).or_default();
         process.begin_as_copy(inherited, at);
         process.end_perf_maps(&mut self.perf_maps);
+        self.pythons.end(child);
+        self.look_for_python(child);
     }
 
     /// A process became another program at `at`: stacks taken before are of the old one.
@@ -155,7 +168,8 @@ impl Symbols {
         let process = self.processes.entry(tgid).or_default();
         let is_unread = process.exec(at);
         process.end_perf_maps(&mut self.perf_maps);
-        if is_unread && !process.read(tgid, &mut self.modules, &mut self.shortfalls) {
+        self.pythons.end(tgid);
+        if is_unread && !self.read_mappings(tgid) {
             count(&mut self.shortfalls, "symbols_processes_gone");
         }
     }
@@ -165,6 +179,7 @@ impl Symbols {
         let Some(process) = self.processes.get_mut(&tgid) else { return };
         process.end(at);
         process.end_perf_maps(&mut self.perf_maps);
+        self.pythons.end(tgid);
         self.ended.push_back(tgid);
         if self.ended.len() > ENDED_KEPT
             && let Some(oldest) = self.ended.pop_front()
@@ -194,7 +209,8 @@ impl Symbols {
         }
         // Every address but the leaf is where a call returns to.
         let kinds = iter::once(AddressKind::Instruction).chain(iter::repeat(AddressKind::Return));
-        self.add_stack(id, space, taken, addresses.iter().copied().zip(kinds), StackEnd::Unknown);
+        let frames = addresses.iter().zip(kinds).map(|(&at, kind)| FoundFrame::At(at, kind));
+        self.add_stack(id, space, taken, frames, StackEnd::Unknown);
     }
 
     fn add_stack(
@@ -202,31 +218,67 @@ impl Symbols {
         id: StackId,
         space: AddressSpace,
         taken: Timestamp,
-        addresses: impl Iterator<Item = (u64, AddressKind)>,
+        found: impl Iterator<Item = FoundFrame>,
         end: StackEnd,
     ) {
-        let mut frames = Vec::with_capacity(addresses.size_hint().0);
-        for (address, kind) in addresses {
-            let placed = match space {
-                AddressSpace::Kernel => self.place_in_kernel(address),
-                AddressSpace::Process(tgid) => self.place(tgid, taken, address, kind),
+        let mut frames = Vec::with_capacity(found.size_hint().0);
+        for found in found {
+            let frame = match found {
+                FoundFrame::At(address, kind) => self.frame_at(space, taken, address, kind),
+                FoundFrame::Told(function) => self.frames.intern_told(function),
             };
-            let Some(frame) = self.frames.intern(address, kind, &placed) else {
+            let Some(frame) = frame else {
                 return count(&mut self.shortfalls, "symbols_frames_over_limit");
             };
-            if let Some(module) = placed.place.module() {
-                self.modules.refer_to(module);
-            }
             frames.push(frame);
         }
         self.stacks.push((id, Stack { space, frames, end }));
     }
 
+    fn frame_at(
+        &mut self,
+        space: AddressSpace,
+        taken: Timestamp,
+        address: u64,
+        kind: AddressKind,
+    ) -> Option<FrameId> {
+        let placed = match space {
+            AddressSpace::Kernel => self.place_in_kernel(address),
+            AddressSpace::Process(tgid) => self.place(tgid, taken, address, kind),
+        };
+        let frame = self.frames.intern(address, kind, &placed)?;
+        if let Some(module) = placed.place.module() {
+            self.modules.refer_to(module);
+        }
+        Some(frame)
+    }
+
     /// Reads a process's mappings again if they are too old for this stack; whether it did.
     fn refresh(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) -> bool {
-        let Some(process) = self.processes.get_mut(&tgid) else { return false };
-        process.wants_reading(taken, addresses)
-            && process.read(tgid, &mut self.modules, &mut self.shortfalls)
+        let process = self.processes.get(&tgid);
+        process.is_some_and(|process| process.wants_reading(taken, addresses))
+            && self.read_mappings(tgid)
+    }
+
+    /// Reads the mappings of the program that a process runs now. False if it is gone.
+    fn read_mappings(&mut self, tgid: Tgid) -> bool {
+        let process = self.processes.get_mut(&tgid);
+        let is_read = process
+            .is_some_and(|process| process.read(tgid, &mut self.modules, &mut self.shortfalls));
+        self.look_for_python(tgid);
+        is_read
+    }
+
+    fn look_for_python(&mut self, tgid: Tgid) {
+        if let Some(process) = self.processes.get(&tgid) {
+            let candidates = process.pythons();
+            self.pythons.observe(tgid, candidates, &self.modules, &mut self.shortfalls);
+        }
+    }
+
+    /// What is new of threads that run Python since this was called last.
+    pub fn take_python_threads(&mut self) -> Vec<PythonThread> {
+        self.pythons.take_news()
     }
 
     fn place_in_kernel(&mut self, address: u64) -> Placed {

@@ -1,6 +1,6 @@
 //! Looking names up: apart from the rest, since it takes long and recording may go on meanwhile.
 
-use std::{collections::BTreeMap, fs::File};
+use std::{collections::BTreeMap, fs::File, iter};
 
 use super::{
     NameSources, Shortfalls, elf,
@@ -18,6 +18,8 @@ pub struct Naming {
     jobs: Vec<(Place, Vec<Wanted>)>,
     total: usize,
     sources: NameSources,
+    /// Names that need not be looked up.
+    told: Vec<(FrameId, Vec<Function>)>,
 }
 
 /// Where names are looked up, held.
@@ -44,7 +46,7 @@ impl Naming {
             };
             Some((place, wanted))
         });
-        Self { jobs: jobs.collect(), total, sources }
+        Self { jobs: jobs.collect(), total, sources, told: frames.take_told() }
     }
 
     /// In parts that can be looked up one after another, the quickest first: the kernel's frames, then
@@ -57,10 +59,11 @@ impl Naming {
         files.sort_by_key(|(place, wanted)| (!matches!(place, Place::Kernel), wanted.len()));
         let of = |jobs: Vec<(Place, Vec<Wanted>)>| {
             let total = jobs.iter().map(|(_, wanted)| wanted.len()).sum();
-            Self { jobs, total, sources: self.sources.clone() }
+            Self { jobs, total, sources: self.sources.clone(), told: Vec::new() }
         };
+        let told = Self { told: self.told, ..Self::default() };
         let files = files.into_iter().map(|job| of(vec![job]));
-        files.chain((!maps.is_empty()).then(|| of(maps))).collect()
+        iter::once(told).chain(files).chain((!maps.is_empty()).then(|| of(maps))).collect()
     }
 }
 
@@ -74,7 +77,8 @@ pub struct NameBook {
 impl NameBook {
     /// Looks names up. `progress` is called with the frames done and all of them.
     pub fn look_up(&mut self, naming: Naming, progress: &mut dyn FnMut(usize, usize)) {
-        let Naming { jobs, total, sources } = naming;
+        let Naming { jobs, total, sources, told } = naming;
+        self.add(told);
         let Self { names, shortfalls } = self;
         // What can't be looked up is done.
         let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();

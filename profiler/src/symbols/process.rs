@@ -7,6 +7,8 @@ use super::{
     maps::{self, Backing, Line, Mapping},
     modules::{Modules, mount_namespace},
     perf_map::{PerfMapId, PerfMaps},
+    python::MappedAt,
+    pythons::Candidate,
     unwinding,
 };
 use crate::{
@@ -38,6 +40,8 @@ pub(super) struct Program {
     until: Option<Timestamp>,
     read_at: Timestamp,
     mappings: Mappings,
+    /// Files that may be a CPython.
+    pythons: Vec<Candidate>,
     /// The same for the unwinder.
     code: Rc<[Code]>,
     /// As they were at the reading before, if they were any different.
@@ -53,6 +57,7 @@ impl Program {
             until: None,
             read_at: Timestamp(0),
             mappings: Rc::new([]),
+            pythons: Vec::new(),
             code: Rc::new([]),
             before: None,
             fruitless: 0,
@@ -178,6 +183,7 @@ impl Process {
         }
         let mounts = mount_namespace(tgid);
         let mut mappings = Vec::with_capacity(lines.len());
+        let mut pythons = Vec::new();
         for line in lines {
             // The kernel's own mappings have brackets, files a leading slash; `//anon`,
             // `/dev/zero`, `/memfd:` and `/SYSV` are memory that has a file only inside the kernel.
@@ -198,6 +204,12 @@ impl Process {
             };
             if let Some(backing) = backing {
                 let (start, end, offset) = (line.start, line.end, line.offset);
+                if let Backing::Module(module) = backing
+                    && Candidate::is_named(&line.name)
+                {
+                    let mapped = MappedAt { start, offset };
+                    pythons.push(Candidate { module, mapped, path: line.name.clone() });
+                }
                 mappings.push(Mapping { start, end, offset, backing });
             }
         }
@@ -209,8 +221,14 @@ impl Process {
             let before = std::mem::replace(&mut program.mappings, mappings.into());
             program.before = (!before.is_empty()).then_some(before);
         }
+        program.pythons = pythons;
         program.read_at = read_at;
         true
+    }
+
+    /// Files that may be a CPython, of the program that runs now.
+    pub(super) fn pythons(&self) -> &[Candidate] {
+        self.programs.last().map_or(&[], |program| &program.pythons)
     }
 
     /// The code that was mapped when a stack was taken, as far as is known.

@@ -3,17 +3,20 @@
 use std::{fs::File, rc::Rc, sync::Arc};
 
 use super::{
-    Symbols,
+    FoundFrame, Symbols,
     identify::open,
     maps::{Backing, Mapping},
     modules::{Content, Modules, is_unchanged},
+    pythons::WithPython,
 };
 use crate::{
     recording::{
-        AddressSpace, ModuleId, StackEnd,
+        AddressSpace, Function, ModuleId, StackEnd,
         decode::{CopiedStack, Purpose},
     },
-    unwind::{self, Code, CodeFile, End, Files, Registers, StackCopy, Unwinder, Unwound},
+    unwind::{
+        self, Code, CodeFile, End, Files, Registers, StackCopy, Unwinder, Unwound, UnwoundFrame,
+    },
 };
 
 /// Mappings as the unwinder wants them.
@@ -74,10 +77,28 @@ impl Symbols {
         unwinder.unwind(&code, &self.modules, stack)
     }
 
+    /// Whether Python runs in a stack that was unwound.
+    #[must_use]
+    pub fn runs_python(&self, copy: &CopiedStack, unwound: &Unwound) -> bool {
+        self.pythons.evaluates(copy.tgid, unwound)
+    }
+
     /// A stack was unwound: its frames are looked up as [`Self::observe_stack`] does.
     pub fn observe_unwound(&mut self, copy: &CopiedStack, unwound: &Unwound) {
         let space = AddressSpace::Process(copy.tgid);
-        let frames = unwound.frames.iter().map(|frame| (frame.address, frame.kind));
+        let native = |frame: &UnwoundFrame| FoundFrame::At(frame.address, frame.kind);
+        let merged = self.pythons.merge(copy.tgid, copy.tid, unwound, copy.python.as_ref());
+        let frames: Vec<FoundFrame> = match merged {
+            None => unwound.frames.iter().map(native).collect(),
+            Some(merged) => merged
+                .into_iter()
+                .filter_map(|frame| match frame {
+                    WithPython::Native(index) => unwound.frames.get(index).map(native),
+                    WithPython::Python(function) => Some(FoundFrame::Told(function)),
+                    WithPython::Said(text) => Some(FoundFrame::Told(Function::named(text))),
+                })
+                .collect(),
+        };
         let end = match unwound.end {
             End::EntryPoint => StackEnd::EntryPoint,
             End::CopyTooShort if copy.met_hole() => StackEnd::PageMissing,
@@ -89,7 +110,7 @@ impl Symbols {
             End::LostRegister { .. } => StackEnd::LostRegister,
             End::TooDeep => StackEnd::TooDeep,
         };
-        self.add_stack(copy.id, space, copy.taken, frames, end);
+        self.add_stack(copy.id, space, copy.taken, frames.into_iter(), end);
         if copy.purpose == Purpose::Sample {
             self.passing.push((space, copy.id));
         }

@@ -1,8 +1,9 @@
 //! The copy of a user stack's top.
 
 use profiler_ebpf::{
+    python::{Chain, Frame},
     record::{NO_STACK, kind},
-    user_stack::{StackCopy, copy_size, purpose},
+    user_stack::{StackCopy, copy_size, purpose, with_python},
 };
 
 use super::{DecodeError, Plain, read};
@@ -10,6 +11,8 @@ use crate::units::{StackId, Tgid, Tid, Timestamp};
 
 // SAFETY: profiler-ebpf asserts its size to be the sum of its integer fields.
 unsafe impl Plain for StackCopy {}
+// SAFETY: as above.
+unsafe impl Plain for Chain {}
 
 /// How much of a stack is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +68,7 @@ pub enum Purpose {
 }
 
 /// A copy of the top of a user stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopiedStack<'a> {
     /// The id that other records refer to it by.
     pub id: StackId,
@@ -87,15 +90,36 @@ pub struct CopiedStack<'a> {
     pub sp: u64,
     /// The frame pointer, or whatever code without one keeps there.
     pub fp: u64,
+    /// What Python ran in it, if the thread is known to run any.
+    pub python: Option<PythonChain>,
     /// How much was asked for.
     pub size: CopySize,
     /// The stack from the stack pointer on, up to the first page that was not there.
     pub bytes: &'a [u8],
 }
 
+/// The Python frames of a thread, as they were captured with the copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PythonChain {
+    /// A hash of them.
+    pub hash: u64,
+    /// The frames, leaf first.
+    pub frames: Vec<Frame>,
+    /// Whether there are more.
+    pub is_cut: bool,
+}
+
 /// A thread's registers in user code, as a number: where it waits, or wakes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PlaceKey(pub u64);
+
+impl PlaceKey {
+    /// The same place where Python with this hash runs.
+    #[must_use]
+    pub fn with_python(self, hash: u64) -> Self {
+        Self(with_python(self.0, hash))
+    }
+}
 
 impl CopiedStack<'_> {
     /// Whether a page was not there: a larger copy would have no more.
@@ -125,8 +149,9 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         purpose::CHECK => Purpose::Check,
         other => return Err(value("purpose", other.into())),
     };
-    let stack =
-        bytes.get(size_of::<StackCopy>()..).and_then(|rest| rest.get(..head.bytes as usize));
+    let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
+    let python = (head.python != 0).then(|| python(head.python, rest)).transpose()?;
+    let stack = rest.get(size_of::<Chain>()..).and_then(|rest| rest.get(..head.bytes as usize));
     Ok(CopiedStack {
         id: StackId(head.id),
         place: (head.key != 0).then_some(PlaceKey(head.key)),
@@ -138,9 +163,20 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         ip: head.ip,
         sp: head.sp,
         fp: head.fp,
+        python,
         size,
         bytes: stack.ok_or(value("bytes", head.bytes.into()))?,
     })
+}
+
+fn python(hash: u64, bytes: &[u8]) -> Result<PythonChain, DecodeError> {
+    let chain: Chain = read(kind::STACK_COPY, bytes)?;
+    let frames = chain.frames.get(..chain.depth as usize).ok_or(DecodeError::Value {
+        kind: kind::STACK_COPY,
+        field: "depth",
+        value: chain.depth.into(),
+    })?;
+    Ok(PythonChain { hash, frames: frames.to_vec(), is_cut: chain.is_cut != 0 })
 }
 
 #[cfg(test)]
@@ -157,7 +193,7 @@ mod tests {
                 size_of::<StackCopy>(),
             )
         };
-        [head, &vec![7; stack]].concat()
+        [head, &[0; size_of::<Chain>()], &vec![7; stack]].concat()
     }
 
     fn head(bytes: u32, size: u32) -> StackCopy {

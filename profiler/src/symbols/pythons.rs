@@ -1,0 +1,266 @@
+//! The processes that run Python: whose threads the kernel half is to walk, and how what it captured
+//! becomes part of a stack.
+
+use std::{
+    collections::{HashMap, HashSet},
+    rc::Rc,
+};
+
+use object::ReadCache;
+use profiler_ebpf::python::Thread;
+
+use super::{
+    Shortfalls, count,
+    identify::open,
+    modules::{Content, Modules, is_unchanged},
+    process,
+    python::{
+        Captured, ChainEnd, CodeNames, Doubt, Image, Interpreter, MappedAt, Merged, Named,
+        NativeEnd, NativeFrame, NotFound, Part, ProcessMemory, Tasks, merge, thread_states,
+    },
+};
+use crate::{
+    recording::{Function, ModuleId, decode::PythonChain},
+    units::{Nanos, Tgid, Tid, Timestamp},
+    unwind::{End, Unwound},
+};
+
+/// The shortest time between two looks at a process's threads.
+const PAUSE: Nanos = Nanos(20_000_000);
+/// Processes that are kept track of: each holds a descriptor.
+const MAX_PROCESSES: usize = 4_096;
+
+/// A mapped file that may be, or hold, a CPython: its name says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Candidate {
+    pub module: ModuleId,
+    pub mapped: MappedAt,
+    pub path: String,
+}
+
+impl Candidate {
+    /// Whether a file's name is one of Python's.
+    pub(super) fn is_named(path: &str) -> bool {
+        path.rsplit('/').next().is_some_and(|name| name.contains("python"))
+    }
+}
+
+/// What the kernel half is to be told of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonThread {
+    /// The thread.
+    pub tid: Tid,
+    /// Where it keeps its Python frames; none if it is gone.
+    pub runs: Option<Thread>,
+}
+
+/// A frame of a stack into which Python's were put.
+pub(super) enum WithPython {
+    /// One of the native stack.
+    Native(usize),
+    /// One of Python's.
+    Python(Function),
+    /// What says that frames are missing.
+    Said(&'static str),
+}
+
+struct Running {
+    interpreter: Interpreter,
+    memory: ProcessMemory,
+    threads: HashSet<Tid>,
+    looked_at: Timestamp,
+}
+
+/// Every process that runs Python.
+#[derive(Default)]
+pub(super) struct Pythons {
+    running: HashMap<Tgid, Option<Running>>,
+    images: HashMap<ModuleId, Result<Rc<Image>, NotFound>>,
+    names: CodeNames,
+    news: Vec<PythonThread>,
+}
+
+impl Pythons {
+    /// A process's mappings were read, and these are the files that may be a CPython.
+    pub(super) fn observe(
+        &mut self,
+        tgid: Tgid,
+        candidates: &[Candidate],
+        modules: &Modules,
+        shortfalls: &mut Shortfalls,
+    ) {
+        if candidates.is_empty() || self.running.get(&tgid).is_some_and(Option::is_some) {
+            return;
+        }
+        if self.running.len() >= MAX_PROCESSES {
+            return count(shortfalls, "python_processes_over_limit");
+        }
+        let running = self.find(tgid, candidates, modules, shortfalls);
+        self.running.insert(tgid, running);
+        self.look(tgid);
+    }
+
+    fn find(
+        &mut self,
+        tgid: Tgid,
+        candidates: &[Candidate],
+        modules: &Modules,
+        shortfalls: &mut Shortfalls,
+    ) -> Option<Running> {
+        let memory = ProcessMemory::open(tgid).ok()?;
+        let mut why = NotFound::NoPython;
+        for candidate in candidates {
+            let image = self
+                .images
+                .entry(candidate.module)
+                .or_insert_with(|| image(modules, candidate).map(Rc::new));
+            let found = match image {
+                Ok(image) => Interpreter::find(image, candidate.mapped, &memory),
+                Err(why) => Err(*why),
+            };
+            match found {
+                Ok(interpreter) => {
+                    let (threads, looked_at) = (HashSet::new(), Timestamp(0));
+                    return Some(Running { interpreter, memory, threads, looked_at });
+                }
+                Err(NotFound::NoPython) => {}
+                Err(other) => why = other,
+            }
+        }
+        count(
+            shortfalls,
+            match why {
+                NotFound::NoPython => return None,
+                NotFound::NoSymbols => "python_without_symbols",
+                NotFound::NoVersion | NotFound::UnknownVersion(_) => "python_of_unknown_version",
+                NotFound::FreeThreaded(_) => "python_without_global_lock",
+                NotFound::BadLayout(_) => "python_of_unknown_layout",
+                NotFound::Unreadable => "python_unreadable",
+            },
+        );
+        None
+    }
+
+    /// Finds the threads of a process that run Python now.
+    fn look(&mut self, tgid: Tgid) {
+        let Some(Some(running)) = self.running.get_mut(&tgid) else { return };
+        let at = process::now();
+        if at.since(running.looked_at) < PAUSE {
+            return;
+        }
+        running.looked_at = at;
+        let layout = running.interpreter.layout();
+        let states = thread_states(&running.interpreter, &running.memory, &Tasks::read(tgid));
+        let mut now = HashSet::new();
+        for thread in states.threads {
+            let (state, identity) = (thread.state, thread.identity);
+            now.insert(thread.tid);
+            self.news.push(PythonThread {
+                tid: thread.tid,
+                runs: Some(Thread { state, identity, layout }),
+            });
+        }
+        let gone = running.threads.difference(&now);
+        self.news.extend(gone.map(|&tid| PythonThread { tid, runs: None }));
+        running.threads = now;
+    }
+
+    /// A process ended, or became another program.
+    pub(super) fn end(&mut self, tgid: Tgid) {
+        let Some(running) = self.running.remove(&tgid) else { return };
+        self.names.forget(tgid);
+        let threads = running.into_iter().flat_map(|running| running.threads);
+        self.news.extend(threads.map(|tid| PythonThread { tid, runs: None }));
+    }
+
+    /// What the kernel half is to be told since this was called last.
+    pub(super) fn take_news(&mut self) -> Vec<PythonThread> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// Whether a thread runs Python in this stack.
+    pub(super) fn evaluates(&self, tgid: Tgid, unwound: &Unwound) -> bool {
+        let Some(Some(running)) = self.running.get(&tgid) else { return false };
+        let interpreter = &running.interpreter;
+        unwound.frames.iter().any(|frame| interpreter.evaluates_at(frame.address, frame.kind))
+    }
+
+    /// Puts Python frames into a native stack, leaf first. None if there is nothing to put in.
+    pub(super) fn merge(
+        &mut self,
+        tgid: Tgid,
+        tid: Tid,
+        unwound: &Unwound,
+        chain: Option<&PythonChain>,
+    ) -> Option<Vec<WithPython>> {
+        if !self.evaluates(tgid, unwound) {
+            return None;
+        }
+        let Some(chain) = chain else {
+            // A thread that nobody knew of: the next time it is walked.
+            let is_known = |running: &Running| running.threads.contains(&tid);
+            if !self.running.get(&tgid)?.as_ref().is_some_and(is_known) {
+                self.look(tgid);
+            }
+            let native = (0..unwound.frames.len()).map(WithPython::Native);
+            return Some(native.chain([WithPython::Said(UNPLACED)]).collect());
+        };
+        let running = self.running.get(&tgid)?.as_ref()?;
+        let interpreter = &running.interpreter;
+        let native: Vec<NativeFrame> = (unwound.frames.iter())
+            .map(|frame| match interpreter.evaluates_at(frame.address, frame.kind) {
+                true => NativeFrame::Evaluates,
+                false => NativeFrame::Other,
+            })
+            .collect();
+        let native_end = match unwound.end {
+            End::EntryPoint => NativeEnd::Entry,
+            End::CopyTooShort | End::TooDeep => NativeEnd::CutShort,
+            _ => NativeEnd::Doubtful,
+        };
+        let parts: Vec<Part> = chain.frames.iter().map(|frame| interpreter.part(frame)).collect();
+        let chain_end = if chain.is_cut { ChainEnd::CutShort } else { ChainEnd::First };
+        let merged = merge(&native, native_end, &parts, chain_end).into_iter();
+        let frames = merged.filter_map(|merged| match merged {
+            Merged::Native(index) => Some(WithPython::Native(index)),
+            Merged::Python(index) => name(&mut self.names, tgid, running, chain.frames.get(index)?),
+            Merged::Doubt(Doubt::NativeMissing) => Some(WithPython::Said(NATIVE_MISSING)),
+            Merged::Doubt(Doubt::PythonMissing) => Some(WithPython::Said(PYTHON_MISSING)),
+            Merged::Doubt(Doubt::Unplaced) => Some(WithPython::Said(UNPLACED)),
+        });
+        Some(frames.collect())
+    }
+}
+
+const NATIVE_MISSING: &str = "[native frames missing]";
+const PYTHON_MISSING: &str = "[Python frames missing]";
+const UNPLACED: &str = "[Python frames not known]";
+const GONE: &str = "[Python function that is gone]";
+
+fn name(
+    names: &mut CodeNames,
+    tgid: Tgid,
+    running: &Running,
+    frame: &Captured,
+) -> Option<WithPython> {
+    match names.name(tgid, &running.interpreter, &running.memory, frame) {
+        Named::Function(function) => Some(WithPython::Python(Function {
+            name: super::cut(&function.name),
+            file: Some(super::cut(&function.file).into()),
+            line: function.line,
+        })),
+        Named::NotShown => None,
+        Named::Unknown => Some(WithPython::Said(GONE)),
+    }
+}
+
+fn image(modules: &Modules, candidate: &Candidate) -> Result<Image, NotFound> {
+    let Some(Content::Held { file, identity, .. }) =
+        modules.get(candidate.module).map(|module| &module.content)
+    else {
+        return Err(NotFound::NoPython);
+    };
+    let opened =
+        open(file).filter(|_| is_unchanged(file, *identity)).ok_or(NotFound::Unreadable)?;
+    Image::of(&ReadCache::new(opened), &candidate.path)
+}
