@@ -124,8 +124,8 @@ pub struct Offsets {
     pub pt_regs_fp: u32,
     /// `task_struct::mm`
     pub task_mm: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// `task_struct::nvcsw`
+    pub task_nvcsw: u32,
 }
 
 /// Everything that is settled before the programs are loaded.

@@ -51,6 +51,9 @@ pub mod purpose {
     pub const SAMPLE: u32 = 1;
     /// Nothing yet: it was recognised, and is to be compared.
     pub const CHECK: u32 = 2;
+    /// A wait that had begun before anybody looked: nothing is copied, as this runs in another process.
+    /// The thread's memory can be read for as long as [`StackCopy::switches`] stays the same.
+    pub const BEGUN_BEFORE: u32 = 3;
 }
 
 /// A stack that a place is known to have had.
@@ -119,6 +122,8 @@ pub struct StackCopy {
     /// A hash of the Python frames, which the [`Chain`] behind this holds; 0 if the thread is not known
     /// to have any.
     pub python: u64,
+    /// How often the thread has gone to sleep (`task_struct::nvcsw`), if it is one that sleeps now.
+    pub switches: u64,
 }
 
 /// The key of a place where a thread runs Python, by the hash of its frames.
@@ -155,7 +160,7 @@ pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
 const _: () = {
     assert!(size_of::<KnownStack>() == 48);
     assert!(size_of::<Place>() == STACKS * 48 + 8);
-    assert!(size_of::<StackCopy>() == 96);
+    assert!(size_of::<StackCopy>() == 104);
     assert!(size_of::<Chain>() % 8 == 0);
     assert!(NEAR == size_of::<u64>());
     assert!(LOOKED_AT < NO_WITNESS as usize);

@@ -64,7 +64,7 @@ pub static CONFIG: Config = Config {
         pt_regs_sp: 0,
         pt_regs_fp: 0,
         task_mm: 0,
-        reserved: 0,
+        task_nvcsw: 0,
     },
 };
 

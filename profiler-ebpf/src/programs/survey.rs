@@ -10,7 +10,7 @@ use profiler_ebpf::{
     loss::Loss,
     record::{
         NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, sighting, survey,
-        wait_flags,
+        thread_flags, wait_flags,
     },
 };
 
@@ -22,6 +22,7 @@ use super::{
     switch::{self, Current},
     target,
     task::Task,
+    user_stacks,
 };
 
 /// What an iterator's program is called with, for the logger's use.
@@ -85,7 +86,14 @@ fn begin(slot: &mut Slot, task: Task) {
         return;
     }
     record.syscall.thread_flags = slot.thread_flags;
-    switch::note_what_for(record, task, task.registers(), Current::No);
+    let registers = task.registers();
+    switch::note_what_for(record, task, registers, Current::No);
+    let is_target = slot.thread_flags & thread_flags::TARGET != 0;
+    if stack::wanted() && is_target && task.has_user_half() {
+        let taken = user_stacks::of_sleeper(task, registers);
+        let record = &mut slot.record;
+        record.user_stack = taken.0;
+    }
     slot.phase = phase::BLOCKED;
 }
 

@@ -155,6 +155,12 @@ impl Task {
         peek(self.0 as u64 + offset(&CONFIG.offsets.task_mm) as u64)
     }
 
+    /// How often it has gone to sleep.
+    #[inline(always)]
+    pub fn switches(self) -> u64 {
+        self.load(offset(&CONFIG.offsets.task_nvcsw))
+    }
+
     /// Where its kernel stack begins.
     #[inline(always)]
     pub fn stack(self) -> u64 {

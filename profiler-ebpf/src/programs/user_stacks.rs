@@ -7,7 +7,8 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::{
-    bpf_probe_read_kernel, bpf_probe_read_user, bpf_ringbuf_reserve, bpf_ringbuf_submit,
+    bpf_probe_read_kernel, bpf_probe_read_user, bpf_ringbuf_output, bpf_ringbuf_reserve,
+    bpf_ringbuf_submit,
 };
 use profiler_ebpf::{
     config::user_stacks,
@@ -29,7 +30,7 @@ use super::{
     ring::{cpu, lost, now as clock},
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
-    task::{Task, UserRegisters},
+    task::{Registers, Task, UserRegisters},
     witnesses::Top,
 };
 
@@ -65,6 +66,52 @@ pub fn of_sample(ctx: *mut c_void, task: Task) -> Taken {
         return Taken(copy(&wanted, Scratch::Sample, copy_size::SHORT));
     }
     stack::of_user(ctx, Scratch::Sample, task)
+}
+
+/// The user half of a thread that sleeps already, as the survey finds it.
+#[inline(always)]
+pub fn of_sleeper(task: Task, registers: Registers) -> Taken {
+    if !are_copied() {
+        return Taken(NO_STACK);
+    }
+    let id = next_id(Scratch::Survey);
+    let UserRegisters { ip, sp, fp } = registers.user();
+    let announced = StackCopy {
+        header: RecordHeader {
+            kind: kind::STACK_COPY,
+            cpu: cpu() as u16,
+            len: size_of::<StackCopy>() as u32,
+        },
+        id,
+        key: 0,
+        taken_for: NO_STACK,
+        ns: clock(),
+        tgid: task.tgid(),
+        tid: task.tid(),
+        ip,
+        sp,
+        fp,
+        bytes: 0,
+        size: copy_size::LONG,
+        purpose: purpose::BEGUN_BEFORE,
+        reserved: 0,
+        python: 0,
+        switches: task.switches(),
+    };
+    // SAFETY: it has this size.
+    let sent = unsafe {
+        bpf_ringbuf_output(
+            ptr::from_ref(&COPIES).cast_mut().cast(),
+            (&raw const announced).cast_mut().cast(),
+            size_of::<StackCopy>() as u64,
+            0,
+        )
+    };
+    if sent != 0 {
+        lost(Loss::RingFullCopy);
+        return Taken::FAILED;
+    }
+    Taken(id)
 }
 
 /// Where stacks of a [`Side`] are put together.
@@ -296,6 +343,7 @@ fn copy_pages<const MORE: usize, const ALL: usize>(
         purpose: wanted.purpose,
         reserved: 0,
         python: wanted.python,
+        switches: 0,
     };
     if wanted.python != 0
         && let Some(chain) = python::walked(scratch)

@@ -19,8 +19,8 @@ use super::lookup::Lookup;
 use crate::{
     kernel::{Copies, Places, PythonThreads, UserStackMaps},
     recognition::{Check, Lesson, Recognition, RunsPython},
-    recording::decode::{self, Purpose},
-    symbols::Symbols,
+    recording::decode::{self, CopiedStack, Purpose},
+    symbols::{Sleeper, Symbols},
     units::StackId,
     unwind::{Method, Unwinder},
 };
@@ -115,6 +115,22 @@ impl UserStacks {
             let Ok(copy) = decode::stack_copy(&bytes) else {
                 self.shared.undecodable.fetch_add(1, Ordering::Relaxed);
                 continue;
+            };
+            let sleeper;
+            let copy = match copy.purpose {
+                Purpose::BegunBefore { switches } => {
+                    sleeper = symbols.read_sleeper(&copy, switches);
+                    match &sleeper {
+                        Some(Sleeper { bytes, python }) => {
+                            CopiedStack { bytes, python: python.clone(), ..copy }
+                        }
+                        None => {
+                            symbols.observe_woken(&copy);
+                            continue;
+                        }
+                    }
+                }
+                Purpose::Wait | Purpose::Sample | Purpose::Check => copy,
             };
             let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
             let python = match symbols.runs_python(&copy, &unwound) {

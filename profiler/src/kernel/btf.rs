@@ -225,7 +225,7 @@ impl KernelTypes {
             pt_regs_sp: register("sp")?,
             pt_regs_fp: register(registers.frame)?,
             task_mm: of("task_struct", "mm")?,
-            reserved: 0,
+            task_nvcsw: of("task_struct", "nvcsw")?,
         })
     }
 }

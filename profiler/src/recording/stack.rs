@@ -176,6 +176,8 @@ pub enum StackEnd {
     OtherStack,
     /// A register is wanted that nothing gives the value of.
     LostRegister,
+    /// The wait had begun before the window, and was over before its stack could be read.
+    WaitOver,
 }
 
 /// A stack.

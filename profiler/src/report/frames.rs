@@ -122,6 +122,7 @@ fn reason(end: StackEnd) -> Option<&'static str> {
         StackEnd::TooDeep => Some("[more frames than are kept]"),
         StackEnd::OtherStack => Some("[interrupted on another stack]"),
         StackEnd::LostRegister => Some("[a register is not known]"),
+        StackEnd::WaitOver => Some("[over before its stack was read]"),
     }
 }
 

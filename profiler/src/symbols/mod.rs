@@ -32,6 +32,7 @@ mod python;
 mod pythons;
 mod resymbolize;
 mod script_names;
+mod sleepers;
 mod sources;
 #[cfg(test)]
 mod tests;
@@ -52,6 +53,7 @@ use process::{Found, Process};
 pub use pythons::PythonThread;
 use pythons::Pythons;
 pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
+pub use sleepers::Sleeper;
 pub use sources::{Detail, NameSources};
 
 use crate::{

@@ -1,10 +1,7 @@
 //! The processes that run Python: whose threads the kernel half is to walk, and how what it captured
 //! becomes part of a stack.
 
-use std::{
-    collections::{HashMap, HashSet},
-    rc::Rc,
-};
+use std::{collections::HashMap, rc::Rc};
 
 use object::ReadCache;
 use profiler_ebpf::python::Thread;
@@ -16,7 +13,8 @@ use super::{
     process,
     python::{
         Captured, ChainEnd, CodeNames, Doubt, Image, Interpreter, MappedAt, Merged, Named,
-        NativeEnd, NativeFrame, NotFound, Part, ProcessMemory, Tasks, merge, thread_states,
+        NativeEnd, NativeFrame, NotFound, Part, ProcessMemory, Tasks, ThreadState, merge,
+        thread_states, walk,
     },
 };
 use crate::{
@@ -67,7 +65,7 @@ pub(super) enum WithPython {
 struct Running {
     interpreter: Interpreter,
     memory: ProcessMemory,
-    threads: HashSet<Tid>,
+    threads: HashMap<Tid, ThreadState>,
     looked_at: Timestamp,
 }
 
@@ -120,7 +118,7 @@ impl Pythons {
             };
             match found {
                 Ok(interpreter) => {
-                    let (threads, looked_at) = (HashSet::new(), Timestamp(0));
+                    let (threads, looked_at) = (HashMap::new(), Timestamp(0));
                     return Some(Running { interpreter, memory, threads, looked_at });
                 }
                 Err(NotFound::NoPython) => {}
@@ -151,16 +149,16 @@ impl Pythons {
         running.looked_at = at;
         let layout = running.interpreter.layout();
         let states = thread_states(&running.interpreter, &running.memory, &Tasks::read(tgid));
-        let mut now = HashSet::new();
+        let mut now = HashMap::new();
         for thread in states.threads {
             let (state, identity) = (thread.state, thread.identity);
-            now.insert(thread.tid);
+            now.insert(thread.tid, thread);
             self.news.push(PythonThread {
                 tid: thread.tid,
                 runs: Some(Thread { state, identity, layout }),
             });
         }
-        let gone = running.threads.difference(&now);
+        let gone = running.threads.keys().filter(|tid| !now.contains_key(tid));
         self.news.extend(gone.map(|&tid| PythonThread { tid, runs: None }));
         running.threads = now;
     }
@@ -169,7 +167,7 @@ impl Pythons {
     pub(super) fn end(&mut self, tgid: Tgid) {
         let Some(running) = self.running.remove(&tgid) else { return };
         self.names.forget(tgid);
-        let threads = running.into_iter().flat_map(|running| running.threads);
+        let threads = running.into_iter().flat_map(|running| running.threads.into_keys());
         self.news.extend(threads.map(|tid| PythonThread { tid, runs: None }));
     }
 
@@ -185,6 +183,14 @@ impl Pythons {
         unwound.frames.iter().any(|frame| interpreter.evaluates_at(frame.address, frame.kind))
     }
 
+    /// What Python runs in a thread that sleeps, if any is known to.
+    pub(super) fn walk(&self, tgid: Tgid, tid: Tid) -> Option<PythonChain> {
+        let running = self.running.get(&tgid)?.as_ref()?;
+        let layout = running.interpreter.layout();
+        let (frames, end) = walk(&running.memory, running.threads.get(&tid)?, &layout)?;
+        Some(PythonChain { hash: 0, frames, is_cut: end == ChainEnd::CutShort })
+    }
+
     /// Puts Python frames into a native stack, leaf first. None if there is nothing to put in.
     pub(super) fn merge(
         &mut self,
@@ -198,7 +204,7 @@ impl Pythons {
         }
         let Some(chain) = chain else {
             // A thread that nobody knew of: the next time it is walked.
-            let is_known = |running: &Running| running.threads.contains(&tid);
+            let is_known = |running: &Running| running.threads.contains_key(&tid);
             if !self.running.get(&tgid)?.as_ref().is_some_and(is_known) {
                 self.look(tgid);
             }

@@ -1,6 +1,6 @@
 //! What a copy of a user stack is unwound with: the code that its process had mapped.
 
-use std::{fs::File, rc::Rc, sync::Arc};
+use std::{fs::File, iter, rc::Rc, sync::Arc};
 
 use super::{
     FoundFrame, Symbols,
@@ -75,6 +75,12 @@ impl Symbols {
         let process = self.processes.get(&copy.tgid);
         let code = process.and_then(|process| process.code(copy.taken)).unwrap_or_default();
         unwinder.unwind(&code, &self.modules, stack)
+    }
+
+    /// The thread woke before its stack could be read.
+    pub fn observe_woken(&mut self, copy: &CopiedStack) {
+        let space = AddressSpace::Process(copy.tgid);
+        self.add_stack(copy.id, space, copy.taken, iter::empty(), StackEnd::WaitOver);
     }
 
     /// Whether Python runs in a stack that was unwound.

@@ -65,6 +65,11 @@ pub enum Purpose {
     Sample,
     /// Nothing: it was recognised as another one, and is to be compared with that.
     Check,
+    /// A wait that had begun before anybody looked: nothing was copied.
+    BegunBefore {
+        /// How often the thread had gone to sleep: its memory stays as it is until it wakes.
+        switches: u64,
+    },
 }
 
 /// A copy of the top of a user stack.
@@ -147,11 +152,15 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         purpose::WAIT => Purpose::Wait,
         purpose::SAMPLE => Purpose::Sample,
         purpose::CHECK => Purpose::Check,
+        purpose::BEGUN_BEFORE => Purpose::BegunBefore { switches: head.switches },
         other => return Err(value("purpose", other.into())),
     };
     let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
     let python = (head.python != 0).then(|| python(head.python, rest)).transpose()?;
-    let stack = rest.get(size_of::<Chain>()..).and_then(|rest| rest.get(..head.bytes as usize));
+    let stack = match head.bytes {
+        0 => Some(&[][..]),
+        bytes => rest.get(size_of::<Chain>()..).and_then(|rest| rest.get(..bytes as usize)),
+    };
     Ok(CopiedStack {
         id: StackId(head.id),
         place: (head.key != 0).then_some(PlaceKey(head.key)),

@@ -88,6 +88,7 @@ impl Code for StackEnd {
         (Self::TooDeep, "too_deep"),
         (Self::OtherStack, "other_stack"),
         (Self::LostRegister, "lost_register"),
+        (Self::WaitOver, "wait_over"),
     ];
 }
 

@@ -34,6 +34,7 @@ mod split_off;
 mod tests;
 mod threads;
 mod version;
+mod walk;
 
 #[expect(unused_imports, reason = "no Python frames are captured yet")]
 pub(super) use self::{
@@ -42,5 +43,6 @@ pub(super) use self::{
     interpreter::{Captured, Interpreter, MappedAt, Part},
     memory::{Memory, ProcessMemory},
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
-    threads::{Tasks, ThreadState, ThreadStates, thread_states},
+    threads::{Tasks, ThreadState, thread_states},
+    walk::walk,
 };
