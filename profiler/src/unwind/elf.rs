@@ -32,6 +32,8 @@ pub(super) struct Sections {
     pub eh_frame: Option<Placed>,
     pub eh_frame_hdr: Option<Placed>,
     pub debug_frame: Option<Vec<u8>>,
+    /// Go's own table of its functions.
+    pub gopclntab: Option<Vec<u8>>,
     /// Some was left out: there was too much.
     pub is_cut: bool,
 }
@@ -60,7 +62,12 @@ pub(super) fn read(content: &Content) -> Option<Sections> {
         Some(section) => reader.debug(section),
         None => names.find(&headers, b".zdebug_frame").and_then(|section| reader.zdebug(section)),
     };
-    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, is_cut: reader.is_cut })
+    let gopclntab = names
+        .find(&headers, b".gopclntab")
+        .or_else(|| names.find(&headers, b".data.rel.ro.gopclntab"))
+        .and_then(|section| reader.bytes(section.offset, section.size));
+    let is_cut = reader.is_cut;
+    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, gopclntab, is_cut })
 }
 
 /// Where the header says that `.eh_frame` is.

@@ -20,8 +20,11 @@
 
 mod copy;
 mod elf;
+mod entries;
 mod expression;
 mod frame_pointer;
+mod gopclntab;
+mod header;
 mod modules;
 mod rule;
 mod rules;
@@ -228,6 +231,8 @@ impl Unwinder {
             Rule::Trampoline => {
                 return trampoline::step(state, copy).map_err(|stop| stop.end(address));
             }
+            Rule::EntryPoint => Stop::EntryPoint,
+            Rule::OtherStack => Stop::BeforeCopy,
             Rule::Unreadable => Stop::Broken,
             Rule::Uncovered if self.method == Method::Auto => {
                 match frame_pointer::step(state, copy) {
@@ -252,7 +257,7 @@ impl Unwinder {
         if let Some(rule) = self.rules.get(place) {
             return rule;
         }
-        let mut rule = self.modules.rule(module, offset, files, &mut self.context);
+        let mut rule = self.modules.rule(place, files, &mut self.context);
         if matches!(rule, Rule::Uncovered)
             && state.kind == AddressKind::Return
             && trampoline::is_at(files.content(module), offset + 1)

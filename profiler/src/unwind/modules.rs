@@ -7,7 +7,7 @@ use std::{
 
 use gimli::UnwindContext;
 
-use super::{Files, elf, rule::Rule, tables::Tables};
+use super::{Files, elf, rule::Rule, rules::Place, tables::Tables};
 use crate::recording::{
     ModuleId,
     loss::{Shortfalls, count},
@@ -39,11 +39,10 @@ impl Modules {
         Self { modules: HashMap::new(), bytes: 0, uses: 0, shortfalls: Shortfalls::new() }
     }
 
-    /// What is to be done at an offset into a module.
+    /// What is to be done at a place.
     pub(super) fn rule(
         &mut self,
-        id: ModuleId,
-        offset: u64,
+        Place { module: id, offset, kind }: Place,
         files: &impl Files,
         context: &mut UnwindContext<usize>,
     ) -> Rule {
@@ -55,7 +54,7 @@ impl Modules {
         module.used = self.uses;
         let Some(tables) = &module.tables else { return Rule::Uncovered };
         // The last resort: no unwind data that we know of makes it panic.
-        let attempt = catch_unwind(AssertUnwindSafe(|| tables.rule(offset, context)));
+        let attempt = catch_unwind(AssertUnwindSafe(|| tables.rule(offset, kind, context)));
         attempt.unwrap_or_else(|_| {
             *context = UnwindContext::new();
             count(&mut self.shortfalls, "unwind_panics");

@@ -20,6 +20,10 @@ pub(super) enum Rule {
     Frame(Arc<Frame>),
     /// It is where a signal handler returns to.
     Trampoline,
+    /// Nothing called this function.
+    EntryPoint,
+    /// What called this function did so on another stack.
+    OtherStack,
     /// No unwind data covers it.
     Uncovered,
     /// The unwind data that covers it can't be read.

@@ -41,15 +41,14 @@ proptest! {
 
 /// The vDSO: a small ELF file with unwind data.
 fn small_file() -> Vec<u8> {
-    let of_file = |code: &&Code| matches!(code.file, CodeFile::File(_));
-    let images = PROCESS.code.iter().filter(of_file).filter_map(|code| {
+    let image = PROCESS.code.iter().find_map(|code| {
         let CodeFile::File(module) = code.file else { return None };
         match PROCESS.content(module)? {
             Content::Image(image) => Some(image.to_vec()),
             Content::File(_) => None,
         }
     });
-    images.last().unwrap()
+    image.unwrap()
 }
 
 struct Image(Arc<[u8]>);
