@@ -54,20 +54,25 @@ impl<'a, S: UnwindSection<Bytes<'a>>> Entries<'a, S> {
         Index(index)
     }
 
-    /// What the entry at an offset says of an address.
-    pub(super) fn rule(&self, at: usize, address: u64, context: &mut UnwindContext<usize>) -> Rule {
+    /// What the entry at an offset says of an address; none if it does not cover it.
+    pub(super) fn rule(
+        &self,
+        at: usize,
+        address: u64,
+        context: &mut UnwindContext<usize>,
+    ) -> Option<Rule> {
         if self.is_longer(at, MAX_ENTRY) {
-            return Rule::Unreadable;
+            return Some(Rule::Unreadable);
         }
         let at = S::Offset::from(at);
         let entry = self.section.fde_from_offset(self.bases, at, |_, _, at| self.common(at));
-        let Ok(entry) = entry else { return Rule::Unreadable };
+        let Ok(entry) = entry else { return Some(Rule::Unreadable) };
         if !entry.contains(address) {
-            return Rule::Uncovered;
+            return None;
         }
         let row = entry.unwind_info_for_address(&self.section, self.bases, context, address);
         let frame = row.ok().and_then(|row| Frame::of(&self.section, &entry, row));
-        frame.map_or(Rule::Unreadable, |frame| Rule::Frame(frame.into()))
+        Some(frame.map_or(Rule::Unreadable, |frame| Rule::Frame(frame.into())))
     }
 
     /// What some entries have in common.

@@ -2,13 +2,16 @@
 //! that names gimli.
 //!
 //! ```text
-//!                  Code: (module, offset)        Rules: what was worked out before
-//! address --------------------------------------> rule --> the next address, sp and registers
-//!    ^                                             ^                  |
-//!    |                       Files, once a module  |                  |
-//!    |                  .eh_frame, .debug_frame ---+                  |
-//!    +----------------------------------------------------------------+
+//!           Code                            Rules: kept
+//! address -------> (module, offset, kind) -------------> rule --> the caller's address, sp, registers
+//!    ^                                |                  ^                       |
+//!    |                                +------------------+                       |
+//!    |          Modules: kept; .eh_frame, .gopclntab or .debug_frame             |
+//!    +---------------------------------------------------------------------------+
 //! ```
+//!
+//! A rule is worked out once for all processes that have mapped the module: it says where the
+//! caller's registers are relative to the registers, not where anything is.
 //!
 //! Only x86-64, and only 64-bit programs.
 //!
@@ -32,7 +35,6 @@ mod step;
 mod tables;
 #[cfg(test)]
 mod tests;
-
 mod trampoline;
 
 use std::{fs::File, sync::Arc};

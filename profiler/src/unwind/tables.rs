@@ -41,24 +41,34 @@ impl Tables {
         kind: AddressKind,
         context: &mut UnwindContext<usize>,
     ) -> Rule {
-        let Some(address) = self.sections.layout.address(offset) else { return Rule::Uncovered };
+        match self.covering(offset, kind, context) {
+            Some(rule) => rule,
+            // It may be covered by what could not be read.
+            None if self.sections.is_partial => Rule::Unreadable,
+            None => Rule::Uncovered,
+        }
+    }
+
+    fn covering(
+        &self,
+        offset: u64,
+        kind: AddressKind,
+        context: &mut UnwindContext<usize>,
+    ) -> Option<Rule> {
+        let address = self.sections.layout.address(offset)?;
         if let Some(eh_frame) = self.eh_frame()
             && let Some(at) = self.eh_entry(address)
-            && let rule = eh_frame.rule(at, address, context)
-            && !matches!(rule, Rule::Uncovered)
+            && let Some(rule) = eh_frame.rule(at, address, context)
         {
-            return rule;
+            return Some(rule);
         }
         if let Some(gopclntab) = &self.sections.gopclntab
             && let Some(rule) = gopclntab::rule(gopclntab, address, kind)
         {
-            return rule;
+            return Some(rule);
         }
-        let at = self.debug_index.as_ref().and_then(|index| index.find(address));
-        match (self.debug_frame(), at) {
-            (Some(debug_frame), Some(at)) => debug_frame.rule(at, address, context),
-            _ => Rule::Uncovered,
-        }
+        let at = self.debug_index.as_ref()?.find(address)?;
+        self.debug_frame()?.rule(at, address, context)
     }
 
     /// Where the entry for an address is in `.eh_frame`, if any covers it.
@@ -88,8 +98,8 @@ impl Tables {
         Some(Entries { section, bytes, bases: &self.bases })
     }
 
-    pub(super) fn is_cut(&self) -> bool {
-        self.sections.is_cut
+    pub(super) fn is_partial(&self) -> bool {
+        self.sections.is_partial
     }
 
     /// Bytes that it takes.

@@ -28,6 +28,9 @@ fn method() -> impl Strategy<Value = Method> {
 }
 
 proptest! {
+    // Each reads the unwind data of this program anew.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn any_stack_over_real_code_does_no_harm(
         method in method(),
@@ -79,7 +82,7 @@ fn a_damaged_file_does_no_harm() {
             check(&unwound, &code, &copy);
             kinds.insert(std::mem::discriminant(&unwound.end));
         }
-        assert_eq!(unwinder.shortfalls(), Shortfalls::new());
+        assert!(!unwinder.shortfalls().contains_key("unwind_panics"));
         kinds.len()
     };
     assert!(unwind(whole.clone()) > 1, "some of it is covered, and some is not");
