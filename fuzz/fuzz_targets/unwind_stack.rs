@@ -29,8 +29,7 @@ fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// A word, or in most cases one that says where it leads by its highest byte: only then does it lead
-/// anywhere, most of the time.
+/// A word; its highest byte can make it one that leads into the file or to the stack.
 fn led(word: u64) -> u64 {
     let low = word & 0xffff_ffff;
     match word >> 56 {

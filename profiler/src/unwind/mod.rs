@@ -146,14 +146,14 @@ pub enum End {
     EntryPoint,
     /// The next word lies behind the copy.
     CopyTooShort,
-    /// The next word lies before the copy: a signal handler with a stack of its own.
+    /// It goes on on another stack: that of what a signal interrupted, or of a goroutine.
     OtherStack,
     /// The code here has no unwind data, and no frame pointer to go by.
     NoUnwindInfo {
         /// The last frame's.
         address: u64,
     },
-    /// Unwind data says that this register is wanted, which nothing has given the value of.
+    /// Unwind data goes by a register whose value is not known.
     LostRegister {
         /// The last frame's.
         address: u64,
