@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: hostile recordings, made up as long as time allows.
+//! `cargo xtask fuzz`: hostile recordings and programs, made up as long as time allows.
 //!
 //! cargo-fuzz wants flags that stable compilers hide; `RUSTC_BOOTSTRAP` shows them, so that no other
 //! toolchain is needed than the one at hand.
@@ -11,8 +11,10 @@ use crate::{apt, command, workspace};
 
 const VERSION: &str = "0.13.2";
 
-/// What is fuzzed, and how large an input may be: a real recording, or what one is made up from.
-const TARGETS: [(&str, u32); 2] = [("read_recording", 65_536), ("report_recording", 16_384)];
+/// What is fuzzed, and how large an input may be: a real recording, what one is made up from, or a
+/// stack and a small program.
+const TARGETS: [(&str, u32); 3] =
+    [("read_recording", 65_536), ("report_recording", 16_384), ("unwind_stack", 16_384)];
 
 /// After this many seconds an input counts as one without an end. The slowest of those kept takes one,
 /// and a busy machine ten times that.

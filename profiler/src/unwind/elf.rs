@@ -32,8 +32,10 @@ pub(super) struct Sections {
     pub eh_frame: Option<Placed>,
     pub eh_frame_hdr: Option<Placed>,
     pub debug_frame: Option<Vec<u8>>,
-    /// Some was left out: there was too much.
-    pub is_cut: bool,
+    /// Go's own table of its functions.
+    pub gopclntab: Option<Vec<u8>>,
+    /// Some could not be read, or was too much.
+    pub is_partial: bool,
 }
 
 /// Reads what a file has. None if it is no ELF file with code.
@@ -44,7 +46,7 @@ pub(super) fn read(content: &Content) -> Option<Sections> {
     }?;
     let code: Vec<_> = layout::code(&headers).collect();
     let layout = Layout::of_segments(&code)?;
-    let mut reader = Reader { content, left: MAX_BYTES, is_cut: false };
+    let mut reader = Reader { content, left: MAX_BYTES, is_partial: false };
     let eh_frame_hdr = (headers.segments.iter())
         .find(|segment| segment.kind == PT_GNU_EH_FRAME)
         .and_then(|segment| reader.segment(segment));
@@ -60,7 +62,12 @@ pub(super) fn read(content: &Content) -> Option<Sections> {
         Some(section) => reader.debug(section),
         None => names.find(&headers, b".zdebug_frame").and_then(|section| reader.zdebug(section)),
     };
-    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, is_cut: reader.is_cut })
+    let gopclntab = names
+        .find(&headers, b".gopclntab")
+        .or_else(|| names.find(&headers, b".data.rel.ro.gopclntab"))
+        .and_then(|section| reader.bytes(section.offset, section.size));
+    let is_partial = reader.is_partial;
+    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, gopclntab, is_partial })
 }
 
 /// Where the header says that `.eh_frame` is.
@@ -79,7 +86,7 @@ struct Names(Vec<u8>);
 impl Names {
     fn read(headers: &Headers, content: &Content) -> Self {
         let section = headers.section_names.and_then(|index| headers.sections.get(index));
-        let mut reader = Reader { content, left: MAX_NAMES, is_cut: false };
+        let mut reader = Reader { content, left: MAX_NAMES, is_partial: false };
         let names = section.and_then(|section| reader.bytes(section.offset, section.size));
         Self(names.unwrap_or_default())
     }
@@ -98,22 +105,25 @@ impl Names {
 struct Reader<'a> {
     content: &'a Content,
     left: u64,
-    is_cut: bool,
+    /// Something that was wanted was not had.
+    is_partial: bool,
 }
 
 impl Reader<'_> {
     fn bytes(&mut self, offset: u64, size: u64) -> Option<Vec<u8>> {
-        let left = self.left.checked_sub(size);
-        self.is_cut |= left.is_none();
-        let bytes = match self.content {
-            Content::File(file) => pread(file, offset, left.and(Some(size))?)?,
-            Content::Image(image) => {
-                let from = image.get(usize::try_from(offset).ok()?..)?;
-                from.get(..usize::try_from(size).ok()?)?.to_vec()
-            }
-        };
-        self.left = left?;
-        Some(bytes)
+        let bytes = self.left.checked_sub(size).and_then(|left| {
+            let bytes = match self.content {
+                Content::File(file) => pread(file, offset, size)?,
+                Content::Image(image) => {
+                    let from = image.get(usize::try_from(offset).ok()?..)?;
+                    from.get(..usize::try_from(size).ok()?)?.to_vec()
+                }
+            };
+            self.left = left;
+            Some(bytes)
+        });
+        self.is_partial |= bytes.is_none();
+        bytes
     }
 
     fn placed(&mut self, section: &Section) -> Option<Placed> {
@@ -143,24 +153,28 @@ impl Reader<'_> {
             return Some(bytes);
         }
         // An `Elf64_Chdr`: 4 bytes for the kind, 4 of nothing, 8 each for the size and the alignment.
-        let (header, compressed) = bytes.split_first_chunk::<24>()?;
-        let kind = u32::from_le_bytes(*header.first_chunk()?);
-        (kind == ELFCOMPRESS_ZLIB).then(|| self.decompressed(compressed))?
+        let compressed = bytes.split_first_chunk::<24>().and_then(|(header, compressed)| {
+            let kind = u32::from_le_bytes(*header.first_chunk()?);
+            (kind == ELFCOMPRESS_ZLIB).then_some(compressed)
+        });
+        self.decompressed(compressed)
     }
 
     /// As it was compressed before there was a flag for it: `ZLIB`, 8 bytes for the size.
     fn zdebug(&mut self, section: &Section) -> Option<Vec<u8>> {
         let bytes = self.bytes(section.offset, section.size)?;
-        self.decompressed(bytes.strip_prefix(b"ZLIB")?.get(8..)?)
+        self.decompressed(bytes.strip_prefix(b"ZLIB").and_then(|bytes| bytes.get(8..)))
     }
 
-    fn decompressed(&mut self, compressed: &[u8]) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        ZlibDecoder::new(compressed).take(self.left + 1).read_to_end(&mut bytes).ok()?;
-        let left = self.left.checked_sub(bytes.len() as u64);
-        self.is_cut |= left.is_none();
-        self.left = left?;
-        Some(bytes)
+    fn decompressed(&mut self, compressed: Option<&[u8]>) -> Option<Vec<u8>> {
+        let bytes = compressed.and_then(|compressed| {
+            let mut bytes = Vec::new();
+            ZlibDecoder::new(compressed).take(self.left + 1).read_to_end(&mut bytes).ok()?;
+            self.left = self.left.checked_sub(bytes.len() as u64)?;
+            Some(bytes)
+        });
+        self.is_partial |= bytes.is_none();
+        bytes
     }
 }
 

@@ -1,7 +1,8 @@
 //! DWARF expressions: how unwind data says what a register and an offset can't.
 
-use gimli::{Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
 use std::sync::Arc;
+
+use gimli::{Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Value};
 
 use super::{
     copy::StackCopy,

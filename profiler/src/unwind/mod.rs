@@ -2,13 +2,16 @@
 //! that names gimli.
 //!
 //! ```text
-//!                  Code: (module, offset)        Rules: what was worked out before
-//! address --------------------------------------> rule --> the next address, sp and registers
-//!    ^                                             ^                  |
-//!    |                       Files, once a module  |                  |
-//!    |                  .eh_frame, .debug_frame ---+                  |
-//!    +----------------------------------------------------------------+
+//!           Code                            Rules: kept
+//! address -------> (module, offset, kind) -------------> rule --> the caller's address, sp, registers
+//!    ^                                |                  ^                       |
+//!    |                                +------------------+                       |
+//!    |          Modules: kept; .eh_frame, .gopclntab or .debug_frame             |
+//!    +---------------------------------------------------------------------------+
 //! ```
+//!
+//! A rule is worked out once for all processes that have mapped the module: it says where the
+//! caller's registers are relative to the registers, not where anything is.
 //!
 //! Only x86-64, and only 64-bit programs.
 //!
@@ -20,8 +23,11 @@
 
 mod copy;
 mod elf;
+mod entries;
 mod expression;
 mod frame_pointer;
+mod gopclntab;
+mod header;
 mod modules;
 mod rule;
 mod rules;
@@ -29,7 +35,6 @@ mod step;
 mod tables;
 #[cfg(test)]
 mod tests;
-
 mod trampoline;
 
 use std::{fs::File, sync::Arc};
@@ -141,14 +146,14 @@ pub enum End {
     EntryPoint,
     /// The next word lies behind the copy.
     CopyTooShort,
-    /// The next word lies before the copy: a signal handler with a stack of its own.
+    /// It goes on on another stack: that of what a signal interrupted, or of a goroutine.
     OtherStack,
     /// The code here has no unwind data, and no frame pointer to go by.
     NoUnwindInfo {
         /// The last frame's.
         address: u64,
     },
-    /// Unwind data says that this register is wanted, which nothing has given the value of.
+    /// Unwind data goes by a register whose value is not known.
     LostRegister {
         /// The last frame's.
         address: u64,
@@ -228,6 +233,8 @@ impl Unwinder {
             Rule::Trampoline => {
                 return trampoline::step(state, copy).map_err(|stop| stop.end(address));
             }
+            Rule::EntryPoint => Stop::EntryPoint,
+            Rule::OtherStack => Stop::BeforeCopy,
             Rule::Unreadable => Stop::Broken,
             Rule::Uncovered if self.method == Method::Auto => {
                 match frame_pointer::step(state, copy) {
@@ -252,7 +259,7 @@ impl Unwinder {
         if let Some(rule) = self.rules.get(place) {
             return rule;
         }
-        let mut rule = self.modules.rule(module, offset, files, &mut self.context);
+        let mut rule = self.modules.rule(place, files, &mut self.context);
         if matches!(rule, Rule::Uncovered)
             && state.kind == AddressKind::Return
             && trampoline::is_at(files.content(module), offset + 1)

@@ -7,11 +7,11 @@ use gimli::{
     UnwindSection, UnwindTableRow,
 };
 
-use super::expression::Expression;
+use super::{expression::Expression, step::GENERAL};
 use crate::recording::AddressKind;
 
 /// Bytes of an expression: those of the C library have 11 at most.
-const MAX_EXPRESSION: usize = 1024;
+const MAX_EXPRESSION: usize = 128;
 
 /// What is to be done at an address.
 #[derive(Clone, Debug)]
@@ -20,9 +20,13 @@ pub(super) enum Rule {
     Frame(Arc<Frame>),
     /// It is where a signal handler returns to.
     Trampoline,
+    /// Nothing called this function.
+    EntryPoint,
+    /// What called this function did so on another stack.
+    OtherStack,
     /// No unwind data covers it.
     Uncovered,
-    /// The unwind data that covers it can't be read.
+    /// The unwind data that covers it, or may do so, can't be read.
     Unreadable,
 }
 
@@ -94,7 +98,9 @@ impl Frame {
             return_address: saved(&row.register(return_address)?)?,
             saved: (row.registers())
                 .filter(|(register, _)| *register != return_address)
-                .map(|(register, rule)| Some((register.0.into(), saved(rule)?)))
+                .map(|(register, rule)| (usize::from(register.0), rule))
+                .filter(|(number, _)| *number < GENERAL)
+                .map(|(number, rule)| Some((number, saved(rule)?)))
                 .collect::<Option<_>>()?,
             resumes: match entry.is_signal_trampoline() {
                 true => AddressKind::Instruction,

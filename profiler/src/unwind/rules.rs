@@ -5,8 +5,8 @@ use std::{collections::HashMap, mem::size_of};
 use super::rule::{Frame, Rule, Saved};
 use crate::recording::{AddressKind, ModuleId};
 
-/// Rules of one generation: two are kept.
-const GENERATION: usize = 32_768;
+/// Rules of one generation: two are kept. They take half a KiB each, and 3 KiB at most.
+const GENERATION: usize = 8192;
 
 /// What a rule is for: the same in all processes that have mapped the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,5 +51,25 @@ impl Rules {
         let each =
             size_of::<(Place, Rule)>() + size_of::<Frame>() + 6 * size_of::<(usize, Saved)>();
         (self.young.len() + self.old.len()) * each
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(offset: u64) -> Place {
+        Place { module: ModuleId(0), offset, kind: AddressKind::Return }
+    }
+
+    #[test]
+    fn what_is_used_is_kept_and_the_rest_is_forgotten() {
+        let mut rules = Rules::new();
+        for offset in 0..10 * GENERATION as u64 {
+            rules.put(place(offset), Rule::EntryPoint);
+            assert!(rules.get(place(7)).is_some() || offset < 7);
+        }
+        assert!(rules.get(place(8)).is_none());
+        assert!(rules.young.len() + rules.old.len() <= 2 * GENERATION);
     }
 }

@@ -133,3 +133,20 @@ fn a_signal_that_came_on_another_stack_ends_there() {
     assert_eq!(offsets(&below), [0, 0x1200]);
     assert_eq!(below.end, End::OtherStack);
 }
+
+#[test]
+fn a_file_that_can_not_be_had_is_not_guessed_about() {
+    struct Nothing;
+    impl Files for Nothing {
+        fn content(&self, _module: ModuleId) -> Option<Content> {
+            None
+        }
+    }
+    let bytes: Vec<u8> =
+        [word(2), CODE + 1, 0, CODE + 2].iter().flat_map(|word| word.to_le_bytes()).collect();
+    let ip = CODE + 0x1000;
+    let copy = StackCopy { registers: Registers { ip, sp: STACK, fp: STACK }, bytes: &bytes };
+    let mut unwinder = Unwinder::new(Method::Auto);
+    assert_eq!(unwinder.unwind(&code(), &Nothing, &copy).end, End::Broken { address: ip });
+    assert_eq!(unwinder.shortfalls()["unwind_modules_unread"], 1);
+}

@@ -28,6 +28,9 @@ fn method() -> impl Strategy<Value = Method> {
 }
 
 proptest! {
+    // Each reads the unwind data of this program anew.
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
     #[test]
     fn any_stack_over_real_code_does_no_harm(
         method in method(),
@@ -41,15 +44,14 @@ proptest! {
 
 /// The vDSO: a small ELF file with unwind data.
 fn small_file() -> Vec<u8> {
-    let of_file = |code: &&Code| matches!(code.file, CodeFile::File(_));
-    let images = PROCESS.code.iter().filter(of_file).filter_map(|code| {
+    let image = PROCESS.code.iter().find_map(|code| {
         let CodeFile::File(module) = code.file else { return None };
         match PROCESS.content(module)? {
             Content::Image(image) => Some(image.to_vec()),
             Content::File(_) => None,
         }
     });
-    images.last().unwrap()
+    image.unwrap()
 }
 
 struct Image(Arc<[u8]>);
@@ -80,11 +82,11 @@ fn a_damaged_file_does_no_harm() {
             check(&unwound, &code, &copy);
             kinds.insert(std::mem::discriminant(&unwound.end));
         }
-        assert_eq!(unwinder.shortfalls(), Shortfalls::new());
+        assert!(!unwinder.shortfalls().contains_key("unwind_panics"));
         kinds.len()
     };
     assert!(unwind(whole.clone()) > 1, "some of it is covered, and some is not");
-    for at in (0..whole.len()).step_by(11) {
+    for at in (0..whole.len()).step_by(29) {
         for value in [0, 1, 0x7f, 0x80, 0xff] {
             let mut image = whole.clone();
             image[at] = value;

@@ -9,13 +9,14 @@ use std::{
 
 use super::*;
 
+const PAGE: usize = 4096;
+const MAX_STACK: usize = 4 << 20;
+
 /// A process of this machine.
 pub struct Process {
     pub code: Vec<Code>,
     memory: File,
     files: Vec<Source>,
-    /// First addresses and those behind the last of what can be read.
-    readable: Vec<(u64, u64)>,
 }
 
 enum Source {
@@ -36,7 +37,7 @@ impl Process {
     /// By its number, or `self`.
     pub fn new(process: &str) -> Self {
         let memory = File::open(format!("/proc/{process}/mem")).unwrap();
-        let mut this = Self { code: vec![], memory, files: vec![], readable: vec![] };
+        let mut this = Self { code: vec![], memory, files: vec![] };
         let mut by_name = HashMap::new();
         for line in fs::read_to_string(format!("/proc/{process}/maps")).unwrap().lines() {
             let mut fields = line.split_whitespace();
@@ -45,9 +46,6 @@ impl Process {
             let permissions = fields.next().unwrap();
             let offset = hex(fields.next().unwrap());
             let name = fields.nth(2).unwrap_or_default();
-            if permissions.starts_with('r') {
-                this.readable.push((start, end));
-            }
             if !permissions.contains('x') || name == "[vsyscall]" {
                 continue;
             }
@@ -75,11 +73,20 @@ impl Process {
         bytes
     }
 
-    /// The stack from an address on, as far as it goes.
+    /// The stack from an address on, as far as it goes and a little more: what lies behind it can be
+    /// gone from one moment to the next.
     pub fn stack(&self, sp: u64) -> Vec<u8> {
-        let &(_, end) =
-            self.readable.iter().find(|&&(start, end)| start <= sp && sp < end).unwrap();
-        self.bytes(sp, end)
+        let mut stack = Vec::new();
+        let mut page = [0; PAGE];
+        while stack.len() < MAX_STACK {
+            let at = sp + stack.len() as u64;
+            let page = &mut page[at as usize % PAGE..];
+            if self.memory.read_exact_at(page, at).is_err() {
+                break;
+            }
+            stack.extend_from_slice(page);
+        }
+        stack
     }
 
     pub fn unwind(&self, method: Method, registers: Registers, bytes: &[u8]) -> Unwound {

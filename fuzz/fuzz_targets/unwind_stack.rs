@@ -1,0 +1,75 @@
+//! Any stack over any file: whatever is read in either, the frames are on the stack and in code.
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use offwake::{
+    recording::ModuleId,
+    unwind::{Code, CodeFile, Content, Files, MAX_FRAMES, Method, Registers, StackCopy, Unwinder},
+};
+
+/// Where the file is mapped.
+const CODE: u64 = 0x40_0000;
+/// Where the stack begins.
+const STACK: u64 = 0x7fff_0000_0000;
+
+struct Image(Arc<[u8]>);
+
+impl Files for Image {
+    fn content(&self, _module: ModuleId) -> Option<Content> {
+        Some(Content::Image(Arc::clone(&self.0)))
+    }
+}
+
+/// Takes what is in front: numbers are little-endian.
+fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, rest) = bytes.split_first_chunk()?;
+    *bytes = rest;
+    Some(*taken)
+}
+
+/// A word; its highest byte can make it one that leads into the file or to the stack.
+fn led(word: u64) -> u64 {
+    let low = word & 0xffff_ffff;
+    match word >> 56 {
+        0xc0 => CODE + low,
+        0x5a => STACK + low,
+        _ => word,
+    }
+}
+
+/// A byte for the method, `rip` and `rbp`, how many words are on the stack in two bytes, the words,
+/// and the file.
+fn unwind(mut input: &[u8]) -> Option<()> {
+    let [method] = take(&mut input)?;
+    let [ip, fp] = [take(&mut input)?, take(&mut input)?].map(u64::from_le_bytes).map(led);
+    let mut stack = Vec::new();
+    for _ in 0..u16::from_le_bytes(take(&mut input)?) {
+        stack.extend(led(u64::from_le_bytes(take(&mut input)?)).to_le_bytes());
+    }
+    let end = CODE + input.len().next_multiple_of(4096) as u64;
+    let code = [
+        Code { start: CODE, end, offset: 0, file: CodeFile::File(ModuleId(0)) },
+        Code { start: end, end: end + 4096, offset: 0, file: CodeFile::Memory },
+    ];
+    let method = [Method::Auto, Method::Dwarf, Method::FramePointers][usize::from(method) % 3];
+    let copy = StackCopy { registers: Registers { ip, sp: STACK, fp }, bytes: &stack };
+    let unwound = Unwinder::new(method).unwind(&code, &Image(input.into()), &copy);
+
+    assert!((1..=MAX_FRAMES).contains(&unwound.frames.len()));
+    let mut above = 0;
+    for frame in &unwound.frames[1..] {
+        let looked_up = frame.address - frame.kind.before();
+        assert!((CODE..end + 4096).contains(&looked_up));
+        let Some(at) = frame.at else { continue };
+        assert!(at as usize >= above);
+        above = at as usize + 8;
+        assert_eq!(stack[at as usize..above], frame.address.to_le_bytes());
+    }
+    Some(())
+}
+
+fuzz_target!(|input: &[u8]| {
+    let _too_short = unwind(input);
+});

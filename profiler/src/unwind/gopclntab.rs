@@ -1,0 +1,242 @@
+//! Go's own table of its functions, which a program has even if it was stripped: how far the stack
+//! pointer is below the caller's at each instruction, and which functions begin a stack.
+//!
+//! <https://github.com/golang/go/blob/go1.24.0/src/runtime/symtab.go>, `pcHeader` and `_func`
+
+use super::{
+    rule::{Cfa, Frame, Rule, Saved},
+    step::{RBP, RSP},
+};
+use crate::recording::AddressKind;
+
+/// Since Go 1.20, and of Go 1.18 and 1.19. What was before has other fields.
+const MAGIC: [(u32, usize); 2] = [(0xffff_fff1, 40), (0xffff_fff0, 36)];
+/// Bytes of a name that is looked at.
+const MAX_NAME: usize = 64;
+/// Steps of one function's table that are gone through.
+const MAX_STEPS: usize = 65_536;
+/// A stack begins with this function.
+const TOP_FRAME: u8 = 1;
+/// It sets the stack pointer to whatever it likes.
+const WRITES_SP: u8 = 2;
+
+/// What is to be done at an address; none if the table does not say it.
+pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule> {
+    let header = Header::of(table)?;
+    let function = header.function(address)?;
+    let flags = *function.fields.get(header.flags_at + 1)?;
+    match (header.name(&function)?, kind) {
+        // Go's own walk ends here; what started the thread is one further up.
+        (b"runtime.mstart", _) => {}
+        // The first function of a thread, and what left a goroutine alone to go on with the stack
+        // of the thread from its top.
+        (b"runtime.clone" | b"runtime.mcall", AddressKind::Return) => {
+            return Some(Rule::EntryPoint);
+        }
+        _ if flags & TOP_FRAME != 0 => return Some(Rule::EntryPoint),
+        _ if flags & WRITES_SP != 0 => return Some(Rule::OtherStack),
+        _ => {}
+    }
+    let below = header.below(&function, address)?;
+    // What has no frame leaves it as it was. Where others save it is not in the table, and nothing in
+    // Go needs it.
+    let saved = if below == 0 { Vec::new() } else { vec![(RBP, Saved::Undefined)] };
+    let frame = Frame {
+        cfa: Cfa::Register { number: RSP, offset: below.checked_add(8)? },
+        return_address: Saved::AtCfa(-8),
+        saved,
+        resumes: AddressKind::Return,
+    };
+    Some(Rule::Frame(frame.into()))
+}
+
+struct Header<'a> {
+    table: &'a [u8],
+    /// Where the fields of a function have its kind, behind which are its flags.
+    flags_at: usize,
+    functions: usize,
+    text: u64,
+}
+
+struct Function<'a> {
+    fields: &'a [u8],
+    entry: u64,
+}
+
+impl<'a> Header<'a> {
+    fn of(table: &'a [u8]) -> Option<Self> {
+        let magic = u32_at(table, 0)?;
+        let (_, flags_at) = MAGIC.into_iter().find(|(known, _)| *known == magic)?;
+        // Instructions of any number of bytes, pointers of eight.
+        let is_x86_64 = table.get(4..8)? == [0, 0, 1, 8];
+        let (functions, text) = (usize::try_from(u64_at(table, 8)?).ok()?, u64_at(table, 24)?);
+        // Position-independent ones are told where they are when they are loaded.
+        (is_x86_64 && text != 0).then_some(Self { table, flags_at, functions, text })
+    }
+
+    /// The part of the table that begins where a field says.
+    fn part(&self, field: usize) -> Option<&'a [u8]> {
+        self.table.get(usize::try_from(u64_at(self.table, field)?).ok()?..)
+    }
+
+    fn function(&self, address: u64) -> Option<Function<'a>> {
+        let address = u32::try_from(address.checked_sub(self.text)?).ok()?;
+        let functions = self.part(64)?;
+        let (rows, behind) = functions.split_at_checked(self.functions.checked_mul(8)?)?;
+        let rows = rows.as_chunks::<8>().0;
+        // Behind the rows is where the last function ends.
+        if address >= u32_at(behind, 0)? {
+            return None;
+        }
+        let behind = rows.partition_point(|row| u32_at(row, 0).is_some_and(|at| at <= address));
+        let row = rows.get(behind.checked_sub(1)?)?;
+        let fields = functions.get(u32_at(row, 4)? as usize..)?;
+        let entry = self.text.checked_add(u32_at(fields, 0)?.into())?;
+        Some(Function { fields, entry })
+    }
+
+    fn name(&self, function: &Function) -> Option<&'a [u8]> {
+        let name = self.part(32)?.get(u32_at(function.fields, 4)? as usize..)?;
+        name.iter().take(MAX_NAME).position(|&byte| byte == 0).map(|length| &name[..length])
+    }
+
+    /// How far the stack pointer is below where it was when the function was called.
+    fn below(&self, function: &Function, address: u64) -> Option<i64> {
+        // 0 is for what has no such table.
+        let at = u32_at(function.fields, 16).filter(|&at| at != 0)?;
+        let mut steps = self.part(56)?.get(at as usize..)?;
+        let (mut value, mut until) = (-1_i64, function.entry);
+        for step in 0..MAX_STEPS {
+            let by = varint(&mut steps)?;
+            if by == 0 && step > 0 {
+                return None;
+            }
+            // 0, -1, 1, -2, 2 and so on.
+            value = value.checked_add(i64::from(by >> 1) ^ -i64::from(by & 1))?;
+            until = until.checked_add(varint(&mut steps)?.into())?;
+            if address < until {
+                return Some(value).filter(|&value| value >= 0 && value % 8 == 0);
+            }
+        }
+        None
+    }
+}
+
+/// Seven bits in each byte, the lowest first.
+fn varint(bytes: &mut &[u8]) -> Option<u32> {
+    let mut value = 0;
+    for shift in (0..32).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u32::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: u64 = 0x40_1000;
+
+    /// A table of functions of 0x100 bytes each: their names and flags. The stack pointer is 0, then
+    /// from byte 4 on 24 below, and from byte 0xf0 on 0 again.
+    fn table((magic, flags_at): (u32, usize), functions: &[(&str, u8)]) -> Vec<u8> {
+        let (mut names, mut rows, mut fields) = (vec![0], Vec::new(), Vec::new());
+        let fields_begin = functions.len() * 8 + 4;
+        for (&(name, flags), entry) in functions.iter().zip((0_u32..).step_by(0x100)) {
+            rows.extend(entry.to_le_bytes());
+            rows.extend(((fields_begin + fields.len()) as u32).to_le_bytes());
+            let mut of_function = vec![0; flags_at + 4];
+            of_function[..4].copy_from_slice(&entry.to_le_bytes());
+            of_function[4..8].copy_from_slice(&(names.len() as u32).to_le_bytes());
+            of_function[16] = 1;
+            of_function[flags_at + 1] = flags;
+            fields.extend(of_function);
+            names.extend(name.bytes().chain([0]));
+        }
+        rows.extend((functions.len() as u32 * 0x100).to_le_bytes());
+        let steps = [0, 2, 4, 48, 0xec, 1, 47, 0x10, 0];
+        let mut table = magic.to_le_bytes().to_vec();
+        table.extend([0, 0, 1, 8]);
+        let (names_at, steps_at) = (72, 72 + names.len() as u64);
+        let rows_at = steps_at + steps.len() as u64;
+        let count = functions.len() as u64;
+        for number in [count, 0, TEXT, names_at, 0, 0, steps_at, rows_at] {
+            table.extend(number.to_le_bytes());
+        }
+        [table, names, steps.to_vec(), rows, fields].concat()
+    }
+
+    fn below(table: &[u8], address: u64) -> Option<i64> {
+        match rule(table, address, AddressKind::Return)? {
+            Rule::Frame(frame) => match frame.cfa {
+                Cfa::Register { number: RSP, offset } => Some(offset - 8),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_function_has_its_caller_where_its_table_says() {
+        for version in MAGIC {
+            let table = table(version, &[("main.first", 0), ("main.second", 0)]);
+            let at = |offset| below(&table, TEXT + offset);
+            assert_eq!([at(0), at(3), at(4), at(0xef), at(0xf0)], [0, 0, 24, 24, 0].map(Some));
+            assert_eq!([at(0x100), at(0x104), at(0x1ff)], [0, 24, 0].map(Some));
+            assert_eq!([at(0x200), below(&table, TEXT - 1)], [None, None]);
+        }
+    }
+
+    #[test]
+    fn a_stack_begins_where_go_says() {
+        let functions = [
+            ("runtime.goexit", TOP_FRAME),
+            ("runtime.mcall", WRITES_SP),
+            ("runtime.systemstack", WRITES_SP),
+            ("runtime.clone", 0),
+            ("runtime.mstart", TOP_FRAME),
+        ];
+        let table = table(MAGIC[0], &functions);
+        let at = |index: u64, kind| rule(&table, TEXT + index * 0x100, kind).unwrap();
+        use AddressKind::{Instruction, Return};
+        for index in [0, 1, 3] {
+            assert!(matches!(at(index, Return), Rule::EntryPoint));
+        }
+        assert!(matches!(at(2, Return), Rule::OtherStack));
+        assert!(matches!(at(1, Instruction), Rule::OtherStack));
+        // That is the parent, in the call.
+        assert!(matches!(at(3, Instruction), Rule::Frame(_)));
+        assert!(matches!(at(4, Return), Rule::Frame(_)));
+    }
+
+    #[test]
+    fn a_damaged_table_does_no_harm() {
+        let whole = table(MAGIC[0], &[("main.first", 0), ("main.second", 0)]);
+        let all = |table: &[u8]| {
+            for offset in 0..0x210 {
+                rule(table, TEXT + offset, AddressKind::Return);
+            }
+        };
+        for at in 0..whole.len() {
+            all(&whole[..at]);
+            for value in [0, 1, 0x7f, 0x80, 0xff] {
+                let mut table = whole.clone();
+                table[at] = value;
+                all(&table);
+            }
+        }
+    }
+}
