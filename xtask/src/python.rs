@@ -48,9 +48,7 @@ pub fn install() -> anyhow::Result<()> {
     if fs::read_to_string(&stamp).is_ok_and(|there| there == wanted) && works(&interpreter()) {
         return Ok(());
     }
-    if !works(Path::new("python3")) || !has_venv() {
-        apt::install(&DEBIAN.map(str::to_owned))?;
-    }
+    install_debians()?;
     command::run(Command::new("python3").args(["-m", "venv", "--clear"]).arg(folder()))?;
     command::run(
         Command::new(interpreter())
@@ -66,6 +64,18 @@ pub fn install() -> anyhow::Result<()> {
             .args(NODE_PACKAGES),
     )?;
     fs::write(&stamp, wanted).with_context(|| format!("cannot write {}", stamp.display()))
+}
+
+/// Installs Debian's Python, if there is none at all: unit tests look into one from outside.
+///
+/// # Errors
+///
+/// When apt can't.
+pub fn install_debians() -> anyhow::Result<()> {
+    if !works(Path::new("python3")) || !has_venv() {
+        apt::install(&DEBIAN.map(str::to_owned))?;
+    }
+    Ok(())
 }
 
 fn works(python: &Path) -> bool {

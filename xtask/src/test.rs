@@ -104,6 +104,7 @@ fn documentation() -> anyhow::Result<()> {
 }
 
 fn unit_tests() -> anyhow::Result<()> {
+    python::install_debians()?;
     command::run(
         command::cargo()
             .args(["test", "--package", "offwake", "--package", "xtask"])

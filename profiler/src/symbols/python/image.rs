@@ -34,7 +34,8 @@ pub(in crate::symbols) enum NotFound {
     /// Nothing says that there is one.
     #[error("no CPython")]
     NoPython,
-    /// By its name it is one, but it does not say where it keeps its state.
+    /// By its name it is one, but it does not say where it keeps its state. An executable whose CPython
+    /// is in a library of its own is one of these.
     #[error("a CPython without symbols")]
     NoSymbols,
     /// Neither it nor its name says which version it is.
@@ -49,7 +50,7 @@ pub(in crate::symbols) enum NotFound {
     /// What it says of its own layout can't be.
     #[error("CPython {0} with a layout that can't be")]
     BadLayout(Version),
-    /// Its memory can't be read, or it has not begun to run yet.
+    /// Its memory can't be read.
     #[error("a CPython whose memory can't be read")]
     Unreadable,
 }

@@ -146,3 +146,12 @@ impl Interpreter {
         offsets::captured(frame.marks, offset) & 0xff
     }
 }
+
+#[cfg(test)]
+impl Interpreter {
+    /// One of which nothing but its version is known.
+    pub(super) fn with(version: Version, runtime: u64, offsets: Offsets) -> Option<Self> {
+        let layout = offsets.layout()?;
+        Some(Self { version, runtime, code_type: None, offsets, layout, evaluate: Vec::new() })
+    }
+}

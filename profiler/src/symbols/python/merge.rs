@@ -86,15 +86,12 @@ pub(in crate::symbols) fn merge(
     let calls = native.iter().filter(|&&frame| frame == NativeFrame::Evaluates).count();
     let whole = runs.whole;
     let is_certain = match (native_end, chain_end) {
-        (_, ChainEnd::First) if calls == whole => true,
+        (NativeEnd::Entry | NativeEnd::Doubtful, ChainEnd::First) => calls == whole,
         (NativeEnd::CutShort, ChainEnd::First) => calls <= whole,
         (NativeEnd::Entry, ChainEnd::CutShort) => calls > whole,
         (NativeEnd::CutShort, ChainEnd::CutShort) => true,
-        (NativeEnd::Entry | NativeEnd::Doubtful, _) => false,
+        (NativeEnd::Doubtful, ChainEnd::CutShort) => false,
     };
-    if python.is_empty() && chain_end == ChainEnd::First && calls == 0 {
-        return (0..native.len()).map(Merged::Native).collect();
-    }
     if !is_certain {
         let all = (0..native.len()).map(Merged::Native);
         return all.chain([Merged::Doubt(Doubt::Unplaced)]).collect();

@@ -36,7 +36,6 @@ mod threads;
 mod version;
 mod walk;
 
-#[expect(unused_imports, reason = "no Python frames are captured yet")]
 pub(super) use self::{
     code::{CodeNames, Named, PythonFunction},
     image::{Image, NotFound},

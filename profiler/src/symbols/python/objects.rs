@@ -9,7 +9,7 @@ use crate::symbols::MAX_NAME;
 /// The beginning of a string, as large as any version's.
 const HEADER: usize = 72;
 
-/// A string, cut to a length; none if it is none. `FSR` strings of PEP 393, in one piece.
+/// A string, cut to a length; none if it is none that is in one piece, as names always are.
 ///
 /// <https://peps.python.org/pep-0393/>
 pub(super) fn text(memory: &impl Memory, address: u64, offsets: &Text) -> Option<String> {

@@ -9,12 +9,17 @@ use crate::units::{Tgid, Tid};
 const MAX_INTERPRETERS: usize = 256;
 /// Threads of a process that are looked at.
 const MAX_THREADS: usize = 65_536;
+/// States that are looked at for each thread that a process has: a thread can have one in each
+/// interpreter, and some programs leave those of threads that ended.
+const STATES_PER_THREAD: usize = 4;
+/// States that are looked at however few threads there are.
+const MIN_STATES: usize = 256;
 
 /// Where the C libraries keep the number of a thread behind what `pthread_self()` gives, on x86_64.
 /// What is there is taken only if it is one of the process's threads.
 ///
-/// glibc, since 2.2 or so: <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36>
-/// (`header` is 704 bytes, `list` 16); musl: <https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>
+/// glibc 2.36: <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36> (`header` is
+/// 704 bytes, `list` 16); musl 1.2: <https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>
 const PTHREAD_TID: [u64; 2] = [0x2d0, 0x30];
 
 /// The threads of a process: the number that each has for itself, and the one that it has here.
@@ -37,6 +42,11 @@ impl Tasks {
             Some((own?, Tid(tid)))
         };
         tids.take(MAX_THREADS).filter_map(own).collect()
+    }
+
+    /// How many states are looked at: a list can go round.
+    fn max_states(&self) -> usize {
+        self.0.len().saturating_mul(STATES_PER_THREAD).clamp(MIN_STATES, MAX_THREADS)
     }
 
     fn get(&self, own: u64) -> Option<Tid> {
@@ -106,7 +116,7 @@ pub(in crate::symbols) fn thread_states(
         while next_state != 0 {
             let state = next_state;
             seen += 1;
-            if seen > MAX_THREADS {
+            if seen > tasks.max_states() {
                 found.is_cut = true;
                 break;
             }

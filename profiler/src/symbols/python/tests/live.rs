@@ -29,7 +29,7 @@ const OTHERS: &str = "OFFWAKE_TEST_PYTHONS";
 
 fn pythons() -> Vec<OsString> {
     let others = env::var_os(OTHERS).unwrap_or_default();
-    let others = env::split_paths(&others).map(OsString::from);
+    let others = env::split_paths(&others).map(OsString::from).filter(|path| !path.is_empty());
     others.chain([OsString::from("python3")]).collect()
 }
 
