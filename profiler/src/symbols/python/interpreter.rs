@@ -40,7 +40,6 @@ pub(in crate::symbols) struct MappedAt {
 /// The CPython of one process.
 #[derive(Clone, Debug)]
 pub(in crate::symbols) struct Interpreter {
-    version: Version,
     pub(super) runtime: u64,
     pub(super) code_type: Option<u64>,
     pub(super) offsets: Offsets,
@@ -94,18 +93,12 @@ impl Interpreter {
         };
         let part = |range: &Range<u64>| here(range.start)..here(range.end);
         Ok(Self {
-            version,
             runtime,
             code_type: image.code_type.map(here),
             layout: offsets.layout().ok_or(NotFound::BadLayout(version))?,
             offsets,
             evaluate: image.evaluate.iter().map(part).collect(),
         })
-    }
-
-    /// Which one it is.
-    pub(in crate::symbols) fn version(&self) -> Version {
-        self.version
     }
 
     /// How the kernel half walks the frames of its threads.

@@ -37,10 +37,10 @@ mod version;
 mod walk;
 
 pub(super) use self::{
-    code::{CodeNames, Named, PythonFunction},
+    code::{CodeNames, Named},
     image::{Image, NotFound},
     interpreter::{Captured, Interpreter, MappedAt, Part},
-    memory::{Memory, ProcessMemory},
+    memory::ProcessMemory,
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
     threads::{Tasks, ThreadState, thread_states},
     walk::walk,

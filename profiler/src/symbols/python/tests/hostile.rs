@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        Captured, CodeNames, Memory, Named, NotFound, Tasks, debug_offsets, thread_states,
+        Captured, CodeNames, Named, NotFound, Tasks, debug_offsets, memory::Memory, thread_states,
         version::Version,
     },
     fake::{FakeMemory, RUNTIME, interpreter},

@@ -13,8 +13,8 @@ use object::ReadCache;
 use profiler_ebpf::python::MAX_FRAMES;
 
 use super::super::{
-    ChainEnd, CodeNames, Image, Interpreter, MappedAt, Memory, Named, Part, ProcessMemory,
-    PythonFunction, Tasks, thread_states, walk,
+    ChainEnd, CodeNames, Image, Interpreter, MappedAt, Named, Part, ProcessMemory, Tasks,
+    code::PythonFunction, memory::Memory, thread_states, walk,
 };
 use crate::{
     symbols::maps,
@@ -126,7 +126,6 @@ fn what_is_read_from_outside_is_what_the_interpreter_says() {
         let memory = ProcessMemory::open(program.tgid()).unwrap();
         let interpreter = program.interpreter(&memory);
         let states = thread_states(&interpreter, &memory, &Tasks::read(program.tgid()));
-        eprintln!("{python:?}: {}, {} threads", interpreter.version(), states.threads.len());
         // The main thread is the one that tells.
         assert_eq!(states.threads.len(), told.len() + 1, "{states:?}");
         assert_eq!((states.ambiguous, states.unknown, states.is_cut), (0, 0, false));
