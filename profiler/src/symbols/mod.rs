@@ -13,6 +13,7 @@
 
 mod backwards;
 mod build_id;
+mod debuginfod;
 mod description;
 mod elf;
 mod frames;
@@ -36,6 +37,7 @@ mod tests;
 
 use std::collections::{HashMap, VecDeque};
 
+pub use debuginfod::{Debuginfod, Fetched, NoServers};
 use frames::{Frames, Place, Placed};
 use maps::Backing;
 use modules::Modules;
