@@ -140,7 +140,10 @@ fn name_by_others(
     let Some(build_id) = build_id::of_elf(&ReadCache::new(&mapped.file)) else { return };
     let others = sources.places.others(&build_id, shortfalls);
     let better = others.into_iter().filter(|other| other.knowledge() < mapped.knowledge());
-    let better: Vec<_> = better.collect();
+    let mut better: Vec<_> = better.collect();
+    if better.is_empty() {
+        better.extend(sources.fetch(&build_id, shortfalls));
+    }
     if better.is_empty() {
         return;
     }

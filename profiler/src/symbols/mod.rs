@@ -13,6 +13,7 @@
 
 mod backwards;
 mod build_id;
+mod debuginfod;
 mod description;
 mod elf;
 mod frames;
@@ -43,6 +44,7 @@ use std::{
     iter,
 };
 
+pub use debuginfod::{Debuginfod, Fetched, NoServers};
 use frames::{Frames, Place, Placed};
 use maps::Backing;
 use modules::Modules;

@@ -124,7 +124,12 @@ fn name_file(
         return;
     };
     let found = places::find(module, build_id, &sources.places, &mut result.shortfalls);
-    let Found { files, others } = found;
+    let Found { mut files, others } = found;
+    if files.iter().all(|file| file.knowledge() > sources.detail.knowledge())
+        && let Some(fetched) = sources.fetch(build_id, &mut result.shortfalls)
+    {
+        files.insert(0, fetched);
+    }
     if files.is_empty() {
         match others {
             true => result.modules_of_another_build += 1,

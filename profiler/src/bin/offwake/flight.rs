@@ -16,6 +16,7 @@ use crate::{
     Outcome, caller,
     cli::{Cli, Record},
     console::Terminal,
+    name_arguments,
     output::{Destination, Unfinished, on_one_line},
     record,
     session::Session,
@@ -41,8 +42,9 @@ pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
         Keep::Time(time) => time,
         Keep::Bytes(_) => PAUSE,
     };
+    let names = arguments.names.sources()?;
     let session = Session::prepare(&arguments.recording, None)?
-        .named_by(arguments.names.sources())
+        .named_by(names.clone())
         .with_snapshots(arguments.trigger.clone(), pause);
     let max_snapshots = arguments.max_snapshots.unwrap_or(MAX_SNAPSHOTS);
     let plan = FlightPlan {
@@ -56,6 +58,7 @@ pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
     };
     let flight = Flight::new(plan).context("cannot start a thread")?;
     let written = session.run(flight, &unfinished, Ok)?;
+    name_arguments::say_fetched(&names);
     record::end(&written, &name)
 }
 

@@ -1,9 +1,12 @@
 //! What the command line says about the names of functions.
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
+use anyhow::Context as _;
 use clap::Args;
-use offwake::symbols::{DebugPlaces, Detail, NameSources};
+use offwake::symbols::{DebugPlaces, Debuginfod, Detail, Fetched, NameSources};
+
+use crate::output::on_one_line;
 
 /// How functions are named as they are recorded.
 #[derive(Debug, Args)]
@@ -20,6 +23,11 @@ pub struct NameArguments {
     /// A directory with debug files, beside /usr/lib/debug
     #[arg(long, value_name = "DIR")]
     pub debug_dir: Vec<PathBuf>,
+
+    /// Ask the servers in DEBUGINFOD_URLS for debug files that are not here, and keep what they send:
+    /// they learn the build ids of what runs here
+    #[arg(long)]
+    pub debuginfod: bool,
 }
 
 /// The same, for what was recorded already.
@@ -43,26 +51,38 @@ pub struct NameAgainArguments {
     /// A directory with debug files, beside /usr/lib/debug
     #[arg(long, value_name = "DIR", requires = "resymbolize")]
     pub debug_dir: Vec<PathBuf>,
+
+    /// Ask the servers in DEBUGINFOD_URLS for debug files that are not here, and keep what they send:
+    /// they learn the build ids of what runs here
+    #[arg(long, requires = "resymbolize")]
+    pub debuginfod: bool,
 }
 
 impl NameArguments {
     /// Where names come from.
-    pub fn sources(&self) -> NameSources {
-        let Self { lines, no_inline, debug_dir } = self;
-        sources(detail(*lines, *no_inline), debug_dir)
+    pub fn sources(&self) -> anyhow::Result<NameSources> {
+        let Self { lines, no_inline, debug_dir, debuginfod } = self;
+        sources(detail(*lines, *no_inline), debug_dir, *debuginfod)
     }
 }
 
 impl NameAgainArguments {
     /// Where names come from.
-    pub fn sources(&self) -> NameSources {
-        let Self { lines, resymbolize: _, no_inline, debug_dir } = self;
-        sources(detail(*lines, *no_inline), debug_dir)
+    pub fn sources(&self) -> anyhow::Result<NameSources> {
+        let Self { lines, resymbolize: _, no_inline, debug_dir, debuginfod } = self;
+        sources(detail(*lines, *no_inline), debug_dir, *debuginfod)
     }
 }
 
-fn sources(detail: Detail, directories: &[PathBuf]) -> NameSources {
-    NameSources { detail, places: DebugPlaces::new(directories.iter().cloned()) }
+fn sources(
+    detail: Detail,
+    directories: &[PathBuf],
+    debuginfod: bool,
+) -> anyhow::Result<NameSources> {
+    let servers = debuginfod.then(Debuginfod::from_environment).transpose();
+    let servers = servers.context("--debuginfod can't be done")?;
+    let places = DebugPlaces::new(directories.iter().cloned());
+    Ok(NameSources { detail, places, debuginfod: servers.map(Arc::new) })
 }
 
 fn detail(lines: bool, no_inline: bool) -> Detail {
@@ -70,5 +90,17 @@ fn detail(lines: bool, no_inline: bool) -> Detail {
         (true, _) => Detail::Lines,
         (false, false) => Detail::Inlined,
         (false, true) => Detail::SymbolTable,
+    }
+}
+
+/// Says on standard error what servers were asked for, if any were.
+pub fn say_fetched(sources: &NameSources) {
+    let Some(debuginfod) = &sources.debuginfod else { return };
+    let Fetched { files, bytes, unknown, errors } = debuginfod.fetched();
+    eprintln!(
+        "offwake: debuginfod sent {files} debug files ({bytes} bytes), and does not have {unknown}"
+    );
+    for error in errors {
+        eprintln!("offwake: debuginfod: {}", on_one_line(&error));
     }
 }

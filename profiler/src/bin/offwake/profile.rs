@@ -3,13 +3,17 @@
 use anyhow::Context as _;
 use offwake::capture::Assembled;
 
-use crate::{Outcome, cli::Profile, output::Unfinished, reporting::Reporting, session::Session};
+use crate::{
+    Outcome, cli::Profile, name_arguments::say_fetched, output::Unfinished, reporting::Reporting,
+    session::Session,
+};
 
 /// Records, and reports.
 pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
-    let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?
-        .named_by(arguments.names.sources());
+    let names = arguments.names.sources()?;
+    let session =
+        Session::prepare(&arguments.recording, Some(arguments.max_memory))?.named_by(names.clone());
     let unfinished = Unfinished::default();
     let sink =
         if reporting.wants_recording() { Assembled::with_bytes() } else { Assembled::default() };
@@ -21,5 +25,6 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
         let analysis = reporting.analyse(recording);
         Ok((reporting, analysis, bytes.unwrap_or_default()))
     })?;
+    say_fetched(&names);
     reporting.write(&analysis, &|out| out.write_all(&bytes), &unfinished)
 }

@@ -3,13 +3,17 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
-use offwake::capture::{Counts, Pipe, RecordingFile, Sink, Written};
+use offwake::{
+    capture::{Counts, Pipe, RecordingFile, Sink, Written},
+    symbols::NameSources,
+};
 
 use crate::{
     Outcome, caller,
     cli::Record,
     console::Terminal,
     flight,
+    name_arguments::say_fetched,
     output::{Destination, Unfinished},
     session::Session,
 };
@@ -19,10 +23,17 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
     if let Some(keep) = arguments.keep {
         return flight::run(arguments, keep);
     }
+    let names = arguments.names.sources()?;
+    let outcome = record(arguments, &names);
+    say_fetched(&names);
+    outcome
+}
+
+fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let path = &arguments.output;
     let unfinished = Unfinished::default();
     if path == Path::new("-") {
-        let session = session(arguments)?;
+        let session = session(arguments, names)?;
         let written = session.run(Pipe(std::io::stdout()), &unfinished, whole)?;
         return end(&written, "standard output");
     }
@@ -31,12 +42,12 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
         Destination::Special(_) => {
             let file = std::fs::OpenOptions::new().write(true).open(path);
             let sink = Pipe(file.with_context(|| format!("cannot write {name}"))?);
-            let session = session(arguments)?;
+            let session = session(arguments, names)?;
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
             let sink = create(path).with_context(|| format!("cannot write {name}"))?;
-            let session = session(arguments)?;
+            let session = session(arguments, names)?;
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
@@ -49,9 +60,8 @@ pub fn run(arguments: &Record) -> anyhow::Result<Outcome> {
     }
 }
 
-fn session(arguments: &Record) -> anyhow::Result<Session> {
-    let session = Session::prepare(&arguments.recording, None)?;
-    Ok(session.named_by(arguments.names.sources()))
+fn session(arguments: &Record, names: &NameSources) -> anyhow::Result<Session> {
+    Ok(Session::prepare(&arguments.recording, None)?.named_by(names.clone()))
 }
 
 fn create(path: &Path) -> std::io::Result<RecordingFile> {

@@ -8,13 +8,14 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, cli::ReportCommand, console::Progress, diff, input::Input, output::Unfinished,
-    reporting::Reporting,
+    Outcome, cli::ReportCommand, console::Progress, diff, input::Input,
+    name_arguments::say_fetched, output::Unfinished, reporting::Reporting,
 };
 
 /// Reports.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
+    let names = arguments.names.sources()?;
     if let Some(later) = &arguments.diff {
         return diff::run(arguments, later, &reporting);
     }
@@ -23,7 +24,8 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let mut recording = input.read(arguments.max_memory)?;
     if arguments.names.resymbolize {
         progress.now("naming frames");
-        resymbolize(&mut recording, &arguments.names.sources(), &progress);
+        resymbolize(&mut recording, &names, &progress);
+        say_fetched(&names);
     }
     if !arguments.names.lines {
         recording.stacks.leave_out_lines_of_files();

@@ -75,7 +75,11 @@ fn debug_information_that_is_kept_apart_names_what_is_being_recorded() {
     let directory = tempfile::tempdir().unwrap();
     let place = directory.path().join("debug");
     let program = stripped(directory.path(), &place);
-    let sources = |detail| NameSources { detail, places: DebugPlaces::new([place.clone()]) };
+    let sources = |detail| NameSources {
+        detail,
+        places: DebugPlaces::new([place.clone()]),
+        ..NameSources::default()
+    };
     let functions = outer(&program, sources(Detail::Lines));
     let expected = places(&program, ["void *p = leaf();", "void *p = inner();"]);
     assert_eq!(places_of(&functions), expected.map(Some));

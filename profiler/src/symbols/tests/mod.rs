@@ -60,7 +60,7 @@ int main(void) {
 }
 "#;
 
-fn compile(directory: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
+pub(super) fn compile(directory: &Path, name: &str, source: &str, options: &[&str]) -> PathBuf {
     let output = directory.join(name);
     let input = directory.join(format!("{name}.c"));
     fs::write(&input, source).unwrap();
