@@ -110,7 +110,7 @@ pub(super) fn run(
                 let names = NewNames::ToLookUp(symbols.take_nameless());
                 let _died = parts.send(Part::Snapshot(snapshot, names));
             }
-            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Timeout) => user_stacks.note_idle(),
             Err(RecvTimeoutError::Disconnected) => break,
         }
         user_stacks.tell_of_python(&mut symbols);

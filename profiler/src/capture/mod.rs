@@ -191,6 +191,7 @@ impl<S: Sink> Armed<S> {
             let control = Arc::clone(&control);
             start("store", move || store.run(&to_store, &control))?
         };
+        let settling = Arc::clone(&shared);
         let descriptor =
             maps.copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
         let lookup = {
@@ -222,7 +223,10 @@ impl<S: Sink> Armed<S> {
         let mut armed =
             Self { kernel, losses, plan, control, parts, drain, lookup, store, watching };
         match armed.kernel.survey(Survey::Opening) {
-            Ok(()) => Ok(armed),
+            Ok(()) => {
+                settling.settle();
+                Ok(armed)
+            }
             Err(error) => {
                 armed.control.stop.store(true, Ordering::Relaxed);
                 drop((armed.parts, armed.watching));

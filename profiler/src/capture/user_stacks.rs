@@ -17,16 +17,20 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lookup::Lookup;
 use crate::{
-    kernel::{Copies, Places, PythonThreads, UserStackMaps},
+    kernel::{self, Copies, Places, PythonThreads, UserStackMaps},
     recognition::{Check, Lesson, Recognition, RunsPython},
     recording::decode::{self, CopiedStack, Purpose},
     symbols::{Sleeper, Symbols},
-    units::StackId,
+    units::{Nanos, StackId, Timestamp},
     unwind::{Method, Unwinder},
 };
 
 /// The shortest time between two times that the look-ups are told of copies.
 const PACE: Duration = Duration::from_millis(1);
+/// How long it takes for what was sent to be asked for, about: the pace of the drain, twice.
+const ON_ITS_WAY: Nanos = Nanos(20_000_000);
+/// How long is waited at most until the machine is known: some 1,000 processes.
+const PATIENCE: Nanos = Nanos(500_000_000);
 /// Copies that are unwound at a time: others wait for their look-ups meanwhile.
 const AT_ONCE: usize = 256;
 
@@ -35,6 +39,8 @@ const AT_ONCE: usize = 256;
 pub(super) struct Shared {
     /// The look-ups were told of copies and have not looked yet.
     is_told: AtomicBool,
+    /// When the look-ups had nothing to do last, in ns.
+    idle_at: AtomicU64,
     /// Stacks that are kept no longer.
     gone: Mutex<Vec<StackId>>,
     disagreed: AtomicU64,
@@ -69,6 +75,23 @@ impl Shared {
         }
     }
 
+    /// The look-ups have nothing to do.
+    pub fn note_idle(&self) {
+        self.idle_at.store(kernel::now().0, Ordering::Relaxed);
+    }
+
+    /// Waits until everything has been looked up that was asked for before now, for a while: programs
+    /// are known then, and the stacks of those that wait, before anything is recorded.
+    pub fn settle(&self) {
+        let begin = kernel::now();
+        let asked = begin + ON_ITS_WAY;
+        while Timestamp(self.idle_at.load(Ordering::Relaxed)) < asked
+            && kernel::now().since(begin) < PATIENCE
+        {
+            std::thread::sleep(PACE);
+        }
+    }
+
     fn take_gone(&self) -> Vec<StackId> {
         std::mem::take(&mut *self.gone.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -93,6 +116,11 @@ impl UserStacks {
     ) -> Self {
         let (unwinder, recognition) = (Unwinder::new(method), Recognition::new(max_places));
         Self { copies, places, python_threads, unwinder, recognition, shared }
+    }
+
+    /// There is nothing to do.
+    pub fn note_idle(&self) {
+        self.shared.note_idle();
     }
 
     /// Tells the kernel half which threads run Python.

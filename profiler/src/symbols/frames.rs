@@ -111,7 +111,11 @@ impl Frames {
     }
 
     /// The frame of a function that is known by its name alone; none if it is one too many.
-    pub(super) fn intern_told(&mut self, function: Function) -> Option<FrameId> {
+    pub(super) fn intern_told(
+        &mut self,
+        function: Function,
+        module: Option<ModuleId>,
+    ) -> Option<FrameId> {
         if let Some(&known) = self.told.get(&function) {
             return Some(known);
         }
@@ -119,8 +123,7 @@ impl Frames {
         self.newly_told.push((id, vec![function.clone()]));
         self.told.insert(function, id);
         let kind = AddressKind::Instruction;
-        let frame =
-            Frame { address: 0, kind, module: None, module_offset: None, functions: Vec::new() };
+        let frame = Frame { address: 0, kind, module, module_offset: None, functions: Vec::new() };
         self.new.push((id, frame));
         Some(id)
     }

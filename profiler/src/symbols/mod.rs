@@ -81,7 +81,9 @@ enum FoundFrame {
     /// By its address.
     At(u64, AddressKind),
     /// By its name.
-    Told(Function),
+    Python(Function),
+    /// None: what says that some are missing.
+    Said(&'static str),
 }
 
 /// Turns the addresses of stacks into frames with names.
@@ -229,7 +231,8 @@ impl Symbols {
         for found in found {
             let frame = match found {
                 FoundFrame::At(address, kind) => self.frame_at(space, taken, address, kind),
-                FoundFrame::Told(function) => self.frames.intern_told(function),
+                FoundFrame::Python(function) => self.python_frame(function),
+                FoundFrame::Said(text) => self.frames.intern_told(Function::named(text), None),
             };
             let Some(frame) = frame else {
                 return count(&mut self.shortfalls, "symbols_frames_over_limit");
@@ -237,6 +240,12 @@ impl Symbols {
             frames.push(frame);
         }
         self.stacks.push((id, Stack { space, frames, end }));
+    }
+
+    fn python_frame(&mut self, function: Function) -> Option<FrameId> {
+        let module = self.modules.missing(pythons::MODULE)?;
+        self.modules.refer_to(module);
+        self.frames.intern_told(function, Some(module))
     }
 
     fn frame_at(

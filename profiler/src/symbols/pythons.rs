@@ -23,6 +23,8 @@ use crate::{
     unwind::{End, Unwound},
 };
 
+/// What Python frames lie in.
+pub(super) const MODULE: &str = "[python]";
 /// The shortest time between two looks at a process's threads.
 const PAUSE: Nanos = Nanos(20_000_000);
 /// Processes that are kept track of: each holds a descriptor.

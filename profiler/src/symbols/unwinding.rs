@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressSpace, Function, ModuleId, StackEnd,
+        AddressSpace, ModuleId, StackEnd,
         decode::{CopiedStack, Purpose},
     },
     unwind::{
@@ -100,8 +100,8 @@ impl Symbols {
                 .into_iter()
                 .filter_map(|frame| match frame {
                     WithPython::Native(index) => unwound.frames.get(index).map(native),
-                    WithPython::Python(function) => Some(FoundFrame::Told(function)),
-                    WithPython::Said(text) => Some(FoundFrame::Told(Function::named(text))),
+                    WithPython::Python(function) => Some(FoundFrame::Python(function)),
+                    WithPython::Said(text) => Some(FoundFrame::Said(text)),
                 })
                 .collect(),
         };

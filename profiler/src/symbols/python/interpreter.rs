@@ -142,9 +142,9 @@ impl Interpreter {
 
 #[cfg(test)]
 impl Interpreter {
-    /// One of which nothing but its version is known.
-    pub(super) fn with(version: Version, runtime: u64, offsets: Offsets) -> Option<Self> {
+    /// One of which nothing is known but how it keeps its frames.
+    pub(super) fn with(runtime: u64, offsets: Offsets) -> Option<Self> {
         let layout = offsets.layout()?;
-        Some(Self { version, runtime, code_type: None, offsets, layout, evaluate: Vec::new() })
+        Some(Self { runtime, code_type: None, offsets, layout, evaluate: Vec::new() })
     }
 }

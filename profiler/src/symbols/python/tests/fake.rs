@@ -36,5 +36,5 @@ pub(super) const RUNTIME: u64 = 0x10_0000;
 pub(super) fn interpreter(minor: u8) -> Interpreter {
     let version = Version::python3(minor);
     let offsets = Offsets::of(version).unwrap();
-    Interpreter::with(version, RUNTIME, offsets).unwrap()
+    Interpreter::with(RUNTIME, offsets).unwrap()
 }
