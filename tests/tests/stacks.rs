@@ -57,19 +57,15 @@ fn two_callers_near_one_wait_are_told_apart_without_a_walk() -> Result<()> {
     Ok(())
 }
 
-/// The callers are further up than what is looked at: the checks find out, and the thread's stacks are
-/// walked from then on.
+/// The callers are 24 equal frames up: a word that far away is looked at once both were seen.
 #[test]
-fn a_thread_whose_stacks_are_mistaken_is_walked_every_time() -> Result<()> {
+fn two_callers_far_from_one_wait_are_told_apart_too() -> Result<()> {
     let workload = Workload::start("far-callers")?;
-    let (outcome, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
+    let (_, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
     let tid = workload.role("sleeper")?.tid;
     let counts = report.meta.stack_counts;
-    ensure!(counts.disagreed >= 3 && counts.distrusted >= 1, "{counts:?}");
-    let said = outcome.terminal();
-    ensure!(said.contains("walked every time, as too few agreed"), "{said}");
-    ensure!(said.contains(&format!("({tid})")), "{tid} is not named in {said}");
-    ensure!(report.meta.mistaken.iter().any(|thread| thread.tid == tid), "{:?}", report.meta);
+    ensure!(counts.recognised >= 200 && counts.recognised > 4 * counts.walked, "{counts:?}");
+    ensure!(counts.checked > 0 && counts.distrusted == 0, "{counts:?}");
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");

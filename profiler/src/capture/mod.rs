@@ -358,13 +358,14 @@ fn start<T: Send + 'static>(
 /// The settings as the command line has them.
 fn options(settings: &Settings) -> String {
     let Settings { scope, stacks, sample_hz, ring_bytes, max_threads, max_targets, .. } = settings;
-    let StackSettings { mode, budget, check_one_in, max_stacks, .. } = stacks;
+    let StackSettings { mode, budget, check_one_in, max_stacks, method, .. } = stacks;
     let budget = budget.map_or("none".to_owned(), |budget| format!("{:.3}%", budget.as_percent()));
     format!(
-        "--scope {} --stacks {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
+        "--scope {} --stacks {} --unwind {} --budget {budget} --check-stacks {check_one_in} --max-stacks {max_stacks} \
          --sample {sample_hz} --ring-size {ring_bytes} --max-threads {max_threads} --max-targets {max_targets}",
         scope.name(),
         mode.name(),
+        method.name(),
     )
 }
 

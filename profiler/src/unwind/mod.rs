@@ -78,6 +78,18 @@ pub enum Method {
     Dwarf,
 }
 
+impl Method {
+    /// As the command line has it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::FramePointers => "fp",
+            Self::Dwarf => "dwarf",
+        }
+    }
+}
+
 /// An executable mapping of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Code {
