@@ -2,7 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    recording::{AddressKind, decode::Purpose},
+    recording::{
+        AddressKind,
+        decode::{MissingPages, Purpose},
+    },
     units::{Tgid, Tid, Timestamp},
 };
 
@@ -48,6 +51,7 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
         fp: 0,
         size: CopySize::Short,
         bytes,
+        missing: MissingPages::default(),
     }
 }
 
@@ -160,9 +164,9 @@ fn where_nothing_tells_stacks_apart_none_is_recognised() {
 
 #[test]
 fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
-    let mut unwound = Rc::unwrap_or_clone(with_returns(&[(4, 0x1000)]).unwound());
-    unwound.end = End::CopyTooShort;
-    let unwound = Rc::new(unwound);
+    let ends_with =
+        |end| Rc::new(Unwound { end, ..(*with_returns(&[(4, 0x1000)]).unwound()).clone() });
+    let unwound = ends_with(End::CopyTooShort);
     let mut recognition = Recognition::new(10);
     let whole = vec![0; 4097];
     let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound, RunsPython::No);
@@ -170,8 +174,9 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     assert_eq!((place.size, lesson.keeps), (CopySize::Medium.code(), false));
     let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound, RunsPython::No);
     assert_eq!(lesson.know, []);
-    // A page was not there: a larger copy has no more of it.
-    let (lesson, _) = recognition.learn(&copy(3, None, &whole[..4096]), &unwound, RunsPython::No);
+    // A larger copy has no more of it.
+    let unwound = ends_with(End::PageMissing);
+    let (lesson, _) = recognition.learn(&copy(3, None, &whole), &unwound, RunsPython::No);
     assert!(lesson.keeps);
 }
 
