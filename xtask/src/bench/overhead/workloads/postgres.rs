@@ -12,7 +12,7 @@ use anyhow::Context as _;
 use tempfile::TempDir;
 
 use super::{Workload, number_after, until_it_answers};
-use crate::{bench::overhead::bench::Bench, command, signal};
+use crate::{command, signal};
 
 /// Debian keeps each version's programs in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
@@ -65,12 +65,12 @@ impl Programs {
 }
 
 impl Postgres {
-    /// Makes a database and starts its server.
+    /// Makes a database and starts its server, which writes to `log`. Each run takes `seconds`.
     ///
     /// # Errors
     ///
     /// When that can't be done.
-    pub fn start(bench: &Bench) -> anyhow::Result<Self> {
+    pub fn start(log: &Path, seconds: u32) -> anyhow::Result<Self> {
         let programs = Programs::find()?;
         // Not in the directory of the run, which is root's alone.
         let directory = tempfile::tempdir().context("cannot make a directory")?;
@@ -81,19 +81,31 @@ impl Postgres {
         let mut initdb = programs.command("initdb", path);
         initdb.args(["--no-sync", "--auth=trust", "-D"]).arg(&data).stdout(Stdio::null());
         command::quietly(initdb.stderr(Stdio::null()))?;
-        let log = fs::File::create(bench.file("postgres.log"))?;
+        let log = fs::File::create(log)?;
         let mut server = programs.command("postgres", path);
         server.args(["-c", "listen_addresses=", "-c", "fsync=off", "-k"]).arg(path).arg("-D");
         let server = server.arg(&data).stdout(log.try_clone()?).stderr(log);
         let server = server.spawn().context("cannot run postgres")?;
         // From here on it is ended on every way out.
-        let seconds = bench.effort.pick(3, 2);
         let postgres = Self { server, programs, seconds, directory };
         until_it_answers("postgres", Duration::from_secs(20), || postgres.answers())?;
         let mut fill = postgres.pgbench();
         fill.args(["--initialize", "--quiet", "--scale", SCALE]).stdout(Stdio::null());
         command::quietly(fill.arg(USER).stderr(Stdio::null()))?;
         Ok(postgres)
+    }
+
+    /// The server's first process.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// What asks it once.
+    pub fn benchmark(&self) -> Command {
+        let mut pgbench = self.pgbench();
+        pgbench.args(["--no-vacuum", "--client", CLIENTS, "--time", &self.seconds.to_string()]);
+        pgbench.arg(USER);
+        pgbench
     }
 
     fn answers(&self) -> bool {
@@ -110,9 +122,7 @@ impl Postgres {
 
 impl Workload for Postgres {
     fn run(&mut self) -> anyhow::Result<f64> {
-        let mut pgbench = self.pgbench();
-        pgbench.args(["--no-vacuum", "--client", CLIENTS, "--time", &self.seconds.to_string()]);
-        let said = command::ask(pgbench.arg(USER)).context("pgbench failed")?;
+        let said = command::ask(&mut self.benchmark()).context("pgbench failed")?;
         Ok(1.0 / number_after(&said, "tps = ")?)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     net::{Ipv4Addr, TcpListener},
+    path::Path,
     process::{Child, Command, Stdio},
     time::Duration,
 };
@@ -9,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{Workload, number_after, until_it_answers};
-use crate::{bench::overhead::bench::Bench, command};
+use crate::command;
 
 const SERVER_CPU: &str = "0";
 const CLIENT_CPU: &str = "1";
@@ -23,17 +24,17 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Starts the server.
+    /// Starts the server, which may write into `directory`.
     ///
     /// # Errors
     ///
     /// When it can't be started, or does not answer.
-    pub fn start(bench: &Bench, clients: u32, requests: u32) -> anyhow::Result<Self> {
+    pub fn start(directory: &Path, clients: u32, requests: u32) -> anyhow::Result<Self> {
         let port = free_port()?.to_string();
         let server = Command::new("taskset")
             .args(["-c", SERVER_CPU, "redis-server", "--bind", "127.0.0.1", "--port", &port])
             .args(["--save", "", "--appendonly", "no"])
-            .current_dir(bench.directory())
+            .current_dir(directory)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .spawn()
@@ -44,6 +45,20 @@ impl Redis {
         Ok(redis)
     }
 
+    /// The server's process.
+    pub fn pid(&self) -> u32 {
+        self.server.id()
+    }
+
+    /// What asks it once, as long as that takes.
+    pub fn benchmark(&self) -> Command {
+        let mut benchmark = Command::new("taskset");
+        benchmark
+            .args(["-c", CLIENT_CPU, "redis-benchmark", "-p", &self.port, "-t", "get", "-q"])
+            .args(["-c", &self.clients.to_string(), "-n", &self.requests.to_string()]);
+        benchmark
+    }
+
     fn answers(&self) -> bool {
         let mut ping = Command::new("redis-cli");
         command::ask(ping.args(["-p", &self.port, "ping"])).is_some_and(|said| said == "PONG")
@@ -52,11 +67,7 @@ impl Redis {
 
 impl Workload for Redis {
     fn run(&mut self) -> anyhow::Result<f64> {
-        let mut benchmark = Command::new("taskset");
-        benchmark
-            .args(["-c", CLIENT_CPU, "redis-benchmark", "-p", &self.port, "-t", "get", "-q"])
-            .args(["-c", &self.clients.to_string(), "-n", &self.requests.to_string()]);
-        let said = command::ask(&mut benchmark).context("redis-benchmark failed")?;
+        let said = command::ask(&mut self.benchmark()).context("redis-benchmark failed")?;
         Ok(1.0 / number_after(&said, "GET: ")?)
     }
 }

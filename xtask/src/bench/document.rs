@@ -1,4 +1,4 @@
-//! `docs/overhead.md`: the prose is written by hand, the tables between markers by the benchmark.
+//! A document of figures: the prose is written by hand, the tables between markers by a benchmark.
 //!
 //! ```text
 //! <!-- bench:NAME -->
@@ -12,31 +12,28 @@ use anyhow::{Context as _, ensure};
 
 use crate::workspace;
 
-const DOCUMENT: &str = "docs/overhead.md";
-
-/// Puts each text between the markers of its name.
+/// Puts each text between the markers of its name, in a document of the workspace.
 ///
 /// # Errors
 ///
 /// When the document can't be read or written, or lacks a marker.
-pub fn write(texts: &[(&'static str, String)]) -> anyhow::Result<()> {
-    let path = workspace::root().join(DOCUMENT);
-    let mut document =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {DOCUMENT}"))?;
-    for (name, text) in texts {
-        document = replaced(&document, name, text)?;
+pub fn write(name: &str, texts: &[(&'static str, String)]) -> anyhow::Result<()> {
+    let path = workspace::root().join(name);
+    let mut document = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
+    for (marker, text) in texts {
+        document = replaced(&document, marker, text).with_context(|| name.to_owned())?;
     }
-    fs::write(&path, document).with_context(|| format!("cannot write {DOCUMENT}"))
+    fs::write(&path, document).with_context(|| format!("cannot write {name}"))
 }
 
 fn replaced(document: &str, name: &str, text: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- bench:{name} -->\n"), format!("<!-- /bench:{name} -->"));
     let (before, rest) = document
         .split_once(&begin)
-        .with_context(|| format!("{DOCUMENT} has no line {}", begin.trim()))?;
+        .with_context(|| format!("there is no line {}", begin.trim()))?;
     let (old, after) =
-        rest.split_once(&end).with_context(|| format!("{DOCUMENT} has no {end} after it"))?;
-    ensure!(!old.contains("<!-- bench:"), "{DOCUMENT} has no {end} before the next marker");
+        rest.split_once(&end).with_context(|| format!("there is no {end} after it"))?;
+    ensure!(!old.contains("<!-- bench:"), "there is no {end} before the next marker");
     Ok(format!("{before}{begin}{text}{end}{after}"))
 }
 
