@@ -147,14 +147,15 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         let UserRegisters { ip, sp, fp } = registers;
         let thread = u64::from(task.tid()) | u64::from(known.programs()) << 32;
         wanted.key = mix(mix(mix(ip, sp), fp), thread);
-        if let Some(mut place) = place(wanted.key) {
+        let mut known_place = place(wanted.key);
+        if let Some(place) = known_place {
             size = place.size;
             if place.runs_python != 0 {
                 wanted.python = python::walk_python(task.tid(), scratch_of(side) as u32);
-                if let Some(with_python) = self::place(with_python(wanted.key, wanted.python)) {
-                    place = with_python;
-                }
+                known_place = self::place(with_python(wanted.key, wanted.python));
             }
+        }
+        if let Some(place) = known_place {
             wanted.taken_for = recognise(place, sp, scratch_of(side) as u32);
         }
         if wanted.taken_for != NO_STACK {
