@@ -156,7 +156,7 @@ fn threads_beyond_their_number_are_left_out_and_counted() -> Result<()> {
 fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "--all", "--max-threads", "3", "-o", "x.json"])
+        .args(["-d", &seconds(WINDOW), "--all", "--max-threads", "20", "-o", "x.json"])
         .run()?;
     let report = outcome.report("x.json")?;
     workload.stop()?;
@@ -167,7 +167,7 @@ fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
     let is_there_all_along =
         |tid: &&u32| report.thread(**tid).is_ok_and(|t| t.wall_ns == report.window.duration_ns);
     let all_along = with_waits.iter().filter(is_there_all_along).count();
-    ensure!(!with_waits.is_empty() && all_along <= 3, "{with_waits:?}");
+    ensure!(!with_waits.is_empty() && all_along <= 20, "{with_waits:?}");
     Ok(())
 }
 
