@@ -2,7 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    recording::{AddressKind, decode::Purpose},
+    recording::{
+        AddressKind,
+        decode::{MissingPages, Purpose},
+    },
     units::{Tgid, Tid, Timestamp},
 };
 
@@ -48,6 +51,7 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
         fp: 0,
         size: CopySize::Short,
         bytes,
+        missing: MissingPages::default(),
     }
 }
 
