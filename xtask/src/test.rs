@@ -13,8 +13,20 @@ use crate::{
 };
 
 /// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
-/// reader of profiles for pprof.
-const PACKAGES: [&str; 5] = ["chromium", "chromium-driver", "golang-go", "librsvg2-bin", "tmux"];
+/// reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb unwinds it too.
+const PACKAGES: [&str; 11] = [
+    "chromium",
+    "chromium-driver",
+    "gdb",
+    "golang-go",
+    "librsvg2-bin",
+    "musl-tools",
+    "nginx-light",
+    "postgresql",
+    "redis-server",
+    "redis-tools",
+    "tmux",
+];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
@@ -69,7 +81,8 @@ fn lints_of_the_user_half() -> anyhow::Result<()> {
     command::run(
         command::cargo()
             .args(["clippy", "--package", "offwake", "--package", "offwake-tests"])
-            .args(["--package", "xtask", "--all-targets", "--", "-D", "warnings"]),
+            .args(["--package", "tokio-program", "--package", "xtask"])
+            .args(["--all-targets", "--", "-D", "warnings"]),
     )
 }
 
@@ -125,6 +138,7 @@ fn doctor() -> anyhow::Result<()> {
 /// Compiled as the user, run as root: cargo itself stays unprivileged.
 fn privileged_tests() -> anyhow::Result<()> {
     let offwake = workspace::offwake()?;
+    workloads::on_tokio()?;
     let mut cargo = workloads::cargo("test");
     let python = python::interpreter();
     cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);

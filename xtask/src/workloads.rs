@@ -51,6 +51,19 @@ pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
     Ok(BenchPrograms { load: release.join(load), yardsticks: release.join(yardsticks) })
 }
 
+/// Builds the program on tokio, as others would: without frame pointers.
+///
+/// # Errors
+///
+/// When it does not compile.
+pub fn on_tokio() -> anyhow::Result<PathBuf> {
+    let name = "tokio-program";
+    command::quietly(command::cargo().args(["build", "--release", "--package", name]))
+        .context("cannot build the program on tokio")?;
+    // Beside what else a release build leaves behind.
+    Ok(workspace::offwake()?.with_file_name(name))
+}
+
 fn folder() -> PathBuf {
     workspace::target().join("workloads")
 }

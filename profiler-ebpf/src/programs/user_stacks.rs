@@ -94,7 +94,7 @@ pub fn of_sleeper(task: Task, registers: Registers) -> Taken {
         bytes: 0,
         size: copy_size::LONG,
         purpose: purpose::BEGUN_BEFORE,
-        reserved: 0,
+        missing: 0,
         python: 0,
         switches: task.switches(),
     };
@@ -272,15 +272,9 @@ fn far_proof(known: &KnownStack, sp: u64) -> u64 {
 #[inline(always)]
 fn copy(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
     match size {
-        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] }, { copy_size::PAGES[0] + 1 }>(
-            wanted, scratch, size,
-        ),
-        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] }, { copy_size::PAGES[1] + 1 }>(
-            wanted, scratch, size,
-        ),
-        _ => copy_pages::<{ copy_size::PAGES[2] }, { copy_size::PAGES[2] + 1 }>(
-            wanted, scratch, size,
-        ),
+        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] + 1 }>(wanted, scratch, size),
+        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] + 1 }>(wanted, scratch, size),
+        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }>(wanted, scratch, size),
     }
 }
 
@@ -292,18 +286,14 @@ struct Copy<const PAGES: usize> {
     pages: [[u8; PAGE]; PAGES],
 }
 
-/// `MORE` pages after what is left of the first one, `ALL` with it.
+/// `PAGES` pages, what is left of the first one included.
 #[inline(never)]
-fn copy_pages<const MORE: usize, const ALL: usize>(
-    wanted: &Wanted,
-    scratch: Scratch,
-    size: u32,
-) -> u64 {
-    let len = size_of::<Copy<ALL>>();
+fn copy_pages<const PAGES: usize>(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
+    let len = size_of::<Copy<PAGES>>();
     // SAFETY: the size is a constant.
     let record =
         unsafe { bpf_ringbuf_reserve(ptr::from_ref(&COPIES).cast_mut().cast(), len as u64, 0) }
-            .cast::<Copy<ALL>>();
+            .cast::<Copy<PAGES>>();
     if record.is_null() {
         lost(Loss::RingFullCopy);
         return NO_STACK;
@@ -315,18 +305,18 @@ fn copy_pages<const MORE: usize, const ALL: usize>(
     let rest_of_page = page - (sp & (page - 1));
     // SAFETY: the record is this program's until it is submitted, and has this size.
     let bytes = unsafe { (&raw mut (*record).pages).cast::<u8>() };
-    let mut copied = 0;
-    if read(bytes, rest_of_page, sp) {
-        copied = rest_of_page;
-        let mut number = 0;
-        while number < MORE {
-            // SAFETY: so many pages less one and a part of one are behind it.
-            if !read(unsafe { bytes.add(copied as usize) }, page, sp + copied) {
-                break;
-            }
-            copied += page;
-            number += 1;
+    // What can't be read is zeroed:
+    // https://github.com/torvalds/linux/blob/v6.1/kernel/trace/bpf_trace.c#L160
+    let mut missing = u32::from(!read(bytes, rest_of_page, sp));
+    let mut copied = rest_of_page;
+    let mut number = 1;
+    while number < PAGES {
+        // SAFETY: so many pages less one and a part of one are behind it.
+        if !read(unsafe { bytes.add(copied as usize) }, page, sp + copied) {
+            missing |= 1 << number;
         }
+        copied += page;
+        number += 1;
     }
     let head = StackCopy {
         header: RecordHeader { kind: kind::STACK_COPY, cpu: cpu() as u16, len: len as u32 },
@@ -342,7 +332,7 @@ fn copy_pages<const MORE: usize, const ALL: usize>(
         bytes: copied as u32,
         size,
         purpose: wanted.purpose,
-        reserved: 0,
+        missing,
         python: wanted.python,
         switches: 0,
     };

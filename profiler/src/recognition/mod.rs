@@ -228,7 +228,6 @@ impl Known {
             return false;
         }
         if unwound.end == End::CopyTooShort
-            && !copy.met_hole()
             && let Some(larger) = copy.size.larger()
         {
             let is_new = larger > self.size;
@@ -326,9 +325,10 @@ fn is_same(one: &Unwound, other: &Unwound) -> bool {
     let addresses = |stack: &Unwound, most: usize| -> Vec<u64> {
         stack.frames.iter().take(most).map(|frame| frame.address).collect()
     };
-    let most = match (one.end, other.end) {
-        (End::CopyTooShort, _) | (_, End::CopyTooShort) => one.frames.len().min(other.frames.len()),
-        _ => usize::MAX,
+    let is_cut = |stack: &Unwound| matches!(stack.end, End::CopyTooShort | End::PageMissing);
+    let most = match is_cut(one) || is_cut(other) {
+        true => one.frames.len().min(other.frames.len()),
+        false => usize::MAX,
     };
     addresses(one, most) == addresses(other, most)
 }

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     recording::{
         AddressKind,
-        decode::{Purpose, PythonChain},
+        decode::{MissingPages, Purpose, PythonChain},
     },
     units::{Tgid, Tid, Timestamp},
 };
@@ -51,6 +51,7 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
         fp: 0,
         size: CopySize::Short,
         bytes,
+        missing: MissingPages::default(),
     }
 }
 

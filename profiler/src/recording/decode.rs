@@ -16,7 +16,9 @@ use super::{
 };
 use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
-pub use stack_copy::{CopiedStack, CopySize, PlaceKey, Purpose, PythonChain, stack_copy};
+pub use stack_copy::{
+    CopiedStack, CopySize, MissingPages, PlaceKey, Purpose, PythonChain, stack_copy,
+};
 
 /// One record, decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -223,7 +223,7 @@ impl Pythons {
             .collect();
         let native_end = match unwound.end {
             End::EntryPoint => NativeEnd::Entry,
-            End::CopyTooShort | End::TooDeep => NativeEnd::CutShort,
+            End::CopyTooShort | End::PageMissing | End::TooDeep => NativeEnd::CutShort,
             _ => NativeEnd::Doubtful,
         };
         let parts: Vec<Part> = chain.frames.iter().map(|frame| interpreter.part(frame)).collect();

@@ -50,12 +50,12 @@ impl Files for Modules {
 impl Symbols {
     /// Unwinds the copy of a user stack.
     pub fn unwind(&mut self, unwinder: &mut Unwinder, copy: &CopiedStack) -> Unwound {
-        let &CopiedStack { tgid, taken, ip, sp, fp, bytes, .. } = copy;
+        let &CopiedStack { tgid, taken, ip, sp, fp, bytes, missing, .. } = copy;
         if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
             self.observe_process(tgid);
         }
         self.refresh(tgid, taken, &[ip]);
-        let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes };
+        let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
         let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
         // A library may have been loaded since the mappings were read.
         if let End::NotCode { address } = unwound.end
@@ -107,8 +107,8 @@ impl Symbols {
         };
         let end = match unwound.end {
             End::EntryPoint => StackEnd::EntryPoint,
-            End::CopyTooShort if copy.met_hole() => StackEnd::PageMissing,
             End::CopyTooShort => StackEnd::CopyTooShort,
+            End::PageMissing => StackEnd::PageMissing,
             End::NoUnwindInfo { .. } => StackEnd::NoUnwindInfo,
             End::NotCode { .. } => StackEnd::NotCode,
             End::Broken { .. } => StackEnd::Broken,

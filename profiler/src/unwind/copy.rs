@@ -1,6 +1,7 @@
 //! The copy of the top of a stack.
 
 use super::{Registers, step::Stop};
+use crate::recording::decode::MissingPages;
 
 /// The top of a thread's stack, as it was at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -9,6 +10,8 @@ pub struct StackCopy<'a> {
     pub registers: Registers,
     /// The stack from `registers.sp` upwards.
     pub bytes: &'a [u8],
+    /// What of it was not in memory: nothing is known of what is there.
+    pub missing: MissingPages,
 }
 
 impl StackCopy<'_> {
@@ -21,7 +24,12 @@ impl StackCopy<'_> {
     pub(super) fn word(&self, address: u64) -> Result<u64, Stop> {
         let offset = usize::try_from(self.offset(address)?).map_err(|_| Stop::BehindCopy)?;
         let word = self.bytes.get(offset..).and_then(|bytes| bytes.first_chunk());
-        word.map(|&word| u64::from_le_bytes(word)).ok_or(Stop::BehindCopy)
+        let word = word.map(|&word| u64::from_le_bytes(word)).ok_or(Stop::BehindCopy)?;
+        let is_missing = |address| self.missing.has(self.registers.sp, address);
+        match is_missing(address) || is_missing(address.saturating_add(7)) {
+            true => Err(Stop::PageMissing),
+            false => Ok(word),
+        }
     }
 
     /// The word at an address that is to be a return address, and where in the copy it lies.

@@ -158,6 +158,8 @@ pub enum End {
     EntryPoint,
     /// The next word lies behind the copy.
     CopyTooShort,
+    /// The next word was not in memory.
+    PageMissing,
     /// It goes on on another stack: that of what a signal interrupted, or of a goroutine.
     OtherStack,
     /// The code here has no unwind data, and no frame pointer to go by.

@@ -43,6 +43,7 @@ pub(super) struct State {
 pub(super) enum Stop {
     EntryPoint,
     BehindCopy,
+    PageMissing,
     BeforeCopy,
     NoUnwindInfo,
     LostRegister,
@@ -55,6 +56,7 @@ impl Stop {
         match self {
             Self::EntryPoint => End::EntryPoint,
             Self::BehindCopy => End::CopyTooShort,
+            Self::PageMissing => End::PageMissing,
             Self::BeforeCopy => End::OtherStack,
             Self::NoUnwindInfo => End::NoUnwindInfo { address },
             Self::LostRegister => End::LostRegister { address },

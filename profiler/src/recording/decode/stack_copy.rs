@@ -49,11 +49,6 @@ impl CopySize {
     fn of_code(code: u32) -> Option<Self> {
         [Self::Short, Self::Medium, Self::Long].into_iter().find(|size| size.code() == code)
     }
-
-    /// Pages that are copied at most, the first one included.
-    fn pages(self) -> usize {
-        copy_size::PAGES[self as usize] + 1
-    }
 }
 
 /// What refers to a copied stack.
@@ -99,8 +94,33 @@ pub struct CopiedStack<'a> {
     pub python: Option<PythonChain>,
     /// How much was asked for.
     pub size: CopySize,
-    /// The stack from the stack pointer on, up to the first page that was not there.
+    /// The stack from the stack pointer on.
     pub bytes: &'a [u8],
+    /// What of it was not in memory.
+    pub missing: MissingPages,
+}
+
+/// Pages of a copied stack that were not in memory, a bit each: the page that the stack pointer points
+/// into is the lowest.
+///
+/// A function can keep more room than it touches, and pages that nobody has touched yet are not there:
+///
+/// ```text
+///  sp
+///  | frames | a buffer, touched … | not yet …        | frames |
+///  |  page 0      |  page 1       |  page 2: missing |  page 3
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingPages(pub u32);
+
+impl MissingPages {
+    /// Whether the byte at an address is in one of them, which is not below the stack pointer.
+    #[must_use]
+    pub fn has(self, sp: u64, address: u64) -> bool {
+        const PAGE: u64 = profiler_ebpf::user_stack::PAGE as u64;
+        let page = (address / PAGE).saturating_sub(sp / PAGE);
+        u32::try_from(page).ok().and_then(|page| self.0.checked_shr(page)).unwrap_or(0) & 1 == 1
+    }
 }
 
 /// The Python frames of a thread, as they were captured with the copy.
@@ -123,15 +143,6 @@ impl PlaceKey {
     #[must_use]
     pub fn with_python(self, hash: u64) -> Self {
         Self(with_python(self.0, hash))
-    }
-}
-
-impl CopiedStack<'_> {
-    /// Whether a page was not there: a larger copy would have no more.
-    #[must_use]
-    pub fn met_hole(&self) -> bool {
-        const PAGE: usize = profiler_ebpf::user_stack::PAGE;
-        self.bytes.len() <= (self.size.pages() - 1) * PAGE
     }
 }
 
@@ -175,6 +186,7 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         python,
         size,
         bytes: stack.ok_or(value("bytes", head.bytes.into()))?,
+        missing: MissingPages(head.missing),
     })
 }
 
@@ -215,9 +227,15 @@ mod tests {
         let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192);
         let copy = stack_copy(&bytes).unwrap();
         assert_eq!((copy.bytes.len(), copy.place, copy.taken_for), (5000, None, None));
-        assert!(!copy.met_hole());
-        let bytes = bytes_of(&head(4096, copy_size::SHORT), 8192);
-        assert!(stack_copy(&bytes).unwrap().met_hole());
+    }
+
+    #[test]
+    fn pages_are_counted_from_the_one_with_the_stack_pointer() {
+        let (sp, missing) = (0x7fff_0000_0ff8, MissingPages(0b110));
+        let is_missing = |address| missing.has(sp, address);
+        assert!(!is_missing(sp) && !is_missing(0x7fff_0000_0fff));
+        assert!(is_missing(0x7fff_0000_1000) && is_missing(0x7fff_0000_2fff));
+        assert!(!is_missing(0x7fff_0000_3000) && !is_missing(u64::MAX));
     }
 
     #[test]

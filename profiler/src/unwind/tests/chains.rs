@@ -27,8 +27,13 @@ fn code() -> [Code; 2] {
 }
 
 fn unwind(method: Method, fp: u64, words: &[u64]) -> Unwound {
+    unwind_without(MissingPages::default(), method, fp, words)
+}
+
+fn unwind_without(missing: MissingPages, method: Method, fp: u64, words: &[u64]) -> Unwound {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let copy = StackCopy { registers: Registers { ip: CODE, sp: STACK, fp }, bytes: &bytes };
+    let copy =
+        StackCopy { registers: Registers { ip: CODE, sp: STACK, fp }, bytes: &bytes, missing };
     let unwound = Unwinder::new(method).unwind(&code(), &Trampoline, &copy);
     check(&unwound, &code(), &copy);
     unwound
@@ -54,6 +59,22 @@ fn a_chain_of_frame_pointers_ends_at_0() {
         let returned = |index: u32| (AddressKind::Return, Some(index * 8));
         assert_eq!(kinds, [(AddressKind::Instruction, None), returned(2), returned(5)]);
     }
+}
+
+/// ```text
+///  page 0       page 1     page 2
+///  | frames     |          | frames |
+/// ```
+#[test]
+fn a_page_that_is_missing_matters_where_a_frame_is_in_it() {
+    let mut stack = [0; 3 * 512];
+    (stack[1], stack[2]) = (word(1024), CODE + 1);
+    (stack[1024], stack[1025]) = (0, CODE + 2);
+    let unwind = |missing| unwind_without(missing, Method::Auto, word(1), &stack);
+    let over_it = unwind(MissingPages(0b010));
+    assert_eq!((offsets(&over_it), over_it.end), (vec![0, 1, 2], End::EntryPoint));
+    let into_it = unwind(MissingPages(0b100));
+    assert_eq!((offsets(&into_it), into_it.end), (vec![0, 1], End::PageMissing));
 }
 
 #[test]
@@ -99,7 +120,7 @@ fn code_made_at_run_time_has_no_unwind_data() {
 #[test]
 fn an_address_outside_of_all_code_is_the_last() {
     let registers = Registers { ip: 5, sp: STACK, fp: STACK };
-    let copy = StackCopy { registers, bytes: &[0; 64] };
+    let copy = StackCopy { registers, bytes: &[0; 64], missing: MissingPages::default() };
     let unwound = Unwinder::new(Method::Auto).unwind(&code(), &Trampoline, &copy);
     assert_eq!(unwound.end, End::NotCode { address: 5 });
     assert_eq!(unwound.frames.len(), 1);
@@ -145,7 +166,11 @@ fn a_file_that_can_not_be_had_is_not_guessed_about() {
     let bytes: Vec<u8> =
         [word(2), CODE + 1, 0, CODE + 2].iter().flat_map(|word| word.to_le_bytes()).collect();
     let ip = CODE + 0x1000;
-    let copy = StackCopy { registers: Registers { ip, sp: STACK, fp: STACK }, bytes: &bytes };
+    let copy = StackCopy {
+        registers: Registers { ip, sp: STACK, fp: STACK },
+        bytes: &bytes,
+        missing: MissingPages::default(),
+    };
     let mut unwinder = Unwinder::new(Method::Auto);
     assert_eq!(unwinder.unwind(&code(), &Nothing, &copy).end, End::Broken { address: ip });
     assert_eq!(unwinder.shortfalls()["unwind_modules_unread"], 1);

@@ -77,7 +77,11 @@ fn a_damaged_file_does_no_harm() {
         let mut unwinder = Unwinder::new(Method::Dwarf);
         let mut kinds = std::collections::HashSet::new();
         for ip in (0x1000..code[0].end).step_by(37) {
-            let copy = StackCopy { registers: Registers { ip, sp: STACK, fp: 0 }, bytes: &bytes };
+            let copy = StackCopy {
+                registers: Registers { ip, sp: STACK, fp: 0 },
+                bytes: &bytes,
+                missing: MissingPages::default(),
+            };
             let unwound = unwinder.unwind(&code, &image, &copy);
             check(&unwound, &code, &copy);
             kinds.insert(std::mem::discriminant(&unwound.end));

@@ -7,6 +7,7 @@ mod process;
 mod programs;
 
 use super::*;
+use crate::recording::decode::MissingPages;
 
 /// Whatever it is, what is said of it holds.
 fn check(unwound: &Unwound, code: &[Code], copy: &StackCopy) {

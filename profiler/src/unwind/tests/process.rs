@@ -90,7 +90,7 @@ impl Process {
     }
 
     pub fn unwind(&self, method: Method, registers: Registers, bytes: &[u8]) -> Unwound {
-        let copy = StackCopy { registers, bytes };
+        let copy = StackCopy { registers, bytes, missing: MissingPages::default() };
         let mut unwinder = Unwinder::new(method);
         let cold = unwinder.unwind(&self.code, self, &copy);
         check(&cold, &self.code, &copy);

@@ -1,0 +1,83 @@
+//! Clients that ask a server over the loopback, a task that sleeps, tasks that hand each other messages, and work
+//! on threads that may block. Says `ready`, and goes on until it is killed. With the argument `idle` nobody asks.
+
+use std::{error::Error, thread, time::Duration};
+
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    runtime::Builder,
+    sync::mpsc,
+    task, time,
+};
+
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
+
+const CLIENTS: u32 = 2;
+
+fn main() -> Result<()> {
+    let is_idle = std::env::args().nth(1).is_some_and(|argument| argument == "idle");
+    Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(is_idle))
+}
+
+async fn run(is_idle: bool) -> Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?;
+    task::spawn(serve(listener));
+    let mut clients = task::JoinSet::new();
+    for _ in 0..CLIENTS {
+        let stream = TcpStream::connect(address).await?;
+        clients.spawn(async move {
+            if is_idle {
+                time::sleep(Duration::from_secs(86_400)).await
+            }
+            ask(stream).await
+        });
+    }
+    println!("ready");
+    while let Some(ended) = clients.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+async fn ask(mut stream: TcpStream) -> Result<()> {
+    let mut answer = [0; 8];
+    loop {
+        stream.write_all(b"question").await?;
+        stream.read_exact(&mut answer).await?;
+    }
+}
+
+async fn serve(listener: TcpListener) -> Result<()> {
+    loop {
+        let (stream, _) = listener.accept().await?;
+        task::spawn(answer(stream));
+    }
+}
+
+/// Every answer has gone through another task and a thread that may block.
+async fn answer(mut stream: TcpStream) -> Result<()> {
+    let (questions, mut asked) = mpsc::channel::<[u8; 8]>(1);
+    let (answers, mut answered) = mpsc::channel(1);
+    task::spawn(async move {
+        while let Some(question) = asked.recv().await {
+            let answer = task::spawn_blocking(move || {
+                thread::sleep(Duration::from_micros(500));
+                question
+            });
+            if answers.send(answer.await?).await.is_err() {
+                break;
+            }
+        }
+        Ok::<_, task::JoinError>(())
+    });
+    let mut question = [0; 8];
+    loop {
+        stream.read_exact(&mut question).await?;
+        time::sleep(Duration::from_micros(200)).await;
+        questions.send(question).await?;
+        let Some(answer) = answered.recv().await else { return Ok(()) };
+        stream.write_all(&answer).await?;
+    }
+}

@@ -1,0 +1,142 @@
+//! Processes whose code changes while they are recorded.
+
+use std::{fs, path::PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake::{recording::StackEnd, units::Nanos};
+use offwake_tests::{
+    programs::{Compiled, Program, Source},
+    wait_until::wait_until,
+};
+
+use super::recorded::Recorded;
+
+/// How long the first function of a pair waits, and how long the second one, as both are compiled.
+const FIRST_NS: u64 = 1_000_000;
+const SECOND_NS: u64 = 3_000_000;
+
+/// Two builds of one source, which differ in the name of the function and in a number: what is the
+/// one's is at the same place in the other.
+fn pair(compiled: &Compiled, file: &str, flags: &[&str]) -> Result<[PathBuf; 2]> {
+    let build = |name: &str, length: u64| {
+        let (function, length) =
+            (format!("-DWAITS={name}_waits"), format!("-DNANOSECONDS={length}"));
+        let flags = [flags, &[&function, &length]].concat();
+        compiled.add(name, Source { compiler: "cc", file, flags: &flags })
+    };
+    Ok([build("first", FIRST_NS)?, build("second", SECOND_NS)?])
+}
+
+/// Whether the stacks of a program's waits have the function that waits so long.
+#[derive(Debug, Default)]
+struct Told {
+    right: u32,
+    /// It can't be told.
+    not: u32,
+    wrong: Vec<String>,
+}
+
+impl Told {
+    fn of(program: &Program, recorded: &Recorded) -> Self {
+        let mut told = Self::default();
+        for wait in recorded.0.waits.iter().filter(|wait| wait.tgid.0 == program.pid()) {
+            let (right, wrong) = match wait.timeout {
+                Some(Nanos(FIRST_NS)) => ("first_waits", "second_waits"),
+                Some(Nanos(SECOND_NS)) => ("second_waits", "first_waits"),
+                _ => continue,
+            };
+            let Ok(stack) = recorded.stack(wait.user_stack) else {
+                told.not += 1;
+                continue;
+            };
+            let functions = recorded.functions(stack);
+            if functions.contains(&wrong) {
+                told.wrong.push(functions.join(";"));
+            } else if functions.contains(&right) && stack.end == StackEnd::EntryPoint {
+                told.right += 1;
+            } else {
+                told.not += 1;
+            }
+        }
+        told
+    }
+
+    fn none_is_wrong(&self) -> Result<()> {
+        ensure!(self.right + self.not >= 100, "too few to tell: {self:?}");
+        ensure!(self.wrong.is_empty(), "{self:?}");
+        Ok(())
+    }
+
+    fn nearly_all_are_right(&self) -> Result<()> {
+        self.none_is_wrong()?;
+        ensure!(self.right >= 9 * self.not, "{self:?}");
+        Ok(())
+    }
+}
+
+/// A program that loads these libraries by turns.
+fn plugins(names: &[&str]) -> Result<Told> {
+    let compiled = Compiled::nothing()?;
+    let flags = &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC"];
+    pair(&compiled, "plugin.c", flags)?;
+    compiled.add("plugins", Source { compiler: "cc", file: "plugins.c", flags: &["-O2"] })?;
+    let libraries: Vec<_> = names.iter().map(|name| compiled.path(name)).collect();
+    let paths: Vec<_> = libraries.iter().map(PathBuf::as_path).collect();
+    let program = compiled.start("plugins", &paths)?;
+    let recorded = Recorded::during(&program, &[], || {
+        program.signal(libc::SIGUSR1)?;
+        wait_until("it to sleep often", || {
+            Ok(program.sleeps()?.values().all(|sleeps| sleeps.count >= 300).then_some(()))
+        })
+    })?;
+    Ok(Told::of(&program, &recorded))
+}
+
+#[test]
+fn a_library_that_is_loaded_meanwhile_is_whole() -> Result<()> {
+    plugins(&["first"])?.nearly_all_are_right()
+}
+
+#[test]
+#[ignore = "mapping events are not listened to: docs/decisions/0010-unwinding.md"]
+fn a_library_that_takes_the_place_of_another_is_noticed() -> Result<()> {
+    plugins(&["first", "second"])?.none_is_wrong()
+}
+
+fn becomes(flags: &[&str]) -> Result<Told> {
+    let compiled = Compiled::nothing()?;
+    let [first, second] = pair(&compiled, "becomes.c", flags)?;
+    let program = compiled.start("first", &[&first, &second])?;
+    let recorded = Recorded::for_a_while(&["-p", &program.pid().to_string()])?;
+    Ok(Told::of(&program, &recorded))
+}
+
+#[test]
+fn a_process_that_becomes_another_program_is_noticed() -> Result<()> {
+    becomes(&["-O2", "-fomit-frame-pointer"])?.nearly_all_are_right()
+}
+
+/// Until the exec is known, the addresses of the one program are taken to be the other's: so many
+/// stacks can't be told.
+#[test]
+fn a_program_in_the_place_of_another_is_never_taken_for_it() -> Result<()> {
+    becomes(&["-O2", "-fomit-frame-pointer", "-no-pie"])?.none_is_wrong()
+}
+
+#[test]
+fn a_program_that_is_deleted_while_it_runs_is_whole() -> Result<()> {
+    let flags = &["-O2", "-fomit-frame-pointer"];
+    let compiled = Compiled::program(Source { compiler: "cc", file: "blocked.c", flags })?;
+    let path = compiled.path("blocked");
+    let program = compiled.start("blocked", &[])?;
+    fs::remove_file(&path).context("cannot delete the program")?;
+    program.wait_until_asleep()?;
+    let recorded = Recorded::asleep(&program, "auto")?;
+    let main =
+        recorded.last_waits().remove(&program.pid()).context("no wait of its first thread")?;
+    let stack = recorded.stack(main.user_stack)?;
+    let functions = recorded.functions(stack);
+    ensure!(stack.end == StackEnd::EntryPoint, "{:?}: {functions:?}", stack.end);
+    ensure!(functions.contains(&"blocks_in_read") && functions.contains(&"main"), "{functions:?}");
+    Ok(())
+}

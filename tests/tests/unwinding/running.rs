@@ -1,0 +1,66 @@
+//! Stacks of threads that run: those that wake others, and those that the sampling clock finds.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake::recording::{StackEnd, StackRef, WakeContext};
+use offwake_tests::{
+    places,
+    programs::{Compiled, Program, Source, redis},
+    wait_until::wait_at_most,
+};
+
+use super::recorded::Recorded;
+
+/// The part of the stacks that must be whole: a thread's first ones may be under way to where they are unwound.
+const SHARE: f64 = 0.99;
+
+fn nearly_all_are_whole(
+    recorded: &Recorded,
+    stacks: impl IntoIterator<Item = StackRef>,
+    at_least: u32,
+) -> Result<()> {
+    let ends = recorded.ends(stacks);
+    let whole = ends.get(&Some(StackEnd::EntryPoint)).copied().unwrap_or_default();
+    let all: u32 = ends.values().sum();
+    ensure!(all >= at_least, "too few to tell: {ends:?}");
+    ensure!(f64::from(whole) >= SHARE * f64::from(all), "{ends:?}");
+    Ok(())
+}
+
+#[test]
+fn who_wakes_redis_is_whole() -> Result<()> {
+    let redis = redis()?;
+    let mut client = None;
+    let recorded = Recorded::during(&redis, &[], || {
+        let mut benchmark = Command::new("redis-benchmark");
+        benchmark.arg("-s").arg(redis.directory().join("socket"));
+        benchmark.args(["-t", "get", "-c", "1", "-n", "3000", "-q"]);
+        let mut benchmark = Program::start(&mut benchmark, places::scratch()?)?;
+        client = Some(benchmark.pid());
+        wait_at_most(Duration::from_secs(60), "the client's end", || benchmark.ended())
+    })?;
+    let client = client.context("no client was started")?;
+    let wakes = recorded.0.waits.iter().filter(|wait| wait.tgid.0 == redis.pid());
+    let by_client = wakes
+        .filter_map(|wait| wait.wake)
+        .filter(|wake| wake.context == WakeContext::Task && wake.current.tgid.0 == client);
+    nearly_all_are_whole(&recorded, by_client.map(|wake| wake.user_stack), 1000)
+}
+
+#[test]
+fn a_sampled_thread_without_frame_pointers_is_whole() -> Result<()> {
+    let flags = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
+    let source = Source { compiler: "cc", file: "spins.c", flags };
+    let program = Compiled::program(source)?.start("spins", &[])?;
+    let recorded = Recorded::for_a_while(&["--sample", "99"])?;
+    let own: Vec<_> = recorded.0.samples.iter().filter(|s| s.tgid.0 == program.pid()).collect();
+    nearly_all_are_whole(&recorded, own.iter().map(|sample| sample.user_stack), 50)?;
+    for sample in own {
+        let Ok(stack) = recorded.stack(sample.user_stack) else { continue };
+        let functions = recorded.functions(stack);
+        let first = &functions[..functions.len().min(4)];
+        ensure!(first == ["innermost", "middle", "outermost", "main"], "{functions:?}");
+    }
+    Ok(())
+}
