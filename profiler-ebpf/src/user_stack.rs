@@ -162,7 +162,7 @@ const _: () = {
     assert!(size_of::<KnownStack>() == 48);
     assert!(size_of::<Place>() == STACKS * 48 + 8);
     assert!(size_of::<StackCopy>() == 104);
-    assert!(size_of::<Chain>() % 8 == 0);
+    assert!(size_of::<Chain>().is_multiple_of(8));
     assert!(NEAR == size_of::<u64>());
     assert!(copy_size::PAGES[2] < u32::BITS as usize);
     assert!(LOOKED_AT < NO_WITNESS as usize);

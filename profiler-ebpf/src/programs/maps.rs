@@ -21,6 +21,7 @@ use super::{
     context::InterruptContext,
     python::FrameWords,
     slot::Slot,
+    user_stacks::Wanted,
     witnesses::{Learning, Top},
 };
 
@@ -97,6 +98,10 @@ pub static COPIES: RingBuf<(), 4096> = RingBuf::new();
 /// Copies that each CPU has made, by [`Scratch`](super::stack::Scratch).
 #[btf_map]
 pub static COPY_COUNTS: PerCpuArray<[u64; 4], 1> = PerCpuArray::new();
+
+/// What is copied next, by [`Scratch`](super::stack::Scratch).
+#[btf_map]
+pub static WANTED: PerCpuArray<Wanted, 3> = PerCpuArray::new();
 
 /// The places that user space knows. It alone writes; what it takes out stays readable for whoever
 /// reads it just now, as nothing is preallocated.

@@ -25,7 +25,7 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Price},
     known_stacks::{self, KnownStacks},
-    maps::{COPIES, COPY_COUNTS, PLACES, TOPS},
+    maps::{COPIES, COPY_COUNTS, PLACES, TOPS, WANTED},
     python,
     ring::{cpu, lost, now as clock},
     settings::{CONFIG, frozen},
@@ -56,14 +56,10 @@ pub fn of_side(ctx: *mut c_void, side: Side, known: Option<&mut KnownStacks>, no
 #[inline(always)]
 pub fn of_sample(ctx: *mut c_void, task: Task) -> Taken {
     if are_copied() {
-        let wanted = Wanted {
-            registers: task.registers().user(),
-            key: 0,
-            taken_for: NO_STACK,
-            purpose: purpose::SAMPLE,
-            python: python::walk_python(task.tid(), Scratch::Sample as u32),
-        };
-        return Taken(copy(&wanted, Scratch::Sample, copy_size::SHORT));
+        let Some(wanted) = wanted(Scratch::Sample as u32) else { return Taken::FAILED };
+        want(task, wanted, purpose::SAMPLE);
+        wanted.python = python::walk_python(task.tid(), Scratch::Sample as u32);
+        return Taken(copy(Scratch::Sample));
     }
     stack::of_user(ctx, Scratch::Sample, task)
 }
@@ -120,13 +116,39 @@ fn scratch_of(side: u32) -> Scratch {
     if side < Side::WakeUser as u32 { Scratch::Switch } else { Scratch::Waking }
 }
 
-/// What is copied, and what for; see [`StackCopy`].
-struct Wanted {
-    registers: UserRegisters,
+/// What is copied, and what for; see [`StackCopy`]. In a map, as the stacks of programs that call each
+/// other may take 512 bytes in all.
+#[repr(C)]
+pub struct Wanted {
+    ip: u64,
+    sp: u64,
+    fp: u64,
     key: u64,
     taken_for: u64,
-    purpose: u32,
     python: u64,
+    purpose: u32,
+    size: u32,
+}
+
+/// What is wanted where stacks of this [`Scratch`] are put together.
+#[inline(always)]
+fn wanted(scratch: u32) -> Option<&'static mut Wanted> {
+    // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
+    WANTED.get_ptr_mut(scratch).map(|wanted| unsafe { &mut *wanted })
+}
+
+/// Fills in what is wanted of the current task's stack, for whom it may concern.
+#[inline(always)]
+fn want(task: Task, wanted: &mut Wanted, purpose: u32) {
+    let UserRegisters { ip, sp, fp } = task.registers().user();
+    wanted.ip = ip;
+    wanted.sp = sp;
+    wanted.fp = fp;
+    wanted.key = 0;
+    wanted.taken_for = NO_STACK;
+    wanted.python = 0;
+    wanted.purpose = purpose;
+    wanted.size = copy_size::SHORT;
 }
 
 /// The id of the current task's user stack.
@@ -135,27 +157,26 @@ struct Wanted {
 #[unsafe(no_mangle)]
 extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) -> u64 {
     let task = Task::current();
-    let registers = task.registers().user();
-    let mut wanted =
-        Wanted { registers, key: 0, taken_for: NO_STACK, purpose: purpose::WAIT, python: 0 };
-    let mut size = copy_size::SHORT;
+    let scratch = scratch_of(side);
+    let Some(wanted) = wanted(scratch as u32) else { return NO_STACK };
+    want(task, wanted, purpose::WAIT);
     // SAFETY: whoever calls has it from a slot, or has none; the verifier sees to it.
     let known = unsafe { known.as_mut() };
     if known_stacks::are_used()
         && let Some(known) = &known
     {
-        let UserRegisters { ip, sp, fp } = registers;
         let thread = u64::from(task.tid()) | u64::from(known.programs()) << 32;
-        wanted.key = mix(mix(mix(ip, sp), fp), thread);
-        if let Some(mut place) = place(wanted.key) {
-            size = place.size;
+        wanted.key = mix(mix(mix(wanted.ip, wanted.sp), wanted.fp), mix(thread, task.start_time()));
+        let mut known_place = place(wanted.key);
+        if let Some(place) = known_place {
+            wanted.size = place.size;
             if place.runs_python != 0 {
-                wanted.python = python::walk_python(task.tid(), scratch_of(side) as u32);
-                if let Some(with_python) = self::place(with_python(wanted.key, wanted.python)) {
-                    place = with_python;
-                }
+                wanted.python = python::walk_python(task.tid(), scratch as u32);
+                known_place = self::place(with_python(wanted.key, wanted.python));
             }
-            wanted.taken_for = recognise(place, sp, scratch_of(side) as u32);
+        }
+        if let Some(place) = known_place {
+            wanted.taken_for = recognise(place, wanted.sp, scratch as u32);
         }
         if wanted.taken_for != NO_STACK {
             known_stacks::count(|counters| &mut counters.recognised, side);
@@ -166,10 +187,9 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         }
     }
     if wanted.python == 0 {
-        wanted.python = python::walk_python(task.tid(), scratch_of(side) as u32);
+        wanted.python = python::walk_python(task.tid(), scratch as u32);
     }
-    let copied =
-        budget::walk(Price::WithinBudget, now, || Taken(copy(&wanted, scratch_of(side), size)));
+    let copied = budget::walk(Price::WithinBudget, now, || Taken(copy(scratch)));
     if wanted.taken_for == NO_STACK {
         known_stacks::count(|counters| &mut counters.walked, side);
         return copied.0;
@@ -267,13 +287,15 @@ fn far_proof(known: &KnownStack, sp: u64) -> u64 {
     end_proof(proof)
 }
 
-/// Sends a copy. The id that it will have, or [`NO_STACK`] if there was no room; that is counted.
+/// Sends a copy of what is wanted. The id that it will have, or [`NO_STACK`] if there was no room; that
+/// is counted.
 #[inline(always)]
-fn copy(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
-    match size {
-        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] + 1 }>(wanted, scratch, size),
-        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] + 1 }>(wanted, scratch, size),
-        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }>(wanted, scratch, size),
+fn copy(scratch: Scratch) -> u64 {
+    let Some(wanted) = wanted(scratch as u32) else { return NO_STACK };
+    match wanted.size {
+        copy_size::SHORT => copy_pages::<{ copy_size::PAGES[0] + 1 }>(scratch),
+        copy_size::MEDIUM => copy_pages::<{ copy_size::PAGES[1] + 1 }>(scratch),
+        _ => copy_pages::<{ copy_size::PAGES[2] + 1 }>(scratch),
     }
 }
 
@@ -287,7 +309,8 @@ struct Copy<const PAGES: usize> {
 
 /// `PAGES` pages, what is left of the first one included.
 #[inline(never)]
-fn copy_pages<const PAGES: usize>(wanted: &Wanted, scratch: Scratch, size: u32) -> u64 {
+fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
+    let Some(wanted) = wanted(scratch as u32) else { return NO_STACK };
     let len = size_of::<Copy<PAGES>>();
     // SAFETY: the size is a constant.
     let record =
@@ -299,7 +322,7 @@ fn copy_pages<const PAGES: usize>(wanted: &Wanted, scratch: Scratch, size: u32) 
     }
     let task = Task::current();
     let id = next_id(scratch);
-    let UserRegisters { ip, sp, fp } = wanted.registers;
+    let sp = wanted.sp;
     let page = PAGE as u64;
     let rest_of_page = page - (sp & (page - 1));
     // SAFETY: the record is this program's until it is submitted, and has this size.
@@ -317,24 +340,24 @@ fn copy_pages<const PAGES: usize>(wanted: &Wanted, scratch: Scratch, size: u32) 
         copied += page;
         number += 1;
     }
-    let head = StackCopy {
-        header: RecordHeader { kind: kind::STACK_COPY, cpu: cpu() as u16, len: len as u32 },
-        id,
-        key: wanted.key,
-        taken_for: wanted.taken_for,
-        ns: clock(),
-        tgid: task.tgid(),
-        tid: task.tid(),
-        ip,
-        sp,
-        fp,
-        bytes: copied as u32,
-        size,
-        purpose: wanted.purpose,
-        missing,
-        python: wanted.python,
-        switches: 0,
-    };
+    // SAFETY: as above. Field by field: put together on the stack first, it would take too much of it.
+    let head = unsafe { &mut (*record).head };
+    head.header = RecordHeader { kind: kind::STACK_COPY, cpu: cpu() as u16, len: len as u32 };
+    head.id = id;
+    head.key = wanted.key;
+    head.taken_for = wanted.taken_for;
+    head.ns = clock();
+    head.tgid = task.tgid();
+    head.tid = task.tid();
+    head.ip = wanted.ip;
+    head.sp = sp;
+    head.fp = wanted.fp;
+    head.bytes = copied as u32;
+    head.size = wanted.size;
+    head.purpose = wanted.purpose;
+    head.missing = missing;
+    head.python = wanted.python;
+    head.switches = 0;
     if wanted.python != 0
         && let Some(chain) = python::walked(scratch)
     {
@@ -348,10 +371,7 @@ fn copy_pages<const PAGES: usize>(wanted: &Wanted, scratch: Scratch, size: u32) 
         }
     }
     // SAFETY: as above; it is not touched after it was submitted.
-    unsafe {
-        (&raw mut (*record).head).write(head);
-        bpf_ringbuf_submit(record.cast(), 0);
-    }
+    unsafe { bpf_ringbuf_submit(record.cast(), 0) };
     id
 }
 

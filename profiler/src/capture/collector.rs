@@ -118,7 +118,11 @@ impl Collector {
 
     /// Waits that begin from now on can trip a trigger.
     pub fn open_at(&mut self, start: Timestamp) {
-        self.window_start.get_or_insert(start);
+        if self.window_start.is_none() {
+            self.window_start = Some(start);
+            // What came before is not reported.
+            self.memory = 0;
+        }
     }
 
     /// The triggers that were tripped since the last time.
@@ -140,7 +144,8 @@ impl Collector {
     }
 
     pub fn is_full(&self) -> bool {
-        self.memory_limit.is_some_and(|limit| self.memory >= limit)
+        let is_over = |limit| self.memory >= limit;
+        self.window_start.is_some() && self.memory_limit.is_some_and(is_over)
     }
 
     /// Records since the last [`Self::cut`].

@@ -170,6 +170,7 @@ impl<S: Sink> Store<S> {
     fn add_found(&mut self, found: Found) {
         self.next.stacks.extend(found.stacks.stacks);
         self.next.passing.extend(found.stacks.passing);
+        self.next.names.extend(found.stacks.names);
         self.next.frames.extend(found.stacks.frames);
         self.next.modules.extend(found.stacks.modules);
         self.next.processes.extend(found.processes.processes);

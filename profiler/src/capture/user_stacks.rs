@@ -139,7 +139,7 @@ impl UserStacks {
             self.recognition.forget(&gone).into_iter().for_each(|key| self.places.forget(key));
         }
         for _ in 0..AT_ONCE {
-            let Some(bytes) = self.copies.next() else { return true };
+            let Some(bytes) = self.copies.take_oldest() else { return true };
             let Ok(copy) = decode::stack_copy(&bytes) else {
                 self.shared.undecodable.fetch_add(1, Ordering::Relaxed);
                 continue;

@@ -79,7 +79,7 @@ impl Kernel {
 
 impl Copies {
     /// The oldest copy that is there; none if there is none.
-    pub fn next(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
+    pub fn take_oldest(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
         self.0.next()
     }
 

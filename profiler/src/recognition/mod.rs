@@ -123,10 +123,8 @@ impl Recognition {
         let mut lesson = Lesson::default();
         let Some(mut key) = copy.place else { return (lesson, None) };
         if python == RunsPython::Yes {
-            let known = self.place(key, copy.size);
-            if !known.runs_python {
-                known.runs_python = true;
-                lesson.know.push((key, known.as_place()));
+            if let Some(place) = self.note_python(key, copy.size) {
+                lesson.know.push((key, place));
             }
             // Without its frames it can't be told from any other.
             let Some(chain) = &copy.python else { return (lesson, None) };
@@ -177,6 +175,18 @@ impl Recognition {
             Some(seen) if is_same(&seen.unwound, unwound) => Check::Agreed,
             Some(_) => Check::Disagreed,
         }
+    }
+
+    /// What Python runs tells the stacks of this place apart. Gives back the place if that is new.
+    fn note_python(&mut self, key: PlaceKey, size: CopySize) -> Option<Place> {
+        if self.places.get(&key).is_some_and(|known| known.runs_python) {
+            return None;
+        }
+        // What was known of it was known without.
+        self.drop_place(key);
+        let known = self.place(key, size);
+        known.runs_python = true;
+        Some(known.as_place())
     }
 
     /// What is known of a place; nothing yet if it is new.
@@ -332,7 +342,7 @@ fn witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
 }
 
 fn is_near(witness: &Witness) -> bool {
-    witness.at % 8 == 0 && (witness.at / 8) < LOOKED_AT as u32
+    witness.at.is_multiple_of(8) && (witness.at / 8) < LOOKED_AT as u32
 }
 
 fn near_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {

@@ -4,7 +4,7 @@ use super::*;
 use crate::{
     recording::{
         AddressKind,
-        decode::{MissingPages, Purpose},
+        decode::{MissingPages, Purpose, PythonChain},
     },
     units::{Tgid, Tid, Timestamp},
 };
@@ -196,4 +196,29 @@ fn the_oldest_places_give_way_and_what_is_forgotten_is_learnt_anew() {
     assert_eq!(recognition.places.len(), 2);
     let of_all: usize = recognition.places.values().map(Known::memory).sum();
     assert_eq!(recognition.memory, of_all);
+}
+
+/// Native stacks of Python are all alike.
+#[test]
+fn where_python_runs_its_frames_are_part_of_the_place() {
+    let stack = with_returns(&[(4, 0x1000)]);
+    let bytes = stack.bytes();
+    let with = |id, hash| {
+        let chain = |hash| PythonChain { hash, frames: Vec::new(), is_cut: false };
+        CopiedStack { python: Option::map(hash, chain), ..copy(id, None, &bytes) }
+    };
+    let mut recognition = Recognition::new(10);
+    // Nobody knew yet that it does.
+    assert!(recognition.learn(&with(1, None), &stack.unwound(), RunsPython::No).0.keeps);
+    let (lesson, _) = recognition.learn(&with(2, None), &stack.unwound(), RunsPython::Yes);
+    let of_all = Place { runs_python: 1, size: CopySize::Short.code(), ..Place::default() };
+    assert_eq!((lesson.know, lesson.keeps), (vec![(PlaceKey(7), of_all)], false));
+    for (id, hash) in [(3, 0xa), (4, 0xb)] {
+        let (lesson, _) =
+            recognition.learn(&with(id, Some(hash)), &stack.unwound(), RunsPython::Yes);
+        let [(key, place)] = lesson.know[..] else { panic!("{lesson:?}") };
+        assert_eq!(key, PlaceKey(7).with_python(hash));
+        assert_eq!(recognise(&place, &stack.words), Some(id));
+    }
+    assert_eq!(recognition.places.len(), 3);
 }

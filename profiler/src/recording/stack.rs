@@ -213,6 +213,8 @@ pub struct NewStacks {
     pub stacks: Vec<(StackId, Stack)>,
     /// Those of them that nothing refers to but records of about now.
     pub passing: Vec<(AddressSpace, StackId)>,
+    /// Names of frames that are known already.
+    pub names: Vec<(FrameId, Vec<Function>)>,
 }
 
 impl StackTable {

@@ -70,6 +70,8 @@ pub(super) struct Frames {
     /// Frames that had their name from the beginning.
     told: HashMap<Function, FrameId>,
     newly_told: Vec<(FrameId, Vec<Function>)>,
+    /// Of these nobody who collects names was told.
+    untold: Vec<(FrameId, Vec<Function>)>,
     new: Vec<(FrameId, Frame)>,
     limit: usize,
     /// The names of so many were asked for.
@@ -82,6 +84,7 @@ impl Frames {
             ids: HashMap::new(),
             told: HashMap::new(),
             newly_told: Vec::new(),
+            untold: Vec::new(),
             new: Vec::new(),
             limit,
             named: 0,
@@ -121,6 +124,7 @@ impl Frames {
         }
         let id = self.next_id()?;
         self.newly_told.push((id, vec![function.clone()]));
+        self.untold.push((id, vec![function.clone()]));
         self.told.insert(function, id);
         let kind = AddressKind::Instruction;
         let frame = Frame { address: 0, kind, module, module_offset: None, functions: Vec::new() };
@@ -137,9 +141,15 @@ impl Frames {
         (count < self.limit).then(|| u32::try_from(count).ok().map(FrameId))?
     }
 
-    /// The names of those that had them from the beginning, since this was called last.
-    pub(super) fn take_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
+    /// The names of those that had them from the beginning, to be written down at once: nobody can
+    /// look them up again.
+    pub(super) fn take_newly_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
         std::mem::take(&mut self.newly_told)
+    }
+
+    /// The same for who collects names.
+    pub(super) fn take_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
+        std::mem::take(&mut self.untold)
     }
 
     /// Those that are new since this was called last, without names.

@@ -329,6 +329,7 @@ impl Symbols {
             frames: self.frames.take_new(),
             stacks: std::mem::take(&mut self.stacks),
             passing: std::mem::take(&mut self.passing),
+            names: self.frames.take_newly_told(),
         }
     }
 
@@ -362,7 +363,13 @@ impl Symbols {
         let modules = self.modules.take_rest();
         let stacks = std::mem::take(&mut self.stacks);
         let passing = std::mem::take(&mut self.passing);
-        let new = NewStacks { modules, frames: self.frames.take_new(), stacks, passing };
+        let new = NewStacks {
+            modules,
+            frames: self.frames.take_new(),
+            stacks,
+            passing,
+            names: self.frames.take_newly_told(),
+        };
         let mut book = NameBook::default();
         book.look_up(naming, progress);
         let mut shortfalls = self.shortfalls();

@@ -31,6 +31,7 @@ mod header;
 mod modules;
 mod rule;
 mod rules;
+pub(crate) mod split_off;
 mod step;
 mod tables;
 #[cfg(test)]

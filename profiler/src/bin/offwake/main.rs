@@ -18,6 +18,7 @@ mod record;
 mod remote;
 mod report;
 mod reporting;
+mod rings;
 mod session;
 mod span_arguments;
 mod stack_arguments;

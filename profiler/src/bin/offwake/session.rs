@@ -21,6 +21,7 @@ use crate::{
     console::{self, Progress},
     output::{Unfinished, remove_unfinished},
     remote::Remote,
+    rings,
 };
 
 /// How often a run looks whether its command has ended or something is used up.
@@ -246,7 +247,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
             scope: arguments.scope.into(),
             stacks: arguments.stacks.settings(),
             sample_hz: arguments.sample,
-            ring_bytes: ring_bytes(arguments.ring_size),
+            ring_bytes: arguments.ring_size.map_or_else(rings::default_bytes, rings::bytes),
             stand_in_only: arguments.stand_in,
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
@@ -258,19 +259,6 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
         trigger_pause: Nanos(0),
         names: NameSources::default(),
     }
-}
-
-/// A ring's size must be a power of two, and a page at least. 128 MiB are shared out over the CPUs:
-/// 8 MiB each hold a fifth of a second of the fastest switching that was seen.
-fn ring_bytes(wanted: Option<usize>) -> u32 {
-    const PAGE: usize = 4096;
-    const LARGEST: usize = 1 << 30;
-    let bytes = wanted.unwrap_or_else(|| {
-        let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-        ((128 << 20) / cpus).clamp(1 << 20, 8 << 20)
-    });
-    let bytes = bytes.clamp(PAGE, LARGEST).next_power_of_two();
-    u32::try_from(bytes).unwrap_or(1 << 30)
 }
 
 async fn wait_for_end<S: Sink>(

@@ -7,6 +7,8 @@ use offwake::{
     unwind::Method,
 };
 
+use crate::{rings, values::parse_bytes};
+
 /// How stacks are taken, and what that may cost.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Stacks")]
@@ -34,7 +36,14 @@ pub struct StackArguments {
     /// come up again
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u32).range(1..=16_777_216))]
     pub max_stacks: u32,
+
+    /// Bytes of the ring in which copies of user stacks are sent (a power of two; 64K, 8M) [default: 4M]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    pub copy_ring_size: Option<usize>,
 }
+
+/// The ring of copies unless the user says otherwise: some 400 of the shortest.
+const COPY_RING: usize = 4 << 20;
 
 /// How stacks are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -88,7 +97,7 @@ impl StackArguments {
                 _ => UserStacks::Copied,
             },
             method: self.unwind.into(),
-            copies_bytes: 4 << 20,
+            copies_bytes: rings::bytes(self.copy_ring_size.unwrap_or(COPY_RING)),
         }
     }
 }

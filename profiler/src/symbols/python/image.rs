@@ -7,13 +7,14 @@ use object::{
     elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB},
 };
 
-use super::{split_off, version::Version};
+use super::version::Version;
 use crate::{
     recording::Segment,
     symbols::{
         headers::{self, Headers, Limited},
         layout,
     },
+    unwind::split_off,
 };
 
 /// Bytes of an entry of a 64-bit symbol table.

@@ -29,7 +29,6 @@ mod memory;
 mod merge;
 mod objects;
 mod offsets;
-mod split_off;
 #[cfg(test)]
 mod tests;
 mod threads;

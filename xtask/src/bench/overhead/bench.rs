@@ -139,7 +139,12 @@ impl Bench {
     /// `offwake record` or `profile` of the whole machine.
     pub fn recorder(&self, task: &str, stacks: Stacks, into: &Path) -> Command {
         let mut command = Command::new(&self.offwake);
-        command.args([task, "--quiet", "--all", "--stacks", stacks.name(), "--output"]).arg(into);
+        command.args([task, "--quiet", "--all", "--stacks", stacks.name()]);
+        if stacks == Stacks::Exact {
+            // What it is compared with, the kernel's own walk at each switch, goes by frame pointers.
+            command.args(["--unwind", "fp"]);
+        }
+        command.arg("--output").arg(into);
         command
     }
 

@@ -21,7 +21,7 @@ const MAX_PARTS: usize = 16;
 type Slice<'data> = gimli::EndianSlice<'data, LittleEndian>;
 
 /// The other parts of the function that begins at `function`.
-pub(super) fn parts<'data, R: ReadRef<'data>>(
+pub(crate) fn parts<'data, R: ReadRef<'data>>(
     headers: &Headers,
     data: Limited<'_, R>,
     function: u64,

@@ -1,0 +1,185 @@
+//! The frames of CPython in the stacks of its threads: functions, files and lines, as the program
+//! itself knows them.
+
+use std::{
+    collections::BTreeMap,
+    io::{BufRead as _, BufReader},
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, ensure};
+use offwake_tests::{
+    case::{WINDOW, seconds},
+    offwake::Offwake,
+    places,
+    report::Waits,
+    turn::Turn,
+};
+
+/// Each thread says its name, its number, and where it is about to wait: `name tid function:line`.
+const PROGRAM: &str = r#"
+import queue, sys, threading, time
+
+lock = threading.Lock()
+said = set()
+
+def say(name, function, line):
+    with lock:
+        if name in said:
+            return
+        said.add(name)
+        print(name, threading.get_native_id(), f"{function} (waits.py:{line})", flush=True)
+
+def here():
+    return sys._getframe(1).f_lineno
+
+# Two callers of one wait.
+def nap(seconds):
+    time.sleep(seconds)
+
+def short(name):
+    say(name, "short", here() + 2)
+    while True:
+        nap(0.002)
+
+def long(name):
+    say(name, "long", here() + 2)
+    while True:
+        nap(0.004)
+
+# Waits from before the window to its end.
+def for_ever(name):
+    held = threading.Lock()
+    held.acquire()
+    say(name, "for_ever", here() + 1)
+    held.acquire()
+
+# C calls Python calls C.
+def in_callback(name):
+    def key(number):
+        time.sleep(0.003)
+        return number
+    say(name, "in_callback", here() + 2)
+    while True:
+        sorted([2, 1], key=key)
+
+def deep(name, depth=20):
+    if depth == 20:
+        say(name, "deep", here() + 2)
+    if depth == 0:
+        work.get()
+        return
+    deep(name, depth - 1)
+
+def get_for_ever(name):
+    while True:
+        deep(name)
+
+work = queue.Queue()
+for function in [short, long, for_ever, in_callback, get_for_ever]:
+    threading.Thread(target=function, args=[function.__name__], daemon=True).start()
+while True:
+    work.put(1)
+    time.sleep(0.005)
+"#;
+
+/// A program whose threads wait in Python. It is killed at the end.
+struct Program {
+    child: Child,
+    /// Where each of its threads waits, by what it is called.
+    threads: BTreeMap<String, (u32, String)>,
+    _turn: Turn,
+    _directory: tempfile::TempDir,
+}
+
+impl Program {
+    fn start() -> Result<Self> {
+        let turn = Turn::take()?;
+        let directory = places::scratch()?;
+        let script = directory.path().join("waits.py");
+        std::fs::write(&script, PROGRAM)?;
+        let mut child = Command::new("/usr/bin/python3")
+            .arg(&script)
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start python3")?;
+        let stdout = child.stdout.take().context("it has no standard output")?;
+        let threads = BTreeMap::new();
+        let mut program = Self { child, threads, _turn: turn, _directory: directory };
+        for line in BufReader::new(stdout).lines() {
+            let line = line?;
+            let mut words = line.splitn(3, ' ');
+            let (Some(name), Some(tid), Some(place)) = (words.next(), words.next(), words.next())
+            else {
+                anyhow::bail!("python said {line:?}");
+            };
+            let known = (tid.parse()?, place.to_owned());
+            program.threads.entry(name.to_owned()).or_insert(known);
+            if program.threads.len() == 5 {
+                return Ok(program);
+            }
+        }
+        anyhow::bail!("python said no more than {:?}", program.threads)
+    }
+
+    fn thread(&self, name: &str) -> Result<&(u32, String)> {
+        self.threads.get(name).with_context(|| format!("no thread {name}"))
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _gone = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// The share of a thread's blocked time whose stacks have this frame.
+fn share_with(waits: &[Waits], tid: u32, frame: &str) -> f64 {
+    let own = || waits.iter().filter(|waits| waits.tid == tid);
+    let all: u64 = own().map(|waits| waits.blocked_ns).sum();
+    let with = own().filter(|waits| waits.stack.iter().any(|name| name == frame));
+    with.map(|waits| waits.blocked_ns).sum::<u64>() as f64 / all.max(1) as f64
+}
+
+#[test]
+fn pythons_own_frames_are_in_the_stacks_of_its_threads() -> Result<()> {
+    let program = Program::start()?;
+    let outcome = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "-p", &program.child.id().to_string(), "-o", "x.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    for name in ["short", "long", "for_ever", "in_callback", "get_for_ever"] {
+        let (tid, place) = program.thread(name)?;
+        let share = share_with(&report.waits, *tid, place);
+        let stacks: Vec<_> = report.waits.iter().filter(|waits| waits.tid == *tid).collect();
+        ensure!(share > 0.98, "{place} is in {share} of {name}'s time: {stacks:#?}");
+    }
+    // What is above one is not above the other.
+    let (long, short_place) = (program.thread("long")?.0, &program.thread("short")?.1);
+    ensure!(share_with(&report.waits, long, short_place) == 0.0, "long waits in short");
+    Ok(())
+}
+
+#[test]
+fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
+    let program = Program::start()?;
+    let outcome = Offwake::profile()?
+        .args(["-d", &seconds(WINDOW), "-p", &program.child.id().to_string(), "-o", "x.json"])
+        .run()?;
+    let report = outcome.report("x.json")?;
+    let (tid, place) = program.thread("in_callback")?;
+    let waits = report.waits.iter().filter(|waits| waits.tid == *tid && waits.cause == "timer");
+    let longest = waits.max_by_key(|waits| waits.blocked_ns).context("it did not wait")?;
+    let at = |what: &str| {
+        let at = longest.stack.iter().position(|frame| frame.starts_with(what));
+        at.with_context(|| format!("no {what} in {:#?}", longest.stack))
+    };
+    let (caller, callee) = (at(place)?, at("in_callback.<locals>.key (waits.py:")?);
+    ensure!(at("Thread.run (threading.py:")? < caller && caller < callee, "{:#?}", longest.stack);
+    let is_native = |frame: &String| !frame.contains(".py:");
+    ensure!(longest.stack[caller..callee].iter().any(is_native), "no sorted(): {longest:#?}");
+    ensure!(longest.stack[callee + 1..].iter().all(is_native), "{longest:#?}");
+    Ok(())
+}
