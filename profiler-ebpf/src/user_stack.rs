@@ -52,7 +52,7 @@ pub mod purpose {
     /// Nothing yet: it was recognised, and is to be compared.
     pub const CHECK: u32 = 2;
     /// A wait that had begun before anybody looked: nothing is copied, as this runs in another process.
-    /// The thread's memory can be read for as long as [`StackCopy::switches`] stays the same.
+    /// The thread's memory can be read for as long as [`StackCopy::switches`](super::StackCopy::switches) stays the same.
     pub const BEGUN_BEFORE: u32 = 3;
 }
 

@@ -18,7 +18,7 @@ use crate::{
 
 /// Mappings older than this are read again when a new stack comes, in case that a library was
 /// unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
-const STALE: Nanos = Nanos(5_000_000_000);
+const STALE: Nanos = Nanos(100_000_000);
 /// The shortest time until the next reading after one that brought nothing new; doubled each time, up
 /// to 128 times: broken walks give addresses in no mapping for ever.
 const RETRY: Nanos = Nanos(10_000_000);

@@ -54,7 +54,10 @@ impl Symbols {
         if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
             self.observe_process(tgid);
         }
-        self.refresh(tgid, taken, &[ip]);
+        // What is only compared goes by addresses.
+        if copy.purpose != Purpose::Check {
+            self.refresh(tgid, taken, &[ip]);
+        }
         let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
         let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
         // A library may have been loaded since the mappings were read.

@@ -141,7 +141,8 @@ fn what_node_compiled_has_its_name_its_script_and_its_line() {
     let script = directory.path().join("hot.js");
     fs::write(&script, SCRIPT).unwrap();
     let mut command = Command::new("node");
-    command.arg("--perf-basic-prof").arg(&script);
+    // It leaves a log where it runs.
+    command.current_dir(directory.path()).arg("--perf-basic-prof").arg(&script);
     let Some(mut running) = Running::spawn(&mut command) else {
         eprintln!("NOT RUN, there is no node here: what_node_compiled_has_…");
         return;
