@@ -329,12 +329,15 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     let bytes = unsafe { (&raw mut (*record).pages).cast::<u8>() };
     // What can't be read is zeroed:
     // https://github.com/torvalds/linux/blob/v6.1/kernel/trace/bpf_trace.c#L160
-    let mut missing = read(bytes, rest_of_page, sp);
+    // SAFETY: as above.
+    let missing = unsafe { &raw mut (*record).head.missing };
+    note_missing(missing, read(bytes, rest_of_page, sp), 0);
     let mut copied = rest_of_page;
     let mut number = 1;
     while number < PAGES {
         // SAFETY: so many pages less one and a part of one are behind it.
-        missing |= read(unsafe { bytes.add(copied as usize) }, page, sp + copied) << number;
+        let failed = read(unsafe { bytes.add(copied as usize) }, page, sp + copied);
+        note_missing(missing, failed, number);
         copied += page;
         number += 1;
     }
@@ -353,7 +356,6 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     head.bytes = copied as u32;
     head.size = wanted.size;
     head.purpose = wanted.purpose;
-    head.missing = missing;
     head.python = wanted.python;
     head.switches = 0;
     if wanted.python != 0
@@ -371,6 +373,17 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     // SAFETY: as above; it is not touched after it was submitted.
     unsafe { bpf_ringbuf_submit(record.cast(), 0) };
     id
+}
+
+/// Notes a page, in the record itself: in variables, the compiler would keep each page's bit apart until
+/// all are read, and older kernels give programs too little room for that.
+#[inline(always)]
+fn note_missing(missing: *mut u32, failed: u32, number: usize) {
+    // SAFETY: the caller's record is this program's.
+    unsafe {
+        let before = if number == 0 { 0 } else { missing.read_volatile() };
+        missing.write_volatile(before | failed << number);
+    }
 }
 
 /// Reads user memory; 1 if any of it is not there, else 0. Without a branch: 6.1 would follow each of
