@@ -148,12 +148,12 @@ impl Drain {
             self.totals.loss = loss;
         }
         if let Ok(effort) = self.effort.read() {
+            let counted = self.user_stacks.counted();
             self.totals.effort = effort;
+            self.totals.effort.stacks.disagreed += counted.disagreed;
+            self.totals.effort.stacks.distrusted += counted.given_up;
+            self.totals.undecodable_copies = counted.undecodable;
         }
-        let counted = self.user_stacks.counted();
-        self.totals.effort.stacks.disagreed += counted.disagreed;
-        self.totals.effort.stacks.distrusted += counted.given_up;
-        self.totals.undecodable_copies = counted.undecodable;
     }
 
     /// Has the kernel measure the programs for a moment now and then.
