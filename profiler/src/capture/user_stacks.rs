@@ -161,6 +161,10 @@ impl UserStacks {
                 Purpose::Wait | Purpose::Sample | Purpose::Check => copy,
             };
             let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
+            if symbols.take_lost_code(&copy) {
+                let places = self.recognition.forget_process(copy.tgid);
+                places.into_iter().for_each(|key| self.places.forget(key));
+            }
             let python = match symbols.runs_python(&copy, &unwound) {
                 true => RunsPython::Yes,
                 false => RunsPython::No,

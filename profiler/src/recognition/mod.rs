@@ -25,7 +25,7 @@ use profiler_ebpf::user_stack::{
 
 use crate::{
     recording::decode::{CopiedStack, CopySize, PlaceKey},
-    units::StackId,
+    units::{StackId, Tgid},
     unwind::{End, Unwound, UnwoundFrame},
 };
 
@@ -81,6 +81,7 @@ pub struct Recognition {
 
 #[derive(Debug)]
 struct Known {
+    tgid: Tgid,
     stacks: Vec<Seen>,
     size: CopySize,
     /// Whose turn it is to give way.
@@ -123,7 +124,7 @@ impl Recognition {
         let mut lesson = Lesson::default();
         let Some(mut key) = copy.place else { return (lesson, None) };
         if python == RunsPython::Yes {
-            if let Some(place) = self.note_python(key, copy.size) {
+            if let Some(place) = self.note_python(key, copy) {
                 lesson.know.push((key, place));
             }
             // Without its frames it can't be told from any other.
@@ -134,7 +135,7 @@ impl Recognition {
         if check == Some(Check::Agreed) {
             return (lesson, check);
         }
-        let known = self.place(key, copy.size);
+        let known = self.place(key, copy);
         let before = known.memory();
         let had: Vec<StackId> = known.ids().collect();
         let was_given_up = known.is_given_up;
@@ -154,6 +155,15 @@ impl Recognition {
         self.memory = self.memory + memory - before;
         self.make_room(&mut lesson);
         (lesson, check)
+    }
+
+    /// What a process had mapped as code is gone, or something else is there now: its return addresses
+    /// can be another's. Gives back where nothing is known now.
+    pub fn forget_process(&mut self, tgid: Tgid) -> Vec<PlaceKey> {
+        let of_process = self.places.iter().filter(|(_, known)| known.tgid == tgid);
+        let places: Vec<PlaceKey> = of_process.map(|(&key, _)| key).collect();
+        places.iter().for_each(|&key| self.drop_place(key));
+        places
     }
 
     /// These stand for nothing any more. Gives back where nothing is known now.
@@ -178,22 +188,28 @@ impl Recognition {
     }
 
     /// What Python runs tells the stacks of this place apart. Gives back the place if that is new.
-    fn note_python(&mut self, key: PlaceKey, size: CopySize) -> Option<Place> {
+    fn note_python(&mut self, key: PlaceKey, copy: &CopiedStack) -> Option<Place> {
         if self.places.get(&key).is_some_and(|known| known.runs_python) {
             return None;
         }
         // What was known of it was known without.
         self.drop_place(key);
-        let known = self.place(key, size);
+        let known = self.place(key, copy);
         known.runs_python = true;
         Some(known.as_place())
     }
 
     /// What is known of a place; nothing yet if it is new.
-    fn place(&mut self, key: PlaceKey, size: CopySize) -> &mut Known {
+    fn place(&mut self, key: PlaceKey, copy: &CopiedStack) -> &mut Known {
         self.places.entry(key).or_insert_with(|| {
-            let known =
-                Known { stacks: Vec::new(), size, turn: 0, is_given_up: false, runs_python: false };
+            let known = Known {
+                tgid: copy.tgid,
+                stacks: Vec::new(),
+                size: copy.size,
+                turn: 0,
+                is_given_up: false,
+                runs_python: false,
+            };
             self.order.push_back(key);
             self.memory += known.memory();
             known

@@ -222,3 +222,24 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
     }
     assert_eq!(recognition.places.len(), 3);
 }
+
+#[test]
+fn a_process_whose_code_was_unmapped_is_learnt_anew_and_no_other() {
+    let stack = with_returns(&[(4, 0x1000)]);
+    let bytes = stack.bytes();
+    let of = |tgid, key| CopiedStack {
+        tgid: Tgid(tgid),
+        place: Some(PlaceKey(key)),
+        ..copy(key, None, &bytes)
+    };
+    let mut recognition = Recognition::new(10);
+    for (tgid, key) in [(1, 1), (2, 2), (1, 3)] {
+        assert!(recognition.learn(&of(tgid, key), &stack.unwound(), RunsPython::No).0.keeps);
+    }
+    let mut forgotten = recognition.forget_process(Tgid(1));
+    forgotten.sort_unstable();
+    assert_eq!(forgotten, [PlaceKey(1), PlaceKey(3)]);
+    assert_eq!(recognition.forget_process(Tgid(1)), []);
+    assert!(recognition.learn(&of(1, 1), &stack.unwound(), RunsPython::No).0.keeps);
+    assert_eq!(recognition.places.len(), 2);
+}

@@ -40,6 +40,8 @@ pub(super) struct Program {
     until: Option<Timestamp>,
     read_at: Timestamp,
     mappings: Mappings,
+    /// Code was unmapped, or something else came into its place, and nobody was told.
+    lost_code: bool,
     /// Files that may be a CPython.
     pythons: Vec<Candidate>,
     /// The same for the unwinder.
@@ -57,6 +59,7 @@ impl Program {
             until: None,
             read_at: Timestamp(0),
             mappings: Rc::new([]),
+            lost_code: false,
             pythons: Vec::new(),
             code: Rc::new([]),
             before: None,
@@ -217,6 +220,7 @@ impl Process {
             program.fruitless += 1;
         } else {
             program.fruitless = 0;
+            program.lost_code |= lacks_any(&program.mappings, &mappings);
             program.code = unwinding::code(&mappings);
             let before = std::mem::replace(&mut program.mappings, mappings.into());
             program.before = (!before.is_empty()).then_some(before);
@@ -224,6 +228,11 @@ impl Process {
         program.pythons = pythons;
         program.read_at = read_at;
         true
+    }
+
+    /// Whether code of the program that runs now was unmapped since this was asked last.
+    pub(super) fn take_lost_code(&mut self) -> bool {
+        self.programs.last_mut().is_some_and(|program| std::mem::take(&mut program.lost_code))
     }
 
     /// Files that may be a CPython, of the program that runs now.
@@ -289,6 +298,13 @@ impl Process {
             perf_maps.open_now(*id, tgid);
         }
     }
+}
+
+/// Whether there was code before that is not where it was. What was made at run time comes and goes, and
+/// no frame's name depends on its mapping.
+fn lacks_any(before: &[Mapping], now: &[Mapping]) -> bool {
+    let is_file = |mapping: &&Mapping| matches!(mapping.backing, Backing::Module(_));
+    before.iter().filter(is_file).any(|mapping| !now.contains(mapping))
 }
 
 fn lookup(mappings: &[Mapping], address: u64) -> Option<&Mapping> {

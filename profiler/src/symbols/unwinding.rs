@@ -7,6 +7,7 @@ use super::{
     identify::open,
     maps::{Backing, Mapping},
     modules::{Content, Modules, is_unchanged},
+    process::Process,
     pythons::WithPython,
 };
 use crate::{
@@ -54,10 +55,7 @@ impl Symbols {
         if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
             self.observe_process(tgid);
         }
-        // What is only compared goes by addresses.
-        if copy.purpose != Purpose::Check {
-            self.refresh(tgid, taken, &[ip]);
-        }
+        self.refresh(tgid, taken, &[ip]);
         let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
         let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
         // A library may have been loaded since the mappings were read.
@@ -84,6 +82,12 @@ impl Symbols {
     pub fn observe_woken(&mut self, copy: &CopiedStack) {
         let space = AddressSpace::Process(copy.tgid);
         self.add_stack(copy.id, space, copy.taken, iter::empty(), StackEnd::WaitOver);
+    }
+
+    /// Whether code of this process was unmapped since this was asked last: what its return addresses
+    /// stood for is not certain any more.
+    pub fn take_lost_code(&mut self, copy: &CopiedStack) -> bool {
+        self.processes.get_mut(&copy.tgid).is_some_and(Process::take_lost_code)
     }
 
     /// Whether Python runs in a stack that was unwound.
