@@ -5,6 +5,7 @@ use std::{collections::HashMap, rc::Rc};
 
 use object::ReadCache;
 use profiler_ebpf::python::Thread;
+use rustix::process::Resource;
 
 use super::{
     Shortfalls, count,
@@ -27,8 +28,9 @@ use crate::{
 pub(super) const MODULE: &str = "[python]";
 /// The shortest time between two looks at a process's threads.
 const PAUSE: Nanos = Nanos(20_000_000);
-/// Processes that are kept track of: each holds a descriptor.
-const MAX_PROCESSES: usize = 4_096;
+/// Processes that are kept track of at most: each holds a descriptor, and all of them an eighth of those
+/// that there may be.
+const MAX_PROCESSES: u64 = 4_096;
 
 /// A mapped file that may be, or hold, a CPython: its name says so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,9 +94,13 @@ impl Pythons {
         if candidates.is_empty() || self.running.get(&tgid).is_some_and(Option::is_some) {
             return;
         }
-        if self.running.len() >= MAX_PROCESSES {
+        if self.running.len() as u64 >= room() {
             return count(shortfalls, "python_processes_over_limit");
         }
+        // Each process is counted once, however often it is looked at.
+        let mut passed_over = Shortfalls::new();
+        let is_new = !self.running.contains_key(&tgid);
+        let shortfalls = if is_new { shortfalls } else { &mut passed_over };
         let running = self.find(tgid, candidates, modules, shortfalls);
         self.running.insert(tgid, running);
         self.look(tgid);
@@ -244,6 +250,11 @@ const NATIVE_MISSING: &str = "[native frames missing]";
 const PYTHON_MISSING: &str = "[Python frames missing]";
 const UNPLACED: &str = "[Python frames not known]";
 const GONE: &str = "[Python function that is gone]";
+
+fn room() -> u64 {
+    let soft = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    MAX_PROCESSES.min(soft / 8)
+}
 
 fn name(
     names: &mut CodeNames,
