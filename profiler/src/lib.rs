@@ -14,6 +14,7 @@ pub mod capture;
 mod cgroup2;
 pub mod export;
 pub mod files;
+mod go_numbers;
 pub mod kernel;
 pub mod perfetto;
 pub mod processes;

@@ -11,6 +11,7 @@ use profiler_ebpf::{
 use super::{
     maps::{PYTHON_CHAINS, PYTHON_FRAME, PYTHON_THREADS},
     stack::{Scratch, mix},
+    task::peek_user,
 };
 
 /// What is read of a frame.
@@ -31,12 +32,12 @@ pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
     // SAFETY: what is taken out stays readable for whoever reads it just now.
     let Thread { state, identity, layout } = unsafe { &*thread };
     let (state, identity) = (*state, *identity);
-    if word(state + u64::from(layout.thread_identity)) != identity {
+    if peek_user::<u64>(state + u64::from(layout.thread_identity)) != identity {
         return 0;
     }
-    let mut frame = word(state + u64::from(layout.thread_frame));
+    let mut frame: u64 = peek_user(state + u64::from(layout.thread_frame));
     if layout.cframe_frame != NO_STEP {
-        frame = word(frame + u64::from(layout.cframe_frame));
+        frame = peek_user(frame + u64::from(layout.cframe_frame));
     }
     let mut hash = mix(NOTHING_SAID, state);
     let mut number = 0;
@@ -82,21 +83,6 @@ fn read_frame(frame: u64, layout: &Layout, scratch: u32) -> Option<Captured> {
         },
         previous: word(layout.previous),
     })
-}
-
-/// Reads a word of user memory; 0 if it is not there.
-#[inline(always)]
-fn word(address: u64) -> u64 {
-    let mut word = 0_u64;
-    // SAFETY: the helper writes the size that is named, or zeroes.
-    unsafe {
-        bpf_probe_read_user(
-            (&raw mut word).cast(),
-            size_of::<u64>() as u32,
-            address as *const c_void,
-        );
-    }
-    word
 }
 
 /// The chain that was walked last.

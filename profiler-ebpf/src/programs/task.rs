@@ -7,7 +7,7 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::{
-    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_task_pt_regs,
+    bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
 };
 use profiler_ebpf::{
     config::NO_OFFSET,
@@ -58,6 +58,21 @@ pub fn peek<T: Copy + Default>(address: u64) -> T {
     // SAFETY: the helper writes `size_of::<T>()` bytes to `value`, zeroes if the read faults.
     unsafe {
         bpf_probe_read_kernel(
+            (&raw mut value).cast(),
+            size_of::<T>() as u32,
+            address as *const c_void,
+        );
+    }
+    value
+}
+
+/// Reads the current task's user memory. 0 where it can't be read.
+#[inline(always)]
+pub fn peek_user<T: Copy + Default>(address: u64) -> T {
+    let mut value = T::default();
+    // SAFETY: as in `peek`.
+    unsafe {
+        bpf_probe_read_user(
             (&raw mut value).cast(),
             size_of::<T>() as u32,
             address as *const c_void,

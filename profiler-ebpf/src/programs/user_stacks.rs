@@ -17,8 +17,8 @@ use profiler_ebpf::{
     record::{NO_STACK, RecordHeader, kind},
     stack_counts::Side,
     user_stack::{
-        FAR, KnownStack, LOOKED_AT, NEAR, NO_FAR_WITNESS, NO_WITNESS, NOTHING_SAID, PAGE, Place,
-        STACKS, StackCopy, add_to_proof, copy_size, end_proof, purpose, with_python,
+        FAR, KnownStack, LOOKED_AT, NO_FAR_WITNESS, NOTHING_SAID, PAGE, Place, STACKS, StackCopy,
+        add_to_proof, copy_size, end_proof, purpose, with_python,
     },
 };
 
@@ -30,8 +30,8 @@ use super::{
     ring::{cpu, lost, now as clock},
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
-    task::{Registers, Task, UserRegisters},
-    witnesses::Top,
+    task::{Registers, Task, UserRegisters, peek_user},
+    witnesses::{hear, scratch_of},
 };
 
 /// Whether user stacks are copied, and not walked by the kernel.
@@ -108,12 +108,6 @@ pub fn of_sleeper(task: Task, registers: Registers) -> Taken {
         return Taken::FAILED;
     }
     Taken(id)
-}
-
-/// Where stacks of a [`Side`] are put together.
-#[inline(always)]
-fn scratch_of(side: u32) -> Scratch {
-    if side < Side::WakeUser as u32 { Scratch::Switch } else { Scratch::Waking }
 }
 
 /// What is copied, and what for; see [`StackCopy`]. In a map, as the stacks of programs that call each
@@ -236,31 +230,13 @@ fn agrees(place: &Place, sp: u64, looked_at: u32, number: u64) -> u64 {
     // SAFETY: this CPU's own; the index is below the length.
     let (top, known) =
         unsafe { (&*top, place.stacks.get_unchecked(number as usize & (STACKS - 1))) };
-    if known.proof == 0 || near_proof(known, top) != known.proof {
+    if known.proof == 0 || end_proof(hear(NOTHING_SAID, top, known.near)) != known.proof {
         return NO_STACK;
     }
     if known.far[0] != NO_FAR_WITNESS && far_proof(known, sp) != known.far_proof {
         return NO_STACK;
     }
     known.id
-}
-
-#[inline(always)]
-fn near_proof(known: &KnownStack, top: &Top) -> u64 {
-    let mut proof = NOTHING_SAID;
-    let mut rest = known.near;
-    let mut index = 0;
-    while index < NEAR {
-        let word = rest & 0xff;
-        if word == NO_WITNESS {
-            break;
-        }
-        // SAFETY: a byte is below `TOP`.
-        proof = add_to_proof(proof, unsafe { *top.get_unchecked(word as usize & 0xff) });
-        rest >>= 8;
-        index += 1;
-    }
-    end_proof(proof)
 }
 
 #[inline(always)]
@@ -272,16 +248,7 @@ fn far_proof(known: &KnownStack, sp: u64) -> u64 {
         if far == NO_FAR_WITNESS {
             break;
         }
-        let mut word = 0_u64;
-        // SAFETY: the helper writes the size that is named, or zeroes.
-        unsafe {
-            bpf_probe_read_user(
-                (&raw mut word).cast(),
-                size_of::<u64>() as u32,
-                (sp + u64::from(far)) as *const c_void,
-            );
-        }
-        proof = add_to_proof(proof, word);
+        proof = add_to_proof(proof, peek_user(sp + u64::from(far)));
         index += 1;
     }
     end_proof(proof)

@@ -14,7 +14,11 @@
 use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
-use profiler_ebpf::{record::StackRecord, stack_counts::Side};
+use profiler_ebpf::{
+    record::StackRecord,
+    stack_counts::Side,
+    user_stack::{NO_WITNESS, NOTHING_SAID, add_to_proof, end_proof},
+};
 
 use super::{
     context::SoftirqCall,
@@ -37,8 +41,6 @@ const IN_A_WORD: u64 = 8;
 /// Most witnesses of a place, and of one below a softirq.
 const WITNESSES: u64 = IN_A_WORD;
 const WITNESSES_BELOW_SOFTIRQ: u64 = 2 * IN_A_WORD;
-/// What stands in the bytes that are not used.
-const NO_WITNESS: u64 = 0xff;
 /// Frames of a kernel stack that are passed over at most, as they lie below what is looked at: those of
 /// the tracing itself.
 const PASSED_OVER: u64 = 16;
@@ -256,16 +258,17 @@ impl Witnesses {
     /// A hash of what they say; never 0.
     #[inline(always)]
     pub fn proof(self, top: &Top) -> u64 {
-        let mut proof = add_to_proof(1, top, self.last);
+        let mut proof = hear(NOTHING_SAID, top, self.last);
         if self.before != u64::MAX {
-            proof = add_to_proof(proof, top, self.before);
+            proof = hear(proof, top, self.before);
         }
-        (proof ^ (proof >> 32)) | 1
+        end_proof(proof)
     }
 }
 
+/// A proof with what the witnesses say that this has the places of, a byte each, the lowest first.
 #[inline(always)]
-fn add_to_proof(mut proof: u64, top: &Top, witnesses: u64) -> u64 {
+pub fn hear(mut proof: u64, top: &Top, witnesses: u64) -> u64 {
     let mut rest = witnesses;
     let mut index = 0;
     while index < IN_A_WORD {
@@ -275,7 +278,7 @@ fn add_to_proof(mut proof: u64, top: &Top, witnesses: u64) -> u64 {
         }
         // SAFETY: a byte is below `TOP`.
         let witness = unsafe { *top.get_unchecked(word as usize & (TOP - 1)) };
-        proof = (proof ^ witness).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        proof = add_to_proof(proof, witness);
         rest >>= 8;
         index += 1;
     }

@@ -136,7 +136,7 @@ impl UserStacks {
         self.shared.is_told.store(false, Ordering::Relaxed);
         let gone = self.shared.take_gone();
         if !gone.is_empty() {
-            self.recognition.forget(&gone).into_iter().for_each(|key| self.places.forget(key));
+            self.places.forget(self.recognition.forget(&gone));
         }
         for _ in 0..AT_ONCE {
             let Some(bytes) = self.copies.take_oldest() else { return true };
@@ -162,8 +162,7 @@ impl UserStacks {
             };
             let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
             if symbols.take_lost_code(&copy) {
-                let places = self.recognition.forget_process(copy.tgid);
-                places.into_iter().for_each(|key| self.places.forget(key));
+                self.places.forget(self.recognition.forget_process(copy.tgid));
             }
             let python = match symbols.runs_python(&copy, &unwound) {
                 true => RunsPython::Yes,
@@ -177,7 +176,7 @@ impl UserStacks {
             for (key, place) in know {
                 self.places.know(key, &place);
             }
-            forget.into_iter().for_each(|key| self.places.forget(key));
+            self.places.forget(forget);
             let count = |counter: &AtomicU64, is_so| {
                 counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
             };

@@ -100,9 +100,11 @@ impl Places {
         self.0.insert(key.0, KnownPlace(*place), 0).is_ok()
     }
 
-    /// Nothing is known of this place any more.
-    pub fn forget(&mut self, key: PlaceKey) {
-        let _absent = self.0.remove(&key.0);
+    /// Nothing is known of these places any more.
+    pub fn forget(&mut self, places: impl IntoIterator<Item = PlaceKey>) {
+        for key in places {
+            let _absent = self.0.remove(&key.0);
+        }
     }
 }
 

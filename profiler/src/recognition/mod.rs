@@ -338,15 +338,13 @@ impl Seen {
 
 /// Whether two stacks are the same, as far as both are known.
 fn is_same(one: &Unwound, other: &Unwound) -> bool {
-    let addresses = |stack: &Unwound, most: usize| -> Vec<u64> {
-        stack.frames.iter().take(most).map(|frame| frame.address).collect()
-    };
     let is_cut = |stack: &Unwound| matches!(stack.end, End::CopyTooShort | End::PageMissing);
     let most = match is_cut(one) || is_cut(other) {
         true => one.frames.len().min(other.frames.len()),
         false => usize::MAX,
     };
-    addresses(one, most) == addresses(other, most)
+    let one = one.frames.iter().take(most).map(|frame| frame.address);
+    one.eq(other.frames.iter().take(most).map(|frame| frame.address))
 }
 
 /// The return addresses that lie in the stack, the nearest first.

@@ -207,11 +207,7 @@ impl Symbols {
         addresses: &[u64],
     ) {
         if let AddressSpace::Process(tgid) = space {
-            // Not for the late stack of a process that ended: its number stands for nothing now.
-            if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
-                self.observe_process(tgid);
-            }
-            self.refresh(tgid, taken, addresses);
+            self.know(tgid, taken, addresses);
         }
         // Every address but the leaf is where a call returns to.
         let kinds = iter::once(AddressKind::Instruction).chain(iter::repeat(AddressKind::Return));
@@ -264,6 +260,16 @@ impl Symbols {
             self.modules.refer_to(module);
         }
         Some(frame)
+    }
+
+    /// Knows what a process had mapped when a stack with these addresses was taken, as far as it can be
+    /// known.
+    fn know(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) {
+        // Not for the late stack of a process that ended: its number stands for nothing now.
+        if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
+            self.observe_process(tgid);
+        }
+        self.refresh(tgid, taken, addresses);
     }
 
     /// Reads a process's mappings again if they are too old for this stack; whether it did.

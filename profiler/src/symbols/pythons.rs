@@ -212,8 +212,7 @@ impl Pythons {
         }
         let Some(chain) = chain else {
             // A thread that nobody knew of: the next time it is walked.
-            let is_known = |running: &Running| running.threads.contains_key(&tid);
-            if !self.running.get(&tgid)?.as_ref().is_some_and(is_known) {
+            if !self.running.get(&tgid)?.as_ref()?.threads.contains_key(&tid) {
                 self.look(tgid);
             }
             let native = (0..unwound.frames.len()).map(WithPython::Native);

@@ -14,6 +14,8 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
+use profiler_ebpf::user_stack::PAGE;
+
 use super::Symbols;
 use crate::{
     recording::decode::{CopiedStack, PythonChain},
@@ -22,7 +24,6 @@ use crate::{
 
 /// As much as the kernel half copies at most.
 const MAX_BYTES: usize = 64 << 10;
-const PAGE: usize = 4096;
 
 /// What was read of a thread that slept all the while.
 pub struct Sleeper {

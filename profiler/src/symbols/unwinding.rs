@@ -52,10 +52,7 @@ impl Symbols {
     /// Unwinds the copy of a user stack.
     pub fn unwind(&mut self, unwinder: &mut Unwinder, copy: &CopiedStack) -> Unwound {
         let &CopiedStack { tgid, taken, ip, sp, fp, bytes, missing, .. } = copy;
-        if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
-            self.observe_process(tgid);
-        }
-        self.refresh(tgid, taken, &[ip]);
+        self.know(tgid, taken, &[ip]);
         let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
         let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
         // A library may have been loaded since the mappings were read.

@@ -7,7 +7,10 @@ use super::{
     rule::{Cfa, Frame, Rule, Saved},
     step::{RBP, RSP},
 };
-use crate::recording::AddressKind;
+use crate::{
+    go_numbers::{u32_at, u64_at, varint},
+    recording::AddressKind,
+};
 
 /// Since Go 1.20, and of Go 1.18 and 1.19. What was before has other fields.
 const MAGIC: [(u32, usize); 2] = [(0xffff_fff1, 40), (0xffff_fff0, 36)];
@@ -120,28 +123,6 @@ impl<'a> Header<'a> {
         }
         None
     }
-}
-
-/// Seven bits in each byte, the lowest first.
-fn varint(bytes: &mut &[u8]) -> Option<u32> {
-    let mut value = 0;
-    for shift in (0..32).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u32::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))
 }
 
 #[cfg(test)]

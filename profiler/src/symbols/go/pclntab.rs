@@ -13,6 +13,8 @@
 
 use std::ops::Range;
 
+use crate::go_numbers::{u32_at, u64_at, varint};
+
 /// Where in the table the start of the code is, for the loader to write.
 pub(super) const TEXT_START: u64 = 24;
 /// Bytes of a text that are looked at.
@@ -218,32 +220,11 @@ impl<'a> Table<'a> {
     }
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
 /// A text up to its zero.
 fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
     let text = bytes.get(usize::try_from(at).ok()?..)?;
     let text = text.get(..MAX_TEXT).unwrap_or(text);
     text.iter().position(|&byte| byte == 0).and_then(|end| text.get(..end))
-}
-
-fn varint(bytes: &mut &[u8]) -> Option<u32> {
-    let mut value = 0;
-    for shift in (0..32).step_by(7) {
-        let (&byte, rest) = bytes.split_first()?;
-        *bytes = rest;
-        value |= u32::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
 }
 
 #[cfg(test)]
