@@ -56,7 +56,7 @@ use user_stacks::UserStacks;
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
     recording::{ClosedBy, Meta, Window},
-    symbols::NameSources,
+    symbols::{NameSources, Symbols},
     units::{Nanos, StackId, Tgid, Timestamp},
 };
 
@@ -173,6 +173,7 @@ impl<S: Sink> Armed<S> {
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
         let maps = kernel.take_user_stacks()?;
+        let epochs = kernel.take_code_epochs()?;
         let shared = Arc::new(user_stacks::Shared::default());
         let forget = {
             let shared = Arc::clone(&shared);
@@ -201,7 +202,9 @@ impl<S: Sink> Armed<S> {
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", move || {
                 let user_stacks = UserStacks::new(maps, method, max_stacks as usize, shared);
-                lookup::run(&wanted, &parts, names, user_stacks)
+                let symbols =
+                    Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));
+                lookup::run(&wanted, &parts, symbols, user_stacks)
             })?
         };
         let watching = {
