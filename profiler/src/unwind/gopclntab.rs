@@ -28,9 +28,11 @@ pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule
     let header = Header::of(table)?;
     let function = header.function(address)?;
     let flags = *function.fields.get(header.flags_at + 1)?;
+    let mut is_called_by_others = false;
     match (header.name(&function)?, kind) {
-        // Go's own walk ends here; what started the thread is one further up.
-        (b"runtime.mstart", _) => {}
+        // Go's own walk ends here. The first may have been started by C code, and the other is where the
+        // kernel has a signal handled.
+        (b"runtime.mstart" | b"runtime.sigtramp", _) => is_called_by_others = true,
         // The first function of a thread, and what left a goroutine alone to go on with the stack
         // of the thread from its top.
         (b"runtime.clone" | b"runtime.mcall", AddressKind::Return) => {
@@ -50,7 +52,8 @@ pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule
         saved,
         resumes: AddressKind::Return,
     };
-    Some(Rule::Frame(frame.into()))
+    let frame = frame.into();
+    Some(if is_called_by_others { Rule::TopOfGo(frame) } else { Rule::Frame(frame) })
 }
 
 struct Header<'a> {
@@ -189,6 +192,7 @@ mod tests {
             ("runtime.systemstack", WRITES_SP),
             ("runtime.clone", 0),
             ("runtime.mstart", TOP_FRAME),
+            ("runtime.sigtramp", TOP_FRAME),
         ];
         let table = table(MAGIC[0], &functions);
         let at = |index: u64, kind| rule(&table, TEXT + index * 0x100, kind).unwrap();
@@ -200,7 +204,9 @@ mod tests {
         assert!(matches!(at(1, Instruction), Rule::OtherStack));
         // That is the parent, in the call.
         assert!(matches!(at(3, Instruction), Rule::Frame(_)));
-        assert!(matches!(at(4, Return), Rule::Frame(_)));
+        for index in [4, 5] {
+            assert!(matches!(at(index, Return), Rule::TopOfGo(_)));
+        }
     }
 
     #[test]
