@@ -6,7 +6,7 @@ use object::{
 };
 
 use crate::{
-    go_numbers::{u32_at, u64_at},
+    little_endian::{u32_at, u64_at},
     recording::Segment,
     symbols::{
         headers::{self, Headers, Limited, Section},
