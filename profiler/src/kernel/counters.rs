@@ -80,8 +80,8 @@ impl EffortCounters {
             (self.stacks.get(&0, 0)).map_err(|source| KernelError::Map { map: NAME, source })?;
         let mut stacks = StackCounts::default();
         for Counters(cpu) in per_cpu.iter() {
-            add(&mut stacks.user, &cpu, is_user);
-            add(&mut stacks.kernel, &cpu, |side| !is_user(side));
+            add(&mut stacks.user, cpu, is_user);
+            add(&mut stacks.kernel, cpu, |side| !is_user(side));
             stacks.over_budget += cpu.over_budget;
             stacks.distrusted += cpu.distrusted;
         }
