@@ -17,6 +17,7 @@ pub mod files;
 mod go_numbers;
 pub mod kernel;
 pub mod perfetto;
+pub mod privileges;
 pub mod processes;
 pub mod recognition;
 pub mod recording;

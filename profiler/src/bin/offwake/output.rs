@@ -11,10 +11,7 @@ use std::{
 use anyhow::Context as _;
 use offwake::report::{self, Format, Report, flame::View};
 
-use crate::{
-    caller,
-    formats::{OutputFormat, SpanFormat},
-};
+use crate::formats::{OutputFormat, SpanFormat};
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +141,6 @@ impl Output {
         let written = buffered(render, file.as_file())
             .and_then(|()| file.as_file().sync_all())
             .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
-            .and_then(|()| caller::give(file.as_file()))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         note(unfinished, None);
         written

@@ -9,7 +9,7 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, caller,
+    Outcome,
     cli::Record,
     console::Terminal,
     flight,
@@ -46,7 +46,8 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
-            let sink = create(path).with_context(|| format!("cannot write {name}"))?;
+            let sink =
+                RecordingFile::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
@@ -62,14 +63,6 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
 
 fn session(arguments: &Record, names: &NameSources) -> anyhow::Result<Session> {
     Ok(Session::prepare(&arguments.recording, None)?.named_by(names.clone()))
-}
-
-fn create(path: &Path) -> std::io::Result<RecordingFile> {
-    let sink = RecordingFile::create(path)?;
-    if let Some(file) = sink.unnamed() {
-        caller::give(file)?;
-    }
-    Ok(sink)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a session may do more with what was written")]
