@@ -7,6 +7,7 @@
 
 #![no_std]
 
+pub mod code_epoch;
 pub mod config;
 pub mod loss;
 pub mod python;

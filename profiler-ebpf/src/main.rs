@@ -24,7 +24,9 @@ mod entry {
     };
     use profiler_ebpf::record::system_vector;
 
-    use crate::programs::{context, lifecycle, sample, survey, switch, task::Task, waking};
+    use crate::programs::{
+        code_epoch, context, lifecycle, sample, survey, switch, task::Task, waking,
+    };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
     /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/sched.h#L220>
@@ -69,6 +71,16 @@ mod entry {
     #[btf_tracepoint(function = "sched_process_exit")]
     fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
         lifecycle::exiting(Task::from_arg(ctx.arg(0)));
+        0
+    }
+
+    /// `(unsigned long addr, struct vm_unmapped_area_info *info)`, since 5.7: room for what a program
+    /// does not map to a certain address.
+    ///
+    /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/mmap.h#L10>
+    #[btf_tracepoint(function = "vm_unmapped_area")]
+    fn vm_unmapped_area(_ctx: BtfTracePointContext) -> i32 {
+        code_epoch::room_is_wanted();
         0
     }
 

@@ -10,6 +10,9 @@ pub const COMPAT_BASE: u32 = 512;
 /// The first argument is a file descriptor.
 pub const FIRST_ARG_IS_FD: u32 = 1 << 0;
 
+/// It maps memory or a file: which, its fourth argument says (`MAP_ANONYMOUS`).
+pub const MAPS: u32 = 1 << 1;
+
 /// The argument with this index (0 to 5) points to a `timespec` with the timeout; the field holds
 /// the index plus one, 0 if there is none.
 pub const TIMESPEC_ARG_SHIFT: u32 = 8;

@@ -125,6 +125,10 @@ pub struct StackCopy {
     pub python: u64,
     /// How often the thread has gone to sleep (`task_struct::nvcsw`), if it is one that sleeps now.
     pub switches: u64,
+    /// The epoch of the process's code ([`crate::code_epoch`]).
+    pub code_epoch: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// The key of a place where a thread runs Python, by the hash of its frames.
@@ -161,7 +165,7 @@ pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
 const _: () = {
     assert!(size_of::<KnownStack>() == 48);
     assert!(size_of::<Place>() == STACKS * 48 + 8);
-    assert!(size_of::<StackCopy>() == 104);
+    assert!(size_of::<StackCopy>() == 112);
     assert!(size_of::<Chain>().is_multiple_of(8));
     assert!(NEAR == size_of::<u64>());
     assert!(copy_size::PAGES[2] < u32::BITS as usize);

@@ -76,6 +76,11 @@ pub struct Timestamp(pub u64);
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
+/// An epoch of a process's code, in which nothing took the place of code that was there
+/// ([`profiler_ebpf::code_epoch`]): a number that its other epochs don't have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct CodeEpoch(pub u32);
+
 /// Names one stack within a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -51,17 +51,26 @@ pub struct Meta {
     pub programs: Option<Programs>,
 }
 
-/// How stacks were come by.
+/// How one half of stacks was come by.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
-pub struct StackCounts {
-    /// Without a walk.
+pub struct HalfCounts {
+    /// Without being copied or walked.
     pub recognised: u64,
-    /// By one.
-    pub walked: u64,
-    /// Without one, and with one to compare.
+    /// By that.
+    pub taken: u64,
+    /// Without it, and with it to compare.
     pub checked: u64,
     /// Those of them that were others.
     pub disagreed: u64,
+}
+
+/// How stacks were come by.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct StackCounts {
+    /// Their user halves.
+    pub user: HalfCounts,
+    /// Their kernel halves.
+    pub kernel: HalfCounts,
     /// Not at all, for want of time.
     pub over_budget: u64,
     /// Kinds of stacks of single threads of which all are walked, as too many disagreed.

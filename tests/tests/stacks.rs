@@ -48,8 +48,11 @@ fn two_callers_near_one_wait_are_told_apart_without_a_walk() -> Result<()> {
     let tid = workload.role("sleeper")?.tid;
     let counts = report.meta.stack_counts;
     ensure!(report.meta.stacks == "cached", "{}", report.meta.stacks);
-    ensure!(counts.recognised >= 200 && counts.recognised > 4 * counts.walked, "{counts:?}");
-    ensure!(counts.checked > 0 && counts.distrusted == 0, "{counts:?}");
+    let (user, kernel) = (counts.user, counts.kernel);
+    ensure!(kernel.recognised >= 100 && kernel.recognised > 4 * kernel.taken, "{counts:?}");
+    // A place is copied each time until it is known, which takes longer on a busy machine.
+    ensure!(user.recognised >= 100 && user.recognised > user.taken, "{counts:?}");
+    ensure!(counts.user.checked > 0 && counts.distrusted == 0, "{counts:?}");
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     // A shared machine makes any of them longer, by turns.
@@ -64,11 +67,28 @@ fn two_callers_far_from_one_wait_are_told_apart_too() -> Result<()> {
     let (_, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
     let tid = workload.role("sleeper")?.tid;
     let counts = report.meta.stack_counts;
-    ensure!(counts.recognised >= 200 && counts.recognised > 4 * counts.walked, "{counts:?}");
-    ensure!(counts.checked > 0 && counts.distrusted == 0, "{counts:?}");
+    let (user, kernel) = (counts.user, counts.kernel);
+    ensure!(kernel.recognised >= 100 && kernel.recognised > 4 * kernel.taken, "{counts:?}");
+    // A place is copied each time until it is known, which takes longer on a busy machine.
+    ensure!(user.recognised >= 100 && user.recognised > user.taken, "{counts:?}");
+    ensure!(counts.user.checked > 0 && counts.distrusted == 0, "{counts:?}");
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");
+    Ok(())
+}
+
+/// Where they differ lies further up than offwake looks: after a few that were mistaken, they are walked.
+#[test]
+fn kernel_stacks_that_can_not_be_told_apart_are_walked_and_said() -> Result<()> {
+    let workload = Workload::start("faults-in-one-syscall")?;
+    let (outcome, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
+    let tid = workload.role("faulter")?.tid;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.kernel.disagreed > 0 && counts.distrusted > 0, "{counts:?}");
+    let mistaken = &report.meta.mistaken;
+    ensure!(mistaken.iter().any(|thread| thread.tid == tid), "{mistaken:?}");
+    ensure!(outcome.terminal().contains("taken every time"), "{outcome}");
     Ok(())
 }
 
@@ -94,7 +114,7 @@ fn what_the_tracing_does_is_no_part_of_a_stack() -> Result<()> {
         profiled
     })?;
     let counts = report.meta.stack_counts;
-    ensure!(counts.checked >= 200, "{counts:?}");
+    ensure!(counts.user.checked + counts.kernel.checked >= 200, "{counts:?}");
     ensure!(counts.distrusted == 0, "{counts:?}");
     Ok(())
 }
@@ -105,7 +125,9 @@ fn exact_stacks_are_walked_every_time() -> Result<()> {
     let (_, report) = profile(&workload, &["--stacks", "exact", "--scope", "target"])?;
     let tid = workload.role("sleeper")?.tid;
     let counts = report.meta.stack_counts;
-    ensure!(counts.recognised == 0 && counts.checked == 0, "{counts:?}");
+    for half in [counts.user, counts.kernel] {
+        ensure!(half.recognised == 0 && half.checked == 0, "{counts:?}");
+    }
     let (short, long) =
         (average(&report, tid, "short_caller")?, average(&report, tid, "long_caller")?);
     ensure!(short < 2.5 && long >= 2.9, "1 ms took {short}, 3 ms took {long}");

@@ -66,13 +66,8 @@ pub struct KnownStacks {
     is_news: u32,
     /// Whose turn it is to give its place away.
     turn: u32,
-    /// How many programs the thread has become since it was first seen: an address of one says nothing
-    /// in the next.
-    programs: u32,
     /// Whether the stack that was recognised last is to be walked all the same: not 0.
     is_checked: u32,
-    /// Always 0.
-    reserved: u32,
 }
 
 /// Whether a wake is made in a softirq on top of the current task.
@@ -106,18 +101,6 @@ const NEW: Look = 0;
 const SEEN: Look = u64::MAX;
 
 impl KnownStacks {
-    /// The thread is another program from now on.
-    #[inline(always)]
-    pub fn execed(&mut self) {
-        self.programs += 1;
-    }
-
-    /// How many programs it has been before.
-    #[inline(always)]
-    pub fn programs(&self) -> u32 {
-        self.programs
-    }
-
     /// A stack that was recognised is looked at all the same.
     #[inline(always)]
     pub fn note_check(&mut self, side: u32) {

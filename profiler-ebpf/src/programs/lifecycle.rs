@@ -9,6 +9,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    code_epoch::end_epoch,
     ring::{header, now, send},
     slot, target,
     task::Task,
@@ -32,8 +33,8 @@ pub fn execed(task: Task) {
     if target::is_profiler(task) {
         return;
     }
+    end_epoch(task.tgid());
     if let Some(slot) = slot::find_or_make(task) {
-        slot.known_stacks.execed();
         slot::introduce(slot, task, sighting::EXEC, phase::ON_CPU);
     }
 }

@@ -8,6 +8,7 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use profiler_ebpf::{
+    code_epoch::COUNTED,
     loss::LossCounters,
     python::{Chain, Thread},
     record::{StackRecord, WaitRecord},
@@ -120,6 +121,10 @@ pub static PYTHON_CHAINS: PerCpuArray<Chain, 3> = PerCpuArray::new();
 /// What is read of one of them, likewise.
 #[btf_map]
 pub static PYTHON_FRAME: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
+
+/// The epochs of processes' code, by [`profiler_ebpf::code_epoch::of`]. 512 KiB.
+#[btf_map]
+pub static CODE_EPOCHS: Array<u32, COUNTED> = Array::new();
 
 /// How stacks were come by.
 #[btf_map]

@@ -1,6 +1,7 @@
 //! The bodies of the programs, one concern a file.
 
 pub mod budget;
+pub mod code_epoch;
 pub mod context;
 pub mod file;
 pub mod known_stacks;

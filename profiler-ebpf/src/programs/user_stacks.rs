@@ -24,6 +24,7 @@ use profiler_ebpf::{
 
 use super::{
     budget::{self, Price},
+    code_epoch,
     known_stacks::{self, KnownStacks},
     maps::{COPIES, COPY_COUNTS, PLACES, TOPS, WANTED},
     python,
@@ -93,6 +94,8 @@ pub fn of_sleeper(task: Task, registers: Registers) -> Taken {
         missing: 0,
         python: 0,
         switches: task.switches(),
+        code_epoch: code_epoch::epoch(task.tgid()),
+        reserved: 0,
     };
     // SAFETY: it has this size.
     let sent = unsafe {
@@ -122,6 +125,8 @@ pub struct Wanted {
     python: u64,
     purpose: u32,
     size: u32,
+    code_epoch: u32,
+    reserved: u32,
 }
 
 /// What is wanted where stacks of this [`Scratch`] are put together.
@@ -143,6 +148,7 @@ fn want(task: Task, wanted: &mut Wanted, purpose: u32) {
     wanted.python = 0;
     wanted.purpose = purpose;
     wanted.size = copy_size::SHORT;
+    wanted.code_epoch = code_epoch::epoch(task.tgid());
 }
 
 /// The id of the current task's user stack.
@@ -159,7 +165,7 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
     if known_stacks::are_used()
         && let Some(known) = &known
     {
-        let thread = u64::from(task.tid()) | u64::from(known.programs()) << 32;
+        let thread = u64::from(task.tid()) | u64::from(wanted.code_epoch) << 32;
         wanted.key = mix(mix(mix(wanted.ip, wanted.sp), wanted.fp), mix(thread, task.start_time()));
         let mut known_place = place(wanted.key);
         if let Some(place) = known_place {
@@ -325,6 +331,8 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     head.purpose = wanted.purpose;
     head.python = wanted.python;
     head.switches = 0;
+    head.code_epoch = wanted.code_epoch;
+    head.reserved = 0;
     if wanted.python != 0
         && let Some(chain) = python::walked(scratch)
     {

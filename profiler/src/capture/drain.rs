@@ -150,7 +150,7 @@ impl Drain {
         if let Ok(effort) = self.effort.read() {
             let counted = self.user_stacks.counted();
             self.totals.effort = effort;
-            self.totals.effort.stacks.disagreed += counted.disagreed;
+            self.totals.effort.stacks.user.disagreed += counted.disagreed;
             self.totals.effort.stacks.distrusted += counted.given_up;
             self.totals.undecodable_copies = counted.undecodable;
         }

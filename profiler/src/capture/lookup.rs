@@ -15,7 +15,7 @@ use crate::{
     files::Files,
     processes::Processes,
     recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
-    symbols::{NameSources, Symbols},
+    symbols::Symbols,
     units::{CgroupId, Tgid, Timestamp},
 };
 
@@ -68,10 +68,9 @@ pub(super) struct LastFound {
 pub(super) fn run(
     wanted: &Receiver<Lookup>,
     parts: &SyncSender<Part>,
-    names: NameSources,
+    mut symbols: Symbols,
     mut user_stacks: UserStacks,
 ) -> LastFound {
-    let mut symbols = Symbols::new().named_by(names);
     let mut processes = Processes::new();
     let mut files = Files::new();
     let mut handed_on = Instant::now();

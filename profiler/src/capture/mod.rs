@@ -57,7 +57,7 @@ use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
     privileges::{self, Task},
     recording::{ClosedBy, Meta, Window},
-    symbols::NameSources,
+    symbols::{NameSources, Symbols},
     units::{Nanos, StackId, Tgid, Timestamp},
 };
 
@@ -174,6 +174,7 @@ impl<S: Sink> Armed<S> {
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
         let maps = kernel.take_user_stacks()?;
+        let epochs = kernel.take_code_epochs()?;
         let shared = Arc::new(user_stacks::Shared::default());
         let forget = {
             let shared = Arc::clone(&shared);
@@ -202,7 +203,9 @@ impl<S: Sink> Armed<S> {
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
                 let user_stacks = UserStacks::new(maps, method, max_stacks as usize, shared);
-                lookup::run(&wanted, &parts, names, user_stacks)
+                let symbols =
+                    Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));
+                lookup::run(&wanted, &parts, symbols, user_stacks)
             })?
         };
         let watching = {

@@ -23,6 +23,7 @@ const REQUIRED: &[&str] = &[
     "hrtimer_expire_exit",
     "hrtimer_expire_entry",
     "task_rename",
+    "vm_unmapped_area",
     "sched_process_fork",
     "sched_process_exec",
     "sched_process_exit",

@@ -7,11 +7,11 @@ use aya::{
     maps::{MapData, PerCpuArray},
     sys::{Stats, enable_stats},
 };
-use profiler_ebpf::stack_counts::StackCounters;
+use profiler_ebpf::stack_counts::{SIDES, Side, StackCounters};
 
 use super::{KernelError, attach, program_info::ProgramInfo};
 use crate::{
-    recording::{Effort, ProgramTime, StackCounts},
+    recording::{Effort, HalfCounts, ProgramTime, StackCounts},
     units::{Nanos, Timestamp},
 };
 
@@ -24,6 +24,22 @@ struct Counters(StackCounters);
 
 // SAFETY: `StackCounters` is `repr(C)` and holds `u64`s alone.
 unsafe impl Pod for Counters {}
+
+/// Whether the counters at this index are those of user stacks.
+fn is_user(side: usize) -> bool {
+    [Side::WaitUser, Side::WakeUser].into_iter().any(|user| user as usize == side)
+}
+
+/// Adds what one CPU has counted of some sides.
+fn add(half: &mut HalfCounts, cpu: &StackCounters, is_of_it: impl Fn(usize) -> bool) {
+    let sum = |counts: &[u64; SIDES]| -> u64 {
+        counts.iter().enumerate().filter(|(side, _)| is_of_it(*side)).map(|(_, count)| count).sum()
+    };
+    half.recognised += sum(&cpu.recognised);
+    half.taken += sum(&cpu.walked);
+    half.checked += sum(&cpu.checked);
+    half.disagreed += sum(&cpu.disagreed);
+}
 
 /// What tells how long a program has run.
 struct Program {
@@ -64,10 +80,8 @@ impl EffortCounters {
             (self.stacks.get(&0, 0)).map_err(|source| KernelError::Map { map: NAME, source })?;
         let mut stacks = StackCounts::default();
         for Counters(cpu) in per_cpu.iter() {
-            stacks.recognised += cpu.recognised.iter().sum::<u64>();
-            stacks.walked += cpu.walked.iter().sum::<u64>();
-            stacks.checked += cpu.checked.iter().sum::<u64>();
-            stacks.disagreed += cpu.disagreed.iter().sum::<u64>();
+            add(&mut stacks.user, &cpu, is_user);
+            add(&mut stacks.kernel, &cpu, |side| !is_user(side));
             stacks.over_budget += cpu.over_budget;
             stacks.distrusted += cpu.distrusted;
         }

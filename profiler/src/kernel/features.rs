@@ -253,7 +253,7 @@ fn fields(types: &KernelTypes) -> Feature {
 
 fn tracepoints(types: &KernelTypes, need: Need, wanted: &[&'static str]) -> Feature {
     let name = match need {
-        Need::Required => "scheduler, softirq, irq and timer tracepoints",
+        Need::Required => "tracepoints of the scheduler, interrupts, timers and mappings",
         Need::Optional => "tracepoints of other interrupts",
     };
     let absent: Vec<&str> =

@@ -1,7 +1,9 @@
-//! Which syscalls take a file descriptor first, and which one points to its timeout where. The
-//! programs look it up by number, so they hold no numbers of any architecture.
+//! Which syscalls take a file descriptor first, which one points to its timeout where, and which map
+//! something. The programs look it up by number, so they hold no numbers of any architecture.
 
-use profiler_ebpf::syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_SHIFT};
+use std::iter;
+
+use profiler_ebpf::syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, MAPS, TABLE_LEN, TIMESPEC_ARG_SHIFT};
 
 /// Syscalls that can block on the file that their first argument names.
 const FD_FIRST: &[i64] = &[
@@ -70,6 +72,10 @@ const COMPAT_FD_FIRST: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 const COMPAT_FD_FIRST: &[i64] = &[];
 
+/// Syscalls that map something. `mmap2` of 32-bit x86 programs; those of 32-bit Arm are not looked up.
+const MAPPING: (i64, Option<i64>) =
+    (libc::SYS_mmap, if cfg!(target_arch = "x86_64") { Some(192) } else { None });
+
 /// The table, by number.
 pub(super) fn table() -> Vec<u32> {
     let mut table = vec![0; TABLE_LEN as usize];
@@ -78,7 +84,10 @@ pub(super) fn table() -> Vec<u32> {
         COMPAT_FD_FIRST.iter().map(|number| (COMPAT_BASE as usize, *number, FIRST_ARG_IS_FD));
     let timespec =
         TIMESPEC.iter().map(|(number, index)| (0, *number, (index + 1) << TIMESPEC_ARG_SHIFT));
-    for (base, number, about) in native.chain(compat).chain(timespec) {
+    let (mapping, compat_mapping) = MAPPING;
+    let mapping = iter::once((0, mapping, MAPS))
+        .chain(compat_mapping.map(|number| (COMPAT_BASE as usize, number, MAPS)));
+    for (base, number, about) in native.chain(compat).chain(timespec).chain(mapping) {
         let entry = usize::try_from(number).ok().and_then(|number| table.get_mut(base + number));
         if let Some(entry) = entry {
             *entry |= about;
@@ -102,6 +111,7 @@ mod tests {
         assert_eq!(about(libc::SYS_recvfrom), FIRST_ARG_IS_FD);
         assert_eq!(about(libc::SYS_futex) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 4);
         assert_eq!(about(libc::SYS_futex) & FIRST_ARG_IS_FD, 0);
+        assert_eq!(about(libc::SYS_mmap), MAPS);
         assert_eq!(about(libc::SYS_exit_group), 0);
         assert_eq!(table.len(), TABLE_LEN as usize);
     }

@@ -7,16 +7,20 @@ use std::{
 
 use aya::{
     Pod,
-    maps::{HashMap, MapData, RingBuf},
+    maps::{Array, HashMap, MapData, RingBuf},
 };
-use profiler_ebpf::{python::Thread, user_stack::Place};
+use profiler_ebpf::{code_epoch, python::Thread, user_stack::Place};
 
 use super::{Kernel, KernelError};
-use crate::{recording::decode::PlaceKey, units::Tid};
+use crate::{
+    recording::decode::PlaceKey,
+    units::{CodeEpoch, Tgid, Tid},
+};
 
 pub(super) const COPIES: &str = "COPIES";
 pub(super) const PLACES: &str = "PLACES";
 const PYTHON: &str = "PYTHON_THREADS";
+const EPOCHS: &str = "CODE_EPOCHS";
 
 /// [`Place`] is plain integers; the wrapper is what lets aya know.
 #[derive(Clone, Copy)]
@@ -39,6 +43,9 @@ pub struct Copies(RingBuf<MapData>);
 
 /// The threads of which the kernel half walks the Python frames.
 pub struct PythonThreads(HashMap<MapData, u32, RunsPython>);
+
+/// The epochs of processes' code ([`profiler_ebpf::code_epoch`]).
+pub struct CodeEpochs(Array<MapData, u32>);
 
 /// What the halves say to each other of user stacks.
 pub struct UserStackMaps {
@@ -75,6 +82,18 @@ impl Kernel {
             python_threads: PythonThreads(threads),
         })
     }
+
+    /// Takes the epochs of code out of the loaded kernel half.
+    ///
+    /// # Errors
+    ///
+    /// If they are missing.
+    pub fn take_code_epochs(&mut self) -> Result<CodeEpochs, KernelError> {
+        let epochs = self.ebpf.take_map(EPOCHS).ok_or(KernelError::Missing(EPOCHS))?;
+        let epochs =
+            Array::try_from(epochs).map_err(|source| KernelError::Map { map: EPOCHS, source })?;
+        Ok(CodeEpochs(epochs))
+    }
 }
 
 impl Copies {
@@ -105,6 +124,14 @@ impl Places {
         for key in places {
             let _absent = self.0.remove(&key.0);
         }
+    }
+}
+
+impl CodeEpochs {
+    /// That of a process's code now.
+    #[must_use]
+    pub fn of(&self, tgid: Tgid) -> Option<CodeEpoch> {
+        self.0.get(&code_epoch::of(tgid.0), 0).ok().map(CodeEpoch)
     }
 }
 

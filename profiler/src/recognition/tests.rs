@@ -6,7 +6,7 @@ use crate::{
         AddressKind,
         decode::{MissingPages, Purpose, PythonChain},
     },
-    units::{Tgid, Tid, Timestamp},
+    units::{CodeEpoch, Tgid, Tid, Timestamp},
 };
 
 /// A stack as it lies in memory: words that are data, and return addresses among them.
@@ -52,6 +52,7 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
         size: CopySize::Short,
         bytes,
         missing: MissingPages::default(),
+        code_epoch: CodeEpoch(0),
     }
 }
 

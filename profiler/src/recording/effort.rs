@@ -2,17 +2,26 @@
 
 use crate::units::Nanos;
 
-/// How stacks were come by, all sides and CPUs added up.
+/// How one half of stacks was come by, all CPUs added up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StackCounts {
-    /// Recognised without a walk, those that were checked included.
+pub struct HalfCounts {
+    /// Recognised without being taken, those that were checked included.
     pub recognised: u64,
-    /// Walked since they were not recognised.
-    pub walked: u64,
-    /// Recognised and walked all the same.
+    /// Taken since they were not recognised: user stacks are copied, kernel stacks walked.
+    pub taken: u64,
+    /// Recognised and taken all the same.
     pub checked: u64,
     /// Checked, and others than they were taken for.
     pub disagreed: u64,
+}
+
+/// How stacks were come by, of threads that wait and of those that wake others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StackCounts {
+    /// Their user halves.
+    pub user: HalfCounts,
+    /// Their kernel halves.
+    pub kernel: HalfCounts,
     /// Neither recognised nor walked: the time for it was used up.
     pub over_budget: u64,
     /// Kinds of stacks of single threads that are walked every time, as too many disagreed.
@@ -41,11 +50,15 @@ pub struct Effort {
 }
 
 impl Effort {
-    const NAMES: [&'static str; 9] = [
-        "stacks_recognised",
-        "stacks_walked",
-        "stacks_checked",
-        "stacks_disagreed",
+    const NAMES: [&'static str; 13] = [
+        "user_stacks_recognised",
+        "user_stacks_taken",
+        "user_stacks_checked",
+        "user_stacks_disagreed",
+        "kernel_stacks_recognised",
+        "kernel_stacks_taken",
+        "kernel_stacks_checked",
+        "kernel_stacks_disagreed",
         "stacks_over_budget",
         "stacks_distrusted",
         "programs_measured_ns",
@@ -53,15 +66,19 @@ impl Effort {
         "programs_interrupts_ns",
     ];
 
-    fn numbers(&mut self) -> [&mut u64; 9] {
-        let Self { stacks, programs } = self;
+    fn numbers(&mut self) -> [&mut u64; 13] {
+        let Self { stacks: StackCounts { user, kernel, over_budget, distrusted }, programs } = self;
         [
-            &mut stacks.recognised,
-            &mut stacks.walked,
-            &mut stacks.checked,
-            &mut stacks.disagreed,
-            &mut stacks.over_budget,
-            &mut stacks.distrusted,
+            &mut user.recognised,
+            &mut user.taken,
+            &mut user.checked,
+            &mut user.disagreed,
+            &mut kernel.recognised,
+            &mut kernel.taken,
+            &mut kernel.checked,
+            &mut kernel.disagreed,
+            over_budget,
+            distrusted,
             &mut programs.measured.0,
             &mut programs.scheduler.0,
             &mut programs.interrupts.0,

@@ -20,7 +20,7 @@ mod wait;
 mod waits;
 
 pub use clock::Clocks;
-pub use effort::{Effort, ProgramTime, StackCounts};
+pub use effort::{Effort, HalfCounts, ProgramTime, StackCounts};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use function::Function;
 pub use interned::{Id, Interned};

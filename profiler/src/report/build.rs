@@ -6,15 +6,15 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    recording::{Clocks, ProgramTime, Recording, SightingReason, StackCounts},
+    recording::{Clocks, HalfCounts, ProgramTime, Recording, SightingReason, StackCounts},
     timeline::{State, Thread, ThreadIndex, Timeline},
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
-    BlameGroup, CgroupEntry, Filter, FilterNote, IdleWaits, Kinds, Ledger, LossNote, Meta,
-    MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness, StackCountsEntry,
-    ThreadEntry, WaitEntry, WindowEntry, waits,
+    BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, Kinds, Ledger,
+    LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness,
+    StackCountsEntry, ThreadEntry, WaitEntry, WindowEntry, waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -98,8 +98,14 @@ fn meta(recording: &Recording) -> Meta {
 }
 
 fn stack_counts(counts: StackCounts) -> StackCountsEntry {
-    let StackCounts { recognised, walked, checked, disagreed, over_budget, distrusted } = counts;
-    StackCountsEntry { recognised, walked, checked, disagreed, over_budget, distrusted }
+    let half = |HalfCounts { recognised, taken, checked, disagreed }| HalfCountsEntry {
+        recognised,
+        taken,
+        checked,
+        disagreed,
+    };
+    let StackCounts { user, kernel, over_budget, distrusted } = counts;
+    StackCountsEntry { user: half(user), kernel: half(kernel), over_budget, distrusted }
 }
 
 fn mistaken(recording: &Recording) -> Vec<MistakenThread> {

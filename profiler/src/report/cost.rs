@@ -1,8 +1,11 @@
-//! What the recording took, and how far stacks that were not walked can be believed, in a few lines.
+//! What the recording took, and how far stacks that were recognised can be believed, in a few lines.
 
 use std::io;
 
-use super::{MistakenThread, ProgramsEntry, Report, StackCountsEntry, summary::percent, text};
+use super::{
+    HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry, summary::percent,
+    text,
+};
 
 /// Writes them.
 ///
@@ -16,7 +19,7 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     if let Some(programs) = report.meta.programs {
         writeln!(out, "{}", in_kernel(programs))?;
     }
-    if let Some(line) = recognised(report.meta.stack_counts, &report.meta.mistaken) {
+    for line in recognised(report.meta.stack_counts, &report.meta.mistaken) {
         writeln!(out, "{line}")?;
     }
     Ok(())
@@ -31,34 +34,39 @@ fn in_kernel(programs: ProgramsEntry) -> String {
     )
 }
 
+/// A line for each half of which any stack was recognised.
+fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Vec<String> {
+    let StackCountsEntry { user, kernel, distrusted, .. } = counts;
+    let halves = [of_half("user", user, "copied"), of_half("kernel", kernel, "walked")];
+    let fallen_back = match distrusted {
+        0 => None,
+        1 => Some("one kind of one thread's stacks was".to_owned()),
+        many => Some(format!("{many} kinds of single threads' stacks were")),
+    };
+    let fallen_back = fallen_back.map(|whichever| {
+        format!("{whichever} taken every time, as too few agreed{}", whose(mistaken))
+    });
+    halves.into_iter().chain([fallen_back]).flatten().collect()
+}
+
 /// None if no stack was recognised.
-fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Option<String> {
-    let StackCountsEntry { recognised, walked, checked, disagreed, distrusted, .. } = counts;
+fn of_half(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String> {
+    let HalfCountsEntry { recognised, taken, checked, disagreed } = counts;
     if recognised == 0 {
         return None;
     }
-    let share = recognised as f64 / (recognised + walked) as f64 * 100.0;
+    let all = recognised.saturating_add(taken);
+    let share = recognised as f64 / all as f64 * 100.0;
     let agreed = checked.saturating_sub(disagreed);
     let checks = match agreed as f64 / checked as f64 {
-        _ if checked == 0 => "none of them was walked to compare".to_owned(),
-        _ if disagreed == 0 => format!("all {checked} that were walked to compare agreed"),
+        _ if checked == 0 => format!("none of them was {taken_by} to compare"),
+        _ if disagreed == 0 => format!("all {checked} that were {taken_by} to compare agreed"),
         share => {
-            format!("{:.3}% of the {checked} that were walked to compare agreed", share * 100.0)
+            format!("{:.3}% of the {checked} that were {taken_by} to compare agreed", share * 100.0)
         }
-    };
-    let fallen_back = match distrusted {
-        0 => String::new(),
-        1 => {
-            "; one kind of one thread's stacks was walked every time, as too few agreed".to_owned()
-        }
-        many => format!(
-            "; {many} kinds of single threads' stacks were walked every time, as too few agreed"
-        ),
     };
     Some(format!(
-        "stacks: {share:.1}% of {} recognised without a walk; {checks}{fallen_back}{}",
-        recognised + walked,
-        whose(mistaken)
+        "{half} stacks: {share:.1}% of {all} recognised without being {taken_by}; {checks}"
     ))
 }
 

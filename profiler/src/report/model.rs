@@ -70,17 +70,27 @@ pub struct Meta {
     pub closed_by: &'static str,
 }
 
-/// How stacks were come by ([`crate::recording::StackCounts`]).
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct StackCountsEntry {
-    /// Recognised without a walk, those that were checked included.
+/// How one half of stacks was come by ([`crate::recording::HalfCounts`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct HalfCountsEntry {
+    /// Recognised without being taken, those that were checked included.
     pub recognised: u64,
-    /// Walked since they were not recognised; not counted with `exact`.
-    pub walked: u64,
-    /// Recognised and walked all the same.
+    /// Taken since they were not recognised: user stacks are copied, kernel stacks walked; the latter are
+    /// not counted with `exact`.
+    pub taken: u64,
+    /// Recognised and taken all the same.
     pub checked: u64,
     /// Checked, and others than they were taken for.
     pub disagreed: u64,
+}
+
+/// How stacks were come by ([`crate::recording::StackCounts`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct StackCountsEntry {
+    /// The user halves.
+    pub user: HalfCountsEntry,
+    /// The kernel halves.
+    pub kernel: HalfCountsEntry,
     /// Not taken: the budget was used up.
     pub over_budget: u64,
     /// Kinds of stacks of single threads (the user or the kernel half, waiting or waking) that are walked

@@ -69,9 +69,10 @@ pub(super) struct Frames {
     ids: HashMap<Key, FrameId>,
     /// Frames that had their name from the beginning.
     told: HashMap<Function, FrameId>,
-    newly_told: Vec<(FrameId, Vec<Function>)>,
-    /// Of these nobody who collects names was told.
-    untold: Vec<(FrameId, Vec<Function>)>,
+    /// Of so many frames those names were written down.
+    written: usize,
+    /// Of so many who collects names was told them.
+    collected: usize,
     new: Vec<(FrameId, Frame)>,
     limit: usize,
     /// The names of so many were asked for.
@@ -83,8 +84,8 @@ impl Frames {
         Self {
             ids: HashMap::new(),
             told: HashMap::new(),
-            newly_told: Vec::new(),
-            untold: Vec::new(),
+            written: 0,
+            collected: 0,
             new: Vec::new(),
             limit,
             named: 0,
@@ -123,8 +124,6 @@ impl Frames {
             return Some(known);
         }
         let id = self.next_id()?;
-        self.newly_told.push((id, vec![function.clone()]));
-        self.untold.push((id, vec![function.clone()]));
         self.told.insert(function, id);
         let kind = AddressKind::Instruction;
         let frame = Frame { address: 0, kind, module, module_offset: None, functions: Vec::new() };
@@ -144,12 +143,28 @@ impl Frames {
     /// The names of those that had them from the beginning, to be written down at once: nobody can
     /// look them up again.
     pub(super) fn take_newly_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
-        std::mem::take(&mut self.newly_told)
+        let count = self.count();
+        let from = std::mem::replace(&mut self.written, count);
+        self.told_from(from)
     }
 
     /// The same for who collects names.
     pub(super) fn take_told(&mut self) -> Vec<(FrameId, Vec<Function>)> {
-        std::mem::take(&mut self.untold)
+        let count = self.count();
+        let from = std::mem::replace(&mut self.collected, count);
+        self.told_from(from)
+    }
+
+    /// Those of the frames from this one on that had their name from the beginning.
+    fn told_from(&self, from: usize) -> Vec<(FrameId, Vec<Function>)> {
+        if from == self.count() {
+            return Vec::new();
+        }
+        let is_new = |id: FrameId| id.0 as usize >= from;
+        let told = self.told.iter().filter(|(_, id)| is_new(**id));
+        let mut told: Vec<_> = told.map(|(function, &id)| (id, vec![function.clone()])).collect();
+        told.sort_unstable_by_key(|(id, _)| *id);
+        told
     }
 
     /// Those that are new since this was called last, without names.

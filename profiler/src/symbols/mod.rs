@@ -22,6 +22,7 @@ pub(crate) mod headers;
 mod identify;
 mod kernel;
 pub(crate) mod layout;
+mod mapped;
 mod maps;
 mod modules;
 mod names;
@@ -51,7 +52,8 @@ use modules::Modules;
 pub use naming::{NameBook, Naming};
 use perf_map::PerfMaps;
 pub use places::DebugPlaces;
-use process::{Found, Process};
+pub use process::CodeEpochs;
+use process::{Found, Moment, Process};
 pub use pythons::PythonThread;
 use pythons::Pythons;
 pub use resymbolize::{RecordedIn, Resymbolized, resymbolize};
@@ -98,6 +100,7 @@ pub struct Symbols {
     stacks: Vec<(StackId, Stack)>,
     passing: Vec<(AddressSpace, StackId)>,
     sources: NameSources,
+    code_epochs: Option<CodeEpochs>,
     shortfalls: Shortfalls,
 }
 
@@ -121,6 +124,7 @@ impl Symbols {
             stacks: Vec::new(),
             passing: Vec::new(),
             sources: NameSources::default(),
+            code_epochs: None,
             shortfalls: Shortfalls::new(),
         }
     }
@@ -129,6 +133,12 @@ impl Symbols {
     #[must_use]
     pub fn named_by(self, sources: NameSources) -> Self {
         Self { sources, ..self }
+    }
+
+    /// Told of the epochs of processes' code.
+    #[must_use]
+    pub fn told_of(self, code_epochs: CodeEpochs) -> Self {
+        Self { code_epochs: Some(code_epochs), ..self }
     }
 
     /// A process was seen: captures its executable mappings while it lives. Cheap when it is known.
@@ -208,26 +218,26 @@ impl Symbols {
         addresses: &[u64],
     ) {
         if let AddressSpace::Process(tgid) = space {
-            self.know(tgid, taken, addresses);
+            self.know(tgid, Moment::at(taken), addresses);
         }
         // Every address but the leaf is where a call returns to.
         let kinds = iter::once(AddressKind::Instruction).chain(iter::repeat(AddressKind::Return));
         let frames = addresses.iter().zip(kinds).map(|(&at, kind)| FoundFrame::At(at, kind));
-        self.add_stack(id, space, taken, frames, StackEnd::Unknown);
+        self.add_stack(id, space, Moment::at(taken), frames, StackEnd::Unknown);
     }
 
     fn add_stack(
         &mut self,
         id: StackId,
         space: AddressSpace,
-        taken: Timestamp,
+        moment: Moment,
         found: impl Iterator<Item = FoundFrame>,
         end: StackEnd,
     ) {
         let mut frames = Vec::with_capacity(found.size_hint().0);
         for found in found {
             let frame = match found {
-                FoundFrame::At(address, kind) => self.frame_at(space, taken, address, kind),
+                FoundFrame::At(address, kind) => self.frame_at(space, moment, address, kind),
                 FoundFrame::Python(function) => self.python_frame(function),
                 FoundFrame::Said(text) => self.frames.intern_told(Function::named(text), None),
             };
@@ -248,13 +258,13 @@ impl Symbols {
     fn frame_at(
         &mut self,
         space: AddressSpace,
-        taken: Timestamp,
+        moment: Moment,
         address: u64,
         kind: AddressKind,
     ) -> Option<FrameId> {
         let placed = match space {
             AddressSpace::Kernel => self.place_in_kernel(address),
-            AddressSpace::Process(tgid) => self.place(tgid, taken, address, kind),
+            AddressSpace::Process(tgid) => self.place(tgid, moment, address, kind),
         };
         let frame = self.frames.intern(address, kind, &placed)?;
         if let Some(module) = placed.place.module() {
@@ -265,26 +275,28 @@ impl Symbols {
 
     /// Knows what a process had mapped when a stack with these addresses was taken, as far as it can be
     /// known.
-    fn know(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) {
+    fn know(&mut self, tgid: Tgid, moment: Moment, addresses: &[u64]) {
         // Not for the late stack of a process that ended: its number stands for nothing now.
-        if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(taken)) {
+        if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(moment.taken)) {
             self.observe_process(tgid);
         }
-        self.refresh(tgid, taken, addresses);
+        self.refresh(tgid, moment, addresses);
     }
 
     /// Reads a process's mappings again if they are too old for this stack; whether it did.
-    fn refresh(&mut self, tgid: Tgid, taken: Timestamp, addresses: &[u64]) -> bool {
+    fn refresh(&mut self, tgid: Tgid, moment: Moment, addresses: &[u64]) -> bool {
         let process = self.processes.get(&tgid);
-        process.is_some_and(|process| process.wants_reading(taken, addresses))
+        process.is_some_and(|process| process.wants_reading(moment, addresses))
             && self.read_mappings(tgid)
     }
 
     /// Reads the mappings of the program that a process runs now. False if it is gone.
     fn read_mappings(&mut self, tgid: Tgid) -> bool {
         let process = self.processes.get_mut(&tgid);
-        let is_read = process
-            .is_some_and(|process| process.read(tgid, &mut self.modules, &mut self.shortfalls));
+        let is_read = process.is_some_and(|process| {
+            let epochs = self.code_epochs.as_ref();
+            process.read(tgid, epochs, &mut self.modules, &mut self.shortfalls)
+        });
         self.look_for_python(tgid);
         is_read
     }
@@ -306,11 +318,11 @@ impl Symbols {
         Placed::at(kernel.flatten().map_or(Place::Nowhere, Place::Kernel))
     }
 
-    fn place(&mut self, tgid: Tgid, taken: Timestamp, address: u64, kind: AddressKind) -> Placed {
+    fn place(&mut self, tgid: Tgid, moment: Moment, address: u64, kind: AddressKind) -> Placed {
         let nowhere = Placed::at(Place::Nowhere);
         let Some(process) = self.processes.get_mut(&tgid) else { return nowhere };
         // A call that ends a mapping returns to behind it.
-        let mapping = match process.find(taken, address.saturating_sub(kind.before())) {
+        let mapping = match process.find(moment, address.saturating_sub(kind.before())) {
             Found::Nothing => return nowhere,
             Found::Conflict => {
                 count(&mut self.shortfalls, "symbols_mapping_conflicts");
@@ -322,7 +334,7 @@ impl Symbols {
         let place = match mapping.backing {
             Backing::Module(module) => Place::File(module),
             Backing::Memory(module) => {
-                Place::Memory(module, process.perf_map(taken, tgid, &mut self.perf_maps))
+                Place::Memory(module, process.perf_map(moment.taken, tgid, &mut self.perf_maps))
             }
         };
         Placed { place, offset }

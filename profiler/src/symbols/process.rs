@@ -1,23 +1,33 @@
 //! What a process had mapped, and when.
+//!
+//! A stack is looked up in what was mapped in the [epoch](CodeEpoch) of the process's code in which it
+//! was taken. Where the kernel tells of none, what was mapped before and after it says what is certain.
+//!
+//! ```text
+//!         reading      stack taken       dlopen   reading
+//!  ----------|--------------|---------------|--------|--------> time
+//!  [ epoch 7                |               [ epoch 8
+//!            <-- looked up -'
+//! ```
 
-use std::{fs::File, os::unix::fs::FileExt, rc::Rc};
+use std::{iter, rc::Rc};
 
 use super::{
     Shortfalls, count,
-    maps::{self, Backing, Line, Mapping},
-    modules::{Modules, mount_namespace},
+    mapped::{Reading, as_mappings},
+    maps::{self, Mapping},
+    modules::Modules,
     perf_map::{PerfMapId, PerfMaps},
-    python::MappedAt,
     pythons::Candidate,
     unwinding,
 };
 use crate::{
-    units::{Nanos, Tgid, Timestamp},
+    units::{CodeEpoch, Nanos, Tgid, Timestamp},
     unwind::Code,
 };
 
-/// Mappings older than this are read again when a new stack comes, in case that a library was
-/// unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
+/// Mappings older than this are read again when a new stack comes of which no epoch is known, in case
+/// that a library was unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
 const STALE: Nanos = Nanos(100_000_000);
 /// The shortest time until the next reading after one that brought nothing new; doubled each time, up
 /// to 128 times: broken walks give addresses in no mapping for ever.
@@ -25,7 +35,26 @@ const RETRY: Nanos = Nanos(10_000_000);
 /// Programs of one process that are remembered.
 const MAX_PROGRAMS: usize = 8;
 
-type Mappings = Rc<[Mapping]>;
+/// How often mappings are read at a time, as an epoch can end meanwhile.
+const READINGS: usize = 4;
+
+/// When a stack was taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub taken: Timestamp,
+    /// The epoch of the process's code, where the kernel tells of them.
+    pub code_epoch: Option<CodeEpoch>,
+}
+
+impl Moment {
+    /// One of which no more is known than the time.
+    pub(super) fn at(taken: Timestamp) -> Self {
+        Self { taken, code_epoch: None }
+    }
+}
+
+/// What says in which epoch a process's code is now, where the kernel tells.
+pub type CodeEpochs = Box<dyn Fn(Tgid) -> Option<CodeEpoch> + Send>;
 
 /// One program that a process ran, from one exec to the next.
 ///
@@ -39,15 +68,13 @@ pub(super) struct Program {
     from: Timestamp,
     until: Option<Timestamp>,
     read_at: Timestamp,
-    mappings: Mappings,
-    /// Code was unmapped, or something else came into its place, and nobody was told.
+    read: Reading,
+    /// As it was at the reading before, if that was any different.
+    before: Option<Reading>,
+    /// Code may have been unmapped, and something else have come into its place, and nobody was told.
     lost_code: bool,
     /// Files that may be a CPython.
     pythons: Vec<Candidate>,
-    /// The same for the unwinder.
-    code: Rc<[Code]>,
-    /// As they were at the reading before, if they were any different.
-    before: Option<Mappings>,
     fruitless: u32,
     perf_map: Option<PerfMapId>,
 }
@@ -58,11 +85,10 @@ impl Program {
             from,
             until: None,
             read_at: Timestamp(0),
-            mappings: Rc::new([]),
+            read: Reading::nothing(),
+            before: None,
             lost_code: false,
             pythons: Vec::new(),
-            code: Rc::new([]),
-            before: None,
             fruitless: 0,
             perf_map: None,
         }
@@ -77,6 +103,23 @@ impl Program {
 
     fn covers(&self, at: Timestamp) -> bool {
         self.from <= at && self.until.is_none_or(|until| at < until)
+    }
+
+    /// What was mapped in an epoch: all of it that was ever run.
+    fn read_in(&self, epoch: CodeEpoch) -> Option<&Reading> {
+        iter::once(&self.read).chain(&self.before).find(|read| read.code_epoch == Some(epoch))
+    }
+
+    /// Whether what was read may have been mapped later than in the epoch of a stack.
+    fn is_of_other_epoch(&self, epoch: Option<CodeEpoch>) -> bool {
+        epoch.is_some() && self.read.code_epoch.is_some() && self.read.code_epoch != epoch
+    }
+
+    fn replace(&mut self, read: Reading) {
+        self.lost_code |= self.read.code_epoch != read.code_epoch && self.read.code_epoch.is_some()
+            || self.read.lost_any(&read);
+        let before = std::mem::replace(&mut self.read, read);
+        self.before = (!before.mappings.is_empty()).then_some(before);
     }
 }
 
@@ -116,7 +159,18 @@ impl Process {
     pub(super) fn begin_as_copy(&mut self, original: Program, at: Timestamp) {
         self.end(at);
         // Its perf map is named by its own number.
-        self.push(Program { from: at, until: None, perf_map: None, fruitless: 0, ..original });
+        let Program { read, before, .. } = original;
+        // Its code has epochs of its own.
+        let inherited = |read: Reading| Reading { code_epoch: None, ..read };
+        self.push(Program {
+            from: at,
+            until: None,
+            read: inherited(read),
+            before: before.map(inherited),
+            perf_map: None,
+            fruitless: 0,
+            ..original
+        });
     }
 
     /// Another program from `at` on. Whether its mappings have to be read.
@@ -154,79 +208,59 @@ impl Process {
     }
 
     /// Whether the mappings are worth another reading, for a stack with these addresses.
-    pub(super) fn wants_reading(&self, taken: Timestamp, addresses: &[u64]) -> bool {
+    pub(super) fn wants_reading(&self, moment: Moment, addresses: &[u64]) -> bool {
+        let Moment { taken, code_epoch } = moment;
         let Some(program) = self.programs.last() else { return false };
         // What is read later than the stack was taken does not get better by reading it once more.
         if program.until.is_some() || !program.covers(taken) || program.read_at >= taken {
             return false;
         }
-        let unknown =
-            |&address: &u64| address > 0xffff && lookup(&program.mappings, address).is_none();
-        taken.since(program.read_at) > STALE
-            || addresses.iter().any(unknown) && now().since(program.read_at) >= program.pause()
+        let is_stale = match code_epoch {
+            Some(_) => program.read.code_epoch != code_epoch,
+            None => taken.since(program.read_at) > STALE,
+        };
+        let unknown = |&address: &u64| address > 0xffff && program.read.find(address).is_none();
+        is_stale || addresses.iter().any(unknown) && now().since(program.read_at) >= program.pause()
     }
 
     /// Reads the mappings of the program that runs now. False if the process is gone.
     pub(super) fn read(
         &mut self,
         tgid: Tgid,
+        epochs: Option<&CodeEpochs>,
         modules: &mut Modules,
         shortfalls: &mut Shortfalls,
     ) -> bool {
         let Some(program) = self.programs.last_mut() else { return false };
-        // The clock first: whatever is mapped after it is not certain to be among the lines.
-        let read_at = now();
-        let Ok((lines, more)) = maps::read(tgid) else { return false };
-        // A kernel thread never has any, a zombie no longer.
-        if lines.is_empty() {
-            return !is_zombie(tgid);
-        }
-        if more {
-            count(shortfalls, "symbols_mappings_over_limit");
-        }
-        let mounts = mount_namespace(tgid);
-        let mut mappings = Vec::with_capacity(lines.len());
-        let mut pythons = Vec::new();
-        for line in lines {
-            // The kernel's own mappings have brackets, files a leading slash; `//anon`,
-            // `/dev/zero`, `/memfd:` and `/SYSV` are memory that has a file only inside the kernel.
-            let memory = ["//anon", "/dev/zero", "/memfd:", "/SYSV", "/anon_hugepage"]
-                .iter()
-                .any(|prefix| line.name.starts_with(prefix));
-            let backing = if line.name == "[vdso]" {
-                modules.of_vdso(tgid, &line).map(Backing::Module)
-            } else if line.name.starts_with('/') && !memory {
-                modules.of_file(tgid, mounts, &line).map(Backing::Module)
-            } else if line.name == "[vsyscall]" {
-                modules.missing(&line.name).map(Backing::Module)
-            } else if line.name.starts_with("/memfd:") && starts_as_elf(tgid, &line) {
-                modules.of_file(tgid, mounts, &line).map(Backing::Module)
-            } else {
-                let name = if line.name.is_empty() { "[anon]" } else { &line.name };
-                modules.missing(name).map(Backing::Memory)
-            };
-            if let Some(backing) = backing {
-                let (start, end, offset) = (line.start, line.end, line.offset);
-                if let Backing::Module(module) = backing
-                    && Candidate::is_named(&line.name)
-                {
-                    let mapped = MappedAt { start, offset };
-                    pythons.push(Candidate { module, mapped, path: line.name.clone() });
-                }
-                mappings.push(Mapping { start, end, offset, backing });
+        for _ in 0..READINGS {
+            let code_epoch = epochs.and_then(|epochs| epochs(tgid));
+            // The clock first: whatever is mapped after it is not certain to be among the lines.
+            let read_at = now();
+            let Ok((lines, more)) = maps::read(tgid) else { return false };
+            // A kernel thread never has any, a zombie no longer.
+            if lines.is_empty() {
+                return !is_zombie(tgid);
             }
+            // They can be of either then.
+            if code_epoch != epochs.and_then(|epochs| epochs(tgid)) {
+                continue;
+            }
+            if more {
+                count(shortfalls, "symbols_mappings_over_limit");
+            }
+            let (mappings, pythons) = as_mappings(tgid, lines, modules);
+            if *program.read.mappings == *mappings && program.read.code_epoch == code_epoch {
+                program.fruitless += 1;
+            } else {
+                program.fruitless = 0;
+                let code = unwinding::code(&mappings);
+                program.replace(Reading { mappings: mappings.into(), code, code_epoch });
+            }
+            program.pythons = pythons;
+            program.read_at = read_at;
+            return true;
         }
-        if *program.mappings == *mappings {
-            program.fruitless += 1;
-        } else {
-            program.fruitless = 0;
-            program.lost_code |= lacks_any(&program.mappings, &mappings);
-            program.code = unwinding::code(&mappings);
-            let before = std::mem::replace(&mut program.mappings, mappings.into());
-            program.before = (!before.is_empty()).then_some(before);
-        }
-        program.pythons = pythons;
-        program.read_at = read_at;
+        count(shortfalls, "symbols_mapping_conflicts");
         true
     }
 
@@ -241,20 +275,33 @@ impl Process {
     }
 
     /// The code that was mapped when a stack was taken, as far as is known.
-    pub(super) fn code(&self, taken: Timestamp) -> Option<Rc<[Code]>> {
+    pub(super) fn code(&self, moment: Moment) -> Option<Rc<[Code]>> {
+        let Moment { taken, code_epoch } = moment;
         let program = self.programs.iter().rev().find(|program| program.covers(taken))?;
-        Some(Rc::clone(&program.code))
+        if let Some(read) = code_epoch.and_then(|epoch| program.read_in(epoch)) {
+            return Some(Rc::clone(&read.code));
+        }
+        (!program.is_of_other_epoch(code_epoch)).then(|| Rc::clone(&program.read.code))
     }
 
     /// What was at `address` when a stack was taken.
-    pub(super) fn find(&self, taken: Timestamp, address: u64) -> Found {
+    pub(super) fn find(&self, moment: Moment, address: u64) -> Found {
+        let Moment { taken, code_epoch } = moment;
         let Some(program) = self.programs.iter().rev().find(|program| program.covers(taken)) else {
             return Found::Nothing;
         };
-        let now = lookup(&program.mappings, address);
-        let before = program.before.as_ref().and_then(|mappings| lookup(mappings, address));
+        if let Some(read) = code_epoch.and_then(|epoch| program.read_in(epoch)) {
+            return read
+                .find(address)
+                .map_or(Found::Nothing, |found| Found::Mapping(found.clone()));
+        }
+        let now = program.read.find(address);
+        let before = program.before.as_ref().and_then(|before| before.find(address));
         match (before, now) {
             (None, None) => Found::Nothing,
+            (Some(_), None) | (None, Some(_)) if program.is_of_other_epoch(code_epoch) => {
+                Found::Conflict
+            }
             (Some(one), None) | (None, Some(one)) => Found::Mapping(one.clone()),
             (Some(before), Some(now)) => {
                 let same = before.backing == now.backing
@@ -298,27 +345,6 @@ impl Process {
             perf_maps.open_now(*id, tgid);
         }
     }
-}
-
-/// Whether there was code before that is not where it was. What was made at run time comes and goes, and
-/// no frame's name depends on its mapping.
-fn lacks_any(before: &[Mapping], now: &[Mapping]) -> bool {
-    let is_file = |mapping: &&Mapping| matches!(mapping.backing, Backing::Module(_));
-    before.iter().filter(is_file).any(|mapping| !now.contains(mapping))
-}
-
-fn lookup(mappings: &[Mapping], address: u64) -> Option<&Mapping> {
-    let after = mappings.partition_point(|mapping| mapping.start <= address);
-    mappings[..after].last().filter(|mapping| address < mapping.end)
-}
-
-/// Programs are run from a memfd, and JITs map one twice: only the former begin as ELF files do.
-fn starts_as_elf(tgid: Tgid, line: &Line) -> bool {
-    // The code segment begins behind the header: the file itself has it.
-    let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
-    let mut magic = [0; 4];
-    File::open(link)
-        .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
 }
 
 fn is_zombie(tgid: Tgid) -> bool {

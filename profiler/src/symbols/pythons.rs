@@ -207,7 +207,14 @@ impl Pythons {
         unwound: &Unwound,
         chain: Option<&PythonChain>,
     ) -> Option<Vec<WithPython>> {
-        if !self.evaluates(tgid, unwound) {
+        let interpreter = &self.running.get(&tgid)?.as_ref()?.interpreter;
+        let native: Vec<NativeFrame> = (unwound.frames.iter())
+            .map(|frame| match interpreter.evaluates_at(frame.address, frame.kind) {
+                true => NativeFrame::Evaluates,
+                false => NativeFrame::Other,
+            })
+            .collect();
+        if !native.contains(&NativeFrame::Evaluates) {
             return None;
         }
         let Some(chain) = chain else {
@@ -219,19 +226,13 @@ impl Pythons {
             return Some(native.chain([WithPython::Said(UNPLACED)]).collect());
         };
         let running = self.running.get(&tgid)?.as_ref()?;
-        let interpreter = &running.interpreter;
-        let native: Vec<NativeFrame> = (unwound.frames.iter())
-            .map(|frame| match interpreter.evaluates_at(frame.address, frame.kind) {
-                true => NativeFrame::Evaluates,
-                false => NativeFrame::Other,
-            })
-            .collect();
         let native_end = match unwound.end {
             End::EntryPoint => NativeEnd::Entry,
             End::CopyTooShort | End::PageMissing | End::TooDeep => NativeEnd::CutShort,
             _ => NativeEnd::Doubtful,
         };
-        let parts: Vec<Part> = chain.frames.iter().map(|frame| interpreter.part(frame)).collect();
+        let parts: Vec<Part> =
+            chain.frames.iter().map(|frame| running.interpreter.part(frame)).collect();
         let chain_end = if chain.is_cut { ChainEnd::CutShort } else { ChainEnd::First };
         let merged = merge(&native, native_end, &parts, chain_end).into_iter();
         let frames = merged.filter_map(|merged| match merged {

@@ -7,7 +7,7 @@ use super::{
     identify::open,
     maps::{Backing, Mapping},
     modules::{Content, Modules, is_unchanged},
-    process::Process,
+    process::{Moment, Process},
     pythons::WithPython,
 };
 use crate::{
@@ -51,17 +51,23 @@ impl Files for Modules {
 impl Symbols {
     /// Unwinds the copy of a user stack.
     pub fn unwind(&mut self, unwinder: &mut Unwinder, copy: &CopiedStack) -> Unwound {
-        let &CopiedStack { tgid, taken, ip, sp, fp, bytes, missing, .. } = copy;
-        self.know(tgid, taken, &[ip]);
+        let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
+        let moment = self.moment(copy);
+        self.know(tgid, moment, &[ip]);
         let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
         let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
         // A library may have been loaded since the mappings were read.
         if let End::NotCode { address } = unwound.end
-            && self.refresh(tgid, taken, &[address])
+            && self.refresh(tgid, moment, &[address])
         {
             return self.unwind_with_mappings(unwinder, copy, &stack);
         }
         unwound
+    }
+
+    fn moment(&self, copy: &CopiedStack) -> Moment {
+        let is_told = self.code_epochs.is_some();
+        Moment { taken: copy.taken, code_epoch: is_told.then_some(copy.code_epoch) }
     }
 
     fn unwind_with_mappings(
@@ -71,14 +77,14 @@ impl Symbols {
         stack: &StackCopy,
     ) -> Unwound {
         let process = self.processes.get(&copy.tgid);
-        let code = process.and_then(|process| process.code(copy.taken)).unwrap_or_default();
+        let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
         unwinder.unwind(&code, &self.modules, stack)
     }
 
     /// The thread woke before its stack could be read.
     pub fn observe_woken(&mut self, copy: &CopiedStack) {
         let space = AddressSpace::Process(copy.tgid);
-        self.add_stack(copy.id, space, copy.taken, iter::empty(), StackEnd::WaitOver);
+        self.add_stack(copy.id, space, self.moment(copy), iter::empty(), StackEnd::WaitOver);
     }
 
     /// Whether code of this process was unmapped since this was asked last: what its return addresses
@@ -120,7 +126,7 @@ impl Symbols {
             End::LostRegister { .. } => StackEnd::LostRegister,
             End::TooDeep => StackEnd::TooDeep,
         };
-        self.add_stack(copy.id, space, copy.taken, frames.into_iter(), end);
+        self.add_stack(copy.id, space, self.moment(copy), frames.into_iter(), end);
         if copy.purpose == Purpose::Sample {
             self.passing.push((space, copy.id));
         }

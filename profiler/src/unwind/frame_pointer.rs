@@ -27,7 +27,7 @@ pub(super) fn step(state: &State, copy: &StackCopy) -> Result<(State, Option<u32
         // Any function may have 0 in a register; a chain ends with it.
         return Err(match state.by {
             By::FramePointer => Stop::EntryPoint,
-            By::Data => Stop::NoUnwindInfo,
+            By::Data | By::TopOfGo => Stop::NoUnwindInfo,
         });
     }
     let size = fp.checked_sub(state.register(RSP)?);

@@ -8,16 +8,10 @@ use super::{
     step::{RBP, RSP},
 };
 use crate::{
-    go_numbers::{u32_at, u64_at, varint},
+    go_table::{MAX_FUNCTION_STEPS, Table},
     recording::AddressKind,
 };
 
-/// Since Go 1.20, and of Go 1.18 and 1.19. What was before has other fields.
-const MAGIC: [(u32, usize); 2] = [(0xffff_fff1, 40), (0xffff_fff0, 36)];
-/// Bytes of a name that is looked at.
-const MAX_NAME: usize = 64;
-/// Steps of one function's table that are gone through.
-const MAX_STEPS: usize = 65_536;
 /// A stack begins with this function.
 const TOP_FRAME: u8 = 1;
 /// It sets the stack pointer to whatever it likes.
@@ -25,12 +19,16 @@ const WRITES_SP: u8 = 2;
 
 /// What is to be done at an address; none if the table does not say it.
 pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule> {
-    let header = Header::of(table)?;
-    let function = header.function(address)?;
-    let flags = *function.fields.get(header.flags_at + 1)?;
-    match (header.name(&function)?, kind) {
-        // Go's own walk ends here; what started the thread is one further up.
-        (b"runtime.mstart", _) => {}
+    let table = Table::parse(table)?;
+    // Position-independent ones are told where they are when they are loaded.
+    let pc = address.checked_sub(table.text_start).filter(|_| table.text_start != 0)?;
+    let function = table.function(pc)?;
+    let flags = function.flags()?;
+    let mut is_called_by_others = false;
+    match (table.name(function)?, kind) {
+        // Go's own walk ends here. The first may have been started by C code, and the other is where the
+        // kernel has a signal handled.
+        (b"runtime.mstart" | b"runtime.sigtramp", _) => is_called_by_others = true,
         // The first function of a thread, and what left a goroutine alone to go on with the stack
         // of the thread from its top.
         (b"runtime.clone" | b"runtime.mcall", AddressKind::Return) => {
@@ -40,7 +38,11 @@ pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule
         _ if flags & WRITES_SP != 0 => return Some(Rule::OtherStack),
         _ => {}
     }
-    let below = header.below(&function, address)?;
+    // 0 is for what has no such table.
+    let depths = function.field(4).filter(|&depths| depths != 0)?;
+    // How far the stack pointer is below where it was when the function was called.
+    let below = table.value(depths, function, pc, &mut MAX_FUNCTION_STEPS.into())?;
+    let below = Some(i64::from(below)).filter(|&below| below >= 0 && below % 8 == 0)?;
     // What has no frame leaves it as it was. Where others save it is not in the table, and nothing in
     // Go needs it.
     let saved = if below == 0 { Vec::new() } else { vec![(RBP, Saved::Undefined)] };
@@ -50,79 +52,8 @@ pub(super) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Rule
         saved,
         resumes: AddressKind::Return,
     };
-    Some(Rule::Frame(frame.into()))
-}
-
-struct Header<'a> {
-    table: &'a [u8],
-    /// Where the fields of a function have its kind, behind which are its flags.
-    flags_at: usize,
-    functions: usize,
-    text: u64,
-}
-
-struct Function<'a> {
-    fields: &'a [u8],
-    entry: u64,
-}
-
-impl<'a> Header<'a> {
-    fn of(table: &'a [u8]) -> Option<Self> {
-        let magic = u32_at(table, 0)?;
-        let (_, flags_at) = MAGIC.into_iter().find(|(known, _)| *known == magic)?;
-        // Instructions of any number of bytes, pointers of eight.
-        let is_x86_64 = table.get(4..8)? == [0, 0, 1, 8];
-        let (functions, text) = (usize::try_from(u64_at(table, 8)?).ok()?, u64_at(table, 24)?);
-        // Position-independent ones are told where they are when they are loaded.
-        (is_x86_64 && text != 0).then_some(Self { table, flags_at, functions, text })
-    }
-
-    /// The part of the table that begins where a field says.
-    fn part(&self, field: usize) -> Option<&'a [u8]> {
-        self.table.get(usize::try_from(u64_at(self.table, field)?).ok()?..)
-    }
-
-    fn function(&self, address: u64) -> Option<Function<'a>> {
-        let address = u32::try_from(address.checked_sub(self.text)?).ok()?;
-        let functions = self.part(64)?;
-        let (rows, behind) = functions.split_at_checked(self.functions.checked_mul(8)?)?;
-        let rows = rows.as_chunks::<8>().0;
-        // Behind the rows is where the last function ends.
-        if address >= u32_at(behind, 0)? {
-            return None;
-        }
-        let behind = rows.partition_point(|row| u32_at(row, 0).is_some_and(|at| at <= address));
-        let row = rows.get(behind.checked_sub(1)?)?;
-        let fields = functions.get(u32_at(row, 4)? as usize..)?;
-        let entry = self.text.checked_add(u32_at(fields, 0)?.into())?;
-        Some(Function { fields, entry })
-    }
-
-    fn name(&self, function: &Function) -> Option<&'a [u8]> {
-        let name = self.part(32)?.get(u32_at(function.fields, 4)? as usize..)?;
-        name.iter().take(MAX_NAME).position(|&byte| byte == 0).map(|length| &name[..length])
-    }
-
-    /// How far the stack pointer is below where it was when the function was called.
-    fn below(&self, function: &Function, address: u64) -> Option<i64> {
-        // 0 is for what has no such table.
-        let at = u32_at(function.fields, 16).filter(|&at| at != 0)?;
-        let mut steps = self.part(56)?.get(at as usize..)?;
-        let (mut value, mut until) = (-1_i64, function.entry);
-        for step in 0..MAX_STEPS {
-            let by = varint(&mut steps)?;
-            if by == 0 && step > 0 {
-                return None;
-            }
-            // 0, -1, 1, -2, 2 and so on.
-            value = value.checked_add(i64::from(by >> 1) ^ -i64::from(by & 1))?;
-            until = until.checked_add(varint(&mut steps)?.into())?;
-            if address < until {
-                return Some(value).filter(|&value| value >= 0 && value % 8 == 0);
-            }
-        }
-        None
-    }
+    let frame = frame.into();
+    Some(if is_called_by_others { Rule::TopOfGo(frame) } else { Rule::Frame(frame) })
 }
 
 #[cfg(test)]
@@ -130,6 +61,8 @@ mod tests {
     use super::*;
 
     const TEXT: u64 = 0x40_1000;
+    /// Since Go 1.20, and of Go 1.18 and 1.19, and where a record has its kind.
+    const MAGIC: [(u32, usize); 2] = [(0xffff_fff1, 40), (0xffff_fff0, 36)];
 
     /// A table of functions of 0x100 bytes each: their names and flags. The stack pointer is 0, then
     /// from byte 4 on 24 below, and from byte 0xf0 on 0 again.
@@ -189,6 +122,7 @@ mod tests {
             ("runtime.systemstack", WRITES_SP),
             ("runtime.clone", 0),
             ("runtime.mstart", TOP_FRAME),
+            ("runtime.sigtramp", TOP_FRAME),
         ];
         let table = table(MAGIC[0], &functions);
         let at = |index: u64, kind| rule(&table, TEXT + index * 0x100, kind).unwrap();
@@ -200,7 +134,9 @@ mod tests {
         assert!(matches!(at(1, Instruction), Rule::OtherStack));
         // That is the parent, in the call.
         assert!(matches!(at(3, Instruction), Rule::Frame(_)));
-        assert!(matches!(at(4, Return), Rule::Frame(_)));
+        for index in [4, 5] {
+            assert!(matches!(at(index, Return), Rule::TopOfGo(_)));
+        }
     }
 
     #[test]

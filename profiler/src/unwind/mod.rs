@@ -1,5 +1,5 @@
 //! From the registers of a thread and a copy of the top of its stack to its frames: the only place
-//! that names gimli.
+//! that names gimli and iced.
 //!
 //! ```text
 //!           Code                            Rules: kept
@@ -7,6 +7,7 @@
 //!    ^                                |                  ^                       |
 //!    |                                +------------------+                       |
 //!    |          Modules: kept; .eh_frame, .gopclntab or .debug_frame             |
+//!    |          Decoder: the instructions, where there is none of these          |
 //!    +---------------------------------------------------------------------------+
 //! ```
 //!
@@ -22,6 +23,7 @@
 //! [framehop]: https://github.com/mstange/framehop/blob/v0.16.0/src/unwinder.rs
 
 mod copy;
+mod decoded;
 mod elf;
 mod entries;
 mod expression;
@@ -40,11 +42,12 @@ mod trampoline;
 
 use std::{fs::File, sync::Arc};
 
+use decoded::Decoder;
 use gimli::UnwindContext;
 use modules::Modules;
 use rule::Rule;
 use rules::{Place, Rules};
-use step::{State, Stop};
+use step::{By, State, Stop};
 
 pub use copy::StackCopy;
 
@@ -155,7 +158,8 @@ pub struct UnwoundFrame {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// This is where the thread began: unwind data says that nothing called this function, or the
-    /// return address is 0, or a chain of frame pointers came to its end.
+    /// return address is 0, or a chain of frame pointers came to its end. Also where Go's own walks end,
+    /// if what called it can't be unwound.
     EntryPoint,
     /// The next word lies behind the copy.
     CopyTooShort,
@@ -187,32 +191,56 @@ pub enum End {
     TooDeep,
 }
 
+impl End {
+    /// Whether a longer copy or more frames would change nothing.
+    fn is_for_lack_of_data(self) -> bool {
+        match self {
+            Self::NoUnwindInfo { .. }
+            | Self::LostRegister { .. }
+            | Self::NotCode { .. }
+            | Self::Broken { .. } => true,
+            Self::EntryPoint
+            | Self::CopyTooShort
+            | Self::PageMissing
+            | Self::OtherStack
+            | Self::TooDeep => false,
+        }
+    }
+}
+
 /// Unwinds the stacks of all processes.
 pub struct Unwinder {
     method: Method,
     rules: Rules,
     modules: Modules,
     context: UnwindContext<usize>,
+    decoder: Decoder,
 }
 
 impl Unwinder {
     /// Knows no module yet.
     #[must_use]
     pub fn new(method: Method) -> Self {
-        Self { method, rules: Rules::new(), modules: Modules::new(), context: UnwindContext::new() }
+        let (rules, modules, decoder) = (Rules::new(), Modules::new(), Decoder::new());
+        Self { method, rules, modules, context: UnwindContext::new(), decoder }
     }
 
     /// Unwinds one stack. `code` is all that its process has of executable mappings, sorted by
     /// address.
     pub fn unwind(&mut self, code: &[Code], files: &impl Files, copy: &StackCopy) -> Unwound {
+        self.decoder.begin();
         let mut state = State::of(copy.registers);
         let mut frames =
             vec![UnwoundFrame { address: state.ip, kind: AddressKind::Instruction, at: None }];
+        let mut of_go = None;
         let end = loop {
             let (next, at) = match self.step(code, files, copy, &state) {
                 Ok(step) => step,
                 Err(end) => break end,
             };
+            if next.by == By::TopOfGo {
+                of_go = Some(frames.len());
+            }
             if find(code, next.looked_up()).is_none() {
                 break End::NotCode { address: next.ip };
             }
@@ -222,7 +250,14 @@ impl Unwinder {
             frames.push(UnwoundFrame { address: next.ip, kind: next.kind, at });
             state = next;
         };
-        Unwound { frames, end }
+        match of_go {
+            // What is behind Go's own frames, if anything, keeps it to itself.
+            Some(of_go) if end.is_for_lack_of_data() => {
+                frames.truncate(of_go);
+                Unwound { frames, end: End::EntryPoint }
+            }
+            _ => Unwound { frames, end },
+        }
     }
 
     /// The state of the caller, and where in the copy its address lies.
@@ -245,17 +280,29 @@ impl Unwinder {
             Rule::Frame(frame) => {
                 return step::by_rule(frame, state, copy).map_err(|stop| stop.end(address));
             }
+            Rule::TopOfGo(frame) => {
+                let step = step::by_rule(frame, state, copy).map_err(|stop| stop.end(address));
+                return step.map(|(next, at)| (State { by: By::TopOfGo, ..next }, at));
+            }
             Rule::Trampoline => {
                 return trampoline::step(state, copy).map_err(|stop| stop.end(address));
             }
             Rule::EntryPoint => Stop::EntryPoint,
             Rule::OtherStack => Stop::BeforeCopy,
             Rule::Unreadable => Stop::Broken,
+            Rule::Decoded(decoded) => {
+                let place = Place::of(here, state).ok_or(End::NoUnwindInfo { address })?;
+                match self.decoder.step(decoded, (place, state), code, files, copy) {
+                    Ok(step) => return Ok(step),
+                    Err(stop @ (Stop::BehindCopy | Stop::PageMissing)) => stop,
+                    Err(_) => match by_frame_pointer(code, copy, state) {
+                        Ok(step) => return Ok(step),
+                        Err(stop) => stop,
+                    },
+                }
+            }
             Rule::Uncovered if self.method == Method::Auto => {
-                match frame_pointer::step(state, copy) {
-                    // A register that holds anything at all can look like a frame pointer, but
-                    // hardly with code's address above where it points to.
-                    Ok((next, _)) if find(code, next.looked_up()).is_none() => Stop::NoUnwindInfo,
+                match by_frame_pointer(code, copy, state) {
                     Ok(step) => return Ok(step),
                     Err(stop) => stop,
                 }
@@ -267,19 +314,22 @@ impl Unwinder {
 
     /// What is to be done at an address.
     fn rule(&mut self, here: &Code, files: &impl Files, state: &State) -> Rule {
-        let CodeFile::File(module) = here.file else { return Rule::Uncovered };
-        let offset = (state.looked_up() - here.start).checked_add(here.offset);
-        let Some(offset) = offset else { return Rule::Uncovered };
-        let place = Place { module, offset, kind: state.kind };
+        let Some(place) = Place::of(here, state) else { return Rule::Uncovered };
         if let Some(rule) = self.rules.get(place) {
             return rule;
         }
         let mut rule = self.modules.rule(place, files, &mut self.context);
         if matches!(rule, Rule::Uncovered)
             && state.kind == AddressKind::Return
-            && trampoline::is_at(files.content(module), offset + 1)
+            && trampoline::is_at(files.content(place.module), place.ip())
         {
             rule = Rule::Trampoline;
+        }
+        if matches!(rule, Rule::Uncovered) && self.method == Method::Auto {
+            rule = self.decoder.rule(place, files);
+            if self.decoder.is_exhausted() {
+                return rule;
+            }
         }
         self.rules.put(place, rule.clone());
         rule
@@ -288,7 +338,7 @@ impl Unwinder {
     /// Bytes of unwind data that are kept now.
     #[must_use]
     pub fn memory(&self) -> usize {
-        self.modules.bytes() + self.rules.bytes()
+        self.modules.bytes() + self.rules.bytes() + self.decoder.bytes()
     }
 
     /// What could not be done.
@@ -297,6 +347,20 @@ impl Unwinder {
         let mut all = Shortfalls::new();
         add_all(&mut all, self.modules.shortfalls());
         all
+    }
+}
+
+/// As the frame pointer leads, if it can be one.
+fn by_frame_pointer(
+    code: &[Code],
+    copy: &StackCopy,
+    state: &State,
+) -> Result<(State, Option<u32>), Stop> {
+    match frame_pointer::step(state, copy)? {
+        // A register that holds anything at all can look like a frame pointer, but hardly with code's
+        // address above where it points to.
+        (next, _) if find(code, next.looked_up()).is_none() => Err(Stop::NoUnwindInfo),
+        step => Ok(step),
     }
 }
 

@@ -7,7 +7,7 @@ use gimli::{
     UnwindSection, UnwindTableRow,
 };
 
-use super::{expression::Expression, step::GENERAL};
+use super::{decoded::Decoded, expression::Expression, step::GENERAL};
 use crate::recording::AddressKind;
 
 /// Bytes of an expression: those of the C library have 11 at most.
@@ -18,13 +18,17 @@ const MAX_EXPRESSION: usize = 128;
 pub(super) enum Rule {
     /// As unwind data says.
     Frame(Arc<Frame>),
+    /// As above, where Go's own walks end: whoever called this function is not Go's.
+    TopOfGo(Arc<Frame>),
+    /// No unwind data covers it; as its instructions say.
+    Decoded(Arc<Decoded>),
     /// It is where a signal handler returns to.
     Trampoline,
     /// Nothing called this function.
     EntryPoint,
     /// What called this function did so on another stack.
     OtherStack,
-    /// No unwind data covers it.
+    /// No unwind data covers it, and its instructions say nothing.
     Uncovered,
     /// The unwind data that covers it, or may do so, can't be read.
     Unreadable,

@@ -2,7 +2,11 @@
 
 use std::{collections::HashMap, mem::size_of};
 
-use super::rule::{Frame, Rule, Saved};
+use super::{
+    Code, CodeFile,
+    rule::{Frame, Rule, Saved},
+    step::State,
+};
 use crate::recording::{AddressKind, ModuleId};
 
 /// Rules of one generation: two are kept. They take half a KiB each, and 3 KiB at most.
@@ -15,6 +19,20 @@ pub(super) struct Place {
     /// The offset of the address into the file.
     pub offset: u64,
     pub kind: AddressKind,
+}
+
+impl Place {
+    /// The place of a frame in a mapping; none if that is of no file.
+    pub(super) fn of(here: &Code, state: &State) -> Option<Self> {
+        let CodeFile::File(module) = here.file else { return None };
+        let offset = state.looked_up().checked_sub(here.start)?.checked_add(here.offset)?;
+        Some(Self { module, offset, kind: state.kind })
+    }
+
+    /// The frame's own address, as an offset into the file.
+    pub(super) fn ip(self) -> u64 {
+        self.offset.saturating_add(self.kind.before())
+    }
 }
 
 /// Rules by place.

@@ -24,6 +24,8 @@ const KEPT: [usize; 6] = [3, RBP, 12, 13, 14, 15];
 pub(super) enum By {
     /// It is the leaf, or unwind data led here.
     Data,
+    /// Unwind data led here, out of Go.
+    TopOfGo,
     /// A frame pointer led here.
     FramePointer,
 }

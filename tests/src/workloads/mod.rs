@@ -20,6 +20,7 @@ mod connection;
 mod crashes;
 mod crowded_tcp;
 mod epoll_chain;
+mod faults;
 mod fsync;
 mod futex_handoff;
 mod held_locks;
@@ -66,6 +67,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("moved-while-runnable", moves::while_runnable),
     ("near-callers", callers::near),
     ("far-callers", callers::far),
+    ("faults-in-one-syscall", faults::in_one_syscall),
     ("moved-to-and-fro", moves::to_and_fro),
     ("child-exit", children::child_exit),
     ("fork-churn", children::fork_churn),

@@ -132,6 +132,17 @@ fn evaluates_python(function: &str) -> bool {
     function.starts_with("_PyEval_EvalFrameDefault")
 }
 
+/// By lines of `/proc/PID/maps`.
+fn is_executable(address: u64, maps: &str) -> bool {
+    maps.lines().any(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        let range = fields.next().and_then(|range| range.split_once('-'));
+        let range = range.and_then(|(start, end)| Some(hex(start)?..hex(end)?));
+        range.is_some_and(|range| range.contains(&address))
+            && fields.next().is_some_and(|permissions| permissions.contains('x'))
+    })
+}
+
 fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(text, 16).ok()
 }
@@ -176,6 +187,11 @@ impl Thread {
             (Place::recorded(frame, recorded), names.join(" < "))
         });
         let maps = fs::read_to_string(format!("/proc/{pid}/maps"))?;
+        let mut gdbs = gdbs;
+        // Where nobody says that a stack ends, it takes what is above for more of it.
+        let is_no_code =
+            |frame: &gdb::Frame| frame.function.is_none() && !is_executable(frame.address, &maps);
+        while gdbs.frames.pop_if(|frame| is_no_code(frame)).is_some() {}
         let theirs = gdbs
             .frames
             .into_iter()

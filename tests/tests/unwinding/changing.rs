@@ -98,7 +98,6 @@ fn a_library_that_is_loaded_meanwhile_is_whole() -> Result<()> {
 }
 
 #[test]
-#[ignore = "mapping events are not listened to: docs/decisions/0010-unwinding.md"]
 fn a_library_that_takes_the_place_of_another_is_noticed() -> Result<()> {
     plugins(&["first", "second"])?.none_is_wrong()
 }

@@ -6,7 +6,9 @@ mod changing;
 mod recorded;
 mod running;
 
-use anyhow::{Result, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, Result, ensure};
 use offwake::recording::StackEnd;
 use offwake_tests::{
     places,
@@ -104,6 +106,56 @@ fn go_is_whole() -> Result<()> {
     all_are_whole(&go.start("goroutines", &[])?)
 }
 
+/// libc starts the threads of a program with C code. Go's linker leaves nothing of how C's frames are
+/// unwound, and gdb takes what is on the stack there for return addresses.
+fn go_is_whole_down_to_c(flags: &[&str]) -> Result<()> {
+    let source = Source { compiler: "go", file: "threads_of_c.go", flags };
+    let threads = compared(&Compiled::program(source)?.start("threads_of_c", &[])?, "auto")?;
+    all(&threads, |thread| thread.end == StackEnd::EntryPoint)?;
+    let of_c = |thread: &Thread| {
+        let functions: Vec<_> = thread.functions().map(str::to_owned).collect();
+        let behind = functions.iter().position(|function| function.starts_with("runtime.mstart"));
+        let behind = functions.get(behind?..)?;
+        Some(behind.iter().skip_while(|of| of.starts_with("runtime.")).cloned().collect::<Vec<_>>())
+    };
+    let all_of_c: Vec<_> = threads.iter().filter_map(of_c).collect();
+    ensure!(!all_of_c.is_empty(), "no thread was started by C: {threads:?}");
+    for of_c in all_of_c {
+        let [crosses, entry, start, clone] = of_c.as_slice() else { anyhow::bail!("{of_c:?}") };
+        // Go's own linker has one symbol more for each of its parts.
+        let is_of_cgo = |function: &str, name: &str| {
+            function.starts_with(name) || function == "runtime/cgo(.text)"
+        };
+        ensure!(is_of_cgo(crosses, "crosscall") && is_of_cgo(entry, "threadentry"), "{of_c:?}");
+        ensure!(start == "start_thread" && clone.contains("clone"), "{of_c:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn go_is_whole_down_to_the_c_that_started_it() -> Result<()> {
+    go_is_whole_down_to_c(&[])
+}
+
+#[test]
+fn go_that_c_s_linker_made_is_whole_down_to_c() -> Result<()> {
+    go_is_whole_down_to_c(&["-ldflags=-linkmode=external"])
+}
+
+/// Nothing tells where C's functions begin: a stack is Go's alone.
+#[test]
+fn go_without_symbols_is_whole_as_far_as_it_is_go() -> Result<()> {
+    let source = Source { compiler: "go", file: "threads_of_c.go", flags: &["-ldflags=-s -w"] };
+    let threads = compared(&Compiled::program(source)?.start("threads_of_c", &[])?, "auto")?;
+    all(&threads, |thread| {
+        thread.end == StackEnd::EntryPoint
+            && thread.functions().all(|of| !of.contains("start_thread"))
+    })?;
+    let is_of_mstart = |thread: &&Thread| thread.functions().last() == Some("runtime.mstart");
+    ensure!(threads.iter().any(|thread| is_of_mstart(&thread)), "{threads:?}");
+    Ok(())
+}
+
 fn blocked(compiler: &str, flags: &[&str]) -> Result<Program> {
     Compiled::program(Source { compiler, file: "blocked.c", flags })?.start("blocked", &[])
 }
@@ -142,28 +194,87 @@ fn a_static_program_that_lies_anywhere_is_whole() -> Result<()> {
     whole_but_for_other_stacks(&blocked("cc", &["-O2", "-static-pie"])?, "auto")
 }
 
-/// What each thread of `blocked.c` alone calls.
-const OWN_FUNCTIONS: [(&str, &str); 9] = [
-    ("sleep", "sleeps"),
-    ("poll", "polls"),
-    ("select", "selects"),
-    ("condition", "waits_for_a_condition"),
-    ("lock", "waits_for_a_lock"),
-    ("semaphore", "waits_for_a_semaphore"),
-    ("called-back", "called_back"),
-    ("any-size", "room_of_any_size"),
-    ("large", "much_room"),
+/// What the threads of `blocked.c` call, from the first on, up to what is libc's again.
+fn own_functions(thread: &str) -> Vec<&'static str> {
+    let below = |first, calls| {
+        let recursive = std::iter::repeat_n("recursive", calls);
+        [first].into_iter().chain(recursive).chain(["blocks_in_read"]).collect()
+    };
+    match thread {
+        "read" => vec!["blocks_in_read"],
+        "sleep" => vec!["sleeps"],
+        "poll" => vec!["polls"],
+        "select" => vec!["selects"],
+        "condition" => vec!["waits_for_a_condition"],
+        "lock" => vec!["waits_for_a_lock"],
+        "semaphore" => vec!["waits_for_a_semaphore"],
+        "deep" => below("below_100_calls", 101),
+        "deeper" => below("below_900_calls", 901),
+        "called-back" => vec!["called_back", "compares", "blocks_in_read"],
+        "any-size" => vec!["room_of_any_size", "blocks_in_read"],
+        "large" => vec!["much_room", "blocks_in_read"],
+        "handler" => vec!["in_a_signal_handler", "handler", "blocks_in_read"],
+        "interrupted" => vec!["computes", "handler", "blocks_in_read"],
+        _ => vec![],
+    }
+}
+
+/// Of a thread's functions those that are `blocked.c`'s.
+fn are_own(thread: &Thread) -> bool {
+    let of_any: BTreeSet<_> = WAYS.iter().flat_map(|way| own_functions(way)).collect();
+    let mut own: Vec<_> = thread.functions().filter(|function| of_any.contains(function)).collect();
+    own.reverse();
+    own == own_functions(&thread.name)
+}
+
+/// How the threads of `blocked.c` call themselves, but for [`OTHER_STACK`].
+const WAYS: [&str; 14] = [
+    "read",
+    "sleep",
+    "poll",
+    "select",
+    "condition",
+    "lock",
+    "semaphore",
+    "deep",
+    "deeper",
+    "called-back",
+    "any-size",
+    "large",
+    "handler",
+    "interrupted",
 ];
 
-/// Debian's musl says nothing of its own frames, where gdb guesses. By frame pointers those that keep none are passed
-/// over, but nobody is shown who is not there.
+fn by_name(threads: Vec<Thread>) -> BTreeMap<String, Thread> {
+    threads.into_iter().map(|thread| (thread.name.clone(), thread)).collect()
+}
+
+/// Debian's musl says nothing of its own frames, where gdb guesses: they follow from its code.
 #[test]
-fn a_static_program_with_musl_says_that_it_can_not_be_told() -> Result<()> {
-    let threads = compared(&blocked("musl-gcc", &["-O2", "-static"])?, "auto")?;
-    all(&threads, |thread| {
-        let others = OWN_FUNCTIONS.iter().filter(|(name, _)| *name != thread.name);
-        let mut functions = thread.functions();
-        thread.end == StackEnd::NoUnwindInfo
-            && functions.all(|function| others.clone().all(|(_, other)| function != *other))
-    })
+fn a_static_program_with_musl_is_whole() -> Result<()> {
+    let threads = by_name(compared(&blocked("musl-gcc", &["-O2", "-static"])?, "auto")?);
+    for way in WAYS {
+        let thread = threads.get(way).with_context(|| format!("no thread {way}"))?;
+        ensure!(are_own(thread) && thread.end == StackEnd::EntryPoint, "{thread}");
+        let functions: Vec<_> = thread.functions().collect();
+        ensure!(functions.ends_with(&["thread", "start", "__clone"]), "{thread}");
+    }
+    let main = threads.get("blocked").context("no main thread")?;
+    let functions: Vec<_> = main.functions().collect();
+    // `_start_c` jumps to what it has to do last.
+    let begins = ["main", "libc_start_main_stage2", "_start"];
+    ensure!(main.end == StackEnd::EntryPoint && functions.ends_with(&begins), "{main}");
+    Ok(())
+}
+
+/// It exports its functions' names alone. What starts a thread has none, and is called by an address.
+#[test]
+fn a_program_with_a_shared_musl_is_whole_up_to_what_has_no_name() -> Result<()> {
+    let threads = by_name(compared(&blocked("musl-gcc", &["-O2"])?, "auto")?);
+    for way in WAYS {
+        let thread = threads.get(way).with_context(|| format!("no thread {way}"))?;
+        ensure!(are_own(thread) && thread.end == StackEnd::NoUnwindInfo, "{thread}");
+        ensure!(thread.functions().any(|function| function == "thread"), "{thread}");
+    }
+    Ok(())
 }

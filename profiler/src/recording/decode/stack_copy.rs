@@ -7,7 +7,7 @@ use profiler_ebpf::{
 };
 
 use super::{DecodeError, Plain, read};
-use crate::units::{StackId, Tgid, Tid, Timestamp};
+use crate::units::{CodeEpoch, StackId, Tgid, Tid, Timestamp};
 
 // SAFETY: profiler-ebpf asserts its size to be the sum of its integer fields.
 unsafe impl Plain for StackCopy {}
@@ -98,6 +98,8 @@ pub struct CopiedStack<'a> {
     pub bytes: &'a [u8],
     /// What of it was not in memory.
     pub missing: MissingPages,
+    /// The epoch of the process's code.
+    pub code_epoch: CodeEpoch,
 }
 
 /// Pages of a copied stack that were not in memory, a bit each: the page that the stack pointer points
@@ -187,6 +189,7 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         size,
         bytes: stack.ok_or(value("bytes", head.bytes.into()))?,
         missing: MissingPages(head.missing),
+        code_epoch: CodeEpoch(head.code_epoch),
     })
 }
 

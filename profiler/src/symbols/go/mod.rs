@@ -11,7 +11,7 @@ use object::{
 };
 
 use super::{Detail, cut, elf::At, frames::Wanted, layout::Layout, names::Names};
-use crate::recording::Function;
+use crate::{go_table::TEXT_START, recording::Function};
 use pclntab::{Lines, Table};
 
 /// The names of the table's section, in an executable at a fixed place and in others.
@@ -66,7 +66,7 @@ impl<'data> Bytes<'data> {
         }
         let bytes = section.data().ok()?.into();
         let text = text.address()..text.address().checked_add(text.size())?;
-        let at = section.address().checked_add(pclntab::TEXT_START)?;
+        let at = section.address().checked_add(TEXT_START)?;
         let relocated = elf.dynamic_relocations().into_iter().flatten().find(|&(of, _)| of == at);
         let text_start = relocated.and_then(|(_, relocation)| match relocation.target() {
             RelocationTarget::Absolute => u64::try_from(relocation.addend()).ok(),

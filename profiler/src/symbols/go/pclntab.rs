@@ -1,42 +1,17 @@
-//! Go's table of functions, files and lines by program counter, as Go 1.16 to 1.25 write it. Who made a
-//! file says what is in it: nothing is believed, and a look-up takes a limited time.
-//!
-//! ```text
-//! header  magic, size of a pointer, counts, the start of the code, where the other parts are
-//! names   texts, each with a zero behind it        functab  (entry, where its record is), by entry
-//! files   texts                                    record   name, tables of values by pc, …
-//! cutab   of each unit of compilation, its files   pctab    (value's step, pc's step), as varints
-//! ```
-//!
-//! <https://github.com/golang/go/blob/go1.22.0/src/debug/gosym/pclntab.go> and
-//! <https://github.com/golang/go/blob/go1.22.0/src/runtime/runtime2.go>, `_func`
+//! Names, files and lines by address, from Go's table ([`go_table`]).
 
 use std::ops::Range;
 
-use crate::go_numbers::{u32_at, u64_at, varint};
+use crate::go_table::{self, Record, Version};
 
-/// Where in the table the start of the code is, for the loader to write.
-pub(super) const TEXT_START: u64 = 24;
-/// Bytes of a text that are looked at.
-const MAX_TEXT: usize = 4096;
 /// Steps in tables of values that are taken for one program. A function has some hundred of them.
 const MAX_STEPS: u64 = 100_000_000;
-/// Steps in the table of one function.
-const MAX_FUNCTION_STEPS: u32 = 200_000;
 /// Bytes that a linker may leave free at the end of the code.
 const MAX_PADDING: u64 = 64;
 /// The table of a record that says of each pc what is inlined there.
 ///
 /// <https://github.com/golang/go/blob/go1.22.0/src/internal/abi/symtab.go>
 const INLINE_TREE: u32 = 2;
-
-/// How the table is laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Version {
-    Go116,
-    Go118,
-    Go120,
-}
 
 /// Whether files and lines are looked up too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,22 +29,12 @@ pub(super) struct Found<'a> {
     pub line: Option<u32>,
 }
 
-/// The table of one program, for machines with pointers of 64 bits in little-endian order.
+/// The table of one program, and where it lies.
 #[derive(Debug)]
 pub(super) struct Table<'a> {
-    version: Version,
-    /// How many bytes the steps of a pc stand for.
-    quantum: u64,
-    /// Functions.
-    count: usize,
+    table: go_table::Table<'a>,
     /// What entries are counted from.
     base: u64,
-    names: &'a [u8],
-    units: &'a [u8],
-    files: &'a [u8],
-    values: &'a [u8],
-    /// The functab, and the records behind it.
-    functions: &'a [u8],
     steps_left: u64,
 }
 
@@ -81,155 +46,56 @@ impl<'a> Table<'a> {
         text: Range<u64>,
         text_start: Option<u64>,
     ) -> Option<Self> {
-        let version = match u32_at(bytes, 0)? {
-            0xffff_fffa => Version::Go116,
-            0xffff_fff0 => Version::Go118,
-            0xffff_fff1 => Version::Go120,
-            _ => return None,
+        let table = go_table::Table::parse(bytes)?;
+        let (start, end) = table.bounds()?;
+        let base = match table.version {
+            Version::Go116 => 0,
+            Version::Go118 | Version::Go120 => {
+                // What C code was linked in lies before Go's; the section's own start would do without.
+                let written = Some(table.text_start).filter(|start| *start > 0).or(text_start);
+                let is_all_go = text.end.checked_sub(text.start)?.checked_sub(end)? < MAX_PADDING;
+                written.or(is_all_go.then_some(text.start))?
+            }
         };
-        let &[0, 0, quantum, 8] = bytes.get(4..8)? else { return None };
-        let word = |n: usize| u64_at(bytes, 8 + 8 * n);
-        let part = |n| bytes.get(usize::try_from(word(n)?).ok()?..);
-        let count = usize::try_from(word(0)?).ok()?;
-        let first = match version {
-            Version::Go116 => 2,
-            Version::Go118 | Version::Go120 => 3,
-        };
-        let mut table = Self {
-            version,
-            quantum: quantum.into(),
-            count,
-            base: 0,
-            names: part(first)?,
-            units: part(first + 1)?,
-            files: part(first + 2)?,
-            values: part(first + 3)?,
-            functions: part(first + 4)?,
-            steps_left: MAX_STEPS,
-        };
-        let (start, end) = (table.entry(0)?, table.entry(count)?);
-        if version > Version::Go116 {
-            // What C code was linked in lies before Go's; the section's own start would do without.
-            let written = Some(word(2)?).filter(|start| *start > 0).or(text_start);
-            let is_all_go = text.end.checked_sub(text.start)?.checked_sub(end)? < MAX_PADDING;
-            table.base = written.or(is_all_go.then_some(text.start))?;
-        }
-        let start = table.base.checked_add(start)?;
-        let end = table.base.checked_add(end)?;
-        (text.start <= start && start <= end && end <= text.end).then_some(table)
+        let (start, end) = (base.checked_add(start)?, base.checked_add(end)?);
+        let is_inside = text.start <= start && start <= end && end <= text.end;
+        is_inside.then_some(Self { table, base, steps_left: MAX_STEPS })
     }
 
     /// The function at an address.
     pub(super) fn find(&mut self, address: u64, lines: Lines) -> Option<Found<'a>> {
         let pc = address.checked_sub(self.base)?;
-        let (mut low, mut high) = (0, self.count);
-        // The last entry at or before the pc. The one behind the last is where the code ends.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.entry(middle)? <= pc {
-                true => low = middle + 1,
-                false => high = middle,
-            }
-        }
-        let index = low.checked_sub(1)?;
-        let entry = self.entry(index)?;
-        if !(entry..self.entry(index + 1)?).contains(&pc) {
-            return None;
-        }
-        let record = self.functions.get(self.record(index)?..)?;
-        let name = text_at(self.names, self.field(record, 1)?).filter(|name| !name.is_empty())?;
-        let nameless = Found { name, file: None, line: None };
-        if lines == Lines::LeftOut {
-            return Some(nameless);
-        }
-        let place = self.place(record, entry, pc);
-        Some(place.map_or(nameless, |(file, line)| Found { name, file: Some(file), line }))
+        let record = self.table.function(pc)?;
+        let name = self.table.name(record)?;
+        let place = match lines {
+            Lines::Wanted => self.place(record, pc),
+            Lines::LeftOut => None,
+        };
+        let (file, line) = place.map_or((None, None), |(file, line)| (Some(file), line));
+        Some(Found { name, file, line })
     }
 
     /// The file and the line of a pc; none if it is of an inlined function.
-    fn place(&mut self, record: &[u8], entry: u64, pc: u64) -> Option<(&'a [u8], Option<u32>)> {
-        if self.is_inlined(record, entry, pc)? {
+    fn place(&mut self, record: Record, pc: u64) -> Option<(&'a [u8], Option<u32>)> {
+        let tree = record.table(INLINE_TREE)?;
+        if tree != 0 && self.value(tree, record, pc)? >= 0 {
             return None;
         }
-        let number = self.value(self.field(record, 5)?, entry, pc)?;
-        let line = self.value(self.field(record, 6)?, entry, pc)?;
-        let of_unit = self.field(record, 8)?.checked_add(u32::try_from(number).ok()?)?;
-        let offset = u32_at(self.units, usize::try_from(of_unit).ok()?.checked_mul(4)?)?;
-        let file = text_at(self.files, offset).filter(|file| !file.is_empty())?;
+        let number = self.value(record.field(5)?, record, pc)?;
+        let line = self.value(record.field(6)?, record, pc)?;
+        let file = self.table.file(record, u32::try_from(number).ok()?)?;
         Some((file, u32::try_from(line).ok().filter(|line| *line > 0)))
     }
 
-    fn is_inlined(&mut self, record: &[u8], entry: u64, pc: u64) -> Option<bool> {
-        if self.field(record, 7)? <= INLINE_TREE {
-            return Some(false);
-        }
-        // Behind the fields are four bytes of flags, then where each table of values begins.
-        let fields = if self.version == Version::Go120 { 9 } else { 8 };
-        match self.field(record, fields + 2 + INLINE_TREE)? {
-            0 => Some(false),
-            table => Some(self.value(table, entry, pc)? >= 0),
-        }
+    fn value(&mut self, table: u32, record: Record, pc: u64) -> Option<i32> {
+        self.table.value(table, record, pc, &mut self.steps_left)
     }
-
-    /// Where a function begins, or behind the last one where the code ends.
-    fn entry(&self, index: usize) -> Option<u64> {
-        match self.version {
-            Version::Go116 => u64_at(self.functions, index.checked_mul(16)?),
-            _ => u32_at(self.functions, index.checked_mul(8)?).map(u64::from),
-        }
-    }
-
-    fn record(&self, index: usize) -> Option<usize> {
-        match self.version {
-            Version::Go116 => {
-                usize::try_from(u64_at(self.functions, index.checked_mul(16)?.checked_add(8)?)?)
-                    .ok()
-            }
-            _ => {
-                let at = index.checked_mul(8)?.checked_add(4)?;
-                usize::try_from(u32_at(self.functions, at)?).ok()
-            }
-        }
-    }
-
-    /// A field of a record: the first is behind the function's entry.
-    fn field(&self, record: &[u8], n: u32) -> Option<u32> {
-        let entry = if self.version == Version::Go116 { 8 } else { 4 };
-        u32_at(record, entry + 4 * usize::try_from(n.checked_sub(1)?).ok()?)
-    }
-
-    /// The value that a table has for a pc.
-    fn value(&mut self, table: u32, entry: u64, pc: u64) -> Option<i32> {
-        let mut bytes = self.values.get(usize::try_from(table).ok()?..)?;
-        let (mut value, mut until) = (-1_i32, entry);
-        for step in 0..MAX_FUNCTION_STEPS {
-            self.steps_left = self.steps_left.checked_sub(1)?;
-            let difference = varint(&mut bytes)?;
-            if difference == 0 && step > 0 {
-                return None;
-            }
-            let half = (difference >> 1).cast_signed();
-            value = value.wrapping_add(if difference & 1 == 1 { !half } else { half });
-            let length = u64::from(varint(&mut bytes)?).checked_mul(self.quantum)?;
-            until = until.checked_add(length)?;
-            if pc < until {
-                return Some(value);
-            }
-        }
-        None
-    }
-}
-
-/// A text up to its zero.
-fn text_at(bytes: &[u8], at: u32) -> Option<&[u8]> {
-    let text = bytes.get(usize::try_from(at).ok()?..)?;
-    let text = text.get(..MAX_TEXT).unwrap_or(text);
-    text.iter().position(|&byte| byte == 0).and_then(|end| text.get(..end))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::go_table::MAX_FUNCTION_STEPS;
 
     const TEXT: Range<u64> = 0x1000..0x1100;
     const VERSIONS: [Version; 3] = [Version::Go116, Version::Go118, Version::Go120];

@@ -11,16 +11,20 @@ use std::{
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdout, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
 use super::{
     MAX_NAME, Shortfalls, Symbols, cut,
     modules::Modules,
-    process::{Found, Process, now},
+    process::{Found, Moment, Process, now},
 };
 use crate::{
     recording::{AddressKind, AddressSpace, Frame, StackTable},
-    units::{StackId, Tgid, Timestamp},
+    units::{CodeEpoch, StackId, Tgid, Timestamp},
 };
 
 /// Prints, one a line: a return address in `outer` (where `inner` is inlined), and the return
@@ -329,19 +333,43 @@ fn a_stack_belongs_to_the_program_that_ran_when_it_was_taken() {
     let (mut modules, mut shortfalls) = (Modules::new(), Shortfalls::new());
     let mut process = Process::default();
     process.begin(Timestamp(0));
-    assert!(process.read(own(), &mut modules, &mut shortfalls));
+    assert!(process.read(own(), None, &mut modules, &mut shortfalls));
     let exec = Timestamp(now().0 + 1000);
     assert!(process.exec(exec));
     let address = a_function_of_this_test();
-    assert!(matches!(process.find(Timestamp(exec.0 - 1), address), Found::Mapping(_)));
-    assert!(matches!(process.find(exec, address), Found::Nothing));
+    assert!(matches!(process.find(Moment::at(Timestamp(exec.0 - 1)), address), Found::Mapping(_)));
+    assert!(matches!(process.find(Moment::at(exec), address), Found::Nothing));
     // An exec that is heard of after the mappings were read: they are the new program's.
     let mut process = Process::default();
     process.begin(Timestamp(0));
-    assert!(process.read(own(), &mut modules, &mut shortfalls));
+    assert!(process.read(own(), None, &mut modules, &mut shortfalls));
     assert!(!process.exec(Timestamp(5)));
-    assert!(matches!(process.find(Timestamp(4), address), Found::Nothing));
-    assert!(matches!(process.find(Timestamp(5), address), Found::Mapping(_)));
+    assert!(matches!(process.find(Moment::at(Timestamp(4)), address), Found::Nothing));
+    assert!(matches!(process.find(Moment::at(Timestamp(5)), address), Found::Mapping(_)));
+}
+
+/// What was mapped in an epoch says nothing of a stack of another one.
+#[test]
+fn a_stack_is_looked_up_in_what_was_mapped_in_its_epoch() {
+    let epoch = Arc::new(AtomicU32::new(7));
+    let epochs = Arc::clone(&epoch);
+    let mut symbols =
+        Symbols::new().told_of(Box::new(move |_| Some(CodeEpoch(epochs.load(Ordering::Relaxed)))));
+    symbols.observe_process(own());
+    let mut modules_in = |taken, code_epoch| {
+        let moment = Moment { taken, code_epoch: Some(CodeEpoch(code_epoch)) };
+        symbols.know(own(), moment, &[a_function_of_this_test()]);
+        let process = &symbols.processes[&own()];
+        matches!(process.find(moment, a_function_of_this_test()), Found::Mapping(_))
+    };
+    let before = Timestamp(now().0 - 1);
+    assert!(modules_in(before, 7));
+    assert!(!modules_in(before, 6));
+    epoch.store(8, Ordering::Relaxed);
+    // It is read again, and has not changed: what is the same before and after was there all along.
+    assert!(modules_in(now(), 8) && modules_in(before, 7));
+    epoch.store(10, Ordering::Relaxed);
+    assert!(modules_in(now(), 10) && modules_in(before, 9));
 }
 
 #[test]

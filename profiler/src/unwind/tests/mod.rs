@@ -1,6 +1,7 @@
 //! Real stacks of real programs, and made-up ones.
 
 mod chains;
+mod decoded;
 mod hostile;
 mod own;
 mod process;

@@ -162,6 +162,29 @@ fn code_without_unwind_data_is_walked_by_its_frame_pointers() {
     assert_ne!(unwound.end, End::EntryPoint, "the C library has no frame pointers");
 }
 
+/// No unwind data, and no frame pointers.
+const BARE: &str = "-O2 -fomit-frame-pointer -fno-asynchronous-unwind-tables -fno-unwind-tables \
+                    -fno-exceptions";
+
+#[test]
+fn code_that_says_nothing_of_its_frames_is_read_itself() {
+    for flags in ["", "-O0", "-no-pie", "-static", "-static-pie"] {
+        let flags = format!("{BARE} {flags}");
+        Waiting::compiled(&flags).is_whole(Method::Auto, &flags);
+    }
+}
+
+#[test]
+fn without_symbols_callers_are_known_by_what_they_call() {
+    let flags = format!("{BARE} -s");
+    let waiting = Waiting::compiled(&flags);
+    let Unwound { frames, end } = waiting.unwind(Method::Auto);
+    let callers: Vec<_> = frames.iter().skip(1).map(|frame| frame.address).collect();
+    // The C library has the address of `main` from nowhere in its code.
+    assert_eq!(callers, waiting.truth[..13]);
+    assert_eq!(end, End::NoUnwindInfo { address: waiting.truth[12] });
+}
+
 #[test]
 fn a_file_without_section_headers_is_read_by_its_program_headers() {
     let stripped = |program: &PathBuf| {

@@ -194,13 +194,14 @@ fn recognised(all: &[Looked]) -> String {
         let Some(Recorded { counts, seconds, distinct, .. }) = looked.by_default() else {
             continue;
         };
-        let all = counts.recognised + counts.walked;
+        let counts = counts.both();
+        let all = counts.recognised + counts.taken;
         let agreed = counts.checked.saturating_sub(counts.disagreed);
         table.row([
             looked.kind.title().to_owned(),
             Share { part: counts.recognised, whole: all }.cell(),
             Share { part: agreed, whole: counts.checked }.cell(),
-            format!("{:.0}", (counts.walked + counts.checked) as f64 / seconds.max(1e-9)),
+            format!("{:.0}", (counts.taken + counts.checked) as f64 / seconds.max(1e-9)),
             distinct.to_string(),
         ]);
     }

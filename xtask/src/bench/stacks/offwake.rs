@@ -37,7 +37,8 @@ impl Unwind {
 /// One recording of a program.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
-    /// Of its waits, those whose stack ends where the thread began, as the unwinder says.
+    /// Of its waits, those whose stack ends where the thread began: as the unwinder says, and for frame
+    /// pointers, which can pass frames over and come to an end all the same, by the function at its root.
     pub waits: Share,
     /// The same of the blocked time, in ns.
     pub blocked_ns: Share,
@@ -56,10 +57,30 @@ pub struct Recorded {
 /// `meta.stack_counts` of the report.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct Counts {
+    pub user: HalfCounts,
+    pub kernel: HalfCounts,
+}
+
+/// Of one half.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub struct HalfCounts {
     pub recognised: u64,
-    pub walked: u64,
+    pub taken: u64,
     pub checked: u64,
     pub disagreed: u64,
+}
+
+impl Counts {
+    /// Of both halves.
+    pub fn both(self) -> HalfCounts {
+        let Self { user, kernel } = self;
+        HalfCounts {
+            recognised: user.recognised + kernel.recognised,
+            taken: user.taken + kernel.taken,
+            checked: user.checked + kernel.checked,
+            disagreed: user.disagreed + kernel.disagreed,
+        }
+    }
 }
 
 /// Records a program for some seconds, nobody else.
@@ -86,12 +107,12 @@ pub fn record(
     let mut report = Command::new(offwake);
     report.args(["report", "--quiet"]).arg(&recording).arg("-o").arg(&json);
     quietly(&mut report)?;
-    let recorded = read(&tables, &pids, &json);
+    let recorded = read(&tables, &pids, &json, unwind);
     fs::remove_dir_all(&tables).context("cannot clean up")?;
     recorded
 }
 
-fn read(tables: &Path, pids: &str, json: &Path) -> anyhow::Result<Recorded> {
+fn read(tables: &Path, pids: &str, json: &Path, unwind: Unwind) -> anyhow::Result<Recorded> {
     #[derive(Deserialize)]
     struct Report {
         meta: Meta,
@@ -114,7 +135,7 @@ fn read(tables: &Path, pids: &str, json: &Path) -> anyhow::Result<Recorded> {
     let stacks: Vec<Stack> =
         serde_json::from_slice(&said).context("the tables could not be read")?;
     let seconds = report.window.duration_ns as f64 / 1e9;
-    Ok(Recorded { counts: report.meta.stack_counts, seconds, ..Recorded::of(&stacks) })
+    Ok(Recorded { counts: report.meta.stack_counts, seconds, ..Recorded::of(&stacks, unwind) })
 }
 
 /// A row of `shares.py`.
@@ -127,15 +148,19 @@ struct Stack {
 }
 
 impl Recorded {
-    fn of(stacks: &[Stack]) -> Self {
+    fn of(stacks: &[Stack], unwind: Unwind) -> Self {
         let mut recorded = Self::default();
         for Stack { waits, blocked_ns, end, root } in stacks {
-            let ends_well = end.as_deref() == Some("entry_point");
-            recorded.waits += Share::of(*waits, ends_well);
-            recorded.blocked_ns += Share::of(*blocked_ns, ends_well);
             let mut names = root.iter().flatten().map(Option::as_deref);
             let (root, called) = (names.next().flatten(), names.next().flatten());
-            recorded.by_root += Share::of(*waits, root::is_whole(root, called));
+            let by_root = root::is_whole(root, called);
+            recorded.by_root += Share::of(*waits, by_root);
+            let is_whole = match unwind {
+                Unwind::Auto | Unwind::Dwarf => end.as_deref() == Some("entry_point"),
+                Unwind::FramePointers => by_root,
+            };
+            recorded.waits += Share::of(*waits, is_whole);
+            recorded.blocked_ns += Share::of(*blocked_ns, is_whole);
             let end = end.clone().unwrap_or_else(|| "no stack".to_owned());
             *recorded.ends.entry(end).or_default() += waits;
         }
