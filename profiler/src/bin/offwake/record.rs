@@ -14,7 +14,7 @@ use crate::{
     console::Terminal,
     flight,
     name_arguments::say_fetched,
-    output::{Destination, Unfinished},
+    output::{Destination, Unfinished, open_special},
     session::Session,
 };
 
@@ -40,8 +40,7 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let name = path.display().to_string();
     match Destination::of(path)? {
         Destination::Special(_) => {
-            let file = std::fs::OpenOptions::new().write(true).open(path);
-            let sink = Pipe(file.with_context(|| format!("cannot write {name}"))?);
+            let sink = Pipe(open_special(path).with_context(|| format!("cannot write {name}"))?);
             let session = session(arguments, names)?;
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
