@@ -18,6 +18,7 @@ mod go_table;
 pub mod kernel;
 mod little_endian;
 pub mod perfetto;
+pub mod privileges;
 pub mod processes;
 pub mod recognition;
 pub mod recording;

@@ -4,7 +4,7 @@ use std::{
     ffi::OsStr,
     fs::{self, File},
     io::{Read, Seek},
-    os::unix::process::CommandExt,
+    os::unix::{fs::chown, process::CommandExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
     time::{Duration, Instant},
@@ -19,6 +19,9 @@ use crate::{
     turn::Turn,
     wait_until::{DEADLINE, wait_at_most, wait_until},
 };
+
+/// The user and the group of nobody in particular.
+pub const NOBODY: u32 = 65534;
 
 /// How offwake's life ended.
 #[derive(Debug)]
@@ -115,10 +118,20 @@ impl Offwake {
         self
     }
 
+    /// Runs it as sudo does for nobody, in a directory of nobody's.
+    ///
+    /// # Errors
+    ///
+    /// When the directory can't be given away.
+    pub fn called_by_nobody(self) -> Result<Self> {
+        chown(&self.directory, Some(NOBODY), Some(NOBODY)).context("cannot give it away")?;
+        let id = NOBODY.to_string();
+        Ok(self.env("SUDO_UID", &id).env("SUDO_GID", &id))
+    }
+
     /// Runs it as nobody.
     #[must_use]
     pub fn as_nobody(mut self) -> Self {
-        const NOBODY: u32 = 65534;
         // The standard library also drops the supplementary groups.
         self.command.uid(NOBODY).gid(NOBODY);
         self

@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     case::{WINDOW, seconds},
     clock,
-    offwake::{Offwake, Outcome},
+    offwake::{NOBODY, Offwake, Outcome},
     places,
     wait_until::wait_until,
     workload::Workload,
@@ -83,12 +83,11 @@ fn under_sudo_the_recording_is_the_callers() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = Offwake::record()?
         .args(["-d", "200ms", "-p", &workload.pids(), "-o", "x.offwake"])
-        .env("SUDO_UID", "65534")
-        .env("SUDO_GID", "65534")
+        .called_by_nobody()?
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let metadata = fs::metadata(outcome.path("x.offwake"))?;
-    ensure!((metadata.uid(), metadata.gid()) == (65534, 65534), "{metadata:?}");
+    ensure!((metadata.uid(), metadata.gid()) == (NOBODY, NOBODY), "{metadata:?}");
     fs::set_permissions(outcome.path(""), fs::Permissions::from_mode(0o777))?;
     let report = Offwake::in_directory(&outcome.path(""))?
         .args(["report", "x.offwake", "-o", "x.json"])

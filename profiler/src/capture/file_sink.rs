@@ -39,15 +39,6 @@ impl RecordingFile {
         Ok(Self { path: path.to_path_buf(), stage, length: 0, places: Places::default() })
     }
 
-    /// The file itself, whatever its name: to give it to somebody, say. None once it has its name.
-    #[must_use]
-    pub fn unnamed(&self) -> Option<&File> {
-        match &self.stage {
-            Stage::Unnamed(file) => file.as_ref().map(tempfile::NamedTempFile::as_file),
-            Stage::Named(_) => None,
-        }
-    }
-
     /// Its name.
     #[must_use]
     pub fn path(&self) -> &Path {

@@ -55,6 +55,7 @@ use user_stacks::UserStacks;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
+    privileges::{self, Task},
     recording::{ClosedBy, Meta, Window},
     symbols::{NameSources, Symbols},
     units::{Nanos, StackId, Tgid, Timestamp},
@@ -190,7 +191,7 @@ impl<S: Sink> Armed<S> {
         let (parts, to_store) = mpsc::sync_channel(PARTS_WAITING);
         let store = {
             let control = Arc::clone(&control);
-            start("store", move || store.run(&to_store, &control))?
+            start("store", Task::Naming, move || store.run(&to_store, &control))?
         };
         let settling = Arc::clone(&shared);
         let descriptor =
@@ -200,7 +201,7 @@ impl<S: Sink> Armed<S> {
             let shared = Arc::clone(&shared);
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
-            start("look-up", move || {
+            start("look-up", Task::LookingUp, move || {
                 let user_stacks = UserStacks::new(maps, method, max_stacks as usize, shared);
                 let symbols =
                     Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));
@@ -210,7 +211,9 @@ impl<S: Sink> Armed<S> {
         let watching = {
             let (lookups, shared) = (lookups.clone(), Arc::clone(&shared));
             let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
-            start("watch", move || user_stacks::watch(&descriptor, &over, &lookups, &shared))?;
+            start("watch", Task::Other, move || {
+                user_stacks::watch(&descriptor, &over, &lookups, &shared)
+            })?;
             watching
         };
         let drain = {
@@ -221,7 +224,7 @@ impl<S: Sink> Armed<S> {
                 Drain::new(rings, collector, Arc::clone(&losses), effort, shared, parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.take_early();
-            start("drain", move || drain.run(&control))?
+            start("drain", Task::Counting, move || drain.run(&control))?
         };
         let mut armed =
             Self { kernel, losses, plan, control, parts, drain, lookup, store, watching };
@@ -350,11 +353,16 @@ impl<S: Sink> Captured<S> {
 
 fn start<T: Send + 'static>(
     name: &'static str,
+    task: Task,
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, CaptureError> {
+    let with_no_more_rights = move || {
+        privileges::keep_for(task);
+        body()
+    };
     std::thread::Builder::new()
         .name(format!("offwake-{name}"))
-        .spawn(body)
+        .spawn(with_no_more_rights)
         .map_err(|_error| CaptureError::Thread(name))
 }
 

@@ -9,6 +9,7 @@ use super::{
 use crate::unwind::Method;
 use crate::{
     cgroup2,
+    privileges::{Capability, OPTIONAL, REQUIRED},
     recording::{Scope, StackMode},
 };
 
@@ -55,7 +56,8 @@ impl Features {
     #[must_use]
     pub fn probe() -> Self {
         let types = KernelTypes::of_running_kernel();
-        let mut features = vec![kernel_release(), kernel_half(), privileges(), pid_namespace()];
+        let mut features = vec![kernel_release(), kernel_half(), privileges(), more_privileges()];
+        features.push(pid_namespace());
         match &types {
             Ok(types) => {
                 features.push(works(
@@ -181,32 +183,39 @@ fn kernel_half() -> Feature {
     }
 }
 
-/// Bits of `CapEff` in `/proc/self/status`: `CAP_SYS_ADMIN`, `CAP_PERFMON`, `CAP_BPF`.
-const CAPABILITIES: &[(u32, &str)] = &[(21, "CAP_SYS_ADMIN"), (38, "CAP_PERFMON"), (39, "CAP_BPF")];
-
 fn privileges() -> Feature {
     const NAME: &str = "privileges";
-    let status = read("/proc/self/status");
-    let effective = status
-        .lines()
-        .find_map(|line| line.strip_prefix("CapEff:"))
-        .and_then(|hex| u64::from_str_radix(hex.trim(), 16).ok())
-        .unwrap_or(0);
-    let lacking: Vec<&str> = CAPABILITIES
-        .iter()
-        .filter(|(bit, _)| effective & (1 << bit) == 0)
-        .map(|(_, name)| *name)
-        .collect();
+    let lacking: Vec<String> = lacking(&REQUIRED);
     if lacking.is_empty() {
-        works(NAME, Need::Required, "CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN")
+        works(NAME, Need::Required, names(&REQUIRED))
     } else {
         missing(
             NAME,
             Need::Required,
-            format!("this process lacks {}", lacking.join(", ")),
+            format!("this process lacks {}", lacking.join("; ")),
             "run offwake as root: sudo offwake …",
         )
     }
+}
+
+fn more_privileges() -> Feature {
+    const NAME: &str = "more privileges";
+    let lacking = lacking(&OPTIONAL);
+    if lacking.is_empty() {
+        works(NAME, Need::Optional, names(&OPTIONAL))
+    } else {
+        let remedy = "run offwake as root, or give it these capabilities too";
+        missing(NAME, Need::Optional, format!("not there: {}", lacking.join("; ")), remedy)
+    }
+}
+
+fn names(capabilities: &[Capability]) -> String {
+    capabilities.iter().map(|capability| capability.name).collect::<Vec<_>>().join(", ")
+}
+
+fn lacking(capabilities: &[Capability]) -> Vec<String> {
+    let lacking = capabilities.iter().filter(|capability| !capability.is_there());
+    lacking.map(|Capability { name, allows, .. }| format!("{name} ({allows})")).collect()
 }
 
 /// The inode number of the root PID namespace, fixed since 3.8:

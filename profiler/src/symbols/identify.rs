@@ -24,6 +24,7 @@ use super::{
     description::Description,
     modules::{Identity, is_unchanged},
 };
+use crate::privileges::{self, Task};
 use crate::recording::{Module, ModuleId};
 
 /// Threads at a time, the stuck ones among them.
@@ -143,6 +144,7 @@ impl Identifier {
         {
             let (sender, read) = (self.sender.clone(), self.read);
             let body = move || {
+                privileges::keep_for(Task::Naming);
                 // Nobody listens any more when the run is over.
                 let _over = sender.send((id, read(&job)));
             };

@@ -61,6 +61,7 @@ pub use sleepers::Sleeper;
 pub use sources::{Detail, NameSources};
 
 use crate::{
+    privileges::{self, Task},
     recording::{
         AddressKind, AddressSpace, FrameId, Function, NewStacks, Stack, StackEnd,
         loss::{Shortfalls, count},
@@ -388,6 +389,8 @@ impl Symbols {
             passing,
             names: self.frames.take_newly_told(),
         };
+        // Debug information is parsed from here on, and everything is open that has it.
+        privileges::keep_for(Task::Naming);
         let mut book = NameBook::default();
         book.look_up(naming, progress);
         let mut shortfalls = self.shortfalls();

@@ -16,7 +16,7 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, caller,
+    Outcome,
     cli::ExportCommand,
     console::{Progress, Terminal},
     input::Input,
@@ -83,7 +83,6 @@ fn write(
     out.flush()?;
     drop(out);
     file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
-    caller::give(file.as_file())?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }

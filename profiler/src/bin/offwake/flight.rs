@@ -13,7 +13,7 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, caller,
+    Outcome,
     cli::{Cli, Record},
     console::Terminal,
     name_arguments,
@@ -52,7 +52,6 @@ pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
         keep,
         max_memory: arguments.max_memory.unwrap_or(MAX_MEMORY),
         max_snapshots: usize::try_from(max_snapshots).unwrap_or(usize::MAX),
-        prepare: caller::give,
         say: Box::new(say),
         unfinished: unfinished.clone(),
     };

@@ -54,7 +54,7 @@ impl From<Outcome> for ExitCode {
 fn main() -> ExitCode {
     let cli::Cli { console, command } = cli::Cli::parse();
     console.settle();
-    let outcome = match command {
+    let outcome = caller::become_caller().and_then(|()| match command {
         cli::Command::Profile(arguments) => profile::run(&arguments),
         cli::Command::Record(arguments) => record::run(&arguments),
         cli::Command::Report(arguments) => report::run(&arguments),
@@ -63,7 +63,7 @@ fn main() -> ExitCode {
         cli::Command::Doctor => doctor::run(),
         cli::Command::Completions(arguments) => manual::completions(&arguments),
         cli::Command::Man(arguments) => manual::pages(&arguments),
-    };
+    });
     outcome
         .unwrap_or_else(|error| {
             // The terminal may be gone: there is nobody to tell then.

@@ -3,18 +3,15 @@
 use std::{
     fs::{self, OpenOptions},
     io::{self, Write},
-    os::unix::fs::PermissionsExt as _,
-    path::{Path, PathBuf},
+    os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
+    path::{Component, Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
 use anyhow::Context as _;
 use offwake::report::{self, Format, Report, flame::View};
 
-use crate::{
-    caller,
-    formats::{OutputFormat, SpanFormat},
-};
+use crate::formats::{OutputFormat, SpanFormat};
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,16 +61,16 @@ impl Destination {
     /// A file, found to be writable: this is the time to say if it is not.
     pub fn of(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
-        match fs::metadata(path) {
+        match about(path) {
             Ok(metadata) if metadata.is_dir() => {
                 Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot)
             }
-            Ok(metadata) if !metadata.is_file() => {
-                OpenOptions::new().write(true).open(path).with_context(cannot)?;
+            Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
+                open_special(path).with_context(cannot)?;
                 Ok(Self::Special(path.to_path_buf()))
             }
             found => {
-                if found.is_ok() {
+                if found.is_ok_and(|metadata| metadata.is_file()) {
                     OpenOptions::new().append(true).open(path).with_context(cannot)?;
                 }
                 // The file itself is replaced, so it is the directory that must be writable.
@@ -96,11 +93,9 @@ impl Output {
             Destination::File(path) => self
                 .replace(path, render, unfinished)
                 .with_context(|| format!("cannot write {}", path.display())),
-            Destination::Special(path) => {
-                let file = OpenOptions::new().write(true).open(path);
-                file.and_then(|file| buffered(render, file))
-                    .with_context(|| format!("cannot write {}", path.display()))
-            }
+            Destination::Special(path) => open_special(path)
+                .and_then(|file| buffered(render, file))
+                .with_context(|| format!("cannot write {}", path.display())),
             Destination::StandardOutput => forgive_closed(buffered(render, io::stdout()))
                 .context("cannot write to standard output"),
         }
@@ -144,7 +139,6 @@ impl Output {
         let written = buffered(render, file.as_file())
             .and_then(|()| file.as_file().sync_all())
             .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
-            .and_then(|()| caller::give(file.as_file()))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         note(unfinished, None);
         written
@@ -168,6 +162,26 @@ pub fn remove_unfinished(unfinished: &Unfinished) {
         // It may have been renamed meanwhile, and is whole then.
         let _gone = fs::remove_file(path);
     }
+}
+
+/// What is at a path. A symbolic link stands for itself, and is replaced: where it leads is somebody
+/// else's choice. The kernel's own are followed, `/dev/stdout` for one.
+fn about(path: &Path) -> io::Result<fs::Metadata> {
+    match is_of_kernel(path) {
+        true => fs::metadata(path),
+        false => fs::symlink_metadata(path),
+    }
+}
+
+fn is_of_kernel(path: &Path) -> bool {
+    let has_steps_back = path.components().any(|part| part == Component::ParentDir);
+    !has_steps_back && (path.starts_with("/dev") || path.starts_with("/proc"))
+}
+
+/// Opens a device or a pipe to write to.
+pub fn open_special(path: &Path) -> io::Result<fs::File> {
+    let follow = if is_of_kernel(path) { 0 } else { libc::O_NOFOLLOW };
+    OpenOptions::new().write(true).custom_flags(follow | libc::O_NOCTTY).open(path)
 }
 
 /// A file in the same directory, so that it can take the other's place in one step.

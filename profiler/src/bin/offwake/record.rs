@@ -9,12 +9,12 @@ use offwake::{
 };
 
 use crate::{
-    Outcome, caller,
+    Outcome,
     cli::Record,
     console::Terminal,
     flight,
     name_arguments::say_fetched,
-    output::{Destination, Unfinished},
+    output::{Destination, Unfinished, open_special},
     session::Session,
 };
 
@@ -40,13 +40,13 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let name = path.display().to_string();
     match Destination::of(path)? {
         Destination::Special(_) => {
-            let file = std::fs::OpenOptions::new().write(true).open(path);
-            let sink = Pipe(file.with_context(|| format!("cannot write {name}"))?);
+            let sink = Pipe(open_special(path).with_context(|| format!("cannot write {name}"))?);
             let session = session(arguments, names)?;
             end(&session.run(sink, &unfinished, whole)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
-            let sink = create(path).with_context(|| format!("cannot write {name}"))?;
+            let sink =
+                RecordingFile::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
             let written = session.run(sink, &unfinished, whole)?;
             let Counts { waits, target_waits } = written.counts;
@@ -62,14 +62,6 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
 
 fn session(arguments: &Record, names: &NameSources) -> anyhow::Result<Session> {
     Ok(Session::prepare(&arguments.recording, None)?.named_by(names.clone()))
-}
-
-fn create(path: &Path) -> std::io::Result<RecordingFile> {
-    let sink = RecordingFile::create(path)?;
-    if let Some(file) = sink.unnamed() {
-        caller::give(file)?;
-    }
-    Ok(sink)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "a session may do more with what was written")]

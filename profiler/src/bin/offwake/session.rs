@@ -6,6 +6,7 @@ use anyhow::{Context as _, bail};
 use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
     kernel::{Features, Messages, Need, Settings, Standing},
+    privileges,
     recording::ClosedBy,
     symbols::NameSources,
     target::{HeldCommand, Request, Streams, Target},
@@ -108,7 +109,9 @@ impl Session {
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        runtime.block_on(self.record(sink, unfinished, afterwards))
+        let done = runtime.block_on(self.record(sink, unfinished, afterwards));
+        privileges::keep_for_writing(privileges::Task::Other);
+        done
     }
 
     async fn record<S: Sink, T: Send + 'static>(
@@ -179,7 +182,9 @@ impl Session {
         }
         let progress = remote.is_none().then(|| Progress::of("naming what was recorded"));
         let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<T> {
-            afterwards(capture.close(closed_by)?.finish()?)
+            let written = capture.close(closed_by)?.finish()?;
+            privileges::keep_for_writing(privileges::Task::Other);
+            afterwards(written)
         });
         tokio::select! {
             done = finish => {

@@ -2,7 +2,6 @@
 
 use std::{
     collections::VecDeque,
-    fs::File,
     io,
     path::PathBuf,
     sync::{
@@ -36,8 +35,6 @@ pub struct FlightPlan {
     pub max_memory: usize,
     /// Snapshots of this run that stay.
     pub max_snapshots: usize,
-    /// Done to each file before anything is written into it.
-    pub prepare: fn(&File) -> io::Result<()>,
     /// Is told what becomes of each stretch, by the thread that writes them.
     pub say: Box<dyn FnMut(Event) + Send>,
     /// The file that is half written, if one is.
@@ -61,13 +58,12 @@ impl Flight {
     ///
     /// If no thread can be started.
     pub fn new(plan: FlightPlan) -> io::Result<Self> {
-        let FlightPlan { path, keep, max_memory, max_snapshots, prepare, say, unfinished } = plan;
+        let FlightPlan { path, keep, max_memory, max_snapshots, say, unfinished } = plan;
         let waiting = Arc::new(AtomicUsize::new(0));
         let skipped = Arc::new(AtomicUsize::new(0));
         let writer = Writer {
             path,
             max_snapshots,
-            prepare,
             say,
             unfinished,
             waiting: Arc::clone(&waiting),

@@ -3,7 +3,6 @@
 use std::{
     collections::VecDeque,
     ffi::OsString,
-    fs::File,
     io::{self, Write as _},
     path::{Path, PathBuf},
     sync::{
@@ -16,6 +15,7 @@ use std::{
 use super::{Frozen, Why, frozen::Tables};
 use crate::{
     capture::{file_sink, store::Counts},
+    privileges,
     recording::{Frame, FrameId, Function, Module, ModuleId},
     symbols::Naming,
     units::Nanos,
@@ -78,7 +78,6 @@ pub(super) enum Message {
 pub(super) struct Writer {
     pub path: PathBuf,
     pub max_snapshots: usize,
-    pub prepare: fn(&File) -> io::Result<()>,
     pub say: Box<dyn FnMut(Event) + Send>,
     pub unfinished: Unfinished,
     /// Stretches that are on their way here.
@@ -93,6 +92,7 @@ pub(super) struct Writer {
 impl Writer {
     /// Runs until nobody can send any more. An error if the last stretch of all could not be written.
     pub fn run(mut self, messages: &Receiver<Message>) -> io::Result<()> {
+        privileges::keep_for_writing(privileges::Task::Naming);
         let mut last = Ok(());
         for message in messages {
             match message {
@@ -138,7 +138,6 @@ impl Writer {
     fn write(&mut self, frozen: Frozen, path: PathBuf, why: Why) -> io::Result<()> {
         let (length, counts) = (frozen.length(), frozen.counts());
         let file = file_sink::new_file_beside(&path)?;
-        (self.prepare)(file.as_file())?;
         note(&self.unfinished, Some(file.path().to_path_buf()));
         let mut out = io::BufWriter::new(file);
         let written = frozen.write(&self.tables, &mut out).and_then(|()| out.flush());

@@ -10,10 +10,7 @@ use offwake::{
     top::{Picture, Span},
 };
 
-use crate::{
-    caller,
-    output::{new_file_beside, on_one_line},
-};
+use crate::output::{new_file_beside, on_one_line};
 
 /// Numbers that are tried.
 const MOST: u64 = 100_000;
@@ -56,7 +53,6 @@ impl Saved {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
         let mut file = new_file_beside(&self.beside)?;
-        caller::give(file.as_file())?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         while self.next <= MOST {

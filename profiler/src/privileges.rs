@@ -1,0 +1,222 @@
+//! What each thread is allowed to do: no more than it still needs.
+//!
+//! offwake is started as root, by sudo in general, and root is what it is for the shortest time. What it
+//! writes, it writes as the user who called; what others made, it looks at with the right to read, and
+//! with nothing else.
+//!
+//! ```text
+//!  root ──▶ the caller's ids, with          attached    read, unwound      closed      named
+//!           RECORDING ───────────────────────|────────────────────────────────|
+//!             drain thread                    COUNTING ────────────────────────
+//!             look-up thread                  LOOKING_UP ──────────────────────  NAMING ──
+//!             store, watch                    none ────────────────────────────────────────
+//! ```
+//!
+//! Credentials are a thread's own in Linux, and a thread begins with those of the one that makes it
+//! ([capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html)).
+
+use std::io;
+
+use rustix::{
+    process::{Gid, Uid, geteuid},
+    thread::{
+        CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_keep_capabilities,
+        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+
+/// A capability, and what offwake needs it for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capability {
+    /// Its name.
+    pub name: &'static str,
+    /// What can't be done without it.
+    pub allows: &'static str,
+    bit: CapabilitySet,
+}
+
+impl Capability {
+    const fn new(name: &'static str, bit: CapabilitySet, allows: &'static str) -> Self {
+        Self { name, allows, bit }
+    }
+
+    /// Whether this thread has it.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        capabilities(None).is_ok_and(|sets| sets.effective.contains(self.bit))
+    }
+}
+
+/// Without these nothing can be recorded.
+pub const REQUIRED: [Capability; 3] = [
+    Capability::new("CAP_BPF", CapabilitySet::BPF, "loading programs and their maps"),
+    Capability::new("CAP_PERFMON", CapabilitySet::PERFMON, "attaching programs to tracepoints"),
+    Capability::new(
+        "CAP_SYS_PTRACE",
+        CapabilitySet::SYS_PTRACE,
+        "the mappings, files and stacks of other users' processes",
+    ),
+];
+
+/// Without these something is missing from what is recorded.
+pub const OPTIONAL: [Capability; 4] = [
+    Capability::new(
+        "CAP_DAC_READ_SEARCH",
+        CapabilitySet::DAC_READ_SEARCH,
+        "names from programs that only their owners can read",
+    ),
+    Capability::new(
+        "CAP_CHECKPOINT_RESTORE",
+        CapabilitySet::CHECKPOINT_RESTORE,
+        "names from programs that were deleted or replaced while they run",
+    ),
+    Capability::new("CAP_SYSLOG", CapabilitySet::SYSLOG, "the names of kernel functions"),
+    Capability::new(
+        "CAP_SYS_ADMIN",
+        CapabilitySet::SYS_ADMIN,
+        "offwake's own cost, which the kernel measures for nobody else",
+    ),
+];
+
+/// What a thread does, and needs rights for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// Attaches, looks at every thread, and detaches.
+    Recording,
+    /// Empties the rings and reads the counters.
+    Counting,
+    /// Looks at other processes while they are there.
+    LookingUp,
+    /// Finds names, in files that are held open.
+    Naming,
+    /// What needs no rights.
+    Other,
+}
+
+impl Task {
+    fn needs(self) -> CapabilitySet {
+        let reading = CapabilitySet::DAC_READ_SEARCH;
+        match self {
+            Self::Recording => REQUIRED
+                .iter()
+                .chain(&OPTIONAL)
+                .fold(CapabilitySet::empty(), |all, capability| all | capability.bit),
+            Self::Counting => {
+                CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN
+            }
+            Self::LookingUp => {
+                let others = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
+                reading | others | CapabilitySet::BPF | CapabilitySet::SYSLOG
+            }
+            Self::Naming => reading | CapabilitySet::SYSLOG,
+            Self::Other => CapabilitySet::empty(),
+        }
+    }
+}
+
+/// The calling thread, and those that it makes from now on, can do no more than this takes.
+pub fn keep_for(task: Task) {
+    let kept = capabilities(None).and_then(|sets| {
+        let permitted = sets.permitted & task.needs();
+        set(permitted, permitted)
+    });
+    // To give rights up is nothing that is refused; where it is all the same, nobody is worse off than with a
+    // profiler that never tried.
+    if let Err(error) = kept {
+        log::warn!("a thread keeps more rights than it needs: {error}");
+    }
+}
+
+/// The same, for a thread that writes files: root writes wherever it likes, as long as it is root who
+/// called.
+pub fn keep_for_writing(task: Task) {
+    if !geteuid().is_root() {
+        keep_for(task);
+    }
+}
+
+/// Does something without regard to the permissions of files, if this process may: asks an engine that
+/// runs containers, and only root can talk to, say. Nothing that writes.
+pub fn while_overriding<T>(body: impl FnOnce() -> T) -> T {
+    let Ok(before) = capabilities(None) else { return body() };
+    let more = before.effective | before.permitted & CapabilitySet::DAC_OVERRIDE;
+    let _as_before = set(more, before.permitted);
+    let done = body();
+    let _as_before = set(before.effective, before.permitted);
+    done
+}
+
+/// A user, as whom to go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Its id.
+    pub id: Uid,
+    /// Its first group.
+    pub group: Gid,
+    /// All of its groups.
+    pub groups: Vec<Gid>,
+}
+
+/// Root becomes a user with the rights that recording takes, and can go on to [override](while_overriding)
+/// the permissions of files. To be called before there are other threads.
+///
+/// # Errors
+///
+/// If the kernel refuses, or if it is not root who calls.
+pub fn become_user(user: &User) -> io::Result<()> {
+    if !geteuid().is_root() {
+        return Err(io::Error::from(io::ErrorKind::PermissionDenied));
+    }
+    set_keep_capabilities(true)?;
+    set_thread_groups(&user.groups)?;
+    set_thread_res_gid(user.group, user.group, user.group)?;
+    set_thread_res_uid(user.id, user.id, user.id)?;
+    set_keep_capabilities(false)?;
+    let recording = Task::Recording.needs() & capabilities(None)?.permitted;
+    Ok(set(recording, recording | CapabilitySet::DAC_OVERRIDE)?)
+}
+
+fn set(effective: CapabilitySet, permitted: CapabilitySet) -> rustix::io::Result<()> {
+    // Nothing is handed on to a program that is run: it is the user's own.
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn effective_in_a_thread(task: Task) -> CapabilitySet {
+        std::thread::spawn(move || {
+            keep_for(task);
+            capabilities(None).unwrap().effective
+        })
+        .join()
+        .unwrap()
+    }
+
+    #[test]
+    fn a_thread_keeps_what_its_task_needs_and_others_are_as_they_were() {
+        let before = capabilities(None).unwrap();
+        for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+            assert_eq!(effective_in_a_thread(task), before.permitted & task.needs());
+        }
+        assert_eq!(capabilities(None).unwrap(), before);
+    }
+
+    #[test]
+    fn no_task_can_write_where_its_user_can_not() {
+        let writing = CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
+        let all = CapabilitySet::SETUID | CapabilitySet::SYS_MODULE | writing;
+        for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+            assert!(!task.needs().intersects(all), "{task:?}");
+        }
+    }
+
+    #[test]
+    fn every_task_of_a_recording_needs_no_more_than_recording_does() {
+        for task in [Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+            assert!(Task::Recording.needs().contains(task.needs()), "{task:?}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! With whose rights things are done, and with how many of them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    os::unix::fs::{MetadataExt, chown, symlink},
+    path::Path,
+    process::Command,
+};
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{
+    offwake::{NOBODY, Offwake, Outcome},
+    places,
+    workload::Workload,
+};
+
+/// By the name of a thread, its user and what it can do.
+fn threads(pid: u32) -> Result<BTreeMap<String, (u32, u64)>> {
+    let mut threads = BTreeMap::new();
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let status = fs::read_to_string(thread?.path().join("status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.split_whitespace().next()).context(name.to_owned())
+        };
+        let capabilities = u64::from_str_radix(field("CapPrm:")?, 16)?;
+        threads.insert(field("Name:")?.to_owned(), (field("Uid:")?.parse()?, capabilities));
+    }
+    Ok(threads)
+}
+
+/// By number, as in `linux/capability.h`.
+fn capabilities(numbers: &[u32]) -> u64 {
+    numbers.iter().fold(0, |all, number| all | 1 << number)
+}
+
+const DAC_OVERRIDE: u32 = 1;
+const DAC_READ_SEARCH: u32 = 2;
+const SYS_PTRACE: u32 = 19;
+const SYS_ADMIN: u32 = 21;
+const SYSLOG: u32 = 34;
+const PERFMON: u32 = 38;
+const BPF: u32 = 39;
+const CHECKPOINT_RESTORE: u32 = 40;
+
+#[test]
+fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let mut running = Offwake::record()?
+        .args(["-p", &workload.pids(), "-o", "x.offwake"])
+        .called_by_nobody()?
+        .start()?;
+    running.wait_until_recording()?;
+    let threads = threads(running.pid())?;
+    let counting = capabilities(&[BPF, PERFMON, SYS_ADMIN]);
+    let naming = capabilities(&[DAC_READ_SEARCH, SYSLOG]);
+    let looking_up = naming | capabilities(&[BPF, SYS_PTRACE, CHECKPOINT_RESTORE]);
+    let recording = counting | looking_up | capabilities(&[DAC_OVERRIDE]);
+    for (name, (user, can)) in &threads {
+        let may = match name.as_str() {
+            "offwake-drain" => counting,
+            "offwake-look-up" => looking_up,
+            "offwake-store" | "offwake-build-i" => naming,
+            "offwake-watch" => 0,
+            _ => recording,
+        };
+        ensure!(*user == NOBODY, "{name} is user {user}'s");
+        ensure!(can & !may == 0, "{name} can do {can:x}, and needs {may:x}");
+    }
+    for name in ["offwake-drain", "offwake-look-up", "offwake-store", "offwake-watch"] {
+        ensure!(threads.contains_key(name), "there is no {name}: {threads:?}");
+    }
+    running.signal(libc::SIGINT)?;
+    let outcome = running.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn under_sudo_a_command_is_the_callers_and_can_do_nothing_special() -> Result<()> {
+    let script = "id -u; id -G; grep CapPrm: /proc/self/status; touch made";
+    let outcome = Offwake::profile()?
+        .args(["-o", "x.svg", "--", "sh", "-c", script])
+        .called_by_nobody()?
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let nobody = NOBODY.to_string();
+    let said: Vec<&str> = outcome.stdout.lines().take(3).collect();
+    let can = said.get(2).and_then(|line| line.split_whitespace().last());
+    ensure!(said[..2] == [&nobody, &nobody] && can == Some("0000000000000000"), "{said:?}");
+    for name in ["x.svg", "made"] {
+        let metadata = fs::metadata(outcome.path(name))?;
+        ensure!((metadata.uid(), metadata.gid()) == (NOBODY, NOBODY), "{name}: {metadata:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn under_sudo_nothing_is_written_where_the_caller_could_not() -> Result<()> {
+    let roots = places::scratch()?;
+    let refused = |output: &Path| {
+        Offwake::profile()?
+            .args(["-d", "200ms", "-o"])
+            .arg(output)
+            .called_by_nobody()?
+            .run()?
+            .failed(1, &["cannot write", "Permission denied"])
+    };
+    refused(&roots.path().join("new.svg"))?;
+    let file = roots.path().join("there.svg");
+    fs::write(&file, "root's")?;
+    refused(&file)?;
+    ensure!(fs::read_to_string(&file)? == "root's");
+    Ok(())
+}
+
+#[test]
+fn a_link_is_replaced_and_never_followed() -> Result<()> {
+    let others = places::scratch()?;
+    let (file, fifo) = (others.path().join("file"), others.path().join("fifo"));
+    fs::write(&file, "another's")?;
+    make_fifo(&fifo)?;
+    let offwake = Offwake::profile()?;
+    let directory = offwake.directory().to_owned();
+    symlink(&file, directory.join("x.svg"))?;
+    symlink(&fifo, directory.join("x.folded"))?;
+    let outcome = offwake
+        .args(["-d", "200ms", "-o", "x.svg", "-o", "x.folded", "--", "sleep", "0.1"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(fs::read_to_string(&file)? == "another's");
+    for name in ["x.svg", "x.folded"] {
+        let metadata = fs::symlink_metadata(outcome.path(name))?;
+        ensure!(metadata.is_file() && metadata.len() > 0, "{name}: {metadata:?}");
+    }
+    Ok(())
+}
+
+fn make_fifo(path: &Path) -> Result<()> {
+    let status = Command::new("mkfifo").arg(path).status()?;
+    ensure!(status.success(), "mkfifo: {status}");
+    Ok(())
+}
+
+/// Runs `offwake profile` as nobody who has these capabilities, and could have no others.
+fn with(capabilities: &[&str], arguments: &[&str]) -> Result<Outcome> {
+    let offwake = Offwake::profile()?;
+    let set = capabilities.iter().fold("-all".to_owned(), |set, name| format!("{set},+{name}"));
+    let [user, group] = ["--reuid", "--regid"].map(|what| format!("{what}={NOBODY}"));
+    let directory = offwake.directory().to_owned();
+    chown(&directory, Some(NOBODY), Some(NOBODY))?;
+    offwake
+        .binary(Path::new("/usr/bin/setpriv"))
+        .args([user, group, "--clear-groups".to_owned()])
+        .args(
+            ["--inh-caps", "--ambient-caps", "--bounding-set"].map(|what| format!("{what}={set}")),
+        )
+        .arg(places::offwake()?)
+        .arg("profile")
+        .args(arguments)
+        .run()
+}
+
+const NEEDED: [&str; 3] = ["bpf", "perfmon", "sys_ptrace"];
+
+#[test]
+fn three_capabilities_are_enough() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let arguments = ["-p", &workload.pids(), "-d", "500ms", "-o", "x.json"];
+    let outcome = with(&NEEDED, &arguments)?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    ensure!(report.threads.iter().any(|thread| thread.blocked_ns > 0), "{:?}", report.threads);
+    let named =
+        report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("main")));
+    ensure!(named, "no stack reaches main: {:?}", report.waits);
+    Ok(())
+}
+
+#[test]
+fn the_capability_that_is_missing_is_named() -> Result<()> {
+    for missing in NEEDED {
+        let others: Vec<&str> = NEEDED.into_iter().filter(|name| *name != missing).collect();
+        let name = format!("CAP_{}", missing.to_uppercase());
+        with(&others, &["-d", "200ms"])?.failed(1, &["lacks", &name])?;
+    }
+    Ok(())
+}
