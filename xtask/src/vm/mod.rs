@@ -19,7 +19,13 @@ mod summary;
 mod task;
 mod transcript;
 
-use std::{cmp::Reverse, env, fs, path::Path, thread, time::Instant};
+use std::{
+    cmp::Reverse,
+    env, fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Instant,
+};
 
 use anyhow::{Context as _, anyhow, bail};
 
@@ -119,10 +125,13 @@ fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     let mut judgements = Vec::new();
     for kernels in kernels.chunks(at_a_time) {
+        // One after the other: what differs between them is written to the one root.
+        let guests: Vec<_> = kernels.iter().map(|kernel| prepare(kernel, root, folder)).collect();
         thread::scope(|scope| {
-            let guests: Vec<_> =
-                kernels.iter().map(|kernel| scope.spawn(|| run(kernel, root, folder))).collect();
-            for (kernel, guest) in kernels.iter().zip(guests) {
+            let running: Vec<_> = (kernels.iter().zip(guests))
+                .map(|(kernel, folder)| scope.spawn(move || run(kernel, &folder?)))
+                .collect();
+            for (kernel, guest) in kernels.iter().zip(running) {
                 let transcript = guest.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
                 judgements.push(Judgement::of(kernel, transcript));
             }
@@ -131,15 +140,22 @@ fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement
     judgements
 }
 
-/// Boots a kernel, and waits until everything is done.
-fn run(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<Transcript> {
+const IMAGE: &str = "image";
+
+/// Makes the image of a guest, and says in which folder.
+fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
     let folder = folder.join(kernel.release.to_string());
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    root.pack(&kernel.modules, &judgement::tasks(kernel.release), &folder.join(IMAGE))?;
+    Ok(folder)
+}
+
+/// Boots a kernel, and waits until everything is done.
+fn run(kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
     let tasks = judgement::tasks(kernel.release);
     let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
-    let image = folder.join("image");
-    root.pack(&kernel.modules, &tasks, &image)?;
-    let transcript = Guest { kernel, image: &image, longest_task, folder: &folder }.run();
+    let image = folder.join(IMAGE);
+    let transcript = Guest { kernel, image: &image, longest_task, folder }.run();
     // It is large, and made anew each time.
     fs::remove_file(&image).with_context(|| format!("cannot remove {}", image.display()))?;
     transcript
