@@ -28,6 +28,10 @@ const STATE_AT_SWITCH: Feature =
 const MAPPED_TYPES: Feature =
     Feature { name: "kernel types that can be mapped", since: Release::new(6, 16) };
 
+/// What comes with modules: Debian 13's kernels refuse those of packages that are not signed, so a guest
+/// may lack it whatever the release.
+const OF_MODULES: &str = "ends of sockets (sock_diag)";
+
 /// Those that `offwake doctor` says of a supported kernel whether they are there.
 const OPTIONAL: [&Feature; 2] = [&STATE_AT_SWITCH, &MAPPED_TYPES];
 
@@ -47,6 +51,9 @@ pub fn lacks(release: Release) -> Vec<&'static Feature> {
 pub fn surprises(release: Release, findings: &Findings) -> Vec<String> {
     let mut surprises = Vec::new();
     for (name, standing) in &findings.features {
+        if name == OF_MODULES {
+            continue;
+        }
         let known = OPTIONAL.iter().find(|feature| feature.name == name);
         let is_due = known.is_none_or(|feature| release >= feature.since);
         match (is_due, *standing) {
