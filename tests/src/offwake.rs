@@ -17,7 +17,7 @@ use crate::{
     ledger, places,
     report::Report,
     turn::Turn,
-    wait_until::{DEADLINE, wait_at_most, wait_until},
+    wait_until::{deadline, wait_at_most, wait_until},
 };
 
 /// The user and the group of nobody in particular.
@@ -246,7 +246,7 @@ impl Running {
     ///
     /// When it does not end by the deadline.
     pub fn outcome(self) -> Result<Outcome> {
-        self.outcome_within(DEADLINE)
+        self.outcome_within(deadline())
     }
 
     /// Waits for its end, at most for `deadline`.

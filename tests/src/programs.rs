@@ -24,7 +24,7 @@ pub use servers::{nginx, postgres, redis};
 use crate::{
     places,
     turn::Turn,
-    wait_until::{DEADLINE, wait_at_most, wait_until},
+    wait_until::{deadline, wait_at_most, wait_until},
 };
 
 /// A program that runs, and the processes that it started. They end when this is dropped.
@@ -73,7 +73,7 @@ impl Program {
             drop(sender.send((read, line, output)));
         });
         let (read, line, output) = receiver
-            .recv_timeout(DEADLINE)
+            .recv_timeout(deadline())
             .map_err(|_| anyhow!("{command:?} says nothing by the deadline"))?;
         program.output = Some(output);
         ensure!(read? > 0 && line == "ready\n", "{command:?} says {line:?}");

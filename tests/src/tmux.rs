@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 
 use crate::{
     turn::Turn,
-    wait_until::{DEADLINE, wait_at_most},
+    wait_until::{deadline, wait_at_most},
 };
 
 /// So that the tests of one process don't meet.
@@ -148,7 +148,7 @@ impl Tmux {
     /// When it is not by the deadline, with what was there instead.
     pub fn wait_until(&self, what: &str, is_so: impl Fn(&str) -> bool) -> Result<String> {
         let mut last = String::new();
-        wait_at_most(2 * DEADLINE, what, || {
+        wait_at_most(2 * deadline(), what, || {
             last = self.screen()?;
             Ok(is_so(&last).then(|| last.clone()))
         })

@@ -1,12 +1,28 @@
 //! Waiting for a condition, never for a guessed time.
 
-use std::time::{Duration, Instant};
+use std::{
+    env,
+    sync::LazyLock,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Result, bail};
 
 /// How long anything may take that ought to happen at once. One for all: a noisy two-core machine
 /// under load has been seen to need seconds, and only a failing test ever waits for the end.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+///
+/// An emulated machine is slower than any other: [`OFFWAKE_PATIENCE`] says how many times as long to wait.
+#[must_use]
+pub fn deadline() -> Duration {
+    static PATIENCE: LazyLock<u32> = LazyLock::new(|| {
+        let named = env::var(OFFWAKE_PATIENCE).ok().and_then(|text| text.parse().ok());
+        named.unwrap_or(1)
+    });
+    Duration::from_secs(30) * *PATIENCE
+}
+
+/// A whole number; 1 without it.
+pub const OFFWAKE_PATIENCE: &str = "OFFWAKE_PATIENCE";
 
 /// How often a condition is looked at.
 const INTERVAL: Duration = Duration::from_millis(5);
@@ -15,9 +31,9 @@ const INTERVAL: Duration = Duration::from_millis(5);
 ///
 /// # Errors
 ///
-/// When [`DEADLINE`] has passed, naming `what` was waited for; or the condition's own error.
+/// When the [`deadline`] has passed, naming `what` was waited for; or the condition's own error.
 pub fn wait_until<T>(what: &str, condition: impl FnMut() -> Result<Option<T>>) -> Result<T> {
-    wait_at_most(DEADLINE, what, condition)
+    wait_at_most(deadline(), what, condition)
 }
 
 /// As [`wait_until`], with a deadline of its own.

@@ -15,7 +15,7 @@ use crate::{
     places,
     truth::{Player, Ready, Truth},
     turn::Turn,
-    wait_until::{DEADLINE, wait_until},
+    wait_until::{deadline, wait_until},
 };
 
 /// A workload that runs. It ends when the harness does, whatever happens to the test.
@@ -118,7 +118,7 @@ impl Workload {
             let _ = sender.send((read, line, stdout));
         });
         let (read, line, stdout) =
-            receiver.recv_timeout(DEADLINE).map_err(|_| anyhow!("no line by the deadline"))?;
+            receiver.recv_timeout(deadline()).map_err(|_| anyhow!("no line by the deadline"))?;
         self.stdout = Some(stdout);
         ensure!(read.context("cannot read its output")? > 0, "it ended without a line");
         serde_json::from_str(&line).with_context(|| format!("not the JSON expected: {line}"))

@@ -12,10 +12,10 @@ const BEARABLE: f64 = 1.10;
 
 /// Instructions by program, as one kernel made them.
 #[derive(Debug, PartialEq, Eq)]
-struct Counts {
+pub struct Counts {
     /// Kernels inline and rewrite differently: counts of two versions say nothing of each other.
-    kernel: String,
-    programs: BTreeMap<String, u32>,
+    pub kernel: String,
+    pub programs: BTreeMap<String, u32>,
 }
 
 /// Prints both beside each other.
@@ -25,10 +25,7 @@ struct Counts {
 /// When a program has grown by more than a tenth on the kernel that the committed figures are of, when
 /// there is none of them, or when the programs can't be loaded.
 pub fn compare() -> anyhow::Result<()> {
-    let path = committed();
-    let text =
-        fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-    let before = parse(&text).with_context(|| format!("cannot read {}", path.display()))?;
+    let before = committed()?;
     let now = counted()?;
     let is_same_kernel = before.kernel == now.kernel;
     eprintln!(
@@ -70,11 +67,23 @@ pub fn bless() -> anyhow::Result<()> {
     for (program, count) in programs {
         text.push_str(&format!("{program} {count}\n"));
     }
-    let path = committed();
+    let path = path_committed();
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn committed() -> PathBuf {
+/// Those that were committed last.
+///
+/// # Errors
+///
+/// When they can't be read.
+pub fn committed() -> anyhow::Result<Counts> {
+    let path = path_committed();
+    let text = fs::read_to_string(&path);
+    let counts = text.map_err(anyhow::Error::from).and_then(|text| parse(&text));
+    counts.with_context(|| format!("cannot read {}", path.display()))
+}
+
+fn path_committed() -> PathBuf {
     workspace::root().join("docs").join("instructions.txt")
 }
 
@@ -102,8 +111,10 @@ fn counted() -> anyhow::Result<Counts> {
     Ok(Counts { kernel: major_and_minor(release.trim()), programs })
 }
 
+/// A program and its instructions, if a line of what doctor says is about one.
+///
 /// `  sched_switch   2786 instructions,  43507 verified`
-fn program_of(line: &str) -> Option<(String, u32)> {
+pub fn program_of(line: &str) -> Option<(String, u32)> {
     let mut words = line.split_whitespace();
     let (name, count) = (words.next()?, words.next()?);
     (words.next()? == "instructions,").then_some((name.to_owned(), count.parse().ok()?))

@@ -16,6 +16,7 @@ mod signal;
 mod source_digest;
 mod test;
 mod toolchain;
+mod vm;
 mod workloads;
 mod workspace;
 
@@ -43,6 +44,11 @@ enum Task {
     },
     /// Formatting, lints, documentation, unit tests, and the privileged tests on this very kernel
     Test,
+    /// Boot other kernels in an emulator, and run offwake and its tests on each
+    Vm {
+        /// Kernels, as in 6.12; without any, those that are tested always
+        releases: Vec<vm::Release>,
+    },
     /// Measure what offwake costs
     Bench {
         #[command(subcommand)]
@@ -64,6 +70,7 @@ fn main() -> ExitCode {
         Task::Run { arguments } if arguments.is_empty() => run::demo(),
         Task::Run { arguments } => run::offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
+        Task::Vm { releases } => vm::vm(&releases).map(|()| ExitCode::SUCCESS),
         Task::Bench { what } => bench::bench(what).map(|()| ExitCode::SUCCESS),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),

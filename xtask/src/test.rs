@@ -9,7 +9,7 @@ use crate::{
     kernel_half::{self, Want},
     python,
     root::Root,
-    rules, workloads, workspace,
+    rules, vm, workloads, workspace,
 };
 
 /// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
@@ -31,7 +31,7 @@ const PACKAGES: [&str; 11] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 17] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("build", both_halves),
@@ -46,6 +46,8 @@ const STEPS: [Step; 15] = [
     ("python for the tests", python::install),
     ("what this kernel allows", doctor),
     ("instructions of the programs", instructions::compare),
+    ("what is only built: aarch64", vm::check_aarch64),
+    ("other kernels", vm::by_default),
     ("privileged tests", privileged_tests),
 ];
 

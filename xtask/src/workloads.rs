@@ -2,9 +2,13 @@
 //! frame pointers, by which the kernel walks their stacks, and in a target directory of their own:
 //! other flags would make cargo build everything else anew.
 
-use std::{path::PathBuf, process::Command};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    process::{Command, Stdio},
+};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
 use crate::{command, workspace};
 
@@ -57,11 +61,41 @@ pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
 ///
 /// When it does not compile.
 pub fn of_tests() -> anyhow::Result<PathBuf> {
-    let name = "offwake-workload";
-    command::quietly(cargo("build").args(["--release", "--bin", name]))
+    command::quietly(cargo("build").args(["--release", "--bin", WORKLOAD]))
         .context("cannot build the workloads of the tests")?;
-    Ok(folder().join("release").join(name))
+    Ok(folder().join("release").join(WORKLOAD))
 }
+
+/// Builds programs of the tests that run on the running kernel, and says where they are, by name. The
+/// program of the workloads, which they start, is among them.
+///
+/// # Errors
+///
+/// When one does not compile, or there is none of that name.
+pub fn live_tests(names: &BTreeSet<&str>) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut cargo = cargo("test");
+    cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
+    for name in names {
+        cargo.args(["--test", name]);
+    }
+    cargo.stderr(Stdio::inherit());
+    let output = cargo.output().context("cannot run cargo")?;
+    ensure!(output.status.success(), "cannot build the tests");
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let mut programs: BTreeMap<_, _> = messages.lines().filter_map(executable).collect();
+    programs.retain(|name, _| names.contains(name.as_str()) || name == WORKLOAD);
+    ensure!(programs.len() == names.len() + 1, "only these were built: {programs:?}");
+    Ok(programs)
+}
+
+/// The program that a message of cargo's is about, if it is about one.
+fn executable(message: &str) -> Option<(String, PathBuf)> {
+    let message: serde_json::Value = serde_json::from_str(message).ok()?;
+    let name = message["target"]["name"].as_str()?;
+    Some((name.to_owned(), PathBuf::from(message["executable"].as_str()?)))
+}
+
+const WORKLOAD: &str = "offwake-workload";
 
 /// Builds the program on tokio, as others would: without frame pointers.
 ///

@@ -10,7 +10,7 @@ use profiler_ebpf::record::{system_vector, wake_context};
 
 use super::{
     maps::CONTEXT,
-    task::{Registers, Task, peek},
+    task::{Registers, Task},
 };
 
 /// One CPU's interrupts: 0 if it is in none of that kind, else the number plus one.
@@ -170,6 +170,7 @@ pub fn call_of_softirq(
     current: Task,
     registers: Registers,
 ) -> Option<SoftirqCall> {
+    use super::task::peek;
     /// Bytes of a page, less one.
     const IN_PAGE: u64 = 0xfff;
     let context = this_cpu()?;

@@ -70,6 +70,15 @@ struct Wanted {
     peer: u64,
 }
 
+/// Asks the kernel for the sockets of TCP and those of Unix, as [`Files`] does.
+///
+/// # Errors
+///
+/// When it can't be asked: the module that answers may be neither there nor loadable.
+pub fn ask_for_sockets() -> std::io::Result<()> {
+    Sockets::dump_here(&[Protocol::Tcp, Protocol::Unix].into()).map(|_sockets| ())
+}
+
 /// Finds out what files are.
 pub struct Files {
     states: HashMap<FileId, State>,

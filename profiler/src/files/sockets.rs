@@ -156,7 +156,8 @@ impl Sockets {
         thread.ok()?.join().ok()?.ok()
     }
 
-    fn dump_here(protocols: &BTreeSet<Protocol>) -> io::Result<Self> {
+    /// Those of the namespace that this thread is in.
+    pub(super) fn dump_here(protocols: &BTreeSet<Protocol>) -> io::Result<Self> {
         let mut sockets = Self::default();
         for &protocol in protocols {
             match protocol {

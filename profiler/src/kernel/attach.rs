@@ -52,7 +52,8 @@ pub(super) fn says_which_interrupt(program: &str) -> bool {
 }
 
 /// The tracepoints that offwake can't do without.
-pub(super) fn required() -> &'static [&'static str] {
+#[must_use]
+pub fn required() -> &'static [&'static str] {
     REQUIRED
 }
 

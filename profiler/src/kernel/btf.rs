@@ -15,6 +15,7 @@ const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// The types of a kernel.
 pub struct KernelTypes {
     btf: Btf,
+    is_mapped: bool,
 }
 
 impl KernelTypes {
@@ -37,8 +38,17 @@ impl KernelTypes {
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
         // Parsed as a whole they take tens of megabytes, for the few that are looked up. Older kernels
         // let nobody map what is in sysfs.
-        let mapped = Btf::from_file_with_backend(path, Backend::Mmap);
-        Ok(Self { btf: mapped.or_else(|_not_mapped| Btf::from_file(path))? })
+        match Btf::from_file_with_backend(path, Backend::Mmap) {
+            Ok(btf) => Ok(Self { btf, is_mapped: true }),
+            Err(_not_mapped) => Ok(Self { btf: Btf::from_file(path)?, is_mapped: false }),
+        }
+    }
+
+    /// Whether they are read where the kernel has them, which sysfs allows from Linux 6.16 on
+    /// ([`btf_sysfs_vmlinux_mmap`](https://github.com/torvalds/linux/blob/v6.16/kernel/bpf/sysfs_btf.c)).
+    #[must_use]
+    pub fn is_mapped(&self) -> bool {
+        self.is_mapped
     }
 
     /// Whether a tracepoint can be attached to with typed arguments.
@@ -72,7 +82,8 @@ impl KernelTypes {
         }
     }
 
-    /// Whether `sched_switch` passes the state of the thread that leaves (5.18 and later).
+    /// Whether `sched_switch` passes the state of the thread that leaves (5.18 and later:
+    /// [`sched.h`](https://github.com/torvalds/linux/blob/v5.18/include/trace/events/sched.h)).
     #[must_use]
     pub fn switch_has_state(&self) -> bool {
         self.tracepoint_arguments("sched_switch") == Some(4)
@@ -157,7 +168,7 @@ impl KernelTypes {
         })
     }
 
-    /// Every offset that the programs load through.
+    /// Every offset that the programs load through on this machine.
     ///
     /// `cgroup_level` is the depth of the target's cgroup, 0 if the target is none.
     ///
@@ -165,13 +176,22 @@ impl KernelTypes {
     ///
     /// If a field that no supported kernel lacks is missing.
     pub fn offsets(&self, cgroup_level: u32) -> Result<Offsets, KernelError> {
+        self.offsets_on(Machine::THIS, cgroup_level)
+    }
+
+    /// The same, of a kernel for any machine.
+    ///
+    /// # Errors
+    ///
+    /// As those of [`KernelTypes::offsets`].
+    pub fn offsets_on(&self, machine: Machine, cgroup_level: u32) -> Result<Offsets, KernelError> {
         let of = |structure: &str, member: &str| self.offset(structure, &[member]);
         let optional = |found: Result<u32, KernelError>| found.unwrap_or(NO_OFFSET);
         // An array of pointers, or until 6.0 of 64-bit ids: eight bytes each.
         let by_level = |found: u32| {
             if found == NO_OFFSET { NO_OFFSET } else { found + cgroup_level * 8 }
         };
-        let registers = Registers::of_this_machine();
+        let registers = Registers::of(machine);
         let register = |name: &str| match name.split_once('[') {
             Some((array, index)) => {
                 let index: u32 = index.trim_end_matches(']').parse().unwrap_or(0);
@@ -230,6 +250,24 @@ impl KernelTypes {
     }
 }
 
+/// A kind of machine that the kernel half can be built for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Machine {
+    /// 64-bit x86.
+    X86_64,
+    /// 64-bit Arm.
+    Aarch64,
+}
+
+impl Machine {
+    /// What this is compiled for.
+    #[cfg(target_arch = "x86_64")]
+    pub const THIS: Self = Self::X86_64;
+    /// What this is compiled for.
+    #[cfg(target_arch = "aarch64")]
+    pub const THIS: Self = Self::Aarch64;
+}
+
 /// How a machine passes syscalls, in the names of its `struct pt_regs`.
 struct Registers {
     arguments: [&'static str; 6],
@@ -241,28 +279,27 @@ struct Registers {
 }
 
 impl Registers {
-    #[cfg(target_arch = "x86_64")]
-    const fn of_this_machine() -> Self {
-        Self {
-            arguments: ["di", "si", "dx", "r10", "r8", "r9"],
-            compat_arguments: ["bx", "cx", "dx", "si", "di", "bp"],
-            syscall: "orig_ax",
-            instruction: "ip",
-            frame: "bp",
-            compat_field: "status",
-        }
-    }
-
-    #[cfg(target_arch = "aarch64")]
-    const fn of_this_machine() -> Self {
-        let arguments = ["regs[0]", "regs[1]", "regs[2]", "regs[3]", "regs[4]", "regs[5]"];
-        Self {
-            arguments,
-            compat_arguments: arguments,
-            syscall: "syscallno",
-            instruction: "pc",
-            frame: "regs[29]",
-            compat_field: "flags",
+    const fn of(machine: Machine) -> Self {
+        match machine {
+            Machine::X86_64 => Self {
+                arguments: ["di", "si", "dx", "r10", "r8", "r9"],
+                compat_arguments: ["bx", "cx", "dx", "si", "di", "bp"],
+                syscall: "orig_ax",
+                instruction: "ip",
+                frame: "bp",
+                compat_field: "status",
+            },
+            Machine::Aarch64 => {
+                let arguments = ["regs[0]", "regs[1]", "regs[2]", "regs[3]", "regs[4]", "regs[5]"];
+                Self {
+                    arguments,
+                    compat_arguments: arguments,
+                    syscall: "syscallno",
+                    instruction: "pc",
+                    frame: "regs[29]",
+                    compat_field: "flags",
+                }
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::unwind::Method;
 use crate::{
-    cgroup2,
+    cgroup2, files,
     privileges::{Capability, OPTIONAL, REQUIRED},
     recording::{Scope, StackMode},
 };
@@ -56,8 +56,15 @@ impl Features {
     #[must_use]
     pub fn probe() -> Self {
         let types = KernelTypes::of_running_kernel();
-        let mut features = vec![kernel_release(), kernel_half(), privileges(), more_privileges()];
-        features.push(pid_namespace());
+        let mut features = vec![
+            kernel_release(),
+            kernel_half(),
+            privileges(),
+            more_privileges(),
+            pid_namespace(),
+            lockdown(),
+            compiler(),
+        ];
         match &types {
             Ok(types) => {
                 features.push(works(
@@ -65,9 +72,11 @@ impl Features {
                     Need::Required,
                     "/sys/kernel/btf/vmlinux",
                 ));
+                features.push(mapped_types(types));
                 features.push(fields(types));
                 features.push(tracepoints(types, Need::Required, attach::required()));
                 features.push(tracepoints(types, Need::Optional, attach::where_present()));
+                features.push(state_at_switch(types));
                 features.push(survey(types));
             }
             Err(error) => features.push(missing(
@@ -78,6 +87,7 @@ impl Features {
             )),
         }
         features.push(kernel_symbols());
+        features.push(socket_ends());
         features.push(cgroup_v2());
         Self(features)
     }
@@ -238,6 +248,64 @@ fn pid_namespace() -> Feature {
     }
 }
 
+/// [`security/lockdown`](https://github.com/torvalds/linux/blob/v6.12/include/linux/security.h): from
+/// `LOCKDOWN_CONFIDENTIALITY_MAX` on, programs may not read the kernel's memory.
+fn lockdown() -> Feature {
+    const NAME: &str = "kernel lockdown";
+    let state = read("/sys/kernel/security/lockdown");
+    if state.contains("[confidentiality]") {
+        missing(
+            NAME,
+            Need::Required,
+            "the kernel is locked down, and lets nobody read its memory",
+            "boot without lockdown=confidentiality",
+        )
+    } else {
+        works(NAME, Need::Required, if state.is_empty() { "none".to_owned() } else { state })
+    }
+}
+
+fn compiler() -> Feature {
+    const NAME: &str = "compiler of BPF programs";
+    match read("/proc/sys/net/core/bpf_jit_enable").as_str() {
+        "" | "0" => missing(
+            NAME,
+            Need::Optional,
+            "the kernel interprets programs: each switch costs several times as much",
+            "sysctl net.core.bpf_jit_enable=1, on a kernel with CONFIG_BPF_JIT=y",
+        ),
+        _ => works(NAME, Need::Optional, "programs run as machine code"),
+    }
+}
+
+fn mapped_types(types: &KernelTypes) -> Feature {
+    const NAME: &str = "kernel types that can be mapped";
+    if types.is_mapped() {
+        works(NAME, Need::Optional, "they are read where the kernel has them")
+    } else {
+        missing(
+            NAME,
+            Need::Optional,
+            "they are copied, which takes memory and time as offwake starts",
+            "run Linux 6.16 or later",
+        )
+    }
+}
+
+fn state_at_switch(types: &KernelTypes) -> Feature {
+    const NAME: &str = "state that sched_switch passes";
+    if types.switch_has_state() {
+        works(NAME, Need::Optional, "the state that a thread left its CPU in")
+    } else {
+        missing(
+            NAME,
+            Need::Optional,
+            "it is read from the thread, which a waker may have changed meanwhile",
+            "run Linux 5.18 or later",
+        )
+    }
+}
+
 fn fields(types: &KernelTypes) -> Feature {
     const NAME: &str = "kernel fields";
     match types.offsets(0) {
@@ -297,6 +365,19 @@ fn kernel_symbols() -> Feature {
             "/proc/kallsyms shows no addresses: kernel frames and several causes have no names",
             "run as root, and set kernel.kptr_restrict to 0 or 1",
         )
+    }
+}
+
+fn socket_ends() -> Feature {
+    const NAME: &str = "ends of sockets (sock_diag)";
+    match files::ask_for_sockets() {
+        Ok(()) => works(NAME, Need::Optional, "TCP and Unix sockets are told, and who holds them"),
+        Err(error) => missing(
+            NAME,
+            Need::Optional,
+            format!("the kernel does not tell which sockets belong together: {error}"),
+            "modprobe -a tcp_diag udp_diag unix_diag",
+        ),
     }
 }
 

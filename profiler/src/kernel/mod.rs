@@ -21,7 +21,8 @@ mod syscalls;
 mod tracing_frames;
 mod user_stacks;
 
-pub use btf::KernelTypes;
+pub use attach::required as required_tracepoints;
+pub use btf::{KernelTypes, Machine};
 pub use counters::EffortCounters;
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};

@@ -178,6 +178,8 @@ pub enum StackEnd {
     LostRegister,
     /// The wait had begun before the window, and was over before its stack could be read.
     WaitOver,
+    /// In code for a machine that is not unwound: only x86-64 is.
+    OtherMachine,
 }
 
 /// A stack.

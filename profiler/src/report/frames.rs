@@ -123,6 +123,7 @@ fn reason(end: StackEnd) -> Option<&'static str> {
         StackEnd::OtherStack => Some("[interrupted on another stack]"),
         StackEnd::LostRegister => Some("[a register is not known]"),
         StackEnd::WaitOver => Some("[over before its stack was read]"),
+        StackEnd::OtherMachine => Some("[unwound on x86-64 only]"),
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct Segment {
 /// What a file's headers say. None of it need be true.
 pub(crate) struct Headers {
     pub endian: Endianness,
+    /// `EM_…`: the machine that its code is for.
+    pub machine: u16,
     pub sections: Vec<Section>,
     /// The index of the section that holds the names of all.
     pub section_names: Option<usize>,
@@ -104,6 +106,7 @@ where
     };
     Some(Headers {
         endian,
+        machine: header.e_machine(endian),
         sections: sections.iter().map(section).collect(),
         section_names: header.shstrndx(endian, data).ok().map(|index| index as usize),
         segments: segments.iter().map(segment).collect(),

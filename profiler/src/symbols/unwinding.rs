@@ -124,6 +124,7 @@ impl Symbols {
             End::Broken { .. } => StackEnd::Broken,
             End::OtherStack => StackEnd::OtherStack,
             End::LostRegister { .. } => StackEnd::LostRegister,
+            End::OtherMachine { .. } => StackEnd::OtherMachine,
             End::TooDeep => StackEnd::TooDeep,
         };
         self.add_stack(copy.id, space, self.moment(copy), frames.into_iter(), end);

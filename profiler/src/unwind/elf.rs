@@ -28,6 +28,8 @@ pub(super) struct Placed {
 
 /// What of a file is about unwinding. None of it need be true.
 pub(super) struct Sections {
+    /// `EM_…`: the machine that its code is for.
+    pub machine: u16,
     pub layout: Layout,
     pub eh_frame: Option<Placed>,
     pub eh_frame_hdr: Option<Placed>,
@@ -67,7 +69,8 @@ pub(super) fn read(content: &Content) -> Option<Sections> {
         .or_else(|| names.find(&headers, b".data.rel.ro.gopclntab"))
         .and_then(|section| reader.bytes(section.offset, section.size));
     let is_partial = reader.is_partial;
-    Some(Sections { layout, eh_frame, eh_frame_hdr, debug_frame, gopclntab, is_partial })
+    let machine = headers.machine;
+    Some(Sections { machine, layout, eh_frame, eh_frame_hdr, debug_frame, gopclntab, is_partial })
 }
 
 /// Where the header says that `.eh_frame` is.

@@ -14,7 +14,8 @@
 //! A rule is worked out once for all processes that have mapped the module: it says where the
 //! caller's registers are relative to the registers, not where anything is.
 //!
-//! Only x86-64, and only 64-bit programs.
+//! Only x86-64, and only 64-bit programs: code for any other machine is told by its file
+//! ([`End::OtherMachine`]), as registers have other numbers there.
 //!
 //! gimli, and no unwinder made of it: [framehop] follows the frame pointer wherever unwind data has
 //! nothing to say or can't be read, and does not tell. What can't be unwound has to be known here,
@@ -187,6 +188,11 @@ pub enum End {
         /// The last frame's.
         address: u64,
     },
+    /// The code is for a machine whose unwind data is not read here: only x86-64's is.
+    OtherMachine {
+        /// The last frame's.
+        address: u64,
+    },
     /// There are more than [`MAX_FRAMES`].
     TooDeep,
 }
@@ -198,7 +204,8 @@ impl End {
             Self::NoUnwindInfo { .. }
             | Self::LostRegister { .. }
             | Self::NotCode { .. }
-            | Self::Broken { .. } => true,
+            | Self::Broken { .. }
+            | Self::OtherMachine { .. } => true,
             Self::EntryPoint
             | Self::CopyTooShort
             | Self::PageMissing
@@ -301,6 +308,7 @@ impl Unwinder {
                     },
                 }
             }
+            Rule::OtherMachine => Stop::OtherMachine,
             Rule::Uncovered if self.method == Method::Auto => {
                 match by_frame_pointer(code, copy, state) {
                     Ok(step) => return Ok(step),

@@ -6,6 +6,7 @@ use std::{
 };
 
 use gimli::UnwindContext;
+use object::elf::EM_X86_64;
 
 use super::{Files, elf, rule::Rule, rules::Place, tables::Tables};
 use crate::recording::{
@@ -23,6 +24,8 @@ enum Known {
     Tables(Box<Tables>),
     /// It is no ELF file, or has no code as one.
     NoElf,
+    /// Its code is for a machine whose registers have other numbers.
+    OtherMachine,
     /// It could not be had.
     Nothing,
 }
@@ -68,6 +71,7 @@ impl Modules {
         let tables = match &module.known {
             Known::Tables(tables) => tables,
             Known::NoElf => return Rule::Uncovered,
+            Known::OtherMachine => return Rule::OtherMachine,
             Known::Nothing => return Rule::Unreadable,
         };
         // The last resort: no unwind data that we know of makes it panic.
@@ -81,6 +85,7 @@ impl Modules {
 
     fn read(&mut self, id: ModuleId, files: &impl Files) {
         let read = |content| match elf::read(&content) {
+            Some(sections) if sections.machine != EM_X86_64 => Known::OtherMachine,
             Some(sections) => Known::Tables(Tables::new(sections).into()),
             None => Known::NoElf,
         };
@@ -101,7 +106,7 @@ impl Modules {
                 }
                 tables.bytes()
             }
-            Known::NoElf => 0,
+            Known::NoElf | Known::OtherMachine => 0,
             Known::Nothing => {
                 count(&mut self.shortfalls, "unwind_modules_unread");
                 0

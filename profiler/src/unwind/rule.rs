@@ -32,6 +32,8 @@ pub(super) enum Rule {
     Uncovered,
     /// The unwind data that covers it, or may do so, can't be read.
     Unreadable,
+    /// The code is not for x86-64.
+    OtherMachine,
 }
 
 /// A row of unwind data.

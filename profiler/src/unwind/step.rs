@@ -50,6 +50,7 @@ pub(super) enum Stop {
     NoUnwindInfo,
     LostRegister,
     Broken,
+    OtherMachine,
 }
 
 impl Stop {
@@ -63,6 +64,7 @@ impl Stop {
             Self::NoUnwindInfo => End::NoUnwindInfo { address },
             Self::LostRegister => End::LostRegister { address },
             Self::Broken => End::Broken { address },
+            Self::OtherMachine => End::OtherMachine { address },
         }
     }
 }

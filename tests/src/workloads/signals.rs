@@ -77,7 +77,7 @@ fn next_wait(begun: &AtomicU32, sender: &Role) -> Option<()> {
     // its CPU.
     static SENT: AtomicU32 = AtomicU32::new(0);
     let sent = SENT.load(SeqCst);
-    let late = now_ns() + ns(crate::wait_until::DEADLINE);
+    let late = now_ns() + ns(crate::wait_until::deadline());
     loop {
         match begun.load(SeqCst) {
             u32::MAX => return None,

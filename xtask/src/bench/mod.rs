@@ -4,7 +4,7 @@ mod blame;
 mod document;
 mod overhead;
 mod stacks;
-mod table;
+pub mod table;
 
 use clap::Subcommand;
 

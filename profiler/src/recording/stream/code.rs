@@ -89,6 +89,7 @@ impl Code for StackEnd {
         (Self::OtherStack, "other_stack"),
         (Self::LostRegister, "lost_register"),
         (Self::WaitOver, "wait_over"),
+        (Self::OtherMachine, "other_machine"),
     ];
 }
 

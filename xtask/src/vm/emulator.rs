@@ -1,0 +1,171 @@
+//! A machine that is emulated, instruction by instruction: slow, but it runs anywhere and as anybody.
+
+use std::{
+    fs::{self, File},
+    path::Path,
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, bail};
+
+use super::{kernel::Kernel, transcript::Transcript};
+use crate::command;
+
+/// Debian's name for the emulator of this machine's kind.
+pub const PACKAGE: &str = "qemu-system-x86";
+const PROGRAM: &str = "qemu-system-x86_64";
+
+/// Two, as wakes from one CPU to another are what is to be seen.
+const CPUS: &str = "2";
+const MEBIBYTES: &str = "2000";
+
+/// How often the guest's words are looked at.
+const INTERVAL: Duration = Duration::from_millis(200);
+
+/// A guest that says nothing for so long, beyond what a task may take, hangs.
+const SILENCE: Duration = Duration::from_secs(60);
+
+// Files of a guest, in its folder.
+const SAID: &str = "said.txt";
+const CONSOLE: &str = "console.txt";
+const COMPLAINTS: &str = "emulator.txt";
+
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable";
+
+/// What a guest is made of.
+pub struct Guest<'a> {
+    pub kernel: &'a Kernel,
+    /// Its root, in memory.
+    pub image: &'a Path,
+    /// The longest that any of its tasks may take.
+    pub longest_task: Duration,
+    /// Where what it says is written.
+    pub folder: &'a Path,
+}
+
+impl Guest<'_> {
+    /// Boots it and waits until it is over.
+    ///
+    /// # Errors
+    ///
+    /// When the emulator fails, or the guest hangs or dies: with where that was.
+    pub fn run(&self) -> anyhow::Result<Transcript> {
+        let [said, console, complaints] =
+            [SAID, CONSOLE, COMPLAINTS].map(|name| self.folder.join(name));
+        let mut emulator = Emulator::start(self.command(), &complaints)?;
+        let mut heard = (0, Instant::now());
+        loop {
+            let ended = emulator.0.try_wait().context("cannot wait for the emulator")?;
+            let text = fs::read(&said).unwrap_or_default();
+            let transcript = Transcript::read(&String::from_utf8_lossy(&text));
+            if transcript.is_over {
+                return Ok(transcript);
+            }
+            let at = transcript.current.as_deref().unwrap_or("no task");
+            if let Some(status) = ended {
+                bail!(
+                    "the guest died at {at} ({status}); its last words: {}; see {} and {}",
+                    last_words(&console),
+                    console.display(),
+                    complaints.display()
+                );
+            }
+            if text.len() > heard.0 {
+                heard = (text.len(), Instant::now());
+            }
+            let silence = heard.1.elapsed();
+            if silence > SILENCE + self.longest_task {
+                bail!(
+                    "the guest hangs at {at}: it has said nothing for {} s; its last words: {}; see {}",
+                    silence.as_secs(),
+                    last_words(&console),
+                    console.display()
+                );
+            }
+            thread::sleep(INTERVAL);
+        }
+    }
+
+    fn command(&self) -> Command {
+        let file = |name: &str| format!("file:{name}");
+        let mut command = Command::new(PROGRAM);
+        command
+            // Its options end at a comma, which a path may hold.
+            .current_dir(self.folder)
+            // With hardware's help a machine within a machine may hang, and needs rights of its own. With
+            // a thread for each CPU, one may meet a breakpoint that another has taken back from the
+            // kernel's code already, as each attached program has it rewritten: seen to panic.
+            .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", CPUS, "-m", MEBIBYTES])
+            .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            .arg("-kernel")
+            .arg(&self.kernel.image)
+            .arg("-initrd")
+            .arg(self.image)
+            // The guest sees this machine's counter. Left alone it distrusts it, or gets its rate wrong
+            // where the emulator is kept waiting: its seconds would be others than ours.
+            .args(["-append", &format!("{KERNEL_ARGUMENTS} tsc_early_khz={}", counter_khz())])
+            .args(["-serial", &file(CONSOLE), "-serial", &file(SAID)]);
+        command
+    }
+}
+
+/// How fast this machine's counter of cycles counts. Each time the process may be kept waiting between
+/// the two clocks, so the middle one of several results is taken.
+#[cfg(target_arch = "x86_64")]
+fn counter_khz() -> u64 {
+    let read = || {
+        // SAFETY: every x86-64 CPU has the instruction, which reads a counter and nothing else.
+        let cycles = unsafe { std::arch::x86_64::_rdtsc() };
+        (cycles, Instant::now())
+    };
+    let mut results: Vec<u64> = (0..15)
+        .map(|_| {
+            let (cycles, begin) = read();
+            thread::sleep(Duration::from_millis(20));
+            let (later, end) = read();
+            let microseconds = (end - begin).as_micros().max(1);
+            let khz = u128::from(later.saturating_sub(cycles)) * 1000 / microseconds;
+            u64::try_from(khz).unwrap_or(u64::MAX)
+        })
+        .collect();
+    results.sort_unstable();
+    results[results.len() / 2]
+}
+
+/// There is none that a guest would see.
+#[cfg(not(target_arch = "x86_64"))]
+fn counter_khz() -> u64 {
+    0
+}
+
+/// The emulator; it ends when this is dropped.
+struct Emulator(Child);
+
+impl Emulator {
+    fn start(mut command: Command, complaints: &Path) -> anyhow::Result<Self> {
+        command::say(&command);
+        let complaints = File::create(complaints)
+            .with_context(|| format!("cannot create {}", complaints.display()))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
+        let child = command.spawn().with_context(|| format!("cannot run {PROGRAM}"))?;
+        Ok(Self(child))
+    }
+}
+
+impl Drop for Emulator {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// The last line that means something on the kernel's own line.
+fn last_words(console: &Path) -> String {
+    let text = fs::read(console).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    line.unwrap_or("none").chars().filter(|c| !c.is_control()).collect()
+}

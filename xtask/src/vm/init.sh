@@ -1,0 +1,38 @@
+#!/bin/busybox sh
+# The first and only process of the guest that is not under test: it does the tasks, and says on the
+# second serial line how each went. The first line is the kernel's own.
+
+/bin/busybox mount -t proc proc /proc
+/bin/busybox --install -s /bin
+export PATH=/bin HOME=/root
+# What the tests ask for.
+export OFFWAKE_BIN=/bin/offwake OFFWAKE_PATIENCE=4 CARGO_TARGET_DIR=/scratch
+
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mkdir -p /dev/shm
+mount -t tmpfs tmpfs /dev/shm
+mount -t tmpfs tmpfs /tmp
+mount -t tracefs tracefs /sys/kernel/tracing
+mount -t securityfs securityfs /sys/kernel/security
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t tmpfs tmpfs /scratch
+ip link set lo up
+for module in /modules/*; do insmod "$module"; done
+# An emulated CPU takes long for anything; the kernel would stop sampling on account of that.
+echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent
+
+exec 3> /dev/ttyS1
+seconds() { cut -d . -f 1 /proc/uptime; }
+
+while read -r name limit command; do
+    echo "begin $name" >&3
+    begin=$(seconds)
+    timeout -k 5 "$limit" sh -c "$command" > /tmp/output 2>&1 < /dev/null
+    status=$?
+    tail -c 16384 /tmp/output | sed 's/^/| /' >&3
+    echo >&3
+    echo "end $status $(($(seconds) - begin)) $name" >&3
+done < /tasks
+echo over >&3
+poweroff -f

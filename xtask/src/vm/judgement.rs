@@ -1,0 +1,187 @@
+//! What is right about a kernel, and what is wrong.
+
+use std::time::Duration;
+
+use super::{
+    doctor::Findings,
+    features::{self, Feature, TASK_REGISTERS},
+    kernel::Kernel,
+    live_tests::{self, TESTS},
+    release::Release,
+    task::Task,
+    transcript::{Ended, Transcript},
+};
+/// How a test went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It passed; seconds of the guest's time.
+    Passed(u64),
+    /// It was not run, for want of what.
+    Skipped(String),
+    /// It failed.
+    Failed,
+}
+
+/// All about a kernel.
+pub struct Judgement {
+    pub release: Release,
+    pub package: String,
+    pub findings: Findings,
+    /// By title.
+    pub tests: Vec<(String, Verdict)>,
+    /// Everything that is wrong, each with its reason. None: the kernel is as it should be.
+    pub faults: Vec<String>,
+}
+
+const DOCTOR: &str = "doctor";
+const PROFILE: &str = "profile";
+
+/// Looking at a kernel and loading every program, which takes the emulated verifier a while.
+const DOCTOR_LIMIT: Duration = Duration::from_secs(120);
+
+/// What is to be done on a kernel.
+pub fn tasks(release: Release) -> Vec<Task> {
+    let offwake = |name: &str, command: &str| Task {
+        name: name.to_owned(),
+        limit: DOCTOR_LIMIT,
+        command: command.to_owned(),
+    };
+    let mut tasks = vec![offwake(DOCTOR, "offwake doctor")];
+    if is_refused(release) {
+        tasks.push(offwake(PROFILE, "offwake profile --all -d 100ms"));
+    } else {
+        tasks.extend(TESTS.iter().map(live_tests::LiveTest::task));
+    }
+    tasks
+}
+
+/// Whether offwake is not made for a kernel, and has to say so.
+fn is_refused(release: Release) -> bool {
+    release < TASK_REGISTERS.since
+}
+
+impl Judgement {
+    /// Of what a guest said, or why it said nothing more.
+    pub fn of(kernel: &Kernel, transcript: anyhow::Result<Transcript>) -> Self {
+        let mut judgement = Self {
+            release: kernel.release,
+            package: kernel.package.clone(),
+            findings: Findings::default(),
+            tests: Vec::new(),
+            faults: Vec::new(),
+        };
+        match transcript {
+            Err(error) => judgement.faults.push(format!("{error:#}")),
+            Ok(transcript) if is_refused(kernel.release) => judgement.wants_refusal(&transcript),
+            Ok(transcript) => judgement.wants_work(&transcript),
+        }
+        judgement
+    }
+
+    /// Whoever asks for anything is told in one line that it can't be had, and why.
+    fn wants_refusal(&mut self, transcript: &Transcript) {
+        let Feature { name, since } = TASK_REGISTERS;
+        let reason = format!("is older than {since}, which brought {name}");
+        let skipped = || Verdict::Skipped(TASK_REGISTERS.lack());
+        self.tests = TESTS.iter().map(|test| (test.title(), skipped())).collect();
+        for task in [DOCTOR, PROFILE] {
+            let Some(ended) = self.ended(transcript, task) else { continue };
+            if ended.status != 1 || !ended.output.contains(&reason) {
+                self.faults.push(format!(
+                    "`offwake {task}` is not refused with \"{reason}\" and status 1, but {}: {}",
+                    ended.status, ended.output
+                ));
+            } else if task == PROFILE && ended.output.trim_end().lines().count() != 1 {
+                self.faults.push(format!("it is not refused in one line: {}", ended.output));
+            }
+        }
+    }
+
+    fn wants_work(&mut self, transcript: &Transcript) {
+        if let Some(ended) = self.ended(transcript, DOCTOR) {
+            self.findings = Findings::read(&ended.output);
+            self.faults.extend(features::surprises(self.release, &self.findings));
+            if ended.status != 0 {
+                self.faults.push(format!("`offwake doctor` failed: {}", ended.output));
+            }
+        }
+        for test in &TESTS {
+            let title = test.title();
+            let verdict = match self.ended(transcript, &title) {
+                Some(ended) if live_tests::has_passed(ended.status, &ended.output) => {
+                    Verdict::Passed(ended.seconds)
+                }
+                Some(ended) => {
+                    self.faults.push(format!("{title}: {}", ended.output));
+                    Verdict::Failed
+                }
+                None => Verdict::Failed,
+            };
+            self.tests.push((title, verdict));
+        }
+    }
+
+    /// How a task ended; that it did not is a fault.
+    fn ended<'a>(&mut self, transcript: &'a Transcript, task: &str) -> Option<&'a Ended> {
+        let ended = transcript.ended.get(task);
+        if ended.is_none() {
+            self.faults.push(format!("{task} was never done"));
+        }
+        ended
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{collections::BTreeMap, path::PathBuf};
+
+    use super::*;
+
+    fn kernel(release: Release) -> Kernel {
+        Kernel {
+            release,
+            package: "linux-image".to_owned(),
+            image: PathBuf::new(),
+            modules: Vec::new(),
+        }
+    }
+
+    fn transcript(ended: &[(&str, i32, &str)]) -> Transcript {
+        let ended = ended.iter().map(|(name, status, output)| {
+            let output = (*output).to_owned();
+            ((*name).to_owned(), Ended { status: *status, seconds: 1, output })
+        });
+        Transcript { ended: ended.collect::<BTreeMap<_, _>>(), current: None, is_over: true }
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_must_refuse_in_one_line() {
+        let line = "offwake: 5.10.0 is older than 5.15, which brought bpf_task_pt_regs\n";
+        let faults = |said: &[(&str, i32, &str)]| {
+            Judgement::of(&kernel(Release::new(5, 10)), Ok(transcript(said))).faults.len()
+        };
+        assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, line)]), 0);
+        assert_eq!(faults(&[("doctor", 1, line), ("profile", 0, line)]), 1);
+        assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, &line.repeat(2))]), 1);
+        assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, "cannot load\n")]), 1);
+        assert_eq!(faults(&[("doctor", 1, line)]), 1);
+    }
+
+    #[test]
+    fn a_test_that_was_never_done_has_failed() {
+        let judgement = Judgement::of(&kernel(Release::new(6, 12)), Ok(transcript(&[])));
+        assert!(judgement.tests.iter().all(|(_, verdict)| *verdict == Verdict::Failed));
+        assert!(judgement.faults.len() > TESTS.len());
+    }
+
+    #[test]
+    fn on_a_kernel_that_is_too_old_every_test_is_skipped_by_name() {
+        let older = Release::new(5, 10);
+        let judgement = Judgement::of(&kernel(older), Ok(transcript(&[])));
+        let why = "no bpf_task_pt_regs, which came with 5.15".to_owned();
+        assert_eq!(judgement.tests.len(), TESTS.len());
+        assert!(judgement.tests.iter().all(|(_, v)| *v == Verdict::Skipped(why.clone())));
+        assert_eq!(tasks(older).len(), 2);
+        assert_eq!(tasks(TASK_REGISTERS.since).len(), 1 + TESTS.len());
+    }
+}

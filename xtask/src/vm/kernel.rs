@@ -1,0 +1,142 @@
+//! Debian's cloud kernels: small, complete, and with BTF.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::{Context as _, bail, ensure};
+
+use super::{
+    archive::{
+        Architecture::{self, Amd64, Arm64},
+        Archive,
+    },
+    release::Release,
+};
+use crate::command;
+
+/// The kernels that are known to be good. Where the archive has one no longer, the newest of the same
+/// release stands in, and that is said.
+const PINNED: [(Architecture, Release, &str); 4] = [
+    (Amd64, Release::new(5, 10), "linux-image-5.10.0-43-cloud-amd64-unsigned"),
+    (Amd64, Release::new(6, 1), "linux-image-6.1.0-56-cloud-amd64-unsigned"),
+    (Amd64, Release::new(6, 12), "linux-image-6.12.117+deb13-cloud-amd64-unsigned"),
+    (Arm64, Release::new(6, 12), "linux-image-6.12.117+deb13-cloud-arm64-unsigned"),
+];
+
+/// The releases that are booted when nobody asks for others.
+pub fn pinned() -> impl Iterator<Item = Release> {
+    let booted = PINNED.iter().filter(|(architecture, ..)| *architecture == Amd64);
+    booted.map(|(_, release, _)| *release)
+}
+
+/// A kernel that can be booted.
+pub struct Kernel {
+    pub release: Release,
+    /// Debian's name for it.
+    pub package: String,
+    /// What is booted.
+    pub image: PathBuf,
+    /// Modules that nobody loads in the guest on demand, in the order in which they are loaded.
+    pub modules: Vec<PathBuf>,
+}
+
+/// Modules that offwake has the kernel load: they know what the ends of sockets are.
+const MODULES: [&str; 4] = ["unix_diag.ko", "inet_diag.ko", "tcp_diag.ko", "udp_diag.ko"];
+
+/// A kernel of that release, downloaded if it is not in `folder` yet.
+///
+/// # Errors
+///
+/// When none can be had.
+pub fn provide(
+    architecture: Architecture,
+    release: Release,
+    folder: &Path,
+) -> anyhow::Result<Kernel> {
+    let pinned = (PINNED.iter())
+        .find(|(on, of, _)| (*on, *of) == (architecture, release))
+        .map(|(.., package)| *package);
+    if let Some(kernel) = pinned.and_then(|package| unpacked(release, folder, package)) {
+        return Ok(kernel);
+    }
+    let archive = Archive::read(architecture, &folder.join("apt"))?;
+    let mut candidates: Vec<String> = pinned.iter().map(|name| (*name).to_owned()).collect();
+    candidates.extend(archive.kernels(release)?);
+    for package in &candidates {
+        if pinned.is_some_and(|pinned| pinned != package) {
+            eprintln!("xtask: the archive has no {}, trying {package}", pinned.unwrap_or_default());
+        }
+        if let Some(kernel) = unpacked(release, folder, package) {
+            return Ok(kernel);
+        }
+        // A list may name what the archive has no longer.
+        let Ok(file) = archive.download(package) else { continue };
+        unpack(&file, &folder.join(package))?;
+        return unpacked(release, folder, package)
+            .with_context(|| format!("there is no kernel in {}", file.display()));
+    }
+    bail!(
+        "Debian's archive has no cloud kernel of Linux {release} (tried: {})",
+        candidates.join(" ")
+    )
+}
+
+fn unpacked(release: Release, folder: &Path, package: &str) -> Option<Kernel> {
+    let boot = fs::read_dir(folder.join(package).join("boot")).ok()?;
+    let image = boot.flatten().map(|entry| entry.path()).find(|path| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("vmlinuz-"))
+    })?;
+    let modules = MODULES.map(|name| folder.join(package).join(name)).to_vec();
+    Some(Kernel { release, package: package.to_owned(), image, modules })
+}
+
+/// Unpacks whole or not at all, and of the package no more than is needed: its modules are many.
+fn unpack(package: &Path, folder: &Path) -> anyhow::Result<()> {
+    let [all, some] = ["unpacked", "half-made"].map(|name| folder.with_file_name(name));
+    for left_over in [&all, &some] {
+        if left_over.exists() {
+            fs::remove_dir_all(left_over)?;
+        }
+    }
+    command::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&all))?;
+    fs::create_dir_all(&some).with_context(|| format!("cannot create {}", some.display()))?;
+    fs::rename(all.join("boot"), some.join("boot"))?;
+    for module in MODULES {
+        let found = find(&all, module)?
+            .with_context(|| format!("there is no {module} in {}", package.display()))?;
+        fs::write(some.join(module), uncompressed(&found)?)?;
+    }
+    fs::rename(&some, folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::remove_dir_all(&all)?;
+    fs::remove_file(package).with_context(|| format!("cannot remove {}", package.display()))
+}
+
+/// The file of that name in a folder or below, compressed or not.
+fn find(folder: &Path, name: &str) -> anyhow::Result<Option<PathBuf>> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            if let Some(found) = find(&path, name)? {
+                return Ok(Some(found));
+            }
+        } else if path.file_name().is_some_and(|own| own.to_string_lossy().starts_with(name)) {
+            return Ok(Some(path));
+        }
+    }
+    Ok(None)
+}
+
+/// Not every kernel unpacks its modules itself.
+fn uncompressed(module: &Path) -> anyhow::Result<Vec<u8>> {
+    if module.extension().is_none_or(|extension| extension != "xz") {
+        return Ok(fs::read(module)?);
+    }
+    let output = Command::new("xz").args(["--decompress", "--stdout"]).arg(module).output();
+    let output = output.context("cannot run `xz`")?;
+    ensure!(output.status.success(), "`xz` failed ({})", output.status);
+    Ok(output.stdout)
+}

@@ -1,0 +1,85 @@
+//! Which of the tests against the running kernel are run on other kernels too: those whose truth does
+//! not hang on how fast a machine is.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use super::task::Task;
+
+/// What one may take on an emulated machine that shares its CPU.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// A test of `tests/tests`.
+pub struct LiveTest {
+    /// The program that it is in.
+    program: &'static str,
+    /// Its name there.
+    name: &'static str,
+}
+
+const fn test(program: &'static str, name: &'static str) -> LiveTest {
+    LiveTest { program, name }
+}
+
+/// In the order in which they are run, and what of a kernel each is about.
+pub const TESTS: [LiveTest; 13] = [
+    // Registers and arguments of syscalls, copies of user stacks.
+    test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
+    test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
+    // Files and their inodes.
+    test("causes", "a_client_waits_for_its_server_over_pipes"),
+    test("causes", "epoll_waits_for_who_writes_to_the_pipe"),
+    // Interrupts and softirqs.
+    test("causes", "a_sleeper_waits_for_nobody"),
+    test("causes", "a_timer_that_fires_over_a_hog_does_not_accuse_it"),
+    // Life and death of threads.
+    test("causes", "a_parent_waits_for_its_child"),
+    // The survey, and what it finds asleep.
+    test("causes", "a_thread_that_is_stuck_all_along_has_a_ledger_that_closes"),
+    // One wake after the other.
+    test("chains", "everybody_that_a_broadcast_wakes_waits_for_the_broadcaster"),
+    // Kernel stacks, and which of their frames are the tracing's.
+    test("stacks", "what_the_tracing_does_is_no_part_of_a_stack"),
+    // Cgroups.
+    test("targets", "a_cgroup_brings_its_subtree_and_nothing_else"),
+    // Maps and rings.
+    test("loss", "a_ring_that_is_full_is_counted_and_dated"),
+    test("loss", "without_task_storage_a_map_stands_in"),
+];
+
+impl LiveTest {
+    /// `program::name`
+    pub fn title(&self) -> String {
+        format!("{}::{}", self.program, self.name)
+    }
+
+    pub fn task(&self) -> Task {
+        let Self { program, name } = self;
+        Task {
+            name: self.title(),
+            limit: LIMIT,
+            command: format!("cd /tests && ./{program} --exact {name} --test-threads=1"),
+        }
+    }
+}
+
+/// The programs that the tests are in.
+pub fn programs() -> BTreeSet<&'static str> {
+    TESTS.iter().map(|test| test.program).collect()
+}
+
+/// Whether a test ran, and well: a name that is no test's is a success of none.
+pub fn has_passed(status: i32, output: &str) -> bool {
+    status == 0 && output.contains("test result: ok. 1 passed;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::has_passed;
+
+    #[test]
+    fn a_test_that_is_not_there_has_not_passed() {
+        assert!(has_passed(0, "test result: ok. 1 passed; 0 failed; 0 ignored\n"));
+        assert!(!has_passed(0, "test result: ok. 0 passed; 0 failed; 0 ignored\n"));
+        assert!(!has_passed(101, "test result: FAILED. 0 passed; 1 failed\n"));
+    }
+}

@@ -1,0 +1,162 @@
+//! `cargo xtask vm`: offwake on other kernels than the one that runs here.
+//!
+//! ```text
+//! Debian's archive --> kernel --+
+//! offwake, live tests --> image +--> emulator --> transcript --> judgement --> tables
+//! ```
+
+mod aarch64;
+mod archive;
+mod doctor;
+mod emulator;
+mod features;
+mod image;
+mod judgement;
+mod kernel;
+mod live_tests;
+mod release;
+mod summary;
+mod task;
+mod transcript;
+
+use std::{
+    cmp::Reverse,
+    env, fs,
+    path::{Path, PathBuf},
+    thread,
+    time::Instant,
+};
+
+use anyhow::{Context as _, anyhow, bail};
+
+pub use aarch64::check as check_aarch64;
+use archive::Architecture;
+use doctor::Findings;
+use emulator::Guest;
+use image::GuestRoot;
+use judgement::Judgement;
+use kernel::Kernel;
+pub use release::Release;
+use summary::Here;
+use transcript::Transcript;
+
+use crate::{apt, build, command, instructions, root::Root, workloads, workspace};
+
+/// Boots each of the releases, or those that are tested by default, and compares them with the kernel
+/// that runs here.
+///
+/// # Errors
+///
+/// When one can't be had or booted, or anything on it is not as it should be: all of it, and why.
+pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
+    if env::consts::ARCH != "x86_64" {
+        bail!("other kernels are booted on x86_64 alone, this is {}", env::consts::ARCH);
+    }
+    let begin = Instant::now();
+    let folder = workspace::target().join("vm");
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    let packages = [emulator::PACKAGE, archive::PACKAGE].into_iter().chain(image::PACKAGES);
+    apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
+    build::build()?;
+
+    let mut releases = releases.to_vec();
+    if releases.is_empty() {
+        releases.extend(kernel::pinned());
+    }
+    // The newest first: those that are refused are done at once, and need nobody beside them.
+    releases.sort_by_key(|release| Reverse(*release));
+    releases.dedup();
+    let kernels: Vec<Kernel> = (releases.iter())
+        .map(|release| kernel::provide(Architecture::Amd64, *release, &folder))
+        .collect::<anyhow::Result<_>>()?;
+    let root = guest_root(&folder)?;
+    let here = here()?;
+
+    let judgements = run_all(&kernels, &root, &folder);
+    println!("{}", summary::tables(&here, &judgements));
+    let mut faults = Vec::new();
+    faults.extend(features::surprises(here.release, &here.findings));
+    for judgement in &judgements {
+        println!("{}", summary::line(judgement));
+        let on = |fault: &String| format!("Linux {}: {fault}", judgement.release);
+        faults.extend(judgement.faults.iter().map(on));
+    }
+    println!("in {} s", begin.elapsed().as_secs());
+    if !faults.is_empty() {
+        bail!("not as it should be:\n{}", faults.join("\n"));
+    }
+    Ok(())
+}
+
+/// As a step of the tests.
+///
+/// # Errors
+///
+/// As those of [`vm`].
+pub fn by_default() -> anyhow::Result<()> {
+    vm(&[])
+}
+
+/// What all guests run.
+fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
+    let root = GuestRoot::begin(&folder.join("root"))?;
+    root.add_program(&workspace::offwake()?, "bin/offwake")?;
+    let programs = workloads::live_tests(&live_tests::programs())?;
+    for (name, path) in &programs {
+        root.add_program(path, &format!("tests/{name}"))?;
+    }
+    Ok(root)
+}
+
+/// What there is to compare with.
+fn here() -> anyhow::Result<Here> {
+    let root = Root::wanted_for("offwake doctor")?;
+    let text = command::ask(root.command(workspace::offwake()?).arg("doctor"))
+        .context("`offwake doctor` failed on this very kernel")?;
+    Ok(Here {
+        release: Release::of_running_kernel()?,
+        findings: Findings::read(&text),
+        committed: instructions::committed()?,
+    })
+}
+
+/// A guest keeps one CPU busy: there are as many at a time as there are CPUs.
+fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement> {
+    let at_a_time = thread::available_parallelism().map_or(1, usize::from);
+    let mut judgements = Vec::new();
+    for kernels in kernels.chunks(at_a_time) {
+        // One after the other: what differs between them is written to the one root.
+        let guests: Vec<_> = kernels.iter().map(|kernel| prepare(kernel, root, folder)).collect();
+        thread::scope(|scope| {
+            let running: Vec<_> = (kernels.iter().zip(guests))
+                .map(|(kernel, folder)| scope.spawn(move || run(kernel, &folder?)))
+                .collect();
+            for (kernel, guest) in kernels.iter().zip(running) {
+                let transcript = guest.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
+                judgements.push(Judgement::of(kernel, transcript));
+            }
+        });
+    }
+    judgements
+}
+
+const IMAGE: &str = "image";
+
+/// Makes the image of a guest, and says in which folder.
+fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
+    let folder = folder.join(kernel.release.to_string());
+    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    root.pack(&kernel.modules, &judgement::tasks(kernel.release), &folder.join(IMAGE))?;
+    Ok(folder)
+}
+
+/// Boots a kernel, and waits until everything is done.
+fn run(kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
+    let tasks = judgement::tasks(kernel.release);
+    let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
+    let image = folder.join(IMAGE);
+    let transcript = Guest { kernel, image: &image, longest_task, folder }.run();
+    // It is large, and made anew each time.
+    fs::remove_file(&image).with_context(|| format!("cannot remove {}", image.display()))?;
+    transcript
+}
