@@ -11,6 +11,8 @@ pub mod target {
     pub const THREADS: u32 = 2;
     /// Those in a cgroup of the v2 hierarchy or below it.
     pub const CGROUP: u32 = 3;
+    /// Those in one of the cgroups in the map of target cgroups, all at one depth, or below it.
+    pub const CGROUPS: u32 = 4;
 }
 
 /// Which threads' waits are recorded ([`Config::scope`]).
@@ -144,7 +146,7 @@ pub struct Config {
     pub cgroup: u64,
     /// Mixed into stack ids, so that no program can plan two stacks of one id.
     pub stack_seed: u64,
-    /// The target cgroup's depth below the root.
+    /// The target cgroups' depth below the root.
     pub cgroup_level: u32,
     /// 1 if `sched_switch` passes the previous state (5.18 and later).
     pub switch_has_state: u32,

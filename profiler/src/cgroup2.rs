@@ -17,9 +17,20 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Where the v2 hierarchy is mounted, whole: a mount of a part of it (a bind mount, a container's)
 /// does not show how deep its cgroups are.
 pub(crate) fn mount_point() -> Option<PathBuf> {
+    mounts_of(b"cgroup2", &mountinfo()).next()
+}
+
+/// Where the hierarchies of v1 are mounted.
+pub(crate) fn mount_points_of_v1() -> Vec<PathBuf> {
+    mounts_of(b"cgroup", &mountinfo()).collect()
+}
+
+/// Nothing where it can't be read.
+fn mountinfo() -> Vec<u8> {
     let mut mountinfo = Vec::new();
-    File::open("/proc/self/mountinfo").ok()?.take(MAX_BYTES).read_to_end(&mut mountinfo).ok()?;
-    parse(&mountinfo)
+    let file = File::open("/proc/self/mountinfo");
+    let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut mountinfo));
+    if read.is_err() { Vec::new() } else { mountinfo }
 }
 
 /// Whether an open file is a part of the v2 hierarchy.
@@ -27,14 +38,14 @@ pub(crate) fn is_inside(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|filesystem| filesystem.f_type == MAGIC)
 }
 
-fn parse(mountinfo: &[u8]) -> Option<PathBuf> {
-    mountinfo.split(|&byte| byte == b'\n').find_map(|line| {
+/// The mounts of whole hierarchies of one kind.
+fn mounts_of<'m>(wanted: &'m [u8], mountinfo: &'m [u8]) -> impl Iterator<Item = PathBuf> + use<'m> {
+    mountinfo.split(|&byte| byte == b'\n').filter_map(move |line| {
         // id parent major:minor root mount-point options… - type source super-options
         let mut fields = line.split(|&byte| byte == b' ');
         let (root, mount) = (fields.nth(3)?, fields.next()?);
         let kind = fields.skip_while(|field| *field != b"-").nth(1)?;
-        (root == b"/" && kind == b"cgroup2")
-            .then(|| PathBuf::from(OsString::from_vec(unescape(mount))))
+        (root == b"/" && kind == wanted).then(|| PathBuf::from(OsString::from_vec(unescape(mount))))
     })
 }
 
@@ -63,7 +74,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 mod tests {
     use std::{fs::File, path::PathBuf};
 
-    use super::{is_inside, mount_point, parse};
+    use super::{is_inside, mount_point, mounts_of};
 
     #[test]
     fn the_unified_mount_of_a_hybrid_host_is_found() {
@@ -73,9 +84,12 @@ mod tests {
             31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             32 30 0:28 /part /mnt/part rw shared:9 - cgroup2 cgroup2 rw\n\
             33 30 0:28 / /sys/fs/cgroup/uni\\040fied\\1 rw shared:9 - cgroup2 cgroup2 rw\n";
-        assert_eq!(parse(mountinfo), Some(PathBuf::from("/sys/fs/cgroup/uni fied\\1")));
+        let found = |kind: &[u8], mounts: &[u8]| mounts_of(kind, mounts).collect::<Vec<_>>();
+        let (unified, cpu) = ("/sys/fs/cgroup/uni fied\\1", "/sys/fs/cgroup/cpu");
+        assert_eq!(found(b"cgroup2", mountinfo), [PathBuf::from(unified)]);
+        assert_eq!(found(b"cgroup", mountinfo), [PathBuf::from(cpu)]);
         for none in ["", "\n", "1 2 3", "- cgroup2", "1 2 0:3 / /a rw - cgroup cgroup2 rw"] {
-            assert_eq!(parse(none.as_bytes()), None, "{none}");
+            assert!(found(b"cgroup2", none.as_bytes()).is_empty(), "{none}");
         }
     }
 

@@ -12,6 +12,7 @@ pub mod blame;
 mod calendar;
 pub mod capture;
 mod cgroup2;
+pub mod containers;
 pub mod export;
 pub mod files;
 mod go_table;

@@ -6,10 +6,11 @@
 //!
 //! ```text
 //!  root ──▶ the caller's ids, with          attached    read, unwound      closed      named
-//!           RECORDING ───────────────────────|────────────────────────────────|
-//!             drain thread                    COUNTING ────────────────────────
-//!             look-up thread                  LOOKING_UP ──────────────────────  NAMING ──
-//!             store, watch                    none ────────────────────────────────────────
+//!           Recording ───────────────────────|────────────────────────────────|
+//!             drain thread                    Counting ────────────────────────
+//!             look-up thread                  LookingUp ──────────────────────  Naming ──
+//!               names of containers             AskingEngines ──
+//!             store                           Naming ────────────────────────────────────────
 //! ```
 //!
 //! Credentials are a thread's own in Linux, and a thread begins with those of the one that makes it
@@ -89,6 +90,8 @@ pub enum Task {
     LookingUp,
     /// Finds names, in files that are held open.
     Naming,
+    /// Asks the engines that run containers: their sockets can be root's alone.
+    AskingEngines,
     /// What needs no rights.
     Other,
 }
@@ -109,16 +112,28 @@ impl Task {
                 reading | others | CapabilitySet::BPF | CapabilitySet::SYSLOG
             }
             Self::Naming => reading | CapabilitySet::SYSLOG,
+            Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
             Self::Other => CapabilitySet::empty(),
+        }
+    }
+
+    /// What it needs, and what the threads need that it makes.
+    fn hands_on(self) -> CapabilitySet {
+        match self {
+            Self::Recording | Self::LookingUp => self.needs() | Self::AskingEngines.needs(),
+            Self::Counting | Self::Naming | Self::AskingEngines | Self::Other => self.needs(),
         }
     }
 }
 
+/// Writing against the permissions of files, among other things.
+const OVERRIDE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
+
 /// The calling thread, and those that it makes from now on, can do no more than this takes.
 pub fn keep_for(task: Task) {
     let kept = capabilities(None).and_then(|sets| {
-        let permitted = sets.permitted & task.needs();
-        set(permitted, permitted)
+        let needed = sets.permitted & task.needs();
+        set(needed, sets.permitted & task.hands_on())
     });
     // To give rights up is nothing that is refused; where it is all the same, nobody is worse off than with a
     // profiler that never tried.
@@ -139,7 +154,7 @@ pub fn keep_for_writing(task: Task) {
 /// runs containers, and only root can talk to, say. Nothing that writes.
 pub fn while_overriding<T>(body: impl FnOnce() -> T) -> T {
     let Ok(before) = capabilities(None) else { return body() };
-    let more = before.effective | before.permitted & CapabilitySet::DAC_OVERRIDE;
+    let more = before.effective | before.permitted & OVERRIDE;
     let _as_before = set(more, before.permitted);
     let done = body();
     let _as_before = set(before.effective, before.permitted);
@@ -173,7 +188,7 @@ pub fn become_user(user: &User) -> io::Result<()> {
     set_thread_res_uid(user.id, user.id, user.id)?;
     set_keep_capabilities(false)?;
     let recording = Task::Recording.needs() & capabilities(None)?.permitted;
-    Ok(set(recording, recording | CapabilitySet::DAC_OVERRIDE)?)
+    Ok(set(recording, recording | OVERRIDE)?)
 }
 
 fn set(effective: CapabilitySet, permitted: CapabilitySet) -> rustix::io::Result<()> {
@@ -211,6 +226,8 @@ mod tests {
         for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
             assert!(!task.needs().intersects(all), "{task:?}");
         }
+        // It writes nothing, and hands nothing on.
+        assert!(!Task::AskingEngines.needs().intersects(all - OVERRIDE));
     }
 
     #[test]

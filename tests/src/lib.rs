@@ -7,6 +7,7 @@ pub mod browser;
 pub mod case;
 pub mod cgroup;
 pub mod clock;
+pub mod docker;
 pub mod folded;
 pub mod gdb;
 pub mod intervals;

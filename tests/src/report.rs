@@ -23,12 +23,37 @@ pub struct Report {
     pub loss: Loss,
     /// Whether the recording was sound: an addition to the contract.
     pub recording: Soundness,
+    /// The containers that threads were seen in: an addition to the contract.
+    #[serde(default)]
+    pub containers: Vec<Container>,
     /// The target's threads.
     pub threads: Vec<Thread>,
     /// Who woke whom.
     pub wakes: Vec<Wakes>,
     /// What was waited for.
     pub waits: Vec<Waits>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Container {
+    /// Its id.
+    pub id: String,
+    /// What texts call it.
+    pub label: String,
+    /// The image that it was made from.
+    pub image: Option<String>,
+    /// The processes that were seen in it.
+    pub processes: Vec<ContainerProcess>,
+}
+
+/// A process in a container.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ContainerProcess {
+    /// Its id outside.
+    pub tgid: u32,
+    /// Its id inside.
+    pub pid_in_container: Option<u32>,
 }
 
 /// How a report was recorded.
@@ -270,6 +295,9 @@ pub struct Blame {
     pub tgid: Option<u32>,
     /// Its name.
     pub comm: Option<String>,
+    /// What its container is called: an addition to the contract.
+    #[serde(default)]
+    pub container: Option<String>,
     /// Hops from the wait.
     pub depth: Option<u32>,
     /// How much.

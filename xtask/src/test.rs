@@ -14,9 +14,12 @@ use crate::{
 
 /// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
 /// reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb unwinds it too.
-const PACKAGES: [&str; 11] = [
+/// Docker runs containers of busybox.
+const PACKAGES: [&str; 13] = [
+    "busybox-static",
     "chromium",
     "chromium-driver",
+    "docker.io",
     "gdb",
     "golang-go",
     "librsvg2-bin",

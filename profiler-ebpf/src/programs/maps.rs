@@ -150,6 +150,11 @@ pub static CONTEXT: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
+/// The target, if it is cgroups that come and go: their ids. User space alone writes. A container that
+/// is followed has a new one each time that it starts.
+#[btf_map]
+pub static TARGET_CGROUPS: HashMap<u64, u32, 1024> = HashMap::new();
+
 /// What to know of each syscall ([`profiler_ebpf::syscalls`]).
 #[btf_map]
 pub static SYSCALLS: Array<u32, { TABLE_LEN as usize }> = Array::new();

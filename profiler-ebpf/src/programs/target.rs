@@ -3,7 +3,7 @@
 use profiler_ebpf::{config, loss::Loss};
 
 use super::{
-    maps::TARGETS,
+    maps::{TARGET_CGROUPS, TARGETS},
     ring::lost,
     settings::{CONFIG, frozen},
     task::Task,
@@ -16,7 +16,10 @@ pub fn holds(task: Task) -> bool {
         config::target::PROCESSES => TARGETS.get_ptr(task.tgid()).is_some(),
         config::target::THREADS => TARGETS.get_ptr(task.tid()).is_some(),
         config::target::CGROUP => {
-            task.is_in_cgroup(frozen(&CONFIG.cgroup), frozen(&CONFIG.cgroup_level))
+            task.cgroup_at(frozen(&CONFIG.cgroup_level)) == frozen(&CONFIG.cgroup)
+        }
+        config::target::CGROUPS => {
+            TARGET_CGROUPS.get_ptr(task.cgroup_at(frozen(&CONFIG.cgroup_level))).is_some()
         }
         _ => true,
     }
@@ -25,7 +28,7 @@ pub fn holds(task: Task) -> bool {
 /// Whether threads come and go from the target while they live: they move between cgroups.
 #[inline(always)]
 pub fn may_change() -> bool {
-    frozen(&CONFIG.target) == config::target::CGROUP
+    matches!(frozen(&CONFIG.target), config::target::CGROUP | config::target::CGROUPS)
 }
 
 /// A process forked: what a target process makes is a target, too.

@@ -230,30 +230,30 @@ impl Task {
         if cgroup.is_null() { 0 } else { cgroup_id(cgroup) }
     }
 
-    /// Whether its cgroup is the target, or below it.
+    /// Id of the cgroup at the level of the target above its own, or its own if that is at this level;
+    /// 0 if its own is nearer to the root.
     #[inline(always)]
-    pub fn is_in_cgroup(self, id: u64, level: u32) -> bool {
+    pub fn cgroup_at(self, level: u32) -> u64 {
         let cgroup = self.default_cgroup();
         if cgroup.is_null() {
-            return false;
+            return 0;
         }
         // SAFETY: `cgroup` is a typed pointer.
         let own_level: u32 = unsafe { field(cgroup, offset(&CONFIG.offsets.cgroup_level)) };
         if own_level < level {
-            return false;
+            return 0;
         }
         let ancestor = offset(&CONFIG.offsets.cgroup_ancestor);
         if ancestor != NO_OFFSET as usize {
             let ancestor: u64 = peek(cgroup as u64 + ancestor as u64);
             let node: u64 = peek(ancestor + offset(&CONFIG.offsets.cgroup_kn) as u64);
-            let found: u64 = peek(node + offset(&CONFIG.offsets.kernfs_node_id) as u64);
-            return found == id;
+            return peek(node + offset(&CONFIG.offsets.kernfs_node_id) as u64);
         }
         let ancestor_id = offset(&CONFIG.offsets.cgroup_ancestor_id);
         if ancestor_id != NO_OFFSET as usize {
-            return peek::<u64>(cgroup as u64 + ancestor_id as u64) == id;
+            return peek(cgroup as u64 + ancestor_id as u64);
         }
-        cgroup_id(cgroup) == id
+        cgroup_id(cgroup)
     }
 
     #[inline(always)]

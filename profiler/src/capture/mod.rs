@@ -58,7 +58,7 @@ use crate::{
     privileges::{self, Task},
     recording::{ClosedBy, Meta, Window},
     symbols::{NameSources, Symbols},
-    units::{Nanos, StackId, Tgid, Timestamp},
+    units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
 };
 
 /// What is on its way to the look-ups: a stack takes 1 KiB at most.
@@ -304,6 +304,16 @@ impl<S: Sink> Capture<S> {
             return Err(CaptureError::Thread("drain"));
         }
         Ok(surveyed?)
+    }
+
+    /// Takes the threads in another cgroup for the target as well, from now on. It takes effect if the
+    /// target is cgroups that come and go ([`kernel::TargetFilter::Cgroups`]).
+    ///
+    /// # Errors
+    ///
+    /// If there have been too many.
+    pub fn add_target_cgroup(&mut self, id: CgroupId) -> Result<(), CaptureError> {
+        Ok(self.armed.kernel.add_target_cgroup(id)?)
     }
 
     /// The wait that was too long, if it is time for a snapshot of it.

@@ -382,7 +382,7 @@ fn socket_ends() -> Feature {
 }
 
 fn cgroup_v2() -> Feature {
-    const NAME: &str = "cgroup v2 (for --cgroup)";
+    const NAME: &str = "cgroup v2 (for --cgroup, --container)";
     match cgroup2::mount_point() {
         Some(mount) => works(NAME, Need::Optional, mount.display().to_string()),
         None => missing(

@@ -36,6 +36,14 @@ pub enum TargetFilter {
         /// Its depth below the root.
         level: u32,
     },
+    /// Those in one of several cgroups of the v2 hierarchy, or below it: in this one, and in those that
+    /// [`Kernel::add_target_cgroup`] adds.
+    Cgroups {
+        /// The first of them.
+        id: CgroupId,
+        /// The depth of all of them below the root.
+        level: u32,
+    },
 }
 
 /// A share of each CPU's time.
@@ -244,14 +252,32 @@ impl Kernel {
         let targets: Vec<u32> = match &settings.target {
             TargetFilter::Processes(processes) => processes.iter().map(|tgid| tgid.0).collect(),
             TargetFilter::Threads(threads) => threads.iter().map(|tid| tid.0).collect(),
-            TargetFilter::All | TargetFilter::Cgroup { .. } => Vec::new(),
+            TargetFilter::All | TargetFilter::Cgroup { .. } | TargetFilter::Cgroups { .. } => {
+                Vec::new()
+            }
         };
         let mut map: HashMap<_, u32, u32> =
             HashMap::try_from(self.map_mut("TARGETS")?).map_err(failed("TARGETS"))?;
         for target in targets {
             map.insert(target, 1, 0).map_err(failed("TARGETS"))?;
         }
+        if let TargetFilter::Cgroups { id, .. } = settings.target {
+            self.add_target_cgroup(id)?;
+        }
         Ok(())
+    }
+
+    /// Takes the threads in another cgroup, and below it, for the target: each from its next switch on.
+    ///
+    /// # Errors
+    ///
+    /// If there is no room for another one.
+    pub fn add_target_cgroup(&mut self, id: CgroupId) -> Result<(), KernelError> {
+        const NAME: &str = "TARGET_CGROUPS";
+        let failed = |source| KernelError::Map { map: NAME, source };
+        let mut map: HashMap<_, u64, u32> =
+            HashMap::try_from(self.map_mut(NAME)?).map_err(failed)?;
+        map.insert(id.0, 1, 0).map_err(failed)
     }
 
     fn make_rings(&mut self, cpus: u32, bytes: u32) -> Result<Vec<Ring>, KernelError> {
@@ -278,6 +304,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         TargetFilter::Processes(_) => (config::target::PROCESSES, 0, 0),
         TargetFilter::Threads(_) => (config::target::THREADS, 0, 0),
         TargetFilter::Cgroup { id, level } => (config::target::CGROUP, id.0, level),
+        TargetFilter::Cgroups { level, .. } => (config::target::CGROUPS, 0, level),
     };
     let tracing = tracing_frames::find().unwrap_or_default();
     Ok(Config {

@@ -3,6 +3,7 @@
 //! ```text
 //!  observe_process: /proc/PID/{status,exe,cmdline,cgroup}   --> ProcessInfo
 //!  observe_cgroup:  /proc/PID/cgroup, else a file handle    --> CgroupInfo
+//!                   the container's engine, in its own time --> the same, with names
 //! ```
 
 mod hierarchy;
@@ -18,8 +19,9 @@ use std::{
 use hierarchy::Hierarchy;
 
 use crate::{
+    containers::Namer,
     recording::{
-        CgroupInfo, ProcessInfo,
+        CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
         loss::{Shortfalls, count},
     },
     units::{CgroupId, Tgid},
@@ -34,7 +36,7 @@ const LIMIT: usize = 65_536;
 pub struct NewProcesses {
     /// Processes. One that has become another program is there again; until then the newest stands.
     pub processes: Vec<ProcessInfo>,
-    /// Cgroups, each once.
+    /// Cgroups. One of a container is there again when it is known what that is called.
     pub cgroups: Vec<CgroupInfo>,
 }
 
@@ -45,9 +47,19 @@ pub struct Processes {
     known: HashMap<Tgid, u64>,
     /// Ids of cgroups are not used twice (`kernfs_node::id`), so none is ever forgotten.
     cgroups: HashSet<CgroupId>,
+    containers: HashMap<ContainerId, Named>,
+    namer: Namer,
     new: NewProcesses,
     limit: usize,
     shortfalls: Shortfalls,
+}
+
+/// A container, and the cgroups that it is.
+#[derive(Default)]
+struct Named {
+    /// None until somebody says what it is called.
+    names: Option<ContainerNames>,
+    cgroups: Vec<CgroupInfo>,
 }
 
 impl Default for Processes {
@@ -64,6 +76,8 @@ impl Processes {
             hierarchy: Hierarchy::open(),
             known: HashMap::new(),
             cgroups: HashSet::new(),
+            containers: HashMap::new(),
+            namer: Namer::default(),
             new: NewProcesses::default(),
             limit: LIMIT,
             shortfalls: Shortfalls::new(),
@@ -107,13 +121,40 @@ impl Processes {
         self.cgroups.insert(id);
         let found = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.path(id, tgid));
         match found {
-            Some(path) => self.new.cgroups.push(CgroupInfo::new(id, path)),
+            Some(path) => self.found(CgroupInfo::new(id, path)),
             None => count(&mut self.shortfalls, "cgroups_unresolved"),
+        }
+    }
+
+    fn found(&mut self, cgroup: CgroupInfo) {
+        let container = cgroup.container.clone().or_else(|| ContainerId::borne_by(&cgroup.path));
+        let Some(container) = container else { return self.new.cgroups.push(cgroup) };
+        if !self.containers.contains_key(&container) {
+            self.namer.ask(container.clone());
+        }
+        let known = self.containers.entry(container.clone()).or_default();
+        let cgroup = match &known.names {
+            Some(names) => cgroup.named(container, names.clone()),
+            None => {
+                known.cgroups.push(cgroup.clone());
+                cgroup
+            }
+        };
+        self.new.cgroups.push(cgroup);
+    }
+
+    fn named(&mut self, named: Vec<(ContainerId, ContainerNames)>) {
+        for (id, names) in named {
+            let Some(known) = self.containers.get_mut(&id) else { continue };
+            let cgroups = std::mem::take(&mut known.cgroups).into_iter();
+            self.new.cgroups.extend(cgroups.map(|cgroup| cgroup.named(id.clone(), names.clone())));
+            known.names = Some(names);
         }
     }
 
     /// What was found since the last time.
     pub fn take_new(&mut self) -> NewProcesses {
+        self.named(self.namer.take());
         std::mem::take(&mut self.new)
     }
 
@@ -123,9 +164,12 @@ impl Processes {
         &self.shortfalls
     }
 
-    /// What was not taken yet, and what could not be done.
+    /// What was not taken yet, and what could not be done. Names of containers are waited for, for two
+    /// seconds at most.
     #[must_use]
-    pub fn finish(self) -> (NewProcesses, Shortfalls) {
+    pub fn finish(mut self) -> (NewProcesses, Shortfalls) {
+        let named = std::mem::take(&mut self.namer).finish();
+        self.named(named);
         (self.new, self.shortfalls)
     }
 }

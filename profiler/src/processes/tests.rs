@@ -9,7 +9,7 @@ use std::{
 use super::{NewProcesses, Processes};
 use crate::{
     cgroup2, kernel,
-    recording::{CgroupInfo, ContainerId, ProcessInfo},
+    recording::{CgroupInfo, ContainerId, ContainerNames, ProcessInfo},
     units::{CgroupId, Tgid},
 };
 
@@ -278,4 +278,28 @@ fn the_limits_hold_and_are_counted() {
     let (_, shortfalls) = processes.finish();
     assert_eq!(shortfalls.get("processes_over_limit"), Some(&2));
     assert_eq!(shortfalls.get("cgroups_over_limit"), Some(&1));
+}
+
+#[test]
+fn a_cgroup_comes_again_when_its_container_is_named_and_later_ones_have_the_name() {
+    let id = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
+    let container = ContainerId::new(id).unwrap();
+    let names = ContainerNames { name: Some("web".to_owned()), ..ContainerNames::default() };
+    let cgroup = |number, path: String| CgroupInfo::new(CgroupId(number), path);
+    let rows = |processes: &mut Processes| -> Vec<_> {
+        let rows = std::mem::take(&mut processes.new.cgroups).into_iter();
+        rows.map(|row| (row.id.0, row.container.is_some(), row.names.name)).collect()
+    };
+    let web = || Some("web".to_owned());
+
+    let mut processes = Processes::new();
+    processes.found(cgroup(1, "/system.slice".to_owned()));
+    processes.found(cgroup(2, format!("/docker/{id}")));
+    // Nothing says that this is one, but somebody may.
+    processes.found(cgroup(3, format!("/mine/{id}")));
+    assert_eq!(rows(&mut processes), [(1, false, None), (2, true, None), (3, false, None)]);
+    processes.named(vec![(container, names)]);
+    assert_eq!(rows(&mut processes), [(2, true, web()), (3, true, web())]);
+    processes.found(cgroup(4, format!("/docker/{id}/inner")));
+    assert_eq!(rows(&mut processes), [(4, true, web())]);
 }

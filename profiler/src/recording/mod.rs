@@ -25,7 +25,7 @@ pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, So
 pub use function::Function;
 pub use interned::{Id, Interned};
 pub use loss::LossTotals;
-pub use process::{CgroupInfo, ContainerId, ProcessInfo};
+pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
 pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
     Stack, StackEnd, StackRef, StackTable,

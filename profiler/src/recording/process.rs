@@ -38,6 +38,8 @@ pub struct CgroupInfo {
     pub path: String,
     /// The container that it is, or is a part of.
     pub container: Option<ContainerId>,
+    /// What people call that container, as far as anybody could say.
+    pub names: ContainerNames,
 }
 
 impl CgroupInfo {
@@ -45,7 +47,53 @@ impl CgroupInfo {
     #[must_use]
     pub fn new(id: CgroupId, path: String) -> Self {
         let container = ContainerId::of_cgroup(&path);
-        Self { id, path, container }
+        Self { id, path, container, names: ContainerNames::default() }
+    }
+
+    /// The same, of a container that somebody knows by this name.
+    #[must_use]
+    pub fn named(self, container: ContainerId, names: ContainerNames) -> Self {
+        Self { container: Some(container), names, ..self }
+    }
+}
+
+/// What people call a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ContainerNames {
+    /// Its own name; in a pod, the one that it has there.
+    pub name: Option<String>,
+    /// The image that it was made from.
+    pub image: Option<String>,
+    /// The Kubernetes pod that it is a part of.
+    pub pod: Option<PodName>,
+}
+
+/// What people call a pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PodName {
+    /// The namespace that its name counts in.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl ContainerNames {
+    /// The container in one word: `web`, `shop/cart-7d9f/web` in a pod; of one whose name nobody knows,
+    /// the first twelve digits of its id.
+    #[must_use]
+    pub fn label(&self, id: &ContainerId) -> String {
+        match (&self.pod, &self.name) {
+            (Some(pod), Some(name)) => format!("{pod}/{name}"),
+            (Some(pod), None) => pod.to_string(),
+            (None, Some(name)) => name.clone(),
+            (None, None) => id.short().to_owned(),
+        }
     }
 }
 
@@ -70,6 +118,39 @@ impl ContainerId {
         None
     }
 
+    /// An id in full.
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
+        is_id(text).then(|| Self(text.to_owned()))
+    }
+
+    /// The container whose own cgroup a directory of this name is, wherever that directory lies.
+    #[must_use]
+    pub fn in_directory_name(name: &str) -> Option<Self> {
+        /// Of the processes that watch over a container.
+        const WATCHERS: &str = "-conmon-";
+
+        let bare = name.strip_suffix(".scope").unwrap_or(name);
+        let id = bare.rsplit('-').next()?;
+        if bare.contains(WATCHERS) { None } else { Self::new(id) }
+    }
+
+    /// The innermost container whose id a path bears, wherever it lies. It is one only if somebody knows
+    /// it: `docker run --cgroup-parent` makes any path possible, and so does everybody else.
+    #[must_use]
+    pub fn borne_by(path: &str) -> Option<Self> {
+        path.rsplit('/').find_map(Self::in_directory_name)
+    }
+
+    /// The digits that it is called by for short.
+    #[must_use]
+    pub fn short(&self) -> &str {
+        match self.0.get(..12) {
+            Some(digits) if is_id(&self.0) => digits,
+            _ => &self.0,
+        }
+    }
+
     /// As its runtime writes it, in full.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -85,9 +166,9 @@ impl fmt::Display for ContainerId {
 
 /// The id in the name of one directory below `above`.
 fn id_of<'a>(above: &str, name: &'a str) -> Option<&'a str> {
-    /// Docker, CRI-O, containerd for Kubernetes, Podman. With systemd's scopes the names end in
-    /// `.scope`; where the runtime makes the directories itself, some go without.
-    const PREFIXES: [&str; 4] = ["docker-", "crio-", "cri-containerd-", "libpod-"];
+    /// Docker, CRI-O, containerd for Kubernetes and for nerdctl, Podman. With systemd's scopes the names
+    /// end in `.scope`; where the runtime makes the directories itself, some go without.
+    const PREFIXES: [&str; 5] = ["docker-", "crio-", "cri-containerd-", "nerdctl-", "libpod-"];
 
     if let Some(name) = name.strip_prefix("lxc.payload.") {
         return (!name.is_empty()).then_some(name);
@@ -107,7 +188,7 @@ fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::ContainerId;
+    use super::{ContainerId, ContainerNames, PodName};
 
     const A: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
     const B: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -137,6 +218,8 @@ mod tests {
                 Some(A),
             ),
             (format!("/libpod_parent/libpod-{A}"), Some(A)),
+            // nerdctl.
+            (format!("/system.slice/nerdctl-{A}.scope"), Some(A)),
             // LXC, and what runs inside it.
             ("/lxc.payload.web-1".to_owned(), Some("web-1")),
             ("/lxc.payload.web-1/system.slice/cron.service".to_owned(), Some("web-1")),
@@ -166,5 +249,34 @@ mod tests {
             let found = ContainerId::of_cgroup(&path);
             assert_eq!(found.as_ref().map(ContainerId::as_str), expected, "{path}");
         }
+    }
+
+    #[test]
+    fn a_directory_that_bears_an_id_is_a_containers_wherever_it_lies() {
+        for (name, is_one) in [
+            (A.to_owned(), true),
+            (format!("docker-{A}.scope"), true),
+            (format!("my-own-{A}"), true),
+            (format!("libpod-conmon-{A}.scope"), false),
+            (format!("docker-{A}.service"), false),
+            (format!("docker-{}.scope", &A[1..]), false),
+            ("kubepods-burstable-pod1b_2c.slice".to_owned(), false),
+            (String::new(), false),
+        ] {
+            let found = ContainerId::in_directory_name(&name);
+            assert_eq!(found.as_ref().map(ContainerId::as_str), is_one.then_some(A), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_container_is_called_by_what_is_known_of_it() {
+        let id = ContainerId::new(A).unwrap();
+        let pod = || Some(PodName { namespace: "shop".to_owned(), name: "cart-7d9f".to_owned() });
+        let name = || Some("web".to_owned());
+        let label = |name, pod| ContainerNames { name, pod, image: None }.label(&id);
+        assert_eq!(label(name(), pod()), "shop/cart-7d9f/web");
+        assert_eq!(label(None, pod()), "shop/cart-7d9f");
+        assert_eq!(label(name(), None), "web");
+        assert_eq!(label(None, None), "4f1c0b5a9d3e");
     }
 }

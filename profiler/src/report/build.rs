@@ -14,7 +14,9 @@ use crate::{
 use super::{
     BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, Kinds, Ledger,
     LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness,
-    StackCountsEntry, ThreadEntry, WaitEntry, WindowEntry, waits,
+    StackCountsEntry, ThreadEntry, WaitEntry, WindowEntry,
+    containers::{self, Labels},
+    waits,
 };
 
 /// A thread or process whose name nobody saw.
@@ -49,8 +51,9 @@ impl Report {
                     .map(|&group| (group.name(), time_of(group, &shown.waits)))
                     .collect(),
             },
-            processes: processes(timeline, &shown.ledgers),
+            processes: processes(recording, timeline, &shown.ledgers),
             cgroups: cgroups(recording, timeline, &shown.ledgers),
+            containers: containers::entries(recording, timeline),
             threads: target(timeline)
                 .map(|(index, thread)| {
                     let samples = samples.get(&index).copied().unwrap_or(0);
@@ -197,26 +200,43 @@ fn entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
     }
 }
 
-fn last_name(thread: &Thread) -> &str {
+/// What a thread was called last.
+pub(super) fn last_name(thread: &Thread) -> &str {
     thread.names.last().map_or(NAMELESS, |name| &name.comm)
 }
 
-fn processes(timeline: &Timeline, ledgers: &[blame::Ledger]) -> Vec<ProcessEntry> {
-    let mut sums: BTreeMap<Tgid, (blame::Ledger, u64, &str)> = BTreeMap::new();
+/// What the threads of a process come to.
+#[derive(Default)]
+struct ProcessSum<'t> {
+    ledger: blame::Ledger,
+    threads: u64,
+    /// The one that the process is called after.
+    first: Option<&'t Thread>,
+}
+
+fn processes(
+    recording: &Recording,
+    timeline: &Timeline,
+    ledgers: &[blame::Ledger],
+) -> Vec<ProcessEntry> {
+    let (labels, inner) = (Labels::of(recording), containers::inner_pids(recording));
+    let mut sums: BTreeMap<Tgid, ProcessSum<'_>> = BTreeMap::new();
     for ((_, thread), ledger) in target_with(timeline, ledgers) {
-        let (sum, threads, comm) = sums.entry(thread.tgid).or_default();
-        sum.add(ledger);
-        *threads += 1;
-        if comm.is_empty() || thread.tid == Tid(thread.tgid.0) {
-            *comm = last_name(thread);
+        let sum = sums.entry(thread.tgid).or_default();
+        sum.ledger.add(ledger);
+        sum.threads += 1;
+        if sum.first.is_none() || thread.tid == Tid(thread.tgid.0) {
+            sum.first = Some(thread);
         }
     }
     (sums.into_iter())
-        .map(|(tgid, (sum, threads, comm))| ProcessEntry {
+        .map(|(tgid, sum)| ProcessEntry {
             tgid,
-            comm: comm.to_owned(),
-            threads,
-            ledger: ledger(&sum),
+            comm: sum.first.map_or(NAMELESS, last_name).to_owned(),
+            container: sum.first.and_then(|thread| labels.of_thread(thread)).map(str::to_owned),
+            pid_in_container: inner.get(&tgid).copied(),
+            threads: sum.threads,
+            ledger: ledger(&sum.ledger),
         })
         .collect()
 }

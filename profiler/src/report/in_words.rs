@@ -1,6 +1,6 @@
 //! Waits and blame as every text for people has them.
 
-use crate::blame::Reason;
+use crate::{blame::Reason, units::Tid};
 
 use super::{BlameWord, text};
 
@@ -12,6 +12,16 @@ pub(crate) fn waited_on(cause: &str, on: &str) -> String {
         on if on.starts_with(cause) => text::terminal(on),
         on => format!("{cause}: {}", text::terminal(on)),
     }
+}
+
+/// `db 77`, `db 77 in web`; the container is what it is called.
+pub(crate) fn thread(comm: &str, tid: Tid, container: Option<&str>) -> String {
+    format!("{} {tid}{}", text::terminal(comm), in_container(container))
+}
+
+/// ` in web`; nothing of a thread that lives in none.
+pub(crate) fn in_container(container: Option<&str>) -> String {
+    container.map(|name| format!(" in {}", text::terminal(name))).unwrap_or_default()
 }
 
 /// `work of db 77`, `disk behind db 77`; `thread` is in words already, `holder` a name as it was recorded.

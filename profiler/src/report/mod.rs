@@ -5,6 +5,7 @@
 pub(crate) mod best_fit;
 mod build;
 mod class;
+mod containers;
 mod cost;
 pub mod diff;
 mod filter;
@@ -36,9 +37,9 @@ pub use filter::{Filter, IdleWaits, Kinds};
 pub use format::Format;
 pub use frames::{FrameName, Frames};
 pub use model::{
-    BlameEntry, BlameWord, CgroupEntry, FilterNote, HalfCountsEntry, HopEntry, Ledger, LossNote,
-    Meta, MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, StackCountsEntry,
-    ThreadEntry, ThreadName, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry,
-    WakerKind, WindowEntry,
+    BlameEntry, BlameWord, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote,
+    HalfCountsEntry, HopEntry, Ledger, LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry,
+    Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry, WaitedOnEntry,
+    WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
 pub use soundness::{ClockStep, Soundness, Suspension};

@@ -32,6 +32,8 @@ pub struct Report {
     pub processes: Vec<ProcessEntry>,
     /// Their cgroups, by id.
     pub cgroups: Vec<CgroupEntry>,
+    /// The containers of every thread that was seen, the target's or not, by id.
+    pub containers: Vec<ContainerEntry>,
     /// The target's threads, by tid, then by time of creation.
     pub threads: Vec<ThreadEntry>,
     /// Who woke the target's threads; those that ended the longest waiting first.
@@ -241,6 +243,10 @@ pub struct ProcessEntry {
     pub tgid: Tgid,
     /// Its last known name: that of its first thread.
     pub comm: String,
+    /// What its container is called, if it lives in one: the `label` of one of the report's.
+    pub container: Option<String>,
+    /// Its own idea of its PID, if it lives in a PID namespace of its own.
+    pub pid_in_container: Option<u32>,
     /// How many threads it had in the window.
     pub threads: u64,
     /// Its ledger.
@@ -263,6 +269,35 @@ pub struct CgroupEntry {
     /// Its ledger.
     #[serde(flatten)]
     pub ledger: Ledger,
+}
+
+/// A container, and the processes that were seen in it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ContainerEntry {
+    /// Its id, in full.
+    pub id: String,
+    /// It in one word, as every text has it: its name, that of its pod before it, or the beginning of
+    /// its id.
+    pub label: String,
+    /// Its name, if anybody knew it.
+    pub name: Option<String>,
+    /// The image that it was made from.
+    pub image: Option<String>,
+    /// The Kubernetes pod that it is a part of: `namespace/name`.
+    pub pod: Option<String>,
+    /// Its processes, by tgid.
+    pub processes: Vec<ContainerProcess>,
+}
+
+/// A process in a container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ContainerProcess {
+    /// Its id outside: that of all of the report.
+    pub tgid: Tgid,
+    /// Its last known name.
+    pub comm: String,
+    /// Its id inside, if it has another one there and `/proc` could be asked in time.
+    pub pid_in_container: Option<u32>,
 }
 
 /// One of the target's threads.
@@ -306,18 +341,21 @@ pub struct WakerEntry {
     pub tgid: Option<Tgid>,
     /// Its name at the time.
     pub comm: Option<String>,
+    /// What its container is called, if it lives in one.
+    pub container: Option<String>,
     /// Which interrupt: `NET_RX`, `irq 24`, `hrtimer`, `local_timer`. With a task: the softirq that
     /// ran inside its send.
     pub vector: Option<String>,
 }
 
-/// A thread, and its name at the time.
+/// A thread, its name at the time, and what its container is called, if it lives in one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct ThreadName {
     pub tid: Tid,
     pub tgid: Tgid,
     pub comm: String,
+    pub container: Option<String>,
 }
 
 /// All wakes of one thread by one waker out of waits of one cause.
@@ -378,6 +416,8 @@ pub struct WaitEntry {
     pub comm: String,
     /// The cgroup that the thread was in last, if that is known: one of the report's.
     pub cgroup: Option<CgroupId>,
+    /// What its container is called, if it lives in one.
+    pub container: Option<String>,
     /// What they were on.
     pub cause: Cause,
     /// The function of `label`.
@@ -467,6 +507,8 @@ pub struct BlameEntry {
     pub tgid: Option<Tgid>,
     /// Its name at the time.
     pub comm: Option<String>,
+    /// What its container is called, if it lives in one.
+    pub container: Option<String>,
     /// Hops from the wait.
     pub depth: u16,
     /// How much.

@@ -1,10 +1,10 @@
 //! The report for a terminal: one screen, at most 100 columns.
 
-use std::{cmp::Reverse, io};
+use std::{cmp::Reverse, collections::BTreeSet, io};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{Ledger, Report, cost, text, worst};
+use super::{ContainerEntry, Ledger, Report, cost, text, worst};
 use crate::{blame::Reason, units::Nanos};
 
 /// Processes and threads shown; the rest is counted.
@@ -12,6 +12,10 @@ const ROWS: usize = 16;
 /// Threads shown of one process.
 const THREADS: usize = 4;
 const WIDTH: usize = 100;
+/// Containers shown.
+const CONTAINERS: usize = 8;
+/// Processes shown of one.
+const CONTAINER_PROCESSES: usize = 3;
 
 /// How what matters most stands out.
 #[derive(Clone, Copy, Default)]
@@ -50,6 +54,7 @@ pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<(
 fn write_with(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
     header(report, palette, out)?;
     ledgers(report, palette, out)?;
+    containers(report, palette, out)?;
     parts(report, out)?;
     worst::write(report, palette, out)?;
     cost::write(report, out)
@@ -159,6 +164,52 @@ fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Re
         writeln!(out, "  and {more_threads} more threads, {more_processes} more processes")?;
     }
     Ok(())
+}
+
+/// The containers of the target and of whoever it waited for, with the processes of each, inside and
+/// outside.
+fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    let blamed = report.waits.iter().flat_map(|wait| &wait.blame).flat_map(|part| &part.chain);
+    let met: BTreeSet<&str> = (report.processes.iter())
+        .filter_map(|process| process.container.as_deref())
+        .chain(blamed.filter_map(|hop| hop.thread.container.as_deref()))
+        .collect();
+    let met: Vec<_> =
+        report.containers.iter().filter(|one| met.contains(one.label.as_str())).collect();
+    if met.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    styled(out, palette.strong, "containers")?;
+    for container in met.iter().take(CONTAINERS) {
+        line(out, &container_words(container))?;
+    }
+    if met.len() > CONTAINERS {
+        writeln!(out, "  and {} more", met.len() - CONTAINERS)?;
+    }
+    Ok(())
+}
+
+/// `  web (nginx:1.27, 4f1c0b5a9d3e): nginx 812 (1 inside), nginx 830 (17 inside), 2 more`
+fn container_words(container: &ContainerEntry) -> String {
+    let id = container.id.get(..12).unwrap_or(&container.id).to_owned();
+    let about = match &container.image {
+        Some(image) => format!("{}, {id}", text::terminal(image)),
+        None => id,
+    };
+    let mut processes: Vec<_> = (container.processes.iter().take(CONTAINER_PROCESSES))
+        .map(|process| {
+            let name = format!("{} {}", text::terminal(&process.comm), process.tgid);
+            match process.pid_in_container {
+                Some(inside) => format!("{name} ({inside} inside)"),
+                None => name,
+            }
+        })
+        .collect();
+    if container.processes.len() > CONTAINER_PROCESSES {
+        processes.push(format!("{} more", container.processes.len() - CONTAINER_PROCESSES));
+    }
+    format!("  {} ({about}): {}", text::terminal(&container.label), processes.join(", "))
 }
 
 /// What to show first: a thread that only ever sleeps is the least of all.

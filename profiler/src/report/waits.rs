@@ -14,6 +14,7 @@ use super::{
     WakerCallEntry, WakerEntry, WakerKind,
     best_fit::BestFit,
     build::NAMELESS,
+    containers::Labels,
     frames::Namer,
     sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
     waited_on, waker,
@@ -35,7 +36,8 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     let Summed { waits, wakes, left_out_count, left_out, ledgers } = summed;
     let namer = Namer::new(&blame.recording().stacks);
     let best_fit = BestFit::new(&blame.recording().stacks);
-    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit };
+    let labels = Labels::of(blame.recording());
+    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels };
     let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
     let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
@@ -50,6 +52,7 @@ struct Writer<'a> {
     paths: &'a Paths,
     namer: Namer<'a>,
     best_fit: BestFit<'a>,
+    labels: Labels,
 }
 
 impl Writer<'_> {
@@ -73,7 +76,14 @@ impl Writer<'_> {
             tid: thread.map_or(Tid(0), |thread| thread.tid),
             tgid: thread.map_or(Tgid(0), |thread| thread.tgid),
             comm: self.comm(named).unwrap_or(NAMELESS).to_owned(),
+            container: self.container(named.thread),
         }
+    }
+
+    /// What the container of a thread is called.
+    fn container(&self, thread: ThreadIndex) -> Option<String> {
+        let thread = self.blame.timeline().thread(thread)?;
+        self.labels.of_thread(thread).map(str::to_owned)
     }
 
     fn thread_at(&self, index: ThreadIndex, at: Timestamp) -> ThreadName {
@@ -90,6 +100,7 @@ impl Writer<'_> {
                 tid: Some(task.tid),
                 tgid: Some(task.tgid),
                 comm: Some(self.waker_comm(task, named).to_owned()),
+                container: named.and_then(|named| self.container(named.thread)),
                 vector: waker::vector(context),
             }),
             Waker::Interrupt(context) => Some(WakerEntry {
@@ -97,6 +108,7 @@ impl Writer<'_> {
                 tid: None,
                 tgid: None,
                 comm: None,
+                container: None,
                 vector: waker::vector(context),
             }),
         }
@@ -108,6 +120,7 @@ impl Writer<'_> {
             tid: None,
             tgid: None,
             comm: None,
+            container: None,
             vector: None,
         });
         WakeEntry { waker, wakee: self.thread(key.wakee), cause: key.cause, count, blocked_ns }
@@ -133,7 +146,7 @@ impl Writer<'_> {
             let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
             key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
         });
-        let ThreadName { tid, tgid, comm } = self.thread(key.waiter);
+        let ThreadName { tid, tgid, comm, container } = self.thread(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
         let label = self.best_fit.of_wait(look.cause, user, kernel);
         WaitEntry {
@@ -141,6 +154,7 @@ impl Writer<'_> {
             tgid,
             comm,
             cgroup: thread.and_then(|thread| thread.cgroup),
+            container,
             cause: look.cause,
             seen_in: label.as_ref().map(|label| label.function.to_string()),
             label,
@@ -208,7 +222,8 @@ impl Writer<'_> {
             reason,
             tid: blamed.as_ref().map(|thread| thread.tid),
             tgid: blamed.as_ref().map(|thread| thread.tgid),
-            comm: blamed.map(|thread| thread.comm),
+            comm: blamed.as_ref().map(|thread| thread.comm.clone()),
+            container: blamed.and_then(|thread| thread.container),
             depth: part.depth,
             ns: part.time,
             idle: part.duty == Duty::Idle,

@@ -2,7 +2,7 @@
 
 use crate::recording::{SystemVector, WakeContext};
 
-use super::{WaitEntry, WakerKind, text};
+use super::{WaitEntry, WakerKind, in_words};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =
@@ -44,7 +44,7 @@ pub(super) fn in_words(wait: &WaitEntry) -> String {
         None => "nobody seen".to_owned(),
         Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
             (WakerKind::Task, Some(comm), Some(tid), _) => {
-                format!("{} {tid}", text::terminal(comm))
+                in_words::thread(comm, tid, waker.container.as_deref())
             }
             (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
             _ => "interrupt".to_owned(),

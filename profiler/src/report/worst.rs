@@ -30,6 +30,7 @@ const WORK_PLACE: usize = 32;
 #[derive(Default)]
 pub(super) struct Worst<'a> {
     pub(super) comm: &'a str,
+    pub(super) container: Option<&'a str>,
     pub(super) blocked: Nanos,
     count: u64,
     labels: Vec<&'a Label>,
@@ -44,6 +45,7 @@ pub(super) struct Leaf<'a> {
     kind: BlameWord,
     reason: Option<Reason>,
     comm: Option<&'a str>,
+    container: Option<&'a str>,
     holder: Option<&'a str>,
 }
 
@@ -85,7 +87,8 @@ pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) 
     if !asleep.is_empty() {
         let words: Vec<_> = (asleep.iter())
             .map(|wait| {
-                format!("{} {} ({})", text::terminal(&wait.comm), wait.tid, wait.cause.name())
+                let who = in_words::thread(&wait.comm, wait.tid, wait.container.as_deref());
+                format!("{who} ({})", wait.cause.name())
             })
             .collect();
         writeln!(out)?;
@@ -129,6 +132,7 @@ fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         let place = place.filter(|label| label.is_place() && wait.cause != Cause::PageFault);
         let worst = gathered.entry((wait.tid, wait.cause.name(), on, place)).or_default();
         worst.comm = &wait.comm;
+        worst.container = wait.container.as_deref();
         worst.blocked += wait.blocked_ns;
         worst.count += wait.count;
         worst.idle += wait.idle_ns;
@@ -168,7 +172,8 @@ pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
         Nanos(0) => String::new(),
         idle => format!(", idle {}", percent(idle, worst.blocked)),
     };
-    let what = format!("{} {tid}: {on}{times}{seen}{idle}", text::terminal(worst.comm));
+    let who = in_words::thread(worst.comm, tid, worst.container);
+    let what = format!("{who}: {on}{times}{seen}{idle}");
     let mut wakers: Vec<_> = worst.wakers.iter().collect();
     wakers.sort_by_key(|&(_, time)| Reverse(*time));
     let mut named: Vec<_> = (wakers.iter().take(WAKERS))
@@ -246,6 +251,7 @@ impl<'a> Leaf<'a> {
             kind: part.kind,
             reason: part.reason,
             comm: part.chain.last().map(|hop| hop.thread.comm.as_str()),
+            container: part.chain.last().and_then(|hop| hop.thread.container.as_deref()),
             holder: part.holder.as_ref().map(|holder| holder.comm.as_str()),
         }
     }
@@ -269,7 +275,8 @@ impl<'a> Leaf<'a> {
     }
 
     fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
-        let thread = self.comm.map(|comm| thread(text::terminal(comm)));
+        let container = in_words::in_container(self.container);
+        let thread = self.comm.map(|comm| thread(text::terminal(comm)) + &container);
         in_words::blamed(self.kind, self.reason, thread, self.holder)
     }
 }

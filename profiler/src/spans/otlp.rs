@@ -10,7 +10,7 @@ use std::{borrow::Cow, collections::HashMap, io};
 use serde::{Serialize, Serializer};
 
 use crate::{
-    recording::{ContainerId, ProcessInfo, Recording},
+    recording::{ContainerId, ContainerNames, ProcessInfo, Recording},
     report, text,
     timeline::Timeline,
     units::{Tgid, Tid, Timestamp},
@@ -38,6 +38,7 @@ pub struct Exporter<'a> {
     /// no span round.
     start_unix_ns: Option<i64>,
     services: HashMap<Tgid, Service<'a>>,
+    containers: HashMap<&'a ContainerId, &'a ContainerNames>,
 }
 
 /// What is known of a process.
@@ -61,7 +62,10 @@ impl<'a> Exporter<'a> {
             });
         }
         let start_unix_ns = report::unix_time(recording, recording.meta.window.start);
-        Self { recording, spans, start_unix_ns, services }
+        let containers = (recording.cgroups.values())
+            .filter_map(|cgroup| Some((cgroup.container.as_ref()?, &cgroup.names)))
+            .collect();
+        Self { recording, spans, start_unix_ns, services, containers }
     }
 
     /// The clock of its times.
@@ -119,6 +123,9 @@ impl<'a> Exporter<'a> {
             attributes.text("process.linux.cgroup", text::cut(cgroup, LONGEST_PATH));
             if let Some(container) = ContainerId::of_cgroup(cgroup) {
                 attributes.text("container.id", text::cut(container.as_str(), LONGEST_PATH));
+                if let Some(names) = self.containers.get(&container) {
+                    attributes.of_container(names);
+                }
             }
         }
         attributes.text("host.name", meta.host.as_str());
@@ -358,7 +365,55 @@ impl<'a> Attributes<'a> {
         self.0.push(KeyValue { key, value: AnyValue::StringValue(text.into()) });
     }
 
+    /// By [OpenTelemetry's names](https://opentelemetry.io/docs/specs/semconv/resource/container/); those
+    /// of a pod's are [Kubernetes' own](https://opentelemetry.io/docs/specs/semconv/resource/k8s/).
+    fn of_container(&mut self, names: &ContainerNames) {
+        let name_key = if names.pod.is_some() { "k8s.container.name" } else { "container.name" };
+        let pod = names.pod.as_ref();
+        let texts = [
+            (name_key, names.name.as_deref()),
+            ("container.image.name", names.image.as_deref()),
+            ("k8s.pod.name", pod.map(|pod| pod.name.as_str())),
+            ("k8s.namespace.name", pod.map(|pod| pod.namespace.as_str())),
+        ];
+        for (key, text) in texts {
+            if let Some(text) = text {
+                self.text(key, text::cut(text, LONGEST_PATH));
+            }
+        }
+    }
+
     fn number(&mut self, key: &'static str, number: u64) {
         self.0.push(KeyValue { key, value: AnyValue::IntValue(number.to_string()) });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Attributes;
+    use crate::recording::{ContainerNames, PodName};
+
+    fn of_container(names: &ContainerNames) -> String {
+        let mut attributes = Attributes::default();
+        attributes.of_container(names);
+        let pairs = attributes.0.iter().map(|pair| {
+            format!("{}={}", pair.key, serde_json::to_value(&pair.value).unwrap()["stringValue"])
+        });
+        pairs.collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn containers_are_called_by_opentelemetrys_names_and_those_of_pods_by_kubernetes_own() {
+        let name = || Some("web".to_owned());
+        let image = Some("nginx:1".to_owned());
+        let alone = ContainerNames { name: name(), image, pod: None };
+        assert_eq!(of_container(&alone), r#"container.name="web" container.image.name="nginx:1""#);
+        let pod = PodName { namespace: "shop".to_owned(), name: "cart".to_owned() };
+        let in_pod = ContainerNames { name: name(), image: None, pod: Some(pod) };
+        assert_eq!(
+            of_container(&in_pod),
+            r#"k8s.container.name="web" k8s.pod.name="cart" k8s.namespace.name="shop""#
+        );
+        assert_eq!(of_container(&ContainerNames::default()), "");
     }
 }

@@ -27,6 +27,7 @@ mod maps;
 mod modules;
 mod names;
 mod naming;
+mod own_root;
 mod perf_map;
 mod places;
 mod process;

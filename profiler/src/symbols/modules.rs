@@ -7,7 +7,7 @@ use std::{
 };
 
 use rustix::{
-    fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Statx, StatxFlags},
+    fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags},
     process::{Resource, Rlimit},
 };
 
@@ -17,6 +17,7 @@ use super::{
     identify::{Identifier, Job},
     kernel,
     maps::{self, Line},
+    own_root::{LastLink, OwnRoot},
 };
 use crate::{
     recording::{self, ModuleId, loss::add_all},
@@ -303,17 +304,7 @@ fn open_mapped(link: &str, tgid: Tgid, line: &Line) -> Option<OwnedFd> {
         .ok()
         // `map_files` wants CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE. The path will do, followed
         // inside of the process's own root.
-        .or_else(|| {
-            let root = rustix::fs::openat(
-                CWD,
-                format!("/proc/{tgid}/root"),
-                flags | OFlags::DIRECTORY,
-                Mode::empty(),
-            )
-            .ok()?;
-            let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-            rustix::fs::openat2(root, &line.name, flags, Mode::empty(), resolve).ok()
-        })?;
+        .or_else(|| OwnRoot::of(tgid).ok()?.open(&line.name, LastLink::Followed).ok())?;
     // Between reading `maps` and opening, the process can have become another program that has
     // something else at the same addresses. Both names are made by the kernel's d_path().
     (link_of(&file)? == undeleted(&line.name)).then_some(file)

@@ -6,13 +6,12 @@
 
 use std::{collections::HashMap, fs::File, ops::ControlFlow};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-
 use super::{
     Shortfalls, backwards, cut,
     frames::Wanted,
     identify,
     names::Names,
+    own_root::{LastLink, OwnRoot},
     process::now,
     script_names::{ScriptName, take_apart},
 };
@@ -240,16 +239,8 @@ fn attempt(tgid: Tgid) -> Attempt {
     let inner = field(&status, "NStgid:").and_then(|ids| ids.split_ascii_whitespace().next_back());
     let inner = inner.and_then(|id| id.parse().ok()).unwrap_or(tgid.0);
 
-    let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let Ok(root) = rustix::fs::openat(CWD, format!("/proc/{tgid}/root"), directory, Mode::empty())
-    else {
-        return Attempt::Absent;
-    };
-    // A name alone first: opening a device's node can make it do things.
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-    let name = format!("tmp/perf-{inner}.map");
-    let held = match rustix::fs::openat2(root, name, flags, Mode::empty(), resolve) {
+    let Ok(root) = OwnRoot::of(tgid) else { return Attempt::Absent };
+    let held = match root.open(&format!("tmp/perf-{inner}.map"), LastLink::Kept) {
         Ok(held) => held,
         Err(rustix::io::Errno::NOENT) => return Attempt::Absent,
         Err(_) => return Attempt::Refused,

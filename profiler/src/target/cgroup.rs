@@ -7,14 +7,23 @@ use std::{
 };
 
 use super::TargetError;
-use crate::{cgroup2, kernel::TargetFilter, units::CgroupId};
+use crate::{cgroup2, units::CgroupId};
+
+/// A cgroup of the v2 hierarchy.
+pub(super) struct Cgroup {
+    pub id: CgroupId,
+    /// Its depth below the root.
+    pub level: u32,
+    /// Its path from the root, with a leading slash.
+    pub path: String,
+}
 
 /// Finds a cgroup of the v2 hierarchy, the `unified` one of a hybrid host included.
-pub(super) fn find(path: &Path) -> Result<(TargetFilter, String), TargetError> {
+pub(super) fn find(path: &Path) -> Result<Cgroup, TargetError> {
     find_under(path, &cgroup2::mount_point().ok_or(TargetError::NoCgroups)?)
 }
 
-fn find_under(path: &Path, mount: &Path) -> Result<(TargetFilter, String), TargetError> {
+fn find_under(path: &Path, mount: &Path) -> Result<Cgroup, TargetError> {
     let not_a_cgroup = |why: &str| TargetError::NotACgroup {
         path: path.to_path_buf(),
         mount: mount.to_path_buf(),
@@ -42,8 +51,7 @@ fn find_under(path: &Path, mount: &Path) -> Result<(TargetFilter, String), Targe
     let below = found.strip_prefix(mount).unwrap_or(Path::new(""));
     let level = below.components().filter(|part| matches!(part, Component::Normal(_))).count();
     let level = u32::try_from(level).map_err(|_absurd| not_a_cgroup("it is too deep"))?;
-    let filter = TargetFilter::Cgroup { id: CgroupId(metadata.ino()), level };
-    Ok((filter, format!("cgroup /{}", below.display())))
+    Ok(Cgroup { id: CgroupId(metadata.ino()), level, path: format!("/{}", below.display()) })
 }
 
 #[cfg(test)]
@@ -54,7 +62,7 @@ mod tests {
     fn what_is_no_cgroup_is_said_to_be_none() {
         let directory = tempfile::tempdir().unwrap();
         for path in [directory.path(), Path::new("/no/such/cgroup")] {
-            let error = find_under(path, Path::new("/sys/fs/cgroup/unified")).unwrap_err();
+            let error = find_under(path, Path::new("/sys/fs/cgroup/unified")).err().unwrap();
             assert!(error.to_string().contains(&path.display().to_string()), "{error}");
         }
     }

@@ -4,7 +4,10 @@ use std::{io, path::PathBuf};
 
 use thiserror::Error;
 
-use crate::units::{Tgid, Tid};
+use crate::{
+    containers::FindError,
+    units::{Tgid, Tid},
+};
 
 /// Says what failed, on what, and what to do about it.
 #[derive(Debug, Error)]
@@ -53,6 +56,14 @@ pub enum TargetError {
         /// Why not.
         why: String,
     },
+    /// There is no such container.
+    #[error(transparent)]
+    Container(#[from] FindError),
+    /// Its cgroup is what a container is followed by.
+    #[error(
+        "{0} has no cgroup of its own in the v2 hierarchy: it can't be followed; leave --follow out"
+    )]
+    FollowWithoutCgroup(String),
     /// The command is not there, or not to be run.
     #[error("cannot run `{command}`: {source}")]
     Command {

@@ -1,7 +1,8 @@
-//! What to profile: processes, threads, a cgroup, a command, or everything.
+//! What to profile: processes, threads, a cgroup, a container, a command, or everything.
 
 mod cgroup;
 mod command;
+mod container;
 mod error;
 mod process;
 
@@ -11,6 +12,7 @@ pub use command::{HeldCommand, Streams};
 pub use error::TargetError;
 
 use crate::{
+    containers::{Follower, Wanted},
     kernel::TargetFilter,
     units::{Tgid, Tid},
 };
@@ -26,8 +28,19 @@ pub enum Request {
     Threads(Vec<Tid>),
     /// A cgroup and what is below it.
     Cgroup(PathBuf),
+    /// A container, or a pod's containers.
+    Container(Wanted, Restarts),
     /// A command, from its first instruction on.
     Command(Vec<OsString>, Streams),
+}
+
+/// What becomes of the target when its container stops and starts again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restarts {
+    /// It is over.
+    Ignored,
+    /// It is the container that has the same name then.
+    Followed,
 }
 
 /// What was asked for, found.
@@ -39,6 +52,8 @@ pub struct Target {
     pub description: String,
     /// The command, if it is one: it is held before its first instruction.
     pub command: Option<HeldCommand>,
+    /// Who finds its container again, if that is to be followed.
+    pub follower: Option<Follower>,
 }
 
 impl Target {
@@ -48,7 +63,8 @@ impl Target {
     ///
     /// If it is not there, or is something else than it was taken for.
     pub fn find(request: Request) -> Result<Self, TargetError> {
-        let without_command = |filter, description| Self { filter, description, command: None };
+        let without_command =
+            |filter, description| Self { filter, description, command: None, follower: None };
         Ok(match request {
             Request::All => without_command(TargetFilter::All, "all threads".to_owned()),
             Request::Processes(processes) => {
@@ -66,15 +82,18 @@ impl Target {
                 without_command(TargetFilter::Threads(threads), description)
             }
             Request::Cgroup(path) => {
-                let (filter, description) = cgroup::find(&path)?;
-                without_command(filter, description)
+                let cgroup = cgroup::find(&path)?;
+                let filter = TargetFilter::Cgroup { id: cgroup.id, level: cgroup.level };
+                without_command(filter, format!("cgroup {}", cgroup.path))
             }
+            Request::Container(wanted, restarts) => container::find(&wanted, restarts)?,
             Request::Command(words, streams) => {
                 let command = HeldCommand::start(&words, streams)?;
                 Self {
                     filter: TargetFilter::Processes(vec![command.tgid()]),
                     description: format!("command {}", words[0].to_string_lossy()),
                     command: Some(command),
+                    follower: None,
                 }
             }
         })

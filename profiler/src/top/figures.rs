@@ -185,9 +185,9 @@ impl WaitKey {
             (Some(on), cause) if cause != Cause::Disk => on.text.clone(),
             _ => String::new(),
         };
-        let WaitEntry { tid, tgid, ref comm, cause, ref label, .. } = *wait;
+        let WaitEntry { tid, tgid, ref comm, ref container, cause, ref label, .. } = *wait;
         Self {
-            waiter: ThreadName { tid, tgid, comm: comm.clone() },
+            waiter: ThreadName { tid, tgid, comm: comm.clone(), container: container.clone() },
             cause,
             on,
             label: label.clone().filter(|label| label.is_place() && cause != Cause::PageFault),

@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     blame::Reason,
-    report::{BlameWord, Label, ThreadName, in_words, text},
+    report::{BlameWord, Label, ThreadName, in_words},
     units::Nanos,
 };
 
@@ -15,7 +15,7 @@ const PLACE: usize = 48;
 
 /// `redis-server 812`
 pub(super) fn thread(thread: &ThreadName) -> String {
-    format!("{} {}", text::terminal(&thread.comm), thread.tid)
+    in_words::thread(&thread.comm, thread.tid, thread.container.as_deref())
 }
 
 /// The frame that something is known by; empty if there is none.

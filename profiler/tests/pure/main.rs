@@ -11,6 +11,7 @@ mod chain_pictures;
 mod chains;
 #[cfg(target_arch = "x86_64")]
 mod chains_api;
+mod containers;
 mod draw;
 mod exports;
 #[cfg(target_arch = "x86_64")]

@@ -9,12 +9,12 @@ use std::{
 
 use offwake::{
     recording::{
-        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
-        FileKind, Frame, FrameId, Function, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-        Preemption, ProcessInfo, Recording, Sample, Scope, Segment, Sighting, SightingReason,
-        SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
-        SystemVector, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext,
-        Window,
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
+        ContainerNames, End, FileId, FileKind, Frame, FrameId, Function, Meta, Module, ModuleId,
+        OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo, Recording, Sample, Scope,
+        Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack, StackEnd, StackMode,
+        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
+        ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -251,7 +251,20 @@ prop_compose! {
 
 fn cgroup() -> impl Strategy<Value = CgroupInfo> {
     let path = prop_oneof!["(/[a-z]{1,5}){1,3}", "/docker/[0-9a-f]{64}"];
-    (any::<u64>(), path).prop_map(|(id, path)| CgroupInfo::new(CgroupId(id), path))
+    let text = || prop::option::of(".{0,9}");
+    let pod = prop::option::of((".{0,9}", ".{0,9}"));
+    let elsewhere = prop::option::of("[0-9a-f]{64}");
+    (any::<u64>(), path, text(), text(), pod, elsewhere).prop_map(
+        |(id, path, name, image, pod, elsewhere)| {
+            let pod = pod.map(|(namespace, name)| PodName { namespace, name });
+            let names = ContainerNames { name, image, pod };
+            let cgroup = CgroupInfo::new(CgroupId(id), path);
+            match cgroup.container.clone().or_else(|| ContainerId::new(&elsewhere?)) {
+                Some(container) => cgroup.named(container, names),
+                None => CgroupInfo { names, ..cgroup },
+            }
+        },
+    )
 }
 
 prop_compose! {

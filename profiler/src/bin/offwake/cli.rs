@@ -6,6 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use offwake::{
     blame::Limits,
     capture::{Trigger, flight::Keep},
+    containers::Wanted,
     recording::Scope,
     report::flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
     units::Nanos,
@@ -18,8 +19,8 @@ use crate::{
     span_arguments::SpanArguments,
     stack_arguments::StackArguments,
     values::{
-        States, parse_bytes, parse_duration, parse_file, parse_format, parse_keep, parse_output,
-        parse_recording, parse_states, parse_trigger, parse_wait,
+        States, parse_bytes, parse_container, parse_duration, parse_file, parse_format, parse_keep,
+        parse_output, parse_recording, parse_states, parse_trigger, parse_wait,
     },
 };
 
@@ -86,6 +87,7 @@ pub struct ManCommand {
 Examples:
   sudo offwake profile -p 4242 -d 10s -o wait.svg     a process, for ten seconds
   sudo offwake profile --cgroup /system.slice/nginx.service -d 30s -o wait.json
+  sudo offwake profile --container web -d 10s -o wait.html
   sudo offwake profile -o wait.svg -- make -j2         a command, from its start to its end
   sudo offwake profile -a -o all.json -- make -j2      the whole machine meanwhile
 
@@ -248,6 +250,11 @@ pub struct Top {
 pub struct RecordingArguments {
     #[command(flatten)]
     pub target: TargetArguments,
+
+    /// With --container: when it stops and starts again, or another one gets its name, that is the target
+    /// from then on
+    #[arg(long, requires = "container")]
+    pub follow: bool,
 
     /// A command: the target from its first instruction on; beside another target, it only says how
     /// long to record
@@ -440,6 +447,11 @@ pub struct TargetArguments {
     /// /proc/PID/cgroup has it
     #[arg(long, value_name = "PATH")]
     pub cgroup: Option<PathBuf>,
+
+    /// A container of Docker, Podman, containerd or CRI-O, with all that is started in it later, by its
+    /// name or the first digits of its id; pod/NAME or pod/NAME/CONTAINER for one of Kubernetes'
+    #[arg(long, value_name = "NAME|ID", value_parser = parse_container)]
+    pub container: Option<Wanted>,
 
     /// Every thread of the machine (the default)
     #[arg(short, long)]

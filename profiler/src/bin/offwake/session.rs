@@ -5,12 +5,13 @@ use std::{sync::Arc, time::Duration};
 use anyhow::{Context as _, bail};
 use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
+    containers::Follower,
     kernel::{Features, Messages, Need, Settings, Standing},
     privileges,
     recording::ClosedBy,
     symbols::NameSources,
-    target::{HeldCommand, Request, Streams, Target},
-    units::{Nanos, Tgid, Tid},
+    target::{HeldCommand, Request, Restarts, Streams, Target},
+    units::{CgroupId, Nanos, Tgid, Tid},
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
@@ -44,6 +45,16 @@ enum Snapshots {
     None,
     /// Of the stretch that is kept.
     Taken,
+}
+
+/// What happens while it records.
+enum Event {
+    /// It is over.
+    End(ClosedBy),
+    /// A snapshot is asked for.
+    Request(Why),
+    /// The container that is followed has this cgroup now.
+    Restart(CgroupId),
 }
 
 impl Session {
@@ -144,15 +155,17 @@ impl Session {
             .then(|| Progress::of_recording(&self.target.description, self.duration));
         let mut said = false;
         let closed_by = loop {
-            let ended = tokio::select! {
-                closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Ok(closed_by),
-                why = wait_for_request(&capture, remote, &mut requests) => Err(why),
+            let event = tokio::select! {
+                closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
+                why = wait_for_request(&capture, remote, &mut requests) => Event::Request(why),
+                cgroup = wait_for_restart(self.target.follower.as_ref()) => Event::Restart(cgroup),
             };
-            match (ended, snapshots) {
-                (Ok(closed_by), _) => break closed_by,
-                (Err(why), Snapshots::Taken) => capture.snapshot(why)?,
-                (Err(_), Snapshots::None) if said => {}
-                (Err(_), Snapshots::None) => {
+            match (event, snapshots) {
+                (Event::End(closed_by), _) => break closed_by,
+                (Event::Restart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
+                (Event::Request(why), Snapshots::Taken) => capture.snapshot(why)?,
+                (Event::Request(_), Snapshots::None) if said => {}
+                (Event::Request(_), Snapshots::None) => {
                     eprintln!(
                         "offwake: a signal asks for a snapshot: there is none without --keep"
                     );
@@ -218,7 +231,8 @@ fn check_machine() -> anyhow::Result<()> {
 /// As with perf, a command beside a target says no more than how long to record.
 fn target(arguments: &RecordingArguments, streams: Streams) -> anyhow::Result<Target> {
     let command = &arguments.command;
-    Ok(match named(&arguments.target) {
+    let restarts = if arguments.follow { Restarts::Followed } else { Restarts::Ignored };
+    Ok(match named(&arguments.target, restarts) {
         None if command.is_empty() => Target::find(Request::All)?,
         None => Target::find(Request::Command(command.clone(), streams))?,
         Some(request) => {
@@ -232,14 +246,16 @@ fn target(arguments: &RecordingArguments, streams: Streams) -> anyhow::Result<Ta
 }
 
 /// The target that the options name.
-fn named(arguments: &TargetArguments) -> Option<Request> {
-    let TargetArguments { pid, tid, cgroup, all } = arguments;
+fn named(arguments: &TargetArguments, restarts: Restarts) -> Option<Request> {
+    let TargetArguments { pid, tid, cgroup, container, all } = arguments;
     if !pid.is_empty() {
         Some(Request::Processes(pid.iter().copied().map(Tgid).collect()))
     } else if !tid.is_empty() {
         Some(Request::Threads(tid.iter().copied().map(Tid).collect()))
     } else if let Some(path) = cgroup {
         Some(Request::Cgroup(path.clone()))
+    } else if let Some(wanted) = container {
+        Some(Request::Container(wanted.clone(), restarts))
     } else {
         all.then_some(Request::All)
     }
@@ -323,6 +339,19 @@ async fn wait_for_request<S: Sink>(
                     return Why::Trigger(trip);
                 }
             }
+        }
+    }
+}
+
+/// Waits until the container that is followed has another cgroup; for ever if none is.
+async fn wait_for_restart(follower: Option<&Follower>) -> CgroupId {
+    let Some(follower) = follower else { return std::future::pending().await };
+    let mut glances = interval(GLANCE);
+    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    loop {
+        glances.tick().await;
+        if let Some(cgroup) = follower.take_restart() {
+            return cgroup;
         }
     }
 }

@@ -4,6 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use offwake::{
     capture::{Trigger, flight::Keep},
+    containers::Wanted,
     units::Nanos,
 };
 
@@ -51,6 +52,12 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
         Ok(duration) if duration <= LONGEST => Ok(duration),
         _ => Err(format!("the duration {text:?} is longer than the limit of 168h")),
     }
+}
+
+/// A container, by a name or the beginning of an id.
+pub fn parse_container(text: &str) -> Result<Wanted, String> {
+    Wanted::parse(text)
+        .ok_or_else(|| format!("{text:?} is no NAME, ID, pod/NAME or pod/NAME/CONTAINER"))
 }
 
 /// A wait's length; a bare number is microseconds, as with bcc's `-m`.

@@ -46,10 +46,17 @@ pub(super) fn cgroups(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let rows: Vec<_> = (pick(&export.cgroups, items).into_iter())
         .filter_map(|id| export.recording.cgroups.get(id))
         .collect();
+    let mut pods = Dictionary::new();
+    for row in &rows {
+        pods.push(Some(&row.names.pod), || row.names.pod.as_ref().map(ToString::to_string));
+    }
     vec![
         numbers::<UInt64Type>("id", rows.iter().map(|row| row.id.0)),
         all_names("path", rows.iter().map(|row| row.path.as_str())),
         names("container", rows.iter().map(|r| r.container.as_ref().map(ContainerId::as_str))),
+        names("container_name", rows.iter().map(|row| row.names.name.as_deref())),
+        names("image", rows.iter().map(|row| row.names.image.as_deref())),
+        pods.column("pod", Nulls::Allowed),
     ]
 }
 

@@ -6,8 +6,8 @@ use super::{Direction, FlameGraph, Frame, FrameKind, GroupBy, ThreadNames, View}
 use crate::{
     blame::cause::Cause,
     report::{
-        BlameEntry, BlameWord, FrameName, Frames, HopEntry, Report, ThreadName, WaitEntry,
-        build::NAMELESS,
+        BlameEntry, BlameWord, FrameName, Frames, HopEntry, ProcessEntry, Report, ThreadName,
+        WaitEntry, build::NAMELESS,
     },
     units::{CgroupId, Tgid},
 };
@@ -41,17 +41,20 @@ pub(in crate::report) fn shown(report: &Report) -> impl Iterator<Item = (&WaitEn
 /// Lays out paths.
 struct Layout<'r> {
     view: View,
-    processes: HashMap<Tgid, &'r str>,
-    cgroups: HashMap<CgroupId, &'r str>,
+    processes: HashMap<Tgid, &'r ProcessEntry>,
+    cgroups: HashMap<CgroupId, String>,
     separator: Arc<str>,
 }
 
 impl<'r> Layout<'r> {
     fn new(report: &'r Report, view: View) -> Self {
-        let processes =
-            report.processes.iter().map(|process| (process.tgid, process.comm.as_str()));
+        let processes = report.processes.iter().map(|process| (process.tgid, process));
+        let labels: HashMap<_, _> =
+            report.containers.iter().map(|one| (one.id.as_str(), one.label.as_str())).collect();
         let cgroups = report.cgroups.iter().filter_map(|cgroup| {
-            Some((cgroup.id, cgroup.path.as_deref().or(cgroup.container.as_deref())?))
+            let label = cgroup.container.as_deref().and_then(|id| labels.get(id).copied());
+            let path = cgroup.path.as_deref().or(cgroup.container.as_deref())?;
+            Some((cgroup.id, label.map_or(path.to_owned(), |label| format!("{label} {path}"))))
         });
         Self {
             view,
@@ -91,10 +94,14 @@ impl<'r> Layout<'r> {
 
     /// Who waited, the coarsest first.
     fn beginning(&self, wait: &WaitEntry) -> Vec<Frame> {
-        let thread = || frame(FrameKind::Waiter, self.named(&wait.comm, wait.tid.0));
+        let thread = || {
+            frame(FrameKind::Waiter, self.named(&wait.comm, wait.tid.0, wait.container.as_deref()))
+        };
         let process = || {
-            let comm = self.processes.get(&wait.tgid).copied().unwrap_or(NAMELESS);
-            frame(FrameKind::Group, self.named(comm, wait.tgid.0))
+            let process = self.processes.get(&wait.tgid);
+            let comm = process.map_or(NAMELESS, |process| &process.comm);
+            let container = process.and_then(|process| process.container.as_deref());
+            frame(FrameKind::Group, self.named(comm, wait.tgid.0, container))
         };
         match self.view.by {
             GroupBy::Thread => vec![thread()],
@@ -113,21 +120,24 @@ impl<'r> Layout<'r> {
     }
 
     fn thread(&self, thread: &ThreadName) -> String {
-        self.named(&thread.comm, thread.tid.0)
+        self.named(&thread.comm, thread.tid.0, thread.container.as_deref())
     }
 
-    fn named(&self, comm: &str, id: u32) -> String {
-        match self.view.names {
+    /// `web-1042`, `web-1042 in shop`
+    fn named(&self, comm: &str, id: u32, container: Option<&str>) -> String {
+        let name = match self.view.names {
             ThreadNames::WithIds => format!("{comm}-{id}"),
             ThreadNames::WithoutIds => comm.to_owned(),
-        }
+        };
+        container.map_or(name.clone(), |container| format!("{name} in {container}"))
     }
 
     fn cgroup(&self, wait: &WaitEntry) -> String {
         match wait.cgroup {
             None => "[unknown cgroup]".to_owned(),
-            Some(id) => (self.cgroups.get(&id))
-                .map_or_else(|| format!("[cgroup {}]", id.0), |&path| path.to_owned()),
+            Some(id) => {
+                (self.cgroups.get(&id)).map_or_else(|| format!("[cgroup {}]", id.0), Clone::clone)
+            }
         }
     }
 }

@@ -25,7 +25,7 @@ const EDGES: usize = 60;
 /// Threads, or what is no thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End<'a> {
-    Thread(Tid, Tgid, &'a str),
+    Thread(Tid, Tgid, Called<'a>),
     Process(Tgid),
     Outside(BlameWord),
 }
@@ -104,19 +104,23 @@ struct Edge {
 struct OnChain<'a> {
     tid: Tid,
     tgid: Tgid,
-    comm: &'a str,
+    called: Called<'a>,
 }
+
+/// What a thread or process is called, and its container.
+type Called<'a> = (&'a str, Option<&'a str>);
 
 impl<'a> From<&'a ThreadName> for OnChain<'a> {
     fn from(thread: &'a ThreadName) -> Self {
-        Self { tid: thread.tid, tgid: thread.tgid, comm: &thread.comm }
+        let called = (thread.comm.as_str(), thread.container.as_deref());
+        Self { tid: thread.tid, tgid: thread.tgid, called }
     }
 }
 
 /// Of the shown waits.
 pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
     let names = process_names(report);
-    let by_thread = |thread: OnChain<'a>| End::Thread(thread.tid, thread.tgid, thread.comm);
+    let by_thread = |thread: OnChain<'a>| End::Thread(thread.tid, thread.tgid, thread.called);
     let by_process = |thread: OnChain<'a>| End::Process(thread.tgid);
     Graphs {
         processes: Sums::of(report, by_process).graph(&names, texts),
@@ -125,20 +129,26 @@ pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
 }
 
 /// Processes are called what their first thread is, or what any is that came by.
-fn process_names(report: &Report) -> BTreeMap<Tgid, &str> {
+fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
     let mut names = BTreeMap::new();
     for wait in &report.waits {
-        names.entry(wait.tgid).or_insert(wait.comm.as_str());
+        names.entry(wait.tgid).or_insert((wait.comm.as_str(), wait.container.as_deref()));
         let chains = wait.blame.iter().flat_map(|blame| &blame.chain).map(|hop| &hop.thread);
         let holders = wait.blame.iter().filter_map(|blame| blame.holder.as_ref());
         for thread in chains.chain(holders) {
-            let name = names.entry(thread.tgid).or_insert(thread.comm.as_str());
+            let called = (thread.comm.as_str(), thread.container.as_deref());
+            let name = names.entry(thread.tgid).or_insert(called);
             if thread.tid.0 == thread.tgid.0 {
-                *name = &thread.comm;
+                *name = called;
             }
         }
     }
-    names.extend(report.processes.iter().map(|process| (process.tgid, process.comm.as_str())));
+    names.extend(
+        report
+            .processes
+            .iter()
+            .map(|process| (process.tgid, (process.comm.as_str(), process.container.as_deref()))),
+    );
     names
 }
 
@@ -154,7 +164,8 @@ impl<'a> Sums<'a> {
     fn of(report: &'a Report, end_of: impl Fn(OnChain<'a>) -> End<'a>) -> Self {
         let mut sums = Self::default();
         for wait in &report.waits {
-            let waiter = end_of(OnChain { tid: wait.tid, tgid: wait.tgid, comm: &wait.comm });
+            let called = (wait.comm.as_str(), wait.container.as_deref());
+            let waiter = end_of(OnChain { tid: wait.tid, tgid: wait.tgid, called });
             for blame in wait.blame.iter().filter(|blame| blame.ns.0 > 0) {
                 let class = Class::of(wait, blame, report.window.duration_ns);
                 let blamed = Blamed { blame, class };
@@ -187,7 +198,7 @@ impl<'a> Sums<'a> {
         }
     }
 
-    fn graph(self, names: &BTreeMap<Tgid, &str>, texts: &mut Texts<'_>) -> Graph {
+    fn graph(self, names: &BTreeMap<Tgid, Called<'_>>, texts: &mut Texts<'_>) -> Graph {
         let mut heaviest: Vec<_> = self.edges.into_iter().collect();
         heaviest.sort_by_key(|&(key, weight)| (Reverse(weight.ns), key));
         let rest = heaviest.get(EDGES..).unwrap_or_default();
@@ -201,9 +212,13 @@ impl<'a> Sums<'a> {
                 let sum = |sums: &BTreeMap<End<'a>, Weight>| sums.get(&end).map_or(0, |w| w.ns);
                 nodes.push(Node {
                     text: match end {
-                        End::Thread(tid, _, comm) => texts.thread(comm, tid),
+                        End::Thread(tid, _, (comm, container)) => {
+                            texts.thread(comm, tid, container)
+                        }
                         End::Process(tgid) => {
-                            texts.thread(names.get(&tgid).copied().unwrap_or(NAMELESS), tgid)
+                            let called = names.get(&tgid).copied();
+                            let (comm, container) = called.unwrap_or((NAMELESS, None));
+                            texts.thread(comm, tgid, container)
                         }
                         End::Outside(word) => texts.id(word.name()),
                     },

@@ -1,15 +1,18 @@
 //! The ledgers of the page: what the whole target comes to, and each of its processes, cgroups and
 //! threads.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+};
 
 use serde::Serialize;
 
-use crate::report::{self, Report};
+use crate::report::{self, ContainerEntry, ProcessEntry, Report};
 
 use super::{
     class::Class,
-    texts::{TextId, Texts},
+    texts::{TextId, Texts, thread},
 };
 
 /// Threads that have a row of their own; for the processes and cgroups there are as many.
@@ -107,15 +110,18 @@ pub(super) fn of(report: &Report, texts: &mut Texts<'_>) -> Ledgers {
     }
     let processes = (report.processes.iter())
         .map(|process| Row {
-            text: texts.thread(&process.comm, process.tgid),
+            text: texts.id(&process_words(process)),
             process: Some(process.tgid.0),
             threads: process.threads,
             time: Columns::of(&process.ledger),
         })
         .collect();
+    let containers: HashMap<_, _> = (report.processes.iter())
+        .filter_map(|process| Some((process.tgid, process.container.as_deref()?)))
+        .collect();
     let threads = (report.threads.iter())
         .map(|thread| Row {
-            text: texts.thread(&thread.comm, thread.tid),
+            text: texts.thread(&thread.comm, thread.tid, containers.get(&thread.tgid).copied()),
             process: Some(thread.tgid.0),
             threads: 1,
             time: Columns::of(&thread.ledger),
@@ -124,8 +130,9 @@ pub(super) fn of(report: &Report, texts: &mut Texts<'_>) -> Ledgers {
     let cgroups = (report.cgroups.iter())
         .map(|cgroup| {
             let path = cgroup.path.clone().unwrap_or_else(|| format!("cgroup {}", cgroup.id.0));
-            let container = cgroup.container.as_ref();
-            let name = container.map_or(path.clone(), |id| format!("{path} (container {id})"));
+            let known =
+                report.containers.iter().find(|one| Some(&one.id) == cgroup.container.as_ref());
+            let name = known.map_or(path.clone(), |one| format!("{path} ({})", about(one)));
             Row {
                 text: texts.id(&name),
                 process: None,
@@ -141,6 +148,24 @@ pub(super) fn of(report: &Report, texts: &mut Texts<'_>) -> Ledgers {
         processes: Table::of(processes),
         cgroups: Table::of(cgroups),
         threads: Table::of(threads),
+    }
+}
+
+/// `nginx 812 in web (PID 1 there)`
+fn process_words(process: &ProcessEntry) -> String {
+    let name = thread(&process.comm, process.tgid, process.container.as_deref());
+    match process.pid_in_container {
+        Some(pid) => format!("{name} (PID {pid} there)"),
+        None => name,
+    }
+}
+
+/// `container web of nginx:1.27, 4f1c…`
+fn about(container: &ContainerEntry) -> String {
+    let image = container.image.as_ref().map(|image| format!(" of {image}")).unwrap_or_default();
+    match container.name {
+        Some(_) => format!("container {}{image}, {}", container.label, container.id),
+        None => format!("container {}", container.id),
     }
 }
 

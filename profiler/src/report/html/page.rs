@@ -170,7 +170,7 @@ fn worst(report: &Report) -> Worst {
             let worst::Words { what, wakers, blame } = worst::words(*key, worst);
             let (tid, ..) = *key;
             WorstEntry {
-                thread: harmless(&thread(worst.comm, tid)),
+                thread: harmless(&thread(worst.comm, tid, worst.container)),
                 ns: worst.blocked.0,
                 idle_ns: worst.idle.0,
                 what: text::cut(&what, 400),
@@ -189,7 +189,7 @@ fn worst(report: &Report) -> Worst {
         left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
         asleep: asleep.len() as u64,
         asleep_names: (asleep.iter().take(ASLEEP))
-            .map(|wait| harmless(&thread(&wait.comm, wait.tid)))
+            .map(|wait| harmless(&thread(&wait.comm, wait.tid, wait.container.as_deref())))
             .collect(),
     }
 }

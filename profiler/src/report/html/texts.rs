@@ -73,8 +73,13 @@ impl<'a> Texts<'a> {
     }
 
     /// `web 42`
-    pub(super) fn thread(&mut self, comm: &str, tid: impl std::fmt::Display) -> TextId {
-        self.id(&thread(comm, tid))
+    pub(super) fn thread(
+        &mut self,
+        comm: &str,
+        id: impl std::fmt::Display,
+        container: Option<&str>,
+    ) -> TextId {
+        self.id(&thread(comm, id, container))
     }
 
     /// A stack; the frames next to its root go first if it is too deep.
@@ -111,9 +116,13 @@ pub(super) fn harmless(raw: &str) -> String {
     text::cut(&text::terminal(beginning(raw)), LONGEST)
 }
 
-/// `web 42`: the number is there however long the name is.
-pub(super) fn thread(comm: &str, tid: impl std::fmt::Display) -> String {
-    format!("{} {tid}", comm.chars().take(LONGEST_COMM).collect::<String>())
+/// `web 42`, `web 42 in shop`: the number is there however long the name is.
+pub(super) fn thread(comm: &str, id: impl std::fmt::Display, container: Option<&str>) -> String {
+    let comm: String = comm.chars().take(LONGEST_COMM).collect();
+    match container {
+        None => format!("{comm} {id}"),
+        Some(container) => format!("{comm} {id} in {container}"),
+    }
 }
 
 /// One character more than is shown, so that it shows that it was cut.

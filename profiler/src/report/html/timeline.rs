@@ -122,7 +122,7 @@ fn entry<'a>(
 ) -> LaneEntry<'a> {
     let from_ns = since(lane.from);
     LaneEntry {
-        text: texts.thread(&lane.comm, lane.tid),
+        text: texts.thread(&lane.comm, lane.tid, lane.container.as_deref()),
         process: lane.tgid.0,
         from_ns,
         until_ns: since(lane.until),

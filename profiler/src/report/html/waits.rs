@@ -68,7 +68,9 @@ struct Part {
 pub(super) fn waker_words(waker: Option<&WakerEntry>) -> String {
     let Some(waker) = waker else { return "nobody seen".to_owned() };
     match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-        (WakerKind::Task, Some(comm), Some(tid), _) => thread(comm, tid),
+        (WakerKind::Task, Some(comm), Some(tid), _) => {
+            thread(comm, tid, waker.container.as_deref())
+        }
         (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
         _ => "interrupt".to_owned(),
     }
@@ -102,7 +104,7 @@ fn cost(part: &BlameEntry) -> usize {
 fn entry<'a>(wait: &'a WaitEntry, window: Nanos, texts: &mut Texts<'a>) -> Wait {
     let rest = wait.blame.get(PARTS..).unwrap_or_default();
     Wait {
-        thread: texts.thread(&wait.comm, wait.tid),
+        thread: texts.thread(&wait.comm, wait.tid, wait.container.as_deref()),
         process: wait.tgid.0,
         cause: texts.id(wait.cause.name()),
         on: wait.waited_on.as_ref().map(|on| texts.id(&on.text)),
@@ -138,7 +140,10 @@ fn part<'a>(blame: &'a BlameEntry, class: Class, texts: &mut Texts<'a>) -> Part 
         class,
         ns: blame.ns.0,
         label: label(blame.label.as_ref(), texts),
-        holder: blame.holder.as_ref().map(|holder| texts.thread(&holder.comm, holder.tid)),
+        holder: blame
+            .holder
+            .as_ref()
+            .map(|holder| texts.thread(&holder.comm, holder.tid, holder.container.as_deref())),
         stack: texts.stack(&blame.stack),
         chain: blame.chain.iter().map(|hop| self::hop(hop, texts)).collect(),
     }
@@ -146,7 +151,8 @@ fn part<'a>(blame: &'a BlameEntry, class: Class, texts: &mut Texts<'a>) -> Part 
 
 fn hop<'a>(hop: &'a HopEntry, texts: &mut Texts<'a>) -> (TextId, Option<TextId>, StackTextId) {
     let HopEntry { thread, label, stack } = hop;
-    (texts.thread(&thread.comm, thread.tid), self::label(label.as_ref(), texts), texts.stack(stack))
+    let name = texts.thread(&thread.comm, thread.tid, thread.container.as_deref());
+    (name, self::label(label.as_ref(), texts), texts.stack(stack))
 }
 
 fn label(label: Option<&Label>, texts: &mut Texts<'_>) -> Option<TextId> {

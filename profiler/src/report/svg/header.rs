@@ -22,11 +22,18 @@ const ROOM: usize = 155;
 /// Processes named in the header; the rest is counted.
 const PROCESSES: usize = 4;
 
-/// `redis-server 17531, redis-benchmark 17539`
+/// `redis-server 17531, redis-benchmark 17539 in load (PID 1 there)`
 pub(super) fn processes(report: &Report) -> String {
     let mut processes: Vec<_> = report.processes.iter().collect();
     processes.sort_by_key(|process| Reverse(process.ledger.blocked_ns));
-    let names = processes.iter().map(|process| format!("{} {}", process.comm, process.tgid));
+    let names =
+        processes.iter().map(|process| match (&process.container, process.pid_in_container) {
+            (None, _) => format!("{} {}", process.comm, process.tgid),
+            (Some(name), None) => format!("{} {} in {name}", process.comm, process.tgid),
+            (Some(name), Some(pid)) => {
+                format!("{} {} in {name} (PID {pid} there)", process.comm, process.tgid)
+            }
+        });
     let mut names: Vec<_> = names.take(PROCESSES).collect();
     if processes.len() > PROCESSES {
         names.push(format!("{} more", processes.len() - PROCESSES));

@@ -10,12 +10,12 @@ use arrow_array::{
 use super::{Rows, Table};
 use crate::{
     recording::{
-        CgroupInfo, ContainerId, ProcessInfo,
+        CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo,
         stream::{
             TableError,
             column::{
-                Column, Lists, Numbers, Texts, Times, lists, numbers, optional, optional_texts,
-                texts, times,
+                Column, Lists, Numbers, Texts, Times, if_there, lists, numbers, optional,
+                optional_texts, texts, times,
             },
         },
     },
@@ -73,17 +73,39 @@ impl Table for CgroupInfo {
 
     fn columns(rows: &[Self]) -> Vec<Column> {
         let containers = rows.iter().map(|row| row.container.as_ref().map(ContainerId::as_str));
+        let names = || rows.iter().map(|row| &row.names);
+        let pods = || names().map(|names| names.pod.as_ref());
         vec![
             numbers::<UInt64Type>("id", rows.iter().map(|row| row.id.0)),
             texts("path", rows.iter().map(|row| row.path.as_str())),
             optional_texts("container", containers),
+            optional_texts("container_name", names().map(|names| names.name.as_deref())),
+            optional_texts("image", names().map(|names| names.image.as_deref())),
+            optional_texts("pod_namespace", pods().map(|pod| Some(pod?.namespace.as_str()))),
+            optional_texts("pod_name", pods().map(|pod| Some(pod?.name.as_str()))),
         ]
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
         let id = Numbers::<UInt64Type>::find(table, "id")?;
         let path = Texts::find(table, "path")?;
-        // The container is what the path says; the column is for those who query.
-        Ok(Rows::collect(table.len(), |row| Some(Self::new(CgroupId(id.at(row)), path.at(row)))))
+        let name = if_there(Texts::find(table, "container_name"))?;
+        let image = if_there(Texts::find(table, "image"))?;
+        let namespace = if_there(Texts::find(table, "pod_namespace"))?;
+        let pod = if_there(Texts::find(table, "pod_name"))?;
+        let container = Texts::find(table, "container")?;
+        // The container is what the path says, if it says so.
+        Ok(Rows::collect(table.len(), |row| {
+            let text = |texts: &Option<Texts<'_>>| texts.as_ref()?.get(row);
+            let pod = text(&namespace).zip(text(&pod));
+            let names = ContainerNames {
+                name: text(&name),
+                image: text(&image),
+                pod: pod.map(|(namespace, name)| PodName { namespace, name }),
+            };
+            let cgroup = Self { names, ..Self::new(CgroupId(id.at(row)), path.at(row)) };
+            let said = || ContainerId::new(&container.get(row)?);
+            Some(Self { container: cgroup.container.clone().or_else(said), ..cgroup })
+        }))
     }
 }

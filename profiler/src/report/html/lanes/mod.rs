@@ -13,7 +13,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     blame::Blame,
-    report::{NAMELESS, Report},
+    report::{NAMELESS, Report, containers::Labels},
     timeline::{State, Thread, ThreadIndex},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
@@ -47,6 +47,7 @@ pub(super) struct Lane {
     pub(super) tid: Tid,
     pub(super) tgid: Tgid,
     pub(super) comm: String,
+    pub(super) container: Option<String>,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
     pub(super) shape: Shape,
@@ -115,11 +116,13 @@ impl Lanes {
         drawn.sort_by_key(|(_, thread, _)| ranks.get(&thread.tgid).copied());
         let indices: Vec<ThreadIndex> = drawn.iter().map(|&(index, ..)| index).collect();
         let window = blame.recording().meta.window;
+        let labels = Labels::of(blame.recording());
         let lanes = (drawn.into_iter())
             .map(|(_, thread, is_exact)| Lane {
                 tid: thread.tid,
                 tgid: thread.tgid,
                 comm: thread.names.last().map_or(NAMELESS, |name| &name.comm).to_owned(),
+                container: labels.of_thread(thread).map(str::to_owned),
                 from: thread.from,
                 until: thread.until,
                 shape: if is_exact {

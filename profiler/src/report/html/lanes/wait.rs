@@ -11,7 +11,13 @@ use crate::{
         cause::{Cause, waited_on},
     },
     recording::ThreadRef,
-    report::{Label, NAMELESS, best_fit::BestFit, html::class::Class, waited_on::entry},
+    report::{
+        Label, NAMELESS,
+        best_fit::BestFit,
+        containers::Labels,
+        html::{class::Class, texts::thread as thread_words},
+        waited_on::entry,
+    },
     timeline::{State, ThreadIndex, WaitIndex},
     units::{Nanos, Timestamp},
 };
@@ -74,6 +80,7 @@ pub(super) fn longest(
         blame,
         walker: blame.walker(),
         best_fit: BestFit::new(&blame.recording().stacks),
+        labels: Labels::of(blame.recording()),
         lanes: lanes.iter().zip(0..).map(|(&index, lane)| (index, lane)).collect(),
     };
     let waits = (kept.into_iter())
@@ -86,6 +93,7 @@ struct Writer<'a> {
     blame: &'a Blame<'a>,
     walker: Walker<'a>,
     best_fit: BestFit<'a>,
+    labels: Labels,
     lanes: BTreeMap<ThreadIndex, usize>,
 }
 
@@ -130,7 +138,10 @@ impl Writer<'_> {
             None => NAMELESS,
         };
         let lane = life.and_then(|(thread, _)| self.lanes.get(&thread).copied());
-        (format!("{comm} {}", task.tid), lane)
+        let container = life
+            .and_then(|(thread, _)| timeline.thread(thread))
+            .and_then(|thread| self.labels.of_thread(thread));
+        (thread_words(comm, task.tid, container), lane)
     }
 
     fn parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
@@ -150,7 +161,8 @@ impl Writer<'_> {
         let name = |index| {
             let thread = self.blame.timeline().thread(index);
             thread.map_or(NAMELESS.to_owned(), |thread| {
-                format!("{} {}", thread.comm_at(at).unwrap_or(NAMELESS), thread.tid)
+                let comm = thread.comm_at(at).unwrap_or(NAMELESS);
+                thread_words(comm, thread.tid, self.labels.of_thread(thread))
             })
         };
         let behind = |what: &str| match self.walker.paths().back(part.path).next() {

@@ -1,0 +1,59 @@
+//! `config.json` of an OCI bundle: what a runtime was told about one container.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::{Container, Role, State};
+use crate::recording::{ContainerId, ContainerNames, PodName};
+
+/// What is read of it; the format is that of the
+/// [OCI runtime specification](https://github.com/opencontainers/runtime-spec/blob/v1.2.0/config.md#annotations).
+#[derive(Deserialize)]
+struct Config {
+    #[serde(default)]
+    annotations: BTreeMap<String, String>,
+}
+
+/// What a bundle says of the container `id`; none if it is no JSON, or speaks of nothing that has a name.
+/// Whether the container runs it does not say.
+///
+/// The keys are containerd's
+/// ([annotations.go](https://github.com/containerd/containerd/blob/v2.0.0/internal/cri/annotations/annotations.go)),
+/// CRI-O's
+/// ([annotations.go](https://github.com/cri-o/cri-o/blob/v1.31.0/pkg/annotations/internal.go)), which puts
+/// Kubernetes' labels in one of them as JSON
+/// ([labels.go](https://github.com/kubernetes/kubernetes/blob/v1.31.0/staging/src/k8s.io/kubelet/pkg/types/labels.go)),
+/// and nerdctl's
+/// ([labels.go](https://github.com/containerd/nerdctl/blob/v2.0.0/pkg/labels/labels.go)).
+pub(super) fn parse(id: &ContainerId, json: &[u8]) -> Option<Container> {
+    let Config { annotations } = serde_json::from_slice(json).ok()?;
+    let of = |key: &str| annotations.get(key).filter(|text| !text.is_empty()).cloned();
+    let labels: BTreeMap<String, String> = (of("io.kubernetes.cri-o.Labels"))
+        .and_then(|labels| serde_json::from_str(&labels).ok())
+        .unwrap_or_default();
+    let label = |key: &str| labels.get(key).filter(|text| !text.is_empty()).cloned();
+
+    let either = |containerd: &str, crio: &str| of(containerd).or_else(|| label(crio));
+    let name = either("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
+        .or_else(|| of("nerdctl/name"));
+    let image = of("io.kubernetes.cri.image-name").or_else(|| of("io.kubernetes.cri-o.ImageName"));
+    let pod = either("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name");
+    let namespace = either("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace");
+    let pod_uid = either("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid");
+    let role = of("io.kubernetes.cri.container-type")
+        .or_else(|| of("io.kubernetes.cri-o.ContainerType"))
+        .map_or(Role::Workload, |kind| match kind.as_str() {
+            "sandbox" => Role::Sandbox,
+            _ => Role::Workload,
+        });
+    let pod = namespace.zip(pod).map(|(namespace, name)| PodName { namespace, name });
+    let is_known = name.is_some() || pod.is_some() || pod_uid.is_some();
+    is_known.then(|| Container {
+        id: id.clone(),
+        names: ContainerNames { name, image, pod },
+        pod_uid,
+        role,
+        state: State::Stopped(None),
+    })
+}
