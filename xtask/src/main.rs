@@ -8,6 +8,7 @@ mod command;
 mod fuzz;
 mod instructions;
 mod kernel_half;
+mod links;
 mod python;
 mod root;
 mod rules;

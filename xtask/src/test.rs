@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use crate::{
     apt, build, command, fuzz, instructions,
     kernel_half::{self, Want},
-    python,
+    links, python,
     root::Root,
     rules, workloads, workspace,
 };
@@ -31,9 +31,10 @@ const PACKAGES: [&str; 11] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 15] = [
+const STEPS: [Step; 16] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
+    ("links of the documents", links::check),
     ("build", both_halves),
     ("a second build rebuilds nothing", build::rebuilds_nothing),
     ("lints of the user half", lints_of_the_user_half),

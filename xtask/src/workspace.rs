@@ -1,7 +1,7 @@
 //! Where things are.
 
 use std::{
-    env,
+    env, fs,
     path::{Path, PathBuf},
 };
 
@@ -31,4 +31,31 @@ pub fn offwake() -> anyhow::Result<PathBuf> {
     let xtask = env::current_exe().context("cannot tell where xtask itself is")?;
     let profiles = xtask.parent().and_then(Path::parent).context("xtask lies outside a target")?;
     Ok(profiles.join("release").join("offwake"))
+}
+
+/// All files below a folder with an extension, sorted. What is built, and what is hidden, is left out.
+///
+/// # Errors
+///
+/// When a folder can't be read.
+pub fn files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        let entries =
+            fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?;
+        for entry in entries {
+            let entry = entry?;
+            let (path, name) = (entry.path(), entry.file_name());
+            if entry.file_type()?.is_dir() {
+                if name != "target" && !name.as_encoded_bytes().starts_with(b".") {
+                    folders.push(path);
+                }
+            } else if path.extension().is_some_and(|its| its == extension) {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    Ok(files)
 }
