@@ -4,6 +4,7 @@ mod apt;
 mod bench;
 mod bless;
 mod build;
+mod cargo_tool;
 mod command;
 mod fuzz;
 mod instructions;
