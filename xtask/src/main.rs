@@ -6,6 +6,7 @@ mod bless;
 mod build;
 mod cargo_tool;
 mod command;
+mod dependencies;
 mod fuzz;
 mod instructions;
 mod kernel_half;

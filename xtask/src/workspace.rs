@@ -14,6 +14,11 @@ pub fn root() -> PathBuf {
     package.parent().unwrap_or(package).to_path_buf()
 }
 
+/// The folders of what has a `Cargo.lock` of its own: fuzz targets are compiled with flags of theirs.
+pub fn workspaces() -> [PathBuf; 2] {
+    [root(), root().join("fuzz")]
+}
+
 /// Everything that is built besides cargo's own: the kernel half, its linker, the workloads.
 pub fn target() -> PathBuf {
     root().join("target")
