@@ -11,6 +11,7 @@ mod fuzz;
 mod instructions;
 mod kernel_half;
 mod links;
+mod msrv;
 mod python;
 mod root;
 mod rules;

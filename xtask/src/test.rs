@@ -9,7 +9,7 @@ use crate::{
     dependencies::{self, Advisories},
     fuzz, instructions,
     kernel_half::{self, Want},
-    links, python,
+    links, msrv, python,
     root::Root,
     rules, workloads, workspace,
 };
@@ -33,7 +33,7 @@ const PACKAGES: [&str; 11] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 18] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
     ("links of the documents", links::check),
@@ -44,6 +44,7 @@ const STEPS: [Step; 17] = [
     ("documentation", documentation),
     ("unit tests", unit_tests),
     ("licences and sources of the dependencies", dependencies::check),
+    ("the version of Rust that is stated", msrv::check),
     ("lints of the fuzz targets", lints_of_the_fuzz_targets),
     ("fuzzing, for a minute", fuzz::shortly),
     ("packages for the tests", packages),
