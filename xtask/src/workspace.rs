@@ -38,12 +38,13 @@ pub fn offwake() -> anyhow::Result<PathBuf> {
     Ok(profiles.join("release").join("offwake"))
 }
 
-/// All files below a folder with an extension, sorted. What is built, and what is hidden, is left out.
+/// All files below a folder with an extension, sorted. What is built or hidden is left out.
 ///
 /// # Errors
 ///
 /// When a folder can't be read.
 pub fn files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
+    let built = workspaces().map(|workspace| workspace.join("target"));
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
@@ -53,7 +54,7 @@ pub fn files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
             let entry = entry?;
             let (path, name) = (entry.path(), entry.file_name());
             if entry.file_type()?.is_dir() {
-                if name != "target" && !name.as_encoded_bytes().starts_with(b".") {
+                if !built.contains(&path) && !name.as_encoded_bytes().starts_with(b".") {
                     folders.push(path);
                 }
             } else if path.extension().is_some_and(|its| its == extension) {
@@ -63,4 +64,17 @@ pub fn files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_built_is_no_source_and_a_module_of_that_name_is() -> anyhow::Result<()> {
+        let files = files(&root(), "rs")?;
+        assert!(files.contains(&root().join("profiler/src/target/mod.rs")));
+        assert!(!files.iter().any(|file| file.starts_with(target())));
+        Ok(())
+    }
 }
