@@ -29,8 +29,8 @@ impl CargoTool {
         let mut command = command::cargo();
         // Found by cargo as its own subcommand wherever it lies.
         let path = env::var_os("PATH").unwrap_or_default();
-        command
-            .env("PATH", env::join_paths([programs].into_iter().chain(env::split_paths(&path)))?);
+        let folders = [programs].into_iter().chain(env::split_paths(&path));
+        command.env("PATH", env::join_paths(folders)?);
         Ok(command)
     }
 

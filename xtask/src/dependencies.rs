@@ -1,5 +1,5 @@
-//! What is not written here: licences and sources of the dependencies, and what is known against them.
-//! `deny.toml` has the rules, cargo-deny reads them.
+//! Licences and sources of the dependencies, and what is known against them: `deny.toml` has the
+//! rules, cargo-deny reads them.
 
 use std::{path::Path, process::Command};
 
@@ -26,8 +26,8 @@ pub fn check() -> anyhow::Result<()> {
     check_each(&["licenses", "bans", "sources"])
 }
 
-/// Checks that no advisory of RustSec is about a dependency. They are on GitHub, which not every machine
-/// that builds can reach.
+/// Checks that no advisory of RustSec is about a dependency. They are on GitHub, which not every
+/// machine that builds can reach.
 ///
 /// # Errors
 ///
@@ -49,8 +49,8 @@ pub fn advisories() -> anyhow::Result<Advisories> {
 }
 
 fn check_each(what: &[&str]) -> anyhow::Result<()> {
-    for manifests in workspace::workspaces() {
-        command::run(deny(&manifests)?.args(["check", "--hide-inclusion-graph"]).args(what))?;
+    for folder in workspace::workspaces() {
+        command::run(deny(&folder)?.args(["check", "--hide-inclusion-graph"]).args(what))?;
     }
     Ok(())
 }

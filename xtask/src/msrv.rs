@@ -7,9 +7,9 @@ use serde::Deserialize;
 
 use crate::{command, workspace};
 
-/// Checks that every package of ours states one version, that no dependency wants a newer one, and, if rustup has
-/// that very toolchain, that offwake compiles with it. What it knows of the standard library is clippy's
-/// to check (`incompatible_msrv`).
+/// Checks that every package of ours states one version, that no dependency wants a newer one, and,
+/// if rustup has that very toolchain, that offwake compiles with it. What is used of the standard
+/// library is clippy's to check (`incompatible_msrv`).
 ///
 /// # Errors
 ///
@@ -29,7 +29,7 @@ pub fn check() -> anyhow::Result<()> {
     compile_with(stated)
 }
 
-/// Major and minor number; no library names a patch of a release that it can't do without.
+/// Major and minor number: a patch brings nothing that a library could need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Release(u32, u32);
 
