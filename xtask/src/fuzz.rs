@@ -3,13 +3,11 @@
 //! cargo-fuzz wants flags that stable compilers hide; `RUSTC_BOOTSTRAP` shows them, so that no other
 //! toolchain is needed than the one at hand.
 
-use std::{fs, path::PathBuf, process::Command};
+use std::fs;
 
-use anyhow::bail;
+use crate::{apt, cargo_tool::CargoTool, command, workspace};
 
-use crate::{apt, command, workspace};
-
-const VERSION: &str = "0.13.2";
+const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
 
 /// What is fuzzed, and how large an input may be: a real recording, what one is made up from, or a
 /// stack and a small program.
@@ -38,14 +36,12 @@ pub fn shortly() -> anyhow::Result<()> {
 ///
 /// When the fuzzer can't be made, or finds something: what it found lies in `fuzz/artifacts`.
 pub fn fuzz(seconds: u32) -> anyhow::Result<()> {
-    let cargo_fuzz = provide()?;
+    if apt::cxx_library_is_missing() {
+        apt::install(&["g++".to_owned()])?;
+    }
     let run = |arguments: &[&str]| {
-        let mut command = command::cargo();
+        let mut command = CARGO_FUZZ.cargo()?;
         command.env("RUSTC_BOOTSTRAP", "1");
-        // Found by cargo as its own subcommand wherever it lies.
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let paths = [cargo_fuzz.clone()].into_iter().chain(std::env::split_paths(&path));
-        command.env("PATH", std::env::join_paths(paths)?);
         command.env("ASAN_OPTIONS", "malloc_context_size=0:quarantine_size_mb=8");
         command.arg("fuzz").args(arguments);
         command::run(&mut command)
@@ -72,29 +68,4 @@ pub fn fuzz(seconds: u32) -> anyhow::Result<()> {
         run(&arguments)?;
     }
     Ok(())
-}
-
-/// The folder of a cargo-fuzz, made if it isn't there.
-fn provide() -> anyhow::Result<PathBuf> {
-    let folder = workspace::target().join("tools").join(format!("cargo-fuzz-{VERSION}"));
-    let programs = folder.join("bin");
-    let runs = || {
-        let mut program = Command::new(programs.join("cargo-fuzz"));
-        command::ask(program.arg("--version")).is_some()
-    };
-    if runs() {
-        return Ok(programs);
-    }
-    if apt::cxx_library_is_missing() {
-        apt::install(&["g++".to_owned()])?;
-    }
-    command::run(
-        command::cargo()
-            .args(["install", "cargo-fuzz", "--version", VERSION, "--locked", "--force", "--root"])
-            .arg(&folder),
-    )?;
-    if !runs() {
-        bail!("{} was made but does not run", programs.display());
-    }
-    Ok(programs)
 }

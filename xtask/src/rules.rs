@@ -2,10 +2,7 @@
 //! input or output. Comments are read past; so is what only tests compile. What
 //! is not shipped is not looked at: `tests/src/bin/offwake-yardsticks.rs` names aya as well.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::{fs, path::Path};
 
 use anyhow::{Context as _, bail};
 
@@ -27,8 +24,7 @@ const IMPURE_NAMES: [&str; 8] =
 /// When a rule is broken: all the places, each with its rule.
 pub fn check() -> anyhow::Result<()> {
     let source = workspace::root().join("profiler/src");
-    let mut files = Vec::new();
-    collect(&source, &mut files)?;
+    let files = workspace::files(&source, "rs")?;
     if files.is_empty() {
         bail!("there is no source in {}", source.display());
     }
@@ -42,21 +38,6 @@ pub fn check() -> anyhow::Result<()> {
     if !broken.is_empty() {
         bail!("rules are broken:\n  {}", broken.join("\n  "));
     }
-    Ok(())
-}
-
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {
-    let entries =
-        fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
-    for entry in entries {
-        let path = entry?.path();
-        if path.is_dir() {
-            collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            files.push(path);
-        }
-    }
-    files.sort();
     Ok(())
 }
 

@@ -5,9 +5,11 @@ use std::{env, time::Instant};
 use anyhow::Context as _;
 
 use crate::{
-    apt, build, command, fuzz, instructions,
+    apt, build, command,
+    dependencies::{self, Advisories},
+    fuzz, instructions,
     kernel_half::{self, Want},
-    python,
+    links, msrv, python,
     root::Root,
     rules, vm, workloads, workspace,
 };
@@ -34,15 +36,18 @@ const PACKAGES: [&str; 13] = [
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 17] = [
+const STEPS: [Step; 20] = [
     ("formatting", formatting),
     ("rules of the source", rules::check),
+    ("links of the documents", links::check),
     ("build", both_halves),
     ("a second build rebuilds nothing", build::rebuilds_nothing),
     ("lints of the user half", lints_of_the_user_half),
     ("lints of the record layouts", lints_of_the_record_layouts),
     ("documentation", documentation),
     ("unit tests", unit_tests),
+    ("licences and sources of the dependencies", dependencies::check),
+    ("the version of Rust that is stated", msrv::check),
     ("lints of the fuzz targets", lints_of_the_fuzz_targets),
     ("fuzzing, for a minute", fuzz::shortly),
     ("packages for the tests", packages),
@@ -66,7 +71,12 @@ pub fn test() -> anyhow::Result<()> {
         eprintln!("xtask: step {} of {}: {name}", number + 1, STEPS.len());
         step().with_context(|| format!("step failed: {name}"))?;
     }
+    // They change while the source does not, so that whatever else is wrong is said before.
+    let advisories = dependencies::advisories().context("advisories about the dependencies")?;
     eprintln!("xtask: all {} steps passed in {} s", STEPS.len(), start.elapsed().as_secs());
+    if let Advisories::OutOfReach(reason) = advisories {
+        eprintln!("xtask: NOT CHECKED: advisories about the dependencies ({reason})");
+    }
     Ok(())
 }
 

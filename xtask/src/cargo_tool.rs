@@ -1,0 +1,59 @@
+//! Subcommands of cargo that tasks need, each compiled once, in a version of its own.
+
+use std::{
+    env,
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use anyhow::bail;
+
+use crate::{command, workspace};
+
+/// A package of crates.io that brings one subcommand of cargo.
+pub struct CargoTool {
+    /// As in `cargo-fuzz`; its program is called the same.
+    pub package: &'static str,
+    /// The only version that serves.
+    pub version: &'static str,
+}
+
+impl CargoTool {
+    /// A cargo that has this subcommand, which is made first if it isn't there.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be had, or does not compile.
+    pub fn cargo(&self) -> anyhow::Result<Command> {
+        let programs = self.provide()?;
+        let mut command = command::cargo();
+        // Found by cargo as its own subcommand wherever it lies.
+        let path = env::var_os("PATH").unwrap_or_default();
+        let folders = [programs].into_iter().chain(env::split_paths(&path));
+        command.env("PATH", env::join_paths(folders)?);
+        Ok(command)
+    }
+
+    /// The folder of its program.
+    fn provide(&self) -> anyhow::Result<PathBuf> {
+        let name = format!("{}-{}", self.package, self.version);
+        let folder = workspace::target().join("tools").join(name);
+        let programs = folder.join("bin");
+        if self.runs(&programs) {
+            return Ok(programs);
+        }
+        let mut install = command::cargo();
+        // It runs for seconds: optimising it would take longer than that.
+        install.env("CARGO_PROFILE_DEV_DEBUG", "false").args(["install", self.package]);
+        install.args(["--version", self.version, "--locked", "--debug", "--force", "--root"]);
+        command::run(install.arg(&folder))?;
+        if !self.runs(&programs) {
+            bail!("{} was made but does not run", programs.join(self.package).display());
+        }
+        Ok(programs)
+    }
+
+    fn runs(&self, programs: &Path) -> bool {
+        command::ask(Command::new(programs.join(self.package)).arg("--version")).is_some()
+    }
+}
