@@ -51,7 +51,7 @@ fn measure(frames: usize, processes: &[Tgid]) {
     std::thread::sleep(HEADERS);
     let before = memory("VmRSS");
     let begun = Instant::now();
-    let (new, names, shortfalls) = symbols.finish(&mut |_done, _all| {});
+    let (new, names, shortfalls) = symbols.finish().name(&mut |_done, _all| {});
     let named = begun.elapsed();
     println!(
         "{{\"asked\":{asked},\"frames\":{},\"named\":{},\"modules\":{},\"observe_ns\":{},\

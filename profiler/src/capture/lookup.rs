@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     files::Files,
+    privileges::{self, Task},
     processes::Processes,
     recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
     symbols::Symbols,
@@ -122,7 +123,10 @@ pub(super) fn run(
     while !user_stacks.unwind(&mut symbols) {}
     let (files, mut shortfalls) = files.finish();
     let (processes, of_processes) = processes.finish();
-    let (stacks, names, of_symbols) = symbols.finish(&mut |_done, _all| {});
+    let unnamed = symbols.finish();
+    // Debug information is parsed from here on, and everything is open that has it.
+    privileges::keep_for(Task::Naming);
+    let (stacks, names, of_symbols) = unnamed.name(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
     let found = Found { stacks, processes, files, shortfalls };

@@ -62,7 +62,6 @@ pub use sleepers::Sleeper;
 pub use sources::{Detail, NameSources};
 
 use crate::{
-    privileges::{self, Task},
     recording::{
         AddressKind, AddressSpace, FrameId, Function, NewStacks, Stack, StackEnd,
         loss::{Shortfalls, count},
@@ -370,15 +369,9 @@ impl Symbols {
         all
     }
 
-    /// Names every distinct frame whose name was not asked for yet. `progress` is called with the
-    /// frames done and all of them.
-    ///
-    /// Gives back what is still new, the names of the frames that have any, and what could not be
-    /// done.
-    pub fn finish(
-        mut self,
-        progress: &mut dyn FnMut(usize, usize),
-    ) -> (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls) {
+    /// Looks at no process any more: every file is open that names are to be found in.
+    #[must_use]
+    pub fn finish(mut self) -> Unnamed {
         let naming = self.take_nameless();
         let modules = self.modules.take_rest();
         let stacks = std::mem::take(&mut self.stacks);
@@ -390,11 +383,30 @@ impl Symbols {
             passing,
             names: self.frames.take_newly_told(),
         };
-        // Debug information is parsed from here on, and everything is open that has it.
-        privileges::keep_for(Task::Naming);
+        Unnamed { new, naming, shortfalls: self.shortfalls() }
+    }
+}
+
+/// What was found, but for the names.
+pub struct Unnamed {
+    new: NewStacks,
+    naming: Naming,
+    shortfalls: Shortfalls,
+}
+
+impl Unnamed {
+    /// Names every distinct frame whose name was not asked for yet. `progress` is called with the
+    /// frames done and all of them.
+    ///
+    /// Gives back what is still new, the names of the frames that have any, and what could not be
+    /// done.
+    pub fn name(
+        self,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls) {
+        let Self { new, naming, mut shortfalls } = self;
         let mut book = NameBook::default();
         book.look_up(naming, progress);
-        let mut shortfalls = self.shortfalls();
         let names = book.finish(&mut shortfalls);
         (new, names, shortfalls)
     }

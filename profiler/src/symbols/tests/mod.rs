@@ -162,7 +162,7 @@ fn frames_of(symbols: Symbols) -> (Vec<Seen>, Shortfalls) {
 }
 
 fn finish(symbols: Symbols, progress: &mut dyn FnMut(usize, usize)) -> (StackTable, Shortfalls) {
-    let (new, names, shortfalls) = symbols.finish(progress);
+    let (new, names, shortfalls) = symbols.finish().name(progress);
     let mut table = StackTable::default();
     table.add(new);
     table.name(names);

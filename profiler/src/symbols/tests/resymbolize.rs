@@ -54,7 +54,7 @@ impl Stripped {
             now(),
             &[addresses[0], addresses[0], addresses[1]],
         );
-        let (new, found, _) = symbols.finish(&mut |_, _| {});
+        let (new, found, _) = symbols.finish().name(&mut |_, _| {});
         assert!(found.is_empty(), "{found:?}");
         let mut table = StackTable::default();
         table.add(new);
