@@ -100,6 +100,8 @@ pub fn scratch() -> Result<tempfile::TempDir> {
     let parent = target_directory().join("tmp");
     std::fs::create_dir_all(&parent)
         .with_context(|| format!("cannot create {}", parent.display()))?;
+    // As the kernel has it: a container engine does not find its own mounts by a path with `..` in it.
+    let parent = parent.canonicalize()?;
     tempfile::tempdir_in(&parent)
         .with_context(|| format!("cannot create a directory in {}", parent.display()))
 }

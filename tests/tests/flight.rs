@@ -1,6 +1,6 @@
 //! `record --keep`: the last stretch, written out while recording goes on, says what is true of it.
 
-use std::{os::unix::fs::symlink, path::Path, thread, time::Duration};
+use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
@@ -8,6 +8,7 @@ use offwake_tests::{
     ledger,
     offwake::{Offwake, Outcome, Running},
     report::Report,
+    scarce::make_full_device,
     truth::{Activity, Log},
     wait_until::wait_until,
     workload::Workload,
@@ -156,7 +157,7 @@ fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
 fn what_makes_no_sense_is_a_usage_error() -> Result<()> {
     for (arguments, word) in [
         (&["--keep", "30s", "-o", "-"][..], "--keep"),
-        (&["--keep", "30s", "-o", "null.offwake"], "device"),
+        (&["--keep", "30s", "-o", "full.offwake"], "device"),
         (&["--keep", "30", "-o", "x.offwake"], "time"),
         (&["--trigger", "wait>1s", "-o", "x.offwake"], "--keep"),
         (&["--max-snapshots", "2", "-o", "x.offwake"], "--keep"),
@@ -164,7 +165,7 @@ fn what_makes_no_sense_is_a_usage_error() -> Result<()> {
         (&["--keep", "1s", "--trigger", "nap>2s", "-o", "x.offwake"], "trigger"),
     ] {
         let recorder = Offwake::record()?;
-        symlink("/dev/null", recorder.directory().join("null.offwake"))?;
+        make_full_device(&recorder.directory().join("full.offwake"))?;
         let outcome = recorder.args(arguments).run()?;
         ensure!(outcome.status.code() == Some(2), "{arguments:?}: {outcome}");
         ensure!(outcome.stderr.contains(word), "{arguments:?}: {outcome}");
