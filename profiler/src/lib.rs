@@ -18,6 +18,7 @@ pub mod files;
 mod go_table;
 pub mod kernel;
 mod little_endian;
+#[cfg(feature = "perfetto")]
 pub mod perfetto;
 pub mod privileges;
 pub mod processes;

@@ -146,8 +146,10 @@ impl Case {
     pub fn on_cause(&self, role: &str, cause: &str) -> Result<()> {
         let blocked = self.report.blocked_on(self.tid(role), cause);
         let thread = self.report.thread(self.tid(role))?;
+        // How much that may be was judged before, by the window: a thread that hardly waited has no share to spare.
+        let lost = thread.unattributed.get("lost").copied().unwrap_or(0);
         ensure!(
-            blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns),
+            blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns.saturating_sub(lost)),
             "{role} was blocked on {cause} for {blocked} ns of {}: {}",
             thread.blocked_ns,
             self.about(role)

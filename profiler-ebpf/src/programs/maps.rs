@@ -124,7 +124,7 @@ pub static PYTHON_FRAME: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
 
 /// The epochs of processes' code, by [`profiler_ebpf::code_epoch::of`]. 512 KiB.
 #[btf_map]
-pub static CODE_EPOCHS: Array<u32, COUNTED> = Array::new();
+pub static CODE_EPOCHS: Array<u64, COUNTED> = Array::new();
 
 /// How stacks were come by.
 #[btf_map]

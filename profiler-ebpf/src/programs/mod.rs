@@ -1,5 +1,6 @@
 //! The bodies of the programs, one concern a file.
 
+pub mod atomic;
 pub mod budget;
 pub mod code_epoch;
 pub mod context;

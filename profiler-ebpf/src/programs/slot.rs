@@ -1,6 +1,6 @@
 //! What is kept of each thread between its switch-out and its switch-in.
 
-use core::{arch::asm, ptr};
+use core::ptr;
 
 use aya_ebpf::helpers::generated::bpf_task_storage_get;
 use profiler_ebpf::{
@@ -10,6 +10,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    atomic,
     known_stacks::KnownStacks,
     maps::{EMPTY_SLOT, STAND_IN, THREAD_COUNT, THREADS},
     ring::{header, lost, now, send},
@@ -133,11 +134,8 @@ pub fn has_room_for(task: Task) -> bool {
 #[inline(always)]
 fn count(change: i64) {
     let Some(count) = THREAD_COUNT.get_ptr_mut(0) else { return };
-    // The compiler offers no atomic operations for this machine, which has them.
     // SAFETY: the entry is aligned and lives as long as the map; all CPUs change it in this way.
-    unsafe {
-        asm!("lock *(u64 *)({count} + 0) += {change}", count = in(reg) count, change = in(reg) change);
-    }
+    unsafe { atomic::add(count, change) };
 }
 
 #[inline(always)]

@@ -98,8 +98,9 @@ pub(super) fn table() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
-    use profiler_ebpf::syscalls::{
-        COMPAT_BASE, FIRST_ARG_IS_FD, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT,
+    use profiler_ebpf::{
+        code_epoch::may_bring_code,
+        syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
     };
 
     use super::*;
@@ -124,5 +125,21 @@ mod tests {
         for number in COMPAT_FD_FIRST {
             assert!(*number < i64::from(TABLE_LEN - COMPAT_BASE), "{number}");
         }
+    }
+
+    #[test]
+    fn what_a_loader_maps_may_be_code_and_what_is_shared_is_not() {
+        let brings = |protection: i32, flags: i32| {
+            may_bring_code(protection.cast_unsigned().into(), flags.cast_unsigned().into())
+        };
+        // ld.so of glibc, of musl; a JIT that writes by one mapping and runs by another.
+        assert!(brings(libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_DENYWRITE));
+        assert!(brings(libc::PROT_READ | libc::PROT_EXEC, libc::MAP_PRIVATE));
+        assert!(brings(libc::PROT_READ | libc::PROT_EXEC, libc::MAP_SHARED));
+        // A database, an allocator, a thread's stack.
+        assert!(!brings(libc::PROT_READ, libc::MAP_SHARED));
+        assert!(!brings(libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED_VALIDATE));
+        assert!(!brings(libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS));
+        assert!(!brings(libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS));
     }
 }

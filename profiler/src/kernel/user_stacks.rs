@@ -45,7 +45,7 @@ pub struct Copies(RingBuf<MapData>);
 pub struct PythonThreads(HashMap<MapData, u32, RunsPython>);
 
 /// The epochs of processes' code ([`profiler_ebpf::code_epoch`]).
-pub struct CodeEpochs(Array<MapData, u32>);
+pub struct CodeEpochs(Array<MapData, u64>);
 
 /// What the halves say to each other of user stacks.
 pub struct UserStackMaps {
@@ -131,7 +131,8 @@ impl CodeEpochs {
     /// That of a process's code now.
     #[must_use]
     pub fn of(&self, tgid: Tgid) -> Option<CodeEpoch> {
-        self.0.get(&code_epoch::of(tgid.0), 0).ok().map(CodeEpoch)
+        let ended = self.0.get(&code_epoch::of(tgid.0), 0).ok()?;
+        Some(CodeEpoch(code_epoch::nth(ended)))
     }
 }
 

@@ -1,6 +1,9 @@
 //! Processes whose code changes while they are recorded.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake::{recording::StackEnd, units::Nanos};
@@ -100,6 +103,29 @@ fn a_library_that_is_loaded_meanwhile_is_whole() -> Result<()> {
 #[test]
 fn a_library_that_takes_the_place_of_another_is_noticed() -> Result<()> {
     plugins(&["first", "second"])?.none_is_wrong()
+}
+
+/// A database's data, say: code stays where it is.
+#[test]
+fn data_that_is_mapped_all_the_time_makes_no_stack_unknown() -> Result<()> {
+    let compiled =
+        Compiled::program(Source { compiler: "cc", file: "maps.c", flags: &["-O2", "-pthread"] })?;
+    let program = compiled.start("maps", &[Path::new("shared")])?;
+    let recorded = Recorded::during(&program, &[], || {
+        let slept: u64 = program.sleeps()?.values().map(|sleeps| sleeps.count).sum();
+        wait_until("it to sleep often", || {
+            let now: u64 = program.sleeps()?.values().map(|sleeps| sleeps.count).sum();
+            Ok((now >= slept + 2000).then_some(()))
+        })
+    })?;
+    let own = recorded.0.waits.iter().filter(|wait| wait.tgid.0 == program.pid());
+    let ends = recorded.ends(own.map(|wait| wait.user_stack));
+    let whole = ends.get(&Some(StackEnd::EntryPoint)).copied().unwrap_or_default();
+    ensure!(whole >= 9 * ends.values().sum::<u32>() / 10, "{ends:?}");
+    // Each mapping would have all of them copied anew.
+    let user = recorded.0.effort.stacks.user;
+    ensure!(user.recognised > 4 * user.taken, "{user:?}");
+    Ok(())
 }
 
 fn becomes(flags: &[&str]) -> Result<Told> {

@@ -36,6 +36,8 @@ pub enum Kind {
     DeepCpp,
     StaticGlibc,
     StaticMusl,
+    MapsData,
+    MapsLibraries,
     NearCallers,
     FarCallers,
 }
@@ -54,6 +56,8 @@ impl Kind {
             Self::DeepCpp => "C++, 10 to 1,000 calls deep",
             Self::StaticGlibc => "C, static, glibc",
             Self::StaticMusl => "C, static, musl",
+            Self::MapsData => "C, maps data before each wait",
+            Self::MapsLibraries => "C, maps as loaders do before each wait",
             Self::NearCallers => "made to collide: callers next to the wait",
             Self::FarCallers => "made to collide: callers 24 frames up",
         }
@@ -194,6 +198,11 @@ fn command_of(kind: Kind, directory: &Path) -> anyhow::Result<Command> {
         Kind::DeepCpp => compiled("c++", &["-O2"], "deep.cc"),
         Kind::StaticGlibc => compiled("cc", &["-O2", "-static"], "turns.c"),
         Kind::StaticMusl => compiled("musl-gcc", &["-O2", "-static"], "turns.c"),
+        Kind::MapsData | Kind::MapsLibraries => {
+            let mut maps = compiled("cc", &["-O2"], "maps.c")?;
+            maps.arg(if kind == Kind::MapsData { "shared" } else { "private" });
+            Ok(maps)
+        }
         Kind::NearCallers => collides("near-callers"),
         Kind::FarCallers => collides("far-callers"),
         Kind::Redis | Kind::Postgres | Kind::Nginx => anyhow::bail!("a server has its own start"),
