@@ -1,7 +1,10 @@
 //! Who or what ended a wait: the wake's context, and whether it can be believed.
 
 use crate::{
-    recording::{OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext},
+    recording::{
+        DeviceKind, OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake,
+        WakeContext,
+    },
     units::{Tgid, Tid},
 };
 
@@ -24,8 +27,9 @@ use super::{
 ///                                              → else unattributed: local_softirq
 ///                          socket is remote    → external: network
 ///                          socket unknown      → what the stack says, else unattributed: interrupt
-/// device interrupt         wait on a disk      → external: disk
-///                          on a remote socket  → external: network
+/// device interrupt         of a disk           → external: disk, whatever the wait was on
+///           of another     wait on a disk      → external: disk
+///           or not known   on a remote socket  → external: network
 ///                          else                → external: device
 /// other softirqs, function calls, irq_work     → unattributed: interrupt
 /// ```
@@ -86,11 +90,7 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
         }
         WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
         WakeContext::Softirq(vector::BLOCK | vector::IRQ_POLL) => Ender::External(External::Disk),
-        WakeContext::Hardirq(_) => match (cause, peer(recording, wait)) {
-            (Cause::Disk | Cause::PageFault, _) => Ender::External(External::Disk),
-            (Cause::Socket | Cause::Poll, Peer::Remote) => Ender::External(External::Network),
-            _ => Ender::External(External::Device),
-        },
+        WakeContext::Hardirq(number) => Ender::External(device(recording, wait, number, cause)),
         WakeContext::Softirq(_)
         | WakeContext::System(
             SystemVector::Unknown
@@ -98,6 +98,20 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
             | SystemVector::IrqWork
             | SystemVector::Idle,
         ) => Ender::Interrupt(Reason::Interrupt),
+    }
+}
+
+/// What a device's interrupt stands for. A disk's ends much that is no wait for a disk by itself: that of
+/// a kernel thread for work, say, whose work is then to tell others that their data is written.
+fn device(recording: &Recording, wait: &Wait, number: u16, cause: Cause) -> External {
+    let whose = recording.interrupts.get(&number).and_then(|info| info.device);
+    match (whose, cause) {
+        // A disk may lie behind a device that does other things too: a USB port.
+        (Some(DeviceKind::Storage), _) | (_, Cause::Disk | Cause::PageFault) => External::Disk,
+        (_, Cause::Socket | Cause::Poll) if peer(recording, wait) == Peer::Remote => {
+            External::Network
+        }
+        _ => External::Device,
     }
 }
 
