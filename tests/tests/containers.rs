@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use offwake_tests::{
-    case::at_least,
+    case::{SHARE, at_least},
     docker::{Container, Engine, IMAGE},
     offwake::{Offwake, Outcome},
     places,
@@ -59,7 +59,8 @@ fn tgids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.tgid).collect()
 }
 
-/// Demands that what the client waited for is the server in its container, but for what was lost sight of.
+/// Demands that what the client waited for is the server in its container. The rest is for a process that a
+/// kernel may hide from BPF: nobody sees who comes to the CPU after it.
 fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> {
     let waits: Vec<_> = report.waits.iter().filter(|waits| waits.tgid == client).collect();
     let mut sums = BTreeMap::<_, u64>::new();
@@ -69,12 +70,8 @@ fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> 
     }
     let blocked: u64 = waits.iter().map(|waits| waits.blocked_ns).sum();
     let there = sums.remove(&(Some((server, Some("offwake-server"))), None)).unwrap_or(0);
-    let lost: u64 = (sums.iter())
-        .filter(|((whose, reason), _)| whose.is_none() && *reason == Some("lost"))
-        .map(|(_, ns)| ns)
-        .sum();
-    ensure!(at_least(there, 0.5, blocked), "{there} of {blocked}: {sums:?}");
-    ensure!(at_least(there + lost, 0.9, blocked), "{there} + {lost} of {blocked}: {sums:?}");
+    let loss = &report.loss;
+    ensure!(at_least(there, SHARE, blocked), "{there} of {blocked}: {sums:?}, {loss:?}");
     let others: Vec<_> = sums.keys().filter(|(whose, _)| whose.is_some()).collect();
     ensure!(others.is_empty(), "these have nothing to do with it: {others:?} of {sums:?}");
     Ok(())
