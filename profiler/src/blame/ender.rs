@@ -89,8 +89,8 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
             Ender::External(External::Timer)
         }
         WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
-        WakeContext::Softirq(vector::BLOCK | vector::IRQ_POLL) => Ender::External(External::Disk),
-        WakeContext::Hardirq(number) => Ender::External(device(recording, wait, number, cause)),
+        context if is_of_disk(recording, context) => Ender::External(External::Disk),
+        WakeContext::Hardirq(_) => Ender::External(device(recording, wait, cause)),
         WakeContext::Softirq(_)
         | WakeContext::System(
             SystemVector::Unknown
@@ -101,16 +101,26 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
     }
 }
 
-/// What a device's interrupt stands for. A disk's ends much that is no wait for a disk by itself: that of
-/// a kernel thread for work, say, whose work is then to tell others that their data is written.
-fn device(recording: &Recording, wait: &Wait, number: u16, cause: Cause) -> External {
-    let whose = recording.interrupts.get(&number).and_then(|info| info.device);
-    match (whose, cause) {
-        // A disk may lie behind a device that does other things too: a USB port.
-        (Some(DeviceKind::Storage), _) | (_, Cause::Disk | Cause::PageFault) => External::Disk,
-        (_, Cause::Socket | Cause::Poll) if peer(recording, wait) == Peer::Remote => {
-            External::Network
+/// Whether a wake was made by a disk's interrupt, or in the softirq that one leaves the rest to. A disk
+/// ends much that is no wait for a disk by itself: that of a kernel thread for work, say, whose work is then
+/// to tell others that their data is written.
+pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
+    match context {
+        WakeContext::Softirq(vector) => matches!(vector, vector::BLOCK | vector::IRQ_POLL),
+        WakeContext::Hardirq(number) => {
+            let device = recording.interrupts.get(&number).and_then(|info| info.device);
+            device == Some(DeviceKind::Storage)
         }
+        WakeContext::Task | WakeContext::Hrtimer | WakeContext::System(_) => false,
+    }
+}
+
+/// What the interrupt of a device stands for that is no disk's, as far as is known: one may lie behind a
+/// device that does other things too, a USB port.
+fn device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
+    match cause {
+        Cause::Disk | Cause::PageFault => External::Disk,
+        Cause::Socket | Cause::Poll if peer(recording, wait) == Peer::Remote => External::Network,
         _ => External::Device,
     }
 }
