@@ -8,12 +8,12 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake::{
     recording::{
-        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, End, FileId,
-        FileKind, Frame, FrameId, Function, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-        Preemption, ProcessInfo, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd,
-        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
-        TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
-        stream::Slice,
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
+        FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId,
+        OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, Sighting,
+        SightingReason, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
+        SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake,
+        WakeContext, Window, stream::Slice,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -50,6 +50,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         processes: many(u, 3, process)?,
         cgroups: many(u, 2, |u| Ok(CgroupInfo::new(CgroupId(small(u)?.into()), text(u)?)))?,
         files: many(u, 4, |u| Ok((file_id(u)?, open_file(u)?)))?,
+        interrupts: many(u, 2, interrupt)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -61,6 +62,15 @@ fn slice(u: Bytes) -> Result<Slice> {
     slice.loss.over_memory = any(u)?;
     slice.loss.ring_full = maybe(u, |u| Ok((time(u)?, time(u)?)))?;
     Ok(slice)
+}
+
+fn interrupt(u: Bytes) -> Result<InterruptInfo> {
+    let device = maybe(u, |u| of(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
+    Ok(InterruptInfo { number: interrupt_number(u)?, device, handlers: text(u)? })
+}
+
+fn interrupt_number(u: Bytes) -> Result<u16> {
+    any_or(u, |u| u.int_in_range(0..=3))
 }
 
 fn meta(u: Bytes) -> Result<Meta> {
@@ -250,7 +260,7 @@ fn context(u: Bytes) -> Result<WakeContext> {
     use SystemVector::{CallFunction, Idle, IrqWork, LocalTimer, Unknown};
     Ok(match u.int_in_range(0..=6)? {
         0 => WakeContext::Softirq(any_or(u, |u| u.int_in_range(0..=9))?),
-        1 => WakeContext::Hardirq(any(u)?),
+        1 => WakeContext::Hardirq(interrupt_number(u)?),
         2 => WakeContext::Hrtimer,
         3 => WakeContext::System(of(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
         _ => WakeContext::Task,

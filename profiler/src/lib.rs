@@ -16,6 +16,7 @@ pub mod containers;
 pub mod export;
 pub mod files;
 mod go_table;
+mod interrupts;
 pub mod kernel;
 mod little_endian;
 #[cfg(feature = "perfetto")]

@@ -6,9 +6,9 @@ use std::{
     path::Path,
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use offwake_tests::{
-    case::at_least,
+    case::{SHARE, at_least},
     docker::{Container, Engine, IMAGE},
     offwake::{Offwake, Outcome},
     places,
@@ -17,6 +17,7 @@ use offwake_tests::{
 };
 
 const FAILED: i32 = 1;
+const NOTHING_RECORDED: i32 = 3;
 
 /// Answers each request after it has counted for a while. Each end keeps both FIFOs open: with one that
 /// opens them anew each time, a writer can find that the reader has left.
@@ -58,7 +59,8 @@ fn tgids(report: &Report) -> BTreeSet<u32> {
     report.threads.iter().map(|thread| thread.tgid).collect()
 }
 
-/// Demands that what the client waited for is the server in its container, but for what was lost sight of.
+/// Demands that what the client waited for is the server in its container. The rest is for a process that a
+/// kernel may hide from BPF: nobody sees who comes to the CPU after it.
 fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> {
     let waits: Vec<_> = report.waits.iter().filter(|waits| waits.tgid == client).collect();
     let mut sums = BTreeMap::<_, u64>::new();
@@ -68,12 +70,8 @@ fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> 
     }
     let blocked: u64 = waits.iter().map(|waits| waits.blocked_ns).sum();
     let there = sums.remove(&(Some((server, Some("offwake-server"))), None)).unwrap_or(0);
-    let lost: u64 = (sums.iter())
-        .filter(|((whose, reason), _)| whose.is_none() && *reason == Some("lost"))
-        .map(|(_, ns)| ns)
-        .sum();
-    ensure!(at_least(there, 0.5, blocked), "{there} of {blocked}: {sums:?}");
-    ensure!(at_least(there + lost, 0.9, blocked), "{there} + {lost} of {blocked}: {sums:?}");
+    let loss = &report.loss;
+    ensure!(at_least(there, SHARE, blocked), "{there} of {blocked}: {sums:?}, {loss:?}");
     let others: Vec<_> = sums.keys().filter(|(whose, _)| whose.is_some()).collect();
     ensure!(others.is_empty(), "these have nothing to do with it: {others:?} of {sums:?}");
     Ok(())
@@ -190,6 +188,43 @@ fn a_container_that_starts_again_is_followed_by_its_name() -> Result<()> {
     ensure!(known == 2, "{:?}", report.containers);
     // By its name, the second one goes with the first.
     drop(first);
+    engine.end()
+}
+
+/// What starts the container that is waited for; it lives for some seconds.
+const LATE: &str = "
+    docker run --detach --network=none --name offwake-late offwake-busybox:1 \
+        sh -c 'while true; do sleep 0.1; done' > /dev/null &&
+    docker inspect --format '{{.State.Pid}}' offwake-late > pid && sleep 3";
+
+#[test]
+fn a_container_that_does_not_run_yet_is_waited_for() -> Result<()> {
+    let engine = Engine::start()?;
+    let outcome = profile(&engine, &["--container", "offwake-late", "--follow", "-o", "x.json"])?
+        .args(["--", "sh", "-c", LATE])
+        .start()?
+        .outcome_within(2 * deadline())?;
+    let pid: u32 = outcome.text("pid")?.trim().parse()?;
+    ensure!(tgids(&outcome.report("x.json")?).contains(&pid), "{pid}: {outcome}");
+    let said =
+        "offwake: waiting for container offwake-late to start: there is no container offwake-late";
+    ensure!(outcome.stderr.starts_with(said), "{outcome}");
+
+    // It is there and does not run; and it never does.
+    engine.docker(&["stop", "--time", "0", "offwake-late"])?;
+    let arguments = ["--container", "offwake-late", "--follow", "-d", "1s", "-o", "y.json"];
+    let never = profile(&engine, &arguments)?.run()?;
+    ensure!(never.status.code() == Some(NOTHING_RECORDED), "{never}");
+    let [waiting, why] = &never.stderr.lines().collect::<Vec<_>>()[..] else {
+        bail!("not two lines: {never}")
+    };
+    ensure!(waiting.contains("is not running (exited)"), "{never}");
+    ensure!(
+        *why == "offwake: nothing was recorded: container offwake-late did not start in time",
+        "{never}"
+    );
+    ensure!(never.text("y.json").is_err(), "a report of nothing: {never}");
+    engine.docker(&["rm", "--force", "offwake-late"])?;
     engine.end()
 }
 

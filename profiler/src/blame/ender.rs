@@ -1,7 +1,10 @@
 //! Who or what ended a wait: the wake's context, and whether it can be believed.
 
 use crate::{
-    recording::{OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext},
+    recording::{
+        DeviceKind, OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake,
+        WakeContext,
+    },
     units::{Tgid, Tid},
 };
 
@@ -24,8 +27,9 @@ use super::{
 ///                                              → else unattributed: local_softirq
 ///                          socket is remote    → external: network
 ///                          socket unknown      → what the stack says, else unattributed: interrupt
-/// device interrupt         wait on a disk      → external: disk
-///                          on a remote socket  → external: network
+/// device interrupt         of a disk           → external: disk, whatever the wait was on
+///           of another     wait on a disk      → external: disk
+///           or not known   on a remote socket  → external: network
 ///                          else                → external: device
 /// other softirqs, function calls, irq_work     → unattributed: interrupt
 /// ```
@@ -85,12 +89,8 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
             Ender::External(External::Timer)
         }
         WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
-        WakeContext::Softirq(vector::BLOCK | vector::IRQ_POLL) => Ender::External(External::Disk),
-        WakeContext::Hardirq(_) => match (cause, peer(recording, wait)) {
-            (Cause::Disk | Cause::PageFault, _) => Ender::External(External::Disk),
-            (Cause::Socket | Cause::Poll, Peer::Remote) => Ender::External(External::Network),
-            _ => Ender::External(External::Device),
-        },
+        context if is_of_disk(recording, context) => Ender::External(External::Disk),
+        WakeContext::Hardirq(_) => Ender::External(device(recording, wait, cause)),
         WakeContext::Softirq(_)
         | WakeContext::System(
             SystemVector::Unknown
@@ -98,6 +98,30 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
             | SystemVector::IrqWork
             | SystemVector::Idle,
         ) => Ender::Interrupt(Reason::Interrupt),
+    }
+}
+
+/// Whether a wake was made by a disk's interrupt, or in the softirq that one leaves the rest to. A disk
+/// ends much that is no wait for a disk by itself: that of a kernel thread for work, say, whose work is then
+/// to tell others that their data is written.
+pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
+    match context {
+        WakeContext::Softirq(vector) => matches!(vector, vector::BLOCK | vector::IRQ_POLL),
+        WakeContext::Hardirq(number) => {
+            let device = recording.interrupts.get(&number).and_then(|info| info.device);
+            device == Some(DeviceKind::Storage)
+        }
+        WakeContext::Task | WakeContext::Hrtimer | WakeContext::System(_) => false,
+    }
+}
+
+/// What the interrupt of a device stands for that is no disk's, as far as is known: one may lie behind a
+/// device that does other things too, a USB port.
+fn device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
+    match cause {
+        Cause::Disk | Cause::PageFault => External::Disk,
+        Cause::Socket | Cause::Poll if peer(recording, wait) == Peer::Remote => External::Network,
+        _ => External::Device,
     }
 }
 

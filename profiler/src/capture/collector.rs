@@ -14,7 +14,7 @@ use super::{
 use crate::{
     recording::{
         Effort, End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall,
-        ThreadExit, ThreadKind, Wait,
+        ThreadExit, ThreadKind, Wait, WakeContext,
         decode::{self, Record},
     },
     units::{CgroupId, Nanos, Tgid, Timestamp},
@@ -87,6 +87,7 @@ pub(super) struct Collector {
     files: HashMap<FileId, u8, RandomState>,
     processes: HashSet<Tgid, RandomState>,
     cgroups: HashSet<CgroupId, RandomState>,
+    interrupts: HashSet<u16, RandomState>,
     memory_limit: Option<usize>,
     memory: usize,
     lost: LostHere,
@@ -106,6 +107,7 @@ impl Collector {
             files: HashMap::default(),
             processes: HashSet::default(),
             cgroups: HashSet::default(),
+            interrupts: HashSet::default(),
             memory_limit,
             memory: 0,
             lost: LostHere::default(),
@@ -201,6 +203,7 @@ impl Collector {
                 self.want_file(wait.file, wait.syscall, wait.tgid);
                 if let Some(wake) = &wait.wake {
                     self.want_file(wake.file, wake.syscall, wake.current.tgid);
+                    self.want_interrupt(wake.context);
                 }
                 self.want_cgroup(wait.cgroup, wait.tgid);
                 if wait.end == End::StillOff {
@@ -284,6 +287,14 @@ impl Collector {
         }
         self.cgroups.insert(id);
         self.want(Lookup::Cgroup { id, tgid });
+    }
+
+    /// Asks for each interrupt once; where there is no room now, with its next wake.
+    fn want_interrupt(&mut self, context: WakeContext) {
+        let WakeContext::Hardirq(number) = context else { return };
+        if !self.interrupts.contains(&number) && self.ask(Lookup::Interrupt { number }).is_none() {
+            self.interrupts.insert(number);
+        }
     }
 
     fn want_process(&mut self, sighting: &Sighting) {

@@ -13,9 +13,10 @@ use super::{
 };
 use crate::{
     files::Files,
+    interrupts,
     privileges::{self, Task},
     processes::Processes,
-    recording::{FileId, FrameId, Function, decode::NewStack, loss::add_all},
+    recording::{FileId, FrameId, Function, InterruptInfo, decode::NewStack, loss::add_all},
     symbols::Symbols,
     units::{CgroupId, Tgid, Timestamp},
 };
@@ -55,6 +56,9 @@ pub(super) enum Lookup {
         tgid: Tgid,
         descriptor: u32,
     },
+    Interrupt {
+        number: u16,
+    },
     /// Hands on what was found before this.
     Snapshot(Box<Snapshot>),
 }
@@ -74,6 +78,7 @@ pub(super) fn run(
 ) -> LastFound {
     let mut processes = Processes::new();
     let mut files = Files::new();
+    let mut interrupts = Vec::new();
     let mut handed_on = Instant::now();
     loop {
         // A process before its mappings: those take longer, and it may end meanwhile.
@@ -102,10 +107,11 @@ pub(super) fn run(
                 user_stacks.unwind(&mut symbols);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
+            Ok(Lookup::Interrupt { number }) => interrupts.push(interrupts::look(number)),
             Ok(Lookup::Snapshot(snapshot)) => {
                 // Those that the snapshot's records refer to.
                 while !user_stacks.unwind(&mut symbols) {}
-                hand_on(&mut symbols, &mut processes, &mut files, parts);
+                hand_on(&mut symbols, &mut processes, &mut files, &mut interrupts, parts);
                 handed_on = Instant::now();
                 let names = NewNames::ToLookUp(symbols.take_nameless());
                 let _died = parts.send(Part::Snapshot(snapshot, names));
@@ -116,7 +122,7 @@ pub(super) fn run(
         user_stacks.tell_of_python(&mut symbols);
         files.poll();
         if handed_on.elapsed() >= HAND_ON {
-            hand_on(&mut symbols, &mut processes, &mut files, parts);
+            hand_on(&mut symbols, &mut processes, &mut files, &mut interrupts, parts);
             handed_on = Instant::now();
         }
     }
@@ -129,7 +135,7 @@ pub(super) fn run(
     let (stacks, names, of_symbols) = unnamed.name(&mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
-    let found = Found { stacks, processes, files, shortfalls };
+    let found = Found { stacks, processes, files, interrupts, shortfalls };
     LastFound { found, names }
 }
 
@@ -137,6 +143,7 @@ fn hand_on(
     symbols: &mut Symbols,
     processes: &mut Processes,
     files: &mut Files,
+    interrupts: &mut Vec<InterruptInfo>,
     parts: &SyncSender<Part>,
 ) {
     let mut shortfalls = symbols.shortfalls();
@@ -146,6 +153,7 @@ fn hand_on(
         stacks: symbols.take_new(),
         processes: processes.take_new(),
         files: files.take_new(),
+        interrupts: std::mem::take(interrupts),
         shortfalls,
     };
     // The other end is gone only if its thread has died; that is noticed when it is joined.

@@ -15,7 +15,8 @@ use super::{
 use crate::{
     processes::NewProcesses,
     recording::{
-        ClosedBy, End, FileId, FrameId, Function, LossTotals, Meta, NewStacks, OpenFile, Window,
+        ClosedBy, End, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
+        OpenFile, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
@@ -53,6 +54,7 @@ pub(super) struct Found {
     pub stacks: NewStacks,
     pub processes: NewProcesses,
     pub files: Vec<(FileId, OpenFile)>,
+    pub interrupts: Vec<InterruptInfo>,
     /// What could not be done so far, from the beginning on.
     pub shortfalls: Shortfalls,
 }
@@ -176,6 +178,7 @@ impl<S: Sink> Store<S> {
         self.next.processes.extend(found.processes.processes);
         self.next.cgroups.extend(found.processes.cgroups);
         self.next.files.extend(found.files);
+        self.next.interrupts.extend(found.interrupts);
         self.shortfalls = found.shortfalls;
     }
 

@@ -166,15 +166,14 @@ impl Host {
         let sockets = sockets(&self.caller, &self.run);
         let own = sockets.iter().position(|socket| self.is_callers(socket));
         let (systems, callers) = sockets.split_at(own.unwrap_or(sockets.len()));
-        let (caller, own) = (self.caller.sudo_uid, rustix::process::geteuid().as_raw());
-        let trusted: Vec<u32> = [0, own].into_iter().chain(caller).collect();
-        Self::ask(systems, &trusted, &mut known);
+        let user = self.caller.user;
+        Self::ask(systems, &[0, user], &mut known);
         known.add(self.bundles());
         let list = self.state.join("containers/storage/overlay-containers/containers.json");
         known
             .add(small_file::read(&list, MAX_STORAGE).iter().flat_map(|list| storage::parse(list)));
         // A link in there could lead to anybody's socket.
-        Self::ask(callers, &[caller.unwrap_or(own)], &mut known);
+        Self::ask(callers, &[user], &mut known);
         known
     }
 

@@ -8,8 +8,8 @@ use std::{
 /// Who has called offwake, and where his own engines may be.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
-    /// The user who called sudo.
-    pub sudo_uid: Option<u32>,
+    /// The user: under sudo the one who called that, as whom everything is done.
+    pub user: u32,
     /// `DOCKER_HOST`
     pub docker_host: Option<OsString>,
     /// `XDG_RUNTIME_DIR`
@@ -20,7 +20,7 @@ impl Caller {
     pub(super) fn from_environment() -> Self {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         Self {
-            sudo_uid: std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()),
+            user: rustix::process::geteuid().as_raw(),
             docker_host: variable("DOCKER_HOST"),
             runtime_directory: variable("XDG_RUNTIME_DIR").map(PathBuf::from),
         }
@@ -37,16 +37,12 @@ pub(super) fn sockets(caller: &Caller, run: &Path) -> Vec<PathBuf> {
         None => Some(run.join("docker.sock")),
         Some(host) => host.strip_prefix("unix://").map(PathBuf::from),
     };
-    let own = match caller.sudo_uid {
-        Some(uid) => Some(run.join("user").join(uid.to_string())),
-        None => caller.runtime_directory.clone(),
-    };
+    // sudo drops the variable.
+    let own = (caller.runtime_directory.clone())
+        .unwrap_or_else(|| run.join("user").join(caller.user.to_string()));
     (docker.into_iter())
         .chain([run.join("podman/podman.sock")])
-        .chain(
-            own.into_iter()
-                .flat_map(|own| [own.join("docker.sock"), own.join("podman/podman.sock")]),
-        )
+        .chain([own.join("docker.sock"), own.join("podman/podman.sock")])
         .collect()
 }
 
@@ -62,23 +58,26 @@ mod tests {
 
     #[test]
     fn the_systems_sockets_come_before_the_callers_own() {
-        let caller = Caller { sudo_uid: Some(1000), ..Caller::default() };
-        let expected = [
-            "/run/docker.sock",
-            "/run/podman/podman.sock",
-            "/run/user/1000/docker.sock",
-            "/run/user/1000/podman/podman.sock",
-        ];
-        assert_eq!(of(caller), expected.map(PathBuf::from));
-        assert_eq!(
-            of(Caller::default()),
-            expected[..2].iter().map(PathBuf::from).collect::<Vec<_>>()
-        );
+        for (runtime_directory, own) in [(None, "/run/user/1000"), (Some("/tmp/own"), "/tmp/own")] {
+            let runtime_directory = runtime_directory.map(PathBuf::from);
+            let caller = Caller { user: 1000, runtime_directory, ..Caller::default() };
+            let expected = [
+                "/run/docker.sock".to_owned(),
+                "/run/podman/podman.sock".to_owned(),
+                format!("{own}/docker.sock"),
+                format!("{own}/podman/podman.sock"),
+            ];
+            assert_eq!(of(caller), expected.map(PathBuf::from));
+        }
     }
 
     #[test]
     fn docker_host_replaces_dockers_socket_and_no_other() {
-        let with = |host: &str| of(Caller { docker_host: Some(host.into()), ..Caller::default() });
+        let with = |host: &str| {
+            let mut all = of(Caller { docker_host: Some(host.into()), ..Caller::default() });
+            all.retain(|socket| !socket.starts_with("/run/user"));
+            all
+        };
         let podman = PathBuf::from("/run/podman/podman.sock");
         assert_eq!(with("unix:///tmp/d.sock"), [PathBuf::from("/tmp/d.sock"), podman.clone()]);
         for elsewhere in

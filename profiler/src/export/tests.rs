@@ -6,8 +6,8 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
 use super::Table;
 use crate::recording::{
-    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
-    StackEnd, StackMode, SystemVector, ThreadKind,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SightingReason,
+    SocketRole, StackEnd, StackMode, SystemVector, ThreadKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -109,6 +109,7 @@ fn the_document_has_every_code() {
         words::<SystemVector>("system_vector"),
         words::<FileKind>("file_kind"),
         words::<SocketRole>("socket_role"),
+        words::<DeviceKind>("device_kind"),
         words::<SightingReason>("sighting_reason"),
         words::<Phase>("phase"),
         words::<Scope>("scope"),

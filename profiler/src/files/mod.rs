@@ -24,7 +24,7 @@ use std::{
 
 use descriptor::Descriptor;
 use holders::Scan;
-use sockets::{Protocol, Sockets};
+use sockets::{Answers, Protocol, Sockets};
 
 use crate::{
     recording::{
@@ -70,13 +70,23 @@ struct Wanted {
     peer: u64,
 }
 
-/// Asks the kernel for the sockets of TCP and those of Unix, as [`Files`] does.
-///
-/// # Errors
-///
-/// When it can't be asked: the module that answers may be neither there nor loadable.
-pub fn ask_for_sockets() -> std::io::Result<()> {
-    Sockets::dump_here(&[Protocol::Tcp, Protocol::Unix].into()).map(|_sockets| ())
+/// A module of the kernel that does not tell of its protocol's sockets.
+#[derive(Debug)]
+pub struct Untold {
+    /// Its name: it may be neither there nor loadable.
+    pub module: &'static str,
+    /// Why.
+    pub error: std::io::Error,
+}
+
+/// Asks the kernel for the sockets of every protocol, as [`Files`] does: which of them it does not tell of.
+#[must_use]
+pub fn untold_sockets() -> Vec<Untold> {
+    let answers = Sockets::dump_here([Protocol::Tcp, Protocol::Udp, Protocol::Unix].into());
+    let untold = answers.into_iter().filter_map(|(protocol, answer)| {
+        Some(Untold { module: protocol.module(), error: answer.err()? })
+    });
+    untold.collect()
 }
 
 /// Finds out what files are.
@@ -248,24 +258,35 @@ impl Files {
             }
             let processes = queued.iter().map(|queued| queued.tgid).collect();
             let protocols = queued.iter().map(|queued| queued.protocol).collect();
-            let Some(sockets) = Sockets::dump(namespace, processes, protocols) else {
+            let Some(answers) = Sockets::dump(namespace, processes, protocols) else {
                 count(&mut self.shortfalls, "files_sock_diag_failed");
                 queued.iter().for_each(|queued| self.miss(queued.file));
                 continue;
             };
-            if sockets.over_limit {
-                count(&mut self.shortfalls, "files_sockets_over_limit");
-            }
-            for queued in queued {
-                let Some((end, peer)) = sockets.get(queued.protocol, queued.file.inode) else {
-                    self.miss(queued.file);
-                    continue;
-                };
-                if let Some(peer) = peer {
-                    self.wanted.push(Wanted { file: queued.file, end: end.clone(), peer });
+            self.take_answers(queued, &answers);
+        }
+    }
+
+    fn take_answers(&mut self, queued: Vec<Queued>, answers: &Answers) {
+        for (protocol, answer) in answers {
+            match answer {
+                Ok(sockets) if sockets.over_limit => {
+                    count(&mut self.shortfalls, "files_sockets_over_limit");
                 }
-                self.hand_out(queued.file, OpenFile::Socket(end));
+                Ok(_) => {}
+                Err(_) => count(&mut self.shortfalls, protocol.unanswered()),
             }
+        }
+        for Queued { file, protocol, .. } in queued {
+            let sockets = answers.get(&protocol).and_then(|answer| answer.as_ref().ok());
+            let Some((end, peer)) = sockets.and_then(|of| of.get(protocol, file.inode)) else {
+                self.miss(file);
+                continue;
+            };
+            if let Some(peer) = peer {
+                self.wanted.push(Wanted { file, end: end.clone(), peer });
+            }
+            self.hand_out(file, OpenFile::Socket(end));
         }
     }
 

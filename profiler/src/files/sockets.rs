@@ -1,7 +1,7 @@
 //! The sockets of a network namespace, by sock_diag(7).
 
 use std::{
-    collections::{BTreeSet, HashMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet},
     fs::File,
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
@@ -26,7 +26,7 @@ use crate::{
     units::Tgid,
 };
 
-/// Sockets that are kept of one namespace.
+/// Sockets that are kept of one protocol in one namespace.
 const MAX_SOCKETS: usize = 1 << 20;
 /// The kernel fills at most 32 KiB at a time (`netlink_dump()`), and tells when a message did not
 /// fit.
@@ -52,6 +52,24 @@ impl Protocol {
             // `UNIX` up to Linux 5.14, with the type behind it since.
             _ if name == "UNIX" || name.starts_with("UNIX-") => Some(Self::Unix),
             _ => None,
+        }
+    }
+
+    /// The kernel's module that answers for it.
+    pub(super) fn module(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp_diag",
+            Self::Udp => "udp_diag",
+            Self::Unix => "unix_diag",
+        }
+    }
+
+    /// What is counted when nobody answers for it.
+    pub(super) fn unanswered(self) -> &'static str {
+        match self {
+            Self::Tcp => "files_tcp_diag_failed",
+            Self::Udp => "files_udp_diag_failed",
+            Self::Unix => "files_unix_diag_failed",
         }
     }
 
@@ -114,7 +132,11 @@ enum Match {
     Several,
 }
 
-/// The sockets of a namespace.
+/// What the kernel answers about each protocol in a namespace. Each has a module of its own, which may be
+/// missing while others are there.
+pub(super) type Answers = BTreeMap<Protocol, io::Result<Sockets>>;
+
+/// The sockets of a protocol in a namespace.
 #[derive(Default)]
 pub(super) struct Sockets {
     inet: HashMap<u64, InetSocket>,
@@ -134,14 +156,14 @@ pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
 
 impl Sockets {
     /// Asks the kernel for every socket of these protocols in a namespace, which is reached through
-    /// any of `processes`.
+    /// any of `processes`; none if it can't be.
     pub(super) fn dump(
         namespace: u64,
         processes: BTreeSet<Tgid>,
         protocols: BTreeSet<Protocol>,
-    ) -> Option<Self> {
+    ) -> Option<Answers> {
         if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
-            return Self::dump_here(&protocols).ok();
+            return Some(Self::dump_here(protocols));
         }
         let file = processes.into_iter().find_map(|tgid| {
             let file = File::open(format!("/proc/{tgid}/ns/net")).ok()?;
@@ -150,33 +172,41 @@ impl Sockets {
         })?;
         // A thread of its own enters it, and ends there: no other ever is in a namespace not its own.
         let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
-            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))?;
-            Self::dump_here(&protocols)
+            move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
+            Some(Self::dump_here(protocols))
         });
-        thread.ok()?.join().ok()?.ok()
+        thread.ok()?.join().ok()?
     }
 
     /// Those of the namespace that this thread is in.
-    pub(super) fn dump_here(protocols: &BTreeSet<Protocol>) -> io::Result<Self> {
-        let mut sockets = Self::default();
-        for &protocol in protocols {
+    pub(super) fn dump_here(protocols: BTreeSet<Protocol>) -> Answers {
+        Self::dump_by(protocols, Self::ask)
+    }
+
+    /// The same, asked like this.
+    pub(super) fn dump_by(
+        protocols: BTreeSet<Protocol>,
+        ask: impl Fn(&mut Self, Protocol, SockDiagMessage) -> io::Result<()>,
+    ) -> Answers {
+        let of = |protocol| {
+            let mut sockets = Self::default();
             match protocol {
-                Protocol::Unix => sockets.ask(protocol, unix_request())?,
+                Protocol::Unix => ask(&mut sockets, protocol, unix_request())?,
                 Protocol::Tcp | Protocol::Udp => {
-                    for family in [AF_INET, AF_INET6] {
-                        match sockets.ask(protocol, inet_request(protocol, family)) {
-                            // A kernel without IPv6 has no handler for it.
-                            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                            result => result?,
-                        }
+                    ask(&mut sockets, protocol, inet_request(protocol, AF_INET))?;
+                    match ask(&mut sockets, protocol, inet_request(protocol, AF_INET6)) {
+                        // A kernel without IPv6 has no handler for it.
+                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                        result => result?,
                     }
                 }
             }
-        }
-        Ok(sockets)
+            Ok(sockets)
+        };
+        protocols.into_iter().map(|protocol| (protocol, of(protocol))).collect()
     }
 
-    fn ask(&mut self, protocol: Protocol, request: SockDiagMessage) -> io::Result<()> {
+    pub(super) fn ask(&mut self, protocol: Protocol, request: SockDiagMessage) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         let mut message = NetlinkMessage::new(header, request.into());
@@ -202,6 +232,10 @@ impl Sockets {
                 // A message that can't be read is one socket that is not found.
                 if let Ok(message) = NetlinkMessage::<SockDiagMessage>::deserialize(rest) {
                     match message.payload {
+                        // Where the protocol's own module is missing, that is said at the end.
+                        NetlinkPayload::Done(done) if done.code < 0 => {
+                            return Err(io::Error::from_raw_os_error(-done.code));
+                        }
                         NetlinkPayload::Done(_) => return Ok(()),
                         NetlinkPayload::Error(error) => return Err(error.to_io()),
                         NetlinkPayload::InnerMessage(answer) => self.add(protocol, answer),

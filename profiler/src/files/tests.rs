@@ -1,7 +1,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
+    io::{self, BufRead, BufReader},
     net::{TcpListener, TcpStream, UdpSocket},
     os::{
         fd::{AsFd, AsRawFd, OwnedFd},
@@ -12,7 +12,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Files, Shortfalls, descriptor::identify, holders::Scan};
+use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
+
+use super::{Files, Protocol, Queued, Shortfalls, Sockets, descriptor::identify, holders::Scan};
 use crate::{
     recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole},
     units::Tgid,
@@ -86,6 +88,47 @@ impl Drop for Holder {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+#[test]
+fn a_protocol_whose_module_is_missing_takes_no_other_along() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (pair, _other) = UnixStream::pair().unwrap();
+    let answers =
+        Sockets::dump_by([Protocol::Tcp, Protocol::Unix].into(), |sockets, protocol, request| {
+            match protocol {
+                Protocol::Unix => Err(io::ErrorKind::NotFound.into()),
+                Protocol::Tcp | Protocol::Udp => sockets.ask(protocol, request),
+            }
+        });
+    let queued = |file, protocol| Queued { file, tgid: own(), protocol };
+    let mut files = Files::new();
+    files.take_answers(
+        vec![queued(id(&client), Protocol::Tcp), queued(id(&pair), Protocol::Unix)],
+        &answers,
+    );
+    let (found, shortfalls) = finish(files);
+    let Some(OpenFile::Socket(end)) = found.get(&id(&client)) else { panic!("{found:?}") };
+    assert_eq!(end.remote, listener.local_addr().unwrap().to_string());
+    assert!(!found.contains_key(&id(&pair)));
+    let expected = Shortfalls::from([("files_missed", 1), ("files_unix_diag_failed", 1)]);
+    assert_eq!(shortfalls, expected);
+}
+
+/// The kernel says so where an answer ends, and not where it begins.
+#[test]
+fn an_answer_that_nobody_could_give_is_no_empty_one() {
+    const NO_PROTOCOL: u8 = 253;
+    let request = SockDiagMessage::InetRequest(inet::InetRequest {
+        family: AF_INET,
+        protocol: NO_PROTOCOL,
+        extensions: inet::ExtensionFlags::empty(),
+        states: inet::StateFlags::all(),
+        socket_id: inet::SocketId::new_v4(),
+    });
+    let answer = Sockets::default().ask(Protocol::Tcp, request);
+    assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
 #[test]

@@ -370,15 +370,20 @@ fn kernel_symbols() -> Feature {
 
 fn socket_ends() -> Feature {
     const NAME: &str = "ends of sockets (sock_diag)";
-    match files::ask_for_sockets() {
-        Ok(()) => works(NAME, Need::Optional, "TCP and Unix sockets are told, and who holds them"),
-        Err(error) => missing(
-            NAME,
-            Need::Optional,
-            format!("the kernel does not tell which sockets belong together: {error}"),
-            "modprobe -a tcp_diag udp_diag unix_diag",
-        ),
+    let untold = files::untold_sockets();
+    if untold.is_empty() {
+        let how = "TCP, UDP and Unix sockets are told, and who holds them";
+        return works(NAME, Need::Optional, how);
     }
+    let modules = untold.iter().map(|untold| untold.module).collect::<Vec<_>>().join(" ");
+    let errors: Vec<_> =
+        untold.iter().map(|untold| format!("{}: {}", untold.module, untold.error)).collect();
+    missing(
+        NAME,
+        Need::Optional,
+        format!("not told which sockets belong together: {}", errors.join(", ")),
+        format!("modprobe -a {modules}"),
+    )
 }
 
 fn cgroup_v2() -> Feature {

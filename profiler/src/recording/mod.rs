@@ -8,6 +8,7 @@ mod effort;
 mod file;
 mod function;
 mod interned;
+mod interrupt;
 pub mod loss;
 mod order;
 mod process;
@@ -24,6 +25,7 @@ pub use effort::{Effort, HalfCounts, ProgramTime, StackCounts};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use function::Function;
 pub use interned::{Id, Interned};
+pub use interrupt::{DeviceKind, InterruptInfo};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
 pub use stack::{
@@ -202,6 +204,8 @@ pub struct Recording {
     pub processes: Vec<ProcessInfo>,
     /// Cgroups by id.
     pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
+    /// Devices' interrupts that ended waits, by number.
+    pub interrupts: BTreeMap<u16, InterruptInfo>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.

@@ -346,6 +346,8 @@ pub struct WakerEntry {
     /// Which interrupt: `NET_RX`, `irq 24`, `hrtimer`, `local_timer`. With a task: the softirq that
     /// ran inside its send.
     pub vector: Option<String>,
+    /// Of a device's interrupt: what its handler is called, `nvme0q1`, if that is known.
+    pub device: Option<String>,
 }
 
 /// A thread, its name at the time, and what its container is called, if it lives in one.

@@ -96,6 +96,7 @@ struct Key {
     path: Vec<Arc<PlacedName>>,
     thread: String,
     tid: u32,
+    container: Option<String>,
     process: String,
     pid: u32,
     cause: &'static str,
@@ -145,11 +146,15 @@ fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
             path: names.path(&frames),
             thread: wait.comm.clone(),
             tid: wait.tid.0,
+            container: wait.container.clone(),
             process: processes.get(&wait.tgid).map_or_else(String::new, |&comm| comm.to_owned()),
             pid: wait.tgid.0,
             cause: wait.cause.name(),
             waker: wait.waker.as_ref().map(|waker| match (&waker.comm, waker.tid) {
-                (Some(comm), Some(tid)) => format!("{comm} {tid}"),
+                (Some(comm), Some(tid)) => match &waker.container {
+                    Some(container) => format!("{comm} {tid} in {container}"),
+                    None => format!("{comm} {tid}"),
+                },
                 _ => waker.vector.clone().unwrap_or_default(),
             }),
             blame: share.kind.name(),
@@ -165,10 +170,11 @@ fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
 type LabelRecord = Record<Label, 3, NO_OPT_ZERO>;
 
 fn labels(key: &Key, table: &mut Table) -> io::Result<Vec<LabelRecord>> {
-    let Key { path: _, thread, tid, process, pid, cause, waker, blame, reason } = key;
+    let Key { path: _, thread, tid, container, process, pid, cause, waker, blame, reason } = key;
     let texts = [
         ("thread", Some(thread.as_str())),
         ("process", Some(process.as_str())),
+        ("container", container.as_deref()),
         ("cause", Some(*cause)),
         ("waker", waker.as_deref()),
         ("blame", Some(*blame)),

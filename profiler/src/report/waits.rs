@@ -102,6 +102,7 @@ impl Writer<'_> {
                 comm: Some(self.waker_comm(task, named).to_owned()),
                 container: named.and_then(|named| self.container(named.thread)),
                 vector: waker::vector(context),
+                device: None,
             }),
             Waker::Interrupt(context) => Some(WakerEntry {
                 kind: waker::kind(context),
@@ -110,6 +111,7 @@ impl Writer<'_> {
                 comm: None,
                 container: None,
                 vector: waker::vector(context),
+                device: waker::device(&self.blame.recording().interrupts, context),
             }),
         }
     }
@@ -122,6 +124,7 @@ impl Writer<'_> {
             comm: None,
             container: None,
             vector: None,
+            device: None,
         });
         WakeEntry { waker, wakee: self.thread(key.wakee), cause: key.cause, count, blocked_ns }
     }

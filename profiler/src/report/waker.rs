@@ -1,8 +1,10 @@
 //! What a wake's context is called.
 
-use crate::recording::{SystemVector, WakeContext};
+use std::collections::BTreeMap;
 
-use super::{WaitEntry, WakerKind, in_words};
+use crate::recording::{InterruptInfo, SystemVector, WakeContext};
+
+use super::{WaitEntry, WakerEntry, WakerKind, in_words, text};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =
@@ -38,16 +40,34 @@ pub(crate) fn vector(context: WakeContext) -> Option<String> {
     }
 }
 
+/// What the handler of a device's interrupt is called.
+pub(super) fn device(
+    interrupts: &BTreeMap<u16, InterruptInfo>,
+    context: WakeContext,
+) -> Option<String> {
+    let WakeContext::Hardirq(number) = context else { return None };
+    let handlers = &interrupts.get(&number)?.handlers;
+    (!handlers.is_empty()).then(|| handlers.clone())
+}
+
+/// An interrupt, in words.
+pub(super) fn interrupt(waker: &WakerEntry) -> String {
+    match (&waker.vector, &waker.device) {
+        (Some(vector), Some(device)) => format!("interrupt ({vector} {})", text::terminal(device)),
+        (Some(vector), None) => format!("interrupt ({vector})"),
+        (None, _) => "interrupt".to_owned(),
+    }
+}
+
 /// Who ended a wait, in words.
 pub(super) fn in_words(wait: &WaitEntry) -> String {
     match &wait.waker {
         None => "nobody seen".to_owned(),
-        Some(waker) => match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-            (WakerKind::Task, Some(comm), Some(tid), _) => {
+        Some(waker) => match (waker.kind, &waker.comm, waker.tid) {
+            (WakerKind::Task, Some(comm), Some(tid)) => {
                 in_words::thread(comm, tid, waker.container.as_deref())
             }
-            (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
-            _ => "interrupt".to_owned(),
+            _ => interrupt(waker),
         },
     }
 }

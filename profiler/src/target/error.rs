@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use thiserror::Error;
 
 use crate::{
-    containers::FindError,
+    containers::{FindError, NotFound},
     units::{Tgid, Tid},
 };
 
@@ -72,4 +72,18 @@ pub enum TargetError {
         /// Why not.
         source: io::Error,
     },
+}
+
+impl TargetError {
+    /// Whether it is a container's, and may be over when that starts.
+    #[must_use]
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Container(FindError::NotFound { why, .. }) => match why {
+                NotFound::Unknown { .. } | NotFound::NotRunning(..) => true,
+                NotFound::Ambiguous { .. } => false,
+            },
+            _ => false,
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! What a report comes to in the rows of the view; those of later stretches can be added.
 
+use std::collections::HashMap;
+
 use crate::{
     blame::{Reason, cause::Cause},
     report::{
@@ -44,6 +46,8 @@ pub struct ThreadKey {
 pub struct Account {
     /// Its last known name. From another program: it may hold anything.
     pub comm: String,
+    /// What its container is called, if it lives in one; from another program as well.
+    pub container: Option<String>,
     /// Threads of the process.
     pub threads: u64,
     /// Its ledger.
@@ -120,15 +124,19 @@ impl Figures {
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let mut figures = Self { length: report.window.duration_ns, ..Self::default() };
+        let mut containers = HashMap::new();
         for process in &report.processes {
             let (comm, ledger) = (process.comm.clone(), process.ledger.clone());
-            let account = Account { comm, threads: process.threads, ledger };
+            let container = process.container.clone();
+            containers.insert(process.tgid, container.clone());
+            let account = Account { comm, container, threads: process.threads, ledger };
             figures.processes.add((process.tgid, process.comm.clone()), account);
         }
         for thread in &report.threads {
             let (tgid, tid, created) = (thread.tgid, thread.tid, thread.created_ns);
             let (comm, ledger) = (thread.comm.clone(), thread.ledger.clone());
-            let account = Account { comm, threads: 1, ledger };
+            let container = containers.get(&tgid).cloned().flatten();
+            let account = Account { comm, container, threads: 1, ledger };
             figures.threads.add(ThreadKey { tgid, tid, created }, account);
         }
         for wait in &report.waits {
@@ -256,6 +264,10 @@ impl Figure for Account {
     fn add(&mut self, other: Self) {
         if !other.comm.is_empty() {
             self.comm = other.comm;
+        }
+        // It may have become known only later what that is called.
+        if other.container.is_some() {
+            self.container = other.container;
         }
         self.threads = self.threads.max(other.threads);
         self.ledger.add(&other.ledger);

@@ -3,7 +3,7 @@
 use std::cmp::{Ordering, Reverse};
 
 use crate::{
-    report::{Ledger, ThreadName, text},
+    report::{Ledger, ThreadName, in_words, text},
     units::{Nanos, Tgid},
 };
 
@@ -88,7 +88,8 @@ fn accounts<'a>(figures: &'a Figures, view: &View, words: &Words) -> Vec<Account
             (Whose::Process(_), many @ 2..) => format!(" ({many} threads)"),
             _ => String::new(),
         };
-        let name = format!("{comm} {number}{threads}");
+        let container = in_words::in_container(account.container.as_deref());
+        let name = format!("{comm} {number}{container}{threads}");
         AccountRow { key, name, ledger: &account.ledger }
     };
     let mut rows: Vec<_> = match view.grouping() {

@@ -3,8 +3,8 @@
 use offwake::{
     blame::{Blame, BlameKind, Duty, Ender, External, Limits, Part, Reason},
     recording::{
-        FileId, FileKind, OpenFile, PeerProcess, Recording, Scope, StackRef, SystemVector,
-        ThreadRef, Waits, WakeContext,
+        DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope,
+        StackRef, SystemVector, ThreadRef, Waits, WakeContext,
     },
     report::{Filter, IdleWaits, Report},
     timeline::{Timeline, WaitIndex},
@@ -271,6 +271,39 @@ fn a_devices_interrupt_is_what_the_wait_was_for() {
     ] {
         let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(24)) };
         assert_eq!(case.ended_by(&mut recording), Ender::External(expected));
+    }
+}
+
+#[test]
+fn a_disks_interrupt_is_the_disk_whatever_the_wait_was_on() {
+    const IO_URING_ENTER: u32 = 426;
+    let mut recording = recording(11);
+    let remote = Some(tcp(&mut recording, 6, "10.0.0.1:40000", "10.0.0.2:80"));
+    let mut ended_by = |number, syscall, file| {
+        let device = match number {
+            45 => Some(DeviceKind::Storage),
+            46 => Some(DeviceKind::Other),
+            _ => None,
+        };
+        let info = InterruptInfo { number, device, handlers: "device".to_owned() };
+        recording.interrupts.insert(number, info);
+        let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(number)) };
+        case.ended_by(&mut recording)
+    };
+    for (number, syscall, file, expected) in [
+        (45, IO_URING_ENTER, None, External::Disk),
+        (45, EPOLL_WAIT, None, External::Disk),
+        (45, FUTEX, None, External::Disk),
+        // No packet comes from a disk.
+        (45, RECVFROM, remote, External::Disk),
+        // What else a device is for does not say what it was just now.
+        (46, 74, Some(file(FileKind::Regular, 4)), External::Disk),
+        (46, RECVFROM, remote, External::Network),
+        (46, IO_URING_ENTER, None, External::Device),
+        (47, IO_URING_ENTER, None, External::Device),
+    ] {
+        let ender = ended_by(number, syscall, file);
+        assert_eq!(ender, Ender::External(expected), "irq {number}, syscall {syscall}");
     }
 }
 

@@ -3,13 +3,13 @@
 use offwake::{
     blame::cause::{Cause, Classifier, FutexOp, WaitedOn, kernel_frame, waited_on},
     recording::{
-        FileId, FileKind, OpenFile, Recording, StackRef, Syscall, SyscallTable, TaskState,
-        ThreadKind, Wait,
+        DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, Recording, StackRef, Syscall,
+        SyscallTable, TaskState, ThreadKind, Wait, Wake, WakeContext,
     },
 };
 
 use crate::{
-    draw::{at, recording, wait},
+    draw::{at, recording, wait, wake_by},
     world::{
         CLOCK_NANOSLEEP, EPOLL_WAIT, FSYNC, FUTEX, POLL, READ, RECVFROM, WAIT4, file, kernel,
         syscall,
@@ -68,6 +68,34 @@ fn kernel_stacks_tell() {
         let mut recording = recording(2);
         let kernel_stack = kernel(&mut recording, stack);
         assert_eq!(cause(&recording, &Wait { kernel_stack, ..plain() }), expected, "{stack:?}");
+    }
+}
+
+/// As where a journal's thread is only looked at when it is woken.
+#[test]
+fn a_deaf_sleep_that_a_disk_ends_is_for_the_disk() {
+    let mut recording = recording(2);
+    for (number, device) in [(25, DeviceKind::Storage), (26, DeviceKind::Other)] {
+        let info = InterruptInfo { number, device: Some(device), handlers: String::new() };
+        recording.interrupts.insert(number, info);
+    }
+    let kernel_stack = kernel(&mut recording, &["jbd2_journal_commit_transaction", "kjournald2"]);
+    let sleep = |state, context| {
+        let wake = Some(Wake { context, ..wake_by(8, at(1)) });
+        let state = TaskState(state);
+        Wait { kind: ThreadKind::Kernel, kernel_stack, state, wake, ..plain() }
+    };
+    const DEAF: u32 = 2;
+    for (state, context, expected) in [
+        (DEAF, WakeContext::Hardirq(25), Cause::Disk),
+        (DEAF, WakeContext::Softirq(4), Cause::Disk),
+        (DEAF, WakeContext::Hardirq(26), Cause::Other),
+        (DEAF, WakeContext::Task, Cause::Other),
+        // For its next work, whatever that is.
+        (1, WakeContext::Hardirq(25), Cause::Other),
+        (0x402, WakeContext::Hardirq(25), Cause::Other),
+    ] {
+        assert_eq!(cause(&recording, &sleep(state, context)), expected, "{state} {context:?}");
     }
 }
 

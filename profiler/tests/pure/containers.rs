@@ -5,10 +5,14 @@ use offwake::{
     recording::{CgroupInfo, ContainerNames, PodName, ProcessInfo, Recording},
     report::{Filter, Report, flame::View, folded, html, summary, svg},
     timeline::Timeline,
+    top::{Key, View as Screen},
     units::{CgroupId, Tgid},
 };
 
-use crate::draw::{at, edit, live, recording};
+use crate::{
+    draw::{at, edit, live, recording},
+    formats, top,
+};
 
 const WEB: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
 const DB: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
@@ -110,6 +114,36 @@ fn texts_name_the_container_and_its_pids_outside_and_inside_and_are_harmless() {
             assert!(!text.contains('\u{1b}'));
         }
     });
+}
+
+#[test]
+fn a_profile_for_pprof_has_the_waiters_container_as_a_label_and_the_wakers_beside_its_name() {
+    with_report(&two_containers(), |_, report| {
+        let profile = formats::profile(report);
+        let of = |name: &str| {
+            let labels = profile.samples.iter().flat_map(|sample| &sample.labels);
+            let found = labels.filter(|label| formats::text(&profile, label.key) == name);
+            found.map(|label| formats::text(&profile, label.str)).collect::<Vec<_>>()
+        };
+        assert_eq!(of("container"), vec!["web"; profile.samples.len()]);
+        let waker = "thread60 60 in shop/cart-7d9f/db<b>?[31m;x";
+        assert_eq!(of("waker"), vec![waker; profile.samples.len()]);
+    });
+}
+
+#[test]
+fn rows_of_the_live_view_name_the_container() {
+    let recording = two_containers();
+    let mut screen = Screen::default();
+    let picture = top::picture_of(top::bytes(&recording));
+    for _ in ["processes", "threads"] {
+        let text = top::text(&screen, &picture, top::LARGE);
+        let ledger =
+            text.lines().find(|line| line.contains("thread7 7 in web") && line.contains('%'));
+        assert!(ledger.is_some(), "{text}");
+        assert!(text.contains("work of thread60 60 in shop/cart-7d9f/db"), "{text}");
+        screen.press(Key::Char('t'), Some(&picture));
+    }
 }
 
 #[test]

@@ -8,13 +8,13 @@ use offwake::report::{Filter, Report, flame::View, pprof, speedscope};
 
 use crate::golden::{golden, report, service, written};
 
-fn profile(report: &Report) -> Profile {
+pub fn profile(report: &Report) -> Profile {
     let mut bytes = Vec::new();
     pprof::write_plain(report, &View::default(), &mut bytes).unwrap();
     Profile::decode(bytes.as_slice()).expect("a profile")
 }
 
-fn text(profile: &Profile, n: i64) -> &str {
+pub fn text(profile: &Profile, n: i64) -> &str {
     &profile.string_table[usize::try_from(n).unwrap()]
 }
 

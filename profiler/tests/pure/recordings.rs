@@ -10,11 +10,11 @@ use std::{
 use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
-        ContainerNames, End, FileId, FileKind, Frame, FrameId, Function, Meta, Module, ModuleId,
-        OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo, Recording, Sample, Scope,
-        Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack, StackEnd, StackMode,
-        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind,
-        ThreadRef, Wait, Wake, WakeContext, Window,
+        ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
+        Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
+        Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack,
+        StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
         stream::{self, Damage, Encoder, ReadError, Slice, Source},
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -249,6 +249,15 @@ prop_compose! {
     }
 }
 
+fn interrupt() -> impl Strategy<Value = InterruptInfo> {
+    let device = prop::option::of(select(vec![DeviceKind::Storage, DeviceKind::Other]));
+    (any::<u16>(), device, ".{0,9}").prop_map(|(number, device, handlers)| InterruptInfo {
+        number,
+        device,
+        handlers,
+    })
+}
+
 fn cgroup() -> impl Strategy<Value = CgroupInfo> {
     let path = prop_oneof!["(/[a-z]{1,5}){1,3}", "/docker/[0-9a-f]{64}"];
     let text = || prop::option::of(".{0,9}");
@@ -311,6 +320,7 @@ prop_compose! {
         files in prop::collection::btree_map(file_id(), open_file(), 0..4),
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
+        interrupts in prop::collection::vec(interrupt(), 0..4),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
@@ -319,6 +329,7 @@ prop_compose! {
         let mut recording = Recording {
             meta, waits: waits.into_iter().collect(), preemptions, samples, sightings, exits, processes, clocks,
             cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
+            interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();
@@ -368,6 +379,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
             .all(|(id, frame)| [whole.stacks.frames.get(id), frames.get(id)].contains(&Some(frame)))
         && read.files.files.iter().all(|(id, file)| whole.files.files.get(id) == Some(file))
         && read.cgroups.iter().all(|(id, c)| whole.cgroups.get(id) == Some(c))
+        && read.interrupts.iter().all(|(n, info)| whole.interrupts.get(n) == Some(info))
 }
 
 proptest! {

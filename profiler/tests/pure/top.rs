@@ -14,15 +14,15 @@ use crate::golden::{golden, report, service};
 
 const MEMORY: usize = 64 << 20;
 const SMALL: (u16, u16) = (80, 24);
-const LARGE: (u16, u16) = (200, 60);
+pub const LARGE: (u16, u16) = (200, 60);
 
-fn bytes(recording: &Recording) -> Vec<u8> {
+pub fn bytes(recording: &Recording) -> Vec<u8> {
     let mut bytes = Vec::new();
     stream::write(recording, &mut bytes).unwrap();
     bytes
 }
 
-fn picture_of(bytes: Vec<u8>) -> Picture {
+pub fn picture_of(bytes: Vec<u8>) -> Picture {
     Analyst::new(Nanos(0), MEMORY).picture(bytes, Since::Start).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn screen(
     (text, buffer.content().iter().map(ratatui::buffer::Cell::style).collect())
 }
 
-fn text(view: &View, picture: &Picture, size: (u16, u16)) -> String {
+pub fn text(view: &View, picture: &Picture, size: (u16, u16)) -> String {
     screen(view, Some(picture), size, Paint::Plain).0
 }
 

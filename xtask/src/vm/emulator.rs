@@ -39,6 +39,8 @@ pub struct Guest<'a> {
     pub kernel: &'a Kernel,
     /// Its root, in memory.
     pub image: &'a Path,
+    /// Its disk, in its folder.
+    pub disk: &'a str,
     /// The longest that any of its tasks may take.
     pub longest_task: Duration,
     /// Where what it says is written.
@@ -99,6 +101,12 @@ impl Guest<'_> {
             // kernel's code already, as each attached program has it rewritten: seen to panic.
             .args(["-accel", "tcg,thread=single", "-cpu", "max", "-smp", CPUS, "-m", MEBIBYTES])
             .args(["-nodefaults", "-display", "none", "-no-reboot"])
+            // What a guest syncs need not be on this machine's disk, which may be busy.
+            .args([
+                "-drive",
+                &format!("file={},if=none,id=disk,format=raw,cache=unsafe", self.disk),
+            ])
+            .args(["-device", "nvme,drive=disk,serial=offwake"])
             .arg("-kernel")
             .arg(&self.kernel.image)
             .arg("-initrd")

@@ -21,7 +21,7 @@ pub const PACKAGES: [&str; 4] = ["binutils", "busybox-static", "cpio", "xz-utils
 const BUSYBOX: &str = "/bin/busybox";
 
 /// Empty folders that something is mounted on, or that programs want.
-const FOLDERS: [&str; 8] = ["dev", "etc", "proc", "root", "scratch", "sys", "tests", "tmp"];
+const FOLDERS: [&str; 9] = ["dev", "disk", "etc", "proc", "root", "scratch", "sys", "tests", "tmp"];
 
 /// A root that grows file by file.
 pub struct GuestRoot {

@@ -6,7 +6,7 @@
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/root
 # What the tests ask for.
-export OFFWAKE_BIN=/bin/offwake OFFWAKE_PATIENCE=4 CARGO_TARGET_DIR=/scratch
+export OFFWAKE_BIN=/bin/offwake OFFWAKE_PATIENCE=4
 
 mount -t sysfs sysfs /sys
 mount -t devtmpfs devtmpfs /dev
@@ -18,6 +18,9 @@ mount -t securityfs securityfs /sys/kernel/security
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tmpfs tmpfs /scratch
 ip link set lo up
+# It is found while the rest begins. Without it, the tests of disks fail, for want of one.
+for _ in $(seq 100); do [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
+mount -t ext4 /dev/nvme0n1 /disk
 for module in /modules/*; do insmod "$module"; done
 # An emulated CPU takes long for anything; the kernel would stop sampling on account of that.
 echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent

@@ -14,14 +14,38 @@ pub struct LiveTest {
     program: &'static str,
     /// Its name there.
     name: &'static str,
+    files: Files,
+}
+
+/// Where the files lie that a test works on.
+#[derive(Clone, Copy)]
+enum Files {
+    /// In memory, where nobody waits for them.
+    InMemory,
+    /// On the guest's disk.
+    OnDisk,
+}
+
+impl Files {
+    /// A folder of the guest.
+    fn folder(self) -> &'static str {
+        match self {
+            Self::InMemory => "/scratch",
+            Self::OnDisk => "/disk",
+        }
+    }
 }
 
 const fn test(program: &'static str, name: &'static str) -> LiveTest {
-    LiveTest { program, name }
+    LiveTest { program, name, files: Files::InMemory }
+}
+
+const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
+    LiveTest { program, name, files: Files::OnDisk }
 }
 
 /// In the order in which they are run, and what of a kernel each is about.
-pub const TESTS: [LiveTest; 13] = [
+pub const TESTS: [LiveTest; 15] = [
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
     test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
@@ -31,6 +55,9 @@ pub const TESTS: [LiveTest; 13] = [
     // Interrupts and softirqs.
     test("causes", "a_sleeper_waits_for_nobody"),
     test("causes", "a_timer_that_fires_over_a_hog_does_not_accuse_it"),
+    // Whose a device's interrupt is.
+    test_on_disk("chains", "a_read_by_io_uring_waits_for_the_disk"),
+    test_on_disk("chains", "an_fsync_waits_for_the_disk_behind_the_journal"),
     // Life and death of threads.
     test("causes", "a_parent_waits_for_its_child"),
     // The survey, and what it finds asleep.
@@ -53,11 +80,14 @@ impl LiveTest {
     }
 
     pub fn task(&self) -> Task {
-        let Self { program, name } = self;
+        let Self { program, name, files } = self;
         Task {
             name: self.title(),
             limit: LIMIT,
-            command: format!("cd /tests && ./{program} --exact {name} --test-threads=1"),
+            command: format!(
+                "cd /tests && CARGO_TARGET_DIR={} ./{program} --exact {name} --test-threads=1",
+                files.folder()
+            ),
         }
     }
 }

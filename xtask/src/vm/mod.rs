@@ -7,6 +7,7 @@
 
 mod aarch64;
 mod archive;
+mod disk;
 mod doctor;
 mod emulator;
 mod features;
@@ -55,7 +56,8 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
     let begin = Instant::now();
     let folder = workspace::target().join("vm");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let packages = [emulator::PACKAGE, archive::PACKAGE].into_iter().chain(image::PACKAGES);
+    let packages = [emulator::PACKAGE, archive::PACKAGE, disk::PACKAGE];
+    let packages = packages.into_iter().chain(image::PACKAGES);
     apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
     build::build()?;
 
@@ -141,12 +143,14 @@ fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement
 }
 
 const IMAGE: &str = "image";
+const DISK: &str = "disk";
 
-/// Makes the image of a guest, and says in which folder.
+/// Makes the image of a guest and its disk, and says in which folder.
 fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<PathBuf> {
     let folder = folder.join(kernel.release.to_string());
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     root.pack(&kernel.modules, &judgement::tasks(kernel.release), &folder.join(IMAGE))?;
+    disk::make(&folder.join(DISK))?;
     Ok(folder)
 }
 
@@ -154,9 +158,11 @@ fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<P
 fn run(kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
     let tasks = judgement::tasks(kernel.release);
     let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
-    let image = folder.join(IMAGE);
-    let transcript = Guest { kernel, image: &image, longest_task, folder }.run();
-    // It is large, and made anew each time.
-    fs::remove_file(&image).with_context(|| format!("cannot remove {}", image.display()))?;
+    let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
+    let transcript = Guest { kernel, image: &image, disk: DISK, longest_task, folder }.run();
+    // They are large, and made anew each time.
+    for file in [image, disk] {
+        fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
+    }
     transcript
 }

@@ -251,8 +251,8 @@ pub struct RecordingArguments {
     #[command(flatten)]
     pub target: TargetArguments,
 
-    /// With --container: when it stops and starts again, or another one gets its name, that is the target
-    /// from then on
+    /// With --container: waits for it if it does not run yet; and when it stops and starts again, or another
+    /// one gets its name, that is the target from then on
     #[arg(long, requires = "container")]
     pub follow: bool,
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod arrival;
 mod caller;
 mod cli;
 mod console;
@@ -69,7 +70,11 @@ fn main() -> ExitCode {
             // The terminal may be gone: there is nobody to tell then.
             let _gone =
                 writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
-            Outcome::Failed
+            if error.is::<arrival::NeverCame>() {
+                Outcome::NothingRecorded
+            } else {
+                Outcome::Failed
+            }
         })
         .into()
 }

@@ -19,6 +19,7 @@ use tokio::{
 };
 
 use crate::{
+    arrival,
     cli::{RecordingArguments, TargetArguments},
     console::{self, Progress},
     output::{Unfinished, remove_unfinished},
@@ -76,9 +77,15 @@ impl Session {
             env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
         }
         check_machine()?;
-        let target = target(arguments, streams)?;
+        let deadline = arguments.duration.map(|duration| Instant::now() + duration);
+        let found = target(arguments, streams, deadline)?;
+        let duration = match found {
+            Found::AtOnce(_) => arguments.duration,
+            // Waiting for it has taken its part.
+            Found::Awaited(_) => deadline.map(|at| at.saturating_duration_since(Instant::now())),
+        };
+        let (Found::AtOnce(target) | Found::Awaited(target)) = found;
         let plan = plan(arguments, &target, memory_limit);
-        let duration = arguments.duration;
         Ok(Self { target, plan, duration, snapshots: Snapshots::None, remote: None })
     }
 
@@ -132,11 +139,7 @@ impl Session {
         afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'static,
     ) -> anyhow::Result<T> {
         // Before anything is attached, so that no signal ends the program half way.
-        let mut interrupts = [
-            signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?,
-            signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
-            signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
-        ];
+        let mut interrupts = interrupts()?;
         let snapshots = self.snapshots;
         let mut requests = [
             signal(SignalKind::user_defined1()).context("cannot watch for SIGUSR1")?,
@@ -216,6 +219,12 @@ impl Session {
     }
 }
 
+/// When the target was found.
+enum Found {
+    AtOnce(Target),
+    Awaited(Target),
+}
+
 /// Says what is missing in one line, before the kernel says it in many.
 fn check_machine() -> anyhow::Result<()> {
     for feature in Features::probe().0 {
@@ -229,20 +238,31 @@ fn check_machine() -> anyhow::Result<()> {
 }
 
 /// As with perf, a command beside a target says no more than how long to record.
-fn target(arguments: &RecordingArguments, streams: Streams) -> anyhow::Result<Target> {
+fn target(
+    arguments: &RecordingArguments,
+    streams: Streams,
+    deadline: Option<Instant>,
+) -> anyhow::Result<Found> {
     let command = &arguments.command;
     let restarts = if arguments.follow { Restarts::Followed } else { Restarts::Ignored };
-    Ok(match named(&arguments.target, restarts) {
-        None if command.is_empty() => Target::find(Request::All)?,
-        None => Target::find(Request::Command(command.clone(), streams))?,
-        Some(request) => {
-            let mut target = Target::find(request)?;
-            if !command.is_empty() {
-                target.command = Some(HeldCommand::start(command, streams)?);
-            }
-            target
+    let Some(request) = named(&arguments.target, restarts) else {
+        let request = match command.as_slice() {
+            [] => Request::All,
+            command => Request::Command(command.to_vec(), streams),
+        };
+        return Ok(Found::AtOnce(Target::find(request)?));
+    };
+    let beside = || -> anyhow::Result<Option<HeldCommand>> {
+        Ok(if command.is_empty() { None } else { Some(HeldCommand::start(command, streams)?) })
+    };
+    match Target::find(request.clone()) {
+        Err(error) if arguments.follow && error.may_pass() => {
+            let mut command = beside()?;
+            let target = arrival::wait(&request, &error, deadline, command.as_mut())?;
+            Ok(Found::Awaited(Target { command, ..target }))
         }
-    })
+        found => Ok(Found::AtOnce(Target { command: beside()?, ..found? })),
+    }
 }
 
 /// The target that the options name.
@@ -356,7 +376,17 @@ async fn wait_for_restart(follower: Option<&Follower>) -> CgroupId {
     }
 }
 
-async fn any(signals: &mut [Signal; 3]) {
+/// The signals that end a recording, which do not end the program from now on.
+pub fn interrupts() -> anyhow::Result<[Signal; 3]> {
+    Ok([
+        signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?,
+        signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
+        signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
+    ])
+}
+
+/// Waits for one of them.
+pub async fn any(signals: &mut [Signal; 3]) {
     let [first, second, third] = signals;
     tokio::select! {
         _ = first.recv() => {}

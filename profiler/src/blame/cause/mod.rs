@@ -16,6 +16,7 @@ use crate::{
 
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
+use super::ender;
 use rules::{MACHINERY, RULES, Test, matches};
 
 /// What a wait was on.
@@ -112,6 +113,9 @@ impl<'a> Classifier<'a> {
                 Some(OpenFile::Named(name)) => Some(name.as_str()),
                 _ => None,
             }),
+            ended_by_disk: wait
+                .wake
+                .is_some_and(|wake| ender::is_of_disk(self.recording, wake.context)),
         };
         (RULES.iter().enumerate())
             .find(|(n, rule)| rule.when.iter().all(|test| subject.passes(*n, test)))
@@ -143,6 +147,7 @@ struct Subject<'a> {
     letter: char,
     syscall: Option<&'static str>,
     file_name: Option<&'a str>,
+    ended_by_disk: bool,
 }
 
 impl Subject<'_> {
@@ -160,6 +165,7 @@ impl Subject<'_> {
             Test::FileName(prefixes) => (self.file_name)
                 .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))),
             Test::Frame(_) => self.frames & (1 << rule) != 0,
+            Test::EndedByDisk => self.ended_by_disk,
             Test::UserThread => self.wait.kind != ThreadKind::Kernel,
         }
     }

@@ -24,6 +24,8 @@ pub(super) enum Test {
     FileName(&'static [&'static str]),
     /// Some frame of its kernel stack matches one of these.
     Frame(&'static [&'static str]),
+    /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
+    EndedByDisk,
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }
@@ -141,6 +143,11 @@ pub(super) const RULES: &[Rule] = &[
             "wb_wait_for_completion",
         ])],
     ),
+    // A stack that is taken as the thread is woken lacks the scheduler's own functions, `io_schedule` among
+    // them (`stack_trace_consume_entry_nosched`,
+    // https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c). Who sleeps like this and is woken
+    // by a disk waited for it: a lock's waiter is woken by a task.
+    rule(Cause::Disk, &[Test::State(&['D']), Test::EndedByDisk]),
     rule(Cause::Child, &[Test::Frame(&["do_wait", "kernel_wait4", "wait_for_vfork_done"])]),
     rule(Cause::Child, &[Test::Syscall(&["wait4", "waitid", "waitpid", "vfork"])]),
     // A poll of nothing is how programs slept before nanosleep.

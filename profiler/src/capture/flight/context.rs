@@ -7,7 +7,7 @@ use super::{
     threads::{Doings, Threads},
 };
 use crate::{
-    recording::{CgroupInfo, FileId, OpenFile, ProcessInfo, stream::Slice},
+    recording::{CgroupInfo, FileId, InterruptInfo, OpenFile, ProcessInfo, stream::Slice},
     units::{CgroupId, Tgid, Timestamp},
 };
 
@@ -22,6 +22,7 @@ pub(super) struct Context {
     processes: HashMap<Tgid, ProcessInfo>,
     cgroups: Aging<CgroupId, CgroupInfo>,
     files: Aging<FileId, OpenFile>,
+    interrupts: HashMap<u16, InterruptInfo>,
 }
 
 impl Context {
@@ -32,6 +33,7 @@ impl Context {
             processes: HashMap::new(),
             cgroups: Aging::default(),
             files: Aging::default(),
+            interrupts: HashMap::new(),
         }
     }
 
@@ -62,6 +64,9 @@ impl Context {
         for cgroup in &slice.cgroups {
             self.cgroups.insert(cgroup.id, cgroup.clone());
         }
+        for info in &slice.interrupts {
+            self.interrupts.insert(info.number, info.clone());
+        }
     }
 
     /// A slice goes: nothing before `start` is kept any more.
@@ -88,6 +93,7 @@ impl Context {
             processes: self.processes.values().cloned().collect(),
             cgroups: self.cgroups.values().cloned().collect(),
             files: self.files.iter().map(|(id, file)| (*id, file.clone())).collect(),
+            interrupts: self.interrupts.values().cloned().collect(),
             ..Slice::default()
         }
     }
@@ -97,7 +103,7 @@ impl Context {
         self.threads.memory()
             + self.stacks.memory()
             + 512 * self.processes.len()
-            + 256 * (self.cgroups.len() + self.files.len())
+            + 256 * (self.cgroups.len() + self.files.len() + self.interrupts.len())
     }
 }
 

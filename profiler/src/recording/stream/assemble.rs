@@ -78,6 +78,8 @@ impl Assembly {
         recording.processes.extend(slice.processes);
         recording.cgroups.extend(slice.cgroups.into_iter().map(|cgroup| (cgroup.id, cgroup)));
         recording.files.files.extend(slice.files);
+        let interrupts = slice.interrupts.into_iter().map(|info| (info.number, info));
+        recording.interrupts.extend(interrupts);
     }
 
     /// The recording, with what was wrong with where it came from.

@@ -1,8 +1,8 @@
 //! Enums as small numbers: append-only, a code's meaning never changes.
 
 use crate::recording::{
-    AddressKind, Begin, ClosedBy, End, FileKind, Phase, Scope, SightingReason, SocketRole,
-    StackEnd, StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SightingReason,
+    SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
 };
 
 /// An enum that is stored as its place in a list.
@@ -62,6 +62,11 @@ impl Code for FileKind {
 impl Code for SocketRole {
     const ALL: &'static [(Self, &'static str)] =
         &[(Self::Serving, "serving"), (Self::Asking, "asking")];
+}
+
+impl Code for DeviceKind {
+    const ALL: &'static [(Self, &'static str)] =
+        &[(Self::Storage, "storage"), (Self::Other, "other")];
 }
 
 impl Code for SightingReason {

@@ -20,8 +20,9 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressSpace, CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, LossTotals, Meta, Module,
-        ModuleId, OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit, Wait,
+        AddressSpace, CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, InterruptInfo,
+        LossTotals, Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, Sample, Sighting,
+        Stack, ThreadExit, Wait,
     },
     units::{Nanos, StackId, Timestamp},
 };
@@ -70,6 +71,8 @@ pub struct Slice {
     pub cgroups: Vec<CgroupInfo>,
     /// Files; a later row about one replaces an earlier row.
     pub files: Vec<(FileId, OpenFile)>,
+    /// Devices' interrupts.
+    pub interrupts: Vec<InterruptInfo>,
 }
 
 /// What was wrong with a slice.
@@ -111,6 +114,7 @@ impl Slice {
             cell(&self.processes),
             cell(&self.cgroups),
             cell(&self.files),
+            cell(&self.interrupts),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::of_column(name, column)))
@@ -155,6 +159,7 @@ impl Slice {
             processes: cells.rows(),
             cgroups: cells.rows(),
             files: cells.rows(),
+            interrupts: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -45,6 +45,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     let all_stacks: Vec<_> = stacks.stacks.iter().map(|(id, s)| (*id, s.clone())).collect();
     let files: Vec<_> = recording.files.files.iter().map(|(id, f)| (*id, f.clone())).collect();
     let cgroups: Vec<_> = recording.cgroups.values().cloned().collect();
+    let interrupts: Vec<_> = recording.interrupts.values().cloned().collect();
 
     let mut slices = vec![Slice::default(); recording.clocks.len().max(1)];
     for (slice, clocks) in slices.iter_mut().zip(&recording.clocks) {
@@ -63,6 +64,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &recording.processes, |slice| &mut slice.processes);
     spread(&mut slices, &cgroups, |slice| &mut slice.cgroups);
     spread(&mut slices, &files, |slice| &mut slice.files);
+    spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
     slices
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::{
     report::{
         BlameEntry, HopEntry, Label, Report, WaitEntry, WakerEntry, WakerKind, flame::leaf_name,
-        worst,
+        waker, worst,
     },
     units::Nanos,
 };
@@ -67,12 +67,9 @@ struct Part {
 /// Who made a wake.
 pub(super) fn waker_words(waker: Option<&WakerEntry>) -> String {
     let Some(waker) = waker else { return "nobody seen".to_owned() };
-    match (waker.kind, &waker.comm, waker.tid, &waker.vector) {
-        (WakerKind::Task, Some(comm), Some(tid), _) => {
-            thread(comm, tid, waker.container.as_deref())
-        }
-        (_, _, _, Some(vector)) => format!("interrupt ({vector})"),
-        _ => "interrupt".to_owned(),
+    match (waker.kind, &waker.comm, waker.tid) {
+        (WakerKind::Task, Some(comm), Some(tid)) => thread(comm, tid, waker.container.as_deref()),
+        _ => waker::interrupt(waker),
     }
 }
 

@@ -2,8 +2,8 @@
 
 use offwake::{
     recording::{
-        Begin, End, FileId, FileKind, Preemption, Recording, Sighting, SightingReason, StackRef,
-        TaskState, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
+        Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, Sighting,
+        SightingReason, StackRef, TaskState, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
     },
     units::{Cpu, Tgid, Tid, Timestamp},
 };
@@ -15,24 +15,24 @@ use super::{
 };
 use crate::{
     draw,
-    world::{self, CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, syscall},
+    world::{self, CLOCK_NANOSLEEP, FUTEX, READ, RECVFROM, syscall},
 };
 
 const WRITE: u32 = 1;
 const SENDTO: u32 = 44;
 const EXIT: u32 = 60;
+const IO_URING_ENTER: u32 = 426;
 
 const FUTEX_WAIT: u64 = 0;
 const FUTEX_WAKE: u64 = 1;
 const FUTEX_PRIVATE: u64 = 128;
 
-const BLOCK_SOFTIRQ: u16 = 4;
 const NET_RX_SOFTIRQ: u16 = 3;
 const RCU_SOFTIRQ: u16 = 9;
 const DEVICE_IRQ: u16 = 24;
+const DISK_IRQ: u16 = 25;
 
 const INTERRUPTIBLE: TaskState = TaskState(1);
-const UNINTERRUPTIBLE: TaskState = TaskState(2);
 
 /// What a thread waits for, as its syscall shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,6 +91,9 @@ impl Things {
             let inode = inode_of(channel);
             world::tcp(recording, inode, "127.0.0.1:40000", "127.0.0.1:80");
         }
+        let device = Some(DeviceKind::Storage);
+        let disk = InterruptInfo { number: DISK_IRQ, device, handlers: "nvme0q1".to_owned() };
+        recording.interrupts.insert(DISK_IRQ, disk);
         let inside_send = world::kernel(
             recording,
             &[
@@ -168,9 +171,8 @@ impl Things {
                 wait.file = Some(world::file(kind, inode_of(n)));
             }
             Some(WaitFor::Outside(Outside::Disk)) => {
-                wait.syscall = syscall(FSYNC, [4, 0, 0, 0, 0, 0]);
-                wait.file = Some(world::file(FileKind::Regular, 800));
-                wait.state = UNINTERRUPTIBLE;
+                wait.syscall = syscall(IO_URING_ENTER, [4, 1, 1, 1, 0, 0]);
+                wait.state = INTERRUPTIBLE;
             }
             Some(WaitFor::Outside(Outside::Network)) => {
                 wait.syscall = syscall(RECVFROM, [5, 1, 1, 0, 0, 0]);
@@ -229,7 +231,7 @@ pub fn time(at: u64) -> Timestamp {
 fn context(outside: Outside) -> WakeContext {
     match outside {
         Outside::Timer => WakeContext::Hrtimer,
-        Outside::Disk => WakeContext::Softirq(BLOCK_SOFTIRQ),
+        Outside::Disk => WakeContext::Hardirq(DISK_IRQ),
         Outside::Network => WakeContext::Softirq(NET_RX_SOFTIRQ),
         Outside::Device => WakeContext::Hardirq(DEVICE_IRQ),
         Outside::Interrupt | Outside::Unseen => WakeContext::Softirq(RCU_SOFTIRQ),

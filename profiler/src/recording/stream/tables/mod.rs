@@ -2,6 +2,7 @@
 
 mod effort;
 mod files;
+mod interrupts;
 mod loss;
 mod meta;
 mod processes;
