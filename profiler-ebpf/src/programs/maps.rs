@@ -146,7 +146,8 @@ pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
 #[btf_map]
 pub static CONTEXT: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 
-/// The target: tgids or tids. Children of a target process are put in here as they are forked.
+/// The target: tgids or tids. Children of a target process are put in here as they are forked, and
+/// whoever ends is taken out.
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
