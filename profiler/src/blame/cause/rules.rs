@@ -24,6 +24,9 @@ pub(super) enum Test {
     FileName(&'static [&'static str]),
     /// Some frame of its kernel stack matches one of these.
     Frame(&'static [&'static str]),
+    /// The frame of its kernel stack that it is best known by matches one of these. No rule has this and
+    /// the one before.
+    Innermost(&'static [&'static str]),
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }
@@ -73,6 +76,8 @@ pub(super) const RULES: &[Rule] = &[
             "__refrigerator",
         ])],
     ),
+    // The freezer of cgroups v2, where compilers put `do_freezer_trap` into its only caller.
+    rule(Cause::Stopped, &[Test::Innermost(&["get_signal"])]),
     rule(Cause::Throttled, &[Test::Frame(&["throttle_cfs_rq*"])]),
     rule(
         Cause::KernelLock,
