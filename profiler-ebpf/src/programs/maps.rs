@@ -138,6 +138,10 @@ pub static WALKING_TIME: PerCpuArray<WalkingTime, 1> = PerCpuArray::new();
 #[btf_map]
 pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
 
+/// How often the sampling clock struck on each CPU, whoever was there.
+#[btf_map]
+pub static STRIKES: PerCpuArray<u64, 1> = PerCpuArray::new();
+
 /// What was lost.
 #[btf_map]
 pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
