@@ -128,6 +128,10 @@ pub struct Offsets {
     pub task_mm: u32,
     /// `task_struct::nvcsw`
     pub task_nvcsw: u32,
+    /// `task_struct::signal`
+    pub task_signal: u32,
+    /// `signal_struct::live`
+    pub signal_live: u32,
 }
 
 /// Everything that is settled before the programs are loaded.
@@ -178,6 +182,6 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 48 * 4);
+    assert!(size_of::<Offsets>() == 50 * 4);
     assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

@@ -1,4 +1,5 @@
-//! A cgroup of one's own in the v2 hierarchy, wherever that is mounted.
+//! A cgroup of one's own: in the v2 hierarchy, wherever that is mounted, or in that of the memory
+//! controller, which may be one of v1.
 
 use std::{
     fs,
@@ -23,6 +24,76 @@ impl Cgroup {
             fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
         let root = v2_root(&mounts).context("no cgroup v2 hierarchy is mounted")?;
         Self::make(root.join(format!("offwake-test-{}-{name}", std::process::id())))
+    }
+
+    /// Makes a cgroup whose processes, and what the kernel keeps for them, may have so much memory.
+    ///
+    /// # Errors
+    ///
+    /// When there is no memory controller, or it can't be written to.
+    pub fn with_memory(name: &str, bytes: u64) -> Result<Self> {
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+        let root = match v1_memory_root(&mounts) {
+            Some(root) => root,
+            None => {
+                let root = v2_root(&mounts).context("no cgroup hierarchy has memory")?;
+                fs::write(root.join("cgroup.subtree_control"), "+memory")
+                    .context("the v2 hierarchy has no memory controller")?;
+                root
+            }
+        };
+        let cgroup = Self::make(root.join(format!("offwake-test-{}-{name}", std::process::id())))?;
+        cgroup.limit_memory(bytes)?;
+        Ok(cgroup)
+    }
+
+    /// Gives a cgroup with memory another limit.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses, as it does if more is in use.
+    pub fn limit_memory(&self, bytes: u64) -> Result<()> {
+        self.set_memory("limit_in_bytes", "max", bytes)
+    }
+
+    /// How much memory a cgroup with memory has in use.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn memory_used(&self) -> Result<u64> {
+        let path = self.memory_file("usage_in_bytes", "current");
+        let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+        Ok(text.trim().parse()?)
+    }
+
+    fn set_memory(&self, v1: &str, v2: &str, value: u64) -> Result<()> {
+        let path = self.memory_file(v1, v2);
+        fs::write(&path, value.to_string())
+            .with_context(|| format!("cannot write {value} to {}", path.display()))
+    }
+
+    fn memory_file(&self, v1: &str, v2: &str) -> PathBuf {
+        let old = self.0.join(format!("memory.{v1}"));
+        if old.exists() { old } else { self.0.join(format!("memory.{v2}")) }
+    }
+
+    /// Freezes a cgroup of v2, or lets it go on, and waits until it is so.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses, or takes too long.
+    pub fn set(&self, motion: Motion) -> Result<()> {
+        let (wanted, event) = match motion {
+            Motion::Frozen => ("1", "frozen 1"),
+            Motion::Free => ("0", "frozen 0"),
+        };
+        fs::write(self.0.join("cgroup.freeze"), wanted).context("cannot freeze")?;
+        wait_until("the freezer", || {
+            let events = fs::read_to_string(self.0.join("cgroup.events"))?;
+            Ok(events.lines().any(|line| line == event).then_some(()))
+        })
     }
 
     /// Makes a cgroup inside this one.
@@ -56,6 +127,15 @@ impl Cgroup {
     }
 }
 
+/// Whether the processes of a cgroup run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Motion {
+    /// They do not.
+    Frozen,
+    /// They do.
+    Free,
+}
+
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that has just ended may still be there for a moment.
@@ -69,10 +149,22 @@ impl Drop for Cgroup {
 /// The mount point of the v2 hierarchy. In a line of `mountinfo` it is the fifth field; the
 /// filesystem's type follows a lone hyphen (`proc_pid_mountinfo(5)`).
 fn v2_root(mountinfo: &str) -> Option<PathBuf> {
+    mount_point(mountinfo, |kind, _options| kind == "cgroup2")
+}
+
+/// The mount point of the memory controller of v1; its options have the last word of a line.
+fn v1_memory_root(mountinfo: &str) -> Option<PathBuf> {
+    mount_point(mountinfo, |kind, options| {
+        kind == "cgroup" && options.split(',').any(|option| option == "memory")
+    })
+}
+
+fn mount_point(mountinfo: &str, is_it: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
     mountinfo.lines().find_map(|line| {
         let (mount, filesystem) = line.split_once(" - ")?;
-        let kind = filesystem.split(' ').next()?;
-        (kind == "cgroup2").then(|| mount.split(' ').nth(4).map(PathBuf::from)).flatten()
+        let mut fields = filesystem.split(' ');
+        let (kind, options) = (fields.next()?, fields.next_back()?);
+        is_it(kind, options).then(|| mount.split(' ').nth(4).map(PathBuf::from)).flatten()
     })
 }
 
@@ -88,5 +180,14 @@ mod tests {
         let unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw\n";
         assert_eq!(v2_root(unified), Some(PathBuf::from("/sys/fs/cgroup")));
         assert_eq!(v2_root("25 1 0:22 / /proc rw - proc proc rw\n"), None);
+    }
+
+    #[test]
+    fn the_memory_controller_is_found_where_it_is_one_of_v1() {
+        let hybrid = "25 1 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
+                      26 1 0:23 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
+        assert_eq!(v1_memory_root(hybrid), Some(PathBuf::from("/sys/fs/cgroup/memory")));
+        let unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,memory\n";
+        assert_eq!(v1_memory_root(unified), None);
     }
 }

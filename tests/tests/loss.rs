@@ -10,8 +10,8 @@ use offwake_tests::{
     workload::Workload,
 };
 
-/// Makes each of the kernel half's rings this small. A wait's record has 248 bytes, so a page holds
-/// sixteen.
+/// Makes each of the kernel half's rings this small. A wait's record has 280 bytes and a header of 8,
+/// so a page holds fourteen.
 const TINY_RINGS: [&str; 2] = ["--ring-size", "4096"];
 
 fn profile(workload: &Workload, arguments: &[&str]) -> Result<Outcome> {
@@ -51,7 +51,7 @@ fn only_each_other(report: &Report, one: u32, other: u32) -> Result<()> {
     Ok(())
 }
 
-/// Two processes that switch as fast as they can fill sixteen records in less than a millisecond.
+/// Two processes that switch as fast as they can fill fourteen records in less than a millisecond.
 #[test]
 fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
@@ -179,7 +179,25 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
     let report = outcome.report("x.json")?;
     let full = counted(&report, "targets_full");
     ensure!(full > 0, "no child was left out, this proves nothing: {:?}", report.loss);
+    let said = outcome.terminal();
+    ensure!(
+        said.contains(&format!("{full} processes")) && said.contains("--max-targets"),
+        "{said}"
+    );
     report.thread(workload.role("parent")?.tid)?;
+    Ok(())
+}
+
+/// There is room for eight processes; many more come, one after the other.
+#[test]
+fn a_process_that_has_ended_takes_up_no_room_in_the_target() -> Result<()> {
+    let workload = Workload::start("fork-churn")?;
+    let parent = workload.role("parent")?.tid;
+    let outcome = profile(&workload, &["--max-targets", "8"])?;
+    let report = outcome.report("x.json")?;
+    let children = report.threads.iter().filter(|thread| thread.tid != parent).count();
+    ensure!(children > 16, "only {children} children came, this proves nothing");
+    ensure!(counted(&report, "targets_full") == 0, "{:?}", report.loss);
     Ok(())
 }
 

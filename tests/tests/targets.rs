@@ -1,6 +1,10 @@
 //! What to profile: each way to say it takes in what it ought to, and nothing else.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Child, Command, Stdio},
+};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
@@ -10,6 +14,7 @@ use offwake_tests::{
     places,
     report::Report,
     truth::{Activity, Truth},
+    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -62,6 +67,61 @@ fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
     ensure!(tids.contains(&case.tid("waiter")) && tids.contains(&case.tid("worker")));
     ensure!(!tids.contains(&bystander.role("sleeper")?.tid), "a bystander is in: {tids:?}");
     ensure!(tgids(&case.report).len() == 1, "several processes: {tids:?}");
+    Ok(())
+}
+
+/// A program that is ended when this is dropped.
+struct Program(Child);
+
+impl Program {
+    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(name);
+        // One that reads waits for ever: nobody writes.
+        Ok(Self(command.args(arguments).stdin(Stdio::piped()).spawn()?))
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.end());
+    }
+}
+
+/// A machine that starts many processes gives each id again within minutes.
+#[test]
+fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
+    const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
+    let mut target = Program::start("sleep", &["1000"])?;
+    let pid = target.0.id();
+    let mut recorder =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
+    recorder.wait_until_recording()?;
+    target.end()?;
+    let mut stranger = wait_until("the id to be given again", || {
+        fs::write(LAST_ID, (pid - 1).to_string())?;
+        let next = Program::start("cat", &[])?;
+        Ok((next.0.id() == pid).then_some(next))
+    })?;
+    let path = recorder.path("x.offwake");
+    for _ in 0..2 {
+        let before = fs::metadata(&path)?.len();
+        wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    }
+    stranger.end()?;
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    let comms: Vec<&str> = report.threads.iter().map(|thread| thread.comm.as_str()).collect();
+    ensure!(comms == ["sleep"], "{:?}", report.threads);
+    ensure!(report.threads[0].wall_ns < report.window.duration_ns, "{:?}", report.threads);
     Ok(())
 }
 

@@ -42,6 +42,7 @@ pub fn execed(task: Task) {
 /// A thread is about to end; it may still wait for a while on its way out.
 #[inline(always)]
 pub fn exiting(task: Task) {
+    target::leave(task);
     if target::is_profiler(task) {
         return;
     }

@@ -138,6 +138,10 @@ pub static WALKING_TIME: PerCpuArray<WalkingTime, 1> = PerCpuArray::new();
 #[btf_map]
 pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
 
+/// How often the sampling clock struck on each CPU, whoever was there.
+#[btf_map]
+pub static STRIKES: PerCpuArray<u64, 1> = PerCpuArray::new();
+
 /// What was lost.
 #[btf_map]
 pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
@@ -146,7 +150,8 @@ pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
 #[btf_map]
 pub static CONTEXT: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 
-/// The target: tgids or tids. Children of a target process are put in here as they are forked.
+/// The target: tgids or tids. Children of a target process are put in here as they are forked, and
+/// whoever ends is taken out.
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 

@@ -8,6 +8,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    maps::STRIKES,
     ring::{header, now, send},
     slot,
     stack::{self, Scratch},
@@ -19,6 +20,10 @@ use super::{
 /// The clock struck on this CPU.
 #[inline(always)]
 pub fn struck(ctx: *mut c_void) {
+    if let Some(strikes) = STRIKES.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry, and no clock strikes on top of another.
+        unsafe { *strikes += 1 };
+    }
     let task = Task::current();
     let tid = task.tid();
     if tid == 0 || target::is_profiler(task) {

@@ -65,6 +65,8 @@ pub static CONFIG: Config = Config {
         pt_regs_fp: 0,
         task_mm: 0,
         task_nvcsw: 0,
+        task_signal: 0,
+        signal_live: 0,
     },
 };
 

@@ -46,6 +46,17 @@ pub fn inherit(parent: Task, child: Task) {
     }
 }
 
+/// A thread of the target is about to end: whoever gets its id, or its process's, next is none.
+#[inline(always)]
+pub fn leave(task: Task) {
+    let id = match frozen(&CONFIG.target) {
+        config::target::PROCESSES if task.is_last_of_process() => task.tgid(),
+        config::target::THREADS => task.tid(),
+        _ => return,
+    };
+    let _absent = TARGETS.remove(id);
+}
+
 /// Whether the waits of a thread of these [`profiler_ebpf::record::thread_flags`] are recorded.
 #[inline(always)]
 pub fn is_in_scope(thread_flags: u32) -> bool {

@@ -151,6 +151,16 @@ impl Task {
         self.load::<u32>(offset(&CONFIG.offsets.task_exit_state)) != 0
     }
 
+    /// Whether every thread of its process has ended or is about to, as this one is: the kernel counts
+    /// down before it says so ([`do_exit`](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c)).
+    #[inline(always)]
+    pub fn is_last_of_process(self) -> bool {
+        let signal: *const c_void = self.load(offset(&CONFIG.offsets.task_signal));
+        // SAFETY: `signal` is a typed pointer.
+        !signal.is_null()
+            && unsafe { field::<u32>(signal, offset(&CONFIG.offsets.signal_live)) } == 0
+    }
+
     /// When it was created, `CLOCK_MONOTONIC`.
     #[inline(always)]
     pub fn start_time(self) -> u64 {

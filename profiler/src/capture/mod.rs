@@ -35,6 +35,7 @@ use std::{
         mpsc::{self, SyncSender},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 pub use assembled::Assembled;
@@ -304,6 +305,26 @@ impl<S: Sink> Capture<S> {
             return Err(CaptureError::Thread("drain"));
         }
         Ok(surveyed?)
+    }
+
+    /// Has the sampling clock strike on CPUs that have come, or come back. To be called once in every
+    /// [`Capture::clock_interval`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not say what there is.
+    pub fn keep_clock(&mut self) -> Result<(), CaptureError> {
+        Ok(self.armed.kernel.keep_clock()?)
+    }
+
+    /// How often to look after the sampling clock: no sooner than it has struck again, a few times
+    /// over.
+    #[must_use]
+    pub fn clock_interval(&self) -> Duration {
+        const AT_LEAST: Duration = Duration::from_secs(1);
+        const STRIKES: u32 = 4;
+        let hz = self.armed.plan.settings.sample_hz.max(1);
+        AT_LEAST.max(Duration::from_secs(1) * STRIKES / hz)
     }
 
     /// Takes the threads in another cgroup for the target as well, from now on. It takes effect if the

@@ -2,14 +2,10 @@
 
 use aya::{
     Btf,
-    programs::{
-        BtfTracePoint, PerfEvent, ProgramError,
-        perf_event::{PerfEventConfig, PerfEventScope, SamplePolicy, SoftwareEvent},
-    },
-    util::online_cpus,
+    programs::{BtfTracePoint, ProgramError},
 };
 
-use super::{Kernel, KernelError, KernelTypes, survey};
+use super::{Kernel, KernelError, KernelTypes, clock::Clock, survey};
 
 /// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before the
 /// beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it until the
@@ -73,7 +69,7 @@ pub(super) fn attach(
     }
     survey::load(kernel, &btf)?;
     if sample_hz > 0 {
-        attach_clock(kernel, sample_hz)?;
+        kernel.clock = Some(Clock::start(&mut kernel.ebpf, sample_hz)?);
     }
     Ok(())
 }
@@ -93,34 +89,6 @@ fn attach_tracepoint(
         .map_err(failed("use"))?;
     program.load(name, btf).map_err(failed("load"))?;
     program.attach().map_err(failed("attach"))?;
-    Ok(())
-}
-
-fn attach_clock(kernel: &mut Kernel, hz: u32) -> Result<(), KernelError> {
-    const NAME: &str = "clock";
-    let failed =
-        |action| move |source: ProgramError| KernelError::Program { action, program: NAME, source };
-    let program: &mut PerfEvent = kernel
-        .ebpf
-        .program_mut(NAME)
-        .ok_or(KernelError::Missing(NAME))?
-        .try_into()
-        .map_err(failed("use"))?;
-    program.load().map_err(failed("load"))?;
-    let cpus = online_cpus().map_err(|(_, source)| KernelError::Cpus {
-        path: "/sys/devices/system/cpu/online",
-        source,
-    })?;
-    for cpu in cpus {
-        program
-            .attach(
-                PerfEventConfig::Software(SoftwareEvent::CpuClock),
-                PerfEventScope::AllProcessesOneCpu { cpu },
-                SamplePolicy::Frequency(u64::from(hz)),
-                false,
-            )
-            .map_err(failed("attach"))?;
-    }
     Ok(())
 }
 

@@ -246,6 +246,8 @@ impl KernelTypes {
             pt_regs_fp: register(registers.frame)?,
             task_mm: of("task_struct", "mm")?,
             task_nvcsw: of("task_struct", "nvcsw")?,
+            task_signal: of("task_struct", "signal")?,
+            signal_live: of("signal_struct", "live")?,
         })
     }
 }

@@ -11,8 +11,8 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, object,
-    rings, syscalls, tracing_frames, user_stacks,
+    EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, clock::Clock,
+    object, rings, syscalls, tracing_frames, user_stacks,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -135,6 +135,7 @@ pub enum UserStacks {
 /// The loaded kernel half. Dropping it detaches and frees everything.
 pub struct Kernel {
     pub(super) ebpf: Ebpf,
+    pub(super) clock: Option<Clock>,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
 }
 
@@ -199,7 +200,7 @@ impl Kernel {
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
-        let mut kernel = Self { ebpf, logger };
+        let mut kernel = Self { ebpf, clock: None, logger };
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;

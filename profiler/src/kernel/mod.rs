@@ -6,6 +6,7 @@
 
 mod attach;
 mod btf;
+mod clock;
 mod counters;
 mod error;
 mod features;

@@ -123,6 +123,12 @@ fn warnings(report: &Report) -> Vec<String> {
             "some threads are left out, since there are too many to keep track of (--max-threads): they were met {left_out} times"
         ));
     }
+    let not_followed = report.loss.counters.get("targets_full").copied().unwrap_or(0);
+    if not_followed > 0 {
+        say(format!(
+            "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
+        ));
+    }
     if soundness.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());

@@ -60,6 +60,9 @@ fn kernel_stacks_tell() {
         (&["schedule", "io_cqring_wait", "__do_sys_io_uring_enter"], Cause::IoUring),
         (&["schedule", "throttle_cfs_rq_work", "task_work_run"], Cause::Throttled),
         (&["schedule", "ptrace_stop", "get_signal"], Cause::Stopped),
+        (&["schedule", "do_freezer_trap", "get_signal"], Cause::Stopped),
+        (&["__schedule", "schedule", "get_signal", "arch_do_signal_or_restart"], Cause::Stopped),
+        (&["schedule", "exit_mm", "do_exit", "do_group_exit", "get_signal"], Cause::Other),
         (
             &["schedule_timeout", "do_wait_for_common", "wait_for_completion", "cpuhp_kick_ap"],
             Cause::Other,
@@ -97,6 +100,15 @@ fn a_deaf_sleep_that_a_disk_ends_is_for_the_disk() {
     ] {
         assert_eq!(cause(&recording, &sleep(state, context)), expected, "{state} {context:?}");
     }
+}
+
+/// A frozen thread is called away from what it waited for; its registers still say that it waits for it.
+#[test]
+fn a_thread_that_was_frozen_in_its_sleep_does_not_sleep() {
+    let mut recording = recording(2);
+    let kernel_stack = kernel(&mut recording, &["schedule", "get_signal"]);
+    let wait = Wait { kernel_stack, syscall: syscall(CLOCK_NANOSLEEP, [0; 6]), ..plain() };
+    assert_eq!(cause(&recording, &wait), Cause::Stopped);
 }
 
 #[test]

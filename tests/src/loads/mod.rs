@@ -1,5 +1,5 @@
 //! Loads for the benchmarks: threads that switch on one CPU, so many, from so many places, or so
-//! often, as is asked. They have no truth to tell but how often they switched.
+//! often, as is asked, and a process that forks. They have no truth to tell but how often they did it.
 //!
 //! Each runs until its standard input is closed. Once all its threads are there it prints
 //! `ready`, and in the end a line of JSON ([`Count`]). By hand, for five seconds:
@@ -9,6 +9,7 @@
 //! ```
 
 mod baton;
+mod forks;
 mod paths;
 mod ring;
 mod steady;
@@ -32,13 +33,18 @@ pub const LOADS: &[(&str, Load)] = &[
     ("paths", paths::run),
     // Two threads that wake each other so often a second, and sleep in between.
     ("steady", steady::run),
+    // A process that forks so often a second.
+    ("forks", forks::run),
 ];
 
-/// How often the threads of this process left a CPU between `ready` and the end.
+/// What was done between `ready` and the end.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Count {
-    /// As the kernel counts them: of their own will or not.
+    /// How often the threads of this process left a CPU, of their own will or not, as the kernel
+    /// counts it.
     pub switches: u64,
+    /// How often it forked.
+    pub forks: u64,
     /// In how much time.
     pub seconds: f64,
 }
@@ -51,6 +57,7 @@ fn until_told_to_stop() -> Result<Count> {
     io::stdin().lock().read_to_end(&mut Vec::new()).context("cannot read standard input")?;
     Ok(Count {
         switches: switches()?.saturating_sub(before),
+        forks: 0,
         seconds: begin.elapsed().as_secs_f64(),
     })
 }

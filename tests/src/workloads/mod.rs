@@ -24,6 +24,7 @@ mod faults;
 mod fsync;
 mod futex_handoff;
 mod held_locks;
+mod hunger;
 mod lines;
 mod moves;
 mod mutex;
@@ -102,6 +103,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("back-pressure-unix", back_pressure::over_a_unix_socket),
     ("back-pressure-tcp", back_pressure::over_loopback_tcp),
     ("crowded-tcp", crowded_tcp::run),
+    ("hungry", hunger::run),
     ("compat32-sleep", compat32::sleeping),
     ("compat32-futex", compat32::in_a_futex),
     ("compat32-pipe", compat32::answering),

@@ -3,6 +3,7 @@
 mod blame;
 mod document;
 mod overhead;
+mod reliability;
 mod stacks;
 pub mod table;
 
@@ -13,6 +14,8 @@ use clap::Subcommand;
 pub enum Bench {
     /// What offwake costs the machine, beside what people would use instead: writes docs/overhead.md
     Overhead(overhead::Options),
+    /// What becomes of it under far too much of something: writes docs/reliability.md
+    Reliability(reliability::Options),
     /// How many stacks are whole, beside those of other tools: writes docs/stacks.md
     Stacks(stacks::Options),
     /// What it costs to find out who is to blame: time and memory for 10^4 to 10^7 waits
@@ -31,6 +34,7 @@ pub enum Bench {
 pub fn bench(bench: Bench) -> anyhow::Result<()> {
     match bench {
         Bench::Overhead(options) => overhead::measure(options),
+        Bench::Reliability(options) => reliability::measure(options),
         Bench::Stacks(options) => stacks::measure(options),
         Bench::Blame { up_to } => blame::measure(up_to),
     }

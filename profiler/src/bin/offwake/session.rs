@@ -56,6 +56,8 @@ enum Event {
     Request(Why),
     /// The container that is followed has this cgroup now.
     Restart(CgroupId),
+    /// CPUs may have come or gone.
+    Clock,
 }
 
 impl Session {
@@ -157,15 +159,27 @@ impl Session {
         let progress = (command.is_none() && remote.is_none())
             .then(|| Progress::of_recording(&self.target.description, self.duration));
         let mut said = false;
+        let mut clock = interval(capture.clock_interval());
+        clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut unkept = false;
+        // The first tick of an interval is at once, and the clock has only just been started.
+        clock.reset();
         let closed_by = loop {
             let event = tokio::select! {
                 closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
                 why = wait_for_request(&capture, remote, &mut requests) => Event::Request(why),
                 cgroup = wait_for_restart(self.target.follower.as_ref()) => Event::Restart(cgroup),
+                _ = clock.tick() => Event::Clock,
             };
             match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
                 (Event::Restart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
+                (Event::Clock, _) => {
+                    if let (Err(error), false) = (capture.keep_clock(), unkept) {
+                        eprintln!("offwake: CPUs that come back may not be sampled: {error}");
+                        unkept = true;
+                    }
+                }
                 (Event::Request(why), Snapshots::Taken) => capture.snapshot(why)?,
                 (Event::Request(_), Snapshots::None) if said => {}
                 (Event::Request(_), Snapshots::None) => {

@@ -126,11 +126,15 @@ impl<'a> Classifier<'a> {
 /// Which rules' frame tests a stack passes, as a bit for each rule.
 fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
     const { assert!(RULES.len() <= 64, "one bit for each rule") };
+    let innermost = kernel_frame(stacks, StackRef::Id(id));
     let mut passed = 0;
     for name in stacks.frames_of(id).flat_map(Frame::names) {
         for (n, rule) in RULES.iter().enumerate() {
             let passes = |test: &Test| match test {
                 Test::Frame(patterns) => patterns.iter().any(|pattern| matches(pattern, name)),
+                Test::Innermost(patterns) => {
+                    innermost == Some(name) && patterns.iter().any(|pattern| matches(pattern, name))
+                }
                 _ => false,
             };
             if rule.when.iter().any(passes) {
@@ -164,7 +168,7 @@ impl Subject<'_> {
             }
             Test::FileName(prefixes) => (self.file_name)
                 .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))),
-            Test::Frame(_) => self.frames & (1 << rule) != 0,
+            Test::Frame(_) | Test::Innermost(_) => self.frames & (1 << rule) != 0,
             Test::EndedByDisk => self.ended_by_disk,
             Test::UserThread => self.wait.kind != ThreadKind::Kernel,
         }

@@ -26,6 +26,9 @@ pub(super) enum Test {
     Frame(&'static [&'static str]),
     /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
     EndedByDisk,
+    /// The frame of its kernel stack that it is best known by matches one of these. No rule has this and
+    /// the one before.
+    Innermost(&'static [&'static str]),
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }
@@ -75,6 +78,8 @@ pub(super) const RULES: &[Rule] = &[
             "__refrigerator",
         ])],
     ),
+    // The freezer of cgroups v2, where compilers put `do_freezer_trap` into its only caller.
+    rule(Cause::Stopped, &[Test::Innermost(&["get_signal"])]),
     rule(Cause::Throttled, &[Test::Frame(&["throttle_cfs_rq*"])]),
     rule(
         Cause::KernelLock,

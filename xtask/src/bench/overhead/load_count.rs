@@ -7,6 +7,7 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct LoadCount {
     switches: u64,
+    forks: u64,
     seconds: f64,
 }
 
@@ -21,5 +22,10 @@ impl LoadCount {
     /// Switches a second.
     pub fn rate(self) -> f64 {
         self.switches as f64 / self.seconds
+    }
+
+    /// Forks a second.
+    pub fn forks_a_second(self) -> f64 {
+        self.forks as f64 / self.seconds
     }
 }

@@ -10,6 +10,12 @@ use crate::{command, workspace};
 /// How many threads ran or wanted to, on average over the last minute.
 pub struct Load(String);
 
+impl std::fmt::Display for Load {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// # Errors
 ///
 /// When the kernel does not tell.

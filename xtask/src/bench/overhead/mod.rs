@@ -3,19 +3,19 @@
 //!
 //! A whole run writes the tables of `docs/overhead.md`; a quick or partial one only prints them.
 
-mod bench;
+pub mod bench;
 mod big_machine;
 mod bpf_times;
 mod figures;
 mod finish;
-mod full_speed;
+pub mod full_speed;
 mod growth;
-mod load_count;
-mod machine;
+pub mod load_count;
+pub mod machine;
 mod peers;
 mod per_switch;
-mod process;
-mod running;
+pub mod process;
+pub mod running;
 mod slowdown;
 mod steady;
 mod targets;

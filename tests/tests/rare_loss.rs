@@ -1,0 +1,369 @@
+//! Loss that does not come by itself: what the kernel gives is taken away, or what is kept of a thread is changed under
+//! the programs. It is counted, and the ledgers close. `loss.rs` has what too little room does.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    io::Write as _,
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, Ordering::SeqCst},
+        mpsc,
+    },
+    thread,
+    time::Duration,
+};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use aya::maps::{HashMap, Map, MapData, PerCpuArray};
+use offwake_tests::{
+    case::{WINDOW, seconds},
+    cgroup::Cgroup,
+    clock::{now_ns, spin},
+    kernel_objects::KernelObjects,
+    offwake::{Offwake, Running},
+    places,
+    report::Report,
+    slots::{Slot, Slots},
+    wait_until::wait_until,
+    workload::Workload,
+    workloads::stage::{allowed_cpus, bind},
+};
+use profiler_ebpf::{
+    loss::{LOSS_KINDS, Loss},
+    record::phase,
+};
+
+/// How often the kernel half counted a loss.
+fn counted(report: &Report, loss: &str) -> u64 {
+    report.loss.counters.get(loss).copied().unwrap_or_default()
+}
+
+/// What has happened so far is in the slice after the next.
+fn wait_for_a_slice(recorder: &Running) -> Result<()> {
+    let path = recorder.path("x.offwake");
+    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    for _ in 0..2 {
+        let before = size();
+        wait_until("another slice", || Ok((size() > before).then_some(())))?;
+    }
+    Ok(())
+}
+
+/// Ends a recorder. The ledgers of what it recorded close: `report` sees to it.
+fn end(mut recorder: Running) -> Result<Report> {
+    recorder.signal(libc::SIGINT)?;
+    let outcome = recorder.outcome()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")
+}
+
+fn recorder(target: &[&str]) -> Result<Running> {
+    let mut recorder = Offwake::record()?.args(target).args(["-o", "x.offwake"]).start()?;
+    recorder.wait_until_recording()?;
+    Ok(recorder)
+}
+
+/// A program with one thread, ended when this is dropped.
+struct Program {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Program {
+    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(name);
+        let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
+        let input = child.stdin.take();
+        Ok(Self { child, input })
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Ends what it waits for.
+    fn wake(&mut self) -> Result<()> {
+        self.input.as_mut().context("it has no input")?.write_all(b"x")?;
+        Ok(())
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// Has a reader wait, changes what is kept of that, wakes it, and says what came of it.
+fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, u32)> {
+    let mut reader = Program::start("cat", &[])?;
+    let pid = reader.pid();
+    let recorder = recorder(&["-p", &pid.to_string()])?;
+    let slots = Slots::of(recorder.pid())?;
+    let mut slot = wait_until("the reader to wait", || {
+        let slot = slots.read(pid)?;
+        Ok((slot.phase()? == phase::BLOCKED).then_some(slot))
+    })?;
+    change(&mut slot);
+    slots.write(pid, &mut slot)?;
+    reader.wake()?;
+    wait_for_a_slice(&recorder)?;
+    let report = end(recorder)?;
+    Ok((report, pid))
+}
+
+#[test]
+fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window() -> Result<()> {
+    const AHEAD: u64 = 3_600_000_000_000;
+    let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_left_at(now_ns() + AHEAD))?;
+    ensure!(counted(&report, "time_backwards") > 0, "{:?}", report.loss);
+    let ledger = report.thread(pid)?;
+    ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
+    Ok(())
+}
+
+#[test]
+fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
+    let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_phase(phase::ON_CPU))?;
+    ensure!(counted(&report, "switch_out_missed") > 0, "{:?}", report.loss);
+    let ledger = report.thread(pid)?;
+    let lost = ledger.unattributed.get("lost").copied().unwrap_or_default();
+    ensure!(lost > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
+    Ok(())
+}
+
+/// A thread that computes is said to be blocked; the sampling clock finds it on its CPU.
+#[test]
+fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
+    let mut spinner = Program::start("sh", &["-c", "read -r line; while :; do :; done"])?;
+    let pid = spinner.pid();
+    let recorder = recorder(&["-p", &pid.to_string()])?;
+    // What it waited for before is not what is changed.
+    spinner.input.as_mut().context("it has no input")?.write_all(b"go\n")?;
+    let slots = Slots::of(recorder.pid())?;
+    let mut slot = wait_until("the spinner to run", || {
+        let slot = slots.read(pid)?;
+        Ok((slot.phase()? == phase::ON_CPU).then_some(slot))
+    })?;
+    slot.set_phase(phase::BLOCKED);
+    slot.set_left_at(now_ns());
+    slots.write(pid, &mut slot)?;
+    wait_for_a_slice(&recorder)?;
+    let report = end(recorder)?;
+    ensure!(counted(&report, "switch_in_missed") > 0, "{:?}", report.loss);
+    for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
+        // Who wrote what it read.
+        let own = blame.tgid == Some(std::process::id());
+        ensure!(blame.accused().is_none() || own, "nobody else kept it waiting: {blame:?}");
+    }
+    Ok(())
+}
+
+/// The map that stands in for task storage has room for a few of the machine's threads.
+#[test]
+fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_woken() -> Result<()>
+{
+    let _pair = Workload::start("ping-pong")?;
+    let recorder = recorder(&["--all", "--stand-in", "16"])?;
+    wait_for_a_slice(&recorder)?;
+    let report = end(recorder)?;
+    for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
+        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+    }
+    Ok(())
+}
+
+/// Every stack that was sent is said to have been another one.
+#[test]
+fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
+    let pair = Workload::start("ping-pong")?;
+    let recorder = recorder(&["-p", &pair.pids(), "--stacks", "exact"])?;
+    wait_for_a_slice(&recorder)?;
+    let sent = KernelObjects::held_by(recorder.pid())?.open_map("SENT_STACKS")?;
+    let mut sent: HashMap<MapData, u64, u64> = HashMap::try_from(Map::LruHashMap(sent))?;
+    let known: Vec<u64> = sent.keys().flatten().collect();
+    for id in known {
+        // It may have been forgotten meanwhile.
+        if let Ok(check) = sent.get(&id, 0) {
+            sent.insert(id, !check, 0)?;
+        }
+    }
+    wait_for_a_slice(&recorder)?;
+    let report = end(recorder)?;
+    ensure!(counted(&report, "stack_id_collision") > 0, "{:?}", report.loss);
+    for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
+        let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
+        let waits: Vec<_> = report.waits_of(waiter, Some("pipe")).collect();
+        // Both ids lead to the same frames.
+        let read =
+            waits.iter().all(|waits| waits.stack.iter().any(|frame| frame.contains("pipe_read")));
+        ensure!(!waits.is_empty() && read, "{waits:?}");
+        let right = report.wakes_of(waiter).filter(|wakes| wakes.cause == "pipe");
+        for wakes in right {
+            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
+        }
+    }
+    Ok(())
+}
+
+/// What the kernel keeps for offwake's maps counts for the cgroup that offwake was in as it made them.
+#[test]
+fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result<()> {
+    const AT_FIRST: u64 = 1 << 30;
+    const THREADS: usize = 1000;
+    let starved = Cgroup::with_memory("storage", AT_FIRST)?;
+    let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", starved.path().display());
+    let mut recorder = Offwake::record()?
+        .binary("/bin/sh".as_ref())
+        .args(["-c", &script, "sh"])
+        .arg(places::offwake()?)
+        .args(["record", "--all", "-o", "x.offwake"])
+        .start()?;
+    recorder.wait_until_recording()?;
+    // Its own memory is not to be short, that of its maps is.
+    let rest = starved.path().parent().context("a cgroup without a parent")?.join("cgroup.procs");
+    fs::write(rest, recorder.pid().to_string())?;
+    starved.limit_memory(starved.memory_used()? + (64 << 10))?;
+    let (hold, held) = mpsc::channel::<()>();
+    let held = Arc::new(Mutex::new(held));
+    let threads = (0..THREADS).map(|_| {
+        let held = Arc::clone(&held);
+        thread::Builder::new().stack_size(32 << 10).spawn(move || {
+            // All but one wait for the lock, the one for the end.
+            drop(held.lock().map(|held| held.recv()));
+        })
+    });
+    let threads: Vec<_> = threads.collect::<Result<_, _>>()?;
+    drop(hold);
+    for thread in threads {
+        ensure!(thread.join().is_ok(), "a thread panicked");
+    }
+    starved.limit_memory(AT_FIRST)?;
+    let report = end(recorder)?;
+    ensure!(counted(&report, "storage_failed") > 0, "{:?}", report.loss);
+    Ok(())
+}
+
+/// One thread goes to sleep, on another CPU than the one that wakes it in the same moment. Of several offwakes the
+/// one that was there first has seen it leave while the programs of the others are still at work.
+#[test]
+fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() -> Result<()> {
+    let cpus = allowed_cpus()?;
+    let [first, .., last] = cpus[..] else { anyhow::bail!("this takes two CPUs: {cpus:?}") };
+    let (going, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let sleeper = {
+        let (going, over) = (Arc::clone(&going), Arc::clone(&over));
+        thread::spawn(move || -> Result<()> {
+            bind(0, last)?;
+            while !over.load(SeqCst) {
+                going.store(true, SeqCst);
+                thread::park();
+            }
+            Ok(())
+        })
+    };
+    let waker = {
+        let (going, over, sleeper) = (going, Arc::clone(&over), sleeper.thread().clone());
+        thread::spawn(move || -> Result<()> {
+            bind(0, first)?;
+            let mut late = 0_u64;
+            while !over.load(SeqCst) {
+                if going.swap(false, SeqCst) {
+                    // Now sooner, now later: some time it is the right one.
+                    late = (late + 100) % 40_000;
+                    spin(Duration::from_nanos(late));
+                    sleeper.unpark();
+                }
+            }
+            sleeper.unpark();
+            Ok(())
+        })
+    };
+    let counted_once = || -> Result<Report> {
+        const OTHERS: usize = 3;
+        let pid = std::process::id().to_string();
+        let exact = || recorder(&["-p", &pid, "--stacks", "exact", "--unwind", "fp"]);
+        let first = exact()?;
+        let _others: Vec<Running> = (0..OTHERS).map(|_| exact()).collect::<Result<_>>()?;
+        let losses = losses_of(&first)?;
+        wait_until("a stack that can't be taken", || {
+            Ok((losses.counted(Loss::KernelStackUnsettled)? > 0).then_some(()))
+        })?;
+        end(first)
+    };
+    let report = counted_once();
+    over.store(true, SeqCst);
+    for thread in [sleeper, waker] {
+        thread.join().map_err(|_panic| anyhow!("a thread panicked"))??;
+    }
+    let report = report?;
+    ensure!(counted(&report, "kernel_stack_unsettled") > 0, "{:?}", report.loss);
+    Ok(())
+}
+
+/// What the kernel half has counted so far.
+struct LossesSoFar(PerCpuArray<MapData, [u64; LOSS_KINDS + 2]>);
+
+fn losses_of(recorder: &Running) -> Result<LossesSoFar> {
+    let map = KernelObjects::held_by(recorder.pid())?.open_map("LOSSES")?;
+    Ok(LossesSoFar(PerCpuArray::try_from(Map::PerCpuArray(map))?))
+}
+
+impl LossesSoFar {
+    fn counted(&self, loss: Loss) -> Result<u64> {
+        Ok(self.0.get(&0, 0)?.iter().map(|cpu| cpu[loss as usize]).sum())
+    }
+}
+
+/// A setting of the whole machine, put back when this is dropped.
+struct Setting {
+    path: &'static str,
+    before: String,
+}
+
+impl Setting {
+    fn set(path: &'static str, value: &str) -> Result<Self> {
+        let before = fs::read_to_string(path)?;
+        fs::write(path, value).with_context(|| format!("cannot set {path}"))?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Setting {
+    fn drop(&mut self) {
+        // It can't be changed as long as a program that asks for stacks is there, and the kernel
+        // frees those when it comes to it.
+        let back = wait_until("the setting", || Ok(fs::write(self.path, &self.before).ok()));
+        if let Err(error) = back {
+            eprintln!("{} is not as it was, {}: {error}", self.path, self.before.trim());
+        }
+    }
+}
+
+/// `kernel.perf_event_max_stack` of 0.
+#[test]
+fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()> {
+    let _none = Setting::set("/proc/sys/kernel/perf_event_max_stack", "0")?;
+    let pair = Workload::start("pipe")?;
+    let outcome = Offwake::profile()?
+        .args(["-p", &pair.pids(), "--stacks", "exact", "--unwind", "fp"])
+        .args(["-d", &seconds(WINDOW), "-o", "x.json"])
+        .run()?;
+    let report = outcome.report("x.json")?;
+    for name in ["user_stack_failed", "kernel_stack_failed"] {
+        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+    }
+    ensure!(report.loss.records == 0, "{:?}", report.loss);
+    let said = outcome.terminal();
+    ensure!(said.contains(&format!("{} stacks", report.loss.stacks)), "{said}");
+    let (client, server) = (pair.role("client")?.tid, pair.role("server")?.tid);
+    ensure!(report.thread(client)?.blocked_ns > 0, "{:?}", report.thread(client));
+    let wakers: BTreeSet<_> = report.wakes_of(client).filter_map(|wakes| wakes.waker.tid).collect();
+    ensure!(wakers.contains(&server), "{:?}", report.wakes_of(client).collect::<Vec<_>>());
+    Ok(())
+}
