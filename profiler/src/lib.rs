@@ -18,6 +18,7 @@ pub mod files;
 mod go_table;
 pub mod kernel;
 mod little_endian;
+pub mod parser;
 pub mod perfetto;
 pub mod privileges;
 pub mod processes;
