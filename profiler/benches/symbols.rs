@@ -9,8 +9,9 @@ use std::{
 };
 
 use offwake::{
+    parser::Parser,
     recording::AddressSpace,
-    symbols::Symbols,
+    symbols::{self, Symbols},
     units::{StackId, Tgid, Timestamp},
 };
 
@@ -51,7 +52,8 @@ fn measure(frames: usize, processes: &[Tgid]) {
     std::thread::sleep(HEADERS);
     let before = memory("VmRSS");
     let begun = Instant::now();
-    let (new, names, shortfalls) = symbols.finish().name(&mut |_done, _all| {});
+    let mut parser = Parser::in_thread(symbols::answer);
+    let (new, names, shortfalls) = symbols.finish().name(&mut parser, &mut |_done, _all| {});
     let named = begun.elapsed();
     println!(
         "{{\"asked\":{asked},\"frames\":{},\"named\":{},\"modules\":{},\"observe_ns\":{},\

@@ -19,6 +19,7 @@ mod go_table;
 mod interrupts;
 pub mod kernel;
 mod little_endian;
+pub mod parser;
 #[cfg(feature = "perfetto")]
 pub mod perfetto;
 pub mod privileges;

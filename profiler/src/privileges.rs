@@ -13,6 +13,8 @@
 //!             store                           Naming ────────────────────────────────────────
 //! ```
 //!
+//! What parses is in processes of its own, which have none of these ([`crate::parser`]).
+//!
 //! Credentials are a thread's own in Linux, and a thread begins with those of the one that makes it
 //! ([capabilities(7)](https://man7.org/linux/man-pages/man7/capabilities.7.html)).
 
@@ -88,7 +90,7 @@ pub enum Task {
     Counting,
     /// Looks at other processes while they are there.
     LookingUp,
-    /// Finds names, in files that are held open.
+    /// Opens files that are held, to have names found in them.
     Naming,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
@@ -117,6 +119,17 @@ impl Task {
         }
     }
 
+    /// What it needs besides if it is root's: the processes that parse are nobody's then, and one that does not
+    /// answer has to be ended.
+    fn needs_as_root(self) -> CapabilitySet {
+        match self {
+            Self::LookingUp | Self::Naming => CapabilitySet::KILL,
+            Self::Recording | Self::Counting | Self::AskingEngines | Self::Other => {
+                CapabilitySet::empty()
+            }
+        }
+    }
+
     /// What it needs, and what the threads need that it makes.
     fn hands_on(self) -> CapabilitySet {
         match self {
@@ -132,8 +145,12 @@ const OVERRIDE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 /// The calling thread, and those that it makes from now on, can do no more than this takes.
 pub fn keep_for(task: Task) {
     let kept = capabilities(None).and_then(|sets| {
-        let needed = sets.permitted & task.needs();
-        set(needed, sets.permitted & task.hands_on())
+        let more = match geteuid().is_root() {
+            true => task.needs_as_root(),
+            false => CapabilitySet::empty(),
+        };
+        let needed = sets.permitted & (task.needs() | more);
+        set(needed, sets.permitted & (task.hands_on() | more))
     });
     // To give rights up is nothing that is refused; where it is all the same, nobody is worse off than with a
     // profiler that never tried.
@@ -214,7 +231,11 @@ mod tests {
     fn a_thread_keeps_what_its_task_needs_and_others_are_as_they_were() {
         let before = capabilities(None).unwrap();
         for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
-            assert_eq!(effective_in_a_thread(task), before.permitted & task.needs());
+            let more = match geteuid().is_root() {
+                true => task.needs_as_root(),
+                false => CapabilitySet::empty(),
+            };
+            assert_eq!(effective_in_a_thread(task), before.permitted & (task.needs() | more));
         }
         assert_eq!(capabilities(None).unwrap(), before);
     }

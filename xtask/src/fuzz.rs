@@ -9,10 +9,14 @@ use crate::{apt, cargo_tool::CargoTool, command, workspace};
 
 const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
 
-/// What is fuzzed, and how large an input may be: a real recording, what one is made up from, or a
-/// stack and a small program.
-const TARGETS: [(&str, u32); 3] =
-    [("read_recording", 65_536), ("report_recording", 16_384), ("unwind_stack", 16_384)];
+/// What is fuzzed, and how large an input may be: answers of the process that parses, a real recording, what one
+/// is made up from, or a stack and a small program.
+const TARGETS: [(&str, u32); 4] = [
+    ("hear_parser", 4096),
+    ("read_recording", 65_536),
+    ("report_recording", 16_384),
+    ("unwind_stack", 16_384),
+];
 
 /// After this many seconds an input counts as one without an end. The slowest of those kept takes one,
 /// and a busy machine ten times that.

@@ -14,6 +14,7 @@ use super::{
 use crate::{
     files::Files,
     interrupts,
+    parser::Parser,
     privileges::{self, Task},
     processes::Processes,
     recording::{FileId, FrameId, Function, InterruptInfo, decode::NewStack, loss::add_all},
@@ -130,9 +131,9 @@ pub(super) fn run(
     let (files, mut shortfalls) = files.finish();
     let (processes, of_processes) = processes.finish();
     let unnamed = symbols.finish();
-    // Debug information is parsed from here on, and everything is open that has it.
+    // Everything is open that has names.
     privileges::keep_for(Task::Naming);
-    let (stacks, names, of_symbols) = unnamed.name(&mut |_done, _all| {});
+    let (stacks, names, of_symbols) = unnamed.name(&mut Parser::new(), &mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
     let found = Found { stacks, processes, files, interrupts, shortfalls };

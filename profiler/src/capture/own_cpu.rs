@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use crate::units::Nanos;
+use crate::{parser, units::Nanos};
 
-/// CPU time that this process has used, user and system.
+/// CPU time that this process has used, user and system, and those that parse for it.
 pub(super) fn used() -> Nanos {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call fills `usage`; it can't fail with these arguments, and zeroes are valid.
@@ -18,6 +18,6 @@ pub(super) fn used() -> Nanos {
             u32::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1000),
         )
     };
-    let total = time(usage.ru_utime) + time(usage.ru_stime);
+    let total = time(usage.ru_utime) + time(usage.ru_stime) + parser::cpu_used();
     Nanos(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
 }

@@ -129,6 +129,9 @@ fn warnings(report: &Report) -> Vec<String> {
             "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
         ));
     }
+    if let Some(line) = names_missing(report) {
+        say(line);
+    }
     if soundness.cut_off {
         say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
             .into());
@@ -168,4 +171,26 @@ fn warnings(report: &Report) -> Vec<String> {
         ));
     }
     lines
+}
+
+/// What it costs that the process that parses failed.
+fn names_missing(report: &Report) -> Option<String> {
+    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
+    let unread = counted("parser_files_unread");
+    let why: Vec<String> = [
+        ("parser_died", "died"),
+        ("parser_silent", "was silent for too long"),
+        ("parser_nonsense", "said what can't be"),
+        ("parser_not_started", "could not be started"),
+    ]
+    .into_iter()
+    .filter_map(|(name, what)| Some((counted(name), what)).filter(|(count, _)| *count > 0))
+    .map(|(count, what)| format!("{what} ({count})"))
+    .collect();
+    (unread > 0).then(|| {
+        format!(
+            "functions of {unread} files have no names: offwake's own process that reads them {}",
+            why.join(", ")
+        )
+    })
 }

@@ -3,14 +3,13 @@
 //! The files are whatever somebody mapped, and blazesym believes them and maps them itself:
 //!
 //! - a file that is cut short while it is mapped kills the reader (SIGBUS), so a file that others
-//!   than root can write to is copied first;
+//!   than root can write to is [copied](super::handed) first;
 //! - a debug link is any path, a FIFO's too, and opening one of those waits for ever, so links are
 //!   followed from the system's own files alone;
 //! - a compressed section claims whatever size it likes, which is allocated, so the sum is limited.
 
 use std::{
     fs::File,
-    io::{Read, Seek},
     os::fd::AsRawFd,
     panic::{AssertUnwindSafe, catch_unwind},
     path::{Path, PathBuf},
@@ -21,21 +20,13 @@ use blazesym::symbolize::{
     source::{Elf, Source},
 };
 use object::{Object, ObjectSection, ReadCache};
-use rustix::fs::MemfdFlags;
 
 use super::{
-    Detail, NameSources, Shortfalls, build_id, count, cut,
-    frames::Wanted,
-    go,
-    identify::open,
-    layout::Layout,
-    modules::{Content, Trust, is_unchanged},
-    names::Names,
+    Detail, Shortfalls, build_id, count, cut, frames::Wanted, go, handed::Handed, layout::Layout,
+    modules::Trust, names::Names,
 };
-use crate::recording::Function;
+use crate::recording::{BuildId, Function};
 
-/// A stranger's file is copied into memory up to this size; a larger one is not named.
-const MAX_COPY: u64 = 1 << 30;
 /// Bytes that the sections of a file may have, decompressed, for its DWARF to be read. blazesym
 /// needed 464 MiB for 2,000 addresses in 839 MiB of it.
 const MAX_DWARF: u64 = 1 << 30;
@@ -46,7 +37,7 @@ const AT_ONCE: usize = 2_000;
 /// Symbolizers for one file: each begins with a look over all of it.
 const MAX_SYMBOLIZERS: usize = 64;
 /// Inlined functions at one address.
-const MAX_INLINED: usize = 128;
+pub(super) const MAX_INLINED: usize = 128;
 
 /// Whether DWARF is read, or the symbol table alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,34 +87,29 @@ pub(super) struct Readable {
     overview: Overview,
 }
 
-/// Names the frames `wanted` of one module, by file offset.
+/// Where files are that know more of a build than what was mapped.
+pub(super) trait DebugFiles {
+    /// What is kept by its build id, of whatever build it is.
+    fn kept(&mut self, build_id: &BuildId) -> Vec<Handed>;
+    /// What a server has of it, if one is to be asked.
+    fn fetched(&mut self, build_id: &BuildId) -> Option<Handed>;
+}
+
+/// Names the frames `wanted` of a file that was mapped, by file offset.
 pub(super) fn name(
-    content: &Content,
-    sources: &NameSources,
+    mapped: Handed,
+    others: &mut impl DebugFiles,
+    detail: Detail,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
     names: &mut Names,
 ) {
-    let readable = match content {
-        Content::Missing => return,
-        Content::Image(image) => Readable::of_image(image),
-        Content::Held { file, identity, trust } => {
-            // What is in it now is not what ran.
-            if !is_unchanged(file, *identity) {
-                return count(shortfalls, "symbols_files_changed");
-            }
-            let Some(opened) = open(file) else {
-                return count(shortfalls, "symbols_files_unopened");
-            };
-            Readable::of_file(opened, *trust)
-        }
-    };
-    match readable {
+    match Readable::new(mapped) {
         Ok(readable) => {
-            if readable.knowledge() > sources.detail.knowledge() {
-                name_by_others(&readable, sources, wanted, shortfalls, names);
+            if readable.knowledge() > detail.knowledge() {
+                name_by_others(&readable, others, detail, wanted, shortfalls, names);
             }
-            readable.name(sources.detail, At::FileOffset, wanted, shortfalls, names);
+            readable.name(detail, At::FileOffset, wanted, shortfalls, names);
         }
         Err(shortfall) => count(shortfalls, shortfall),
     }
@@ -132,17 +118,29 @@ pub(super) fn name(
 /// Names them by files of the same build that know more, as a distribution has them apart.
 fn name_by_others(
     mapped: &Readable,
-    sources: &NameSources,
+    others: &mut impl DebugFiles,
+    detail: Detail,
     wanted: &[Wanted],
     shortfalls: &mut Shortfalls,
     names: &mut Names,
 ) {
     let Some(build_id) = build_id::of_elf(&ReadCache::new(&mapped.file)) else { return };
-    let others = sources.places.others(&build_id, shortfalls);
-    let better = others.into_iter().filter(|other| other.knowledge() < mapped.knowledge());
-    let mut better: Vec<_> = better.collect();
+    let mut better = Vec::new();
+    for kept in others.kept(&build_id) {
+        match Readable::new(kept) {
+            Ok(other) if other.is_of(&build_id) => better.push(other),
+            Ok(_) => {}
+            Err(shortfall) => count(shortfalls, shortfall),
+        }
+    }
+    better.retain(|other| other.knowledge() < mapped.knowledge());
+    better.sort_by_key(Readable::knowledge);
     if better.is_empty() {
-        better.extend(sources.fetch(&build_id, shortfalls));
+        let fetched = others.fetched(&build_id).map(Readable::new);
+        better
+            .extend(fetched.and_then(|fetched| {
+                fetched.map_err(|shortfall| count(shortfalls, shortfall)).ok()
+            }));
     }
     if better.is_empty() {
         return;
@@ -152,43 +150,21 @@ fn name_by_others(
     let address = |wanted: &Wanted| Some(Wanted { at: layout.address(wanted.at)?, ..*wanted });
     let wanted: Vec<_> = wanted.iter().filter_map(address).collect();
     for other in better {
-        other.name(sources.detail, At::Address, &wanted, shortfalls, names);
+        other.name(detail, At::Address, &wanted, shortfalls, names);
     }
 }
 
 impl Readable {
-    /// A file, or a copy of it.
-    ///
     /// # Errors
     ///
     /// The name of the shortfall.
-    pub(super) fn of_file(mut file: File, trust: Trust) -> Result<Self, &'static str> {
-        match trust {
-            Trust::System | Trust::Own => Self::new(file, trust),
-            Trust::Stranger => {
-                // It was read before, for its build id.
-                file.rewind().map_err(|_error| "symbols_files_unopened")?;
-                Self::of_copy(&mut file.take(MAX_COPY + 1))
-            }
-        }
-    }
-
-    /// The bytes of a file.
-    ///
-    /// # Errors
-    ///
-    /// The name of the shortfall.
-    pub(super) fn of_image(mut image: &[u8]) -> Result<Self, &'static str> {
-        Self::of_copy(&mut image)
-    }
-
-    fn of_copy(from: &mut dyn Read) -> Result<Self, &'static str> {
-        Self::new(copy(from).ok_or("symbols_files_too_large")?, Trust::Own)
-    }
-
-    fn new(file: File, trust: Trust) -> Result<Self, &'static str> {
+    pub(super) fn new(Handed { file, trust }: Handed) -> Result<Self, &'static str> {
         let overview = overview(&file, trust).ok_or("symbols_files_not_elf")?;
         Ok(Self { file, overview })
+    }
+
+    pub(super) fn is_of(&self, build_id: &BuildId) -> bool {
+        build_id::of_elf(&ReadCache::new(&self.file)).as_ref() == Some(build_id)
     }
 
     /// The file itself, or the copy.
@@ -294,12 +270,6 @@ impl LookUp<'_> {
         functions.push(function(&symbol.name, symbol.code_info.as_deref()));
         functions
     }
-}
-
-/// A copy that nobody else can reach; none if it is larger than [`MAX_COPY`].
-fn copy(from: &mut dyn Read) -> Option<File> {
-    let mut file = File::from(rustix::fs::memfd_create("module", MemfdFlags::CLOEXEC).ok()?);
-    (std::io::copy(from, &mut file).ok()? <= MAX_COPY).then_some(file)
 }
 
 /// How much of a file is safe to read, and how much it knows; none if it is no ELF file or makes

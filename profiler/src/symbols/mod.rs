@@ -8,9 +8,12 @@
 //! ```text
 //!  ring --> observe_stack: address -> (file, offset)   ...recording...   finish: (file, offset) -> names
 //!                 |               |                                        |
-//!     /proc/PID/maps, map_files   take_new: modules, frames, stacks        the held file, blazesym
+//!     /proc/PID/maps, map_files   take_new: modules, frames, stacks        the held file, handed to
+//!                                                                          offwake-parser: blazesym
 //! ```
 
+mod answering;
+mod asking;
 mod backwards;
 mod build_id;
 mod debuginfod;
@@ -18,6 +21,7 @@ mod description;
 mod elf;
 mod frames;
 mod go;
+mod handed;
 pub(crate) mod headers;
 mod identify;
 mod kernel;
@@ -40,12 +44,15 @@ mod sources;
 #[cfg(test)]
 mod tests;
 mod unwinding;
+mod wire;
 
 use std::{
     collections::{HashMap, VecDeque},
     iter,
 };
 
+pub use answering::answer;
+pub use asking::hear;
 pub use debuginfod::{Debuginfod, Fetched, NoServers};
 use frames::{Frames, Place, Placed};
 use maps::Backing;
@@ -62,6 +69,7 @@ pub use sleepers::Sleeper;
 pub use sources::{Detail, NameSources};
 
 use crate::{
+    parser::Parser,
     recording::{
         AddressKind, AddressSpace, FrameId, Function, NewStacks, Stack, StackEnd,
         loss::{Shortfalls, count},
@@ -395,18 +403,19 @@ pub struct Unnamed {
 }
 
 impl Unnamed {
-    /// Names every distinct frame whose name was not asked for yet. `progress` is called with the
+    /// Has every distinct frame named whose name was not asked for yet. `progress` is called with the
     /// frames done and all of them.
     ///
     /// Gives back what is still new, the names of the frames that have any, and what could not be
     /// done.
     pub fn name(
         self,
+        parser: &mut Parser,
         progress: &mut dyn FnMut(usize, usize),
     ) -> (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls) {
         let Self { new, naming, mut shortfalls } = self;
         let mut book = NameBook::default();
-        book.look_up(naming, progress);
+        book.look_up(naming, parser, progress);
         let names = book.finish(&mut shortfalls);
         (new, names, shortfalls)
     }

@@ -10,6 +10,7 @@ use rustix::{
     fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags},
     process::{Resource, Rlimit},
 };
+use serde::{Deserialize, Serialize};
 
 use super::{
     Shortfalls, build_id,
@@ -68,7 +69,7 @@ fn stat(directory: impl AsFd, path: &str) -> rustix::io::Result<Statx> {
 }
 
 /// Whether a file can be changed under us by somebody who is not root of this machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Trust {
     /// Owned by root, writable by root alone, seen in our own mount namespace.
     System,

@@ -3,14 +3,18 @@
 use std::{collections::BTreeMap, fs::File, iter};
 
 use super::{
-    NameSources, Shortfalls, elf,
+    NameSources, Shortfalls,
+    asking::Asking,
     frames::{Frames, Source, Wanted},
     kernel,
     modules::{Content, Modules},
     names::Names,
-    perf_map::{PerfMaps, Reading},
+    perf_map::{Budget, PerfMaps},
 };
-use crate::recording::{FrameId, Function, loss::add_all};
+use crate::{
+    parser::Parser,
+    recording::{FrameId, Function, loss::add_all},
+};
 
 /// Frames that wait for their names, and all that is needed to find these: another thread may.
 #[derive(Default)]
@@ -75,8 +79,14 @@ pub struct NameBook {
 }
 
 impl NameBook {
-    /// Looks names up. `progress` is called with the frames done and all of them.
-    pub fn look_up(&mut self, naming: Naming, progress: &mut dyn FnMut(usize, usize)) {
+    /// Has names looked up, but for the kernel's, which it tells itself. `progress` is called with the frames
+    /// done and all of them.
+    pub fn look_up(
+        &mut self,
+        naming: Naming,
+        parser: &mut Parser,
+        progress: &mut dyn FnMut(usize, usize),
+    ) {
         let Naming { jobs, total, sources, told } = naming;
         self.add(told);
         let Self { names, shortfalls } = self;
@@ -84,18 +94,18 @@ impl NameBook {
         let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
         progress(done, total);
         let maps = jobs.iter().filter(|(place, _)| matches!(place, Place::PerfMap(_))).count();
-        let mut reading = Reading::of(maps);
+        let mut budget = Budget::of(maps);
         for (place, mut wanted) in jobs {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
+            let mut asking = Asking { parser, sources: &sources, shortfalls, names };
             match place {
                 Place::Kernel => kernel::name(&wanted, shortfalls, names),
-                Place::File(content) => elf::name(&content, &sources, &wanted, shortfalls, names),
-                Place::PerfMap(file) => reading.name(&file, &wanted, names),
+                Place::File(content) => asking.name_file(&content, &wanted),
+                Place::PerfMap(file) => asking.name_by_map(&file, &mut budget, &wanted),
             }
             done += wanted.len();
             progress(done, total);
         }
-        reading.add_shortfalls(shortfalls);
     }
 
     /// Adds names that were found elsewhere.

@@ -4,10 +4,14 @@
 //! ever on a FIFO, follows a container's links out of it, and gives up on a half-written line.
 //! Format: <https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jit-interface.txt>
 
-use std::{collections::HashMap, fs::File, ops::ControlFlow};
+use std::{
+    collections::HashMap,
+    fs::File,
+    ops::{ControlFlow, Range},
+};
 
 use super::{
-    Shortfalls, backwards, cut,
+    Shortfalls, backwards, count, cut,
     frames::Wanted,
     identify,
     names::Names,
@@ -50,53 +54,58 @@ pub(super) struct PerfMaps {
     over_limit: u64,
 }
 
-/// The reading of maps, so many in all.
-pub(super) struct Reading {
+/// What may be read of maps, so many in all.
+pub(super) struct Budget {
     /// Maps that are still to be read.
     left: usize,
     /// Bytes that may still be read.
     unread: u64,
-    /// Maps of which a part was left out.
-    cut: u64,
 }
 
-impl Reading {
+impl Budget {
     pub(super) fn of(maps: usize) -> Self {
-        Self { left: maps, unread: MAX_BYTES, cut: 0 }
+        Self { left: maps, unread: MAX_BYTES }
     }
 
-    /// Names addresses, in their order, by a map. Where its lines overlap, the later line is right,
-    /// so it is read from its end: whatever is left unread can't take back a name.
-    pub(super) fn name(&mut self, file: &File, wanted: &[Wanted], names: &mut Names) {
+    /// What may be read of a map: of a longer one the end. None if it can't be read.
+    pub(super) fn take(&mut self, file: &File) -> Option<Range<u64>> {
         // What one does not need is left to the others.
         let share = self.unread / self.left.max(1) as u64;
         self.left = self.left.saturating_sub(1);
-        let Ok(size) = file.metadata().map(|metadata| metadata.len()) else { return };
+        let size = file.metadata().ok()?.len();
         self.unread -= size.min(share);
-        let from = size.saturating_sub(share);
-        let mut nameless = Nameless::new(wanted);
-        // Of a file that became shorter no more is read: it is another one by now.
-        let _shrunk = backwards::lines(file, from..size, |line| {
-            if let Some((start, size, function)) = parse(line) {
-                nameless.take(start, size, |wanted| {
-                    let text = cut(&String::from_utf8_lossy(function));
-                    let ScriptName { function, file, line } = take_apart(&text);
-                    let (name, file) = (function.to_owned(), file.and_then(|f| names.file(f)));
-                    names.set(wanted.frame, vec![Function { name, file, line }]);
-                });
-            }
-            match nameless.left {
-                0 => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        });
-        self.cut += u64::from(from > 0 && nameless.left > 0);
+        Some(size.saturating_sub(share)..size)
     }
+}
 
-    pub(super) fn add_shortfalls(&self, all: &mut Shortfalls) {
-        if self.cut > 0 {
-            *all.entry("symbols_perf_maps_cut").or_default() += self.cut;
+/// Names addresses, in their order, by a range of a map. Where its lines overlap, the later line is right,
+/// so it is read from its end: whatever is left unread can't take back a name.
+pub(super) fn name(
+    file: &File,
+    range: Range<u64>,
+    wanted: &[Wanted],
+    shortfalls: &mut Shortfalls,
+    names: &mut Names,
+) {
+    let is_cut = range.start > 0;
+    let mut nameless = Nameless::new(wanted);
+    // Of a file that became shorter no more is read: it is another one by now.
+    let _shrunk = backwards::lines(file, range, |line| {
+        if let Some((start, size, function)) = parse(line) {
+            nameless.take(start, size, |wanted| {
+                let text = cut(&String::from_utf8_lossy(function));
+                let ScriptName { function, file, line } = take_apart(&text);
+                let (name, file) = (function.to_owned(), file.and_then(|f| names.file(f)));
+                names.set(wanted.frame, vec![Function { name, file, line }]);
+            });
         }
+        match nameless.left {
+            0 => ControlFlow::Break(()),
+            _ => ControlFlow::Continue(()),
+        }
+    });
+    if is_cut && nameless.left > 0 {
+        count(shortfalls, "symbols_perf_maps_cut");
     }
 }
 
@@ -279,17 +288,22 @@ mod tests {
         file
     }
 
-    fn names_of(reading: &mut Reading, file: &File, addresses: &[u64]) -> Vec<String> {
+    /// By all of a file.
+    fn names_of(file: &File, addresses: &[u64]) -> Vec<String> {
+        names_by(file, 0..file.metadata().unwrap().len(), addresses).0
+    }
+
+    fn names_by(file: &File, range: Range<u64>, addresses: &[u64]) -> (Vec<String>, Shortfalls) {
         let wanted: Vec<_> =
             (0..).map(FrameId).zip(addresses).map(|(frame, &at)| Wanted { frame, at }).collect();
-        let mut names = Names::new();
-        reading.name(file, &wanted, &mut names);
+        let (mut names, mut shortfalls) = (Names::new(), Shortfalls::new());
+        name(file, range, &wanted, &mut shortfalls, &mut names);
         let mut of_all = vec![String::new(); addresses.len()];
         for (frame, functions) in names.into_vec() {
             let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
             of_all[frame.0 as usize] = names.join(" ");
         }
-        of_all
+        (of_all, shortfalls)
     }
 
     #[test]
@@ -297,10 +311,10 @@ mod tests {
         let text =
             "0 100 all\n10 20 old\n18 8 new\n30 0 nothing\nffffffffffffffff 8 last\n40 8 hal";
         let addresses = [0, 0xf, 0x10, 0x18, 0x1f, 0x20, 0x20, 0x30, 0x40, 0x100, u64::MAX];
-        let names = names_of(&mut Reading::of(1), &file(text), &addresses);
+        let names = names_of(&file(text), &addresses);
         let expected = ["all", "all", "old", "new", "new", "old", "old", "all", "all", "", "last"];
         assert_eq!(names, expected);
-        assert_eq!(names_of(&mut Reading::of(1), &file(text), &[]), [""; 0]);
+        assert_eq!(names_of(&file(text), &[]), [""; 0]);
     }
 
     #[test]
@@ -313,7 +327,7 @@ mod tests {
         // The first one is named by the first line alone: all of them are read.
         let addresses: Vec<u64> = (0..50_000).collect();
         let began = Instant::now();
-        let names = names_of(&mut Reading::of(1), &file, &addresses);
+        let names = names_of(&file, &addresses);
         assert!(began.elapsed().as_secs() < 20, "{:?}", began.elapsed());
         assert_eq!(names[0], "first");
         assert!(names[1..].iter().all(|name| name == "199999"));
@@ -330,12 +344,12 @@ mod tests {
             (3300, &[0x10, 0x20], &["first", "last"], Shortfalls::new()),
         ];
         for (unread, addresses, expected, shortfalls) in cases {
-            let mut reading = Reading { unread, ..Reading::of(3) };
-            assert_eq!(names_of(&mut reading, &file(&text), addresses), expected);
-            assert_eq!(reading.unread, unread - (text.len() as u64).min(unread / 3));
-            let mut all = Shortfalls::new();
-            reading.add_shortfalls(&mut all);
-            assert_eq!(all, shortfalls);
+            let (mut budget, file) = (Budget { unread, ..Budget::of(3) }, file(&text));
+            let range = budget.take(&file).unwrap();
+            assert_eq!(budget.unread, unread - (text.len() as u64).min(unread / 3));
+            let (names, counted) = names_by(&file, range, addresses);
+            assert_eq!(names, expected);
+            assert_eq!(counted, shortfalls);
         }
     }
 

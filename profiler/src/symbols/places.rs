@@ -12,6 +12,7 @@ use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, Stat};
 use super::{
     Shortfalls, build_id, count,
     elf::Readable,
+    handed::Handed,
     identify,
     maps::own_vdso,
     modules::{Trust, undeleted},
@@ -66,13 +67,10 @@ impl DebugPlaces {
 }
 
 impl DebugPlaces {
-    /// The files that are kept apart by build id, and are of this one; those that know most first.
-    pub(super) fn others(&self, build_id: &BuildId, shortfalls: &mut Shortfalls) -> Vec<Readable> {
-        let mut search = Search::of(build_id);
-        for path in self.directories.iter().filter_map(|in_| by_build_id(in_, build_id)).flatten() {
-            search.look_at(&path, shortfalls);
-        }
-        search.finish().files
+    /// The files that are kept apart by build id. Nobody has looked whether they are of that build.
+    pub(super) fn kept(&self, build_id: &BuildId) -> Vec<(File, Trust)> {
+        let paths = self.directories.iter().filter_map(|in_| by_build_id(in_, build_id)).flatten();
+        opened(paths).map(|Opened { file, stat }| (file, trust(&stat))).collect()
     }
 }
 
@@ -99,59 +97,41 @@ pub(super) fn find(
     places: &DebugPlaces,
     shortfalls: &mut Shortfalls,
 ) -> Found {
-    let mut search = Search::of(build_id);
-    for path in places.paths(undeleted(&module.path), build_id) {
-        search.look_at(&path, shortfalls);
+    let mut found = Found { files: Vec::new(), others: false };
+    for Opened { file, stat } in opened(places.paths(undeleted(&module.path), build_id)) {
+        if !is_of(&file, build_id) {
+            found.others = true;
+            continue;
+        }
+        match Handed::here(file, trust(&stat)).and_then(Readable::new) {
+            // The copy of a stranger's file can be of something else by now.
+            Ok(readable) if readable.is_of(build_id) => found.files.push(readable),
+            Ok(_) => found.others = true,
+            Err(shortfall) => count(shortfalls, shortfall),
+        }
     }
     // The kernel's own, which is no file.
     if module.path == "[vdso]"
         && let Some(image) = own_vdso()
         && build_id::of_elf(image.as_slice()).as_ref() == Some(build_id)
-        && let Ok(readable) = Readable::of_image(&image)
+        && let Ok(readable) = Handed::image(&image).and_then(Readable::new)
     {
-        search.found.files.push(readable);
+        found.files.push(readable);
     }
-    search.finish()
+    found.files.sort_by_key(Readable::knowledge);
+    found
 }
 
-/// A look at one path after another.
-struct Search<'a> {
-    build_id: &'a BuildId,
-    /// Devices and inodes of the files that were looked at.
-    seen: Vec<(u64, u64)>,
-    found: Found,
-}
-
-impl<'a> Search<'a> {
-    fn of(build_id: &'a BuildId) -> Self {
-        Self { build_id, seen: Vec::new(), found: Found { files: Vec::new(), others: false } }
-    }
-
-    fn look_at(&mut self, path: &Path, shortfalls: &mut Shortfalls) {
-        let Some(opened) = open(path) else { return };
+/// What lies at these paths and may be an ELF file, each once.
+fn opened(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Opened> {
+    let mut seen = Vec::new();
+    paths.into_iter().filter_map(move |path| {
+        let opened = open(&path)?;
         let identity = (opened.stat.st_dev, opened.stat.st_ino);
-        if self.seen.contains(&identity) {
-            return;
-        }
-        self.seen.push(identity);
-        if !is_of(&opened.file, self.build_id) {
-            self.found.others = true;
-            return;
-        }
-        match Readable::of_file(opened.file, trust(&opened.stat)) {
-            // The copy of a stranger's file can be of something else by now.
-            Ok(readable) if is_of(readable.file(), self.build_id) => {
-                self.found.files.push(readable);
-            }
-            Ok(_) => self.found.others = true,
-            Err(shortfall) => count(shortfalls, shortfall),
-        }
-    }
-
-    fn finish(mut self) -> Found {
-        self.found.files.sort_by_key(Readable::knowledge);
-        self.found
-    }
+        let is_new = !seen.contains(&identity);
+        seen.push(identity);
+        is_new.then_some(opened)
+    })
 }
 
 fn is_of(file: &File, build_id: &BuildId) -> bool {

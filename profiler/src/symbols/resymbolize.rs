@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use object::ReadCache;
 
 use super::{
-    NameSources, Shortfalls, build_id,
+    NameSources, Shortfalls, build_id, count,
     elf::{At, Readable},
     frames::Wanted,
+    handed::Handed,
     kernel,
     layout::Layout,
     names::Names,
@@ -126,9 +127,12 @@ fn name_file(
     let found = places::find(module, build_id, &sources.places, &mut result.shortfalls);
     let Found { mut files, others } = found;
     if files.iter().all(|file| file.knowledge() > sources.detail.knowledge())
-        && let Some(fetched) = sources.fetch(build_id, &mut result.shortfalls)
+        && let Some((file, trust)) = sources.fetch(build_id)
     {
-        files.insert(0, fetched);
+        match Handed::here(file, trust).and_then(Readable::new) {
+            Ok(fetched) => files.insert(0, fetched),
+            Err(shortfall) => count(&mut result.shortfalls, shortfall),
+        }
     }
     if files.is_empty() {
         match others {

@@ -1,16 +1,14 @@
 //! Where names come from.
 
-use std::sync::Arc;
+use std::{fs::File, sync::Arc};
 
-use super::{
-    DebugPlaces, Debuginfod, Shortfalls, count,
-    elf::{Knowledge, Readable},
-    modules::Trust,
-};
+use serde::{Deserialize, Serialize};
+
+use super::{DebugPlaces, Debuginfod, elf::Knowledge, modules::Trust};
 use crate::recording::BuildId;
 
 /// How much is looked up of each frame in a file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Detail {
     /// The function that was called, by the symbol table.
     SymbolTable,
@@ -43,15 +41,8 @@ pub struct NameSources {
 }
 
 impl NameSources {
-    /// The debug file that a server has of a build.
-    pub(super) fn fetch(
-        &self,
-        build_id: &BuildId,
-        shortfalls: &mut Shortfalls,
-    ) -> Option<Readable> {
-        let file = self.debuginfod.as_ref()?.find(build_id)?;
-        // Whoever keeps it: what it says is a stranger's.
-        let readable = Readable::of_file(file, Trust::Own);
-        readable.map_err(|shortfall| count(shortfalls, shortfall)).ok()
+    /// The debug file that a server has of a build. Whoever keeps it: what it says is a stranger's.
+    pub(super) fn fetch(&self, build_id: &BuildId) -> Option<(File, Trust)> {
+        Some((self.debuginfod.as_ref()?.find(build_id)?, Trust::Own))
     }
 }

@@ -53,6 +53,9 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
+    if let Some(done) = offwake::parser::run_if_asked(offwake::symbols::answer) {
+        return done;
+    }
     let cli::Cli { console, command } = cli::Cli::parse();
     console.settle();
     let outcome = caller::become_caller().and_then(|()| match command {

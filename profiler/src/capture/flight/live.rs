@@ -17,6 +17,7 @@ use std::{
 use super::{Frozen, Keep, Kept, Stretch, Why, frozen::Tables, writer::NewNames};
 use crate::{
     capture::sink::{NewSlice, Sink},
+    parser::Parser,
     recording::{Frame, FrameId, Module, ModuleId},
     symbols::{NameBook, Naming},
     units::StackId,
@@ -90,9 +91,10 @@ fn view(messages: &Receiver<Message>, mut viewer: Viewer) {
 }
 
 fn name(nameless: &Receiver<Naming>, named: &Sender<Message>) {
+    let mut parser = Parser::new();
     for naming in nameless {
         let mut names = NameBook::default();
-        names.look_up(naming, &mut |_done, _all| {});
+        names.look_up(naming, &mut parser, &mut |_done, _all| {});
         if named.send(Message::Named(names)).is_err() {
             return;
         }

@@ -19,6 +19,7 @@ use super::{
 };
 use crate::{
     capture::sink::{NewSlice, Sink},
+    parser::Parser,
     units::StackId,
 };
 
@@ -69,6 +70,7 @@ impl Flight {
             waiting: Arc::clone(&waiting),
             skipped: Arc::clone(&skipped),
             tables: Tables::default(),
+            parser: Parser::new(),
             snapshots: 0,
             written: VecDeque::new(),
         };

@@ -15,6 +15,7 @@ use std::{
 use super::{Frozen, Why, frozen::Tables};
 use crate::{
     capture::{file_sink, store::Counts},
+    parser::Parser,
     privileges,
     recording::{Frame, FrameId, Function, Module, ModuleId},
     symbols::Naming,
@@ -85,6 +86,7 @@ pub(super) struct Writer {
     /// Stretches for which there was no room on the way.
     pub skipped: Arc<AtomicUsize>,
     pub tables: Tables,
+    pub parser: Parser,
     pub snapshots: u64,
     pub written: VecDeque<PathBuf>,
 }
@@ -99,7 +101,7 @@ impl Writer {
                 Message::Found(frames, modules) => self.tables.add(frames, modules),
                 Message::Names(NewNames::Found(names)) => self.tables.book.add(names),
                 Message::Names(NewNames::ToLookUp(naming)) => {
-                    self.tables.book.look_up(naming, &mut |_done, _all| {});
+                    self.tables.book.look_up(naming, &mut self.parser, &mut |_done, _all| {});
                 }
                 Message::Write(frozen, why) if why == Why::End => {
                     let path = self.path.clone();

@@ -4,9 +4,14 @@ use std::{fs, io::Write, path::Path};
 
 use super::{PROGRAM, compile, frames, frames_of, own};
 use crate::{
-    recording::{AddressSpace, FrameId},
+    recording::{AddressSpace, BuildId, FrameId},
     symbols::{
-        NameSources, Shortfalls, Symbols, elf, frames::Wanted, modules::Module, names::Names,
+        Detail, Shortfalls, Symbols,
+        elf::{self, DebugFiles},
+        frames::Wanted,
+        handed::Handed,
+        modules::Module,
+        names::Names,
         process::now,
     },
     units::StackId,
@@ -70,6 +75,18 @@ fn a_file_that_was_written_to_is_not_believed() {
     assert_eq!(shortfalls.get("symbols_files_changed"), Some(&1));
 }
 
+struct NoOthers;
+
+impl DebugFiles for NoOthers {
+    fn kept(&mut self, _build_id: &BuildId) -> Vec<Handed> {
+        Vec::new()
+    }
+
+    fn fetched(&mut self, _build_id: &BuildId) -> Option<Handed> {
+        None
+    }
+}
+
 #[test]
 fn garbled_elf_files_do_no_harm() {
     let directory = tempfile::tempdir().unwrap();
@@ -81,10 +98,11 @@ fn garbled_elf_files_do_no_harm() {
         fs::write(&path, bytes).unwrap();
         let ids = (0..).map(FrameId);
         let wanted: Vec<_> = ids.zip(offsets).map(|(frame, at)| Wanted { frame, at }).collect();
-        let sources = NameSources::default();
+        let mapped = Handed::of_content(&Module::held(&path).content).unwrap().unwrap();
         elf::name(
-            &Module::held(&path).content,
-            &sources,
+            mapped,
+            &mut NoOthers,
+            Detail::Inlined,
             &wanted,
             &mut shortfalls,
             &mut Names::new(),

@@ -1,3 +1,4 @@
+mod apart;
 mod detail;
 mod files;
 mod go;
@@ -18,11 +19,12 @@ use std::{
 };
 
 use super::{
-    MAX_NAME, Shortfalls, Symbols, cut,
+    MAX_NAME, Shortfalls, Symbols, answer, cut,
     modules::Modules,
     process::{Found, Moment, Process, now},
 };
 use crate::{
+    parser::Parser,
     recording::{AddressKind, AddressSpace, Frame, StackTable},
     units::{CodeEpoch, StackId, Tgid, Timestamp},
 };
@@ -120,6 +122,11 @@ impl Drop for Running {
     }
 }
 
+/// What parses, in a thread: a test has no program that could be started.
+fn parser() -> Parser {
+    Parser::in_thread(answer)
+}
+
 fn own() -> Tgid {
     Tgid(std::process::id())
 }
@@ -162,7 +169,7 @@ fn frames_of(symbols: Symbols) -> (Vec<Seen>, Shortfalls) {
 }
 
 fn finish(symbols: Symbols, progress: &mut dyn FnMut(usize, usize)) -> (StackTable, Shortfalls) {
-    let (new, names, shortfalls) = symbols.finish().name(progress);
+    let (new, names, shortfalls) = symbols.finish().name(&mut parser(), progress);
     let mut table = StackTable::default();
     table.add(new);
     table.name(names);

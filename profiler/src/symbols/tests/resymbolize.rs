@@ -9,7 +9,7 @@ use std::{
 
 use tempfile::TempDir;
 
-use super::{PROGRAM, Running, compile, is_root, joined, own, schedule};
+use super::{PROGRAM, Running, compile, is_root, joined, own, parser, schedule};
 use crate::{
     recording::{
         AddressKind, AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment,
@@ -54,7 +54,7 @@ impl Stripped {
             now(),
             &[addresses[0], addresses[0], addresses[1]],
         );
-        let (new, found, _) = symbols.finish().name(&mut |_, _| {});
+        let (new, found, _) = symbols.finish().name(&mut parser(), &mut |_, _| {});
         assert!(found.is_empty(), "{found:?}");
         let mut table = StackTable::default();
         table.add(new);

@@ -4,7 +4,7 @@ use std::{process::Command, time::Instant};
 
 use object::{Object, ObjectSection};
 
-use super::{PROGRAM, Running, a_function_of_this_test, compile, own};
+use super::{PROGRAM, Running, a_function_of_this_test, compile, own, parser};
 use crate::{
     recording::{AddressKind, AddressSpace, BuildId, NewStacks, StackTable},
     symbols::{
@@ -69,7 +69,7 @@ fn everything_is_handed_on_once_and_stacks_as_often_as_they_come() {
 
     // The rest comes at the end, and the names of all.
     observe(&mut symbols, 3, tgid, &[address - 1]);
-    let (rest, names, shortfalls) = symbols.finish().name(&mut |_, _| {});
+    let (rest, names, shortfalls) = symbols.finish().name(&mut parser(), &mut |_, _| {});
     assert_eq!((rest.modules.len(), rest.frames.len(), rest.stacks.len()), (0, 1, 1));
     assert_eq!(names.len(), 4, "{shortfalls:?}");
     let mut table = StackTable::default();

@@ -1,0 +1,195 @@
+//! What a process that parses can't do any more: nearly everything.
+//!
+//! | | |
+//! |---|---|
+//! | user | nobody, where it was root; no capability, and no way to any |
+//! | files | its socket, and what it is handed. It can open what lies below `/usr`, to read it (Landlock), and memory that it was handed |
+//! | system calls | those that reading and answering take (seccomp): it starts nothing, connects to nobody, makes no file |
+//! | memory | [`MAX_DATA`] of its own |
+//! | its own memory | nobody else's to read: it is no more dumpable than a setuid program |
+
+use std::{collections::BTreeMap, io, thread};
+
+use landlock::{
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
+};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{
+        DumpableBehavior, Gid, Resource, Rlimit, Uid, geteuid, set_dumpable_behavior, setrlimit,
+    },
+    thread::{
+        CapabilitySet, CapabilitySets, set_capabilities, set_name, set_no_new_privs,
+        set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    },
+};
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, apply_filter_all_threads,
+};
+
+/// Whose files nobody's are.
+const NOBODY: u32 = 65_534;
+/// Bytes of memory that it may write to. What it maps of files is not among them.
+const MAX_DATA: u64 = 4 << 30;
+/// Files that it has open at a time.
+const MAX_OPEN: u64 = 1024;
+/// Where programs and their debug information are that anybody may read.
+pub(crate) const READABLE: &str = "/usr";
+
+/// Gives up all that reading does not take. To be called before there are other threads.
+pub(super) fn lock_in() -> io::Result<()> {
+    set_name(c"offwake-parser")?;
+    close_all_but_standard()?;
+    if geteuid().is_root() {
+        become_nobody();
+    }
+    let nothing = CapabilitySet::empty();
+    set_capabilities(
+        None,
+        CapabilitySets { effective: nothing, permitted: nothing, inheritable: nothing },
+    )?;
+    set_no_new_privs(true)?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    for (resource, limit) in [
+        (Resource::Core, 0),
+        (Resource::Fsize, 0),
+        (Resource::Memlock, 0),
+        (Resource::Nofile, MAX_OPEN),
+        (Resource::Data, MAX_DATA),
+    ] {
+        set_limit(resource, limit)?;
+    }
+    restrict_files().map_err(io::Error::other)?;
+    // A thread is one more of the user's processes, and the last one.
+    thread::Builder::new().name("offwake-parser".to_owned()).spawn(end_with_the_other_end)?;
+    set_limit(Resource::Nproc, 0)?;
+    let filter = filter().map_err(io::Error::other)?;
+    apply_filter_all_threads(&filter).map_err(io::Error::other)
+}
+
+/// Nobody, if the kernel lets us: in a user namespace that has no such user, root without capabilities
+/// has to do.
+fn become_nobody() {
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    let _as_far_as_it_goes = set_thread_groups(&[])
+        .and_then(|()| set_thread_res_gid(group, group, group))
+        .and_then(|()| set_thread_res_uid(user, user, user));
+}
+
+/// What whoever started offwake has left open.
+fn close_all_but_standard() -> io::Result<()> {
+    // SAFETY: nothing in this process owns a descriptor yet but the standard ones.
+    match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Both limits, or what may still be had of it.
+fn set_limit(resource: Resource, limit: u64) -> io::Result<()> {
+    let hard = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+    let limit = Some(limit.min(hard));
+    Ok(setrlimit(resource, Rlimit { current: limit, maximum: limit })?)
+}
+
+/// No file but those below [`READABLE`], and no network. As far as the kernel knows of that.
+fn restrict_files() -> Result<(), landlock::RulesetError> {
+    let created = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(ABI::V6))?
+        .handle_access(AccessNet::from_all(ABI::V6))?
+        .scope(BitFlags::<Scope>::from(Scope::AbstractUnixSocket) | Scope::Signal)?
+        .create()?;
+    let restricted = match PathFd::new(READABLE) {
+        Ok(readable) => created.add_rule(PathBeneath::new(readable, AccessFs::ReadFile))?,
+        Err(_absent) => created,
+    };
+    restricted.restrict_self().map(|_as_far_as_it_goes| ())
+}
+
+/// Ends the process when nobody is there any more who could ask it anything: it may be in the middle of a
+/// long file.
+fn end_with_the_other_end() {
+    let socket = io::stdin();
+    loop {
+        let mut watched = [PollFd::new(&socket, PollFlags::empty())];
+        if poll(&mut watched, None).is_ok() {
+            std::process::exit(0);
+        }
+    }
+}
+
+/// The system calls that remain. What is not among them fails as if it were forbidden.
+fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+    let any = [
+        // Talking.
+        libc::SYS_recvfrom,
+        libc::SYS_recvmsg,
+        libc::SYS_sendmsg,
+        libc::SYS_sendto,
+        libc::SYS_ppoll,
+        // Reading. What is written to is what is open: the socket, and /dev/null.
+        libc::SYS_close,
+        libc::SYS_fcntl,
+        libc::SYS_fstat,
+        libc::SYS_lseek,
+        libc::SYS_newfstatat,
+        libc::SYS_pread64,
+        libc::SYS_read,
+        libc::SYS_readlinkat,
+        libc::SYS_readv,
+        libc::SYS_statx,
+        libc::SYS_write,
+        libc::SYS_writev,
+        // Memory.
+        libc::SYS_brk,
+        libc::SYS_madvise,
+        libc::SYS_mremap,
+        libc::SYS_munmap,
+        // What the standard library and the C library do by themselves.
+        libc::SYS_clock_gettime,
+        libc::SYS_clock_nanosleep,
+        libc::SYS_exit,
+        libc::SYS_exit_group,
+        libc::SYS_futex,
+        libc::SYS_getpid,
+        libc::SYS_getrandom,
+        libc::SYS_gettid,
+        libc::SYS_restart_syscall,
+        libc::SYS_rseq,
+        libc::SYS_rt_sigaction,
+        libc::SYS_rt_sigprocmask,
+        libc::SYS_rt_sigreturn,
+        libc::SYS_sched_getaffinity,
+        libc::SYS_sched_yield,
+        libc::SYS_set_robust_list,
+        libc::SYS_sigaltstack,
+        libc::SYS_tgkill,
+    ];
+    #[cfg(target_arch = "x86_64")]
+    let older =
+        [libc::SYS_lstat, libc::SYS_open, libc::SYS_poll, libc::SYS_readlink, libc::SYS_stat];
+    #[cfg(not(target_arch = "x86_64"))]
+    let older: [i64; 0] = [];
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        any.into_iter().chain(older).map(|call| (call, Vec::new())).collect();
+    let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
+    rules.insert(libc::SYS_openat, without(2, writing)?);
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_open, without(1, writing)?);
+    // No code that was not in the program when it began.
+    rules.insert(libc::SYS_mmap, without(2, libc::PROT_EXEC)?);
+    rules.insert(libc::SYS_mprotect, without(2, libc::PROT_EXEC)?);
+    let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
+    let architecture = std::env::consts::ARCH.try_into()?;
+    SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture)?.try_into()
+}
+
+/// If an argument has none of these bits.
+fn without(argument: u8, bits: i32) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    let masked = SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
+    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, masked, 0)?;
+    Ok(vec![SeccompRule::new(vec![condition])?])
+}
