@@ -134,6 +134,9 @@ pub struct Offsets {
     pub signal_live: u32,
 }
 
+/// The number of no process.
+pub const NO_PROCESS: u32 = u32::MAX;
+
 /// Everything that is settled before the programs are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -170,8 +173,8 @@ pub struct Config {
     pub max_threads: u32,
     /// One of [`user_stacks`].
     pub user_stacks: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// A process that works for the profiler, left out as well; [`NO_PROCESS`] if there is none.
+    pub unwinder_tgid: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
     /// of a kernel stack up to theirs are the tracing's own. 0 if it is not known.
     pub tracing_begin: u64,

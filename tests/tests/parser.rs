@@ -1,8 +1,9 @@
-//! The process that parses: what it can't do, and what it costs if it fails.
+//! The processes that parse: what they can't do, and what it costs if they fail.
 
 use std::{
     fs,
     process::{Child, Command},
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +14,10 @@ use offwake_tests::{
     workload::Workload,
 };
 
-const NAME: &str = "offwake-parser";
+/// Names functions.
+const PARSER: &str = "offwake-parser";
+/// Unwinds stacks.
+const UNWINDER: &str = "offwake-unwind";
 
 /// Killed and reaped when it is dropped.
 struct Sleeping(Child);
@@ -38,14 +42,14 @@ fn status(pid: u32, field: &str) -> Result<String> {
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The parser of a running offwake, if there is one.
-fn parser_of(pid: u32) -> Result<Option<u32>> {
+/// The one of this name of a running offwake, if there is one.
+fn of(pid: u32, name: &str) -> Result<Option<u32>> {
     for entry in fs::read_dir("/proc")? {
         let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
         };
         let is = |field: &str, value: &str| status(id, field).is_ok_and(|found| found == value);
-        if is("Name:", NAME) && is("PPid:", &pid.to_string()) && !is("State:", "Z (zombie)") {
+        if is("Name:", name) && is("PPid:", &pid.to_string()) && !is("State:", "Z (zombie)") {
             return Ok(Some(id));
         }
     }
@@ -64,7 +68,7 @@ fn recorder(workload: &Workload, offwake: Offwake) -> Result<(Running, u32)> {
         offwake.args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"]).start()?;
     recorder.wait_until_recording()?;
     snapshot(&mut recorder, 1)?;
-    let parser = parser_of(recorder.pid())?.context("names were looked up, and nobody did")?;
+    let parser = of(recorder.pid(), PARSER)?.context("names were looked up, and nobody did")?;
     Ok((recorder, parser))
 }
 
@@ -87,44 +91,66 @@ fn is_named(report: &Report) -> bool {
         || report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("main")))
 }
 
+fn has_no_rights(parser: u32) -> Result<()> {
+    let ids = [NOBODY; 4].map(|id| id.to_string()).join(" ");
+    // SAFETY: takes a plain integer.
+    let group = unsafe { libc::getpgid(parser.cast_signed()) };
+    ensure!(group.cast_unsigned() == parser, "Ctrl-C reaches it: it is in group {group}");
+    for (field, expected) in [
+        ("Uid:", ids.as_str()),
+        ("Gid:", &ids),
+        ("CapInh:", "0000000000000000"),
+        ("CapPrm:", "0000000000000000"),
+        ("CapAmb:", "0000000000000000"),
+        ("Threads:", "2"),
+    ] {
+        let found = status(parser, field)?;
+        ensure!(found == expected, "{field} {found}");
+    }
+    for thread in fs::read_dir(format!("/proc/{parser}/task"))? {
+        let status = fs::read_to_string(thread?.path().join("status"))?;
+        for line in ["Seccomp:\t2", "NoNewPrivs:\t1", "CapEff:\t0000000000000000"] {
+            ensure!(status.contains(line), "{status}");
+        }
+    }
+    for descriptor in fs::read_dir(format!("/proc/{parser}/fd"))? {
+        let descriptor = descriptor?;
+        let path = fs::read_link(descriptor.path())?;
+        let path = path.to_string_lossy();
+        let number = descriptor.file_name();
+        let about = fs::read_to_string(format!("/proc/{parser}/fdinfo/{}", number.display()))?;
+        let is_copy = path.starts_with("/memfd:module");
+        // What it was handed, to read it.
+        let is_read = about.lines().any(|line| {
+            let flags = line.strip_prefix("flags:").map(str::trim);
+            flags
+                .and_then(|flags| i32::from_str_radix(flags, 8).ok())
+                .is_some_and(|flags| flags & libc::O_ACCMODE == libc::O_RDONLY)
+        });
+        ensure!(
+            path.starts_with("socket:") || path == "/dev/null" || is_read || is_copy,
+            "{path} is open"
+        );
+    }
+    ensure!(fs::read(format!("/proc/{parser}/environ"))?.is_empty(), "it has an environment");
+    Ok(())
+}
+
 #[test]
-fn it_has_no_rights_and_nothing_open_but_its_socket() -> Result<()> {
+fn they_have_no_rights_and_nothing_open_but_their_sockets() -> Result<()> {
     let workload = Workload::start("pipe")?;
     for offwake in [Offwake::record()?, Offwake::record()?.called_by_nobody()?] {
         let (recorder, parser) = recorder(&workload, offwake)?;
-        let ids = [NOBODY; 4].map(|id| id.to_string()).join(" ");
-        for (field, expected) in [
-            ("Uid:", ids.as_str()),
-            ("Gid:", &ids),
-            ("CapInh:", "0000000000000000"),
-            ("CapPrm:", "0000000000000000"),
-            ("CapEff:", "0000000000000000"),
-            ("CapAmb:", "0000000000000000"),
-            ("NoNewPrivs:", "1"),
-            ("Seccomp:", "2"),
-            ("Threads:", "2"),
-        ] {
-            let found = status(parser, field)?;
-            ensure!(found == expected, "{field} {found}");
-        }
-        for thread in fs::read_dir(format!("/proc/{parser}/task"))? {
-            let status = fs::read_to_string(thread?.path().join("status"))?;
-            ensure!(
-                status.contains("Seccomp:\t2") && status.contains("NoNewPrivs:\t1"),
-                "{status}"
-            );
-            ensure!(status.contains("CapEff:\t0000000000000000"), "{status}");
-        }
-        for descriptor in fs::read_dir(format!("/proc/{parser}/fd"))? {
-            let path = fs::read_link(descriptor?.path())?;
-            let path = path.to_string_lossy();
-            ensure!(path.starts_with("socket:") || path == "/dev/null", "{path} is open");
-        }
-        ensure!(fs::read(format!("/proc/{parser}/environ"))?.is_empty(), "it has an environment");
+        let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
+        has_no_rights(parser)?;
+        has_no_rights(unwinder)?;
         let report = finish(recorder)?;
         ensure!(is_named(&report), "{:?}", report.waits);
-        wait_until("its end", || Ok(parser_of(parser)?.is_none().then_some(())))?;
-        ensure!(status(parser, "Name:").map_or(true, |name| name != NAME), "it is left behind");
+        for (id, name) in [(parser, PARSER), (unwinder, UNWINDER)] {
+            wait_until("its end", || {
+                Ok(status(id, "Name:").map_or(true, |found| found != name).then_some(()))
+            })?;
+        }
     }
     Ok(())
 }
@@ -140,7 +166,7 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     wait_until("its end", || {
         number += 1;
         snapshot(&mut recorder, number)?;
-        Ok((parser_of(recorder.pid())? != Some(parser)).then_some(()))
+        Ok((of(recorder.pid(), PARSER)? != Some(parser)).then_some(()))
     })?;
     recorder.signal(libc::SIGINT)?;
     let outcome = recorder.outcome()?;
@@ -152,7 +178,7 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     ensure!(counted("parser_files_unread") == 1, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     let said = shown.terminal();
-    ensure!(said.contains("of 1 files have no names"), "{said}");
+    ensure!(said.contains("missing are names of functions of files (1)"), "{said}");
     Ok(())
 }
 
@@ -166,7 +192,7 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     wait_until("another one", || {
         number += 1;
         snapshot(&mut recorder, number)?;
-        Ok(parser_of(recorder.pid())?.is_some_and(|now| now != parser).then_some(()))
+        Ok(of(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
     })?;
     let report = finish(recorder)?;
     let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
@@ -174,4 +200,69 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     ensure!(counted("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
+}
+
+#[test]
+fn what_unwinds_is_left_out_as_offwake_is() -> Result<()> {
+    for stacks in ["cached", "exact"] {
+        let workload = Workload::start("pipe")?;
+        let arguments = ["-a", "-d", "1s", "--stacks", stacks, "-o", "x.json"];
+        let outcome = Offwake::profile()?.args(arguments).run()?;
+        ensure!(outcome.status.success(), "{outcome}");
+        let report = outcome.report("x.json")?;
+        ensure!(
+            report.threads.iter().any(|thread| workload.pids().contains(&thread.tgid.to_string()))
+        );
+        ensure!(
+            report.threads.iter().all(|thread| thread.comm != UNWINDER),
+            "{:?}",
+            report.threads
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let report = without_unwinder(&workload, libc::SIGKILL)?;
+    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
+    // It may have been at work.
+    ensure!(counted("parser_died") == 1 && counted("parser_stacks_lost") <= 1, "{:?}", report.loss);
+    ensure!(is_named(&report), "{:?}", report.waits);
+    Ok(())
+}
+
+#[test]
+fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let report = without_unwinder(&workload, libc::SIGSTOP)?;
+    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
+    ensure!(
+        counted("parser_silent") == 1 && counted("parser_stacks_lost") == 1,
+        "{:?}",
+        report.loss
+    );
+    ensure!(is_named(&report), "{:?}", report.waits);
+    Ok(())
+}
+
+/// Records while what unwinds gets this signal, and until there is another one.
+fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> {
+    let mut recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
+    recorder.wait_until_recording()?;
+    let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
+    signal(unwinder, number);
+    // A stack that is new, and when that was given up another one.
+    let mut sleeping = Vec::new();
+    let mut began = Instant::now();
+    wait_until("another one", || {
+        if sleeping.is_empty() || began.elapsed().as_secs() >= 1 {
+            began = Instant::now();
+            sleeping.push(Sleeping::start("/usr/bin/sleep")?);
+        }
+        Ok(of(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
+    })?;
+    finish(recorder)
 }

@@ -9,10 +9,11 @@ use crate::{apt, cargo_tool::CargoTool, command, workspace};
 
 const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
 
-/// What is fuzzed, and how large an input may be: answers of the process that parses, a real recording, what one
+/// What is fuzzed, and how large an input may be: answers of the processes that parse, a real recording, what one
 /// is made up from, or a stack and a small program.
-const TARGETS: [(&str, u32); 4] = [
+const TARGETS: [(&str, u32); 5] = [
     ("hear_parser", 4096),
+    ("hear_unwinder", 4096),
     ("read_recording", 65_536),
     ("report_recording", 16_384),
     ("unwind_stack", 16_384),

@@ -23,7 +23,7 @@ pub static CONFIG: Config = Config {
     walking_share: 0,
     max_threads: 0,
     user_stacks: 0,
-    reserved: 0,
+    unwinder_tgid: 0,
     tracing_begin: 0,
     tracing_end: 0,
     offsets: Offsets {

@@ -67,5 +67,6 @@ pub fn is_in_scope(thread_flags: u32) -> bool {
 /// Whether this is the profiler itself, which is left out.
 #[inline(always)]
 pub fn is_profiler(task: Task) -> bool {
-    task.tgid() == frozen(&CONFIG.self_tgid)
+    let tgid = task.tgid();
+    tgid == frozen(&CONFIG.self_tgid) || tgid == frozen(&CONFIG.unwinder_tgid)
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     files::Files,
     interrupts,
-    parser::Parser,
+    parser::{Parser, Role},
     privileges::{self, Task},
     processes::Processes,
     recording::{FileId, FrameId, Function, InterruptInfo, decode::NewStack, loss::add_all},
@@ -133,7 +133,8 @@ pub(super) fn run(
     let unnamed = symbols.finish();
     // Everything is open that has names.
     privileges::keep_for(Task::Naming);
-    let (stacks, names, of_symbols) = unnamed.name(&mut Parser::new(), &mut |_done, _all| {});
+    let (stacks, names, of_symbols) =
+        unnamed.name(&mut Parser::new(Role::Names), &mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
     add_all(&mut shortfalls, &of_symbols);
     let found = Found { stacks, processes, files, interrupts, shortfalls };

@@ -56,10 +56,12 @@ use user_stacks::UserStacks;
 
 use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
+    parser::{Parser, Role},
     privileges::{self, Task},
     recording::{ClosedBy, Meta, Window},
     symbols::{NameSources, Symbols},
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
+    unwind::UnwinderApart,
 };
 
 /// What is on its way to the look-ups: a stack takes 1 KiB at most.
@@ -168,7 +170,10 @@ impl<S: Sink> Armed<S> {
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
-    pub fn new(plan: Plan, sink: S) -> Result<Self, CaptureError> {
+    pub fn new(mut plan: Plan, sink: S) -> Result<Self, CaptureError> {
+        // Before anything is attached, so that its start is in no recording.
+        let unwinding = Parser::new(Role::Stacks).started();
+        plan.settings.unwinder = unwinding.id().map(Tgid);
         let types = KernelTypes::of_running_kernel()?;
         let (mut kernel, rings, losses, effort) = Kernel::start(&types, &plan.settings)?;
         drop(types);
@@ -203,7 +208,8 @@ impl<S: Sink> Armed<S> {
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
-                let user_stacks = UserStacks::new(maps, method, max_stacks as usize, shared);
+                let unwinder = UnwinderApart::new(method, unwinding);
+                let user_stacks = UserStacks::new(maps, unwinder, max_stacks as usize, shared);
                 let symbols =
                     Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));
                 lookup::run(&wanted, &parts, symbols, user_stacks)

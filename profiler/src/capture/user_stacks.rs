@@ -22,7 +22,7 @@ use crate::{
     recording::decode::{self, CopiedStack, Purpose},
     symbols::{Sleeper, Symbols},
     units::{Nanos, StackId, Timestamp},
-    unwind::{Method, Unwinder},
+    unwind::UnwinderApart,
 };
 
 /// The shortest time between two times that the look-ups are told of copies.
@@ -102,7 +102,7 @@ pub(super) struct UserStacks {
     copies: Copies,
     places: Places,
     python_threads: PythonThreads,
-    unwinder: Unwinder,
+    unwinder: UnwinderApart,
     recognition: Recognition,
     shared: Arc<Shared>,
 }
@@ -110,11 +110,11 @@ pub(super) struct UserStacks {
 impl UserStacks {
     pub fn new(
         UserStackMaps { copies, places, python_threads }: UserStackMaps,
-        method: Method,
+        unwinder: UnwinderApart,
         max_places: usize,
         shared: Arc<Shared>,
     ) -> Self {
-        let (unwinder, recognition) = (Unwinder::new(method), Recognition::new(max_places));
+        let recognition = Recognition::new(max_places);
         Self { copies, places, python_threads, unwinder, recognition, shared }
     }
 
@@ -160,10 +160,21 @@ impl UserStacks {
                 }
                 Purpose::Wait | Purpose::Sample | Purpose::Check => copy,
             };
-            let unwound = Rc::new(symbols.unwind(&mut self.unwinder, &copy));
+            let unwound = match self.unwinder.is_own(copy.tgid) {
+                // To ask for it would make the next one.
+                true => None,
+                false => symbols.unwind(&mut self.unwinder, &copy),
+            };
             if symbols.take_lost_code(&copy) {
                 self.places.forget(self.recognition.forget_process(copy.tgid));
             }
+            // Nothing is learnt from that: it is copied the next time too.
+            let Some(unwound) = unwound.map(Rc::new) else {
+                if copy.purpose != Purpose::Check {
+                    symbols.observe_not_unwound(&copy);
+                }
+                continue;
+            };
             let python = match symbols.runs_python(&copy, &unwound) {
                 true => RunsPython::Yes,
                 false => RunsPython::No,

@@ -115,6 +115,7 @@ impl Features {
                 max_threads: u32::MAX,
                 max_targets: 1,
                 messages: Messages::Off,
+                unwinder: None,
             };
             let (mut kernel, ..) = Kernel::start(&types, &settings)?;
             kernel.survey(Survey::Opening)?;

@@ -102,6 +102,8 @@ pub struct Settings {
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
     pub messages: Messages,
+    /// The process that unwinds for this one, and is left out as this one is.
+    pub unwinder: Option<Tgid>,
 }
 
 /// How stacks are taken, and what that may cost.
@@ -334,7 +336,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
             UserStacks::Copied => config::user_stacks::COPIED,
             UserStacks::Walked => config::user_stacks::WALKED,
         },
-        reserved: 0,
+        unwinder_tgid: settings.unwinder.map_or(config::NO_PROCESS, |tgid| tgid.0),
         tracing_begin: tracing.start,
         tracing_end: tracing.end,
         offsets: types.offsets(cgroup_level)?,

@@ -39,17 +39,23 @@ pub struct Channel<S> {
     socket: S,
     /// Of the other end: none if that is trusted, and may take as long as it likes.
     watch: Option<Watch>,
+    is_new: bool,
 }
 
 impl<S: AsFd> Channel<S> {
     /// To who is trusted, and hands over files.
     pub fn to_trusted(socket: S) -> Self {
-        Self { socket, watch: None }
+        Self { socket, watch: None, is_new: true }
     }
 
     /// To who is not.
     pub(super) fn watched(socket: S, watch: Watch) -> Self {
-        Self { socket, watch: Some(watch) }
+        Self { socket, watch: Some(watch), is_new: true }
+    }
+
+    /// Whether nothing was sent by it yet.
+    pub fn is_new(&self) -> bool {
+        self.is_new
     }
 
     /// Sends a message, and hands over files with it.
@@ -62,6 +68,7 @@ impl<S: AsFd> Channel<S> {
         message: &T,
         files: &[BorrowedFd<'_>],
     ) -> Result<(), Broken> {
+        self.is_new = false;
         let mut bytes = vec![0; 4];
         bytes = postcard::to_extend(message, bytes).map_err(|_error| Broken::Nonsense)?;
         let length = bytes.len() - 4;

@@ -1,16 +1,18 @@
 //! A process of its own for what others made: it is given open files, and answers what is in them.
 //!
 //! ```text
-//! offwake, with rights                       offwake-parser, without any
+//! offwake, with rights                       the other, without any
 //!   opens, copies    ── a question, files ──▶   reads
 //!   checks           ◀──────── its answer ──
 //! ```
 //!
-//! It is this program, started again, and [locked in](sandbox) before it is asked anything. What it says is
+//! There are two: `offwake-parser` for names, `offwake-unwind` for stacks, as who wants the one does not wait for the
+//! other. Each is this program, started again, and [locked in](sandbox) before it is asked anything. What it says is
 //! believed no more than what is in the files. If it dies, is silent for too long or says what can't be, then what
 //! it was asked for is missing, and is counted as such; it is started anew for what is asked next, a few times.
 
 mod channel;
+mod copy;
 mod cpu;
 mod sandbox;
 mod watch;
@@ -28,6 +30,7 @@ use std::{
 };
 
 pub use channel::{Channel, MAX_FILES, MAX_MESSAGE, decode};
+pub(crate) use copy::sealed_copy;
 use cpu::Account;
 pub use cpu::cpu_used;
 pub(crate) use sandbox::READABLE;
@@ -37,8 +40,25 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use crate::recording::loss::{Shortfalls, count};
 
-/// What it is called, and told apart by from other starts of the program.
-const NAME: &str = "offwake-parser";
+/// What it is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Functions of addresses.
+    Names,
+    /// Frames of stacks.
+    Stacks,
+}
+
+impl Role {
+    /// What it is called, and told apart by from other starts of the program.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Names => "offwake-parser",
+            Self::Stacks => "offwake-unwind",
+        }
+    }
+}
+
 /// This program, even if its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
 /// How often it is started for one who asks.
@@ -75,8 +95,9 @@ impl Broken {
 /// What answers in a thread of this process, where a test or a benchmark has no program to start.
 pub type Body = fn(&mut Channel<UnixStream>);
 
+#[derive(Clone, Copy)]
 enum Start {
-    Program,
+    Program(Role),
     Thread(Body),
 }
 
@@ -103,23 +124,30 @@ impl Running {
     }
 }
 
-impl Default for Parser {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Parser {
     /// This program, which begins with [`run_if_asked`].
     #[must_use]
-    pub fn new() -> Self {
-        Self { start: Start::Program, running: None, starts: 0 }
+    pub fn new(role: Role) -> Self {
+        Self { start: Start::Program(role), running: None, starts: 0 }
     }
 
     /// A thread that has all the rights of this one.
     #[must_use]
     pub fn in_thread(body: Body) -> Self {
         Self { start: Start::Thread(body), running: None, starts: 0 }
+    }
+
+    /// Starts it before anybody asks. If that fails, the first who asks is told.
+    #[must_use]
+    pub fn started(mut self) -> Self {
+        self.running = self.start().ok();
+        self
+    }
+
+    /// Its number, if it is a process that runs.
+    #[must_use]
+    pub fn id(&self) -> Option<u32> {
+        self.running.as_ref()?.child.as_ref().map(Child::id)
     }
 
     /// Talks with it. What breaks off is counted, and ends it.
@@ -161,7 +189,7 @@ impl Parser {
         }
         self.starts += 1;
         let started = match self.start {
-            Start::Program => start_program(),
+            Start::Program(role) => start_program(role),
             Start::Thread(body) => start_thread(body),
         };
         started.map_err(|error| {
@@ -189,10 +217,10 @@ impl Drop for Parser {
     }
 }
 
-fn start_program() -> io::Result<Running> {
+fn start_program(role: Role) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     let child = Command::new(PROGRAM)
-        .arg0(NAME)
+        .arg0(role.name())
         .env_clear()
         .current_dir("/")
         // Ctrl-C at the terminal is for offwake alone.
@@ -209,7 +237,7 @@ fn start_program() -> io::Result<Running> {
 fn start_thread(body: Body) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     thread::Builder::new()
-        .name(NAME.to_owned())
+        .name("offwake-apart".to_owned())
         .spawn(move || body(&mut Channel::to_trusted(its)))?;
     let channel = Channel::watched(OwnedFd::from(ours), Watch::of_thread());
     Ok(Running { channel, child: None })
@@ -217,13 +245,19 @@ fn start_thread(body: Body) -> io::Result<Running> {
 
 /// Parses, if that is what this process was started for: to be called first of all. None if it was not.
 ///
-/// `body` answers until nobody asks any more.
-pub fn run_if_asked(body: fn(&mut Channel<Stdin>)) -> Option<ExitCode> {
-    if env::args_os().next()? != NAME {
-        return None;
-    }
+/// The bodies answer until nobody asks any more.
+pub fn run_if_asked(
+    names: fn(&mut Channel<Stdin>),
+    stacks: fn(&mut Channel<Stdin>),
+) -> Option<ExitCode> {
+    let called = env::args_os().next()?;
+    let role = [Role::Names, Role::Stacks].into_iter().find(|role| called == role.name())?;
+    let body = match role {
+        Role::Names => names,
+        Role::Stacks => stacks,
+    };
     // There is nobody to tell why: who has started it sees that it is gone.
-    if let Err(_refused) = sandbox::lock_in() {
+    if let Err(_refused) = sandbox::lock_in(role.name()) {
         return Some(ExitCode::FAILURE);
     }
     body(&mut Channel::to_trusted(io::stdin()));

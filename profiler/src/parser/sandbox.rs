@@ -8,11 +8,11 @@
 //! | memory | [`MAX_DATA`] of its own |
 //! | its own memory | nobody else's to read: it is no more dumpable than a setuid program |
 
-use std::{collections::BTreeMap, io, thread};
+use std::{collections::BTreeMap, ffi::CString, io, thread};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, PathBeneath,
-    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, Scope,
+    PathFd, Ruleset, RulesetAttr as _, RulesetCreatedAttr as _, RulesetError, RulesetStatus, Scope,
 };
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -25,8 +25,8 @@ use rustix::{
     },
 };
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, apply_filter_all_threads,
+    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, apply_filter_all_threads,
 };
 
 /// Whose files nobody's are.
@@ -38,9 +38,10 @@ const MAX_OPEN: u64 = 1024;
 /// Where programs and their debug information are that anybody may read.
 pub(crate) const READABLE: &str = "/usr";
 
-/// Gives up all that reading does not take. To be called before there are other threads.
-pub(super) fn lock_in() -> io::Result<()> {
-    set_name(c"offwake-parser")?;
+/// Gives up all that reading does not take, and says how far Landlock goes. To be called before there are
+/// other threads.
+pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
+    set_name(&CString::new(name)?)?;
     close_all_but_standard()?;
     if geteuid().is_root() {
         become_nobody();
@@ -61,12 +62,17 @@ pub(super) fn lock_in() -> io::Result<()> {
     ] {
         set_limit(resource, limit)?;
     }
-    restrict_files().map_err(io::Error::other)?;
+    let files = restrict_files().map_err(io::Error::other)?;
     // A thread is one more of the user's processes, and the last one.
-    thread::Builder::new().name("offwake-parser".to_owned()).spawn(end_with_the_other_end)?;
+    thread::Builder::new().name(name.to_owned()).spawn(end_with_the_other_end)?;
     set_limit(Resource::Nproc, 0)?;
     let filter = filter().map_err(io::Error::other)?;
-    apply_filter_all_threads(&filter).map_err(io::Error::other)
+    match apply_filter_all_threads(&filter) {
+        Ok(()) => Ok(files),
+        // A kernel that was built without it.
+        Err(Error::Seccomp(error) | Error::Prctl(error)) if is_unknown(&error) => Ok(files),
+        Err(error) => Err(io::Error::other(error)),
+    }
 }
 
 /// Nobody, if the kernel lets us: in a user namespace that has no such user, root without capabilities
@@ -87,6 +93,10 @@ fn close_all_but_standard() -> io::Result<()> {
     }
 }
 
+fn is_unknown(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL))
+}
+
 /// Both limits, or what may still be had of it.
 fn set_limit(resource: Resource, limit: u64) -> io::Result<()> {
     let hard = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
@@ -95,7 +105,7 @@ fn set_limit(resource: Resource, limit: u64) -> io::Result<()> {
 }
 
 /// No file but those below [`READABLE`], and no network. As far as the kernel knows of that.
-fn restrict_files() -> Result<(), landlock::RulesetError> {
+fn restrict_files() -> Result<RulesetStatus, RulesetError> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
         .handle_access(AccessFs::from_all(ABI::V6))?
@@ -106,7 +116,7 @@ fn restrict_files() -> Result<(), landlock::RulesetError> {
         Ok(readable) => created.add_rule(PathBeneath::new(readable, AccessFs::ReadFile))?,
         Err(_absent) => created,
     };
-    restricted.restrict_self().map(|_as_far_as_it_goes| ())
+    Ok(restricted.restrict_self()?.ruleset)
 }
 
 /// Ends the process when nobody is there any more who could ask it anything: it may be in the middle of a
@@ -192,4 +202,79 @@ fn without(argument: u8, bits: i32) -> Result<Vec<SeccompRule>, seccompiler::Bac
     let masked = SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, masked, 0)?;
     Ok(vec![SeccompRule::new(vec![condition])?])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        env,
+        fs::{self, File},
+        net::TcpStream,
+        os::{fd::OwnedFd, unix::net::UnixStream},
+        process::{Command, Stdio},
+    };
+
+    use rustix::{
+        fs::{MemfdFlags, memfd_create},
+        process::{Pid, test_kill_process},
+    };
+
+    use super::*;
+
+    const ITSELF: &str =
+        "parser::sandbox::tests::who_is_locked_in_can_read_below_usr_and_do_nothing_else";
+    /// Set for who is to lock itself in.
+    const IS_CHILD: &str = "OFFWAKE_TEST_LOCKED_IN";
+
+    #[test]
+    fn who_is_locked_in_can_read_below_usr_and_do_nothing_else() {
+        if env::var_os(IS_CHILD).is_some() {
+            return try_everything();
+        }
+        let (_ours, its) = UnixStream::pair().unwrap();
+        let child = Command::new(env::current_exe().unwrap())
+            // One at a time: in the thread that the process begins with.
+            .args([ITSELF, "--exact", "--nocapture", "--test-threads=1"])
+            .env(IS_CHILD, "")
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&child.stdout);
+        let said: Vec<&str> = text
+            .lines()
+            .filter_map(|line| line.split_once("tried "))
+            .map(|(_, said)| said)
+            .collect();
+        if text.contains("no Landlock") {
+            eprintln!("NOT RUN, this kernel has no Landlock: who_is_locked_in_can_read_…");
+            return;
+        }
+        let (opened, rest) = said.split_first().expect("something was tried");
+        assert_eq!(*opened, "to read below /usr: it works", "{child:?}");
+        assert_eq!(rest.len(), 9, "{child:?}");
+        assert!(rest.iter().all(|tried| tried.ends_with(": it is refused")), "{rest:#?}");
+    }
+
+    fn try_everything() {
+        if lock_in("locked-in").unwrap() == RulesetStatus::NotEnforced {
+            println!("no Landlock");
+        }
+        let say = |what: &str, works: bool| {
+            println!("tried {what}: {}", if works { "it works" } else { "it is refused" });
+        };
+        say("to read below /usr", File::open("/usr/bin/env").is_ok());
+        say("to read elsewhere", File::open("/etc/hostname").is_ok());
+        say("to look at processes", File::open("/proc/self/status").is_ok());
+        say("to write", fs::write("/tmp/offwake-was-here", "").is_ok());
+        say(
+            "to connect",
+            TcpStream::connect("127.0.0.1:1")
+                .is_err_and(|error| error.kind() != io::ErrorKind::PermissionDenied),
+        );
+        say("to talk to others", UnixStream::pair().is_ok());
+        say("to start a program", Command::new("/usr/bin/env").spawn().is_ok());
+        say("to start a thread", thread::Builder::new().spawn(|| {}).is_ok());
+        say("to send signals", test_kill_process(Pid::INIT).is_ok());
+        say("to make memory a file", memfd_create("x", MemfdFlags::CLOEXEC).is_ok());
+    }
 }

@@ -1,5 +1,6 @@
 //! Stacks: stored once, named once.
 
+use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use super::Function;
@@ -27,7 +28,7 @@ pub enum AddressSpace {
 }
 
 /// Names one module within a recording.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ModuleId(pub u32);
 
 /// What tells one build of a file from every other: the contents of its GNU build-id note.
@@ -106,7 +107,7 @@ pub struct Module {
 }
 
 /// How a stack came to have an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum AddressKind {
     /// The instruction that was at hand.
     Instruction,
@@ -180,6 +181,8 @@ pub enum StackEnd {
     WaitOver,
     /// In code for a machine that is not unwound: only x86-64 is.
     OtherMachine,
+    /// The process that unwinds failed, or it is its own.
+    NotUnwound,
 }
 
 /// A stack.

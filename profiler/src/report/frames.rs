@@ -124,6 +124,7 @@ fn reason(end: StackEnd) -> Option<&'static str> {
         StackEnd::LostRegister => Some("[a register is not known]"),
         StackEnd::WaitOver => Some("[over before its stack was read]"),
         StackEnd::OtherMachine => Some("[unwound on x86-64 only]"),
+        StackEnd::NotUnwound => Some("[not unwound]"),
     }
 }
 

@@ -129,7 +129,7 @@ fn warnings(report: &Report) -> Vec<String> {
             "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
         ));
     }
-    if let Some(line) = names_missing(report) {
+    if let Some(line) = unparsed(report) {
         say(line);
     }
     if soundness.cut_off {
@@ -173,24 +173,23 @@ fn warnings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What it costs that the process that parses failed.
-fn names_missing(report: &Report) -> Option<String> {
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    let unread = counted("parser_files_unread");
-    let why: Vec<String> = [
+/// What it costs that a process that parses failed.
+fn unparsed(report: &Report) -> Option<String> {
+    let counted = |words: &[(&str, &str)]| {
+        let count = |name: &str| report.loss.counters.get(name).copied().filter(|count| *count > 0);
+        let words = words.iter().filter_map(|(name, what)| Some((what, count(name)?)));
+        words.map(|(what, count)| format!("{what} ({count})")).collect::<Vec<_>>().join(", ")
+    };
+    let costs = counted(&[
+        ("parser_files_unread", "names of functions of files"),
+        ("parser_stacks_lost", "frames of stacks"),
+    ]);
+    let why = counted(&[
         ("parser_died", "died"),
         ("parser_silent", "was silent for too long"),
         ("parser_nonsense", "said what can't be"),
         ("parser_not_started", "could not be started"),
-    ]
-    .into_iter()
-    .filter_map(|(name, what)| Some((counted(name), what)).filter(|(count, _)| *count > 0))
-    .map(|(count, what)| format!("{what} ({count})"))
-    .collect();
-    (unread > 0).then(|| {
-        format!(
-            "functions of {unread} files have no names: offwake's own process that reads them {}",
-            why.join(", ")
-        )
-    })
+    ]);
+    (!costs.is_empty())
+        .then(|| format!("missing are {costs}: offwake's own process that reads programs {why}"))
 }

@@ -4,18 +4,16 @@
 
 use std::{
     fs::File,
-    io::{self, Read, Seek, Write},
+    io::{Read, Seek},
     os::{fd::AsRawFd, unix::fs::MetadataExt},
     path::Path,
 };
-
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::{
     identify::open,
     modules::{Content, Trust, is_unchanged},
 };
-use crate::parser;
+use crate::parser::{self, sealed_copy};
 
 /// A file is copied into memory up to this size; of a larger one nothing is named.
 const MAX_COPY: u64 = 1 << 30;
@@ -102,13 +100,8 @@ fn copy_of(mut file: File) -> Result<File, &'static str> {
     copy(file.take(MAX_COPY + 1)).ok_or("symbols_files_too_large")
 }
 
-/// A copy that nobody can change any more; none if it is larger than [`MAX_COPY`].
-fn copy(mut from: impl Read) -> Option<File> {
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let mut file = File::from(memfd_create("module", flags).ok()?);
-    let length = io::copy(&mut from, &mut file).ok()?;
-    file.flush().ok()?;
-    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
-    fcntl_add_seals(&file, seals).ok()?;
+/// None if it is larger than [`MAX_COPY`].
+fn copy(from: impl Read) -> Option<File> {
+    let (file, length) = sealed_copy(from).ok()?;
     (length <= MAX_COPY).then_some(file)
 }

@@ -12,11 +12,12 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressSpace, ModuleId, StackEnd,
+        AddressKind, AddressSpace, ModuleId, StackEnd,
         decode::{CopiedStack, Purpose},
     },
     unwind::{
-        self, Code, CodeFile, End, Files, Registers, StackCopy, Unwinder, Unwound, UnwoundFrame,
+        self, Code, CodeFile, End, Files, Registers, StackCopy, UnwinderApart, Unwound,
+        UnwoundFrame,
     },
 };
 
@@ -49,20 +50,20 @@ impl Files for Modules {
 }
 
 impl Symbols {
-    /// Unwinds the copy of a user stack.
-    pub fn unwind(&mut self, unwinder: &mut Unwinder, copy: &CopiedStack) -> Unwound {
+    /// Has the copy of a user stack unwound. None if that failed, which is counted.
+    pub fn unwind(&mut self, unwinder: &mut UnwinderApart, copy: &CopiedStack) -> Option<Unwound> {
         let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
         let moment = self.moment(copy);
         self.know(tgid, moment, &[ip]);
         let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
-        let unwound = self.unwind_with_mappings(unwinder, copy, &stack);
+        let unwound = self.unwind_with_mappings(unwinder, copy, &stack)?;
         // A library may have been loaded since the mappings were read.
         if let End::NotCode { address } = unwound.end
             && self.refresh(tgid, moment, &[address])
         {
             return self.unwind_with_mappings(unwinder, copy, &stack);
         }
-        unwound
+        Some(unwound)
     }
 
     fn moment(&self, copy: &CopiedStack) -> Moment {
@@ -71,20 +72,31 @@ impl Symbols {
     }
 
     fn unwind_with_mappings(
-        &self,
-        unwinder: &mut Unwinder,
+        &mut self,
+        unwinder: &mut UnwinderApart,
         copy: &CopiedStack,
         stack: &StackCopy,
-    ) -> Unwound {
+    ) -> Option<Unwound> {
         let process = self.processes.get(&copy.tgid);
         let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
-        unwinder.unwind(&code, &self.modules, stack)
+        unwinder.unwind(&code, &self.modules, stack, &mut self.shortfalls)
     }
 
     /// The thread woke before its stack could be read.
     pub fn observe_woken(&mut self, copy: &CopiedStack) {
         let space = AddressSpace::Process(copy.tgid);
         self.add_stack(copy.id, space, self.moment(copy), iter::empty(), StackEnd::WaitOver);
+    }
+
+    /// Nobody could unwind it: of its frames the leaf is known.
+    pub fn observe_not_unwound(&mut self, copy: &CopiedStack) {
+        let space = AddressSpace::Process(copy.tgid);
+        let leaf = FoundFrame::At(copy.ip, AddressKind::Instruction);
+        let end = StackEnd::NotUnwound;
+        self.add_stack(copy.id, space, self.moment(copy), iter::once(leaf), end);
+        if copy.purpose == Purpose::Sample {
+            self.passing.push((space, copy.id));
+        }
     }
 
     /// Whether code of this process was unmapped since this was asked last: what its return addresses

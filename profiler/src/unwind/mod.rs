@@ -23,6 +23,8 @@
 //!
 //! [framehop]: https://github.com/mstange/framehop/blob/v0.16.0/src/unwinder.rs
 
+mod answering;
+mod apart;
 mod copy;
 mod decoded;
 mod elf;
@@ -40,6 +42,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod trampoline;
+mod wire;
 
 use std::{fs::File, sync::Arc};
 
@@ -50,7 +53,10 @@ use rule::Rule;
 use rules::{Place, Rules};
 use step::{By, State, Stop};
 
+pub use answering::answer;
+pub use apart::{UnwinderApart, hear};
 pub use copy::StackCopy;
+use serde::{Deserialize, Serialize};
 
 use crate::recording::{
     AddressKind, ModuleId,
@@ -61,7 +67,7 @@ use crate::recording::{
 pub const MAX_FRAMES: usize = 1024;
 
 /// What a thread is unwound from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Registers {
     /// `rip`
     pub ip: u64,
@@ -72,7 +78,7 @@ pub struct Registers {
 }
 
 /// How stacks are unwound.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Method {
     /// By unwind data; where code has none, by frame pointers if they can be that.
     #[default]
@@ -96,7 +102,7 @@ impl Method {
 }
 
 /// An executable mapping of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Code {
     /// Its first address.
     pub start: u64,
@@ -109,7 +115,7 @@ pub struct Code {
 }
 
 /// What executable memory holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CodeFile {
     /// A file, or the vDSO.
     File(ModuleId),
@@ -135,7 +141,7 @@ pub trait Files {
 }
 
 /// A stack.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unwound {
     /// Leaf first, at least one, [`MAX_FRAMES`] at most.
     pub frames: Vec<UnwoundFrame>,
@@ -144,7 +150,7 @@ pub struct Unwound {
 }
 
 /// A frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnwoundFrame {
     /// Its address in the process.
     pub address: u64,
@@ -156,7 +162,7 @@ pub struct UnwoundFrame {
 }
 
 /// Why a stack has no more frames.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum End {
     /// This is where the thread began: unwind data says that nothing called this function, or the
     /// return address is 0, or a chain of frame pointers came to its end. Also where Go's own walks end,

@@ -32,6 +32,7 @@ use std::{
 };
 
 use clap::Parser as _;
+use offwake::{parser, symbols, unwind};
 
 /// How a run ended, as an exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ impl From<Outcome> for ExitCode {
 }
 
 fn main() -> ExitCode {
-    if let Some(done) = offwake::parser::run_if_asked(offwake::symbols::answer) {
+    if let Some(done) = parser::run_if_asked(symbols::answer, unwind::answer) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();

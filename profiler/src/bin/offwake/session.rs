@@ -307,6 +307,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
             messages: if arguments.verbose { Messages::Logged } else { Messages::Off },
+            unwinder: None,
         },
         target: target.description.clone(),
         memory_limit,

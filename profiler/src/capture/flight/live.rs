@@ -17,7 +17,7 @@ use std::{
 use super::{Frozen, Keep, Kept, Stretch, Why, frozen::Tables, writer::NewNames};
 use crate::{
     capture::sink::{NewSlice, Sink},
-    parser::Parser,
+    parser::{Parser, Role},
     recording::{Frame, FrameId, Module, ModuleId},
     symbols::{NameBook, Naming},
     units::StackId,
@@ -91,7 +91,7 @@ fn view(messages: &Receiver<Message>, mut viewer: Viewer) {
 }
 
 fn name(nameless: &Receiver<Naming>, named: &Sender<Message>) {
-    let mut parser = Parser::new();
+    let mut parser = Parser::new(Role::Names);
     for naming in nameless {
         let mut names = NameBook::default();
         names.look_up(naming, &mut parser, &mut |_done, _all| {});

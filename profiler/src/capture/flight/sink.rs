@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     capture::sink::{NewSlice, Sink},
-    parser::Parser,
+    parser::{Parser, Role},
     units::StackId,
 };
 
@@ -70,7 +70,7 @@ impl Flight {
             waiting: Arc::clone(&waiting),
             skipped: Arc::clone(&skipped),
             tables: Tables::default(),
-            parser: Parser::new(),
+            parser: Parser::new(Role::Names),
             snapshots: 0,
             written: VecDeque::new(),
         };

@@ -95,6 +95,7 @@ impl Code for StackEnd {
         (Self::LostRegister, "lost_register"),
         (Self::WaitOver, "wait_over"),
         (Self::OtherMachine, "other_machine"),
+        (Self::NotUnwound, "not_unwound"),
     ];
 }
 

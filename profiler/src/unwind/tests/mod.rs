@@ -1,5 +1,6 @@
 //! Real stacks of real programs, and made-up ones.
 
+mod apart;
 mod chains;
 mod decoded;
 mod hostile;

@@ -9,10 +9,10 @@ use std::{
 use super::{process::Process, *};
 
 /// A stack of this process.
-struct Own {
-    process: Process,
-    registers: Registers,
-    bytes: Vec<u8>,
+pub(super) struct Own {
+    pub(super) process: Process,
+    pub(super) registers: Registers,
+    pub(super) bytes: Vec<u8>,
     /// Leaf first; the first one is another instruction of the same function.
     truth: Vec<u64>,
 }
@@ -47,7 +47,7 @@ fn addresses(unwound: &Unwound) -> Vec<u64> {
 }
 
 #[inline(never)]
-fn deep(depth: u32) -> Own {
+pub(super) fn deep(depth: u32) -> Own {
     // Not the same at each depth, and no tail call.
     let room = std::hint::black_box([depth; 50]);
     let own = if depth == 0 { take() } else { deep(depth - 1) };
