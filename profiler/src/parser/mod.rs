@@ -7,7 +7,7 @@
 //! ```
 //!
 //! There are two: `offwake-parser` for names, `offwake-unwind` for stacks, as who wants the one does not wait for the
-//! other. Each is this program, started again, and [locked in](sandbox) before it is asked anything. What it says is
+//! other. Each is this program, started again, and locked in (`sandbox.rs`) before it is asked anything. What it says is
 //! believed no more than what is in the files. If it dies, is silent for too long or says what can't be, then what
 //! it was asked for is missing, and is counted as such; it is started anew for what is asked next, a few times.
 
