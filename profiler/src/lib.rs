@@ -20,7 +20,6 @@ mod interrupts;
 pub mod kernel;
 mod little_endian;
 pub mod parser;
-#[cfg(feature = "perfetto")]
 pub mod perfetto;
 pub mod privileges;
 pub mod processes;
