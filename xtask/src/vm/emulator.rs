@@ -2,6 +2,7 @@
 
 use std::{
     fs::{self, File},
+    io,
     path::Path,
     process::{Child, Command, Stdio},
     thread,
@@ -56,6 +57,8 @@ impl Guest<'_> {
     pub fn run(&self) -> anyhow::Result<Transcript> {
         let [said, console, complaints] =
             [SAID, CONSOLE, COMPLAINTS].map(|name| self.folder.join(name));
+        // What a guest said before would be taken for this one's words until it has found its own.
+        forget(&[&said, &console])?;
         let mut emulator = Emulator::start(self.command(), &complaints)?;
         let mut heard = (0, Instant::now());
         loop {
@@ -119,6 +122,19 @@ impl Guest<'_> {
     }
 }
 
+/// Removes what is left of an earlier run.
+fn forget(files: &[&Path]) -> anyhow::Result<()> {
+    for file in files {
+        match fs::remove_file(file) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| format!("cannot remove {}", file.display()));
+            }
+            Ok(()) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
 /// How fast this machine's counter of cycles counts. Each time the process may be kept waiting between
 /// the two clocks, so the middle one of several results is taken.
 #[cfg(target_arch = "x86_64")]
@@ -176,4 +192,19 @@ fn last_words(console: &Path) -> String {
     let text = String::from_utf8_lossy(&text);
     let line = text.lines().rev().map(str::trim).find(|line| !line.is_empty());
     line.unwrap_or("none").chars().filter(|c| !c.is_control()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_another_guest_said_before_is_forgotten() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let said = folder.path().join(SAID);
+        fs::write(&said, "over\n")?;
+        forget(&[&said, &folder.path().join(CONSOLE)])?;
+        anyhow::ensure!(!said.exists());
+        Ok(())
+    }
 }
