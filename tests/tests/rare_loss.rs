@@ -26,6 +26,7 @@ use offwake_tests::{
     places,
     report::Report,
     slots::{Slot, Slots},
+    turn::Turn,
     wait_until::wait_until,
     workload::Workload,
     workloads::stage::{allowed_cpus, bind},
@@ -119,6 +120,7 @@ fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, 
 
 #[test]
 fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window() -> Result<()> {
+    let _turn = Turn::take()?;
     const AHEAD: u64 = 3_600_000_000_000;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_left_at(now_ns() + AHEAD))?;
     ensure!(counted(&report, "time_backwards") > 0, "{:?}", report.loss);
@@ -129,6 +131,7 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
 
 #[test]
 fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
+    let _turn = Turn::take()?;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_phase(phase::ON_CPU))?;
     ensure!(counted(&report, "switch_out_missed") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
@@ -140,6 +143,7 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
 /// A thread that computes is said to be blocked; the sampling clock finds it on its CPU.
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
+    let _turn = Turn::take()?;
     let mut spinner = Program::start("sh", &["-c", "read -r line; while :; do :; done"])?;
     let pid = spinner.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
@@ -164,12 +168,13 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     Ok(())
 }
 
-/// The map that stands in for task storage has room for a few of the machine's threads.
+/// The map that stands in for task storage has room for one of the two.
 #[test]
 fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_woken() -> Result<()>
 {
+    let _turn = Turn::take()?;
     let _pair = Workload::start("ping-pong")?;
-    let recorder = recorder(&["--all", "--stand-in", "16"])?;
+    let recorder = recorder(&["--all", "--stand-in", "1"])?;
     wait_for_a_slice(&recorder)?;
     let report = end(recorder)?;
     for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
@@ -181,6 +186,7 @@ fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_wo
 /// Every stack that was sent is said to have been another one.
 #[test]
 fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
+    let _turn = Turn::take()?;
     let pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["-p", &pair.pids(), "--stacks", "exact"])?;
     wait_for_a_slice(&recorder)?;
@@ -214,6 +220,7 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
 /// What the kernel keeps for offwake's maps counts for the cgroup that offwake was in as it made them.
 #[test]
 fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result<()> {
+    let _turn = Turn::take()?;
     const AT_FIRST: u64 = 1 << 30;
     const THREADS: usize = 1000;
     let starved = Cgroup::with_memory("storage", AT_FIRST)?;
@@ -253,6 +260,7 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
 /// one that was there first has seen it leave while the programs of the others are still at work.
 #[test]
 fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() -> Result<()> {
+    let _turn = Turn::take()?;
     let cpus = allowed_cpus()?;
     let [first, .., last] = cpus[..] else { anyhow::bail!("this takes two CPUs: {cpus:?}") };
     let (going, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -348,6 +356,7 @@ impl Drop for Setting {
 /// `kernel.perf_event_max_stack` of 0.
 #[test]
 fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()> {
+    let _turn = Turn::take()?;
     let _none = Setting::set("/proc/sys/kernel/perf_event_max_stack", "0")?;
     let pair = Workload::start("pipe")?;
     let outcome = Offwake::profile()?
