@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use offwake::{
     parser::Channel,
     recording::{ModuleId, decode::MissingPages},
-    unwind::{Code, CodeFile, Content, Files, MAX_FRAMES, Registers, StackCopy, hear},
+    unwind::{Asked, Code, CodeFile, Content, Files, MAX_FRAMES, Registers, StackCopy, hear},
 };
 
 /// Where code is.
@@ -48,7 +48,8 @@ fn listen(input: &[u8]) -> Option<()> {
     let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
     let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
     let mut channel = Channel::to_trusted(OwnedFd::from(ours));
-    let unwound = hear(&mut channel, &code, &NoFiles, &copy).ok()?;
+    let asked = Asked { code: code.into(), copy };
+    let unwound = hear(&mut channel, &asked, &NoFiles).ok()?;
     assert!((1..=MAX_FRAMES).contains(&unwound.frames.len()));
     let mut above = 0;
     for frame in &unwound.frames[1..] {

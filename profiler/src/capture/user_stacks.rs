@@ -3,6 +3,7 @@
 
 use std::{
     io::PipeReader,
+    iter,
     os::fd::OwnedFd,
     rc::Rc,
     sync::{
@@ -22,7 +23,7 @@ use crate::{
     recording::decode::{self, CopiedStack, Purpose},
     symbols::{Sleeper, Symbols},
     units::{Nanos, StackId, Timestamp},
-    unwind::UnwinderApart,
+    unwind::{UnwinderApart, Unwound},
 };
 
 /// The shortest time between two times that the look-ups are told of copies.
@@ -31,8 +32,9 @@ const PACE: Duration = Duration::from_millis(1);
 const ON_ITS_WAY: Nanos = Nanos(20_000_000);
 /// How long is waited at most until the machine is known: some 1,000 processes.
 const PATIENCE: Nanos = Nanos(500_000_000);
-/// Copies that are unwound at a time: others wait for their look-ups meanwhile.
-const AT_ONCE: usize = 256;
+/// Copies that are unwound at a time, two questions of them: other look-ups wait meanwhile, and what is learnt
+/// is learnt behind them.
+const AT_ONCE: usize = 64;
 
 /// What the look-ups share with the other threads.
 #[derive(Debug, Default)]
@@ -138,63 +140,86 @@ impl UserStacks {
         if !gone.is_empty() {
             self.places.forget(self.recognition.forget(&gone));
         }
-        for _ in 0..AT_ONCE {
-            let Some(bytes) = self.copies.take_oldest() else { return true };
-            let Ok(copy) = decode::stack_copy(&bytes) else {
-                self.shared.undecodable.fetch_add(1, Ordering::Relaxed);
-                continue;
-            };
-            let sleeper;
-            let copy = match copy.purpose {
-                Purpose::BegunBefore { switches } => {
-                    sleeper = symbols.read_sleeper(&copy, switches);
-                    match &sleeper {
-                        Some(Sleeper { bytes, python }) => {
-                            CopiedStack { bytes, python: python.clone(), ..copy }
-                        }
-                        None => {
-                            symbols.observe_woken(&copy);
-                            continue;
-                        }
-                    }
-                }
-                Purpose::Wait | Purpose::Sample | Purpose::Check => copy,
-            };
-            let unwound = match self.unwinder.is_own(copy.tgid) {
-                // To ask for it would make the next one.
-                true => None,
-                false => symbols.unwind(&mut self.unwinder, &copy),
-            };
-            if symbols.take_lost_code(&copy) {
-                self.places.forget(self.recognition.forget_process(copy.tgid));
-            }
-            // Nothing is learnt from that: it is copied the next time too.
-            let Some(unwound) = unwound.map(Rc::new) else {
-                if copy.purpose != Purpose::Check {
-                    symbols.observe_not_unwound(&copy);
-                }
-                continue;
-            };
-            let python = match symbols.runs_python(&copy, &unwound) {
-                true => RunsPython::Yes,
-                false => RunsPython::No,
-            };
-            let (Lesson { know, forget, keeps, is_given_up }, check) =
-                self.recognition.learn(&copy, &unwound, python);
-            if keeps || copy.purpose != Purpose::Check {
-                symbols.observe_unwound(&copy, &unwound);
-            }
-            for (key, place) in know {
-                self.places.know(key, &place);
-            }
-            self.places.forget(forget);
-            let count = |counter: &AtomicU64, is_so| {
-                counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
-            };
-            count(&self.shared.disagreed, check == Some(Check::Disagreed));
-            count(&self.shared.given_up, is_given_up);
+        let mut records = Vec::with_capacity(AT_ONCE);
+        while records.len() < AT_ONCE {
+            let Some(record) = self.copies.take_oldest() else { break };
+            records.push(record.to_vec());
         }
-        false
+        let is_all = records.len() < AT_ONCE;
+        let decoded = records.iter().filter_map(|record| {
+            let copy = decode::stack_copy(record).ok();
+            count(&self.shared.undecodable, copy.is_none());
+            copy
+        });
+        let read: Vec<(CopiedStack, Option<Sleeper>)> =
+            decoded.filter_map(|copy| read_if_asleep(copy, symbols)).collect();
+        let (own, others): (Vec<CopiedStack>, Vec<CopiedStack>) = read
+            .iter()
+            .map(|(copy, sleeper)| with_sleeper(copy, sleeper.as_ref()))
+            .partition(|copy| self.unwinder.is_own(copy.tgid));
+        // To ask for these would make the next ones.
+        for copy in &own {
+            self.learn(symbols, copy, None);
+        }
+        let unwound = symbols.unwind(&mut self.unwinder, &others);
+        for (copy, unwound) in iter::zip(&others, unwound) {
+            self.learn(symbols, copy, unwound);
+        }
+        is_all
+    }
+
+    fn learn(&mut self, symbols: &mut Symbols, copy: &CopiedStack, unwound: Option<Unwound>) {
+        if symbols.take_lost_code(copy) {
+            self.places.forget(self.recognition.forget_process(copy.tgid));
+        }
+        // Nothing is learnt from that: it is copied the next time too.
+        let Some(unwound) = unwound.map(Rc::new) else {
+            if copy.purpose != Purpose::Check {
+                symbols.observe_not_unwound(copy);
+            }
+            return;
+        };
+        let python = match symbols.runs_python(copy, &unwound) {
+            true => RunsPython::Yes,
+            false => RunsPython::No,
+        };
+        let (Lesson { know, forget, keeps, is_given_up }, check) =
+            self.recognition.learn(copy, &unwound, python);
+        if keeps || copy.purpose != Purpose::Check {
+            symbols.observe_unwound(copy, &unwound);
+        }
+        for (key, place) in know {
+            self.places.know(key, &place);
+        }
+        self.places.forget(forget);
+        count(&self.shared.disagreed, check == Some(Check::Disagreed));
+        count(&self.shared.given_up, is_given_up);
+    }
+}
+
+fn count(counter: &AtomicU64, is_so: bool) {
+    counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
+}
+
+/// The stack of a thread that slept before anybody looked is read now. None if it has woken.
+fn read_if_asleep<'a>(
+    copy: CopiedStack<'a>,
+    symbols: &mut Symbols,
+) -> Option<(CopiedStack<'a>, Option<Sleeper>)> {
+    let Purpose::BegunBefore { switches } = copy.purpose else { return Some((copy, None)) };
+    let sleeper = symbols.read_sleeper(&copy, switches);
+    if sleeper.is_none() {
+        symbols.observe_woken(&copy);
+    }
+    sleeper.map(|sleeper| (copy, Some(sleeper)))
+}
+
+fn with_sleeper<'a>(copy: &CopiedStack<'a>, sleeper: Option<&'a Sleeper>) -> CopiedStack<'a> {
+    match sleeper {
+        None => copy.clone(),
+        Some(Sleeper { bytes, python }) => {
+            CopiedStack { bytes, python: python.clone(), ..copy.clone() }
+        }
     }
 }
 

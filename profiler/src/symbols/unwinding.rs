@@ -16,7 +16,7 @@ use crate::{
         decode::{CopiedStack, Purpose},
     },
     unwind::{
-        self, Code, CodeFile, End, Files, Registers, StackCopy, UnwinderApart, Unwound,
+        self, Asked, Code, CodeFile, End, Files, Registers, StackCopy, UnwinderApart, Unwound,
         UnwoundFrame,
     },
 };
@@ -50,36 +50,46 @@ impl Files for Modules {
 }
 
 impl Symbols {
-    /// Has the copy of a user stack unwound. None if that failed, which is counted.
-    pub fn unwind(&mut self, unwinder: &mut UnwinderApart, copy: &CopiedStack) -> Option<Unwound> {
-        let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
-        let moment = self.moment(copy);
-        self.know(tgid, moment, &[ip]);
-        let stack = StackCopy { registers: Registers { ip, sp, fp }, bytes, missing };
-        let unwound = self.unwind_with_mappings(unwinder, copy, &stack)?;
-        // A library may have been loaded since the mappings were read.
-        if let End::NotCode { address } = unwound.end
-            && self.refresh(tgid, moment, &[address])
-        {
-            return self.unwind_with_mappings(unwinder, copy, &stack);
+    /// Has copies of user stacks unwound. None for each where that failed, which is counted.
+    pub fn unwind(
+        &mut self,
+        unwinder: &mut UnwinderApart,
+        copies: &[CopiedStack],
+    ) -> Vec<Option<Unwound>> {
+        for copy in copies {
+            self.know(copy.tgid, self.moment(copy), &[copy.ip]);
         }
-        Some(unwound)
+        let asked: Vec<Asked> = copies.iter().map(|copy| self.asked(copy)).collect();
+        let mut unwound = unwinder.unwind(&asked, &self.modules, &mut self.shortfalls);
+        // A library may have been loaded since the mappings were read.
+        let mut asked_again = Vec::new();
+        for (index, (copy, unwound)) in iter::zip(copies, &unwound).enumerate() {
+            let Some(Unwound { end: End::NotCode { address }, .. }) = *unwound else { continue };
+            self.refresh(copy.tgid, self.moment(copy), &[address]);
+            let anew = self.asked(copy);
+            // They may have been read for another one of these.
+            if !unwind::is_same(&anew.code, &asked[index].code) {
+                asked_again.push((index, anew));
+            }
+        }
+        let (indices, asked): (Vec<usize>, Vec<Asked>) = asked_again.into_iter().unzip();
+        let again = unwinder.unwind(&asked, &self.modules, &mut self.shortfalls);
+        for (index, again) in iter::zip(indices, again) {
+            unwound[index] = again;
+        }
+        unwound
+    }
+
+    fn asked<'a>(&self, copy: &CopiedStack<'a>) -> Asked<'a> {
+        let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
+        let process = self.processes.get(&tgid);
+        let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
+        Asked { code, copy: StackCopy { registers: Registers { ip, sp, fp }, bytes, missing } }
     }
 
     fn moment(&self, copy: &CopiedStack) -> Moment {
         let is_told = self.code_epochs.is_some();
         Moment { taken: copy.taken, code_epoch: is_told.then_some(copy.code_epoch) }
-    }
-
-    fn unwind_with_mappings(
-        &mut self,
-        unwinder: &mut UnwinderApart,
-        copy: &CopiedStack,
-        stack: &StackCopy,
-    ) -> Option<Unwound> {
-        let process = self.processes.get(&copy.tgid);
-        let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
-        unwinder.unwind(&code, &self.modules, stack, &mut self.shortfalls)
     }
 
     /// The thread woke before its stack could be read.

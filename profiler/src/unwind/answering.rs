@@ -4,7 +4,7 @@ use std::{cell::RefCell, collections::HashMap, fs::File, os::fd::AsFd, time::Sys
 
 use super::{
     Code, Content, Files, Method, StackCopy, Unwinder,
-    wire::{Answer, KEPT, Part, Question},
+    wire::{Answer, KEPT, Part, Question, Stack},
 };
 use crate::{
     parser::{Broken, Channel},
@@ -37,17 +37,20 @@ fn answer_one<S: AsFd>(
             known.extend(code);
             Ok(())
         }
-        Question::Stack { method, code, registers, bytes, missing } => {
-            let code = codes.get(code as usize).ok_or(Broken::Nonsense)?;
-            let copy = StackCopy { registers, bytes: &bytes, missing: MissingPages(missing) };
+        Question::Stacks { method, stacks } => {
             let kept = unwinder.take().filter(|(of, _)| *of == method);
             let (_, unwinder) = unwinder.insert(match kept {
                 Some(kept) => kept,
                 None => (method, Unwinder::new(method)),
             });
-            let unwound = unwinder.unwind(code, asking, &copy);
-            // If nobody could be asked for a file, this fails as well.
-            asking.channel.borrow_mut().send(&Answer::Unwound(unwound), &[])
+            for Stack { code, registers, bytes, missing } in stacks {
+                let code = codes.get(code as usize).ok_or(Broken::Nonsense)?;
+                let copy = StackCopy { registers, bytes: &bytes, missing: MissingPages(missing) };
+                let unwound = unwinder.unwind(code, asking, &copy);
+                // If nobody could be asked for a file, this fails as well.
+                asking.channel.borrow_mut().send(&Answer::Unwound(unwound), &[])?;
+            }
+            Ok(())
         }
         Question::Content => Err(Broken::Nonsense),
     }

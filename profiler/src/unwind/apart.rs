@@ -1,13 +1,14 @@
 //! Has stacks unwound by a process without rights.
 
 use std::{
+    borrow::Cow,
     os::fd::{AsFd as _, OwnedFd},
     rc::Rc,
 };
 
 use super::{
     Code, Content, Files, Method, StackCopy, Unwound,
-    wire::{Answer, KEPT, MAPPINGS, Part, Question, is_possible},
+    wire::{Answer, KEPT, MAPPINGS, Part, Question, STACK_BYTES, STACKS, Stack, is_possible},
 };
 use crate::{
     parser::{Broken, Channel, Parser, sealed_copy},
@@ -21,6 +22,15 @@ use crate::{
 /// Modules that one stack can want the bytes of, again and again: each return address may be one whose code
 /// has to be followed, and each function on the way.
 const MAX_WANTED: usize = 100_000;
+
+/// A stack to unwind.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// All that its process has of executable mappings, sorted by address.
+    pub code: Rc<[Code]>,
+    /// The stack.
+    pub copy: StackCopy<'a>,
+}
 
 /// Who unwinds, as who has it done.
 pub struct UnwinderApart {
@@ -44,35 +54,60 @@ impl UnwinderApart {
         self.parser.id() == Some(tgid.0)
     }
 
-    /// Unwinds one stack. `code` is all that its process has of executable mappings, sorted by
-    /// address. None if there is no answer, which is counted.
+    /// Unwinds stacks, and says of each what it is. None where there is no answer, which is counted.
     pub fn unwind(
         &mut self,
-        code: &Rc<[Code]>,
+        asked: &[Asked<'_>],
         files: &impl Files,
-        copy: &StackCopy,
         shortfalls: &mut Shortfalls,
-    ) -> Option<Unwound> {
+    ) -> Vec<Option<Unwound>> {
         let Self { parser, method, sent, uses } = self;
-        *uses += 1;
-        let said = parser.talk(shortfalls, |channel| {
-            if channel.is_new() {
-                sent.clear();
+        let mut answers = Vec::with_capacity(asked.len());
+        while let Some(batch) = first_question(&asked[answers.len()..]) {
+            let said = parser.talk(shortfalls, |channel| {
+                if channel.is_new() {
+                    sent.clear();
+                }
+                let mut stacks = Vec::with_capacity(batch.len());
+                for Asked { code, copy } in batch {
+                    *uses += 1;
+                    stacks.push(Stack {
+                        code: know(channel, sent, *uses, code)?,
+                        registers: copy.registers,
+                        bytes: Cow::Borrowed(copy.bytes),
+                        missing: copy.missing.0,
+                    });
+                }
+                channel.send(&Question::Stacks { method: *method, stacks }, &[])?;
+                for asked in batch {
+                    answers.push(Some(hear(channel, asked, files)?));
+                }
+                Ok(())
+            });
+            // Those behind it are asked for again.
+            if said.is_err() {
+                count(shortfalls, "parser_stacks_lost");
+                answers.push(None);
             }
-            let code_number = know(channel, sent, *uses, code)?;
-            let registers = copy.registers;
-            let (bytes, missing) = (copy.bytes.to_vec(), copy.missing.0);
-            channel.send(
-                &Question::Stack { method: *method, code: code_number, registers, bytes, missing },
-                &[],
-            )?;
-            hear(channel, code, files, copy)
-        });
-        if said.is_err() {
-            count(shortfalls, "parser_stacks_lost");
         }
-        said.ok()
+        answers
     }
+}
+
+/// As many stacks as go into one question; none if there are none.
+fn first_question<'a, 'b>(asked: &'a [Asked<'b>]) -> Option<&'a [Asked<'b>]> {
+    let mut bytes = 0;
+    let fits = |asked: &&Asked<'_>| {
+        bytes += asked.copy.bytes.len();
+        bytes <= STACK_BYTES
+    };
+    let fitting = asked.iter().take(STACKS).take_while(fits).count();
+    asked.get(..fitting.max(1))
+}
+
+/// Whether these are one list, as it was read once.
+pub(crate) fn is_same(one: &Rc<[Code]>, other: &Rc<[Code]>) -> bool {
+    Rc::ptr_eq(one, other) || one.is_empty() && other.is_empty()
 }
 
 /// The number of a list of mappings at the other end, which is told of it if it is new there.
@@ -84,9 +119,7 @@ fn know(
 ) -> Result<u32, Broken> {
     let number = |index: usize| u32::try_from(index).map_err(|_too_many| Broken::Nonsense);
     // Held here, so that no other list comes to lie where it was.
-    let is_known =
-        |known: &Rc<[Code]>| Rc::ptr_eq(known, code) || known.is_empty() && code.is_empty();
-    if let Some(index) = sent.iter().position(|(known, _)| is_known(known)) {
+    if let Some(index) = sent.iter().position(|(known, _)| is_same(known, code)) {
         sent[index].1 = now;
         return number(index);
     }
@@ -108,16 +141,15 @@ fn know(
     number(index)
 }
 
-/// What is answered, if it can be; hands over what is wanted meanwhile.
+/// What is answered to one, if it can be; hands over what is wanted meanwhile.
 ///
 /// # Errors
 ///
 /// If it breaks off, or can't be.
 pub fn hear(
     channel: &mut Channel<OwnedFd>,
-    code: &[Code],
+    Asked { code, copy }: &Asked<'_>,
     files: &impl Files,
-    copy: &StackCopy,
 ) -> Result<Unwound, Broken> {
     for _ in 0..MAX_WANTED {
         match channel.receive()? {

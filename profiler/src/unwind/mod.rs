@@ -54,7 +54,8 @@ use rules::{Place, Rules};
 use step::{By, State, Stop};
 
 pub use answering::answer;
-pub use apart::{UnwinderApart, hear};
+pub(crate) use apart::is_same;
+pub use apart::{Asked, UnwinderApart, hear};
 pub use copy::StackCopy;
 use serde::{Deserialize, Serialize};
 

@@ -2,38 +2,53 @@
 //!
 //! ```text
 //! Question::Code, once for what a process has mapped ──▶
-//! Question::Stack ──▶
+//! Question::Stacks ──▶
 //!                                    ◀── Answer::Wanted: a module, for each whose bytes are needed
 //! Question::Content, with the file ──▶
-//!                                    ◀── Answer::Unwound
+//!                                    ◀── Answer::Unwound, for each stack, in their order
 //! ```
+//!
+//! Many stacks are one question, as nothing is done at the one end while the other waits to be run: on a busy
+//! machine that takes longer than the work. Each has its own answer, so that who breaks off has lost one.
+
+use std::borrow::Cow;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{Code, MAX_FRAMES, Method, Registers, StackCopy, Unwound, UnwoundFrame, find};
-use crate::recording::{AddressKind, ModuleId};
+use crate::{
+    parser::MAX_MESSAGE,
+    recording::{AddressKind, ModuleId},
+};
 
 /// Mappings that go into one message.
 pub(super) const MAPPINGS: usize = 16_384;
 /// Lists of mappings that are kept at the other end.
 pub(super) const KEPT: usize = 64;
+/// Stacks of one question: as many lists are in use at a time, at most.
+pub(super) const STACKS: usize = KEPT / 2;
+/// Bytes of all stacks of one question, unless it has one alone: what else it says has room in a message too.
+pub(super) const STACK_BYTES: usize = MAX_MESSAGE / 2;
 
 /// To the process that unwinds.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Question {
+pub(super) enum Question<'a> {
     /// What a process has mapped is called by this number from now on; or the rest of it.
     Code { number: u32, part: Part, code: Vec<Code> },
-    /// Where has this thread come from?
-    Stack {
-        method: Method,
-        code: u32,
-        registers: Registers,
-        #[serde(serialize_with = "as_bytes", deserialize_with = "from_bytes")]
-        bytes: Vec<u8>,
-        missing: u32,
-    },
+    /// Where have these threads come from?
+    Stacks { method: Method, stacks: Vec<Stack<'a>> },
     /// The bytes of a module, if they can be had: in the file that comes along.
     Content,
+}
+
+/// A copy, and the number of what its process has mapped.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Stack<'a> {
+    pub code: u32,
+    pub registers: Registers,
+    #[serde(serialize_with = "as_bytes", deserialize_with = "from_bytes")]
+    pub bytes: Cow<'a, [u8]>,
+    pub missing: u32,
 }
 
 /// Which part of a list.
@@ -56,8 +71,8 @@ fn as_bytes<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Erro
     serializer.serialize_bytes(bytes)
 }
 
-fn from_bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
-    <&'de [u8]>::deserialize(deserializer).map(<[u8]>::to_vec)
+fn from_bytes<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, [u8]>, D::Error> {
+    <&'de [u8]>::deserialize(deserializer).map(|bytes| Cow::Owned(bytes.to_vec()))
 }
 
 /// Whether an answer can be: every frame is in code, and what was read from the stack is on the stack, further

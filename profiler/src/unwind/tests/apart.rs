@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{
     own::deep,
     process::Process,
-    wire::{Answer, Question},
+    wire::{Answer, Question, STACKS, Stack},
     *,
 };
 use crate::{
@@ -30,8 +30,8 @@ fn unwound_by(body: Body, times: usize) -> (Vec<Option<Unwound>>, Shortfalls, Op
     };
     let mut unwinder = UnwinderApart::new(Method::Auto, Parser::in_thread(body));
     let mut shortfalls = Shortfalls::new();
-    let by_others =
-        (0..times).map(|_| unwinder.unwind(&code, &own.process, &copy, &mut shortfalls)).collect();
+    let asked: Vec<Asked> = (0..times).map(|_| Asked { code: Rc::clone(&code), copy }).collect();
+    let by_others = unwinder.unwind(&asked, &own.process, &mut shortfalls);
     let by_us = Unwinder::new(Method::Auto).unwind(&code, &own.process, &copy);
     (by_others, shortfalls, Some(by_us))
 }
@@ -47,12 +47,18 @@ fn another_process_unwinds_as_this_one_does() {
 /// Says of every stack that it is the one frame, and something else.
 fn says(channel: &mut Channel<UnixStream>, more: &[UnwoundFrame]) {
     while let Ok((question, _)) = channel.receive_with_files() {
-        let Question::Stack { registers, .. } = question else { continue };
-        let kind = AddressKind::Instruction;
-        let leaf = UnwoundFrame { address: registers.ip, kind, at: None };
-        let frames = [&[leaf], more].concat();
-        let _gone = channel.send(&Answer::Unwound(Unwound { frames, end: End::EntryPoint }), &[]);
+        let Question::Stacks { stacks, .. } = question else { continue };
+        for Stack { registers, .. } in stacks {
+            say(channel, registers, more);
+        }
     }
+}
+
+fn say(channel: &mut Channel<UnixStream>, registers: Registers, more: &[UnwoundFrame]) {
+    let kind = AddressKind::Instruction;
+    let leaf = UnwoundFrame { address: registers.ip, kind, at: None };
+    let frames = [&[leaf], more].concat();
+    let _gone = channel.send(&Answer::Unwound(Unwound { frames, end: End::EntryPoint }), &[]);
 }
 
 #[test]
@@ -89,6 +95,36 @@ fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
     }
 }
 
+#[test]
+fn who_dies_of_a_stack_has_lost_that_one_alone() {
+    let dies_of_the_third: Body = |channel| {
+        let mut answered = 0;
+        while let Ok((question, _)) = channel.receive_with_files() {
+            let Question::Stacks { stacks, .. } = question else { continue };
+            for Stack { registers, .. } in stacks {
+                if answered == 2 {
+                    return;
+                }
+                say(channel, registers, &[]);
+                answered += 1;
+            }
+        }
+    };
+    let (by_others, shortfalls, _) = unwound_by(dies_of_the_third, 8);
+    let there: Vec<bool> = by_others.iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, true, false, true, true, false, true, true]);
+    let counted = [("parser_died", 2), ("parser_stacks_lost", 2)];
+    assert_eq!(shortfalls, counted.into_iter().collect());
+}
+
+#[test]
+fn more_stacks_than_one_question_has_are_all_answered() {
+    let number = 3 * STACKS + 1;
+    let (by_others, shortfalls, by_us) = unwound_by(answer, number);
+    assert_eq!(by_others, vec![by_us; number]);
+    assert_eq!(shortfalls, Shortfalls::new());
+}
+
 struct NoFiles;
 
 impl Files for NoFiles {
@@ -112,7 +148,8 @@ proptest! {
         let code = [Code { start: 0, end: 1 << 40, offset: 0, file: CodeFile::Memory }];
         let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
         let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
-        match hear(&mut Channel::to_trusted(OwnedFd::from(ours)), &code, &NoFiles, &copy) {
+        let asked = Asked { code: code.into(), copy };
+        match hear(&mut Channel::to_trusted(OwnedFd::from(ours)), &asked, &NoFiles) {
             Ok(unwound) => check(&unwound, &code, &copy),
             Err(broken) => prop_assert!(matches!(broken, Broken::Died | Broken::Nonsense)),
         }
