@@ -67,11 +67,13 @@ pub enum Reason {
     LocalSoftirq,
     /// An interrupt that says nothing about who or what is behind it.
     Interrupt,
+    /// Known, and one of so many small parts that a report has no room for them one by one.
+    ReportLimit,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::NoWakeup,
         Self::BeforeWindow,
         Self::StillBlocked,
@@ -85,6 +87,7 @@ impl Reason {
         Self::NotYetCreated,
         Self::LocalSoftirq,
         Self::Interrupt,
+        Self::ReportLimit,
     ];
 
     /// Its name in every output.
@@ -104,6 +107,7 @@ impl Reason {
             Self::NotYetCreated => "not_yet_created",
             Self::LocalSoftirq => "local_softirq",
             Self::Interrupt => "interrupt",
+            Self::ReportLimit => "report_limit",
         }
     }
 }

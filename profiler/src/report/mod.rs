@@ -19,6 +19,7 @@ pub mod json;
 mod model;
 mod placed_name;
 pub mod pprof;
+mod room;
 mod soundness;
 pub mod speedscope;
 pub mod summary;

@@ -186,6 +186,10 @@ pub struct FilterNote {
     pub left_out_count: u64,
     /// Their blocked time.
     pub left_out_ns: Nanos,
+    /// Parts of the shown waits' blame that there is no room for: they are summed up as `report_limit`.
+    pub limited_count: u64,
+    /// Their time.
+    pub limited_ns: Nanos,
     /// Whether waits for the next request are left out.
     pub hide_idle: bool,
     /// What pictures leave out of the shown waits' blame: `external`, `unattributed`; and its time.

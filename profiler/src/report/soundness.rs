@@ -129,6 +129,13 @@ fn warnings(report: &Report) -> Vec<String> {
             "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
         ));
     }
+    let limited = report.filter.limited_count;
+    if limited > 0 {
+        let time = report.filter.limited_ns;
+        say(format!(
+            "blame has more parts than can be shown one by one: the {limited} smallest, {time}, are `report_limit` in the waits below (less is a process, a cgroup, or a lower --max-depth)"
+        ));
+    }
     if let Some(line) = unparsed(report) {
         say(line);
     }

@@ -16,6 +16,7 @@ use super::{
     build::NAMELESS,
     containers::Labels,
     frames::Namer,
+    room::{MAX_HOPS, Room},
     sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
     waited_on, waker,
 };
@@ -26,6 +27,9 @@ pub(super) struct Shown {
     pub(super) wakes: Vec<WakeEntry>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
+    /// Parts of blame that are not written out one by one.
+    pub(super) limited_count: u64,
+    pub(super) limited: Nanos,
     /// By [`ThreadIndex`]; of the target's threads.
     pub(super) ledgers: Vec<crate::blame::Ledger>,
 }
@@ -37,12 +41,14 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     let namer = Namer::new(&blame.recording().stacks);
     let best_fit = BestFit::new(&blame.recording().stacks);
     let labels = Labels::of(blame.recording());
-    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels };
+    let room = Room::among(waits.sums.iter().flat_map(|(_, sum)| sum.parts.list()), MAX_HOPS);
+    let (limited_count, limited) = room.left_out();
+    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels, room };
     let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
     let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
     wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-    Shown { waits, wakes, left_out_count, left_out, ledgers }
+    Shown { waits, wakes, left_out_count, left_out, limited_count, limited, ledgers }
 }
 
 /// Writes out what the keys stand for.
@@ -53,6 +59,7 @@ struct Writer<'a> {
     namer: Namer<'a>,
     best_fit: BestFit<'a>,
     labels: Labels,
+    room: Room,
 }
 
 impl Writer<'_> {
@@ -143,8 +150,9 @@ impl Writer<'_> {
         let look = self.looks.of(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(look.stack);
+        let parts = self.room.cut(&sum.parts);
         let mut blame: Vec<_> =
-            sum.parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
+            parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
         blame.sort_by(|a, b| {
             let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
             key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))

@@ -30,6 +30,7 @@ mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
+mod room;
 #[cfg(target_arch = "x86_64")]
 mod schema;
 #[cfg(target_arch = "x86_64")]

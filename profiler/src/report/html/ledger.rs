@@ -169,7 +169,7 @@ fn about(container: &ContainerEntry) -> String {
     }
 }
 
-/// From the shown waits, if all are shown; gaps are no waits.
+/// From the shown waits, if all are shown, and whole; gaps are no waits.
 fn classes(report: &Report, total: Columns) -> Option<[u64; Class::ALL.len()]> {
     let mut sums = [0_u64; Class::ALL.len()];
     for wait in &report.waits {
@@ -181,7 +181,7 @@ fn classes(report: &Report, total: Columns) -> Option<[u64; Class::ALL.len()]> {
     let [.., attributed, external, unattributed, _] = total.0;
     let blocked = attributed.saturating_add(external).saturating_add(unattributed);
     let known = sums.iter().fold(0, |sum: u64, &more| sum.saturating_add(more));
-    (report.filter.left_out_count == 0).then(|| {
+    (report.filter.left_out_count == 0 && report.filter.limited_count == 0).then(|| {
         let unattributed = &mut sums[Class::Unattributed as usize];
         *unattributed = unattributed.saturating_add(blocked.saturating_sub(known));
         sums

@@ -1,0 +1,73 @@
+//! What a report has room for when there are very many threads.
+
+use offwake::{
+    blame::{Blame, Limits, Reason},
+    report::{BlameEntry, Filter, Report},
+    timeline::Timeline,
+    units::Nanos,
+};
+
+use crate::draw::{edit, live, recording};
+
+/// Hops of all blame, as the documents say.
+const MAX_HOPS: usize = 400_000;
+
+/// Threads that pass a baton on. Each waits for the one before it, which waited for the one before that …
+///
+/// ```text
+/// 100  #..........#####
+/// 101  ##..........####
+/// 102  ###..........###
+/// ```
+fn ring(threads: usize) -> Report {
+    let mut recording = recording(2 * threads + 1);
+    for (tid, place) in (100..).zip(0..threads) {
+        let life =
+            ["#".repeat(place + 1), ".".repeat(threads - 1), "#".repeat(threads + 1 - place)];
+        live(&mut recording, tid, &life.concat(), tid - 1);
+    }
+    edit(&mut recording, |waits| waits.iter_mut().for_each(|wait| wait.in_target = true));
+    recording.sightings.iter_mut().for_each(|sighting| sighting.in_target = true);
+    recording.sort();
+    let timeline = Timeline::build(&recording);
+    Report::new(&Blame::new(&recording, &timeline, Limits::default()), &Filter::default())
+}
+
+fn is_summed_up(part: &&BlameEntry) -> bool {
+    part.reason == Some(Reason::ReportLimit)
+}
+
+#[test]
+fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
+    let report = ring(4_000);
+    let blame = || report.waits.iter().flat_map(|wait| &wait.blame);
+    let hops: usize = blame().map(|part| part.chain.len()).sum();
+    assert!(hops <= MAX_HOPS && hops > MAX_HOPS / 20, "{hops}");
+    let summed_up: Nanos = blame().filter(is_summed_up).map(|part| part.ns).sum();
+    let filter = &report.filter;
+    assert!(filter.limited_count > 0 && filter.limited_ns == summed_up, "{filter:?}");
+    for wait in &report.waits {
+        assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
+        let longest = wait.blame.iter().filter(is_summed_up).map(|part| part.ns).max();
+        assert!(
+            longest.is_none_or(|summed_up| summed_up + summed_up < wait.blocked_ns),
+            "{wait:?}"
+        );
+    }
+    // What is known is known: the ledgers have it.
+    assert!(
+        report
+            .threads
+            .iter()
+            .all(|thread| { !thread.ledger.unattributed.contains_key(Reason::ReportLimit.name()) })
+    );
+    let said = report.warnings().concat();
+    assert!(said.contains(&format!("the {} smallest", filter.limited_count)), "{said}");
+}
+
+#[test]
+fn blame_of_a_few_hundred_threads_is_whole() {
+    let report = ring(400);
+    assert_eq!((report.filter.limited_count, report.filter.limited_ns), (0, Nanos(0)));
+    assert_eq!(report.warnings(), Vec::<String>::new());
+}
