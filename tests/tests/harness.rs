@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     case::at_least,
     clock::{now_ns, ns},
@@ -21,7 +21,7 @@ fn play(name: &str) -> Result<(Truth, Interval)> {
     let begin = now_ns();
     let window = Interval::new(begin, begin + ns(LENGTH));
     wait_until("the window to pass", || Ok((now_ns() > window.end_ns).then_some(())))?;
-    Ok((workload.stop()?, window))
+    Ok((workload.stop().with_context(|| format!("{name}, when told to stop"))?, window))
 }
 
 #[test]

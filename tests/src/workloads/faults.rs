@@ -9,7 +9,15 @@
 //!
 //! Another thread hands out the page, a moment later each time: `ioctl_userfaultfd(2)`.
 
-use std::{io::Error, ptr, sync::atomic::Ordering::SeqCst, time::Duration};
+use std::{
+    io::Error,
+    ptr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use anyhow::{Result, ensure};
 
@@ -31,22 +39,23 @@ const MISSING: u64 = 1;
 pub(super) fn in_one_syscall(stage: &Stage) -> Result<()> {
     let (faulter, pager) = (stage.role("faulter")?, stage.role("pager")?);
     let stopped = stage.stopped();
+    // Both of its waits end, also when it is told to stop between them.
+    let has_all = Arc::new(AtomicBool::new(false));
     let (faults, page) = page_of_faults()?;
     let mut pipe = [0; 2];
     // SAFETY: the kernel writes two descriptors.
     ensure!(unsafe { libc::pipe(pipe.as_mut_ptr()) } == 0, "pipe: {}", Error::last_os_error());
+    let faulter_has_all = Arc::clone(&has_all);
     stage.thread(move || {
         pager.take("ow-pager");
         let mut poll = libc::pollfd { fd: faults, events: libc::POLLIN, revents: 0 };
-        while stopped.load(SeqCst) == 0 {
+        while !has_all.load(SeqCst) {
             // SAFETY: one descriptor, which is the kernel's to write to.
             if unsafe { libc::poll(&raw mut poll, 1, 10) } == 1 {
                 raw::nanosleep(WAIT);
                 hand_out(faults, page);
             }
         }
-        // Who waits still gets it.
-        hand_out(faults, page);
     })?;
     stage.thread(move || {
         faulter.take("ow-faulter");
@@ -59,6 +68,7 @@ pub(super) fn in_one_syscall(stage: &Stage) -> Result<()> {
             faulter.waits(|| write(pipe[1], &raw const part as usize));
             raw::read(pipe[0], &mut [0; 8]);
         }
+        faulter_has_all.store(true, SeqCst);
     })?;
     stage.play(|| ())
 }
@@ -79,7 +89,9 @@ fn page_of_faults() -> Result<(i32, usize)> {
     // SAFETY: takes flags; the requests write to what they are given, which is as long as their numbers
     // say.
     let faults = unsafe {
-        let faults = libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) as i32;
+        // Only one that never blocks can be polled.
+        let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+        let faults = libc::syscall(libc::SYS_userfaultfd, flags) as i32;
         ensure!(faults >= 0, "userfaultfd: {}", Error::last_os_error());
         let is_ready = libc::ioctl(faults, REQUEST_API, api.as_mut_ptr()) == 0
             && libc::ioctl(faults, REQUEST_REGISTER, register.as_mut_ptr()) == 0;
@@ -95,10 +107,7 @@ fn hand_out(faults: i32, page: usize) {
     // SAFETY: a message has 32 bytes; the request writes to what it is given, as above. It fails if the
     // page is there already.
     unsafe {
-        let mut poll = libc::pollfd { fd: faults, events: libc::POLLIN, revents: 0 };
-        if libc::poll(&raw mut poll, 1, 0) == 1 {
-            libc::read(faults, message.as_mut_ptr().cast(), message.len());
-        }
+        libc::read(faults, message.as_mut_ptr().cast(), message.len());
         libc::ioctl(faults, REQUEST_ZEROPAGE, zero.as_mut_ptr());
     }
 }
