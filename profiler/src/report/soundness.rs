@@ -133,7 +133,7 @@ fn warnings(report: &Report) -> Vec<String> {
     if limited > 0 {
         let time = report.filter.limited_ns;
         say(format!(
-            "blame has more parts than can be shown one by one: the {limited} smallest, {time}, are `report_limit` in the waits below (less is a process, a cgroup, or a lower --max-depth)"
+            "blame has more parts than can be shown one by one: {limited} small ones, {time}, are `report_limit` in waits and pictures (it is less of one process, of one cgroup)"
         ));
     }
     if let Some(line) = unparsed(report) {

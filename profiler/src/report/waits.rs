@@ -150,7 +150,7 @@ impl Writer<'_> {
         let look = self.looks.of(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(look.stack);
-        let parts = self.room.cut(&sum.parts);
+        let parts = self.room.cut(&sum.parts, self.paths);
         let mut blame: Vec<_> =
             parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
         blame.sort_by(|a, b| {
