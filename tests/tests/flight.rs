@@ -38,8 +38,7 @@ fn report(outcome: &Outcome, name: &str) -> Result<Report> {
     let json = format!("{name}.json");
     let report = outcome.report_of(name, &["-o", &json])?.report(&json)?;
     ledger::check_unfiltered(&report)?;
-    let found = &report.recording;
-    ensure!(!found.cut_off && found.slices_damaged + found.slices_missing == 0, "{found:?}");
+    ensure!(report.recording.is_whole(), "{:?}", report.recording);
     Ok(report)
 }
 
@@ -48,8 +47,7 @@ fn is_true_of(report: &Report, tid: u32, log: &Log) -> Result<()> {
     let thread = report.thread(tid)?;
     ensure!(thread.comm == "ow-sleeper", "{thread:?}");
     ensure!(thread.wall_ns == report.window.duration_ns, "{thread:?}, {:?}", report.window);
-    let lost = thread.unattributed.get("lost").copied().unwrap_or_default();
-    ensure!(lost <= report.window.duration_ns / 20, "gaps: {thread:?}");
+    ensure!(thread.lost_ns() <= report.window.duration_ns / 20, "gaps: {thread:?}");
     let said = (thread.blocked_ns + thread.runnable_ns) as f64;
     let measured = log.total_ns(Activity::Wait, report.interval()) as f64;
     let bearable = RELATIVE * measured + ABSOLUTE_NS;
@@ -82,9 +80,7 @@ fn a_snapshot_says_what_was_and_recording_goes_on() -> Result<()> {
         let by = if name == "x.offwake" { "signal" } else { "snapshot" };
         ensure!(report.meta.closed_by == by, "{name}: {:?}", report.meta);
         ensure!(report.window.end_ns > newest, "{name} is no newer");
-        let named = report.waits.iter().any(|waits| {
-            waits.tid == tid && waits.stack.iter().any(|frame| frame.contains("nanosleep"))
-        });
+        let named = report.waits_of(tid, None).any(|waits| waits.has_frame("nanosleep"));
         ensure!(named, "{name} has no names for the sleeper's stack");
         newest = report.window.end_ns;
     }

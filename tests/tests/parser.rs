@@ -87,8 +87,7 @@ fn finish(mut recorder: Running) -> Result<Report> {
 
 /// What was waited for has the workload's functions.
 fn is_named(report: &Report) -> bool {
-    report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("ow_")))
-        || report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("main")))
+    report.waits.iter().any(|waits| waits.has_frame("ow_") || waits.has_frame("main"))
 }
 
 fn has_no_rights(parser: u32) -> Result<()> {
@@ -173,9 +172,8 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     ensure!(outcome.status.success(), "{outcome}");
     let shown = outcome.report_of("x.offwake", &["-o", "x.json"])?;
     let report = shown.report("x.json")?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    ensure!(counted("parser_silent") == 1, "{:?}", report.loss);
-    ensure!(counted("parser_files_unread") == 1, "{:?}", report.loss);
+    ensure!(report.counted("parser_silent") == 1, "{:?}", report.loss);
+    ensure!(report.counted("parser_files_unread") == 1, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     let said = shown.terminal();
     ensure!(said.contains("missing are names of functions of files (1)"), "{said}");
@@ -195,9 +193,8 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
         Ok(of(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
     })?;
     let report = finish(recorder)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    ensure!(counted("parser_died") == 1, "{:?}", report.loss);
-    ensure!(counted("parser_files_unread") == 0, "{:?}", report.loss);
+    ensure!(report.counted("parser_died") == 1, "{:?}", report.loss);
+    ensure!(report.counted("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
 }
@@ -226,9 +223,12 @@ fn what_unwinds_is_left_out_as_offwake_is() -> Result<()> {
 fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGKILL)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
     // It may have been at work.
-    ensure!(counted("parser_died") == 1 && counted("parser_stacks_lost") <= 1, "{:?}", report.loss);
+    ensure!(
+        report.counted("parser_died") == 1 && report.counted("parser_stacks_lost") <= 1,
+        "{:?}",
+        report.loss
+    );
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
 }
@@ -237,9 +237,8 @@ fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
 fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGSTOP)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
     ensure!(
-        counted("parser_silent") == 1 && counted("parser_stacks_lost") == 1,
+        report.counted("parser_silent") == 1 && report.counted("parser_stacks_lost") == 1,
         "{:?}",
         report.loss
     );

@@ -36,11 +36,6 @@ use profiler_ebpf::{
     record::phase,
 };
 
-/// How often the kernel half counted a loss.
-fn counted(report: &Report, loss: &str) -> u64 {
-    report.loss.counters.get(loss).copied().unwrap_or_default()
-}
-
 /// What has happened so far is in the slice after the next.
 fn wait_for_a_slice(recorder: &Running) -> Result<()> {
     let path = recorder.path("x.offwake");
@@ -123,7 +118,7 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
     let _turn = Turn::take()?;
     const AHEAD: u64 = 3_600_000_000_000;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_left_at(now_ns() + AHEAD))?;
-    ensure!(counted(&report, "time_backwards") > 0, "{:?}", report.loss);
+    ensure!(report.counted("time_backwards") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     Ok(())
@@ -133,10 +128,9 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
 fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
     let _turn = Turn::take()?;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_phase(phase::ON_CPU))?;
-    ensure!(counted(&report, "switch_out_missed") > 0, "{:?}", report.loss);
+    ensure!(report.counted("switch_out_missed") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
-    let lost = ledger.unattributed.get("lost").copied().unwrap_or_default();
-    ensure!(lost > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
+    ensure!(ledger.lost_ns() > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
     Ok(())
 }
 
@@ -159,7 +153,7 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     slots.write(pid, &mut slot)?;
     wait_for_a_slice(&recorder)?;
     let report = end(recorder)?;
-    ensure!(counted(&report, "switch_in_missed") > 0, "{:?}", report.loss);
+    ensure!(report.counted("switch_in_missed") > 0, "{:?}", report.loss);
     for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
         // Who wrote what it read.
         let own = blame.tgid == Some(std::process::id());
@@ -178,7 +172,7 @@ fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_wo
     wait_for_a_slice(&recorder)?;
     let report = end(recorder)?;
     for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
-        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
     }
     Ok(())
 }
@@ -201,18 +195,14 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
     }
     wait_for_a_slice(&recorder)?;
     let report = end(recorder)?;
-    ensure!(counted(&report, "stack_id_collision") > 0, "{:?}", report.loss);
+    ensure!(report.counted("stack_id_collision") > 0, "{:?}", report.loss);
     for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
         let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
         let waits: Vec<_> = report.waits_of(waiter, Some("pipe")).collect();
         // Both ids lead to the same frames.
-        let read =
-            waits.iter().all(|waits| waits.stack.iter().any(|frame| frame.contains("pipe_read")));
+        let read = waits.iter().all(|waits| waits.has_frame("pipe_read"));
         ensure!(!waits.is_empty() && read, "{waits:?}");
-        let right = report.wakes_of(waiter).filter(|wakes| wakes.cause == "pipe");
-        for wakes in right {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
+        report.woken_by_nobody_but(waiter, "pipe", &[waker].into())?;
     }
     Ok(())
 }
@@ -252,7 +242,7 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
     }
     starved.limit_memory(AT_FIRST)?;
     let report = end(recorder)?;
-    ensure!(counted(&report, "storage_failed") > 0, "{:?}", report.loss);
+    ensure!(report.counted("storage_failed") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -310,7 +300,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         thread.join().map_err(|_panic| anyhow!("a thread panicked"))??;
     }
     let report = report?;
-    ensure!(counted(&report, "kernel_stack_unsettled") > 0, "{:?}", report.loss);
+    ensure!(report.counted("kernel_stack_unsettled") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -365,7 +355,7 @@ fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()>
         .run()?;
     let report = outcome.report("x.json")?;
     for name in ["user_stack_failed", "kernel_stack_failed"] {
-        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
     }
     ensure!(report.loss.records == 0, "{:?}", report.loss);
     let said = outcome.terminal();

@@ -227,12 +227,12 @@ fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     ensure!(reported.stdout.contains("no more room"), "{reported}");
     let report = reported.report("x.json")?;
     ensure!(report.meta.closed_by == "disk_full" && !report.recording.cut_off);
-    ensure!(report.loss.counters.get("records_unwritten").is_some_and(|count| *count > 0));
+    ensure!(report.counted("records_unwritten") > 0);
     // Names still found room.
     let client = workload.role("client")?.tid;
     let waits = report.waits.iter().find(|waits| waits.tid == client);
     let waits = waits.context("nothing about the client")?;
-    ensure!(waits.stack.iter().any(|frame| frame.contains("pipe_read")), "{:?}", waits.stack);
+    ensure!(waits.has_frame("pipe_read"), "{:?}", waits.stack);
     Ok(())
 }
 
@@ -346,11 +346,8 @@ fn names_can_be_looked_up_again_after_a_kill() -> Result<()> {
     let named = |name: &str, arguments: &[&str]| -> Result<bool> {
         let reported = outcome.report_of("x.offwake", &[&["-o", name], arguments].concat())?;
         let report = reported.report(name)?;
-        let mut stacks = report.waits.iter().filter(|w| w.tid == client).map(|w| &w.stack);
-        Ok(stacks.any(|stack| {
-            let has = |part: &str| stack.iter().any(|frame| frame.contains(part));
-            has("pipe_read") && has("offwake_tests")
-        }))
+        let mut waits = report.waits_of(client, None);
+        Ok(waits.any(|waits| waits.has_frame("pipe_read") && waits.has_frame("offwake_tests")))
     };
     ensure!(!named("before.json", &[])?, "there are names in a recording that was cut off");
     ensure!(named("after.json", &["--resymbolize"])?, "no names after they were looked up again");

@@ -23,17 +23,13 @@ fn profile(arguments: &[&str]) -> Result<Outcome> {
     Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json"]).args(arguments).run()
 }
 
-fn tgids(report: &Report) -> BTreeSet<u32> {
-    report.threads.iter().map(|thread| thread.tgid).collect()
-}
-
 #[test]
 fn a_process_brings_the_children_that_it_forks() -> Result<()> {
     let case = Case::of("fork-churn")?;
     let parent = case.tid("parent");
     let window = case.window();
     let children: BTreeSet<u32> = case.tied_to("parent");
-    let processes = tgids(&case.report);
+    let processes = case.report.tgids();
     ensure!(processes.contains(&parent), "the parent is missing");
     let strangers: Vec<_> =
         processes.iter().filter(|tgid| **tgid != parent && !children.contains(tgid)).collect();
@@ -48,7 +44,7 @@ fn a_process_brings_the_children_that_it_forks() -> Result<()> {
         let slept = case.report.blocked_on(child, "timer");
         // A kernel that hides a process of its own also hides what happens while that runs: the
         // timer that ends a sleep, say. Then the report says so, and calls it nothing else.
-        let lost = ledger.unattributed.get("lost").copied().unwrap_or(0);
+        let lost = ledger.lost_ns();
         ensure!(at_least(slept + lost, 0.9, 5_000_000), "a child sleeps 5 ms: {ledger:?}");
         lost_sight_of += u32::from(lost > 0);
         seen += 1;
@@ -66,7 +62,7 @@ fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
     let tids: BTreeSet<u32> = case.report.tids().collect();
     ensure!(tids.contains(&case.tid("waiter")) && tids.contains(&case.tid("worker")));
     ensure!(!tids.contains(&bystander.role("sleeper")?.tid), "a bystander is in: {tids:?}");
-    ensure!(tgids(&case.report).len() == 1, "several processes: {tids:?}");
+    ensure!(case.report.tgids().len() == 1, "several processes: {tids:?}");
     Ok(())
 }
 
@@ -136,7 +132,7 @@ fn several_processes_are_the_target_together() -> Result<()> {
     }] {
         let list: Vec<&str> = list.iter().map(String::as_str).collect();
         let report = profile(&list)?.report("report.json")?;
-        ensure!(tgids(&report) == BTreeSet::from([client, server]), "{list:?}: {report:?}");
+        ensure!(report.tgids() == BTreeSet::from([client, server]), "{list:?}: {report:?}");
     }
     drop(bystander);
     Ok(())
@@ -170,7 +166,7 @@ fn a_cgroup_brings_its_subtree_and_nothing_else() -> Result<()> {
     let outcome = profile(&["--cgroup", cgroup])?;
     let report = outcome.report("report.json")?;
     let wanted = BTreeSet::from([in_outer.pid(), in_inner.pid()]);
-    ensure!(tgids(&report) == wanted, "{wanted:?}, got {:?}", report.threads);
+    ensure!(report.tgids() == wanted, "{wanted:?}, got {:?}", report.threads);
     drop(outside);
     drop(in_outer);
     let case = Case::judge(in_inner, outcome, "report.json")?;
@@ -187,7 +183,7 @@ fn all_is_everybody_and_the_default() -> Result<()> {
         case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))?;
         let kernel = case.report.threads.iter().any(|thread| is_kernel_threads_name(&thread.comm));
         ensure!(kernel, "{arguments:?}: no kernel thread is in the report");
-        ensure!(tgids(&case.report).len() > 2, "{arguments:?}: hardly anybody is in the report");
+        ensure!(case.report.tgids().len() > 2, "{arguments:?}: hardly anybody is in the report");
     }
     Ok(())
 }
@@ -198,7 +194,7 @@ fn the_profiler_leaves_itself_out() -> Result<()> {
         Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json", "--all"]).start()?;
     let itself = running.pid();
     let report = running.outcome()?.report("report.json")?;
-    ensure!(!tgids(&report).contains(&itself), "the profiler profiled itself");
+    ensure!(!report.tgids().contains(&itself), "the profiler profiled itself");
     Ok(())
 }
 
@@ -222,7 +218,7 @@ fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
     // One wait of 30 ms and no other: within the 20 ms of the other tests it would prove little.
     let limit = wait.interval().length_ns();
     ensure!(slept >= 29_000_000 && slept <= limit, "slept for {slept} of {limit}: {command:?}");
-    ensure!(tgids(&report) == BTreeSet::from([command.tgid]), "{:?}", report.threads);
+    ensure!(report.tgids() == BTreeSet::from([command.tgid]), "{:?}", report.threads);
     // Nor are its first instructions: they are a part of its time on the CPU.
     ensure!(command.on_cpu_ns > 0, "{command:?}");
     Ok(())

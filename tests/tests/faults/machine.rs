@@ -57,9 +57,7 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     for (wakee, waker) in [(ping, pong), (pong, ping)] {
         let ledger = report.thread(wakee)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
-        for wakes in report.wakes_of(wakee).filter(|wakes| wakes.cause == "pipe") {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
+        report.woken_by_nobody_but(wakee, "pipe", &[waker].into())?;
     }
     for tid in [first?, second?] {
         let ledger = report.thread(tid)?;
@@ -99,8 +97,8 @@ fn a_proc_that_hides_processes_costs_nothing() -> Result<()> {
         case.blocked_on("client", "pipe")?;
         case.woken_by("client", "pipe", &[case.tid("server")].into())?;
         let client = case.tid("client");
-        let mut stacks = case.report.waits_of(client, Some("pipe")).map(|waits| &waits.stack);
-        let named = stacks.any(|stack| stack.iter().any(|frame| frame.contains("offwake_tests")));
+        let mut waits = case.report.waits_of(client, Some("pipe"));
+        let named = waits.any(|waits| waits.has_frame("offwake_tests"));
         ensure!(named, "its own frames have no names: {}", case.about("client"));
     }
     Ok(())

@@ -42,7 +42,6 @@ fn ended(recorder: Running) -> Result<(Outcome, Report)> {
     ensure!(outcome.status.success(), "{outcome}");
     let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
     let report = reported.report("x.json")?;
-    let found = &report.recording;
-    ensure!(!found.cut_off && found.slices_damaged + found.slices_missing == 0, "{found:?}");
+    ensure!(report.recording.is_whole(), "{:?}", report.recording);
     Ok((reported, report))
 }

@@ -1,9 +1,10 @@
 //! What befalls offwake itself.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
+    intervals::all_meet,
     kernel_objects::KernelObjects,
     offwake::{Offwake, Running, attached},
     wait_until::wait_until,
@@ -67,24 +68,14 @@ fn stopped_for_seconds_it_counts_what_it_missed_and_the_rest_is_true() -> Result
     ensure!(loss.gaps > 0 && loss.counters.contains_key("ring_full_wait"), "{loss:?}");
     let said = outcome.terminal();
     ensure!(said.contains(&format!("{} records", loss.records)), "{loss:?}: {said}");
-    for (wakee, waker) in [(ping, pong), (pong, ping)] {
-        let ledger = report.thread(wakee)?;
+    for tid in [ping, pong] {
+        let ledger = report.thread(tid)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
         // More than half of the time: the rings took the first moment.
-        let lost = ledger.unattributed.get("lost").copied().unwrap_or_default();
+        let lost = ledger.lost_ns();
         ensure!(lost > 2_500_000_000, "stopped for {STOPPED:?}, lost are {lost} ns: {ledger:?}");
-        for wakes in report.wakes_of(wakee).filter(|wakes| wakes.cause == "pipe") {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
     }
-    let pair = BTreeSet::from([ping, pong]);
-    for waits in report.waits.iter().filter(|waits| waits.cause == "pipe") {
-        for blame in &waits.blame {
-            let right = blame.accused().is_none_or(|tid| pair.contains(&tid));
-            ensure!(right, "a wrong culprit: {blame:?}");
-        }
-    }
-    Ok(())
+    report.only_each_other(ping, pong, "pipe")
 }
 
 /// Each of them sees the other nine at work, and none is told of anybody else for that.
@@ -112,9 +103,6 @@ fn ten_at_once_say_the_same() -> Result<()> {
         }
         windows.push(report.interval());
     }
-    for one in &windows {
-        let together = windows.iter().all(|other| one.clipped(*other).is_some());
-        ensure!(together, "the windows do not meet, this proves nothing: {windows:?}");
-    }
+    ensure!(all_meet(&windows), "the windows do not meet, this proves nothing: {windows:?}");
     Ok(())
 }
