@@ -1,14 +1,11 @@
 //! The processes that parse: what they can't do, and what it costs if they fail.
 
-use std::{
-    fs,
-    process::{Child, Command},
-    time::Instant,
-};
+use std::{fs, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     offwake::{NOBODY, Offwake, Running},
+    process::Process,
     report::Report,
     wait_until::wait_until,
     workload::Workload,
@@ -19,21 +16,9 @@ const PARSER: &str = "offwake-parser";
 /// Unwinds stacks.
 const UNWINDER: &str = "offwake-unwind";
 
-/// Killed and reaped when it is dropped.
-struct Sleeping(Child);
-
-impl Sleeping {
-    /// A program that nothing has run yet while the recording lasts.
-    fn start(program: &str) -> Result<Self> {
-        Ok(Self(Command::new(program).arg("1000").spawn().context("cannot start it")?))
-    }
-}
-
-impl Drop for Sleeping {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
+/// A program that nothing has run yet while the recording lasts.
+fn sleeper() -> Result<Process> {
+    Process::start("/usr/bin/sleep", &["1000"])
 }
 
 fn status(pid: u32, field: &str) -> Result<String> {
@@ -159,7 +144,7 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     let workload = Workload::start("pipe")?;
     let (mut recorder, parser) = recorder(&workload, Offwake::record()?)?;
     signal(parser, libc::SIGSTOP);
-    let _sleeping = Sleeping::start("/usr/bin/sleep")?;
+    let _sleeping = sleeper()?;
     // Each is a question, until one is about the program that is new.
     let mut number = 1;
     wait_until("its end", || {
@@ -185,7 +170,7 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let (mut recorder, parser) = recorder(&workload, Offwake::record()?)?;
     signal(parser, libc::SIGKILL);
-    let _sleeping = Sleeping::start("/usr/bin/sleep")?;
+    let _sleeping = sleeper()?;
     let mut number = 1;
     wait_until("another one", || {
         number += 1;
@@ -259,7 +244,7 @@ fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> 
     wait_until("another one", || {
         if sleeping.is_empty() || began.elapsed().as_secs() >= 1 {
             began = Instant::now();
-            sleeping.push(Sleeping::start("/usr/bin/sleep")?);
+            sleeping.push(sleeper()?);
         }
         Ok(of(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
     })?;

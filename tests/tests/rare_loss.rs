@@ -4,8 +4,6 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::Write as _,
-    process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -24,6 +22,7 @@ use offwake_tests::{
     kernel_objects::KernelObjects,
     offwake::{Offwake, Running},
     places,
+    process::Process,
     report::Report,
     slots::{Slot, Slots},
     turn::Turn,
@@ -61,43 +60,9 @@ fn recorder(target: &[&str]) -> Result<Running> {
     Ok(recorder)
 }
 
-/// A program with one thread, ended when this is dropped.
-struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-}
-
-impl Program {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(name);
-        let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let input = child.stdin.take();
-        Ok(Self { child, input })
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends what it waits for.
-    fn wake(&mut self) -> Result<()> {
-        self.input.as_mut().context("it has no input")?.write_all(b"x")?;
-        Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
-}
-
 /// Has a reader wait, changes what is kept of that, wakes it, and says what came of it.
 fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, u32)> {
-    let mut reader = Program::start("cat", &[])?;
+    let mut reader = Process::start("cat", &[])?;
     let pid = reader.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
     let slots = Slots::of(recorder.pid())?;
@@ -107,7 +72,7 @@ fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, 
     })?;
     change(&mut slot);
     slots.write(pid, &mut slot)?;
-    reader.wake()?;
+    reader.write(b"x")?;
     wait_for_a_slice(&recorder)?;
     let report = end(recorder)?;
     Ok((report, pid))
@@ -138,11 +103,11 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     let _turn = Turn::take()?;
-    let mut spinner = Program::start("sh", &["-c", "read -r line; while :; do :; done"])?;
+    let mut spinner = Process::start("sh", &["-c", "read -r line; while :; do :; done"])?;
     let pid = spinner.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
     // What it waited for before is not what is changed.
-    spinner.input.as_mut().context("it has no input")?.write_all(b"go\n")?;
+    spinner.write(b"go\n")?;
     let slots = Slots::of(recorder.pid())?;
     let mut slot = wait_until("the spinner to run", || {
         let slot = slots.read(pid)?;

@@ -4,8 +4,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
     time::Duration,
 };
 
@@ -15,6 +14,8 @@ use offwake_tests::{
     clock,
     offwake::{NOBODY, Offwake, Outcome},
     places,
+    process::{Process, wait_for_state},
+    scarce::SmallDisk,
     wait_until::wait_until,
     workload::Workload,
 };
@@ -153,67 +154,14 @@ fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     Ok(())
 }
 
-/// A process that sleeps, and is ended when this is dropped.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn start() -> Result<Self> {
-        Ok(Self(Command::new("sleep").arg("1000").spawn()?))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.end());
-    }
-}
-
-/// A file system of a given size, gone when this is dropped.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount(size: &str) -> Result<Self> {
-        let directory = places::scratch()?;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(directory.path())
-            .status()?;
-        ensure!(mounted.success(), "cannot mount a small disk: {mounted}");
-        Ok(Self { directory })
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Should it be busy, it goes when whoever holds it lets go.
-        drop(Command::new("umount").arg("-l").arg(self.directory.path()).status());
-    }
-}
-
 #[test]
 fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let disk = SmallDisk::mount("512k")?;
-    let recording: PathBuf = disk.path().join("x.offwake");
+    let small = places::scratch()?;
+    let _disk = SmallDisk::mount(small.path(), "512k")?;
+    let recording = small.path().join("x.offwake");
     // No duration: it is the disk that ends it. Everybody is recorded, so that it fills soon.
-    let outcome = Offwake::in_directory(disk.path())?
+    let outcome = Offwake::in_directory(small.path())?
         .args(["record", "-p", &workload.pids(), "-o"])
         .arg(&recording)
         .run()?;
@@ -268,7 +216,7 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
 
 #[test]
 fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
-    let mut target = Sleeper::start()?;
+    let mut target = Process::start("sleep", &["1000"])?;
     let mut running =
         Offwake::record()?.args(["-p", &target.pid().to_string(), "-o", "x.offwake"]).start()?;
     running.wait_until_recording()?;
@@ -293,7 +241,7 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
 
 #[test]
 fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
-    let target = Sleeper::start()?;
+    let target = Process::start("sleep", &["1000"])?;
     let pid = target.pid();
     let mut running =
         Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
@@ -304,21 +252,16 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
         ensure!(sent == 0, "signal {signal} was not sent");
         Ok(())
     };
-    let state = |wanted: char| {
-        wait_until("the target's state", || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            Ok(stat.contains(&format!(") {wanted} ")).then(clock::now_ns))
-        })
-    };
     send(libc::SIGSTOP)?;
-    let stopped_at = state('T')?;
+    wait_for_state(pid, 'T')?;
+    let stopped_at = clock::now_ns();
     // As long as a slice lasts.
     let path = running.directory().join("x.offwake");
     let before = fs::metadata(&path)?.len();
     wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
     let continued_at = clock::now_ns();
     send(libc::SIGCONT)?;
-    state('S')?;
+    wait_for_state(pid, 'S')?;
     running.signal(libc::SIGINT)?;
     let outcome = running.outcome()?;
     ensure!(outcome.status.success(), "{outcome}");

@@ -1,10 +1,6 @@
 //! What to profile: each way to say it takes in what it ought to, and nothing else.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    process::{Child, Command, Stdio},
-};
+use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
@@ -12,6 +8,7 @@ use offwake_tests::{
     cgroup::Cgroup,
     offwake::{Offwake, Outcome},
     places,
+    process::Process,
     report::Report,
     truth::{Activity, Truth},
     wait_until::wait_until,
@@ -66,44 +63,21 @@ fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
     Ok(())
 }
 
-/// A program that is ended when this is dropped.
-struct Program(Child);
-
-impl Program {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(name);
-        // One that reads waits for ever: nobody writes.
-        Ok(Self(command.args(arguments).stdin(Stdio::piped()).spawn()?))
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.end());
-    }
-}
-
 /// A machine that starts many processes gives each id again within minutes.
 #[test]
 fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
     const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
-    let mut target = Program::start("sleep", &["1000"])?;
-    let pid = target.0.id();
+    let mut target = Process::start("sleep", &["1000"])?;
+    let pid = target.pid();
     let mut recorder =
         Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
     recorder.wait_until_recording()?;
     target.end()?;
     let mut stranger = wait_until("the id to be given again", || {
         fs::write(LAST_ID, (pid - 1).to_string())?;
-        let next = Program::start("cat", &[])?;
-        Ok((next.0.id() == pid).then_some(next))
+        // It waits for ever: nobody writes.
+        let next = Process::start("cat", &[])?;
+        Ok((next.pid() == pid).then_some(next))
     })?;
     let path = recorder.path("x.offwake");
     for _ in 0..2 {

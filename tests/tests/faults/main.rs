@@ -14,14 +14,6 @@ use offwake_tests::{
     wait_until::wait_until,
 };
 
-/// Waits until a process is in this state, by the letter that ps has for it.
-fn wait_for_state(pid: u32, wanted: char) -> Result<()> {
-    wait_until("the state of a process", || {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        Ok(stat.contains(&format!(") {wanted} ")).then_some(()))
-    })
-}
-
 /// Waits until a recorder has written more than it has now, which may be nothing: what it had seen by
 /// then is in its file.
 fn wait_for_a_slice(path: &Path) -> Result<()> {

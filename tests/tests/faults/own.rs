@@ -7,11 +7,12 @@ use offwake_tests::{
     intervals::all_meet,
     kernel_objects::KernelObjects,
     offwake::{Offwake, Running, attached},
+    process::wait_for_state,
     wait_until::wait_until,
     workload::Workload,
 };
 
-use super::{end, ended, wait_for_a_slice, wait_for_state};
+use super::{end, ended, wait_for_a_slice};
 
 /// How long offwake is stopped: every ring is full long before.
 const STOPPED: Duration = Duration::from_secs(5);

@@ -1,14 +1,12 @@
 //! What befalls the target. That it ends, becomes another program or is stopped by a signal is in
 //! `recordings.rs`.
 
-use std::fs;
-
 use anyhow::{Result, ensure};
 use offwake_tests::{
     cgroup::{Cgroup, Motion},
     clock::now_ns,
     offwake::Offwake,
-    wait_until::wait_until,
+    process::wait_for_state,
     workload::Workload,
 };
 
@@ -52,11 +50,8 @@ fn a_target_that_runs_out_of_memory_is_recorded_to_its_end() -> Result<()> {
         Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
     recorder.wait_until_recording()?;
     cgroup.adopt(eater.pid)?;
-    let stat = format!("/proc/{}/stat", eater.pid);
     // Dead, and not collected: it is the workload's child.
-    wait_until("the kernel to kill it", || {
-        Ok(fs::read_to_string(&stat)?.contains(") Z ").then_some(()))
-    })?;
+    wait_for_state(eater.pid, 'Z')?;
     let died_at = now_ns();
     wait_for_a_slice(&recorder.path("x.offwake"))?;
     let (_, report) = end(recorder)?;
