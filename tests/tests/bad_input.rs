@@ -84,8 +84,8 @@ fn a_process_that_dies_at_once() -> Result<()> {
 fn a_process_that_dies_in_the_window_is_reported() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let (pid, sleeper) = (workload.pid().to_string(), workload.role("sleeper")?.tid);
-    let mut running = Offwake::profile()?.args(["-d", "3s", "-o", "x.json", "-p", &pid]).start()?;
-    running.wait_until_recording()?;
+    let running =
+        Offwake::profile()?.args(["-d", "3s", "-o", "x.json", "-p", &pid]).start_recording()?;
     workload.stop()?;
     let report = running.outcome()?.report("x.json")?;
     ensure!(report.blocked_on(sleeper, "timer") > 0, "{:?}", report.threads);
@@ -275,8 +275,7 @@ fn ctrl_c_and_sigterm_end_in_a_complete_output() -> Result<()> {
         let mut running = Offwake::profile()?
             .args(["-d", A_MINUTE, "-p", &workload.pids()])
             .args(["-o", "x.json", "-o", "x.svg", "-o", "x.folded"])
-            .start()?;
-        running.wait_until_recording()?;
+            .start_recording()?;
         running.signal(signal)?;
         let outcome = running.outcome_within(AT_ONCE)?;
         let report = outcome.report("x.json")?;
@@ -290,10 +289,9 @@ fn ctrl_c_and_sigterm_end_in_a_complete_output() -> Result<()> {
 #[test]
 fn ctrl_c_without_a_duration_ends_it_too() -> Result<()> {
     let workload = Workload::start("sleeper")?;
-    let mut running = Offwake::profile()?.args(["-p", &workload.pids(), "-o", "x.json"]).start()?;
-    running.wait_until_recording()?;
-    running.signal(libc::SIGINT)?;
-    let report = running.outcome()?.report("x.json")?;
+    let running =
+        Offwake::profile()?.args(["-p", &workload.pids(), "-o", "x.json"]).start_recording()?;
+    let report = running.interrupt()?.report("x.json")?;
     ensure!(report.blocked_on(workload.role("sleeper")?.tid, "timer") > 0);
     Ok(())
 }
@@ -301,8 +299,7 @@ fn ctrl_c_without_a_duration_ends_it_too() -> Result<()> {
 #[test]
 fn a_second_ctrl_c_leaves_at_once() -> Result<()> {
     let mut running =
-        Offwake::profile()?.args(["-d", A_MINUTE, "--all", "-o", "x.json"]).start()?;
-    running.wait_until_recording()?;
+        Offwake::profile()?.args(["-d", A_MINUTE, "--all", "-o", "x.json"]).start_recording()?;
     running.signal(libc::SIGINT)?;
     // It may have finished by now, then there is nothing to leave.
     drop(running.signal(libc::SIGINT));

@@ -21,12 +21,10 @@ const BEFORE: Duration = Duration::from_secs(4);
 const SLICE: Duration = Duration::from_millis(1500);
 
 fn recorder(workload: &Workload, arguments: &[&str]) -> Result<Running> {
-    let mut recorder = Offwake::record()?
+    Offwake::record()?
         .args(["--keep", &seconds(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
         .args(arguments)
-        .start()?;
-    recorder.wait_until_recording()?;
-    Ok(recorder)
+        .start_recording()
 }
 
 fn wait_for(path: &Path) -> Result<()> {
@@ -66,9 +64,7 @@ fn a_snapshot_says_what_was_and_recording_goes_on() -> Result<()> {
         wait_for(&recorder.path(name))?;
     }
     thread::sleep(BEFORE);
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     ensure!(outcome.stdout.matches("(SIGUSR1)").count() == 3, "{outcome}");
     let truth = workload.stop()?;
     let mut newest = 0;
@@ -92,11 +88,9 @@ fn a_wait_that_is_too_long_writes_a_snapshot() -> Result<()> {
     let workload = Workload::start("short-and-long-sleeps")?;
     let tid = workload.role("sleeper")?.tid;
     let arguments = ["--trigger", "wait>15ms,comm=ow-sleeper", "--trigger", "wait>1ms,comm=nobody"];
-    let mut recorder = recorder(&workload, &arguments)?;
+    let recorder = recorder(&workload, &arguments)?;
     wait_for(&recorder.path("x.2.offwake"))?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     let line = format!("(trigger: ow-sleeper {tid} waited ");
     ensure!(outcome.stdout.contains(&line), "{outcome}");
     ensure!(outcome.stderr.contains("more waits tripped"), "{outcome}");
@@ -127,9 +121,7 @@ fn only_so_many_snapshots_stay() -> Result<()> {
         recorder.signal(libc::SIGUSR1)?;
         wait_for(&recorder.path(name))?;
     }
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     ensure!(!outcome.path("x.1.offwake").exists() && outcome.path("x.2.offwake").exists());
     ensure!(outcome.stdout.contains("removed x.1.offwake"), "{outcome}");
     Ok(())
@@ -140,8 +132,7 @@ fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let mut recorder = Offwake::record()?
         .args(["-d", &seconds(3 * WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
-        .start()?;
-    recorder.wait_until_recording()?;
+        .start_recording()?;
     recorder.signal(libc::SIGUSR1)?;
     let outcome = recorder.outcome()?;
     ensure!(outcome.status.success(), "{outcome}");

@@ -49,9 +49,9 @@ fn signal(pid: u32, signal: libc::c_int) {
 
 /// A flight recorder that has written a snapshot, so that names were looked up.
 fn recorder(workload: &Workload, offwake: Offwake) -> Result<(Running, u32)> {
-    let mut recorder =
-        offwake.args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let mut recorder = offwake
+        .args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"])
+        .start_recording()?;
     snapshot(&mut recorder, 1)?;
     let parser = of(recorder.pid(), PARSER)?.context("names were looked up, and nobody did")?;
     Ok((recorder, parser))
@@ -61,13 +61,6 @@ fn snapshot(recorder: &mut Running, number: u32) -> Result<()> {
     recorder.signal(libc::SIGUSR1)?;
     let path = recorder.path(&format!("x.{number}.offwake"));
     wait_until("the snapshot", || Ok(path.exists().then_some(())))
-}
-
-fn finish(mut recorder: Running) -> Result<Report> {
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")
 }
 
 /// What was waited for has the workload's functions.
@@ -128,7 +121,7 @@ fn they_have_no_rights_and_nothing_open_but_their_sockets() -> Result<()> {
         let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
         has_no_rights(parser)?;
         has_no_rights(unwinder)?;
-        let report = finish(recorder)?;
+        let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
         ensure!(is_named(&report), "{:?}", report.waits);
         for (id, name) in [(parser, PARSER), (unwinder, UNWINDER)] {
             wait_until("its end", || {
@@ -152,11 +145,7 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
         snapshot(&mut recorder, number)?;
         Ok((of(recorder.pid(), PARSER)? != Some(parser)).then_some(()))
     })?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let shown = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = shown.report("x.json")?;
+    let (shown, report) = recorder.interrupt()?.reported("x.offwake")?;
     ensure!(report.counted("parser_silent") == 1, "{:?}", report.loss);
     ensure!(report.counted("parser_files_unread") == 1, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
@@ -177,7 +166,7 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
         snapshot(&mut recorder, number)?;
         Ok(of(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
     })?;
-    let report = finish(recorder)?;
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
     ensure!(report.counted("parser_died") == 1, "{:?}", report.loss);
     ensure!(report.counted("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
@@ -233,9 +222,8 @@ fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
 
 /// Records while what unwinds gets this signal, and until there is another one.
 fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> {
-    let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
     signal(unwinder, number);
     // A stack that is new, and when that was given up another one.
@@ -248,5 +236,5 @@ fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> 
         }
         Ok(of(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
     })?;
-    finish(recorder)
+    Ok(recorder.interrupt()?.reported("x.offwake")?.1)
 }

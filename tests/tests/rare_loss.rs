@@ -35,29 +35,10 @@ use profiler_ebpf::{
     record::phase,
 };
 
-/// What has happened so far is in the slice after the next.
-fn wait_for_a_slice(recorder: &Running) -> Result<()> {
-    let path = recorder.path("x.offwake");
-    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
-    for _ in 0..2 {
-        let before = size();
-        wait_until("another slice", || Ok((size() > before).then_some(())))?;
-    }
-    Ok(())
-}
-
-/// Ends a recorder. The ledgers of what it recorded close: `report` sees to it.
-fn end(mut recorder: Running) -> Result<Report> {
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")
-}
+const RECORDING: &str = "x.offwake";
 
 fn recorder(target: &[&str]) -> Result<Running> {
-    let mut recorder = Offwake::record()?.args(target).args(["-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
-    Ok(recorder)
+    Offwake::record()?.args(target).args(["-o", RECORDING]).start_recording()
 }
 
 /// Has a reader wait, changes what is kept of that, wakes it, and says what came of it.
@@ -73,8 +54,8 @@ fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, 
     change(&mut slot);
     slots.write(pid, &mut slot)?;
     reader.write(b"x")?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     Ok((report, pid))
 }
 
@@ -116,8 +97,8 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     slot.set_phase(phase::BLOCKED);
     slot.set_left_at(now_ns());
     slots.write(pid, &mut slot)?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     ensure!(report.counted("switch_in_missed") > 0, "{:?}", report.loss);
     for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
         // Who wrote what it read.
@@ -134,8 +115,8 @@ fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_wo
     let _turn = Turn::take()?;
     let _pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["--all", "--stand-in", "1"])?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
         ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
     }
@@ -148,7 +129,7 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
     let _turn = Turn::take()?;
     let pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["-p", &pair.pids(), "--stacks", "exact"])?;
-    wait_for_a_slice(&recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
     let sent = KernelObjects::held_by(recorder.pid())?.open_map("SENT_STACKS")?;
     let mut sent: HashMap<MapData, u64, u64> = HashMap::try_from(Map::LruHashMap(sent))?;
     let known: Vec<u64> = sent.keys().flatten().collect();
@@ -158,8 +139,8 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
             sent.insert(id, !check, 0)?;
         }
     }
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     ensure!(report.counted("stack_id_collision") > 0, "{:?}", report.loss);
     for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
         let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
@@ -180,13 +161,12 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
     const THREADS: usize = 1000;
     let starved = Cgroup::with_memory("storage", AT_FIRST)?;
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", starved.path().display());
-    let mut recorder = Offwake::record()?
+    let recorder = Offwake::record()?
         .binary("/bin/sh".as_ref())
         .args(["-c", &script, "sh"])
         .arg(places::offwake()?)
-        .args(["record", "--all", "-o", "x.offwake"])
-        .start()?;
-    recorder.wait_until_recording()?;
+        .args(["record", "--all", "-o", RECORDING])
+        .start_recording()?;
     // Its own memory is not to be short, that of its maps is.
     let rest = starved.path().parent().context("a cgroup without a parent")?.join("cgroup.procs");
     fs::write(rest, recorder.pid().to_string())?;
@@ -206,7 +186,7 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
         ensure!(thread.join().is_ok(), "a thread panicked");
     }
     starved.limit_memory(AT_FIRST)?;
-    let report = end(recorder)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     ensure!(report.counted("storage_failed") > 0, "{:?}", report.loss);
     Ok(())
 }
@@ -257,7 +237,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         wait_until("a stack that can't be taken", || {
             Ok((losses.counted(Loss::KernelStackUnsettled)? > 0).then_some(()))
         })?;
-        end(first)
+        Ok(first.interrupt()?.reported(RECORDING)?.1)
     };
     let report = counted_once();
     over.store(true, SeqCst);

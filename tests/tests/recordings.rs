@@ -16,7 +16,6 @@ use offwake_tests::{
     places,
     process::{Process, wait_for_state},
     scarce::SmallDisk,
-    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -125,18 +124,9 @@ fn a_recording_can_go_through_a_pipe() -> Result<()> {
 fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let mut running =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    let path = running.directory().join("x.offwake");
-    running.wait_until_recording()?;
-    // Three slices of waits at least: a second each.
-    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
-    let mut before = 0;
-    for _ in 0..3 {
-        before = wait_until("the recording to grow", || {
-            let now = size();
-            Ok((now > before).then_some(now))
-        })?;
-    }
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    // A second each.
+    running.wait_for_slices("x.offwake", 3)?;
     let killed_at = clock::now_ns();
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
@@ -200,12 +190,10 @@ fn a_recorder_that_can_not_begin_leaves_the_old_recording() -> Result<()> {
 
 #[test]
 fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
-    let outcome = Offwake::record()?
+    let (_, report) = Offwake::record()?
         .args(["-o", "x.offwake", "--", "sh", "-c", "sleep 0.2; exec sleep 0.3"])
-        .run()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = reported.report("x.json")?;
+        .run()?
+        .reported("x.offwake")?;
     ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
     let slept: u64 = report.waits.iter().filter(|w| w.cause == "timer").map(|w| w.blocked_ns).sum();
     ensure!((450_000_000..700_000_000).contains(&slept), "slept for {slept} ns");
@@ -217,20 +205,14 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
 #[test]
 fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
     let mut target = Process::start("sleep", &["1000"])?;
-    let mut running =
-        Offwake::record()?.args(["-p", &target.pid().to_string(), "-o", "x.offwake"]).start()?;
-    running.wait_until_recording()?;
+    let running = Offwake::record()?
+        .args(["-p", &target.pid().to_string(), "-o", "x.offwake"])
+        .start_recording()?;
     target.end()?;
     let died_at = clock::now_ns();
-    // Long enough for another slice: the recorder goes on without its target.
-    let path = running.directory().join("x.offwake");
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
-    running.signal(libc::SIGINT)?;
-    let outcome = running.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = reported.report("x.json")?;
+    // The recorder goes on without its target.
+    running.wait_for_slices("x.offwake", 1)?;
+    let (_, report) = running.interrupt()?.reported("x.offwake")?;
     let [thread] = report.threads.as_slice() else {
         anyhow::bail!("{:?}", report.threads);
     };
@@ -243,9 +225,8 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
 fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
     let target = Process::start("sleep", &["1000"])?;
     let pid = target.pid();
-    let mut running =
-        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
-    running.wait_until_recording()?;
+    let running =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start_recording()?;
     let send = |signal: libc::c_int| {
         // SAFETY: takes plain integers; the process is not reaped before the end of this test.
         let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
@@ -256,16 +237,11 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
     wait_for_state(pid, 'T')?;
     let stopped_at = clock::now_ns();
     // As long as a slice lasts.
-    let path = running.directory().join("x.offwake");
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    running.wait_for_slices("x.offwake", 1)?;
     let continued_at = clock::now_ns();
     send(libc::SIGCONT)?;
     wait_for_state(pid, 'S')?;
-    running.signal(libc::SIGINT)?;
-    let outcome = running.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    let (_, report) = running.interrupt()?.reported("x.offwake")?;
     let stopped = report.blocked_on(pid, "stopped");
     let least = continued_at.saturating_sub(stopped_at);
     ensure!(stopped >= least, "stopped for {stopped} ns, at least {least} were seen");
@@ -278,11 +254,8 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
 fn names_can_be_looked_up_again_after_a_kill() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let mut running =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    let path = running.directory().join("x.offwake");
-    running.wait_until_recording()?;
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    running.wait_for_slices("x.offwake", 1)?;
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
     let client = workload.role("client")?.tid;

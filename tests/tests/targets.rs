@@ -69,9 +69,8 @@ fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
     const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
     let mut target = Process::start("sleep", &["1000"])?;
     let pid = target.pid();
-    let mut recorder =
-        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start_recording()?;
     target.end()?;
     let mut stranger = wait_until("the id to be given again", || {
         fs::write(LAST_ID, (pid - 1).to_string())?;
@@ -79,16 +78,9 @@ fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
         let next = Process::start("cat", &[])?;
         Ok((next.pid() == pid).then_some(next))
     })?;
-    let path = recorder.path("x.offwake");
-    for _ in 0..2 {
-        let before = fs::metadata(&path)?.len();
-        wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
-    }
+    recorder.wait_for_slices("x.offwake", 2)?;
     stranger.end()?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
     let comms: Vec<&str> = report.threads.iter().map(|thread| thread.comm.as_str()).collect();
     ensure!(comms == ["sleep"], "{:?}", report.threads);
     ensure!(report.threads[0].wall_ns < report.window.duration_ns, "{:?}", report.threads);

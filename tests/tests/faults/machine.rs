@@ -19,8 +19,6 @@ use offwake_tests::{
     workload::Workload,
 };
 
-use super::{end, wait_for_a_slice};
-
 /// How long a CPU is away.
 const AWAY: Duration = Duration::from_secs(1);
 /// How often the sampling clock strikes then: a second or so.
@@ -36,9 +34,8 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     };
     let workload = Workload::start("ping-pong")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
-    let mut recorder = Offwake::record()?.args(["--all", "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
+    let recorder = Offwake::record()?.args(["--all", "-o", "x.offwake"]).start_recording()?;
+    recorder.wait_for_slices("x.offwake", 1)?;
     cpu.set(Power::Off)?;
     thread::sleep(AWAY);
     cpu.set(Power::On)?;
@@ -53,7 +50,7 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     let [first, second] = ["first", "second"].map(|role| spinners.role(role).map(|role| role.tid));
     let enough = struck()?.map(|strikes| strikes + STRIKES);
     wait_until("enough samples", || Ok((struck()? >= enough).then_some(())))?;
-    let (outcome, report) = end(recorder)?;
+    let (outcome, report) = recorder.interrupt()?.reported("x.offwake")?;
     for (wakee, waker) in [(ping, pong), (pong, ping)] {
         let ledger = report.thread(wakee)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
