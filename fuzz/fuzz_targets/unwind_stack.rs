@@ -6,8 +6,9 @@ use std::sync::Arc;
 use libfuzzer_sys::fuzz_target;
 use offwake::{
     recording::{ModuleId, decode::MissingPages},
-    unwind::{Code, CodeFile, Content, Files, MAX_FRAMES, Method, Registers, StackCopy, Unwinder},
+    unwind::{Code, CodeFile, Content, Files, Method, Registers, StackCopy, Unwinder},
 };
+use offwake_fuzz::frames;
 
 /// Where the file is mapped.
 const CODE: u64 = 0x40_0000;
@@ -60,17 +61,7 @@ fn unwind(mut input: &[u8]) -> Option<()> {
         missing: MissingPages::default(),
     };
     let unwound = Unwinder::new(method).unwind(&code, &Image(input.into()), &copy);
-
-    assert!((1..=MAX_FRAMES).contains(&unwound.frames.len()));
-    let mut above = 0;
-    for frame in &unwound.frames[1..] {
-        let looked_up = frame.address - frame.kind.before();
-        assert!((CODE..end + 4096).contains(&looked_up));
-        let Some(at) = frame.at else { continue };
-        assert!(at as usize >= above);
-        above = at as usize + 8;
-        assert_eq!(stack[at as usize..above], frame.address.to_le_bytes());
-    }
+    frames::check(&unwound.frames, &stack, |address| (CODE..end + 4096).contains(&address));
     Some(())
 }
 

@@ -1,6 +1,8 @@
 //! What the fuzz targets share.
 
 pub mod content;
+pub mod frames;
+pub mod said;
 
 use std::io;
 

@@ -10,14 +10,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     clock::ns,
     intervals::Interval,
     ledger,
     offwake::{Offwake, Outcome},
-    report::Report,
+    report::{Report, Thread},
     truth::{Activity, Log, Player, Truth},
     workload::Workload,
 };
@@ -81,7 +81,7 @@ impl Case {
         ensure!(loss.records == 0, "records were lost: {loss:?}");
         for (role, player) in &case.players {
             let thread = case.report.threads.iter().find(|thread| thread.tid == player.tid);
-            let lost = thread.and_then(|thread| thread.unattributed.get("lost")).copied();
+            let lost = thread.map(Thread::lost_ns);
             // A kernel may hide a process of the machine's own from BPF, and with it the switch to
             // whoever comes after it on the CPU.
             let bearable = case.report.window.duration_ns / 20;
@@ -147,7 +147,7 @@ impl Case {
         let blocked = self.report.blocked_on(self.tid(role), cause);
         let thread = self.report.thread(self.tid(role))?;
         // How much that may be was judged before, by the window: a thread that hardly waited has no share to spare.
-        let lost = thread.unattributed.get("lost").copied().unwrap_or(0);
+        let lost = thread.lost_ns();
         ensure!(
             blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns.saturating_sub(lost)),
             "{role} was blocked on {cause} for {blocked} ns of {}: {}",
@@ -225,11 +225,8 @@ impl Case {
         cause: &str,
         wakers: &BTreeSet<u32>,
     ) -> Result<()> {
-        let tid = self.tid(role);
-        for wakes in self.report.wakes_of(tid).filter(|wakes| wakes.cause == cause) {
-            let right = wakes.waker.tid.is_none_or(|waker| wakers.contains(&waker));
-            ensure!(right, "{role} was not woken by {:?}", wakes.waker);
-        }
+        let woken = self.report.woken_by_nobody_but(self.tid(role), cause, wakers);
+        woken.with_context(|| format!("of {role}"))?;
         self.nobody_accused_but(role, cause, wakers)
     }
 

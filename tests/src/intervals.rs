@@ -38,6 +38,12 @@ impl Interval {
     }
 }
 
+/// Whether each meets each of the others.
+#[must_use]
+pub fn all_meet(intervals: &[Interval]) -> bool {
+    intervals.iter().all(|one| intervals.iter().all(|other| one.clipped(*other).is_some()))
+}
+
 /// The sum of what lies inside `window`, in ns.
 #[must_use]
 pub fn total_in(intervals: impl IntoIterator<Item = Interval>, window: Interval) -> u64 {
@@ -71,6 +77,13 @@ mod tests {
         assert_eq!(lengths(&[(0, 10), (20, 30)]), 0);
         assert_eq!(lengths(&[(5, 12), (18, 40)]), 4);
         assert_eq!(lengths(&[(0, u64::MAX)]), 10);
+    }
+
+    #[test]
+    fn one_that_ends_where_another_begins_does_not_meet_it() {
+        let all = [Interval::new(0, 10), Interval::new(5, 20), Interval::new(10, 20)];
+        assert!(all_meet(&all[..2]) && all_meet(&all[1..]));
+        assert!(!all_meet(&all));
     }
 
     #[test]

@@ -67,8 +67,7 @@ pub fn check_unfiltered(report: &Report) -> Result<()> {
     }
     let mut gaps: BTreeMap<(u32, u32), u64> = BTreeMap::new();
     for thread in &report.threads {
-        let lost = thread.unattributed.get(LOST).copied().unwrap_or_default();
-        *gaps.entry((thread.tgid, thread.tid)).or_default() += lost;
+        *gaps.entry((thread.tgid, thread.tid)).or_default() += thread.lost_ns();
     }
     let mut waited: BTreeMap<(u32, u32), [u64; 4]> = BTreeMap::new();
     for waits in &report.waits {

@@ -16,6 +16,7 @@ pub mod ledger;
 pub mod loads;
 pub mod offwake;
 pub mod places;
+pub mod process;
 pub mod processors;
 pub mod programs;
 pub mod report;

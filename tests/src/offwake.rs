@@ -37,7 +37,7 @@ pub struct Outcome {
     /// Its output files are in there, under the names given.
     directory: PathBuf,
     // Keeps the directory.
-    _held: Option<TempDir>,
+    held: Option<TempDir>,
 }
 
 /// An offwake to be run.
@@ -175,6 +175,17 @@ impl Offwake {
         })
     }
 
+    /// Starts it, and waits until it records.
+    ///
+    /// # Errors
+    ///
+    /// As [`Offwake::start`] and [`Running::wait_until_recording`].
+    pub fn start_recording(self) -> Result<Running> {
+        let mut running = self.start()?;
+        running.wait_until_recording()?;
+        Ok(running)
+    }
+
     /// Runs it to its end.
     ///
     /// # Errors
@@ -228,6 +239,23 @@ impl Running {
         })
     }
 
+    /// Waits until it has written so many more slices of a recording. What it had seen by now is in
+    /// the first of them, what has happened by now in the second.
+    ///
+    /// # Errors
+    ///
+    /// When it has not by the deadline.
+    pub fn wait_for_slices(&self, recording: &str, number: u32) -> Result<()> {
+        let path = self.path(recording);
+        // There may be nothing yet.
+        let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
+        for _ in 0..number {
+            let before = size();
+            wait_until("another slice", || Ok((size() > before).then_some(())))?;
+        }
+        Ok(())
+    }
+
     /// Sends a signal.
     ///
     /// # Errors
@@ -238,6 +266,18 @@ impl Running {
         // SAFETY: takes plain integers; the process has not been reaped, so the id is still its.
         unsafe { libc::kill(self.child.id().cast_signed(), signal) };
         Ok(())
+    }
+
+    /// Ends it as Ctrl-C does.
+    ///
+    /// # Errors
+    ///
+    /// When it has ended already, fails, or does not end by the deadline.
+    pub fn interrupt(mut self) -> Result<Outcome> {
+        self.signal(libc::SIGINT)?;
+        let outcome = self.outcome()?;
+        ensure!(outcome.status.success(), "{outcome}");
+        Ok(outcome)
     }
 
     /// Waits for its end.
@@ -264,7 +304,7 @@ impl Running {
             stderr,
             ran_for: self.began.elapsed(),
             directory: self.directory.clone(),
-            _held: self.held.take(),
+            held: self.held.take(),
         })
     }
 }
@@ -318,6 +358,20 @@ impl Outcome {
     /// When offwake can't be run.
     pub fn report_of(&self, recording: &str, arguments: &[&str]) -> Result<Self> {
         Offwake::in_directory(&self.directory)?.args(["report", recording]).args(arguments).run()
+    }
+
+    /// Reports a recording that is among the output files: how that went, and the report, its ledger
+    /// checked.
+    ///
+    /// # Errors
+    ///
+    /// When offwake failed, the recording is not whole, or its ledger does not close.
+    pub fn reported(self, recording: &str) -> Result<(Self, Report)> {
+        ensure!(self.status.success(), "offwake failed: {self}");
+        let reported = self.report_of(recording, &["-o", "x.json"])?;
+        let report = reported.report("x.json")?;
+        ensure!(report.recording.is_whole(), "{:?}", report.recording);
+        Ok((Self { held: self.held, ..reported }, report))
     }
 
     /// Demands that it failed with `status` and said so in one line that holds one of `words`.

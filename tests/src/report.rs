@@ -1,6 +1,6 @@
 //! The JSON report as its contract has it. Keys that are not in the contract are passed over.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
@@ -324,6 +324,30 @@ pub struct Named {
     pub comm: String,
 }
 
+impl Soundness {
+    /// Whether nothing of it is missing.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        !self.cut_off && self.slices_damaged + self.slices_missing == 0
+    }
+}
+
+impl Thread {
+    /// How long it was in gaps of its timeline, in ns.
+    #[must_use]
+    pub fn lost_ns(&self) -> u64 {
+        self.unattributed.get("lost").copied().unwrap_or_default()
+    }
+}
+
+impl Waits {
+    /// Whether the name of a frame of its stack has this in it.
+    #[must_use]
+    pub fn has_frame(&self, part: &str) -> bool {
+        self.stack.iter().any(|frame| frame.contains(part))
+    }
+}
+
 impl Blame {
     /// The ids of the threads from the wait on.
     #[must_use]
@@ -400,5 +424,54 @@ impl Report {
     /// The ids of the target's threads.
     pub fn tids(&self) -> impl Iterator<Item = u32> {
         self.threads.iter().map(|thread| thread.tid)
+    }
+
+    /// The ids of the target's processes.
+    #[must_use]
+    pub fn tgids(&self) -> BTreeSet<u32> {
+        self.threads.iter().map(|thread| thread.tgid).collect()
+    }
+
+    /// How often something was lost in the way of this name.
+    #[must_use]
+    pub fn counted(&self, loss: &str) -> u64 {
+        self.loss.counters.get(loss).copied().unwrap_or_default()
+    }
+
+    /// Demands that no task but `wakers` ended a wait of a thread on `cause`.
+    ///
+    /// # Errors
+    ///
+    /// When another one did.
+    pub fn woken_by_nobody_but(
+        &self,
+        wakee: u32,
+        cause: &str,
+        wakers: &BTreeSet<u32>,
+    ) -> Result<()> {
+        for wakes in self.wakes_of(wakee).filter(|wakes| wakes.cause == cause) {
+            let right = wakes.waker.tid.is_none_or(|waker| wakers.contains(&waker));
+            ensure!(right, "a wrong waker: {wakes:?}");
+        }
+        Ok(())
+    }
+
+    /// Demands that of two threads each was woken from waits on `cause` by the other alone, and that
+    /// nobody else is accused of any wait on it.
+    ///
+    /// # Errors
+    ///
+    /// When it is not so.
+    pub fn only_each_other(&self, one: u32, other: u32, cause: &str) -> Result<()> {
+        for (wakee, waker) in [(one, other), (other, one)] {
+            self.woken_by_nobody_but(wakee, cause, &BTreeSet::from([waker]))?;
+        }
+        for waits in self.waits.iter().filter(|waits| waits.cause == cause) {
+            for blame in &waits.blame {
+                let right = blame.accused().is_none_or(|tid| [one, other].contains(&tid));
+                ensure!(right, "a wrong culprit: {blame:?}");
+            }
+        }
+        Ok(())
     }
 }

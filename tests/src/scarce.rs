@@ -1,4 +1,4 @@
-//! Places where nothing can be written.
+//! Places where little can be written, or nothing.
 
 use std::{
     ffi::CString,
@@ -33,8 +33,45 @@ pub fn is_device(path: &Path) -> Result<bool> {
     Ok(kind.is_char_device())
 }
 
-/// A small filesystem with almost no room left; unmounted when this is dropped.
-pub struct FullDisk(PathBuf);
+/// A file system in memory; unmounted when this is dropped.
+pub struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    /// Mounts one of this size, as mount(8) wants it, on `path`, an empty directory.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel refuses.
+    pub fn mount(path: &Path, size: &str) -> Result<Self> {
+        let place = c_path(path)?;
+        let options = CString::new(format!("size={size}"))?;
+        // SAFETY: all strings end in a NUL.
+        let mounted = unsafe {
+            libc::mount(
+                c"offwake-test".as_ptr(),
+                place.as_ptr(),
+                c"tmpfs".as_ptr(),
+                0,
+                options.as_ptr().cast(),
+            )
+        };
+        ensure!(mounted == 0, "cannot mount a tmpfs: {}", io::Error::last_os_error());
+        Ok(Self(path.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        if let Ok(place) = c_path(&self.0) {
+            // Should it be busy, it goes when whoever holds it lets go.
+            // SAFETY: the path ends in a NUL.
+            unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) };
+        }
+    }
+}
+
+/// A small file system with almost no room left.
+pub struct FullDisk(SmallDisk);
 
 impl FullDisk {
     /// Mounts it on `path`, an empty directory.
@@ -44,23 +81,11 @@ impl FullDisk {
     /// When the kernel refuses.
     pub fn mount(path: &Path) -> Result<Self> {
         /// The size of all, and of the file that fills it: what is left is less than any report.
-        const OPTIONS: &std::ffi::CStr = c"size=64k";
+        const SIZE: &str = "64k";
         const FILL: usize = 60 * 1024;
-        let place = c_path(path)?;
-        // SAFETY: all strings end in a NUL.
-        let mounted = unsafe {
-            libc::mount(
-                c"offwake-test".as_ptr(),
-                place.as_ptr(),
-                c"tmpfs".as_ptr(),
-                0,
-                OPTIONS.as_ptr().cast(),
-            )
-        };
-        ensure!(mounted == 0, "cannot mount a tmpfs: {}", io::Error::last_os_error());
-        let disk = Self(path.to_owned());
+        let disk = SmallDisk::mount(path, SIZE)?;
         fs::write(path.join("fill"), vec![0; FILL]).context("cannot fill the disk")?;
-        Ok(disk)
+        Ok(Self(disk))
     }
 
     /// The names of the files on it, but for the one that fills it.
@@ -69,19 +94,10 @@ impl FullDisk {
     ///
     /// When it can't be read.
     pub fn files(&self) -> Result<Vec<String>> {
-        let names = fs::read_dir(&self.0)?.map(|entry| Ok(entry?.file_name()));
+        let names = fs::read_dir(&self.0.0)?.map(|entry| Ok(entry?.file_name()));
         let names: Vec<_> = names.collect::<io::Result<_>>()?;
         let names = names.iter().map(|name| name.to_string_lossy().into_owned());
         Ok(names.filter(|name| name != "fill").collect())
-    }
-}
-
-impl Drop for FullDisk {
-    fn drop(&mut self) {
-        if let Ok(place) = c_path(&self.0) {
-            // SAFETY: the path ends in a NUL.
-            unsafe { libc::umount2(place.as_ptr(), libc::MNT_DETACH) };
-        }
     }
 }
 

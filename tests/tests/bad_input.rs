@@ -1,21 +1,15 @@
 //! What users get wrong, and what the machine does: one clear line, the right status, nothing left.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::Path,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{WINDOW, seconds},
     offwake::{Offwake, Outcome},
     places,
+    process::{Process, wait_for_state},
     report::Report,
     scarce::{FullDisk, is_device, make_full_device},
-    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -42,35 +36,14 @@ fn nothing_left(outcome: Outcome) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A process of ours that is ended when this is dropped.
-struct Process(Child);
-
-impl Process {
-    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null());
-        Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
-    }
-
-    fn pid(&self) -> String {
-        self.0.id().to_string()
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
 #[test]
 fn a_process_that_does_not_exist() -> Result<()> {
     // Above the kernel's greatest limit (PID_MAX_LIMIT, 4194304).
     refused(&["--pid", "4194305", "-o", "x.json"])?.failed(FAILED, &["4194305"])?;
     let mut gone = Process::start("true", &[])?;
     gone.0.wait()?;
-    refused(&["--pid", &gone.pid(), "-o", "x.json"])?.failed(FAILED, &[&gone.pid()])?;
+    let pid = gone.pid().to_string();
+    refused(&["--pid", &pid, "-o", "x.json"])?.failed(FAILED, &[&pid])?;
     // One of several is enough.
     let there = Workload::start("sleeper")?;
     let pids = format!("{},4194305", there.pid());
@@ -80,28 +53,26 @@ fn a_process_that_does_not_exist() -> Result<()> {
 #[test]
 fn a_process_that_is_dead_and_not_yet_gone() -> Result<()> {
     let dead = Process::start("true", &[])?;
-    let stat = format!("/proc/{}/stat", dead.pid());
-    wait_until("the process to be a zombie", || {
-        Ok(fs::read_to_string(&stat)?.contains(") Z ").then_some(()))
-    })?;
-    let outcome = refused(&["--pid", &dead.pid(), "-o", "x.json"])?;
+    wait_for_state(dead.pid(), 'Z')?;
+    let pid = dead.pid().to_string();
+    let outcome = refused(&["--pid", &pid, "-o", "x.json"])?;
     let status = outcome.status.code().unwrap_or_default();
     // It exists, and there will never be anything to record of it: either is true.
     ensure!([FAILED, NOTHING_RECORDED].contains(&status), "{outcome}");
-    outcome.failed(status, &[&dead.pid()])
+    outcome.failed(status, &[&pid])
 }
 
 /// Whether there was anything to record depends on who was faster; that it ends in order does not.
 #[test]
 fn a_process_that_dies_at_once() -> Result<()> {
     let dying = Process::start("sleep", &["0.05"])?;
-    let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-o", "x.json", "--pid", &dying.pid()])
-        .run()?;
+    let pid = dying.pid().to_string();
+    let outcome =
+        Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "x.json", "--pid", &pid]).run()?;
     match outcome.status.code() {
         Some(0) => drop(outcome.report("x.json")?),
         Some(status @ (FAILED | NOTHING_RECORDED)) => {
-            outcome.failed(status, &[&dying.pid(), "recorded", "nothing"])?;
+            outcome.failed(status, &[&pid, "recorded", "nothing"])?;
             nothing_left(outcome)?;
         }
         _ => anyhow::bail!("{outcome}"),
@@ -113,8 +84,8 @@ fn a_process_that_dies_at_once() -> Result<()> {
 fn a_process_that_dies_in_the_window_is_reported() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let (pid, sleeper) = (workload.pid().to_string(), workload.role("sleeper")?.tid);
-    let mut running = Offwake::profile()?.args(["-d", "3s", "-o", "x.json", "-p", &pid]).start()?;
-    running.wait_until_recording()?;
+    let running =
+        Offwake::profile()?.args(["-d", "3s", "-o", "x.json", "-p", &pid]).start_recording()?;
     workload.stop()?;
     let report = running.outcome()?.report("x.json")?;
     ensure!(report.blocked_on(sleeper, "timer") > 0, "{:?}", report.threads);
@@ -304,8 +275,7 @@ fn ctrl_c_and_sigterm_end_in_a_complete_output() -> Result<()> {
         let mut running = Offwake::profile()?
             .args(["-d", A_MINUTE, "-p", &workload.pids()])
             .args(["-o", "x.json", "-o", "x.svg", "-o", "x.folded"])
-            .start()?;
-        running.wait_until_recording()?;
+            .start_recording()?;
         running.signal(signal)?;
         let outcome = running.outcome_within(AT_ONCE)?;
         let report = outcome.report("x.json")?;
@@ -319,10 +289,9 @@ fn ctrl_c_and_sigterm_end_in_a_complete_output() -> Result<()> {
 #[test]
 fn ctrl_c_without_a_duration_ends_it_too() -> Result<()> {
     let workload = Workload::start("sleeper")?;
-    let mut running = Offwake::profile()?.args(["-p", &workload.pids(), "-o", "x.json"]).start()?;
-    running.wait_until_recording()?;
-    running.signal(libc::SIGINT)?;
-    let report = running.outcome()?.report("x.json")?;
+    let running =
+        Offwake::profile()?.args(["-p", &workload.pids(), "-o", "x.json"]).start_recording()?;
+    let report = running.interrupt()?.report("x.json")?;
     ensure!(report.blocked_on(workload.role("sleeper")?.tid, "timer") > 0);
     Ok(())
 }
@@ -330,8 +299,7 @@ fn ctrl_c_without_a_duration_ends_it_too() -> Result<()> {
 #[test]
 fn a_second_ctrl_c_leaves_at_once() -> Result<()> {
     let mut running =
-        Offwake::profile()?.args(["-d", A_MINUTE, "--all", "-o", "x.json"]).start()?;
-    running.wait_until_recording()?;
+        Offwake::profile()?.args(["-d", A_MINUTE, "--all", "-o", "x.json"]).start_recording()?;
     running.signal(libc::SIGINT)?;
     // It may have finished by now, then there is nothing to leave.
     drop(running.signal(libc::SIGINT));

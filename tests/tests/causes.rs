@@ -31,9 +31,8 @@ fn waits_briefly_for(case: &Case, waiter: &str, cause: &str, waker: &str) -> Res
 /// Demands that a frame of the workload is in the stack of nearly all waits on `cause`.
 fn waits_in(case: &Case, role: &str, cause: &str, function: &str) -> Result<()> {
     let tid = case.tid(role);
-    let holds = |stack: &[String]| stack.iter().any(|frame| frame.contains(function));
     let waits = case.report.waits_of(tid, Some(cause));
-    let there = waits.filter(|waits| holds(&waits.stack)).map(|waits| waits.blocked_ns).sum();
+    let there = waits.filter(|waits| waits.has_frame(function)).map(|waits| waits.blocked_ns).sum();
     let blocked = case.report.blocked_on(tid, cause);
     // The first wait may have begun before the window, when nobody could walk its stack.
     ensure!(

@@ -55,10 +55,6 @@ fn profile(engine: &Engine, arguments: &[&str]) -> Result<Offwake> {
     Ok(Offwake::profile()?.env("DOCKER_HOST", &engine.host()).args(arguments))
 }
 
-fn tgids(report: &Report) -> BTreeSet<u32> {
-    report.threads.iter().map(|thread| thread.tgid).collect()
-}
-
 /// Demands that what the client waited for is the server in its container. The rest is for a process that a
 /// kernel may hide from BPF: nobody sees who comes to the CPU after it.
 fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> {
@@ -79,7 +75,7 @@ fn leads_to_the_server(report: &Report, client: u32, server: u32) -> Result<()> 
 
 fn check(report: &Report, pair: &Pair<'_>) -> Result<()> {
     let (client, server) = (pair.client.pid()?, pair.server.pid()?);
-    ensure!(tgids(report) == BTreeSet::from([client]), "{:?}", report.threads);
+    ensure!(report.tgids() == BTreeSet::from([client]), "{:?}", report.threads);
     leads_to_the_server(report, client, server)?;
     for (label, container, pid) in
         [("offwake-client", &pair.client, client), ("offwake-server", &pair.server, server)]
@@ -152,8 +148,8 @@ fn what_is_started_in_a_container_later_is_the_target_too() -> Result<()> {
     let entry = entry.with_context(|| format!("{:?}", report.containers))?;
     let later = entry.processes.iter().find(|process| process.pid_in_container == Some(inside));
     let later = later.with_context(|| format!("no process {inside} inside: {entry:?}"))?;
-    ensure!(tgids(&report).contains(&later.tgid), "it is not the target: {:?}", report.threads);
-    ensure!(tgids(&report).contains(&container.pid()?), "{:?}", report.threads);
+    ensure!(report.tgids().contains(&later.tgid), "it is not the target: {:?}", report.threads);
+    ensure!(report.tgids().contains(&container.pid()?), "{:?}", report.threads);
     drop(container);
     engine.end()
 }
@@ -182,7 +178,7 @@ fn a_container_that_starts_again_is_followed_by_its_name() -> Result<()> {
     let later: Vec<u32> = later.lines().map(str::parse).collect::<Result<_, _>>()?;
     ensure!(later.len() == 2, "it did not start twice: {later:?}: {outcome}");
     for pid in [pid].iter().chain(&later) {
-        ensure!(tgids(&report).contains(pid), "{pid} of {pid}, {later:?} is missing: {outcome}");
+        ensure!(report.tgids().contains(pid), "{pid} of {pid}, {later:?} is missing: {outcome}");
     }
     let known = report.containers.iter().filter(|one| one.label == "offwake-again").count();
     ensure!(known == 2, "{:?}", report.containers);
@@ -205,7 +201,7 @@ fn a_container_that_does_not_run_yet_is_waited_for() -> Result<()> {
         .start()?
         .outcome_within(2 * deadline())?;
     let pid: u32 = outcome.text("pid")?.trim().parse()?;
-    ensure!(tgids(&outcome.report("x.json")?).contains(&pid), "{pid}: {outcome}");
+    ensure!(outcome.report("x.json")?.tgids().contains(&pid), "{pid}: {outcome}");
     let said =
         "offwake: waiting for container offwake-late to start: there is no container offwake-late";
     ensure!(outcome.stderr.starts_with(said), "{outcome}");

@@ -21,12 +21,10 @@ const BEFORE: Duration = Duration::from_secs(4);
 const SLICE: Duration = Duration::from_millis(1500);
 
 fn recorder(workload: &Workload, arguments: &[&str]) -> Result<Running> {
-    let mut recorder = Offwake::record()?
+    Offwake::record()?
         .args(["--keep", &seconds(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
         .args(arguments)
-        .start()?;
-    recorder.wait_until_recording()?;
-    Ok(recorder)
+        .start_recording()
 }
 
 fn wait_for(path: &Path) -> Result<()> {
@@ -38,8 +36,7 @@ fn report(outcome: &Outcome, name: &str) -> Result<Report> {
     let json = format!("{name}.json");
     let report = outcome.report_of(name, &["-o", &json])?.report(&json)?;
     ledger::check_unfiltered(&report)?;
-    let found = &report.recording;
-    ensure!(!found.cut_off && found.slices_damaged + found.slices_missing == 0, "{found:?}");
+    ensure!(report.recording.is_whole(), "{:?}", report.recording);
     Ok(report)
 }
 
@@ -48,8 +45,7 @@ fn is_true_of(report: &Report, tid: u32, log: &Log) -> Result<()> {
     let thread = report.thread(tid)?;
     ensure!(thread.comm == "ow-sleeper", "{thread:?}");
     ensure!(thread.wall_ns == report.window.duration_ns, "{thread:?}, {:?}", report.window);
-    let lost = thread.unattributed.get("lost").copied().unwrap_or_default();
-    ensure!(lost <= report.window.duration_ns / 20, "gaps: {thread:?}");
+    ensure!(thread.lost_ns() <= report.window.duration_ns / 20, "gaps: {thread:?}");
     let said = (thread.blocked_ns + thread.runnable_ns) as f64;
     let measured = log.total_ns(Activity::Wait, report.interval()) as f64;
     let bearable = RELATIVE * measured + ABSOLUTE_NS;
@@ -68,9 +64,7 @@ fn a_snapshot_says_what_was_and_recording_goes_on() -> Result<()> {
         wait_for(&recorder.path(name))?;
     }
     thread::sleep(BEFORE);
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     ensure!(outcome.stdout.matches("(SIGUSR1)").count() == 3, "{outcome}");
     let truth = workload.stop()?;
     let mut newest = 0;
@@ -82,9 +76,7 @@ fn a_snapshot_says_what_was_and_recording_goes_on() -> Result<()> {
         let by = if name == "x.offwake" { "signal" } else { "snapshot" };
         ensure!(report.meta.closed_by == by, "{name}: {:?}", report.meta);
         ensure!(report.window.end_ns > newest, "{name} is no newer");
-        let named = report.waits.iter().any(|waits| {
-            waits.tid == tid && waits.stack.iter().any(|frame| frame.contains("nanosleep"))
-        });
+        let named = report.waits_of(tid, None).any(|waits| waits.has_frame("nanosleep"));
         ensure!(named, "{name} has no names for the sleeper's stack");
         newest = report.window.end_ns;
     }
@@ -96,11 +88,9 @@ fn a_wait_that_is_too_long_writes_a_snapshot() -> Result<()> {
     let workload = Workload::start("short-and-long-sleeps")?;
     let tid = workload.role("sleeper")?.tid;
     let arguments = ["--trigger", "wait>15ms,comm=ow-sleeper", "--trigger", "wait>1ms,comm=nobody"];
-    let mut recorder = recorder(&workload, &arguments)?;
+    let recorder = recorder(&workload, &arguments)?;
     wait_for(&recorder.path("x.2.offwake"))?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     let line = format!("(trigger: ow-sleeper {tid} waited ");
     ensure!(outcome.stdout.contains(&line), "{outcome}");
     ensure!(outcome.stderr.contains("more waits tripped"), "{outcome}");
@@ -131,9 +121,7 @@ fn only_so_many_snapshots_stay() -> Result<()> {
         recorder.signal(libc::SIGUSR1)?;
         wait_for(&recorder.path(name))?;
     }
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    let outcome = recorder.interrupt()?;
     ensure!(!outcome.path("x.1.offwake").exists() && outcome.path("x.2.offwake").exists());
     ensure!(outcome.stdout.contains("removed x.1.offwake"), "{outcome}");
     Ok(())
@@ -144,8 +132,7 @@ fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let mut recorder = Offwake::record()?
         .args(["-d", &seconds(3 * WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
-        .start()?;
-    recorder.wait_until_recording()?;
+        .start_recording()?;
     recorder.signal(libc::SIGUSR1)?;
     let outcome = recorder.outcome()?;
     ensure!(outcome.status.success(), "{outcome}");

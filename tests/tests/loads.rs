@@ -2,28 +2,18 @@
 
 use std::{
     io::{BufRead as _, BufReader, Read as _},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     loads::{Count, LOADS},
+    process::Process,
     wait_until::wait_until,
 };
 
 /// How often each load is started: what goes wrong between two threads does not do so every time.
 const TIMES: u32 = 20;
-
-/// A load that is killed when this is dropped.
-struct Guard(Child);
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
 
 #[test]
 fn every_load_ends_when_its_input_does_and_says_how_often_it_switched() -> Result<()> {
@@ -39,7 +29,7 @@ fn start_and_stop(name: &str) -> Result<()> {
     // Enough of everything: threads, paths, switches a second.
     let mut command = Command::new(env!("CARGO_BIN_EXE_offwake-load"));
     let command = command.args([name, "5000"]).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut load = Guard(command.spawn().context("cannot start it")?);
+    let mut load = Process(command.spawn().context("cannot start it")?);
     let mut output = BufReader::new(load.0.stdout.take().context("it has no output")?);
     let mut line = String::new();
     output.read_line(&mut line)?;

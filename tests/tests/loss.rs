@@ -33,24 +33,6 @@ fn said(report: &Report, outcome: &Outcome) -> Result<()> {
     Ok(())
 }
 
-/// Demands that each of the two only ever was woken by the other, and nobody else is accused.
-fn only_each_other(report: &Report, one: u32, other: u32) -> Result<()> {
-    for (wakee, waker) in [(one, other), (other, one)] {
-        for wakes in report.wakes_of(wakee) {
-            let by_task = wakes.waker.tid.filter(|_| wakes.cause == "pipe");
-            ensure!(by_task.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
-    }
-    let pair = BTreeSet::from([one, other]);
-    for waits in report.waits.iter().filter(|waits| waits.cause == "pipe") {
-        for blame in &waits.blame {
-            let right = blame.accused().is_none_or(|tid| pair.contains(&tid));
-            ensure!(right, "a wrong culprit: {blame:?}");
-        }
-    }
-    Ok(())
-}
-
 /// Two processes that switch as fast as they can fill fourteen records in less than a millisecond.
 #[test]
 fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
@@ -68,7 +50,7 @@ fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
         let ledger = report.thread(tid)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     }
-    only_each_other(&report, ping, pong)
+    report.only_each_other(ping, pong, "pipe")
 }
 
 /// No copy of a user stack fits into a page. The waits are all there, with who ended them.
@@ -78,7 +60,7 @@ fn a_ring_of_copies_that_is_full_costs_stacks_and_nothing_else() -> Result<()> {
     let outcome = profile(&workload, &["--copy-ring-size", "4096"])?;
     let report = outcome.report("x.json")?;
     let loss = &report.loss;
-    let lost = loss.counters.get("ring_full_copy").copied().unwrap_or(0);
+    let lost = report.counted("ring_full_copy");
     ensure!(lost > 0 && loss.stacks >= lost && loss.records == 0, "{loss:?}");
     said(&report, &outcome)?;
     let (client, server) = (workload.role("client")?.tid, workload.role("server")?.tid);
@@ -86,7 +68,7 @@ fn a_ring_of_copies_that_is_full_costs_stacks_and_nothing_else() -> Result<()> {
     let is_own = |waits: &&Waits| waits.tid == client && waits.cause == "pipe";
     let own: Vec<_> = report.waits.iter().filter(is_own).collect();
     ensure!(!own.is_empty() && own.iter().all(failed), "{own:?}");
-    only_each_other(&report, client, server)
+    report.only_each_other(client, server, "pipe")
 }
 
 /// The same load with rings as they are made: whatever is lost is said, and the rest is true.
@@ -96,7 +78,7 @@ fn a_flood_is_survived() -> Result<()> {
     let outcome = profile(&workload, &[])?;
     let report = outcome.report("x.json")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
-    only_each_other(&report, ping, pong)?;
+    report.only_each_other(ping, pong, "pipe")?;
     said(&report, &outcome)
 }
 
@@ -107,11 +89,6 @@ fn over_the_pipe(case: &Case) -> Result<()> {
         case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
     }
     case.blocked_on("client", "pipe")
-}
-
-/// How often the kernel half counted a loss.
-fn counted(report: &Report, loss: &str) -> u64 {
-    report.loss.counters.get(loss).copied().unwrap_or_default()
 }
 
 #[test]
@@ -133,9 +110,9 @@ fn a_stand_in_that_is_full_is_counted() -> Result<()> {
         return outcome.failed(3, &["recorded"]);
     }
     let report = outcome.report("x.json")?;
-    let full = counted(&report, "stand_in_full");
+    let full = report.counted("stand_in_full");
     ensure!(full > 0, "nothing was lost, this proves nothing: {:?}", report.loss);
-    only_each_other(&report, workload.role("ping")?.tid, workload.role("pong")?.tid)
+    report.only_each_other(workload.role("ping")?.tid, workload.role("pong")?.tid, "pipe")
 }
 
 /// There is room for no thread but the target's: those are recorded whole, the others counted.
@@ -144,7 +121,7 @@ fn threads_beyond_their_number_are_left_out_and_counted() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = profile(&workload, &["--max-threads", "1"])?;
     let case = Case::judge(workload, outcome, "x.json")?;
-    let full = counted(&case.report, "threads_full");
+    let full = case.report.counted("threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", case.report.loss);
     let said = case.outcome.terminal();
     ensure!(said.contains("(--max-threads)"), "{said}");
@@ -160,7 +137,7 @@ fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
         .run()?;
     let report = outcome.report("x.json")?;
     workload.stop()?;
-    let full = counted(&report, "threads_full");
+    let full = report.counted("threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", report.loss);
     let with_waits: BTreeSet<_> = report.waits.iter().map(|waits| waits.tid).collect();
     // One that ends makes room for another.
@@ -177,7 +154,7 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
     let workload = Workload::start("fork-churn")?;
     let outcome = profile(&workload, &["--max-targets", "1"])?;
     let report = outcome.report("x.json")?;
-    let full = counted(&report, "targets_full");
+    let full = report.counted("targets_full");
     ensure!(full > 0, "no child was left out, this proves nothing: {:?}", report.loss);
     let said = outcome.terminal();
     ensure!(
@@ -197,7 +174,7 @@ fn a_process_that_has_ended_takes_up_no_room_in_the_target() -> Result<()> {
     let report = outcome.report("x.json")?;
     let children = report.threads.iter().filter(|thread| thread.tid != parent).count();
     ensure!(children > 16, "only {children} children came, this proves nothing");
-    ensure!(counted(&report, "targets_full") == 0, "{:?}", report.loss);
+    ensure!(report.counted("targets_full") == 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -222,7 +199,7 @@ fn every_kind_of_record_that_is_lost_is_counted() -> Result<()> {
         .run()?;
     let report = outcome.report("x.json")?;
     for kind in KINDS {
-        let count = counted(&report, kind);
+        let count = report.counted(kind);
         ensure!(count > 0, "no {kind}: {:?}", report.loss);
     }
     said(&report, &outcome)
@@ -240,5 +217,5 @@ fn memory_that_is_used_up_closes_the_window() -> Result<()> {
     let report = outcome.report("x.json")?;
     ensure!(report.meta.closed_by == "memory", "{:?}", report.meta);
     ensure!(outcome.terminal().contains("--max-memory"), "the summary does not say so");
-    only_each_other(&report, ping, pong)
+    report.only_each_other(ping, pong, "pipe")
 }

@@ -1,14 +1,11 @@
 //! The processes that parse: what they can't do, and what it costs if they fail.
 
-use std::{
-    fs,
-    process::{Child, Command},
-    time::Instant,
-};
+use std::{fs, time::Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     offwake::{NOBODY, Offwake, Running},
+    process::Process,
     report::Report,
     wait_until::wait_until,
     workload::Workload,
@@ -19,21 +16,9 @@ const PARSER: &str = "offwake-parser";
 /// Unwinds stacks.
 const UNWINDER: &str = "offwake-unwind";
 
-/// Killed and reaped when it is dropped.
-struct Sleeping(Child);
-
-impl Sleeping {
-    /// A program that nothing has run yet while the recording lasts.
-    fn start(program: &str) -> Result<Self> {
-        Ok(Self(Command::new(program).arg("1000").spawn().context("cannot start it")?))
-    }
-}
-
-impl Drop for Sleeping {
-    fn drop(&mut self) {
-        let _gone = self.0.kill();
-        let _gone = self.0.wait();
-    }
+/// A program that nothing has run yet while the recording lasts.
+fn sleeper() -> Result<Process> {
+    Process::start("/usr/bin/sleep", &["1000"])
 }
 
 fn status(pid: u32, field: &str) -> Result<String> {
@@ -64,9 +49,9 @@ fn signal(pid: u32, signal: libc::c_int) {
 
 /// A flight recorder that has written a snapshot, so that names were looked up.
 fn recorder(workload: &Workload, offwake: Offwake) -> Result<(Running, u32)> {
-    let mut recorder =
-        offwake.args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let mut recorder = offwake
+        .args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"])
+        .start_recording()?;
     snapshot(&mut recorder, 1)?;
     let parser = of(recorder.pid(), PARSER)?.context("names were looked up, and nobody did")?;
     Ok((recorder, parser))
@@ -78,17 +63,9 @@ fn snapshot(recorder: &mut Running, number: u32) -> Result<()> {
     wait_until("the snapshot", || Ok(path.exists().then_some(())))
 }
 
-fn finish(mut recorder: Running) -> Result<Report> {
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")
-}
-
 /// What was waited for has the workload's functions.
 fn is_named(report: &Report) -> bool {
-    report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("ow_")))
-        || report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("main")))
+    report.waits.iter().any(|waits| waits.has_frame("ow_") || waits.has_frame("main"))
 }
 
 fn has_no_rights(parser: u32) -> Result<()> {
@@ -144,7 +121,7 @@ fn they_have_no_rights_and_nothing_open_but_their_sockets() -> Result<()> {
         let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
         has_no_rights(parser)?;
         has_no_rights(unwinder)?;
-        let report = finish(recorder)?;
+        let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
         ensure!(is_named(&report), "{:?}", report.waits);
         for (id, name) in [(parser, PARSER), (unwinder, UNWINDER)] {
             wait_until("its end", || {
@@ -160,7 +137,7 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     let workload = Workload::start("pipe")?;
     let (mut recorder, parser) = recorder(&workload, Offwake::record()?)?;
     signal(parser, libc::SIGSTOP);
-    let _sleeping = Sleeping::start("/usr/bin/sleep")?;
+    let _sleeping = sleeper()?;
     // Each is a question, until one is about the program that is new.
     let mut number = 1;
     wait_until("its end", || {
@@ -168,14 +145,9 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
         snapshot(&mut recorder, number)?;
         Ok((of(recorder.pid(), PARSER)? != Some(parser)).then_some(()))
     })?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let shown = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = shown.report("x.json")?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    ensure!(counted("parser_silent") == 1, "{:?}", report.loss);
-    ensure!(counted("parser_files_unread") == 1, "{:?}", report.loss);
+    let (shown, report) = recorder.interrupt()?.reported("x.offwake")?;
+    ensure!(report.counted("parser_silent") == 1, "{:?}", report.loss);
+    ensure!(report.counted("parser_files_unread") == 1, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     let said = shown.terminal();
     ensure!(said.contains("missing are names of functions of files (1)"), "{said}");
@@ -187,17 +159,16 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let (mut recorder, parser) = recorder(&workload, Offwake::record()?)?;
     signal(parser, libc::SIGKILL);
-    let _sleeping = Sleeping::start("/usr/bin/sleep")?;
+    let _sleeping = sleeper()?;
     let mut number = 1;
     wait_until("another one", || {
         number += 1;
         snapshot(&mut recorder, number)?;
         Ok(of(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
     })?;
-    let report = finish(recorder)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
-    ensure!(counted("parser_died") == 1, "{:?}", report.loss);
-    ensure!(counted("parser_files_unread") == 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
+    ensure!(report.counted("parser_died") == 1, "{:?}", report.loss);
+    ensure!(report.counted("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
 }
@@ -226,9 +197,12 @@ fn what_unwinds_is_left_out_as_offwake_is() -> Result<()> {
 fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGKILL)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
     // It may have been at work.
-    ensure!(counted("parser_died") == 1 && counted("parser_stacks_lost") <= 1, "{:?}", report.loss);
+    ensure!(
+        report.counted("parser_died") == 1 && report.counted("parser_stacks_lost") <= 1,
+        "{:?}",
+        report.loss
+    );
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
 }
@@ -237,9 +211,8 @@ fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
 fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGSTOP)?;
-    let counted = |name: &str| report.loss.counters.get(name).copied().unwrap_or(0);
     ensure!(
-        counted("parser_silent") == 1 && counted("parser_stacks_lost") == 1,
+        report.counted("parser_silent") == 1 && report.counted("parser_stacks_lost") == 1,
         "{:?}",
         report.loss
     );
@@ -249,9 +222,8 @@ fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
 
 /// Records while what unwinds gets this signal, and until there is another one.
 fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> {
-    let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
     signal(unwinder, number);
     // A stack that is new, and when that was given up another one.
@@ -260,9 +232,9 @@ fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> 
     wait_until("another one", || {
         if sleeping.is_empty() || began.elapsed().as_secs() >= 1 {
             began = Instant::now();
-            sleeping.push(Sleeping::start("/usr/bin/sleep")?);
+            sleeping.push(sleeper()?);
         }
         Ok(of(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
     })?;
-    finish(recorder)
+    Ok(recorder.interrupt()?.reported("x.offwake")?.1)
 }

@@ -49,11 +49,10 @@ const CHECKPOINT_RESTORE: u32 = 40;
 #[test]
 fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let mut running = Offwake::record()?
+    let running = Offwake::record()?
         .args(["-p", &workload.pids(), "-o", "x.offwake"])
         .called_by_nobody()?
-        .start()?;
-    running.wait_until_recording()?;
+        .start_recording()?;
     let all = ["offwake-drain", "offwake-look-up", "offwake-store", "offwake-watch"];
     let threads = wait_until("its threads", || {
         let threads = threads(running.pid())?;
@@ -77,9 +76,7 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
         ensure!(*user == NOBODY, "{name} is user {user}'s");
         ensure!(can & !may == 0, "{name} can do {can:x}, and needs {may:x}");
     }
-    running.signal(libc::SIGINT)?;
-    let outcome = running.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
+    running.interrupt()?;
     Ok(())
 }
 
@@ -178,8 +175,7 @@ fn three_capabilities_are_enough() -> Result<()> {
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
     ensure!(report.threads.iter().any(|thread| thread.blocked_ns > 0), "{:?}", report.threads);
-    let named =
-        report.waits.iter().any(|wait| wait.stack.iter().any(|frame| frame.contains("main")));
+    let named = report.waits.iter().any(|waits| waits.has_frame("main"));
     ensure!(named, "no stack reaches main: {:?}", report.waits);
     Ok(())
 }

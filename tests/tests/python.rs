@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     io::{BufRead as _, BufReader},
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context as _, Result, ensure};
@@ -12,6 +12,7 @@ use offwake_tests::{
     case::{WINDOW, seconds},
     offwake::Offwake,
     places,
+    process::Process,
     report::Waits,
     turn::Turn,
 };
@@ -83,9 +84,9 @@ while True:
     time.sleep(0.005)
 "#;
 
-/// A program whose threads wait in Python. It is killed at the end.
+/// A program whose threads wait in Python.
 struct Program {
-    child: Child,
+    process: Process,
     /// Where each of its threads waits, by what it is called.
     threads: BTreeMap<String, (u32, String)>,
     _turn: Turn,
@@ -98,14 +99,11 @@ impl Program {
         let directory = places::scratch()?;
         let script = directory.path().join("waits.py");
         std::fs::write(&script, PROGRAM)?;
-        let mut child = Command::new("/usr/bin/python3")
-            .arg(&script)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start python3")?;
-        let stdout = child.stdout.take().context("it has no standard output")?;
+        let child = Command::new("/usr/bin/python3").arg(&script).stdout(Stdio::piped()).spawn();
+        let mut process = Process(child.context("cannot start python3")?);
+        let stdout = process.0.stdout.take().context("it has no standard output")?;
         let threads = BTreeMap::new();
-        let mut program = Self { child, threads, _turn: turn, _directory: directory };
+        let mut program = Self { process, threads, _turn: turn, _directory: directory };
         for line in BufReader::new(stdout).lines() {
             let line = line?;
             let mut words = line.splitn(3, ' ');
@@ -127,13 +125,6 @@ impl Program {
     }
 }
 
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
-    }
-}
-
 /// The share of a thread's blocked time whose stacks have this frame.
 fn share_with(waits: &[Waits], tid: u32, frame: &str) -> f64 {
     let own = || waits.iter().filter(|waits| waits.tid == tid);
@@ -146,7 +137,7 @@ fn share_with(waits: &[Waits], tid: u32, frame: &str) -> f64 {
 fn pythons_own_frames_are_in_the_stacks_of_its_threads() -> Result<()> {
     let program = Program::start()?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &program.child.id().to_string(), "-o", "x.json"])
+        .args(["-d", &seconds(WINDOW), "-p", &program.process.pid().to_string(), "-o", "x.json"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
@@ -166,7 +157,7 @@ fn pythons_own_frames_are_in_the_stacks_of_its_threads() -> Result<()> {
 fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
     let program = Program::start()?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &program.child.id().to_string(), "-o", "x.json"])
+        .args(["-d", &seconds(WINDOW), "-p", &program.process.pid().to_string(), "-o", "x.json"])
         .run()?;
     let report = outcome.report("x.json")?;
     let (tid, place) = program.thread("in_callback")?;

@@ -4,8 +4,6 @@
 use std::{
     collections::BTreeSet,
     fs,
-    io::Write as _,
-    process::{Child, ChildStdin, Command, Stdio},
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -24,6 +22,7 @@ use offwake_tests::{
     kernel_objects::KernelObjects,
     offwake::{Offwake, Running},
     places,
+    process::Process,
     report::Report,
     slots::{Slot, Slots},
     turn::Turn,
@@ -36,73 +35,15 @@ use profiler_ebpf::{
     record::phase,
 };
 
-/// How often the kernel half counted a loss.
-fn counted(report: &Report, loss: &str) -> u64 {
-    report.loss.counters.get(loss).copied().unwrap_or_default()
-}
-
-/// What has happened so far is in the slice after the next.
-fn wait_for_a_slice(recorder: &Running) -> Result<()> {
-    let path = recorder.path("x.offwake");
-    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
-    for _ in 0..2 {
-        let before = size();
-        wait_until("another slice", || Ok((size() > before).then_some(())))?;
-    }
-    Ok(())
-}
-
-/// Ends a recorder. The ledgers of what it recorded close: `report` sees to it.
-fn end(mut recorder: Running) -> Result<Report> {
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")
-}
+const RECORDING: &str = "x.offwake";
 
 fn recorder(target: &[&str]) -> Result<Running> {
-    let mut recorder = Offwake::record()?.args(target).args(["-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
-    Ok(recorder)
-}
-
-/// A program with one thread, ended when this is dropped.
-struct Program {
-    child: Child,
-    input: Option<ChildStdin>,
-}
-
-impl Program {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(name);
-        let command = command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
-        let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let input = child.stdin.take();
-        Ok(Self { child, input })
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Ends what it waits for.
-    fn wake(&mut self) -> Result<()> {
-        self.input.as_mut().context("it has no input")?.write_all(b"x")?;
-        Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.child.kill());
-        drop(self.child.wait());
-    }
+    Offwake::record()?.args(target).args(["-o", RECORDING]).start_recording()
 }
 
 /// Has a reader wait, changes what is kept of that, wakes it, and says what came of it.
 fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, u32)> {
-    let mut reader = Program::start("cat", &[])?;
+    let mut reader = Process::start("cat", &[])?;
     let pid = reader.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
     let slots = Slots::of(recorder.pid())?;
@@ -112,9 +53,9 @@ fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, 
     })?;
     change(&mut slot);
     slots.write(pid, &mut slot)?;
-    reader.wake()?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    reader.write(b"x")?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     Ok((report, pid))
 }
 
@@ -123,7 +64,7 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
     let _turn = Turn::take()?;
     const AHEAD: u64 = 3_600_000_000_000;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_left_at(now_ns() + AHEAD))?;
-    ensure!(counted(&report, "time_backwards") > 0, "{:?}", report.loss);
+    ensure!(report.counted("time_backwards") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     Ok(())
@@ -133,10 +74,9 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
 fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
     let _turn = Turn::take()?;
     let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_phase(phase::ON_CPU))?;
-    ensure!(counted(&report, "switch_out_missed") > 0, "{:?}", report.loss);
+    ensure!(report.counted("switch_out_missed") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
-    let lost = ledger.unattributed.get("lost").copied().unwrap_or_default();
-    ensure!(lost > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
+    ensure!(ledger.lost_ns() > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
     Ok(())
 }
 
@@ -144,11 +84,11 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     let _turn = Turn::take()?;
-    let mut spinner = Program::start("sh", &["-c", "read -r line; while :; do :; done"])?;
+    let mut spinner = Process::start("sh", &["-c", "read -r line; while :; do :; done"])?;
     let pid = spinner.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
     // What it waited for before is not what is changed.
-    spinner.input.as_mut().context("it has no input")?.write_all(b"go\n")?;
+    spinner.write(b"go\n")?;
     let slots = Slots::of(recorder.pid())?;
     let mut slot = wait_until("the spinner to run", || {
         let slot = slots.read(pid)?;
@@ -157,9 +97,9 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     slot.set_phase(phase::BLOCKED);
     slot.set_left_at(now_ns());
     slots.write(pid, &mut slot)?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
-    ensure!(counted(&report, "switch_in_missed") > 0, "{:?}", report.loss);
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    ensure!(report.counted("switch_in_missed") > 0, "{:?}", report.loss);
     for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
         // Who wrote what it read.
         let own = blame.tgid == Some(std::process::id());
@@ -175,10 +115,10 @@ fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_wo
     let _turn = Turn::take()?;
     let _pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["--all", "--stand-in", "1"])?;
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
-        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
     }
     Ok(())
 }
@@ -189,7 +129,7 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
     let _turn = Turn::take()?;
     let pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["-p", &pair.pids(), "--stacks", "exact"])?;
-    wait_for_a_slice(&recorder)?;
+    recorder.wait_for_slices(RECORDING, 2)?;
     let sent = KernelObjects::held_by(recorder.pid())?.open_map("SENT_STACKS")?;
     let mut sent: HashMap<MapData, u64, u64> = HashMap::try_from(Map::LruHashMap(sent))?;
     let known: Vec<u64> = sent.keys().flatten().collect();
@@ -199,20 +139,16 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
             sent.insert(id, !check, 0)?;
         }
     }
-    wait_for_a_slice(&recorder)?;
-    let report = end(recorder)?;
-    ensure!(counted(&report, "stack_id_collision") > 0, "{:?}", report.loss);
+    recorder.wait_for_slices(RECORDING, 2)?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    ensure!(report.counted("stack_id_collision") > 0, "{:?}", report.loss);
     for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
         let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
         let waits: Vec<_> = report.waits_of(waiter, Some("pipe")).collect();
         // Both ids lead to the same frames.
-        let read =
-            waits.iter().all(|waits| waits.stack.iter().any(|frame| frame.contains("pipe_read")));
+        let read = waits.iter().all(|waits| waits.has_frame("pipe_read"));
         ensure!(!waits.is_empty() && read, "{waits:?}");
-        let right = report.wakes_of(waiter).filter(|wakes| wakes.cause == "pipe");
-        for wakes in right {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
+        report.woken_by_nobody_but(waiter, "pipe", &[waker].into())?;
     }
     Ok(())
 }
@@ -225,13 +161,12 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
     const THREADS: usize = 1000;
     let starved = Cgroup::with_memory("storage", AT_FIRST)?;
     let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", starved.path().display());
-    let mut recorder = Offwake::record()?
+    let recorder = Offwake::record()?
         .binary("/bin/sh".as_ref())
         .args(["-c", &script, "sh"])
         .arg(places::offwake()?)
-        .args(["record", "--all", "-o", "x.offwake"])
-        .start()?;
-    recorder.wait_until_recording()?;
+        .args(["record", "--all", "-o", RECORDING])
+        .start_recording()?;
     // Its own memory is not to be short, that of its maps is.
     let rest = starved.path().parent().context("a cgroup without a parent")?.join("cgroup.procs");
     fs::write(rest, recorder.pid().to_string())?;
@@ -251,8 +186,8 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
         ensure!(thread.join().is_ok(), "a thread panicked");
     }
     starved.limit_memory(AT_FIRST)?;
-    let report = end(recorder)?;
-    ensure!(counted(&report, "storage_failed") > 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    ensure!(report.counted("storage_failed") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -302,7 +237,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         wait_until("a stack that can't be taken", || {
             Ok((losses.counted(Loss::KernelStackUnsettled)? > 0).then_some(()))
         })?;
-        end(first)
+        Ok(first.interrupt()?.reported(RECORDING)?.1)
     };
     let report = counted_once();
     over.store(true, SeqCst);
@@ -310,7 +245,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         thread.join().map_err(|_panic| anyhow!("a thread panicked"))??;
     }
     let report = report?;
-    ensure!(counted(&report, "kernel_stack_unsettled") > 0, "{:?}", report.loss);
+    ensure!(report.counted("kernel_stack_unsettled") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -365,7 +300,7 @@ fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()>
         .run()?;
     let report = outcome.report("x.json")?;
     for name in ["user_stack_failed", "kernel_stack_failed"] {
-        ensure!(counted(&report, name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
     }
     ensure!(report.loss.records == 0, "{:?}", report.loss);
     let said = outcome.terminal();

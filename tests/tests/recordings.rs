@@ -4,8 +4,7 @@
 use std::{
     fs,
     os::unix::fs::{MetadataExt as _, PermissionsExt as _},
-    path::{Path, PathBuf},
-    process::{Child, Command},
+    process::Command,
     time::Duration,
 };
 
@@ -15,7 +14,8 @@ use offwake_tests::{
     clock,
     offwake::{NOBODY, Offwake, Outcome},
     places,
-    wait_until::wait_until,
+    process::{Process, wait_for_state},
+    scarce::SmallDisk,
     workload::Workload,
 };
 
@@ -124,18 +124,9 @@ fn a_recording_can_go_through_a_pipe() -> Result<()> {
 fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let mut running =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    let path = running.directory().join("x.offwake");
-    running.wait_until_recording()?;
-    // Three slices of waits at least: a second each.
-    let size = || fs::metadata(&path).map_or(0, |metadata| metadata.len());
-    let mut before = 0;
-    for _ in 0..3 {
-        before = wait_until("the recording to grow", || {
-            let now = size();
-            Ok((now > before).then_some(now))
-        })?;
-    }
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    // A second each.
+    running.wait_for_slices("x.offwake", 3)?;
     let killed_at = clock::now_ns();
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
@@ -153,67 +144,14 @@ fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     Ok(())
 }
 
-/// A process that sleeps, and is ended when this is dropped.
-struct Sleeper(Child);
-
-impl Sleeper {
-    fn start() -> Result<Self> {
-        Ok(Self(Command::new("sleep").arg("1000").spawn()?))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Sleeper {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.end());
-    }
-}
-
-/// A file system of a given size, gone when this is dropped.
-struct SmallDisk {
-    directory: tempfile::TempDir,
-}
-
-impl SmallDisk {
-    fn mount(size: &str) -> Result<Self> {
-        let directory = places::scratch()?;
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"])
-            .arg(directory.path())
-            .status()?;
-        ensure!(mounted.success(), "cannot mount a small disk: {mounted}");
-        Ok(Self { directory })
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Should it be busy, it goes when whoever holds it lets go.
-        drop(Command::new("umount").arg("-l").arg(self.directory.path()).status());
-    }
-}
-
 #[test]
 fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let disk = SmallDisk::mount("512k")?;
-    let recording: PathBuf = disk.path().join("x.offwake");
+    let small = places::scratch()?;
+    let _disk = SmallDisk::mount(small.path(), "512k")?;
+    let recording = small.path().join("x.offwake");
     // No duration: it is the disk that ends it. Everybody is recorded, so that it fills soon.
-    let outcome = Offwake::in_directory(disk.path())?
+    let outcome = Offwake::in_directory(small.path())?
         .args(["record", "-p", &workload.pids(), "-o"])
         .arg(&recording)
         .run()?;
@@ -227,12 +165,12 @@ fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     ensure!(reported.stdout.contains("no more room"), "{reported}");
     let report = reported.report("x.json")?;
     ensure!(report.meta.closed_by == "disk_full" && !report.recording.cut_off);
-    ensure!(report.loss.counters.get("records_unwritten").is_some_and(|count| *count > 0));
+    ensure!(report.counted("records_unwritten") > 0);
     // Names still found room.
     let client = workload.role("client")?.tid;
     let waits = report.waits.iter().find(|waits| waits.tid == client);
     let waits = waits.context("nothing about the client")?;
-    ensure!(waits.stack.iter().any(|frame| frame.contains("pipe_read")), "{:?}", waits.stack);
+    ensure!(waits.has_frame("pipe_read"), "{:?}", waits.stack);
     Ok(())
 }
 
@@ -252,12 +190,10 @@ fn a_recorder_that_can_not_begin_leaves_the_old_recording() -> Result<()> {
 
 #[test]
 fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
-    let outcome = Offwake::record()?
+    let (_, report) = Offwake::record()?
         .args(["-o", "x.offwake", "--", "sh", "-c", "sleep 0.2; exec sleep 0.3"])
-        .run()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = reported.report("x.json")?;
+        .run()?
+        .reported("x.offwake")?;
     ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
     let slept: u64 = report.waits.iter().filter(|w| w.cause == "timer").map(|w| w.blocked_ns).sum();
     ensure!((450_000_000..700_000_000).contains(&slept), "slept for {slept} ns");
@@ -268,21 +204,15 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
 
 #[test]
 fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
-    let mut target = Sleeper::start()?;
-    let mut running =
-        Offwake::record()?.args(["-p", &target.pid().to_string(), "-o", "x.offwake"]).start()?;
-    running.wait_until_recording()?;
+    let mut target = Process::start("sleep", &["1000"])?;
+    let running = Offwake::record()?
+        .args(["-p", &target.pid().to_string(), "-o", "x.offwake"])
+        .start_recording()?;
     target.end()?;
     let died_at = clock::now_ns();
-    // Long enough for another slice: the recorder goes on without its target.
-    let path = running.directory().join("x.offwake");
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
-    running.signal(libc::SIGINT)?;
-    let outcome = running.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let reported = outcome.report_of("x.offwake", &["-o", "x.json"])?;
-    let report = reported.report("x.json")?;
+    // The recorder goes on without its target.
+    running.wait_for_slices("x.offwake", 1)?;
+    let (_, report) = running.interrupt()?.reported("x.offwake")?;
     let [thread] = report.threads.as_slice() else {
         anyhow::bail!("{:?}", report.threads);
     };
@@ -293,36 +223,25 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
 
 #[test]
 fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
-    let target = Sleeper::start()?;
+    let target = Process::start("sleep", &["1000"])?;
     let pid = target.pid();
-    let mut running =
-        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
-    running.wait_until_recording()?;
+    let running =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start_recording()?;
     let send = |signal: libc::c_int| {
         // SAFETY: takes plain integers; the process is not reaped before the end of this test.
         let sent = unsafe { libc::kill(pid.cast_signed(), signal) };
         ensure!(sent == 0, "signal {signal} was not sent");
         Ok(())
     };
-    let state = |wanted: char| {
-        wait_until("the target's state", || {
-            let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-            Ok(stat.contains(&format!(") {wanted} ")).then(clock::now_ns))
-        })
-    };
     send(libc::SIGSTOP)?;
-    let stopped_at = state('T')?;
+    wait_for_state(pid, 'T')?;
+    let stopped_at = clock::now_ns();
     // As long as a slice lasts.
-    let path = running.directory().join("x.offwake");
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+    running.wait_for_slices("x.offwake", 1)?;
     let continued_at = clock::now_ns();
     send(libc::SIGCONT)?;
-    state('S')?;
-    running.signal(libc::SIGINT)?;
-    let outcome = running.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    wait_for_state(pid, 'S')?;
+    let (_, report) = running.interrupt()?.reported("x.offwake")?;
     let stopped = report.blocked_on(pid, "stopped");
     let least = continued_at.saturating_sub(stopped_at);
     ensure!(stopped >= least, "stopped for {stopped} ns, at least {least} were seen");
@@ -335,22 +254,16 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
 fn names_can_be_looked_up_again_after_a_kill() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let mut running =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    let path = running.directory().join("x.offwake");
-    running.wait_until_recording()?;
-    let before = fs::metadata(&path)?.len();
-    wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    running.wait_for_slices("x.offwake", 1)?;
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
     let client = workload.role("client")?.tid;
     let named = |name: &str, arguments: &[&str]| -> Result<bool> {
         let reported = outcome.report_of("x.offwake", &[&["-o", name], arguments].concat())?;
         let report = reported.report(name)?;
-        let mut stacks = report.waits.iter().filter(|w| w.tid == client).map(|w| &w.stack);
-        Ok(stacks.any(|stack| {
-            let has = |part: &str| stack.iter().any(|frame| frame.contains(part));
-            has("pipe_read") && has("offwake_tests")
-        }))
+        let mut waits = report.waits_of(client, None);
+        Ok(waits.any(|waits| waits.has_frame("pipe_read") && waits.has_frame("offwake_tests")))
     };
     ensure!(!named("before.json", &[])?, "there are names in a recording that was cut off");
     ensure!(named("after.json", &["--resymbolize"])?, "no names after they were looked up again");

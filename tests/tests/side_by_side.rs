@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use anyhow::{Result, ensure};
 use offwake_tests::{
     case::Case,
+    intervals::all_meet,
     offwake::{Offwake, Running},
     workload::Workload,
 };
@@ -43,10 +44,7 @@ fn three_profilers_of_three_processes() -> Result<()> {
         case.woken_by(waiter, cause, &waker)?;
         windows.push(case.window());
     }
-    for one in &windows {
-        let together = windows.iter().all(|other| one.clipped(*other).is_some());
-        ensure!(together, "the windows do not meet, this proves nothing: {windows:?}");
-    }
+    ensure!(all_meet(&windows), "the windows do not meet, this proves nothing: {windows:?}");
     Ok(())
 }
 

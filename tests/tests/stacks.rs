@@ -28,7 +28,7 @@ fn profile(workload: &Workload, arguments: &[&str]) -> Result<(Outcome, Report)>
 
 /// Waits and the time in them, below a function of the workload's.
 fn below(report: &Report, tid: u32, function: &str) -> (u64, u64) {
-    let calls = |waits: &&Waits| waits.stack.iter().any(|frame| frame.contains(function));
+    let calls = |waits: &&Waits| waits.has_frame(function);
     let own = report.waits.iter().filter(|waits| waits.tid == tid && waits.cause == "timer");
     own.filter(calls)
         .fold((0, 0), |(count, ns), waits| (count + waits.count, ns + waits.blocked_ns))

@@ -1,10 +1,6 @@
 //! What to profile: each way to say it takes in what it ought to, and nothing else.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    process::{Child, Command, Stdio},
-};
+use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
@@ -12,6 +8,7 @@ use offwake_tests::{
     cgroup::Cgroup,
     offwake::{Offwake, Outcome},
     places,
+    process::Process,
     report::Report,
     truth::{Activity, Truth},
     wait_until::wait_until,
@@ -23,17 +20,13 @@ fn profile(arguments: &[&str]) -> Result<Outcome> {
     Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json"]).args(arguments).run()
 }
 
-fn tgids(report: &Report) -> BTreeSet<u32> {
-    report.threads.iter().map(|thread| thread.tgid).collect()
-}
-
 #[test]
 fn a_process_brings_the_children_that_it_forks() -> Result<()> {
     let case = Case::of("fork-churn")?;
     let parent = case.tid("parent");
     let window = case.window();
     let children: BTreeSet<u32> = case.tied_to("parent");
-    let processes = tgids(&case.report);
+    let processes = case.report.tgids();
     ensure!(processes.contains(&parent), "the parent is missing");
     let strangers: Vec<_> =
         processes.iter().filter(|tgid| **tgid != parent && !children.contains(tgid)).collect();
@@ -48,7 +41,7 @@ fn a_process_brings_the_children_that_it_forks() -> Result<()> {
         let slept = case.report.blocked_on(child, "timer");
         // A kernel that hides a process of its own also hides what happens while that runs: the
         // timer that ends a sleep, say. Then the report says so, and calls it nothing else.
-        let lost = ledger.unattributed.get("lost").copied().unwrap_or(0);
+        let lost = ledger.lost_ns();
         ensure!(at_least(slept + lost, 0.9, 5_000_000), "a child sleeps 5 ms: {ledger:?}");
         lost_sight_of += u32::from(lost > 0);
         seen += 1;
@@ -66,59 +59,28 @@ fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
     let tids: BTreeSet<u32> = case.report.tids().collect();
     ensure!(tids.contains(&case.tid("waiter")) && tids.contains(&case.tid("worker")));
     ensure!(!tids.contains(&bystander.role("sleeper")?.tid), "a bystander is in: {tids:?}");
-    ensure!(tgids(&case.report).len() == 1, "several processes: {tids:?}");
+    ensure!(case.report.tgids().len() == 1, "several processes: {tids:?}");
     Ok(())
-}
-
-/// A program that is ended when this is dropped.
-struct Program(Child);
-
-impl Program {
-    fn start(name: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(name);
-        // One that reads waits for ever: nobody writes.
-        Ok(Self(command.args(arguments).stdin(Stdio::piped()).spawn()?))
-    }
-
-    fn end(&mut self) -> Result<()> {
-        self.0.kill()?;
-        self.0.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        // An error means that it has ended already.
-        drop(self.end());
-    }
 }
 
 /// A machine that starts many processes gives each id again within minutes.
 #[test]
 fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
     const LAST_ID: &str = "/proc/sys/kernel/ns_last_pid";
-    let mut target = Program::start("sleep", &["1000"])?;
-    let pid = target.0.id();
-    let mut recorder =
-        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let mut target = Process::start("sleep", &["1000"])?;
+    let pid = target.pid();
+    let recorder =
+        Offwake::record()?.args(["-p", &pid.to_string(), "-o", "x.offwake"]).start_recording()?;
     target.end()?;
     let mut stranger = wait_until("the id to be given again", || {
         fs::write(LAST_ID, (pid - 1).to_string())?;
-        let next = Program::start("cat", &[])?;
-        Ok((next.0.id() == pid).then_some(next))
+        // It waits for ever: nobody writes.
+        let next = Process::start("cat", &[])?;
+        Ok((next.pid() == pid).then_some(next))
     })?;
-    let path = recorder.path("x.offwake");
-    for _ in 0..2 {
-        let before = fs::metadata(&path)?.len();
-        wait_until("another slice", || Ok((fs::metadata(&path)?.len() > before).then_some(())))?;
-    }
+    recorder.wait_for_slices("x.offwake", 2)?;
     stranger.end()?;
-    recorder.signal(libc::SIGINT)?;
-    let outcome = recorder.outcome()?;
-    ensure!(outcome.status.success(), "{outcome}");
-    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
     let comms: Vec<&str> = report.threads.iter().map(|thread| thread.comm.as_str()).collect();
     ensure!(comms == ["sleep"], "{:?}", report.threads);
     ensure!(report.threads[0].wall_ns < report.window.duration_ns, "{:?}", report.threads);
@@ -136,7 +98,7 @@ fn several_processes_are_the_target_together() -> Result<()> {
     }] {
         let list: Vec<&str> = list.iter().map(String::as_str).collect();
         let report = profile(&list)?.report("report.json")?;
-        ensure!(tgids(&report) == BTreeSet::from([client, server]), "{list:?}: {report:?}");
+        ensure!(report.tgids() == BTreeSet::from([client, server]), "{list:?}: {report:?}");
     }
     drop(bystander);
     Ok(())
@@ -170,7 +132,7 @@ fn a_cgroup_brings_its_subtree_and_nothing_else() -> Result<()> {
     let outcome = profile(&["--cgroup", cgroup])?;
     let report = outcome.report("report.json")?;
     let wanted = BTreeSet::from([in_outer.pid(), in_inner.pid()]);
-    ensure!(tgids(&report) == wanted, "{wanted:?}, got {:?}", report.threads);
+    ensure!(report.tgids() == wanted, "{wanted:?}, got {:?}", report.threads);
     drop(outside);
     drop(in_outer);
     let case = Case::judge(in_inner, outcome, "report.json")?;
@@ -187,7 +149,7 @@ fn all_is_everybody_and_the_default() -> Result<()> {
         case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))?;
         let kernel = case.report.threads.iter().any(|thread| is_kernel_threads_name(&thread.comm));
         ensure!(kernel, "{arguments:?}: no kernel thread is in the report");
-        ensure!(tgids(&case.report).len() > 2, "{arguments:?}: hardly anybody is in the report");
+        ensure!(case.report.tgids().len() > 2, "{arguments:?}: hardly anybody is in the report");
     }
     Ok(())
 }
@@ -198,7 +160,7 @@ fn the_profiler_leaves_itself_out() -> Result<()> {
         Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json", "--all"]).start()?;
     let itself = running.pid();
     let report = running.outcome()?.report("report.json")?;
-    ensure!(!tgids(&report).contains(&itself), "the profiler profiled itself");
+    ensure!(!report.tgids().contains(&itself), "the profiler profiled itself");
     Ok(())
 }
 
@@ -222,7 +184,7 @@ fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
     // One wait of 30 ms and no other: within the 20 ms of the other tests it would prove little.
     let limit = wait.interval().length_ns();
     ensure!(slept >= 29_000_000 && slept <= limit, "slept for {slept} of {limit}: {command:?}");
-    ensure!(tgids(&report) == BTreeSet::from([command.tgid]), "{:?}", report.threads);
+    ensure!(report.tgids() == BTreeSet::from([command.tgid]), "{:?}", report.threads);
     // Nor are its first instructions: they are a part of its time on the CPU.
     ensure!(command.on_cpu_ns > 0, "{command:?}");
     Ok(())

@@ -6,7 +6,6 @@ use std::{
     fs::File,
     io::{Read, Seek},
     os::{fd::AsRawFd, unix::fs::MetadataExt},
-    path::Path,
 };
 
 use super::{
@@ -88,9 +87,7 @@ impl Handed {
 /// Whether the process that parses can open it anew, as blazesym does with every file.
 fn anybody_reads(file: &File) -> bool {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let is_there = std::fs::read_link(link).is_ok_and(|path| {
-        path.starts_with(Path::new(parser::READABLE)) && !path.as_os_str().is_empty()
-    });
+    let is_there = std::fs::read_link(link).is_ok_and(|path| path.starts_with(parser::READABLE));
     is_there && file.metadata().is_ok_and(|metadata| metadata.mode() & 0o004 != 0)
 }
 

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use crate::{
     draw::{self, TICK, live},
     properties::world,
-    recordings,
+    strategies,
 };
 
 /// Does something with an export of a recording.
@@ -127,7 +127,7 @@ proptest! {
 
     #[test]
     fn anything_can_be_exported_and_gives_the_same_bytes_again(
-        recording in recordings::recording(),
+        recording in strategies::recording(),
     ) {
         exported(&recording, |export| {
             prop_assert_eq!(rows(export, Table::Waits), recording.waits.len());

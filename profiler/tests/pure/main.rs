@@ -41,6 +41,7 @@ mod simulations;
 mod simulator;
 #[cfg(target_arch = "x86_64")]
 mod spans;
+mod strategies;
 mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]

@@ -19,8 +19,6 @@ use offwake_tests::{
     workload::Workload,
 };
 
-use super::{end, wait_for_a_slice};
-
 /// How long a CPU is away.
 const AWAY: Duration = Duration::from_secs(1);
 /// How often the sampling clock strikes then: a second or so.
@@ -36,9 +34,8 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     };
     let workload = Workload::start("ping-pong")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
-    let mut recorder = Offwake::record()?.args(["--all", "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
+    let recorder = Offwake::record()?.args(["--all", "-o", "x.offwake"]).start_recording()?;
+    recorder.wait_for_slices("x.offwake", 1)?;
     cpu.set(Power::Off)?;
     thread::sleep(AWAY);
     cpu.set(Power::On)?;
@@ -53,13 +50,11 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     let [first, second] = ["first", "second"].map(|role| spinners.role(role).map(|role| role.tid));
     let enough = struck()?.map(|strikes| strikes + STRIKES);
     wait_until("enough samples", || Ok((struck()? >= enough).then_some(())))?;
-    let (outcome, report) = end(recorder)?;
+    let (outcome, report) = recorder.interrupt()?.reported("x.offwake")?;
     for (wakee, waker) in [(ping, pong), (pong, ping)] {
         let ledger = report.thread(wakee)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
-        for wakes in report.wakes_of(wakee).filter(|wakes| wakes.cause == "pipe") {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
+        report.woken_by_nobody_but(wakee, "pipe", &[waker].into())?;
     }
     for tid in [first?, second?] {
         let ledger = report.thread(tid)?;
@@ -99,8 +94,8 @@ fn a_proc_that_hides_processes_costs_nothing() -> Result<()> {
         case.blocked_on("client", "pipe")?;
         case.woken_by("client", "pipe", &[case.tid("server")].into())?;
         let client = case.tid("client");
-        let mut stacks = case.report.waits_of(client, Some("pipe")).map(|waits| &waits.stack);
-        let named = stacks.any(|stack| stack.iter().any(|frame| frame.contains("offwake_tests")));
+        let mut waits = case.report.waits_of(client, Some("pipe"));
+        let named = waits.any(|waits| waits.has_frame("offwake_tests"));
         ensure!(named, "its own frames have no names: {}", case.about("client"));
     }
     Ok(())

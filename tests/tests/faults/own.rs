@@ -1,16 +1,16 @@
 //! What befalls offwake itself.
 
-use std::{collections::BTreeSet, thread, time::Duration};
+use std::{thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
+    intervals::all_meet,
     kernel_objects::KernelObjects,
     offwake::{Offwake, Running, attached},
+    process::wait_for_state,
     wait_until::wait_until,
     workload::Workload,
 };
-
-use super::{end, ended, wait_for_a_slice, wait_for_state};
 
 /// How long offwake is stopped: every ring is full long before.
 const STOPPED: Duration = Duration::from_secs(5);
@@ -29,9 +29,8 @@ fn nothing_is_left(mut recorder: Running) -> Result<()> {
 #[test]
 fn killed_while_it_records_it_leaves_nothing_in_the_kernel() -> Result<()> {
     let workload = Workload::start("ping-pong")?;
-    let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     let held = KernelObjects::held_by(recorder.pid())?;
     ensure!(!held.links.is_empty(), "nothing is attached: {held:?}");
     nothing_is_left(recorder)
@@ -50,41 +49,28 @@ fn stopped_for_seconds_it_counts_what_it_missed_and_the_rest_is_true() -> Result
     let workload = Workload::start("ping-pong")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
     let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
+    recorder.wait_for_slices("x.offwake", 1)?;
     recorder.signal(libc::SIGSTOP)?;
     wait_for_state(recorder.pid(), 'T')?;
     thread::sleep(STOPPED);
     recorder.signal(libc::SIGCONT)?;
     // What was in the rings, and what came after it.
-    for _ in 0..2 {
-        wait_for_a_slice(&recorder.path("x.offwake"))?;
-    }
-    let (outcome, report) = end(recorder)?;
+    recorder.wait_for_slices("x.offwake", 2)?;
+    let (outcome, report) = recorder.interrupt()?.reported("x.offwake")?;
     let loss = &report.loss;
     ensure!(loss.records > 0, "nothing was lost, this proves nothing: {loss:?}");
     ensure!(loss.gaps > 0 && loss.counters.contains_key("ring_full_wait"), "{loss:?}");
     let said = outcome.terminal();
     ensure!(said.contains(&format!("{} records", loss.records)), "{loss:?}: {said}");
-    for (wakee, waker) in [(ping, pong), (pong, ping)] {
-        let ledger = report.thread(wakee)?;
+    for tid in [ping, pong] {
+        let ledger = report.thread(tid)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
         // More than half of the time: the rings took the first moment.
-        let lost = ledger.unattributed.get("lost").copied().unwrap_or_default();
+        let lost = ledger.lost_ns();
         ensure!(lost > 2_500_000_000, "stopped for {STOPPED:?}, lost are {lost} ns: {ledger:?}");
-        for wakes in report.wakes_of(wakee).filter(|wakes| wakes.cause == "pipe") {
-            ensure!(wakes.waker.tid.is_none_or(|tid| tid == waker), "a wrong waker: {wakes:?}");
-        }
     }
-    let pair = BTreeSet::from([ping, pong]);
-    for waits in report.waits.iter().filter(|waits| waits.cause == "pipe") {
-        for blame in &waits.blame {
-            let right = blame.accused().is_none_or(|tid| pair.contains(&tid));
-            ensure!(right, "a wrong culprit: {blame:?}");
-        }
-    }
-    Ok(())
+    report.only_each_other(ping, pong, "pipe")
 }
 
 /// Each of them sees the other nine at work, and none is told of anybody else for that.
@@ -99,22 +85,19 @@ fn ten_at_once_say_the_same() -> Result<()> {
     let mut recorders = recorders?;
     recorders.iter_mut().try_for_each(Running::wait_until_recording)?;
     let last = recorders.last().context("there is none")?;
-    wait_for_a_slice(&last.path("x.offwake"))?;
+    last.wait_for_slices("x.offwake", 1)?;
     for recorder in &mut recorders {
         recorder.signal(libc::SIGINT)?;
     }
     let mut windows = Vec::new();
     for recorder in recorders {
-        let (_, report) = ended(recorder)?;
+        let (_, report) = recorder.outcome()?.reported("x.offwake")?;
         ensure!(report.blocked_on(waiter, "futex") > 0, "{:?}", report.waits);
         for wakes in report.wakes_of(waiter).filter(|wakes| wakes.cause == "futex") {
             ensure!(wakes.waker.tid == Some(worker), "a wrong waker: {wakes:?}");
         }
         windows.push(report.interval());
     }
-    for one in &windows {
-        let together = windows.iter().all(|other| one.clipped(*other).is_some());
-        ensure!(together, "the windows do not meet, this proves nothing: {windows:?}");
-    }
+    ensure!(all_meet(&windows), "the windows do not meet, this proves nothing: {windows:?}");
     Ok(())
 }

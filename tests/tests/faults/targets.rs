@@ -1,18 +1,14 @@
 //! What befalls the target. That it ends, becomes another program or is stopped by a signal is in
 //! `recordings.rs`.
 
-use std::fs;
-
 use anyhow::{Result, ensure};
 use offwake_tests::{
     cgroup::{Cgroup, Motion},
     clock::now_ns,
     offwake::Offwake,
-    wait_until::wait_until,
+    process::wait_for_state,
     workload::Workload,
 };
-
-use super::{end, wait_for_a_slice};
 
 /// The freezer is no signal: a frozen thread's state is that of any sleeper.
 #[test]
@@ -22,16 +18,15 @@ fn a_target_that_is_frozen_is_stopped_and_nobody_is_to_blame() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let sleeper = workload.role("sleeper")?.tid;
     cgroup.adopt(workload.pid())?;
-    let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     cgroup.set(Motion::Frozen)?;
     let from = now_ns();
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
+    recorder.wait_for_slices("x.offwake", 1)?;
     let until = now_ns();
     cgroup.set(Motion::Free)?;
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
-    let (_, report) = end(recorder)?;
+    recorder.wait_for_slices("x.offwake", 1)?;
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
     let stopped = report.blocked_on(sleeper, "stopped");
     ensure!(stopped >= until - from, "frozen for {} ns, stopped for {stopped}", until - from);
     // What this test's own looks take.
@@ -48,18 +43,14 @@ fn a_target_that_runs_out_of_memory_is_recorded_to_its_end() -> Result<()> {
     let cgroup = Cgroup::with_memory("starved", LIMIT)?;
     let workload = Workload::start("hungry")?;
     let eater = workload.role("eater")?;
-    let mut recorder =
-        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start()?;
-    recorder.wait_until_recording()?;
+    let recorder =
+        Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     cgroup.adopt(eater.pid)?;
-    let stat = format!("/proc/{}/stat", eater.pid);
     // Dead, and not collected: it is the workload's child.
-    wait_until("the kernel to kill it", || {
-        Ok(fs::read_to_string(&stat)?.contains(") Z ").then_some(()))
-    })?;
+    wait_for_state(eater.pid, 'Z')?;
     let died_at = now_ns();
-    wait_for_a_slice(&recorder.path("x.offwake"))?;
-    let (_, report) = end(recorder)?;
+    recorder.wait_for_slices("x.offwake", 1)?;
+    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
     let ledger = report.thread(eater.tid)?;
     ensure!(ledger.wall_ns <= died_at.saturating_sub(report.window.start_ns), "{ledger:?}");
     ensure!(ledger.wall_ns < report.window.duration_ns, "it lived on: {ledger:?}");

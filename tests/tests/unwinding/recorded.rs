@@ -37,14 +37,12 @@ impl Recorded {
         happens: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
         let pids: Vec<_> = program.pids()?.iter().map(u32::to_string).collect();
-        let mut offwake = Offwake::record()?
+        let offwake = Offwake::record()?
             .args(["-p", &pids.join(","), "-o", "x.offwake"])
             .args(arguments)
-            .start()?;
-        offwake.wait_until_recording()?;
+            .start_recording()?;
         happens()?;
-        offwake.signal(libc::SIGINT)?;
-        Self::of(&offwake.outcome()?)
+        Self::of(&offwake.interrupt()?)
     }
 
     /// Records for two seconds what goes on.

@@ -24,11 +24,11 @@ pub(super) enum Test {
     FileName(&'static [&'static str]),
     /// Some frame of its kernel stack matches one of these.
     Frame(&'static [&'static str]),
-    /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
-    EndedByDisk,
     /// The frame of its kernel stack that it is best known by matches one of these. No rule has this and
     /// the one before.
     Innermost(&'static [&'static str]),
+    /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
+    EndedByDisk,
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }

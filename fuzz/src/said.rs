@@ -1,0 +1,30 @@
+//! What a process without rights says: messages of any content.
+
+use std::{
+    io::Write as _,
+    net::Shutdown,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+};
+
+use offwake::parser::Channel;
+
+/// What fits into a socket that nobody reads from.
+const MAX_INPUT: usize = 16 << 10;
+
+/// The channel to a process that says this, and no more: messages, each with two bytes for its length in front.
+#[must_use]
+pub fn channel(input: &[u8]) -> Option<Channel<OwnedFd>> {
+    let mut input = &input[..input.len().min(MAX_INPUT)];
+    let (ours, mut its) = UnixStream::pair().ok()?;
+    let mut messages = Vec::new();
+    while let Some((length, rest)) = input.split_first_chunk() {
+        let length = usize::from(u16::from_le_bytes(*length)).min(rest.len());
+        let (message, rest) = rest.split_at(length);
+        messages.extend(u32::try_from(length).ok()?.to_le_bytes());
+        messages.extend(message);
+        input = rest;
+    }
+    its.write_all(&messages).ok()?;
+    its.shutdown(Shutdown::Write).ok()?;
+    Some(Channel::to_trusted(OwnedFd::from(ours)))
+}

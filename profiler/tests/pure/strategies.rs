@@ -1,0 +1,341 @@
+//! Recordings of any content, for what has to hold of each.
+
+use std::sync::Arc;
+
+use offwake::{
+    recording::{
+        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
+        ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
+        Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
+        Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack,
+        StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+    },
+    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
+};
+use proptest::{prelude::*, sample::select};
+
+fn kind() -> impl Strategy<Value = ThreadKind> {
+    select(vec![ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
+}
+
+fn begin() -> impl Strategy<Value = Begin> {
+    select(vec![Begin::Seen, Begin::BeforeWindow, Begin::Newborn])
+}
+
+/// Not the one that makes a wait that is there twice.
+fn end() -> impl Strategy<Value = End> {
+    select(vec![End::Seen, End::Missed])
+}
+
+fn stack_ref() -> impl Strategy<Value = StackRef> {
+    prop_oneof![
+        Just(StackRef::NotTaken),
+        Just(StackRef::Failed),
+        (1..u64::MAX).prop_map(|id| StackRef::Id(StackId(id))),
+    ]
+}
+
+fn syscall() -> impl Strategy<Value = Option<Syscall>> {
+    let table = select(vec![SyscallTable::Native, SyscallTable::Compat]);
+    prop::option::of(
+        (table, any::<u32>(), any::<[u64; 6]>()).prop_map(|(table, number, args)| Syscall {
+            table,
+            number,
+            args,
+        }),
+    )
+}
+
+fn context() -> impl Strategy<Value = WakeContext> {
+    prop_oneof![
+        Just(WakeContext::Task),
+        any::<u16>().prop_map(WakeContext::Softirq),
+        any::<u16>().prop_map(WakeContext::Hardirq),
+        Just(WakeContext::Hrtimer),
+        select(vec![
+            SystemVector::Unknown,
+            SystemVector::LocalTimer,
+            SystemVector::CallFunction,
+            SystemVector::IrqWork,
+            SystemVector::Idle,
+        ])
+        .prop_map(WakeContext::System),
+    ]
+}
+
+fn file_id() -> impl Strategy<Value = FileId> {
+    let kind = select(vec![
+        FileKind::Socket,
+        FileKind::Pipe,
+        FileKind::Regular,
+        FileKind::Character,
+        FileKind::Block,
+        FileKind::Directory,
+        FileKind::Anonymous,
+    ]);
+    (any::<u32>(), any::<u64>(), kind).prop_map(|(device, inode, kind)| FileId {
+        device,
+        inode,
+        kind,
+    })
+}
+
+prop_compose! {
+    fn wake()(
+        at in any::<u64>(), context in context(), cpu in any::<u16>(), tid in any::<u32>(),
+        tgid in any::<u32>(), current_kind in kind(), current_seq in any::<Option<u32>>(), syscall in syscall(),
+        file in prop::option::of(file_id()),
+        user_stack in stack_ref(), kernel_stack in stack_ref(),
+    ) -> Wake {
+        Wake {
+            at: Timestamp(at), context, cpu: Cpu(cpu),
+            current: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
+            current_kind, current_seq, syscall, file, user_stack, kernel_stack,
+        }
+    }
+}
+
+prop_compose! {
+    fn wait()(
+        (tid, tgid, seq, state) in any::<(u32, u32, u32, u32)>(),
+        (off, on, cgroup, migrated) in any::<(u64, u64, u64, Option<u64>)>(),
+        (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
+        kind in kind(), begin in begin(), end in end(), syscall in syscall(),
+        timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
+        user_stack in stack_ref(), kernel_stack in stack_ref(), wake in prop::option::of(wake()),
+    ) -> Wait {
+        Wait {
+            tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
+            cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
+        }
+    }
+}
+
+prop_compose! {
+    fn preemption()(
+        (tid, tgid, seq, next) in any::<(u32, u32, u32, u32)>(),
+        (off, on, migrated) in any::<(u64, u64, Option<u64>)>(),
+        (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
+        kind in kind(), begin in begin(), end in end(),
+    ) -> Preemption {
+        Preemption {
+            tid: Tid(tid), tgid: Tgid(tgid), kind, in_target, seq, begin, end,
+            off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
+            off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
+            next: Tid(next),
+        }
+    }
+}
+
+prop_compose! {
+    fn sighting()(
+        (tid, tgid, parent, seq) in any::<(u32, u32, u32, u32)>(),
+        (at, created, cgroup, in_target) in any::<(u64, u64, u64, bool)>(),
+        kind in kind(), comm in ".{0,16}",
+        reason in select(vec![
+            SightingReason::Opening, SightingReason::Seen, SightingReason::Fork,
+            SightingReason::Exec, SightingReason::Rename, SightingReason::Closing,
+            SightingReason::Mistaken,
+        ]),
+        phase in select(vec![Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked]),
+    ) -> Sighting {
+        Sighting {
+            at: Timestamp(at), reason, tid: Tid(tid), tgid: Tgid(tgid), parent: Tgid(parent), kind,
+            in_target, phase, seq, created: Timestamp(created), cgroup: CgroupId(cgroup), comm,
+        }
+    }
+}
+
+prop_compose! {
+    fn exit()(
+        (tid, tgid, seq, status) in any::<(u32, u32, u32, u32)>(),
+        (at, in_target) in any::<(u64, bool)>(),
+    ) -> ThreadExit {
+        let (tid, tgid) = (Tid(tid), Tgid(tgid));
+        ThreadExit { at: Timestamp(at), tid, tgid, in_target, seq, status }
+    }
+}
+
+prop_compose! {
+    fn sample()(
+        (at, cpu, tid, tgid) in any::<(u64, u16, u32, u32)>(), seq in any::<Option<u32>>(),
+        user_stack in stack_ref(), kernel_stack in stack_ref(),
+    ) -> Sample {
+        let (tid, tgid) = (Tid(tid), Tgid(tgid));
+        Sample { at: Timestamp(at), cpu: Cpu(cpu), tid, tgid, seq, user_stack, kernel_stack }
+    }
+}
+
+fn stack() -> impl Strategy<Value = (StackId, Stack)> {
+    let frames = prop::collection::vec(any::<u32>().prop_map(FrameId), 0..9);
+    let end = select(vec![StackEnd::Unknown, StackEnd::EntryPoint, StackEnd::NoUnwindInfo]);
+    (1..u64::MAX, prop::option::of(1..u32::MAX), frames, end).prop_map(|(id, tgid, frames, end)| {
+        let space = tgid.map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
+        (StackId(id), Stack { space, frames, end })
+    })
+}
+
+prop_compose! {
+    fn function()(
+        name in "[a-z<> ]{0,20}",
+        file in prop::option::of("/[a-c]{1,2}\\.c"), line in prop::option::of(1..=u32::MAX),
+    ) -> Function {
+        Function { name, file: file.map(Arc::from), line }
+    }
+}
+
+prop_compose! {
+    fn frame()(
+        (id, address) in any::<(u32, u64)>(),
+        kind in select(vec![AddressKind::Instruction, AddressKind::Return]),
+        module in prop::option::of(any::<u32>()), module_offset in prop::option::of(any::<u64>()),
+        functions in prop::collection::vec(function(), 0..3),
+    ) -> (FrameId, Frame) {
+        (FrameId(id), Frame { address, kind, module: module.map(ModuleId), module_offset, functions })
+    }
+}
+
+fn module() -> impl Strategy<Value = (ModuleId, Module)> {
+    let build_id = prop::option::of(prop::collection::vec(any::<u8>(), 1..=64));
+    let segment = any::<(u64, u64, u64)>().prop_map(|(offset, address, size)| Segment {
+        offset,
+        address,
+        size,
+    });
+    let segments = prop::collection::vec(segment, 0..4);
+    (any::<u32>(), ".{0,30}", build_id, segments).prop_map(|(id, path, build_id, segments)| {
+        let build_id = build_id.and_then(|bytes| BuildId::new(&bytes));
+        (ModuleId(id), Module { path, build_id, segments })
+    })
+}
+
+fn open_file() -> impl Strategy<Value = OpenFile> {
+    let peer =
+        (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    let role = prop::option::of(select(vec![SocketRole::Serving, SocketRole::Asking]));
+    prop_oneof![
+        ".{0,30}".prop_map(OpenFile::Named),
+        ("[a-z]{1,8}", ".{0,20}", ".{0,20}", role, prop::collection::vec(peer, 0..3)).prop_map(
+            |(protocol, local, remote, role, peers)| {
+                OpenFile::Socket(SocketEnd { protocol, local, remote, role, peers })
+            }
+        ),
+    ]
+}
+
+prop_compose! {
+    fn process()(
+        (tgid, at) in any::<(u32, u64)>(), parent in prop::option::of(any::<u32>()),
+        executable in prop::option::of(".{0,20}"), arguments in prop::collection::vec(".{0,9}", 0..4),
+        cgroup in prop::option::of("/.{0,9}"), pid_in_container in prop::option::of(any::<u32>()),
+        uid in prop::option::of(any::<u32>()),
+    ) -> ProcessInfo {
+        ProcessInfo {
+            tgid: Tgid(tgid), at: Timestamp(at), parent: parent.map(Tgid), executable, arguments,
+            cgroup, pid_in_container, uid,
+        }
+    }
+}
+
+fn interrupt() -> impl Strategy<Value = InterruptInfo> {
+    let device = prop::option::of(select(vec![DeviceKind::Storage, DeviceKind::Other]));
+    (any::<u16>(), device, ".{0,9}").prop_map(|(number, device, handlers)| InterruptInfo {
+        number,
+        device,
+        handlers,
+    })
+}
+
+fn cgroup() -> impl Strategy<Value = CgroupInfo> {
+    let path = prop_oneof!["(/[a-z]{1,5}){1,3}", "/docker/[0-9a-f]{64}"];
+    let text = || prop::option::of(".{0,9}");
+    let pod = prop::option::of((".{0,9}", ".{0,9}"));
+    let elsewhere = prop::option::of("[0-9a-f]{64}");
+    (any::<u64>(), path, text(), text(), pod, elsewhere).prop_map(
+        |(id, path, name, image, pod, elsewhere)| {
+            let pod = pod.map(|(namespace, name)| PodName { namespace, name });
+            let names = ContainerNames { name, image, pod };
+            let cgroup = CgroupInfo::new(CgroupId(id), path);
+            match cgroup.container.clone().or_else(|| ContainerId::new(&elsewhere?)) {
+                Some(container) => cgroup.named(container, names),
+                None => CgroupInfo { names, ..cgroup },
+            }
+        },
+    )
+}
+
+prop_compose! {
+    fn meta()(
+        (start, length, own_cpu) in (any::<u32>(), any::<u32>(), any::<u64>()),
+        sample_hz in any::<u32>(), profiler in prop::option::of(any::<u32>()),
+        (target, kernel, host) in (".{1,9}", ".{0,9}", ".{0,9}"),
+        (boot_id, version, options) in (".{0,9}", ".{0,9}", ".{0,9}"),
+        scope in select(vec![Scope::Machine, Scope::Target]),
+        stacks in select(vec![StackMode::Exact, StackMode::Off]),
+        closed_by in select(vec![
+            ClosedBy::Duration, ClosedBy::Signal, ClosedBy::Command, ClosedBy::Memory,
+            ClosedBy::DiskFull, ClosedBy::Snapshot,
+        ]),
+    ) -> Meta {
+        let start = Timestamp(start.into());
+        Meta {
+            window: Window { start, end: start + Nanos(length.into()) }, target, scope, stacks,
+            sample_hz, options, kernel, host, boot_id, own_cpu: Nanos(own_cpu), version, closed_by,
+            profiler: profiler.map(Tgid),
+        }
+    }
+}
+
+fn clocks() -> impl Strategy<Value = Clocks> {
+    any::<(u64, i64, u64)>().prop_map(|(monotonic, realtime_ns, boottime_ns)| Clocks {
+        monotonic: Timestamp(monotonic),
+        realtime_ns,
+        boottime_ns,
+    })
+}
+
+prop_compose! {
+    pub fn recording()(
+        meta in meta(),
+        waits in prop::collection::vec(wait(), 0..20),
+        preemptions in prop::collection::vec(preemption(), 0..8),
+        samples in prop::collection::vec(sample(), 0..8),
+        sightings in prop::collection::vec(sighting(), 0..8),
+        exits in prop::collection::vec(exit(), 0..4),
+        stacks in prop::collection::btree_map(1..u64::MAX, stack(), 0..6),
+        frames in prop::collection::btree_map(any::<u32>(), frame(), 0..6),
+        modules in prop::collection::btree_map(any::<u32>(), module(), 0..4),
+        files in prop::collection::btree_map(file_id(), open_file(), 0..4),
+        processes in prop::collection::vec(process(), 0..4),
+        cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
+        interrupts in prop::collection::vec(interrupt(), 0..4),
+        clocks in prop::collection::vec(clocks(), 1..4),
+        counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
+        (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
+        ring_full in prop::option::of(any::<(u64, u64)>()),
+    ) -> Recording {
+        let mut recording = Recording {
+            meta, waits: waits.into_iter().collect(), preemptions, samples, sightings, exits, processes, clocks,
+            cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
+            interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
+            ..Recording::default()
+        };
+        recording.stacks.stacks = stacks.into_values().collect();
+        recording.stacks.frames = frames.into_values().collect();
+        recording.stacks.modules = modules.into_values().collect();
+        recording.files.files = files;
+        recording.loss.counters = counters;
+        recording.loss.records = records;
+        recording.loss.stacks = lost_stacks;
+        recording.loss.undecodable = undecodable;
+        recording.loss.over_memory = over_memory;
+        recording.loss.ring_full = ring_full.map(|(a, b)| (Timestamp(a), Timestamp(b)));
+        recording.clocks.sort_by_key(|clocks| clocks.monotonic);
+        recording.sort();
+        recording
+    }
+}

@@ -1,0 +1,73 @@
+//! Processes of ordinary programs, which play no role and take no turn.
+
+use std::{
+    fs,
+    io::Write as _,
+    process::{Child, Command, Stdio},
+};
+
+use anyhow::{Context, Result};
+
+use crate::wait_until::wait_until;
+
+/// A process that is ended when this is dropped.
+pub struct Process(pub Child);
+
+impl Process {
+    /// Starts a program that nobody hears. What reads its standard input waits until somebody writes.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be started.
+    pub fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::null());
+        Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Writes to its standard input.
+    ///
+    /// # Errors
+    ///
+    /// When it has none, or does not read any more.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.0.stdin.as_mut().context("it has no input")?.write_all(bytes)?;
+        Ok(())
+    }
+
+    /// Kills it, and waits until it is gone.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be killed.
+    pub fn end(&mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // An error means that it has ended already.
+        drop(self.end());
+    }
+}
+
+/// Waits until a process is in this state, by the letter that ps has for it.
+///
+/// # Errors
+///
+/// When it is gone, or is not by the deadline.
+pub fn wait_for_state(pid: u32, wanted: char) -> Result<()> {
+    wait_until(&format!("process {pid} to be in state {wanted}"), || {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        Ok(stat.contains(&format!(") {wanted} ")).then_some(()))
+    })
+}
