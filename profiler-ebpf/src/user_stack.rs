@@ -85,6 +85,19 @@ pub struct Place {
     pub runs_python: u32,
 }
 
+/// How far above the stack pointer a frame pointer can lead to a frame: further than the longest copy goes.
+const FRAMES_REACH: u64 = 1 << 17;
+
+/// What the frame pointer says of a place: how far above the stack pointer it points, or that it points at no frame.
+///
+/// Code without frame pointers keeps anything in the register, and CPython the lock that it waits for, a new one
+/// for each wait of `threading.Condition`: taken as it is, no such wait is ever in the same place again.
+#[inline(always)]
+#[must_use]
+pub fn frame_in_reach(fp: u64, sp: u64) -> u64 {
+    fp.wrapping_sub(sp).min(FRAMES_REACH)
+}
+
 /// A copy of the top of a user stack, as it is sent on the ring of its own: what lies behind this are
 /// the Python frames, a [`Chain`], and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,4 +183,5 @@ const _: () = {
     assert!(NEAR == size_of::<u64>());
     assert!(copy_size::PAGES[2] < u32::BITS as usize);
     assert!(LOOKED_AT < NO_WITNESS as usize);
+    assert!(FRAMES_REACH > ((copy_size::PAGES[2] + 1) * PAGE) as u64);
 };

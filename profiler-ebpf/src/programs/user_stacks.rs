@@ -18,7 +18,7 @@ use profiler_ebpf::{
     stack_counts::Side,
     user_stack::{
         FAR, KnownStack, LOOKED_AT, NO_FAR_WITNESS, NOTHING_SAID, PAGE, Place, STACKS, StackCopy,
-        add_to_proof, copy_size, end_proof, purpose, with_python,
+        add_to_proof, copy_size, end_proof, frame_in_reach, purpose, with_python,
     },
 };
 
@@ -166,7 +166,8 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         && let Some(known) = &known
     {
         let thread = u64::from(task.tid()) | u64::from(wanted.code_epoch) << 32;
-        wanted.key = mix(mix(mix(wanted.ip, wanted.sp), wanted.fp), mix(thread, task.start_time()));
+        let frame = frame_in_reach(wanted.fp, wanted.sp);
+        wanted.key = mix(mix(mix(wanted.ip, wanted.sp), frame), mix(thread, task.start_time()));
         let mut known_place = place(wanted.key);
         if let Some(place) = known_place {
             wanted.size = place.size;

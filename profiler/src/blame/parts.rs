@@ -13,7 +13,7 @@ type Key = (BlameKind, u16, PathId, StackPairId, Duty);
 const FEW: usize = 16;
 
 /// The leaves of one wait, or of several.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Parts {
     list: Vec<Part>,
     /// Where each lies in the list, once they are many.

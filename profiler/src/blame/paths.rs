@@ -85,17 +85,6 @@ impl Paths {
         })
     }
 
-    /// The first hop of a path alone.
-    #[must_use]
-    pub fn beginning(&self, path: PathId) -> PathId {
-        let before = |at: PathId| self.nodes.get(at.0 as usize).map(|&(before, _)| before);
-        let mut at = path;
-        while let Some(nearer) = before(at).filter(|&nearer| nearer != PathId::ROOT) {
-            at = nearer;
-        }
-        at
-    }
-
     /// The hops of a path, from the wait on.
     #[must_use]
     pub fn hops(&self, path: PathId) -> Vec<Hop> {

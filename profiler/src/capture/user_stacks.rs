@@ -32,9 +32,10 @@ const PACE: Duration = Duration::from_millis(1);
 const ON_ITS_WAY: Nanos = Nanos(20_000_000);
 /// How long is waited at most until the machine is known: some 1,000 processes.
 const PATIENCE: Nanos = Nanos(500_000_000);
-/// Copies that are unwound at a time, two questions of them: other look-ups wait meanwhile, and what is learnt
-/// is learnt behind them.
-const AT_ONCE: usize = 64;
+/// Copies that are unwound at a time: what is learnt of them is known behind them, and waits for no more.
+const AT_A_TIME: usize = 16;
+/// Such times in a row: other look-ups wait meanwhile.
+const IN_A_ROW: usize = 16;
 
 /// What the look-ups share with the other threads.
 #[derive(Debug, Default)]
@@ -140,12 +141,17 @@ impl UserStacks {
         if !gone.is_empty() {
             self.places.forget(self.recognition.forget(&gone));
         }
-        let mut records = Vec::with_capacity(AT_ONCE);
-        while records.len() < AT_ONCE {
+        (0..IN_A_ROW).any(|_| self.unwind_some(symbols))
+    }
+
+    /// Unwinds a few, and gives back whether those were all.
+    fn unwind_some(&mut self, symbols: &mut Symbols) -> bool {
+        let mut records = Vec::with_capacity(AT_A_TIME);
+        while records.len() < AT_A_TIME {
             let Some(record) = self.copies.take_oldest() else { break };
             records.push(record.to_vec());
         }
-        let is_all = records.len() < AT_ONCE;
+        let is_all = records.len() < AT_A_TIME;
         let decoded = records.iter().filter_map(|record| {
             let copy = decode::stack_copy(record).ok();
             count(&self.shared.undecodable, copy.is_none());

@@ -46,8 +46,8 @@ impl Report {
                 states: filter.states.clone(),
                 left_out_count: shown.left_out_count,
                 left_out_ns: shown.left_out,
-                limited_count: shown.limited_count,
-                limited_ns: shown.limited,
+                limited_count: 0,
+                limited_ns: Nanos(0),
                 hide_idle: filter.idle == IdleWaits::Hidden,
                 hidden: (filter.hidden.iter())
                     .map(|&group| (group.name(), time_of(group, &shown.waits)))

@@ -1,6 +1,6 @@
 //! The report: what `docs/report-json.md` describes, key by key.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -528,5 +528,5 @@ pub struct BlameEntry {
     /// The last thread's stack: while it worked, else when it ended the wait before it.
     pub stack: Frames,
     /// The threads from the wait on, `depth` of them.
-    pub chain: Vec<HopEntry>,
+    pub chain: Vec<Arc<HopEntry>>,
 }

@@ -1,6 +1,6 @@
 //! Sums of waits → the entries of the report.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use crate::{
     blame::{Blame, BlameKind, Duty, External, Hop, Part, Paths, StackPairId, cause::WokenThrough},
@@ -16,7 +16,6 @@ use super::{
     build::NAMELESS,
     containers::Labels,
     frames::Namer,
-    room::{MAX_HOPS, Room},
     sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
     waited_on, waker,
 };
@@ -27,9 +26,6 @@ pub(super) struct Shown {
     pub(super) wakes: Vec<WakeEntry>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
-    /// Parts of blame that are not written out one by one.
-    pub(super) limited_count: u64,
-    pub(super) limited: Nanos,
     /// By [`ThreadIndex`]; of the target's threads.
     pub(super) ledgers: Vec<crate::blame::Ledger>,
 }
@@ -41,14 +37,13 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     let namer = Namer::new(&blame.recording().stacks);
     let best_fit = BestFit::new(&blame.recording().stacks);
     let labels = Labels::of(blame.recording());
-    let room = Room::among(waits.sums.iter().flat_map(|(_, sum)| sum.parts.list()), MAX_HOPS);
-    let (limited_count, limited) = room.left_out();
-    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels, room };
+    let hops = HashMap::default();
+    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels, hops };
     let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
     let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
     wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-    Shown { waits, wakes, left_out_count, left_out, limited_count, limited, ledgers }
+    Shown { waits, wakes, left_out_count, left_out, ledgers }
 }
 
 /// Writes out what the keys stand for.
@@ -59,7 +54,8 @@ struct Writer<'a> {
     namer: Namer<'a>,
     best_fit: BestFit<'a>,
     labels: Labels,
-    room: Room,
+    /// Those that were written out: many chains go the same way.
+    hops: HashMap<Hop, Arc<HopEntry>, foldhash::fast::RandomState>,
 }
 
 impl Writer<'_> {
@@ -150,13 +146,9 @@ impl Writer<'_> {
         let look = self.looks.of(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(look.stack);
-        let parts = self.room.cut(&sum.parts, self.paths);
         let mut blame: Vec<_> =
-            parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
-        blame.sort_by(|a, b| {
-            let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
-            key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
-        });
+            sum.parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
+        sort(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
         let label = self.best_fit.of_wait(look.cause, user, kernel);
@@ -188,19 +180,24 @@ impl Writer<'_> {
         }
     }
 
-    fn hop(&mut self, hop: Hop) -> HopEntry {
+    fn hop(&mut self, hop: Hop) -> Arc<HopEntry> {
+        if let Some(known) = self.hops.get(&hop) {
+            return Arc::clone(known);
+        }
         let Hop { thread, name, stack } = hop;
-        HopEntry {
+        let entry = Arc::new(HopEntry {
             thread: self.thread(Named { thread, name }),
             label: self.label(stack),
             stack: self.frames(stack),
-        }
+        });
+        self.hops.insert(hop, Arc::clone(&entry));
+        entry
     }
 
     fn blame(&mut self, part: &Part, at: Timestamp) -> BlameEntry {
         let hops = self.paths.hops(part.path);
         let last = hops.last().copied();
-        let chain: Vec<HopEntry> = hops.into_iter().map(|hop| self.hop(hop)).collect();
+        let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop(hop)).collect();
         let (word, reason) = match part.kind {
             BlameKind::Work(_) => (BlameWord::Work, None),
             BlameKind::CpuQueue { .. } => (BlameWord::CpuQueue, None),
@@ -244,6 +241,14 @@ impl Writer<'_> {
             chain,
         }
     }
+}
+
+/// The largest part first.
+pub(super) fn sort(blame: &mut [BlameEntry]) {
+    blame.sort_by(|a, b| {
+        let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
+        key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
+    });
 }
 
 fn woken_in(files: &FileTable, call: sums::WakerCall) -> WakerCallEntry {

@@ -1,6 +1,6 @@
 //! What a report comes to in the rows of the view; those of later stretches can be added.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, sync::Arc};
 
 use crate::{
     blame::{Reason, cause::Cause},
@@ -94,7 +94,7 @@ pub struct Leaf {
     pub holder: Option<ThreadName>,
     pub label: Option<Label>,
     pub stack: Frames,
-    pub chain: Vec<HopEntry>,
+    pub chain: Vec<Arc<HopEntry>>,
 }
 
 /// A length of time.

@@ -1,7 +1,7 @@
 //! Flame graphs and folded stacks: whatever the view, no time is lost or made, and no name from
 //! another process becomes anything but a name.
 
-use std::io;
+use std::{io, sync::Arc};
 
 use inferno::flamegraph::{self, Options};
 use offwake::{
@@ -321,7 +321,7 @@ fn threads_of_one_name_compare_whatever_their_ids() {
     for wait in &mut after.waits {
         wait.tid.0 += 1000;
         for part in &mut wait.blame {
-            part.chain.iter_mut().for_each(|hop| hop.thread.tid.0 += 1000);
+            part.chain.iter_mut().for_each(|hop| Arc::make_mut(hop).thread.tid.0 += 1000);
         }
     }
     let folded =

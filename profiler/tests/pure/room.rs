@@ -37,19 +37,35 @@ fn is_summed_up(part: &&BlameEntry) -> bool {
     part.reason == Some(Reason::ReportLimit)
 }
 
-#[test]
-fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
-    let report = ring(4_000);
+fn hops(report: &Report) -> usize {
+    let blame = report.waits.iter().flat_map(|wait| &wait.blame);
+    blame.filter(|part| !is_summed_up(part)).map(|part| part.chain.len()).sum()
+}
+
+/// Whatever the room is, blame adds up, what is summed up is counted, and who ended a wait is known of that too.
+fn check(report: &Report, room: usize) {
+    assert!(hops(report) <= room, "{} of {room}", hops(report));
     let blame = || report.waits.iter().flat_map(|wait| &wait.blame);
-    let hops: usize = blame().filter(|part| !is_summed_up(part)).map(|part| part.chain.len()).sum();
-    assert!(hops <= MAX_HOPS && hops > MAX_HOPS / 20, "{hops}");
     let summed_up: Nanos = blame().filter(is_summed_up).map(|part| part.ns).sum();
     let filter = &report.filter;
-    assert!(filter.limited_count > 0 && filter.limited_ns == summed_up, "{filter:?}");
-    // Who ended the wait is known all the same.
+    assert_eq!((filter.limited_count > 0, filter.limited_ns), (summed_up.0 > 0, summed_up));
     assert!(blame().filter(is_summed_up).all(|part| part.chain.len() == 1 && part.depth == 1));
     for wait in &report.waits {
         assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
+        assert!(wait.blame.is_sorted_by(|one, next| one.ns >= next.ns));
+    }
+}
+
+#[test]
+fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
+    let whole = ring(2_000);
+    assert!(hops(&whole) > MAX_HOPS);
+    assert_eq!((whole.filter.limited_count, whole.warnings()), (0, Vec::new()));
+    let ledgers = whole.threads.clone();
+    let report = whole.within(Report::ROOM);
+    check(&report, MAX_HOPS);
+    assert!(hops(&report) > MAX_HOPS / 20);
+    for wait in &report.waits {
         let longest = wait.blame.iter().filter(is_summed_up).map(|part| part.ns).max();
         assert!(
             longest.is_none_or(|summed_up| summed_up + summed_up < wait.blocked_ns),
@@ -57,19 +73,19 @@ fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
         );
     }
     // What is known is known: the ledgers have it.
-    assert!(
-        report
-            .threads
-            .iter()
-            .all(|thread| { !thread.ledger.unattributed.contains_key(Reason::ReportLimit.name()) })
-    );
+    assert_eq!(report.threads, ledgers);
     let said = report.warnings().concat();
-    assert!(said.contains(&format!("{} small ones", filter.limited_count)), "{said}");
+    assert!(said.contains(&format!("{} small ones", report.filter.limited_count)), "{said}");
 }
 
 #[test]
-fn blame_of_a_few_hundred_threads_is_whole() {
-    let report = ring(400);
-    assert_eq!((report.filter.limited_count, report.filter.limited_ns), (0, Nanos(0)));
-    assert_eq!(report.warnings(), Vec::<String>::new());
+fn any_room_will_do() {
+    let whole = ring(30);
+    let all = hops(&whole);
+    for room in 0..all {
+        let report = whole.clone().within(room);
+        check(&report, room);
+        assert!(report.filter.limited_count > 0);
+    }
+    assert_eq!(whole.clone().within(all), whole);
 }

@@ -22,6 +22,14 @@ pub struct Source<'a> {
     pub flags: &'a [&'a str],
 }
 
+impl<'a> Source<'a> {
+    /// What its program is called, if nobody says otherwise.
+    #[must_use]
+    pub fn name(&self) -> &'a str {
+        self.file.split('.').next().unwrap_or_default()
+    }
+}
+
 /// A program that was compiled, in a directory of its own.
 pub struct Compiled {
     directory: TempDir,
@@ -44,7 +52,7 @@ impl Compiled {
     /// When it does not compile.
     pub fn program(source: Source) -> Result<Self> {
         let compiled = Self::nothing()?;
-        compiled.add(source.file.split('.').next().unwrap_or_default(), source)?;
+        compiled.add(source.name(), source)?;
         Ok(compiled)
     }
 

@@ -42,6 +42,8 @@ pub fn run(
     let diff = Diff { before: &before, after: &after };
     let mut terminal = reporting.terminal();
     terminal.print(&|out| diff::summary::write(&diff, out))?;
+    let (before, after) = (before.within(Report::ROOM), after.within(Report::ROOM));
+    let diff = Diff { before: &before, after: &after };
     for output in reporting.outputs() {
         output.write_with(
             &|mut out| match output.format {

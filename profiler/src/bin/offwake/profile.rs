@@ -26,5 +26,5 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
         Ok((reporting, analysis, bytes.unwrap_or_default()))
     })?;
     say_fetched(&names);
-    reporting.write(&analysis, &|out| out.write_all(&bytes), &unfinished)
+    reporting.write(analysis, &|_recording, out| out.write_all(&bytes), &unfinished)
 }

@@ -33,13 +33,13 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     progress.now("finding out who was waited for");
     let analysis = reporting.analyse(recording);
     drop(progress);
-    let bytes = |out: &mut dyn io::Write| {
+    let bytes = |recording: &Recording, out: &mut dyn io::Write| {
         if arguments.names.resymbolize {
-            return stream::write(&analysis.recording, out);
+            return stream::write(recording, out);
         }
         input.copy(out)
     };
-    reporting.write(&analysis, &bytes, &Unfinished::default())
+    reporting.write(analysis, &bytes, &Unfinished::default())
 }
 
 /// Says on standard error what came of it: what is missing there is missing in the report.

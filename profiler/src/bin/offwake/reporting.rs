@@ -159,11 +159,11 @@ impl Reporting {
         self.delivery.is_some() || self.outputs.iter().any(is_spans)
     }
 
-    /// Writes the summary and every output. `bytes` are those of the recording itself.
+    /// Writes the summary and every output. `bytes` writes those of the recording itself.
     pub fn write(
         &self,
-        analysis: &Analysis,
-        bytes: &dyn Fn(&mut dyn std::io::Write) -> std::io::Result<()>,
+        analysis: Analysis,
+        bytes: &dyn Fn(&Recording, &mut dyn std::io::Write) -> std::io::Result<()>,
         unfinished: &Unfinished,
     ) -> anyhow::Result<Outcome> {
         let report = &analysis.report;
@@ -176,10 +176,13 @@ impl Reporting {
         }
         let mut terminal = self.terminal();
         terminal.summary(report)?;
+        let analysis = Analysis { report: analysis.report.within(Report::ROOM), ..analysis };
+        let report = &analysis.report;
         let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
         let html = |out: &mut dyn std::io::Write| analysis.write_html(out);
         let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
         let perfetto = |out: &mut dyn std::io::Write| analysis.write_perfetto(self, out);
+        let recording = |out: &mut dyn std::io::Write| bytes(&analysis.recording, out);
         for output in &self.outputs {
             let content = Content {
                 report,
@@ -188,7 +191,7 @@ impl Reporting {
                 waits: &waits,
                 spans: &spans,
                 perfetto: &perfetto,
-                recording: bytes,
+                recording: &recording,
             };
             let progress = Progress::of("writing");
             output.write(&content, unfinished)?;
