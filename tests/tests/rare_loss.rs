@@ -4,6 +4,9 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::{Read as _, Write as _},
+    net::{TcpListener, TcpStream},
+    os::fd::AsRawFd,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -261,6 +264,116 @@ impl LossesSoFar {
     fn counted(&self, loss: Loss) -> Result<u64> {
         Ok(self.0.get(&0, 0)?.iter().map(|cpu| cpu[loss as usize]).sum())
     }
+}
+
+/// Sends that the kernel paces: the timer of each packet strikes in a softirq, where others can strike over it.
+struct PacedSends {
+    over: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<Result<()>>>,
+}
+
+impl PacedSends {
+    const CONNECTIONS: usize = 64;
+    /// Bytes a second of one connection: with packets of two segments, a timer for each millisecond.
+    const RATE: libc::c_int = 1_000_000;
+    const SEGMENT: libc::c_int = 536;
+    const SLEEPERS: u64 = 30;
+
+    fn start() -> Result<Self> {
+        let cpu = *allowed_cpus()?.first().context("the CPU mask is empty")?;
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        // Loopback's segments are of 64 KiB: hardly a timer a second.
+        set(&listener, libc::IPPROTO_TCP, libc::TCP_MAXSEG, Self::SEGMENT)?;
+        let (mut senders, mut receivers) = (Vec::new(), Vec::new());
+        for _ in 0..Self::CONNECTIONS {
+            let sender = TcpStream::connect(listener.local_addr()?)?;
+            set(&sender, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, Self::RATE)?;
+            sender.set_nonblocking(true)?;
+            let (receiver, _) = listener.accept()?;
+            receiver.set_nonblocking(true)?;
+            senders.push(sender);
+            receivers.push(receiver);
+        }
+        let mut sends = Self { over: Arc::default(), threads: Vec::new() };
+        // What there is no room for, or nothing of, is for the next time.
+        let mut bytes = vec![0; 16 << 10];
+        sends.over_and_over(cpu, Duration::from_millis(2), move || {
+            senders.iter_mut().for_each(|sender| drop(sender.write(&bytes)));
+        });
+        bytes = vec![0; 64 << 10];
+        sends.over_and_over(cpu, Duration::from_millis(2), move || {
+            receivers.iter_mut().for_each(|receiver| drop(receiver.read(&mut bytes)));
+        });
+        for number in 0..Self::SLEEPERS {
+            sends.over_and_over(cpu, Duration::from_micros(20 + number), || ());
+        }
+        Ok(sends)
+    }
+
+    fn over_and_over(
+        &mut self,
+        cpu: usize,
+        pause: Duration,
+        mut work: impl FnMut() + Send + 'static,
+    ) {
+        let over = Arc::clone(&self.over);
+        self.threads.push(thread::spawn(move || {
+            bind(0, cpu)?;
+            // SAFETY: takes numbers alone. Timers that may be late by 50 us strike together.
+            unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1) };
+            while !over.load(SeqCst) {
+                work();
+                thread::sleep(pause);
+            }
+            Ok(())
+        }));
+    }
+
+    fn stop(self) -> Result<()> {
+        self.over.store(true, SeqCst);
+        for thread in self.threads {
+            thread.join().map_err(|_panic| anyhow!("a thread panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+fn set(socket: &impl AsRawFd, level: i32, name: i32, value: libc::c_int) -> Result<()> {
+    let (value, size) = (&raw const value, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the value is there, and has this size.
+    let failed = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, value.cast(), size) };
+    ensure!(failed == 0, "setsockopt: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+/// How often the kernel has not run a program, as it was at work on the same CPU already.
+fn skipped(pid: u32) -> Result<u64> {
+    let mut skipped = 0;
+    for descriptor in fs::read_dir(format!("/proc/{pid}/fdinfo"))?.flatten() {
+        // It may have been closed meanwhile.
+        let text = fs::read_to_string(descriptor.path()).unwrap_or_default();
+        let misses = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
+        skipped += misses.and_then(|misses| misses.trim().parse::<u64>().ok()).unwrap_or(0);
+    }
+    Ok(skipped)
+}
+
+/// A timer strikes while another one's strike is noted.
+#[test]
+fn a_program_that_an_interrupt_asks_for_while_it_runs_is_skipped_and_counted() -> Result<()> {
+    let _turn = Turn::take()?;
+    let recorder = recorder(&["-p", &std::process::id().to_string()])?;
+    let sends = PacedSends::start()?;
+    let was_skipped =
+        wait_until(
+            "a program that is skipped",
+            || Ok((skipped(recorder.pid())? > 0).then_some(())),
+        );
+    sends.stop()?;
+    was_skipped?;
+    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    ensure!(report.counted("program_skipped") > 0, "{:?}", report.loss);
+    Ok(())
 }
 
 /// A setting of the whole machine, put back when this is dropped.
