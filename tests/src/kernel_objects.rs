@@ -1,6 +1,6 @@
 //! What the kernel holds for a process that uses BPF: programs, maps and links.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, str::FromStr};
 
 use anyhow::{Context, Result, ensure};
 use aya::{
@@ -26,21 +26,12 @@ impl KernelObjects {
     ///
     /// When there is no such process.
     pub fn held_by(pid: u32) -> Result<Self> {
-        let mut held = Self::default();
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo"))
-            .with_context(|| format!("there is no process {pid}"))?;
-        for descriptor in descriptors.flatten() {
-            // It may have been closed meanwhile.
-            let Ok(text) = fs::read_to_string(descriptor.path()) else { continue };
-            let id = |key: &str| {
-                let line = text.lines().find_map(|line| line.strip_prefix(key));
-                line.and_then(|line| line.trim().parse::<u32>().ok())
-            };
+        let mut held = Self {
             // A link names its program as well.
-            held.links.extend(id("link_id:"));
-            held.programs.extend(id("prog_id:"));
-            held.maps.extend(id("map_id:"));
-        }
+            programs: said_of_descriptors(pid, "prog_id:")?,
+            maps: said_of_descriptors(pid, "map_id:")?,
+            links: said_of_descriptors(pid, "link_id:")?,
+        };
         for program in loaded_programs().flatten() {
             if held.programs.contains(&program.id()) {
                 held.maps.extend(program.map_ids()?.unwrap_or_default());
@@ -93,4 +84,20 @@ impl KernelObjects {
     pub fn open_map(&self, name: &str) -> Result<MapData> {
         MapData::from_id(self.map(name)?).with_context(|| format!("cannot open the map {name}"))
     }
+}
+
+/// What the `fdinfo` of a process's descriptors says after a key, of those that have it.
+///
+/// # Errors
+///
+/// When there is no such process.
+pub fn said_of_descriptors<N: FromStr, C: FromIterator<N>>(pid: u32, key: &str) -> Result<C> {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo"))
+        .with_context(|| format!("there is no process {pid}"))?;
+    let said = descriptors.flatten().filter_map(|descriptor| {
+        // It may have been closed meanwhile.
+        let text = fs::read_to_string(descriptor.path()).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(key))?.trim().parse().ok()
+    });
+    Ok(said.collect())
 }

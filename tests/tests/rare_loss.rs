@@ -22,7 +22,7 @@ use offwake_tests::{
     case::{WINDOW, seconds},
     cgroup::Cgroup,
     clock::{now_ns, spin},
-    kernel_objects::KernelObjects,
+    kernel_objects::{KernelObjects, said_of_descriptors},
     offwake::{Offwake, Running},
     places,
     process::Process,
@@ -348,14 +348,8 @@ fn set(socket: &impl AsRawFd, level: i32, name: i32, value: libc::c_int) -> Resu
 
 /// How often the kernel has not run a program, as it was at work on the same CPU already.
 fn skipped(pid: u32) -> Result<u64> {
-    let mut skipped = 0;
-    for descriptor in fs::read_dir(format!("/proc/{pid}/fdinfo"))?.flatten() {
-        // It may have been closed meanwhile.
-        let text = fs::read_to_string(descriptor.path()).unwrap_or_default();
-        let misses = text.lines().find_map(|line| line.strip_prefix("recursion_misses:"));
-        skipped += misses.and_then(|misses| misses.trim().parse::<u64>().ok()).unwrap_or(0);
-    }
-    Ok(skipped)
+    let of_programs: Vec<u64> = said_of_descriptors(pid, "recursion_misses:")?;
+    Ok(of_programs.iter().sum())
 }
 
 /// A timer strikes while another one's strike is noted.

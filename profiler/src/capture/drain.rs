@@ -8,14 +8,14 @@ use std::{
 use super::{
     Control,
     collector::{Collector, OpenRecords, Records, Totals},
+    counting::Counting,
     lookup::Lookup,
     own_cpu,
     snapshot::Snapshot,
     store::Part,
-    user_stacks,
 };
 use crate::{
-    kernel::{self, EffortCounters, Losses, Ring},
+    kernel::{self, ProgramClock, Ring},
     units::{Nanos, Timestamp},
 };
 
@@ -38,10 +38,9 @@ const ON_ITS_WAY: Nanos = Nanos(1_000_000);
 pub(super) struct Drain {
     rings: Vec<Ring>,
     collector: Collector,
-    losses: Arc<Losses>,
+    counting: Arc<Counting>,
+    programs: ProgramClock,
     parts: SyncSender<Part>,
-    effort: EffortCounters,
-    user_stacks: Arc<user_stacks::Shared>,
     totals: Totals,
     totals_read: Timestamp,
     measured: Timestamp,
@@ -54,18 +53,16 @@ impl Drain {
     pub fn new(
         rings: Vec<Ring>,
         collector: Collector,
-        losses: Arc<Losses>,
-        effort: EffortCounters,
-        user_stacks: Arc<user_stacks::Shared>,
+        counting: Arc<Counting>,
+        programs: ProgramClock,
         parts: SyncSender<Part>,
     ) -> Self {
         Self {
             rings,
             collector,
-            losses,
+            counting,
+            programs,
             parts,
-            effort,
-            user_stacks,
             totals: Totals::default(),
             totals_read: Timestamp(0),
             measured: Timestamp(0),
@@ -122,7 +119,7 @@ impl Drain {
                 control.memory_full.store(true, Ordering::Relaxed);
             }
             if is_last && self.pending.is_none() {
-                self.effort.end_measuring();
+                self.programs.end_measuring();
                 self.read_totals(from);
                 let open = self.collector.take_open();
                 let records = self.collector.cut(from, own_cpu::used(), self.totals);
@@ -144,27 +141,25 @@ impl Drain {
     fn read_totals(&mut self, at: Timestamp) {
         self.totals_read = at;
         // They were read as the window opened. What was lost up to here is known in any case.
-        if let Ok(loss) = self.losses.read() {
+        if let Ok(loss) = self.counting.losses() {
             self.totals.loss = loss;
         }
-        if let Ok(effort) = self.effort.read() {
-            let counted = self.user_stacks.counted();
-            self.totals.effort = effort;
-            self.totals.effort.stacks.user.disagreed += counted.disagreed;
-            self.totals.effort.stacks.distrusted += counted.given_up;
-            self.totals.undecodable_copies = counted.undecodable;
+        if let Ok(stacks) = self.counting.stacks() {
+            self.totals.effort.stacks = stacks;
         }
+        self.totals.effort.programs = self.programs.measured();
+        self.totals.undecodable_copies = self.counting.undecodable_copies();
     }
 
     /// Has the kernel measure the programs for a moment now and then.
     fn measure(&mut self, at: Timestamp) {
         let since = at.since(self.measured);
-        if self.effort.is_measuring() {
+        if self.programs.is_measuring() {
             if since >= MEASURED_FOR {
-                self.effort.end_measuring();
+                self.programs.end_measuring();
             }
         } else if since >= MEASURED_EVERY {
-            self.effort.begin_measuring();
+            self.programs.begin_measuring();
             self.measured = at;
         }
     }

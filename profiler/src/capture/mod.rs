@@ -14,6 +14,7 @@
 mod assembled;
 mod clocks;
 mod collector;
+mod counting;
 mod drain;
 mod file_sink;
 pub mod flight;
@@ -41,6 +42,7 @@ use std::{
 pub use assembled::Assembled;
 pub use collector::OpenRecords;
 use collector::{Collector, Records};
+use counting::Counting;
 use drain::Drain;
 pub use file_sink::{Pipe, RecordingFile};
 use flight::Why;
@@ -55,7 +57,7 @@ use trigger::{Trips, Watch};
 use user_stacks::UserStacks;
 
 use crate::{
-    kernel::{self, Kernel, KernelError, KernelTypes, Losses, Settings, StackSettings, Survey},
+    kernel::{self, Kernel, KernelError, KernelTypes, Settings, StackSettings, Started, Survey},
     parser::{Parser, Role},
     privileges::{self, Task},
     recording::{ClosedBy, Meta, Window},
@@ -115,7 +117,7 @@ struct Control {
 /// The programs run and everybody was looked at; the window is not open yet.
 pub struct Armed<S> {
     kernel: Kernel,
-    losses: Arc<Losses>,
+    counting: Arc<Counting>,
     plan: Plan,
     control: Arc<Control>,
     parts: SyncSender<Part>,
@@ -175,7 +177,8 @@ impl<S: Sink> Armed<S> {
         let unwinding = Parser::new(Role::Stacks).started();
         plan.settings.unwinder = unwinding.id().map(Tgid);
         let types = KernelTypes::of_running_kernel()?;
-        let (mut kernel, rings, losses, effort) = Kernel::start(&types, &plan.settings)?;
+        let Started { mut kernel, rings, losses, stacks, programs } =
+            Kernel::start(&types, &plan.settings)?;
         drop(types);
         kernel::give_back();
         let mut sent = kernel.take_sent_stacks()?;
@@ -190,7 +193,7 @@ impl<S: Sink> Armed<S> {
             })
         };
         let store = Store::new(sink, forget).map_err(CaptureError::Format)?;
-        let losses = Arc::new(losses);
+        let counting = Arc::new(Counting { losses, stacks, copies: Arc::clone(&shared) });
         let control =
             Arc::new(Control { trips: Trips::new(plan.trigger_pause), ..Control::default() });
         let (lookups, wanted) = mpsc::sync_channel(LOOKUPS_WAITING);
@@ -216,7 +219,7 @@ impl<S: Sink> Armed<S> {
             })?
         };
         let watching = {
-            let (lookups, shared) = (lookups.clone(), Arc::clone(&shared));
+            let lookups = lookups.clone();
             let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
             start("watch", Task::Other, move || {
                 user_stacks::watch(&descriptor, &over, &lookups, &shared)
@@ -228,13 +231,13 @@ impl<S: Sink> Armed<S> {
             let collector =
                 Collector::new(lookups, plan.memory_limit, Watch::new(plan.triggers.clone()));
             let mut drain =
-                Drain::new(rings, collector, Arc::clone(&losses), effort, shared, parts.clone());
+                Drain::new(rings, collector, Arc::clone(&counting), programs, parts.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
             drain.take_early();
             start("drain", Task::Counting, move || drain.run(&control))?
         };
         let mut armed =
-            Self { kernel, losses, plan, control, parts, drain, lookup, store, watching };
+            Self { kernel, counting, plan, control, parts, drain, lookup, store, watching };
         match armed.kernel.survey(Survey::Opening) {
             Ok(()) => {
                 settling.settle();
@@ -257,7 +260,7 @@ impl<S: Sink> Armed<S> {
     ///
     /// If the kernel does not hand out its counters.
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
-        let losses = self.losses.read()?;
+        let (losses, stacks) = (self.counting.losses()?, self.counting.stacks()?);
         let settings = &self.plan.settings;
         let start = kernel::now();
         let meta = Meta {
@@ -276,7 +279,7 @@ impl<S: Sink> Armed<S> {
             ..Meta::default()
         };
         self.control.window_start.get_or_init(|| start);
-        let opening = Opening { meta, losses, own_cpu: own_cpu::used() };
+        let opening = Opening { meta, losses, stacks, own_cpu: own_cpu::used() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.parts.send(Part::Opening(Box::new(opening)));
         Ok(Capture { armed: self })

@@ -15,8 +15,8 @@ use super::{
 use crate::{
     processes::NewProcesses,
     recording::{
-        ClosedBy, End, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
-        OpenFile, Window,
+        ClosedBy, Effort, End, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
+        NewStacks, OpenFile, ProgramTime, StackCounts, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
@@ -45,7 +45,15 @@ pub(super) enum Part {
 pub(super) struct Opening {
     pub meta: Meta,
     pub losses: LossTotals,
+    pub stacks: StackCounts,
     pub own_cpu: Nanos,
+}
+
+impl Opening {
+    /// What had been done. The programs are not measured before.
+    fn effort(&self) -> Effort {
+        Effort { stacks: self.stacks, programs: ProgramTime::default() }
+    }
 }
 
 /// What was looked up since the last time.
@@ -144,8 +152,8 @@ impl<S: Sink> Store<S> {
 
     fn take(&mut self, records: Records) {
         self.next.until = records.until;
-        self.next.effort = records.effort;
         if let Some(opening) = &self.opening {
+            self.next.effort = records.effort.since(opening.effort());
             self.next.loss = records.loss.clone().since(&opening.losses);
             self.next.loss.add_shortfalls(&self.shortfalls);
             self.next.own_cpu = records.own_cpu - opening.own_cpu;
@@ -262,7 +270,7 @@ impl<S: Sink> Store<S> {
         self.add_found(ending.found);
         self.next.loss = records.loss.clone().since(&opening.losses);
         self.next.loss.add_shortfalls(&self.shortfalls);
-        self.next.effort = records.effort;
+        self.next.effort = records.effort.since(opening.effort());
         self.add_records(records);
         self.next.own_cpu = ending.own_cpu - opening.own_cpu;
         self.next.until = ending.closed_at;

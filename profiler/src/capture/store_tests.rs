@@ -12,9 +12,9 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, LossTotals,
-        Meta, NewStacks, Recording, Stack, StackEnd, StackRef, TaskState, ThreadKind, Wait, Window,
-        stream,
+        AddressKind, AddressSpace, Begin, ClosedBy, Effort, End, Frame, FrameId, Function,
+        HalfCounts, LossTotals, Meta, NewStacks, Recording, Stack, StackCounts, StackEnd, StackRef,
+        TaskState, ThreadKind, Wait, Window, stream,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -82,11 +82,26 @@ fn wait(number: u64) -> Wait {
     }
 }
 
+/// Stacks that were taken before the window opened, and in each slice since then.
+const TAKEN_BEFORE: u64 = 33_000;
+const TAKEN_IN_A_SLICE: u64 = 7;
+/// Kinds of stacks that are distrusted from before on.
+const DISTRUSTED: u64 = 2;
+
+fn stacks_taken(taken: u64) -> StackCounts {
+    let user = HalfCounts { taken, ..HalfCounts::default() };
+    StackCounts { user, distrusted: DISTRUSTED, ..StackCounts::default() }
+}
+
 fn records(slice: u64) -> Records {
     let numbers = slice * WAITS_IN_A_SLICE..(slice + 1) * WAITS_IN_A_SLICE;
     Records {
         until: Timestamp(1000 + numbers.end * 20),
         waits: numbers.map(wait).collect(),
+        effort: Effort {
+            stacks: stacks_taken(TAKEN_BEFORE + (slice + 1) * TAKEN_IN_A_SLICE),
+            ..Effort::default()
+        },
         ..Records::default()
     }
 }
@@ -118,7 +133,12 @@ fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
     let (parts, to_store) = std::sync::mpsc::sync_channel(100);
     let window = Window { start: Timestamp(1000), end: Timestamp(1000) };
     let meta = Meta { window, closed_by: ClosedBy::CutOff, ..Meta::default() };
-    let opening = Opening { meta, losses: LossTotals::default(), own_cpu: Nanos(0) };
+    let opening = Opening {
+        meta,
+        losses: LossTotals::default(),
+        stacks: stacks_taken(TAKEN_BEFORE),
+        own_cpu: Nanos(0),
+    };
     parts.send(Part::Opening(Box::new(opening))).unwrap();
     parts.send(Part::Found(Box::new(found()))).unwrap();
     for slice in 0..SLICES - 1 {
@@ -152,6 +172,14 @@ fn what_has_room_is_whole() {
     assert_eq!(recording.waits.len() as u64, SLICES * WAITS_IN_A_SLICE);
     assert_eq!(recording.meta.closed_by, ClosedBy::Signal);
     assert_eq!(recording.stacks.frames[&FrameId(1)].functions, [Function::named("main")]);
+}
+
+#[test]
+fn stacks_are_counted_from_the_windows_opening_on() {
+    let (sink, _) = recorded(usize::MAX);
+    let counted = read(&sink).effort.stacks;
+    assert_eq!(counted.user.taken, SLICES * TAKEN_IN_A_SLICE);
+    assert_eq!(counted.distrusted, DISTRUSTED);
 }
 
 #[test]

@@ -157,10 +157,9 @@ impl UserStacks {
             count(&self.shared.undecodable, copy.is_none());
             copy
         });
-        let read: Vec<(CopiedStack, Option<Sleeper>)> =
-            decoded.filter_map(|copy| read_if_asleep(copy, symbols)).collect();
-        let (own, others): (Vec<CopiedStack>, Vec<CopiedStack>) = read
-            .iter()
+        let (copies, sleepers): (Vec<CopiedStack>, Vec<Option<Sleeper>>) =
+            decoded.filter_map(|copy| read_if_asleep(copy, symbols)).unzip();
+        let (own, others): (Vec<CopiedStack>, Vec<CopiedStack>) = iter::zip(copies, &sleepers)
             .map(|(copy, sleeper)| with_sleeper(copy, sleeper.as_ref()))
             .partition(|copy| self.unwinder.is_own(copy.tgid));
         // To ask for these would make the next ones.
@@ -220,12 +219,10 @@ fn read_if_asleep<'a>(
     sleeper.map(|sleeper| (copy, Some(sleeper)))
 }
 
-fn with_sleeper<'a>(copy: &CopiedStack<'a>, sleeper: Option<&'a Sleeper>) -> CopiedStack<'a> {
+fn with_sleeper<'a>(copy: CopiedStack<'a>, sleeper: Option<&'a Sleeper>) -> CopiedStack<'a> {
     match sleeper {
-        None => copy.clone(),
-        Some(Sleeper { bytes, python }) => {
-            CopiedStack { bytes, python: python.clone(), ..copy.clone() }
-        }
+        None => copy,
+        Some(Sleeper { bytes, python }) => CopiedStack { bytes, python: python.clone(), ..copy },
     }
 }
 

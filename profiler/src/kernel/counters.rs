@@ -4,14 +4,14 @@ use std::os::fd::OwnedFd;
 
 use aya::{
     Ebpf, Pod,
-    maps::{MapData, PerCpuArray},
+    maps::{MapData, MapError, PerCpuArray},
     sys::{Stats, enable_stats},
 };
 use profiler_ebpf::stack_counts::{SIDES, Side, StackCounters};
 
 use super::{KernelError, attach, program_info::ProgramInfo};
 use crate::{
-    recording::{Effort, HalfCounts, ProgramTime, StackCounts},
+    recording::{HalfCounts, ProgramTime, StackCounts},
     units::{Nanos, Timestamp},
 };
 
@@ -47,27 +47,16 @@ struct Program {
     info: ProgramInfo,
 }
 
-/// The counters, for a thread of its own to read.
-pub struct EffortCounters {
-    stacks: PerCpuArray<MapData, Counters>,
-    programs: Vec<Program>,
-    measured: ProgramTime,
-    /// Under way: what the programs had taken before, and what has the kernel measure.
-    measurement: Option<(ProgramTime, Timestamp, OwnedFd)>,
+/// Counts how stacks are come by, for any thread to read.
+pub struct StackCounting {
+    counters: PerCpuArray<MapData, Counters>,
 }
 
-impl EffortCounters {
+impl StackCounting {
     /// Takes the counters out of the loaded kernel half.
     pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let map = ebpf.take_map(NAME).ok_or(KernelError::Missing(NAME))?;
-        let stacks =
-            PerCpuArray::try_from(map).map_err(|source| KernelError::Map { map: NAME, source })?;
-        let programs = ebpf.programs().filter_map(|(name, program)| {
-            let info = ProgramInfo::of(program)?;
-            Some(Program { is_of_interrupts: attach::says_which_interrupt(name), info })
-        });
-        let programs = programs.collect();
-        Ok(Self { stacks, programs, measured: ProgramTime::default(), measurement: None })
+        Ok(Self { counters: PerCpuArray::try_from(map).map_err(failed)? })
     }
 
     /// Adds up the counters of all CPUs, since the programs were loaded.
@@ -75,9 +64,8 @@ impl EffortCounters {
     /// # Errors
     ///
     /// If the kernel does not hand them out.
-    pub fn read(&self) -> Result<Effort, KernelError> {
-        let per_cpu =
-            (self.stacks.get(&0, 0)).map_err(|source| KernelError::Map { map: NAME, source })?;
+    pub fn read(&self) -> Result<StackCounts, KernelError> {
+        let per_cpu = self.counters.get(&0, 0).map_err(failed)?;
         let mut stacks = StackCounts::default();
         for Counters(cpu) in per_cpu.iter() {
             add(&mut stacks.user, cpu, is_user);
@@ -85,7 +73,33 @@ impl EffortCounters {
             stacks.over_budget += cpu.over_budget;
             stacks.distrusted += cpu.distrusted;
         }
-        Ok(Effort { stacks, programs: self.measured })
+        Ok(stacks)
+    }
+}
+
+/// Has the kernel measure the programs, now and then.
+pub struct ProgramClock {
+    programs: Vec<Program>,
+    measured: ProgramTime,
+    /// Under way: what the programs had taken before, and what has the kernel measure.
+    measurement: Option<(ProgramTime, Timestamp, OwnedFd)>,
+}
+
+impl ProgramClock {
+    /// Finds the programs of the loaded kernel half.
+    pub(super) fn of(ebpf: &Ebpf) -> Self {
+        let programs = ebpf.programs().filter_map(|(name, program)| {
+            let info = ProgramInfo::of(program)?;
+            Some(Program { is_of_interrupts: attach::says_which_interrupt(name), info })
+        });
+        let programs = programs.collect();
+        Self { programs, measured: ProgramTime::default(), measurement: None }
+    }
+
+    /// What was measured so far.
+    #[must_use]
+    pub fn measured(&self) -> ProgramTime {
+        self.measured
     }
 
     /// Whether the programs are being measured.
@@ -118,4 +132,8 @@ impl EffortCounters {
         }
         taken
     }
+}
+
+fn failed(source: MapError) -> KernelError {
+    KernelError::Map { map: NAME, source }
 }

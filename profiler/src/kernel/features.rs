@@ -117,7 +117,7 @@ impl Features {
                 messages: Messages::Off,
                 unwinder: None,
             };
-            let (mut kernel, ..) = Kernel::start(&types, &settings)?;
+            let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;
             Ok(kernel.program_sizes())
         });

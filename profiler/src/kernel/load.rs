@@ -11,8 +11,8 @@ use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    EffortCounters, KernelError, KernelTypes, Losses, Ring, attach, btf::COMPAT_MASK, clock::Clock,
-    object, rings, syscalls, tracing_frames, user_stacks,
+    KernelError, KernelTypes, Losses, ProgramClock, Ring, StackCounting, attach, btf::COMPAT_MASK,
+    clock::Clock, object, rings, syscalls, tracing_frames, user_stacks,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -141,6 +141,20 @@ pub struct Kernel {
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
 }
 
+/// The kernel half as it was started, and what it is read by.
+pub struct Started {
+    /// What holds it.
+    pub kernel: Kernel,
+    /// One for each CPU that there may be.
+    pub rings: Vec<Ring>,
+    /// Counts what is lost.
+    pub losses: Losses,
+    /// Counts how stacks are come by.
+    pub stacks: StackCounting,
+    /// Measures the programs.
+    pub programs: ProgramClock,
+}
+
 /// A loaded program, as the kernel counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSize {
@@ -162,16 +176,13 @@ struct FrozenConfig(Config);
 unsafe impl Pod for FrozenConfig {}
 
 impl Kernel {
-    /// Loads and attaches everything, and gives back the rings and the counters. From now on records come, but the
-    /// window is not open before the opening survey.
+    /// Loads and attaches everything. From now on records come, but the window is not open before the
+    /// opening survey.
     ///
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
-    pub fn start(
-        types: &KernelTypes,
-        settings: &Settings,
-    ) -> Result<(Self, Vec<Ring>, Losses, EffortCounters), KernelError> {
+    pub fn start(types: &KernelTypes, settings: &Settings) -> Result<Started, KernelError> {
         let object = object::bytes()?;
         let cpus = possible_cpus()?;
         let config = FrozenConfig(config(types, settings)?);
@@ -207,8 +218,9 @@ impl Kernel {
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
         let losses = Losses::take(&mut kernel.ebpf)?;
-        let effort = EffortCounters::take(&mut kernel.ebpf)?;
-        Ok((kernel, rings, losses, effort))
+        let stacks = StackCounting::take(&mut kernel.ebpf)?;
+        let programs = ProgramClock::of(&kernel.ebpf);
+        Ok(Started { kernel, rings, losses, stacks, programs })
     }
 
     /// Hands the programs' messages to the log.

@@ -24,11 +24,12 @@ mod user_stacks;
 
 pub use attach::required as required_tracepoints;
 pub use btf::{KernelTypes, Machine};
-pub use counters::EffortCounters;
+pub use counters::{ProgramClock, StackCounting};
 pub use error::KernelError;
 pub use features::{Feature, Features, Need, Standing};
 pub use load::{
-    Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, TargetFilter, UserStacks,
+    Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, Started, TargetFilter,
+    UserStacks,
 };
 pub use loss::Losses;
 pub(crate) use memory::give_back;

@@ -40,7 +40,7 @@ pub struct ProgramTime {
     pub interrupts: Nanos,
 }
 
-/// Both, from the loading of the programs on.
+/// Both, from a moment on: of the loading, of the window's opening, or of a stretch's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Effort {
     /// Stacks.
@@ -101,9 +101,10 @@ impl Effort {
         effort
     }
 
-    /// What was done since an earlier reading of the same counters.
+    /// What was done since an earlier reading of the same counters. What is distrusted stays so.
     #[must_use]
     pub fn since(mut self, mut earlier: Self) -> Self {
+        earlier.stacks.distrusted = 0;
         for (number, before) in self.numbers().into_iter().zip(earlier.numbers()) {
             *number = number.saturating_sub(*before);
         }

@@ -30,6 +30,8 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
     pub resident: u64,
+    /// What of it is nobody's file: heap and threads' stacks.
+    pub anonymous: u64,
     /// The most that was resident at any time.
     pub peak: u64,
 }
@@ -44,10 +46,11 @@ pub fn memory(pid: u32) -> anyhow::Result<Memory> {
         let line = status.lines().find_map(|line| line.strip_prefix(key))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1024)
     };
-    bytes("VmRSS:")
-        .zip(bytes("VmHWM:"))
-        .map(|(resident, peak)| Memory { resident, peak })
-        .with_context(|| format!("{path} names no memory: the process has ended"))
+    let memory = || {
+        let (resident, anonymous) = (bytes("VmRSS:")?, bytes("RssAnon:")?);
+        Some(Memory { resident, anonymous, peak: bytes("VmHWM:")? })
+    };
+    memory().with_context(|| format!("{path} names no memory: the process has ended"))
 }
 
 #[cfg(test)]

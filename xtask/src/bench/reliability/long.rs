@@ -51,24 +51,31 @@ pub fn measure(lab: &Lab) -> anyhow::Result<String> {
     let report = lab.report(&excerpt, Blame::Shallow)?;
     fs::remove_file(&excerpt)?;
 
-    let (early, late) = usage.early_and_late();
-    ensure!(
-        late as f64 <= early as f64 * (1.0 + FLAT),
-        "memory is not flat: {early} bytes at a quarter of the time, {late} at its end"
-    );
     let first = usage.marks().first().context("nothing was measured")?;
-    let mut table =
-        Table::new(["after", "own CPU since the beginning, of one core", "resident", "peak"]);
-    // Of sixty looks every ninth, and the last.
-    for mark in usage.marks().iter().skip(1).step_by(9).chain(usage.marks().last()) {
+    let mut table = Table::new([
+        "after",
+        "own CPU since the beginning, of one core",
+        "resident",
+        "of it heap and stacks",
+        "peak",
+    ]);
+    // Of sixty looks every sixth, and the last.
+    for mark in usage.marks().iter().skip(1).step_by(6).chain(usage.marks().last()) {
         let Mark { at, cpu, memory } = mark;
         table.row([
             format!("{at:.0} s"),
             format!("{:.1} %", 100.0 * (cpu - first.cpu) / (at - first.at)),
             format!("{:.1} MB", megabytes(memory.resident)),
+            format!("{:.1} MB", megabytes(memory.anonymous)),
             format!("{:.1} MB", megabytes(memory.peak)),
         ]);
     }
+    let (early, late) = usage.early_and_late();
+    ensure!(
+        late as f64 <= early as f64 * (1.0 + FLAT),
+        "memory is not flat: {early} bytes at a quarter of the time, {late} at its end\n\n{}",
+        table.markdown()
+    );
     Ok(format!(
         "{:.0} switches a second by the loads' own count, {bare:.0} with nothing beside. Lost records: {}. In the file: {:.0} MB. \
          Memory grew by {:.3} MB a minute after the first quarter.{}\n\n{}",

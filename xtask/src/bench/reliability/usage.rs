@@ -102,7 +102,7 @@ mod tests {
         let mark = |(number, resident): (usize, u64)| Mark {
             at: number as f64,
             cpu: number as f64 / 4.0,
-            memory: Memory { resident, peak: resident },
+            memory: Memory { resident, anonymous: resident, peak: resident },
         };
         Usage(resident.enumerate().map(mark).collect())
     }

@@ -1,4 +1,4 @@
-//! `effort`: what the kernel half did since it was loaded, a row for each count.
+//! `effort`: what the kernel half did since the window opened, a row for each count.
 
 use arrow_array::{Array as _, StructArray, types::UInt64Type};
 

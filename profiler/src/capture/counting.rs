@@ -1,0 +1,45 @@
+//! What is counted while a run goes on: read when its window opens, and from then on.
+
+use std::sync::Arc;
+
+use super::user_stacks;
+use crate::{
+    kernel::{KernelError, Losses, StackCounting},
+    recording::{LossTotals, StackCounts},
+};
+
+/// Counters of the kernel half and of the look-ups, since the programs were loaded.
+pub(super) struct Counting {
+    pub losses: Losses,
+    pub stacks: StackCounting,
+    pub copies: Arc<user_stacks::Shared>,
+}
+
+impl Counting {
+    /// What was lost in the kernel half.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not hand its counters out.
+    pub fn losses(&self) -> Result<LossTotals, KernelError> {
+        self.losses.read()
+    }
+
+    /// How stacks were come by.
+    ///
+    /// # Errors
+    ///
+    /// If the kernel does not hand its counters out.
+    pub fn stacks(&self) -> Result<StackCounts, KernelError> {
+        let mut stacks = self.stacks.read()?;
+        let copies = self.copies.counted();
+        stacks.user.disagreed += copies.disagreed;
+        stacks.distrusted += copies.given_up;
+        Ok(stacks)
+    }
+
+    /// Copies of stacks that could not be read.
+    pub fn undecodable_copies(&self) -> u64 {
+        self.copies.counted().undecodable
+    }
+}
