@@ -1,6 +1,6 @@
 //! Debian's packages.
 
-use std::{path::Path, process::Command};
+use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
@@ -30,15 +30,61 @@ pub fn install(packages: &[String]) -> anyhow::Result<()> {
 ///
 /// As for [`install`].
 pub fn install_newest(packages: &[String]) -> anyhow::Result<()> {
-    let mut update = as_root()?;
-    // A list that can't be had need not matter; whether a package is there is asked below.
-    if let Err(error) = command::run(update.args(["apt-get", "update"])) {
-        eprintln!("xtask: {error:#}; going on with the package lists that are there");
-    }
+    update()?;
     if let Some(package) = packages.iter().find(|package| !has_candidate(package)) {
         bail!("apt has no package {package}");
     }
     fetch(packages)
+}
+
+/// Unpacks a package, and what it depends on and this machine lacks, into a folder of its own. Nothing is
+/// installed, so that it can be had where it is at odds with what is.
+///
+/// # Errors
+///
+/// As for [`install`], and when it can't be unpacked.
+pub fn unpack(package: &str, into: &Path) -> anyhow::Result<()> {
+    let beside = |extension| into.with_extension(extension);
+    let (archives, part) = (beside("archives"), beside("part"));
+    for folder in [&archives, &part] {
+        let is_left = folder.try_exists()?;
+        is_left.then(|| fs::remove_dir_all(folder)).transpose()?;
+    }
+    let partial = archives.join("partial");
+    fs::create_dir_all(&partial).with_context(|| format!("cannot create {}", partial.display()))?;
+    // Lists that are old name versions that the archive has no longer.
+    download(package, &archives).or_else(|_| {
+        update()?;
+        download(package, &archives)
+    })?;
+    for archive in fs::read_dir(&archives)? {
+        let path = archive?.path();
+        if path.extension().is_some_and(|extension| extension == "deb") {
+            command::quietly(Command::new("dpkg").arg("--extract").arg(&path).arg(&part))
+                .with_context(|| format!("cannot unpack {}", path.display()))?;
+        }
+    }
+    fs::rename(&part, into).with_context(|| format!("nothing came of {package}"))?;
+    Ok(fs::remove_dir_all(&archives)?)
+}
+
+fn download(package: &str, into: &Path) -> anyhow::Result<()> {
+    let mut download = as_root()?;
+    download
+        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--download-only"])
+        .args(["--no-install-recommends", "-o"])
+        .arg(format!("Dir::Cache::archives={}", into.display()))
+        .arg(package);
+    command::run(&mut download).with_context(|| format!("cannot download {package}"))
+}
+
+fn update() -> anyhow::Result<()> {
+    let mut update = as_root()?;
+    // A list that can't be had need not matter; whether a package is there is asked afterwards.
+    if let Err(error) = command::run(update.args(["apt-get", "update"])) {
+        eprintln!("xtask: {error:#}; going on with the package lists that are there");
+    }
+    Ok(())
 }
 
 fn fetch(packages: &[String]) -> anyhow::Result<()> {

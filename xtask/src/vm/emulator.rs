@@ -1,9 +1,10 @@
 //! A machine that is emulated, instruction by instruction: slow, but it runs anywhere and as anybody.
 
 use std::{
+    ffi::OsStr,
     fs::{self, File},
     io,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
     time::{Duration, Instant},
@@ -12,11 +13,11 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::{kernel::Kernel, transcript::Transcript};
-use crate::command;
+use crate::{apt, command};
 
 /// Debian's name for the emulator of this machine's kind.
-pub const PACKAGE: &str = "qemu-system-x86";
-const PROGRAM: &str = "qemu-system-x86_64";
+const PACKAGE: &str = "qemu-system-x86";
+const NAME: &str = "qemu-system-x86_64";
 
 /// Two, as wakes from one CPU to another are what is to be seen.
 const CPUS: &str = "2";
@@ -35,8 +36,50 @@ const COMPLAINTS: &str = "emulator.txt";
 
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable";
 
+/// Where the emulator is.
+pub enum Program {
+    /// It is installed.
+    Installed,
+    /// It was unpacked in a folder, with what it needs and was not there.
+    Unpacked(PathBuf),
+}
+
+impl Program {
+    /// Finds it, or unpacks it. It is not installed: Debian's is at odds with newer ones of QEMU's other
+    /// programs, which apt would remove for it.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be had.
+    pub fn provide(folder: &Path) -> anyhow::Result<Self> {
+        if command::find(NAME).is_some() {
+            return Ok(Self::Installed);
+        }
+        let root = folder.join("emulator");
+        if !root.try_exists()? {
+            apt::unpack(PACKAGE, &root)?;
+        }
+        Ok(Self::Unpacked(root))
+    }
+
+    fn command(&self) -> Command {
+        let Self::Unpacked(root) = self else { return Command::new(NAME) };
+        let usr = root.join("usr");
+        // Some packages still put theirs where they were before `/lib` became `/usr/lib`.
+        let libraries = [&usr, root].map(|above| above.join("lib").join("x86_64-linux-gnu"));
+        let libraries = libraries.map(PathBuf::into_os_string).join(OsStr::new(":"));
+        let mut command = Command::new(usr.join("bin").join(NAME));
+        command.env("LD_LIBRARY_PATH", libraries);
+        for firmware in ["qemu", "seabios"] {
+            command.arg("-L").arg(usr.join("share").join(firmware));
+        }
+        command
+    }
+}
+
 /// What a guest is made of.
 pub struct Guest<'a> {
+    pub emulator: &'a Program,
     pub kernel: &'a Kernel,
     /// Its root, in memory.
     pub image: &'a Path,
@@ -95,7 +138,7 @@ impl Guest<'_> {
 
     fn command(&self) -> Command {
         let file = |name: &str| format!("file:{name}");
-        let mut command = Command::new(PROGRAM);
+        let mut command = self.emulator.command();
         command
             // Its options end at a comma, which a path may hold.
             .current_dir(self.folder)
@@ -173,7 +216,7 @@ impl Emulator {
         let complaints = File::create(complaints)
             .with_context(|| format!("cannot create {}", complaints.display()))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
-        let child = command.spawn().with_context(|| format!("cannot run {PROGRAM}"))?;
+        let child = command.spawn().with_context(|| format!("cannot run {NAME}"))?;
         Ok(Self(child))
     }
 }

@@ -33,7 +33,7 @@ use anyhow::{Context as _, anyhow, bail};
 pub use aarch64::check as check_aarch64;
 use archive::Architecture;
 use doctor::Findings;
-use emulator::Guest;
+use emulator::{Guest, Program};
 use image::GuestRoot;
 use judgement::Judgement;
 use kernel::Kernel;
@@ -56,9 +56,10 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
     let begin = Instant::now();
     let folder = workspace::target().join("vm");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let packages = [emulator::PACKAGE, archive::PACKAGE, disk::PACKAGE];
+    let packages = [archive::PACKAGE, disk::PACKAGE];
     let packages = packages.into_iter().chain(image::PACKAGES);
     apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
+    let emulator = Program::provide(&folder)?;
     build::build()?;
 
     let mut releases = releases.to_vec();
@@ -74,7 +75,7 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
     let root = guest_root(&folder)?;
     let here = here()?;
 
-    let judgements = run_all(&kernels, &root, &folder);
+    let judgements = run_all(&emulator, &kernels, &root, &folder);
     println!("{}", summary::tables(&here, &judgements));
     let mut faults = Vec::new();
     faults.extend(features::surprises(here.release, &here.findings));
@@ -123,7 +124,12 @@ fn here() -> anyhow::Result<Here> {
 }
 
 /// A guest keeps one CPU busy: there are as many at a time as there are CPUs.
-fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement> {
+fn run_all(
+    emulator: &Program,
+    kernels: &[Kernel],
+    root: &GuestRoot,
+    folder: &Path,
+) -> Vec<Judgement> {
     let at_a_time = thread::available_parallelism().map_or(1, usize::from);
     let mut judgements = Vec::new();
     for kernels in kernels.chunks(at_a_time) {
@@ -131,7 +137,7 @@ fn run_all(kernels: &[Kernel], root: &GuestRoot, folder: &Path) -> Vec<Judgement
         let guests: Vec<_> = kernels.iter().map(|kernel| prepare(kernel, root, folder)).collect();
         thread::scope(|scope| {
             let running: Vec<_> = (kernels.iter().zip(guests))
-                .map(|(kernel, folder)| scope.spawn(move || run(kernel, &folder?)))
+                .map(|(kernel, folder)| scope.spawn(move || run(emulator, kernel, &folder?)))
                 .collect();
             for (kernel, guest) in kernels.iter().zip(running) {
                 let transcript = guest.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
@@ -155,11 +161,12 @@ fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<P
 }
 
 /// Boots a kernel, and waits until everything is done.
-fn run(kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
+fn run(emulator: &Program, kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
     let tasks = judgement::tasks(kernel.release);
     let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
     let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));
-    let transcript = Guest { kernel, image: &image, disk: DISK, longest_task, folder }.run();
+    let transcript =
+        Guest { emulator, kernel, image: &image, disk: DISK, longest_task, folder }.run();
     // They are large, and made anew each time.
     for file in [image, disk] {
         fs::remove_file(&file).with_context(|| format!("cannot remove {}", file.display()))?;
