@@ -5,9 +5,9 @@
 //! ([`Place`]): where the return addresses lay that it found, and a hash of them.
 //!
 //! ```text
-//!  sp                                  384 bytes on                           far
-//!  | data | return address | data | return address | data … | return address | …
-//!              near                     near                     far
+//!  sp                                                  up to 2 KiB on
+//!  | data | return address | data | return address | data … | … | return address | …
+//!              near                     near                           far
 //! ```
 //!
 //! What lies between them is data, and changes from one time to the next though the callers are the
@@ -17,10 +17,12 @@ use crate::{python::Chain, record::RecordHeader};
 
 /// Stacks that are kept of one place: what several callers wait in is one place, and a stack for each.
 pub const STACKS: usize = 4;
-/// Words of a stack's top that are looked at each time.
-pub const LOOKED_AT: usize = 48;
-/// Near witnesses at most, a byte each of a `u64`.
-pub const NEAR: usize = 8;
+/// Words of a stack's top that can be looked at each time, in one read: as many as a byte can name.
+pub const LOOKED_AT: usize = 255;
+/// Near witnesses at most, a byte each.
+pub const NEAR: usize = 16;
+/// As many as one `u64` holds.
+pub const NEAR_IN_A_WORD: usize = 8;
 /// Far witnesses at most: each is a read of its own.
 pub const FAR: usize = 4;
 /// What stands for no near witness.
@@ -61,8 +63,8 @@ pub mod purpose {
 #[repr(C)]
 pub struct KnownStack {
     /// Which of the words that are looked at are witnesses: a byte each, the one that is nearest to
-    /// the stack pointer lowest.
-    pub near: u64,
+    /// the stack pointer lowest, in the first of these.
+    pub near: [u64; NEAR / NEAR_IN_A_WORD],
     /// What they say ([`proof_of`]); 0 if there is no such stack.
     pub proof: u64,
     /// Its id.
@@ -83,6 +85,10 @@ pub struct Place {
     pub size: u32,
     /// 1 if the thread runs Python here: the place that counts is the one [`with_python`].
     pub runs_python: u32,
+    /// Bytes from the stack pointer on that the near witnesses of these stacks lie in.
+    pub looked_at: u32,
+    /// Always 0.
+    pub reserved: u32,
 }
 
 /// How far above the stack pointer a frame pointer can lead to a frame: further than the longest copy goes.
@@ -176,12 +182,11 @@ pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 const _: () = {
-    assert!(size_of::<KnownStack>() == 48);
-    assert!(size_of::<Place>() == STACKS * 48 + 8);
+    assert!(size_of::<KnownStack>() == 56);
+    assert!(size_of::<Place>() == STACKS * 56 + 16);
     assert!(size_of::<StackCopy>() == 112);
     assert!(size_of::<Chain>().is_multiple_of(8));
-    assert!(NEAR == size_of::<u64>());
     assert!(copy_size::PAGES[2] < u32::BITS as usize);
-    assert!(LOOKED_AT < NO_WITNESS as usize);
+    assert!(LOOKED_AT <= NO_WITNESS as usize);
     assert!(FRAMES_REACH > ((copy_size::PAGES[2] + 1) * PAGE) as u64);
 };

@@ -34,6 +34,12 @@ const SHELVES: usize = 2;
 const IN_A_SET: usize = 4;
 /// So many of a thread's recognised stacks of one side are checked at first, whatever the share is.
 const CHECKED_AT_FIRST: u32 = 8;
+/// What lies between two checks of one side of a thread, in units of 2²⁰ ns: at most some 200 a second are made.
+/// Two threads that pass a byte to and fro would have 2,000 a second of each side, for a tenth of what all else takes;
+/// and whoever waits a thousand times a second is checked as often as the share says.
+const CHECK_PAUSE: u32 = 5;
+/// A time in those units.
+const CHECK_PAUSE_UNIT: u32 = 20;
 /// Disagreements that are no sign yet.
 const BORNE: u32 = 2;
 /// One disagreement in so many checks is borne: an agreement of 99.9 %.
@@ -60,6 +66,8 @@ pub struct KnownStacks {
     checked: [u32; SIDES],
     /// How many of those were others.
     disagreed: [u32; SIDES],
+    /// When one was to be walked last, in the units of [`CHECK_PAUSE`].
+    checked_at: [u32; SIDES],
     /// A bit for each side of which these were too many: all are walked then.
     distrusted: u32,
     /// Not 0 if nobody has been told of the newest of them.
@@ -291,12 +299,23 @@ extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64, now: u64) -> Lo
 
 /// Whether a stack that was recognised is looked at all the same.
 #[inline(always)]
-pub fn is_to_be_checked(known: &KnownStacks, side: u32, now: u64) -> bool {
+pub fn is_to_be_checked(known: &mut KnownStacks, side: u32, now: u64) -> bool {
+    let index = index(side);
+    if known.checked[index] >= CHECKED_AT_FIRST && !is_drawn(known.checked_at[index], now) {
+        return false;
+    }
+    known.checked_at[index] = (now >> CHECK_PAUSE_UNIT) as u32;
+    budget::has_time(now)
+}
+
+/// Whether chance says so, and the last one is long enough ago. Where all are to be checked, so is each.
+#[inline(always)]
+fn is_drawn(checked_at: u32, now: u64) -> bool {
+    let below = frozen(&CONFIG.check_below);
     // The time's last digits are as good as chance, and no rhythm of the program's own.
     let chance = (now as u32).wrapping_mul(0x9e37_79b1);
-    let checked = known.checked[index(side)];
-    let is_wanted = checked < CHECKED_AT_FIRST || chance < frozen(&CONFIG.check_below);
-    is_wanted && budget::has_time(now)
+    let passed = ((now >> CHECK_PAUSE_UNIT) as u32).wrapping_sub(checked_at);
+    below == u32::MAX || (chance < below && passed >= CHECK_PAUSE)
 }
 
 /// Compares a stack that was walked with what it was thought to be. What is here for the second time

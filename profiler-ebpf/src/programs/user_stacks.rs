@@ -17,7 +17,7 @@ use profiler_ebpf::{
     record::{NO_STACK, RecordHeader, kind},
     stack_counts::Side,
     user_stack::{
-        FAR, KnownStack, LOOKED_AT, NO_FAR_WITNESS, NOTHING_SAID, PAGE, Place, STACKS, StackCopy,
+        FAR, KnownStack, NO_FAR_WITNESS, NOTHING_SAID, PAGE, Place, STACKS, StackCopy,
         add_to_proof, copy_size, end_proof, frame_in_reach, purpose, with_python,
     },
 };
@@ -32,7 +32,7 @@ use super::{
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
     task::{Registers, Task, UserRegisters, peek_user},
-    witnesses::{hear, scratch_of},
+    witnesses::{Top, hear, scratch_of},
 };
 
 /// Whether user stacks are copied, and not walked by the kernel.
@@ -161,9 +161,9 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
     let Some(wanted) = wanted(scratch as u32) else { return NO_STACK };
     want(task, wanted, purpose::WAIT);
     // SAFETY: whoever calls has it from a slot, or has none; the verifier sees to it.
-    let known = unsafe { known.as_mut() };
+    let mut known = unsafe { known.as_mut() };
     if known_stacks::are_used()
-        && let Some(known) = &known
+        && let Some(known) = &mut known
     {
         let thread = u64::from(task.tid()) | u64::from(wanted.code_epoch) << 32;
         let frame = frame_in_reach(wanted.fp, wanted.sp);
@@ -213,10 +213,10 @@ fn place(key: u64) -> Option<&'static Place> {
 /// The stack of this place whose witnesses say what they said, or [`NO_STACK`].
 #[inline(always)]
 fn recognise(place: &Place, sp: u64, looked_at: u32) -> u64 {
-    const LOOKED_AT_BYTES: u32 = (LOOKED_AT * 8) as u32;
     let Some(top) = TOPS.get_ptr_mut(looked_at) else { return NO_STACK };
-    // SAFETY: the helper writes the size that is named, or fails.
-    if unsafe { bpf_probe_read_user(top.cast(), LOOKED_AT_BYTES, sp as *const c_void) } != 0 {
+    let bytes = place.looked_at & (size_of::<Top>() as u32 - 1);
+    // SAFETY: the helper writes as many bytes as are named, which are fewer than there are, or fails.
+    if unsafe { bpf_probe_read_user(top.cast(), bytes, sp as *const c_void) } != 0 {
         return NO_STACK;
     }
     let mut number = 0;
@@ -237,7 +237,15 @@ fn agrees(place: &Place, sp: u64, looked_at: u32, number: u64) -> u64 {
     // SAFETY: this CPU's own; the index is below the length.
     let (top, known) =
         unsafe { (&*top, place.stacks.get_unchecked(number as usize & (STACKS - 1))) };
-    if known.proof == 0 || end_proof(hear(NOTHING_SAID, top, known.near)) != known.proof {
+    if known.proof == 0 {
+        return NO_STACK;
+    }
+    let [near, further] = known.near;
+    let mut proof = hear(NOTHING_SAID, top, near);
+    if further != u64::MAX {
+        proof = hear(proof, top, further);
+    }
+    if end_proof(proof) != known.proof {
         return NO_STACK;
     }
     if known.far[0] != NO_FAR_WITNESS && far_proof(known, sp) != known.far_proof {

@@ -5,14 +5,14 @@
 //! that held return addresses when it was unwound. Unchanged, they stand for the same frames.
 //!
 //! ```text
-//!  sp                                    384 bytes on
-//!  | data | return address | data | return address | data … | return address | …
-//!              near                     near                     far
+//!  sp                                                  up to 2 KiB on
+//!  | data | return address | data | return address | data … | … | return address | …
+//!              near                     near                           far
 //! ```
 //!
-//! Near witnesses are read at once, a far one costs a read of its own: only some of those are kept at
-//! first. Where that turns out to be too little, because two stacks of a place had the same witnesses,
-//! those are added that tell them apart. A place where nothing does is not recognised at all.
+//! Near witnesses are read at once, with what lies between them; a far one costs a read of its own, as much as all
+//! near ones together, so two are kept at first, and none where there are many near ones. Where that turns out to be
+//! too little, because two stacks of a place had the same witnesses, those are added that tell them apart. A place where nothing does is not recognised at all.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -20,7 +20,8 @@ use std::{
 };
 
 use profiler_ebpf::user_stack::{
-    FAR, KnownStack, LOOKED_AT, NEAR, NO_FAR_WITNESS, NO_WITNESS, Place, STACKS, proof_of,
+    FAR, KnownStack, LOOKED_AT, NEAR, NEAR_IN_A_WORD, NO_FAR_WITNESS, NO_WITNESS, Place, STACKS,
+    proof_of,
 };
 
 use crate::{
@@ -31,6 +32,8 @@ use crate::{
 
 /// Far witnesses that a stack has from the beginning, the nearest ones.
 const FAR_AT_FIRST: usize = 2;
+/// Witnesses that are enough at first: with so many near ones there are no far ones.
+const ENOUGH_AT_FIRST: usize = 10;
 /// Bytes that all places may take together.
 const MAX_MEMORY: usize = 24 << 20;
 
@@ -254,7 +257,9 @@ impl Known {
         if self.stacks.iter().any(|seen| is_same(&seen.unwound, unwound)) {
             return false;
         }
-        let far = far_witnesses(unwound).take(FAR_AT_FIRST).collect();
+        let near = near_witnesses(unwound).count();
+        let at_first = FAR_AT_FIRST.min(ENOUGH_AT_FIRST.saturating_sub(near));
+        let far = far_witnesses(unwound).take(at_first).collect();
         let mut new = Seen { id: copy.id, unwound: Rc::clone(unwound), far };
         for seen in &mut self.stacks {
             if !seen.tell_from(|at| word(copy.bytes, at)) || !new.tell_from(|at| seen.word(at)) {
@@ -280,6 +285,7 @@ impl Known {
         };
         for (known, seen) in place.stacks.iter_mut().zip(&self.stacks) {
             *known = seen.as_known();
+            place.looked_at = place.looked_at.max(seen.looked_at());
         }
         place
     }
@@ -317,9 +323,15 @@ impl Seen {
         true
     }
 
+    /// Bytes from the stack pointer on that its near witnesses lie in.
+    fn looked_at(&self) -> u32 {
+        near_witnesses(&self.unwound).map(|witness| witness.at + 8).max().unwrap_or(0)
+    }
+
     fn as_known(&self) -> KnownStack {
-        let mut near = [NO_WITNESS as u8; NEAR];
-        for (byte, witness) in near.iter_mut().zip(near_witnesses(&self.unwound)) {
+        let mut near = [[NO_WITNESS as u8; NEAR_IN_A_WORD]; NEAR / NEAR_IN_A_WORD];
+        for (byte, witness) in near.as_flattened_mut().iter_mut().zip(near_witnesses(&self.unwound))
+        {
             *byte = (witness.at / 8) as u8;
         }
         let mut far = [NO_FAR_WITNESS; FAR];
@@ -327,7 +339,7 @@ impl Seen {
             *place = witness.at;
         }
         KnownStack {
-            near: u64::from_le_bytes(near),
+            near: near.map(u64::from_le_bytes),
             proof: proof_of(near_witnesses(&self.unwound).map(|witness| witness.address)),
             id: self.id.0,
             far_proof: proof_of(self.far.iter().map(|witness| witness.address)),

@@ -60,8 +60,11 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
 fn recognise(place: &Place, words: &[u64]) -> Option<u64> {
     let says = |index: usize| words.get(index).copied().unwrap_or(0);
     let agrees = |known: &&KnownStack| {
-        let near = known.near.to_le_bytes().into_iter().take_while(|&w| u64::from(w) != NO_WITNESS);
+        let near = known.near.into_iter().flat_map(u64::to_le_bytes);
+        let near = near.take_while(|&word| u64::from(word) != NO_WITNESS);
         let far = known.far.into_iter().take_while(|&at| at != NO_FAR_WITNESS);
+        let is_read = |word: u8| u32::from(word) * 8 < place.looked_at;
+        assert!(known.proof == 0 || near.clone().all(is_read));
         known.proof != 0
             && proof_of(near.map(|word| says(word.into()))) == known.proof
             && (known.far[0] == NO_FAR_WITNESS

@@ -28,7 +28,8 @@ pub struct StackArguments {
     #[arg(long, value_name = "PERCENT", value_parser = parse_budget)]
     pub budget: Option<BudgetArgument>,
 
-    /// One in so many recognised stacks is walked all the same, and compared
+    /// One in so many recognised stacks is taken all the same and compared, at most some 200 a second of one thread's
+    /// kind; with 1 it is each
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..))]
     pub check_stacks: u32,
 
