@@ -35,8 +35,8 @@ const IN_A_SET: usize = 4;
 /// So many of a thread's recognised stacks of one side are checked at first, whatever the share is.
 const CHECKED_AT_FIRST: u32 = 8;
 /// What lies between two checks of one side of a thread, in units of 2²⁰ ns: at most some 200 a second are made.
-/// Two threads that pass a byte to and fro would have 2,000 a second of each side, for a tenth of what all else takes;
-/// and whoever waits a thousand times a second is checked as often as the share says.
+/// Two threads that pass a byte to and fro would have 2,000 a second of each side, one or two percent of their time;
+/// whoever waits a thousand times a second is checked about as often as the share says.
 const CHECK_PAUSE: u32 = 5;
 /// A time in those units.
 const CHECK_PAUSE_UNIT: u32 = 20;
