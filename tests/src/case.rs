@@ -230,7 +230,7 @@ impl Case {
         self.nobody_accused_but(role, cause, wakers)
     }
 
-    /// Demands that `wakers`, and no other task, ended the waits of `role` on `cause`, and that the
+    /// Demands that `wakers`, and no other task, ended the waits of `role` on `cause` that have ended, and that the
     /// blame accuses nobody else. An interrupt accuses nobody, but is wrong too: there is no room
     /// for more than a few.
     ///
@@ -246,7 +246,7 @@ impl Case {
             .filter(|wakes| wakes.waker.tid.is_some_and(|waker| wakers.contains(&waker)))
             .map(|wakes| wakes.blocked_ns)
             .sum();
-        let blocked = self.report.blocked_on(tid, cause);
+        let blocked = self.report.ended_on(tid, cause);
         ensure!(
             at_least(right, SHARE, blocked),
             "{wakers:?} ended {right} ns of {blocked} of the waits of {role}: {}",
@@ -265,7 +265,7 @@ impl Case {
         let blame = self.report.blame_of(self.tid(role), Some(cause));
         let accused = |tid: &Option<u32>| tid.is_some_and(|tid| culprits.contains(&tid));
         let right = blame.iter().filter(|((_, tid), _)| accused(tid)).map(|(_, ns)| ns).sum();
-        let blocked = self.report.blocked_on(self.tid(role), cause);
+        let blocked = self.report.ended_on(self.tid(role), cause);
         ensure!(
             at_least(right, BLAMED_SHARE, blocked),
             "{culprits:?} are blamed for {right} ns of {blocked} of the waits of {role}: {}",

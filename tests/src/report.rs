@@ -406,6 +406,18 @@ impl Report {
         self.waits_of(tid, Some(cause)).map(|waits| waits.blocked_ns).sum()
     }
 
+    /// The same of waits that have ended: nobody has ended one that lasts beyond the window, and a thread on an emulated
+    /// machine may be kept waiting for a CPU for long.
+    #[must_use]
+    pub fn ended_on(&self, tid: u32, cause: &str) -> u64 {
+        let blame = self.waits_of(tid, Some(cause)).flat_map(|waits| &waits.blame);
+        let is_open = |blame: &&Blame| {
+            blame.chain.is_empty() && blame.reason.as_deref() == Some("still_blocked")
+        };
+        let open: u64 = blame.filter(is_open).map(|blame| blame.ns).sum();
+        self.blocked_on(tid, cause) - open
+    }
+
     /// What the blame for a thread's waits sums up to, by kind and accused thread.
     #[must_use]
     pub fn blame_of(&self, tid: u32, cause: Option<&str>) -> BTreeMap<(&str, Option<u32>), u64> {
