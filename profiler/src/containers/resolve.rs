@@ -51,7 +51,9 @@ pub enum NotFound {
 }
 
 /// Finds the one that is meant. A whole name comes before a whole id, and that before the beginning of
-/// an id; among those of one name, the only one that runs is meant: Kubernetes and Podman keep the dead.
+/// an id. Among those of one name, the only one that runs is meant: Kubernetes and Podman keep the dead.
+/// Digits with which several ids begin are nobody's, as with `docker`: the one that runs may be another
+/// than who typed them had in mind.
 ///
 /// # Errors
 ///
@@ -61,22 +63,21 @@ pub fn resolve(wanted: &Wanted, known: &[Container]) -> Result<Resolved, NotFoun
     match wanted {
         Wanted::Container(name) => {
             let named = workloads().filter(|one| one.names.name.as_deref() == Some(name)).collect();
-            let by_id = || {
-                let is_whole = |one: &&Container| one.id.as_str() == name;
-                workloads().filter(is_whole).collect()
-            };
-            let by_digits =
+            let whole = || workloads().filter(|one| one.id.as_str() == name).collect();
+            let begun =
                 || workloads().filter(|one| one.id.as_str().starts_with(name.as_str())).collect();
-            let unknown = || unknown(wanted, &workloads().collect::<Vec<_>>());
-            pick(wanted, [named, by_id(), by_digits()], unknown).map(Resolved::Container)
+            let found = [who_runs(named), whole(), begun()];
+            let found = found.into_iter().find(|group| !group.is_empty()).unwrap_or_default();
+            let known = || workloads().collect();
+            only(wanted, &found, known).map(Resolved::Container)
         }
         Wanted::Pod { pod, container: None } => the_pod(wanted, pod, known),
         Wanted::Pod { pod, container: Some(name) } => {
             let (uid, _) = pod_of(wanted, pod, known)?;
             let inside = || workloads().filter(|one| one.pod_uid.as_ref() == Some(&uid));
             let named = inside().filter(|one| one.names.name.as_deref() == Some(name)).collect();
-            let unknown = || unknown(wanted, &inside().collect::<Vec<_>>());
-            pick(wanted, [named], unknown).map(Resolved::Container)
+            let known = || inside().collect();
+            only(wanted, &who_runs(named), known).map(Resolved::Container)
         }
     }
 }
@@ -125,41 +126,47 @@ fn pod_of(
     }
 }
 
-/// The only one of the first group that has any.
-fn pick<const N: usize>(
+/// Of those with one name, the ones that run, or all if none does.
+fn who_runs(named: Vec<&Container>) -> Vec<&Container> {
+    let running: Vec<_> = named.iter().copied().filter(|one| one.state == State::Running).collect();
+    if running.is_empty() { named } else { running }
+}
+
+/// The only one that was found.
+fn only<'a>(
     wanted: &Wanted,
-    groups: [Vec<&Container>; N],
-    unknown: impl FnOnce() -> NotFound,
+    found: &[&Container],
+    known: impl FnOnce() -> Vec<&'a Container>,
 ) -> Result<Container, NotFound> {
-    let Some(group) = groups.into_iter().find(|group| !group.is_empty()) else {
-        return Err(unknown());
-    };
-    let running: Vec<_> = group.iter().copied().filter(|one| one.state == State::Running).collect();
-    match (running.as_slice(), group.as_slice()) {
-        ([one], _) => Ok((*one).clone()),
-        ([], [one]) => {
-            let state = match &one.state {
-                State::Stopped(Some(word)) => short(word),
-                State::Stopped(None) | State::Running => "it has no processes".to_owned(),
-            };
-            Err(NotFound::NotRunning(format!("container {}", words(one)), state))
+    match found {
+        [] => {
+            // Those that run come first: they are what can be had.
+            let (running, stopped): (Vec<_>, Vec<_>) =
+                known().into_iter().partition(|one| one.state == State::Running);
+            Err(NotFound::Unknown {
+                wanted: short(&wanted.to_string()),
+                candidates: listed("containers", running.into_iter().chain(stopped).map(candidate)),
+            })
         }
-        ([], several) | (several, _) => Err(NotFound::Ambiguous {
+        [one] => match &one.state {
+            State::Running => Ok((*one).clone()),
+            State::Stopped(why) => {
+                let state = why.as_deref().map_or_else(|| "it has no processes".to_owned(), short);
+                Err(NotFound::NotRunning(format!("container {}", words(one)), state))
+            }
+        },
+        several => Err(NotFound::Ambiguous {
             wanted: short(&wanted.to_string()),
-            candidates: list(several.iter().map(|one| words(one))),
+            candidates: list(several.iter().copied().map(candidate)),
         }),
     }
 }
 
-/// Those that run come first: they are what can be had.
-fn unknown(wanted: &Wanted, known: &[&Container]) -> NotFound {
-    let (running, stopped): (Vec<_>, Vec<_>) =
-        known.iter().copied().partition(|one| one.state == State::Running);
-    let words = (running.into_iter().map(words))
-        .chain(stopped.into_iter().map(|one| format!("{} (stopped)", words(one))));
-    NotFound::Unknown {
-        wanted: short(&wanted.to_string()),
-        candidates: listed("containers", words),
+/// `web 4f1c0b5a9d3e (stopped)`
+fn candidate(container: &Container) -> String {
+    match container.state {
+        State::Running => words(container),
+        State::Stopped(_) => format!("{} (stopped)", words(container)),
     }
 }
 

@@ -94,6 +94,17 @@ fn a_pod_is_found_by_name_or_unique_id_and_its_containers_in_it() {
     assert!(matches!(which(&format!("pod/{UID}"), &gone), Err(NotFound::NotRunning(..))));
 }
 
+#[test]
+fn digits_of_several_ids_are_nobodys_whoever_runs() {
+    let known = [container(A, Some("web"), stopped()), container(C, None, State::Running)];
+    let said = which("4f", &known).unwrap_err().to_string();
+    assert_eq!(
+        said,
+        "container 4f may be any of web 4f1c0b5a9d3e (stopped), 4f1c33445566; say more digits of one's id, or its whole name"
+    );
+    assert_eq!(which("4f1c3", &known).as_deref(), Ok(C));
+}
+
 fn any_container() -> impl Strategy<Value = Container> {
     let name = prop::option::of("[ab4]{1,2}");
     ("[04]{2}", name, any::<bool>(), prop::option::of(0..2_u8)).prop_map(
@@ -116,9 +127,11 @@ proptest! {
             let is_named = found.names.name.as_deref() == Some(&name);
             prop_assert!(is_named || found.id.as_str().starts_with(&name));
             let alike = known.iter().filter(|one| {
-                one.state == State::Running
-                    && if is_named { one.names.name == found.names.name }
-                    else { one.id.as_str().starts_with(&name) }
+                if is_named {
+                    one.state == State::Running && one.names.name == found.names.name
+                } else {
+                    one.id.as_str().starts_with(&name)
+                }
             });
             prop_assert_eq!(alike.count(), 1);
         }
