@@ -292,14 +292,14 @@ extern "C" fn look(known: *mut KnownStacks, side: u32, key: u64, now: u64) -> Lo
     }
     if is_id(look) {
         count(|counters| &mut counters.recognised, side);
-        known.is_checked = u32::from(is_to_be_checked(known, side, now));
+        known.is_checked = u32::from(draw_check(known, side, now));
     }
     look
 }
 
-/// Whether a stack that was recognised is looked at all the same.
+/// Whether a stack that was recognised is looked at all the same; the next one is not for a while then.
 #[inline(always)]
-pub fn is_to_be_checked(known: &mut KnownStacks, side: u32, now: u64) -> bool {
+pub fn draw_check(known: &mut KnownStacks, side: u32, now: u64) -> bool {
     let index = index(side);
     if known.checked[index] >= CHECKED_AT_FIRST && !is_drawn(known.checked_at[index], now) {
         return false;

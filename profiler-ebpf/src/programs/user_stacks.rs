@@ -32,7 +32,7 @@ use super::{
     settings::{CONFIG, frozen},
     stack::{self, Scratch, Taken, mix},
     task::{Registers, Task, UserRegisters, peek_user},
-    witnesses::{Top, hear, scratch_of},
+    witnesses::{Top, proof_of, scratch_of},
 };
 
 /// Whether user stacks are copied, and not walked by the kernel.
@@ -181,7 +181,7 @@ extern "C" fn recognise_or_copy(known: *mut KnownStacks, side: u32, now: u64) ->
         }
         if wanted.taken_for != NO_STACK {
             known_stacks::count(|counters| &mut counters.recognised, side);
-            if !known_stacks::is_to_be_checked(known, side, now) {
+            if !known_stacks::draw_check(known, side, now) {
                 return wanted.taken_for;
             }
             wanted.purpose = purpose::CHECK;
@@ -237,15 +237,8 @@ fn agrees(place: &Place, sp: u64, looked_at: u32, number: u64) -> u64 {
     // SAFETY: this CPU's own; the index is below the length.
     let (top, known) =
         unsafe { (&*top, place.stacks.get_unchecked(number as usize & (STACKS - 1))) };
-    if known.proof == 0 {
-        return NO_STACK;
-    }
     let [near, further] = known.near;
-    let mut proof = hear(NOTHING_SAID, top, near);
-    if further != u64::MAX {
-        proof = hear(proof, top, further);
-    }
-    if end_proof(proof) != known.proof {
+    if known.proof == 0 || proof_of(top, near, further) != known.proof {
         return NO_STACK;
     }
     if known.far[0] != NO_FAR_WITNESS && far_proof(known, sp) != known.far_proof {

@@ -258,17 +258,23 @@ impl Witnesses {
     /// A hash of what they say; never 0.
     #[inline(always)]
     pub fn proof(self, top: &Top) -> u64 {
-        let mut proof = hear(NOTHING_SAID, top, self.last);
-        if self.before != u64::MAX {
-            proof = hear(proof, top, self.before);
-        }
-        end_proof(proof)
+        proof_of(top, self.last, self.before)
     }
+}
+
+/// A hash of what witnesses say, of which each of these has the places of some; never 0.
+#[inline(always)]
+pub fn proof_of(top: &Top, first: u64, further: u64) -> u64 {
+    let mut proof = hear(NOTHING_SAID, top, first);
+    if further != u64::MAX {
+        proof = hear(proof, top, further);
+    }
+    end_proof(proof)
 }
 
 /// A proof with what the witnesses say that this has the places of, a byte each, the lowest first.
 #[inline(always)]
-pub fn hear(mut proof: u64, top: &Top, witnesses: u64) -> u64 {
+fn hear(mut proof: u64, top: &Top, witnesses: u64) -> u64 {
     let mut rest = witnesses;
     let mut index = 0;
     while index < IN_A_WORD {
