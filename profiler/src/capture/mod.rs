@@ -60,7 +60,7 @@ use crate::{
     kernel::{self, Kernel, KernelError, KernelTypes, Settings, StackSettings, Started, Survey},
     parser::{Parser, Role},
     privileges::{self, Task},
-    recording::{ClosedBy, Meta, Window},
+    recording::{ClosedBy, Effort, Meta, Window},
     symbols::{NameSources, Symbols},
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
     unwind::UnwinderApart,
@@ -260,7 +260,9 @@ impl<S: Sink> Armed<S> {
     ///
     /// If the kernel does not hand out its counters.
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
-        let (losses, stacks) = (self.counting.losses()?, self.counting.stacks()?);
+        let losses = self.counting.losses()?;
+        // The programs have not been measured yet.
+        let effort = Effort { stacks: self.counting.stacks()?, ..Effort::default() };
         let settings = &self.plan.settings;
         let start = kernel::now();
         let meta = Meta {
@@ -279,7 +281,7 @@ impl<S: Sink> Armed<S> {
             ..Meta::default()
         };
         self.control.window_start.get_or_init(|| start);
-        let opening = Opening { meta, losses, stacks, own_cpu: own_cpu::used() };
+        let opening = Opening { meta, losses, effort, own_cpu: own_cpu::used() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.parts.send(Part::Opening(Box::new(opening)));
         Ok(Capture { armed: self })

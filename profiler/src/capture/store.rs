@@ -16,7 +16,7 @@ use crate::{
     processes::NewProcesses,
     recording::{
         ClosedBy, Effort, End, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
-        NewStacks, OpenFile, ProgramTime, StackCounts, Window,
+        NewStacks, OpenFile, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
@@ -45,15 +45,8 @@ pub(super) enum Part {
 pub(super) struct Opening {
     pub meta: Meta,
     pub losses: LossTotals,
-    pub stacks: StackCounts,
+    pub effort: Effort,
     pub own_cpu: Nanos,
-}
-
-impl Opening {
-    /// What had been done. The programs are not measured before.
-    fn effort(&self) -> Effort {
-        Effort { stacks: self.stacks, programs: ProgramTime::default() }
-    }
 }
 
 /// What was looked up since the last time.
@@ -153,7 +146,7 @@ impl<S: Sink> Store<S> {
     fn take(&mut self, records: Records) {
         self.next.until = records.until;
         if let Some(opening) = &self.opening {
-            self.next.effort = records.effort.since(opening.effort());
+            self.next.effort = records.effort.since(opening.effort);
             self.next.loss = records.loss.clone().since(&opening.losses);
             self.next.loss.add_shortfalls(&self.shortfalls);
             self.next.own_cpu = records.own_cpu - opening.own_cpu;
@@ -270,7 +263,7 @@ impl<S: Sink> Store<S> {
         self.add_found(ending.found);
         self.next.loss = records.loss.clone().since(&opening.losses);
         self.next.loss.add_shortfalls(&self.shortfalls);
-        self.next.effort = records.effort.since(opening.effort());
+        self.next.effort = records.effort.since(opening.effort);
         self.add_records(records);
         self.next.own_cpu = ending.own_cpu - opening.own_cpu;
         self.next.until = ending.closed_at;

@@ -136,7 +136,7 @@ fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
     let opening = Opening {
         meta,
         losses: LossTotals::default(),
-        stacks: stacks_taken(TAKEN_BEFORE),
+        effort: Effort { stacks: stacks_taken(TAKEN_BEFORE), ..Effort::default() },
         own_cpu: Nanos(0),
     };
     parts.send(Part::Opening(Box::new(opening))).unwrap();
