@@ -60,22 +60,28 @@ pub fn unpack(package: &str, into: &Path) -> anyhow::Result<()> {
     for archive in fs::read_dir(&archives)? {
         let path = archive?.path();
         if path.extension().is_some_and(|extension| extension == "deb") {
-            command::quietly(Command::new("dpkg").arg("--extract").arg(&path).arg(&part))
-                .with_context(|| format!("cannot unpack {}", path.display()))?;
+            extract(&path, &part)?;
         }
     }
     fs::rename(&part, into).with_context(|| format!("nothing came of {package}"))?;
     Ok(fs::remove_dir_all(&archives)?)
 }
 
+/// Puts a package's files into a folder, beside what is there already.
+///
+/// # Errors
+///
+/// When it can't be unpacked.
+pub fn extract(package: &Path, into: &Path) -> anyhow::Result<()> {
+    command::quietly(Command::new("dpkg-deb").arg("-x").arg(package).arg(into))
+        .with_context(|| format!("cannot unpack {}", package.display()))
+}
+
 fn download(package: &str, into: &Path) -> anyhow::Result<()> {
-    let mut download = as_root()?;
-    download
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--download-only"])
-        .args(["--no-install-recommends", "-o"])
-        .arg(format!("Dir::Cache::archives={}", into.display()))
-        .arg(package);
-    command::run(&mut download).with_context(|| format!("cannot download {package}"))
+    let archives = format!("Dir::Cache::archives={}", into.display());
+    let mut download = apt_get_install()?;
+    command::run(download.args(["--download-only", "-o", &archives, package]))
+        .with_context(|| format!("cannot download {package}"))
 }
 
 fn update() -> anyhow::Result<()> {
@@ -88,12 +94,16 @@ fn update() -> anyhow::Result<()> {
 }
 
 fn fetch(packages: &[String]) -> anyhow::Result<()> {
+    let mut install = apt_get_install()?;
+    command::run(install.arg("--no-remove").args(packages))
+        .with_context(|| format!("cannot install {}", packages.join(" ")))
+}
+
+fn apt_get_install() -> anyhow::Result<Command> {
     let mut install = as_root()?;
-    install
-        .args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "--no-remove"])
-        .arg("--no-install-recommends")
-        .args(packages);
-    command::run(&mut install).with_context(|| format!("cannot install {}", packages.join(" ")))
+    install.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]);
+    install.arg("--no-install-recommends");
+    Ok(install)
 }
 
 /// `env`, as root: sudo keeps apt's variables from it otherwise.

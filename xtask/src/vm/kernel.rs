@@ -15,7 +15,7 @@ use super::{
     },
     release::Release,
 };
-use crate::command;
+use crate::apt;
 
 /// The kernels that are known to be good. Where the archive has one no longer, the newest of the same
 /// release stands in, and that is said.
@@ -101,7 +101,7 @@ fn unpack(package: &Path, folder: &Path) -> anyhow::Result<()> {
             fs::remove_dir_all(left_over)?;
         }
     }
-    command::run(Command::new("dpkg-deb").arg("-x").arg(package).arg(&all))?;
+    apt::extract(package, &all)?;
     fs::create_dir_all(&some).with_context(|| format!("cannot create {}", some.display()))?;
     fs::rename(all.join("boot"), some.join("boot"))?;
     for module in MODULES {
