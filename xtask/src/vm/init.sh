@@ -33,7 +33,12 @@ while read -r name limit command; do
     begin=$(seconds)
     timeout -k 5 "$limit" sh -c "$command" > /tmp/output 2>&1 < /dev/null
     status=$?
-    tail -c 16384 /tmp/output | sed 's/^/| /' >&3
+    # What a test says first is what failed, and last which one it was.
+    if [ "$(wc -c < /tmp/output)" -gt 16384 ]; then
+        head -c 8192 /tmp/output; echo; echo '[...]'; tail -c 8192 /tmp/output
+    else
+        cat /tmp/output
+    fi | sed 's/^/| /' >&3
     echo >&3
     echo "end $status $(($(seconds) - begin)) $name" >&3
 done < /tasks
