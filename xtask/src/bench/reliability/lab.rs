@@ -72,14 +72,16 @@ impl Lab {
         Running::start(command.arg(name).arg(number.to_string()), Stop::EndOfInput)
     }
 
-    /// Starts one that stays on a CPU.
+    /// Starts one that stays on a CPU, in a session of its own. Where a session's threads switch without
+    /// end on several CPUs, Linux 6.18.44 gives others no CPU for seconds, whoever records
+    /// (docs/reliability.md).
     ///
     /// # Errors
     ///
     /// When it can't be started.
     pub fn load_on(&self, cpu: usize, name: &str, number: u32) -> anyhow::Result<Running> {
-        let mut command = Command::new("taskset");
-        command.arg("-c").arg(cpu.to_string()).arg(&self.load);
+        let mut command = Command::new("setsid");
+        command.args(["taskset", "-c"]).arg(cpu.to_string()).arg(&self.load);
         Running::start(command.arg(name).arg(number.to_string()), Stop::EndOfInput)
     }
 
