@@ -82,7 +82,7 @@ fn two_callers_far_from_one_wait_are_told_apart_too() -> Result<()> {
     Ok(())
 }
 
-/// Where they differ lies further up than offwake looks: after a few that were mistaken, they are walked.
+/// Where they differ lies further up than offwake looks, a KiB: after a few that were mistaken, they are walked.
 #[test]
 fn kernel_stacks_that_can_not_be_told_apart_are_walked_and_said() -> Result<()> {
     let workload = Workload::start("faults-in-one-syscall")?;
@@ -94,6 +94,18 @@ fn kernel_stacks_that_can_not_be_told_apart_are_walked_and_said() -> Result<()> 
     let mistaken = &report.meta.mistaken;
     ensure!(mistaken.iter().any(|thread| thread.tid == tid), "{mistaken:?}");
     ensure!(outcome.terminal().contains("taken every time"), "{outcome}");
+    Ok(())
+}
+
+/// In a filesystem, callers differ behind its own frames and those of the disk.
+#[test]
+fn what_waits_in_a_filesystem_is_not_mistaken() -> Result<()> {
+    let workload = Workload::start("fsync-of-many-files")?;
+    let arguments = ["--check-stacks", "1", "--budget", "none", "--scope", "target"];
+    let (_, report) = profile(&workload, &arguments)?;
+    let counts = report.meta.stack_counts;
+    ensure!(counts.kernel.checked >= 100, "{counts:?}");
+    ensure!(counts.distrusted == 0, "{counts:?}");
     Ok(())
 }
 

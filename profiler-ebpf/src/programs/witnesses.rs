@@ -2,7 +2,7 @@
 //! found.
 //!
 //! ```text
-//!  sp                                                    384 bytes on
+//!  sp                                                      a KiB on
 //!  | data | return address | data | data | return address | …
 //!             witness                        witness
 //! ```
@@ -26,11 +26,14 @@ use super::{
     stack::{Scratch, is_less},
 };
 
-/// Words of a stack's top that are looked at.
-const LOOKED_AT: usize = 48;
-/// The same of a task below a softirq: whose send it was, and of what, is told by frames that lie behind
-/// those of the network's lower layers, a KiB of them.
-const LOOKED_AT_BELOW_SOFTIRQ: usize = 128;
+/// Words of a stack's top that are looked at. Callers of a filesystem differ behind its own frames and
+/// those of the block layer, senders behind those of the network's lower layers: within 384 bytes, one
+/// stack in 50 of `git gc` was taken for another.
+const LOOKED_AT: usize = 128;
+/// Of stacks of the kernel, which lie at multiples of their size (x86-64, and aarch64 with pages of
+/// 4 KiB). Where they are larger, less is looked at.
+/// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/page_64_types.h#L15>
+const STACK_BYTES: u64 = 16 << 10;
 /// As many as a byte can name.
 const TOP: usize = 256;
 /// The top of a stack; what is not looked at stays zero.
@@ -38,9 +41,8 @@ pub type Top = [u64; TOP];
 
 /// Witnesses in a `u64`, a byte each.
 const IN_A_WORD: u64 = 8;
-/// Most witnesses of a place, and of one below a softirq.
-const WITNESSES: u64 = IN_A_WORD;
-const WITNESSES_BELOW_SOFTIRQ: u64 = 2 * IN_A_WORD;
+/// Most witnesses of a place.
+const WITNESSES: u64 = 2 * IN_A_WORD;
 /// Frames of a kernel stack that are passed over at most, as they lie below what is looked at: those of
 /// the tracing itself.
 const PASSED_OVER: u64 = 16;
@@ -93,14 +95,18 @@ pub struct Learning {
 #[inline(always)]
 pub fn read_kernel_top(ctx: *mut c_void, into: LookedAt) -> bool {
     let Some(top) = TOPS.get_ptr_mut(into as u32) else { return false };
-    // SAFETY: the helper writes the size that is named, or fails.
-    unsafe { bpf_probe_read_kernel(top.cast(), (LOOKED_AT * 8) as u32, ctx) == 0 }
+    // By way of memory, as the verifier computes with no address of a context.
+    // SAFETY: it has room for many.
+    let sp = unsafe {
+        ptr::write_volatile(top.cast(), ctx as u64);
+        ptr::read_volatile(top.cast::<u64>())
+    };
+    read_top(top, sp, STACK_BYTES - (sp & (STACK_BYTES - 1)))
 }
 
 /// What of the task's stack lies above the call of a softirq, as far as it is looked at.
 #[inline(always)]
 pub fn read_below_softirq(call: &SoftirqCall) -> bool {
-    const LOOKED_AT_BYTES: u64 = (LOOKED_AT_BELOW_SOFTIRQ * 8) as u64;
     const SOURCE: LookedAt = LookedAt::BelowSoftirq;
     let (Some(top), Some(learning)) =
         (TOPS.get_ptr_mut(SOURCE as u32), LEARNING.get_ptr_mut(SOURCE as u32))
@@ -109,17 +115,24 @@ pub fn read_below_softirq(call: &SoftirqCall) -> bool {
     };
     // SAFETY: this CPU's own, and nothing else uses it now.
     unsafe { (*learning).caller = call.caller };
-    let mut length = LOOKED_AT_BYTES;
-    if call.above < LOOKED_AT_BYTES {
+    read_top(top, call.sp, call.above)
+}
+
+/// The top of a stack that has `above` bytes from `sp` on.
+#[inline(always)]
+fn read_top(top: *mut Top, sp: u64, above: u64) -> bool {
+    const BYTES: u64 = (LOOKED_AT * 8) as u64;
+    let mut length = BYTES;
+    if above < BYTES {
         // What can't be read is zeroed: nothing can be read at 0.
         // SAFETY: the helper writes the size that is named.
-        unsafe { bpf_probe_read_kernel(top.cast(), LOOKED_AT_BYTES as u32, ptr::null()) };
-        length = call.above;
+        unsafe { bpf_probe_read_kernel(top.cast(), BYTES as u32, ptr::null()) };
+        length = above;
     }
     // The mask is for the verifier, which has lost sight of the bound by here.
     let length = core::hint::black_box(length) & (TOP as u64 * 8 - 1);
-    // SAFETY: as in `read_kernel_top`.
-    unsafe { bpf_probe_read_kernel(top.cast(), length as u32, call.sp as *const c_void) == 0 }
+    // SAFETY: as above.
+    unsafe { bpf_probe_read_kernel(top.cast(), length as u32, sp as *const c_void) == 0 }
 }
 
 /// Where stacks of a [`Side`] are put together.
@@ -218,33 +231,28 @@ extern "C" fn find_witnesses(side: u32, first: u64) -> u64 {
     let (top, record, learning) = unsafe { (&*top, &*record, &mut *learning) };
     learning.witnesses = Witnesses { last: u64::MAX, before: u64::MAX };
     learning.found = 0;
-    let most = if side == Side::WakeInSoftirq as u32 { WITNESSES_BELOW_SOFTIRQ } else { WITNESSES };
     let mut word = 0;
-    while word < LOOKED_AT_BELOW_SOFTIRQ {
-        find_witness(top, record, learning, first, most, word);
+    while word < LOOKED_AT {
+        find_witness(top, record, learning, first, word);
         word += 1;
     }
     learning.found
 }
 
-/// Whether a word is the next return address. Without a branch: the verifier follows both ways of each,
-/// and in loops it only now and then sees that it has been there before.
+/// Whether a word is the next return address. The outermost is none: it is how the kernel was entered, and
+/// lies at a random distance from the others (`RANDOMIZE_KSTACK_OFFSET`).
+///
+/// Without a branch: the verifier follows both ways of each, and in loops it only now and then sees that it
+/// has been there before.
 #[inline(always)]
-fn find_witness(
-    top: &Top,
-    record: &StackRecord,
-    learning: &mut Learning,
-    first: u64,
-    most: u64,
-    word: usize,
-) {
+fn find_witness(top: &Top, record: &StackRecord, learning: &mut Learning, first: u64, word: usize) {
     let found = learning.found;
     let frame = (first + found) & (FRAMES - 1);
     // SAFETY: both are below the lengths of what they count.
     let (expected, value) =
         unsafe { (*record.frames.get_unchecked(frame as usize), *top.get_unchecked(word)) };
-    let is_there = is_less(frame, u64::from(record.depth))
-        & is_less(found, most)
+    let is_there = is_less(frame + 1, u64::from(record.depth))
+        & is_less(found, WITNESSES)
         & (is_less(0, expected ^ value) ^ 1);
     learning.found = found + is_there;
     let Witnesses { last, before } = learning.witnesses;

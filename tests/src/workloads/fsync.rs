@@ -1,8 +1,9 @@
-//! Writing to a real file and waiting for the disk, beside a hog who has nothing to do with it.
+//! Writing to real files and waiting for the disk.
 
 use std::{
-    fs::File,
+    fs::{self, File},
     io::{Seek, Write},
+    path::Path,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
 };
@@ -11,9 +12,9 @@ use anyhow::{Context, Result};
 
 use super::{sleeps::hogs, stage::Stage};
 
-/// The argument names the directory that the file is made in; a file without a name, gone with the
-/// process.
-pub(super) fn run(stage: &Stage) -> Result<()> {
+/// Beside a hog who has nothing to do with it. The argument names the directory that the file is made in; a
+/// file without a name, gone with the process.
+pub(super) fn beside_a_hog(stage: &Stage) -> Result<()> {
     let (writer, hog) = (stage.role("writer")?, stage.role("hog")?);
     let stopped = stage.stopped();
     let directory = stage.argument()?;
@@ -36,6 +37,35 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
         hogs(hog, || stopped.load(SeqCst) == 0);
     })?;
     stage.play(|| ())
+}
+
+/// Several at once make files there, so each waits in many places of the filesystem, which share their
+/// innermost frames.
+pub(super) fn of_many_files(stage: &Stage) -> Result<()> {
+    for name in ["maker-1", "maker-2", "maker-3", "maker-4"] {
+        let (maker, stopped) = (stage.role(name)?, stage.stopped());
+        let directory = Path::new(stage.argument()?).join(name);
+        fs::create_dir(&directory)
+            .with_context(|| format!("cannot make {}", directory.display()))?;
+        stage.thread(move || {
+            maker.take(&format!("ow-{name}"));
+            let block = vec![0x5a; 256 * 1024];
+            while stopped.load(SeqCst) == 0 {
+                let made = make_a_file(&directory, &block);
+                assert!(made.is_ok(), "cannot make a file: {made:?}");
+            }
+        })?;
+    }
+    stage.play(|| ())
+}
+
+/// In the place of the one before.
+fn make_a_file(directory: &Path, block: &[u8]) -> std::io::Result<()> {
+    let new = directory.join("new");
+    let mut file = File::create(&new)?;
+    file.write_all(block)?;
+    waits_for_the_disk(&file)?;
+    fs::rename(&new, directory.join("file"))
 }
 
 #[inline(never)]
