@@ -199,7 +199,7 @@ pub fn call_of_softirq(
 /// A pointer's value. It goes through memory, and volatile so that the compiler can't forward it,
 /// since the verifier lets no arithmetic on it pass while it knows its type.
 #[inline(always)]
-fn as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
+pub fn as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
     // SAFETY: both go to this CPU's own scratch.
     unsafe {
         ptr::write_volatile(ptr::from_mut(scratch).cast(), pointer);

@@ -21,7 +21,7 @@ use profiler_ebpf::{
 };
 
 use super::{
-    context::SoftirqCall,
+    context::{SoftirqCall, as_number},
     maps::{LEARNING, STACK_SCRATCH, TOPS},
     stack::{Scratch, is_less},
 };
@@ -95,12 +95,8 @@ pub struct Learning {
 #[inline(always)]
 pub fn read_kernel_top(ctx: *mut c_void, into: LookedAt) -> bool {
     let Some(top) = TOPS.get_ptr_mut(into as u32) else { return false };
-    // By way of memory, as the verifier computes with no address of a context.
-    // SAFETY: it has room for many.
-    let sp = unsafe {
-        ptr::write_volatile(top.cast(), ctx as u64);
-        ptr::read_volatile(top.cast::<u64>())
-    };
+    // SAFETY: this CPU's own, and it is overwritten right after.
+    let sp = as_number(unsafe { &mut (*top)[0] }, ctx);
     read_top(top, sp, STACK_BYTES - (sp & (STACK_BYTES - 1)))
 }
 
