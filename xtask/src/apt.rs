@@ -117,14 +117,14 @@ fn as_root() -> anyhow::Result<Command> {
 fn has_candidate(package: &str) -> bool {
     let mut policy = Command::new("apt-cache");
     policy.env("LC_ALL", "C").args(["policy", package]);
-    command::ask(&mut policy)
+    command::output(&mut policy)
         .is_some_and(|text| text.contains("Candidate:") && !text.contains("Candidate: (none)"))
 }
 
 fn is_installed(package: &str) -> bool {
     let mut query = Command::new("dpkg-query");
     query.args(["--show", "--showformat=${db:Status-Status}", package]);
-    command::ask(&mut query).is_some_and(|status| status == "installed")
+    command::output(&mut query).is_some_and(|status| status == "installed")
 }
 
 /// Whether a C++ program can be linked, which the BPF linker needs and a bare gcc can't.
@@ -132,5 +132,5 @@ pub fn cxx_library_is_missing() -> bool {
     let mut question = Command::new("cc");
     question.arg("-print-file-name=libstdc++.so");
     // A compiler that does not find it answers with the bare name.
-    command::ask(&mut question).is_none_or(|answer| !Path::new(&answer).is_absolute())
+    command::output(&mut question).is_none_or(|answer| !Path::new(&answer).is_absolute())
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask bless`: takes what the golden tests and the programs are now as what they shall be.
 
-use crate::{build, command, instructions};
+use crate::instructions;
+use xtask::{build, command};
 
 /// Runs the golden tests, which write their files anew when `OFFWAKE_BLESS` is set, and counts the
 /// programs' instructions.

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::bail;
 
-use crate::{command, workspace};
+use xtask::{command, workspace};
 
 /// A package of crates.io that brings one subcommand of cargo.
 pub struct CargoTool {
@@ -54,6 +54,6 @@ impl CargoTool {
     }
 
     fn runs(&self, programs: &Path) -> bool {
-        command::ask(Command::new(programs.join(self.package)).arg("--version")).is_some()
+        command::output(Command::new(programs.join(self.package)).arg("--version")).is_some()
     }
 }

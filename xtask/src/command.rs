@@ -34,7 +34,7 @@ pub fn quietly(command: &mut Command) -> anyhow::Result<()> {
 }
 
 /// What a question put to another program answers on standard output; `None` if it can't.
-pub fn ask(command: &mut Command) -> Option<String> {
+pub fn output(command: &mut Command) -> Option<String> {
     let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

@@ -5,7 +5,8 @@ use std::{path::Path, process::Command};
 
 use anyhow::Context as _;
 
-use crate::{cargo_tool::CargoTool, command, workspace};
+use crate::cargo_tool::CargoTool;
+use xtask::{command, workspace};
 
 const CARGO_DENY: CargoTool = CargoTool { package: "cargo-deny", version: "0.20.2" };
 

@@ -5,7 +5,8 @@
 
 use std::fs;
 
-use crate::{apt, cargo_tool::CargoTool, command, workspace};
+use crate::cargo_tool::CargoTool;
+use xtask::{apt, command, workspace};
 
 const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.2" };
 

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use crate::{command, root::Root, workspace};
+use xtask::{command, root::Root, workspace};
 
 /// How far a program may grow before somebody has to look: 10 %.
 const BEARABLE: f64 = 1.10;
@@ -103,7 +103,7 @@ fn parse(text: &str) -> anyhow::Result<Counts> {
 /// What `offwake doctor` says of the programs that it loads.
 fn counted() -> anyhow::Result<Counts> {
     let root = Root::wanted_for("offwake doctor")?;
-    let text = command::ask(root.command(workspace::offwake()?).arg("doctor"))
+    let text = command::output(root.command(workspace::offwake()?).arg("doctor"))
         .context("`offwake doctor` failed")?;
     let programs = text.lines().filter_map(program_of).collect::<BTreeMap<_, _>>();
     ensure!(!programs.is_empty(), "`offwake doctor` names no program");

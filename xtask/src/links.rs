@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
-use crate::workspace;
+use xtask::workspace;
 
 /// Checks every Markdown file of the repository. What lies on other hosts is not asked for.
 ///

@@ -1,32 +1,22 @@
 //! `cargo xtask`: builds, runs and tests offwake. What CI runs is what you run.
 
-mod apt;
 mod bench;
 mod bless;
-mod build;
 mod cargo_tool;
-mod command;
 mod dependencies;
 mod fuzz;
 mod instructions;
-mod kernel_half;
 mod links;
 mod msrv;
-mod python;
-mod root;
 mod rules;
 mod run;
-mod signal;
-mod source_digest;
 mod test;
-mod toolchain;
 mod vm;
-mod workloads;
-mod workspace;
 
 use std::{ffi::OsString, process::ExitCode};
 
 use clap::{Parser, Subcommand};
+use xtask::build;
 
 /// Builds, runs and tests offwake.
 #[derive(Parser)]
@@ -54,9 +44,11 @@ enum Task {
         releases: Vec<vm::Release>,
     },
     /// Measure what offwake costs
+    #[command(disable_help_flag = true)]
     Bench {
-        #[command(subcommand)]
-        what: bench::Bench,
+        /// The benchmark and its options
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
     },
     /// Read made-up recordings, to see what they can break; what does is kept in fuzz/artifacts
     Fuzz {
@@ -75,7 +67,7 @@ fn main() -> ExitCode {
         Task::Run { arguments } => run::offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
         Task::Vm { releases } => vm::vm(&releases).map(|()| ExitCode::SUCCESS),
-        Task::Bench { what } => bench::bench(what).map(|()| ExitCode::SUCCESS),
+        Task::Bench { arguments } => bench::bench(&arguments),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };

@@ -5,7 +5,7 @@ use std::{fmt, path::Path, process::Command, str::FromStr};
 use anyhow::{Context as _, bail};
 use serde::Deserialize;
 
-use crate::{command, workspace};
+use xtask::{command, workspace};
 
 /// Checks that every package of ours states one version, that no dependency wants a newer one, and,
 /// if rustup has that very toolchain, that offwake compiles with it. What is used of the standard
@@ -86,7 +86,7 @@ impl Package {
 fn packages(folder: &Path) -> anyhow::Result<Vec<Package>> {
     let mut cargo = command::cargo();
     cargo.current_dir(folder).args(["metadata", "--locked", "--format-version", "1"]);
-    let answer = command::ask(&mut cargo)
+    let answer = command::output(&mut cargo)
         .with_context(|| format!("`cargo metadata --locked` fails in {}", folder.display()))?;
     let metadata: Metadata = serde_json::from_str(&answer).context("cargo's metadata")?;
     Ok(metadata.packages)
@@ -96,7 +96,7 @@ fn compile_with(release: Release) -> anyhow::Result<()> {
     let release = release.to_string();
     let program = |name: &str| {
         let mut rustup = Command::new("rustup");
-        command::ask(rustup.args(["which", "--toolchain", &release, name]))
+        command::output(rustup.args(["which", "--toolchain", &release, name]))
     };
     let (Some(cargo), Some(rustc)) = (program("cargo"), program("rustc")) else {
         eprintln!("xtask: not compiled with Rust {release}, which rustup does not have here");

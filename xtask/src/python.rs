@@ -94,12 +94,12 @@ pub fn install_debians() -> anyhow::Result<()> {
 }
 
 fn works(python: &Path) -> bool {
-    command::ask(Command::new(python).arg("--version")).is_some()
+    command::output(Command::new(python).arg("--version")).is_some()
 }
 
 /// Debian's python3 has the module alone; what it needs is in a package apart.
 fn has_venv() -> bool {
-    command::ask(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_some()
+    command::output(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_some()
 }
 
 fn folder() -> PathBuf {

@@ -6,7 +6,7 @@ use std::{fs, path::Path};
 
 use anyhow::{Context as _, bail};
 
-use crate::workspace;
+use xtask::workspace;
 
 /// Modules that work on values alone: the same recording gives the same bytes.
 const PURE: [&str; 7] = ["timeline", "blame", "report", "export", "spans", "perfetto", "top"];

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use crate::{build, command, root::Root, signal, workloads, workspace};
+use xtask::{build, command, root::Root, signal, workloads, workspace};
 
 /// The picture of the demo, in the workspace's root.
 const PICTURE: &str = "wait.svg";

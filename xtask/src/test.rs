@@ -5,13 +5,15 @@ use std::{env, time::Instant};
 use anyhow::Context as _;
 
 use crate::{
-    apt, build, command,
     dependencies::{self, Advisories},
-    fuzz, instructions,
+    fuzz, instructions, links, msrv, rules, vm,
+};
+use xtask::{
+    apt, build, command,
     kernel_half::{self, Want},
-    links, msrv, python,
+    python,
     root::Root,
-    rules, vm, workloads, workspace,
+    workloads, workspace,
 };
 
 /// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
@@ -93,12 +95,12 @@ fn both_halves() -> anyhow::Result<()> {
 
 fn lints_of_the_user_half() -> anyhow::Result<()> {
     component("clippy", "clippy")?;
-    command::run(
-        command::cargo()
-            .args(["clippy", "--package", "offwake", "--package", "offwake-tests"])
-            .args(["--package", "tokio-program", "--package", "xtask"])
-            .args(["--all-targets", "--", "-D", "warnings"]),
-    )
+    let mut clippy = command::cargo();
+    clippy.arg("clippy");
+    for package in ["offwake", "offwake-bench", "offwake-tests", "tokio-program", "xtask"] {
+        clippy.args(["--package", package]);
+    }
+    command::run(clippy.args(["--all-targets", "--", "-D", "warnings"]))
 }
 
 /// Apart, because features are united over all packages of one command, and the kernel half must
@@ -122,22 +124,22 @@ fn lints_of_the_fuzz_targets() -> anyhow::Result<()> {
 }
 
 fn documentation() -> anyhow::Result<()> {
-    command::run(
-        command::cargo()
-            .env("RUSTDOCFLAGS", "-D warnings")
-            .args(["doc", "--no-deps", "--document-private-items", "--package", "offwake"])
-            .args(["--package", "offwake-tests", "--package", "profiler-ebpf"])
-            .args(["--package", "xtask"]),
-    )
+    let mut doc = command::cargo();
+    doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps", "--document-private-items"]);
+    for package in ["offwake", "offwake-bench", "offwake-tests", "profiler-ebpf", "xtask"] {
+        doc.args(["--package", package]);
+    }
+    command::run(&mut doc)
 }
 
 fn unit_tests() -> anyhow::Result<()> {
     python::install_debians()?;
-    command::run(
-        command::cargo()
-            .args(["test", "--package", "offwake", "--package", "xtask"])
-            .args(["--package", "profiler-ebpf"]),
-    )
+    let mut test = command::cargo();
+    test.arg("test");
+    for package in ["offwake", "offwake-bench", "profiler-ebpf", "xtask"] {
+        test.args(["--package", package]);
+    }
+    command::run(&mut test)
 }
 
 fn packages() -> anyhow::Result<()> {
@@ -175,7 +177,7 @@ fn privileged_tests() -> anyhow::Result<()> {
 
 /// Makes sure that a component of the toolchain in use is there: minimal ones lack it.
 fn component(name: &str, task: &str) -> anyhow::Result<()> {
-    if command::ask(command::cargo().args([task, "--version"])).is_some() {
+    if command::output(command::cargo().args([task, "--version"])).is_some() {
         return Ok(());
     }
     if command::find("rustup").is_none() {

@@ -80,7 +80,7 @@ impl Compiler {
         let ask = |argument: &[&str]| {
             let mut question = Command::new(&rustc);
             question.env_remove("LD_LIBRARY_PATH").env_remove("RUSTUP_TOOLCHAIN").args(argument);
-            command::ask(&mut question)
+            command::output(&mut question)
                 .with_context(|| format!("{} does not answer", rustc.display()))
         };
         let version = Version::read(&ask(&["-vV"])?)?;

@@ -59,5 +59,5 @@ pub fn provide(compiler: &Compiler) -> anyhow::Result<PathBuf> {
 }
 
 fn runs(linker: &Path) -> bool {
-    command::ask(Command::new(linker).arg("--version")).is_some()
+    command::output(Command::new(linker).arg("--version")).is_some()
 }

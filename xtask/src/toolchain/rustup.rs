@@ -16,7 +16,7 @@ pub fn installed() -> Vec<Compiler> {
     if command::find("rustup").is_none() {
         return Vec::new();
     }
-    let list = command::ask(Command::new("rustup").args(["toolchain", "list"]));
+    let list = command::output(Command::new("rustup").args(["toolchain", "list"]));
     let mut names: Vec<_> = list
         .iter()
         .flat_map(|list| list.lines())
@@ -56,7 +56,7 @@ pub fn fetch() -> anyhow::Result<Compiler> {
 fn look_at(name: &str) -> anyhow::Result<Compiler> {
     let mut question = Command::new("rustup");
     question.args(["run", name, "rustc", "--print", "sysroot"]);
-    let sysroot = command::ask(&mut question)
+    let sysroot = command::output(&mut question)
         .with_context(|| format!("rustup does not say where {name} is"))?;
     let programs = PathBuf::from(sysroot).join("bin");
     Compiler::look_at(programs.join("cargo"), programs.join("rustc"))

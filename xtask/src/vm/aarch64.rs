@@ -10,7 +10,7 @@ use super::{
     kernel::{self, Kernel},
     release::Release,
 };
-use crate::{apt, command, kernel_half, workspace};
+use xtask::{apt, command, kernel_half, workspace};
 
 /// What rustc calls it.
 const TARGET: &str = "aarch64-unknown-linux-gnu";

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::release::Release;
-use crate::command;
+use xtask::command;
 
 /// Debian's name for the keys that its archive is signed with.
 pub const PACKAGE: &str = "debian-archive-keyring";
@@ -113,7 +113,7 @@ impl Archive {
             self.architecture.name()
         );
         let mut search = self.apt("apt-cache");
-        let text = command::ask(search.args(["search", "--names-only", &pattern]))
+        let text = command::output(search.args(["search", "--names-only", &pattern]))
             .context("apt-cache can't be asked")?;
         let names = text.lines().filter_map(|line| line.split_whitespace().next());
         let mut names: Vec<String> = names.map(str::to_owned).collect();

@@ -5,7 +5,7 @@ use std::{fs::File, path::Path, process::Command};
 
 use anyhow::Context as _;
 
-use crate::command;
+use xtask::command;
 
 /// Debian's name for what makes a filesystem.
 pub const PACKAGE: &str = "e2fsprogs";

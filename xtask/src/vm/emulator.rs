@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, bail};
 
 use super::{kernel::Kernel, transcript::Transcript};
-use crate::{apt, command};
+use xtask::{apt, command};
 
 /// Debian's name for the emulator of this machine's kind.
 const PACKAGE: &str = "qemu-system-x86";

@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::task::Task;
-use crate::command;
+use xtask::command;
 
 /// Debian packages that it is made of and with.
 pub const PACKAGES: [&str; 4] = ["binutils", "busybox-static", "cpio", "xz-utils"];
@@ -134,7 +134,7 @@ fn collect(root: &Path, folder: &Path, names: &mut BTreeSet<PathBuf>) -> anyhow:
 
 /// The libraries that a program loads, its loader included, by the paths that it finds them at.
 fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let text = command::ask(Command::new("ldd").env("LC_ALL", "C").arg(program))
+    let text = command::output(Command::new("ldd").env("LC_ALL", "C").arg(program))
         .with_context(|| format!("cannot tell what {} loads", program.display()))?;
     Ok(text.lines().filter_map(path_in).collect())
 }

@@ -15,7 +15,7 @@ use super::{
     },
     release::Release,
 };
-use crate::apt;
+use xtask::apt;
 
 /// The kernels that are known to be good. Where the archive has one no longer, the newest of the same
 /// release stands in, and that is said.

@@ -41,7 +41,8 @@ pub use release::Release;
 use summary::Here;
 use transcript::Transcript;
 
-use crate::{apt, build, command, instructions, root::Root, workloads, workspace};
+use crate::instructions;
+use xtask::{apt, build, command, root::Root, workloads, workspace};
 
 /// Boots each of the releases, or those that are tested by default, and compares them with the kernel
 /// that runs here.
@@ -114,7 +115,7 @@ fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
 /// What there is to compare with.
 fn here() -> anyhow::Result<Here> {
     let root = Root::wanted_for("offwake doctor")?;
-    let text = command::ask(root.command(workspace::offwake()?).arg("doctor"))
+    let text = command::output(root.command(workspace::offwake()?).arg("doctor"))
         .context("`offwake doctor` failed on this very kernel")?;
     Ok(Here {
         release: Release::of_running_kernel()?,

@@ -8,7 +8,8 @@ use super::{
     judgement::{Judgement, Verdict},
     release::Release,
 };
-use crate::{bench::table::Table, instructions::Counts};
+use crate::instructions::Counts;
+use xtask::markdown_table::MarkdownTable;
 
 /// What the kernels are compared with: the one that runs here.
 pub struct Here {
@@ -21,14 +22,14 @@ pub struct Here {
 pub fn tables(here: &Here, judgements: &[Judgement]) -> String {
     let header = |first: &str, second: String| {
         let releases = judgements.iter().map(|judgement| judgement.release.to_string());
-        Table::new([first.to_owned(), second].into_iter().chain(releases))
+        MarkdownTable::new([first.to_owned(), second].into_iter().chain(releases))
     };
     let Counts { kernel, programs: committed } = &here.committed;
 
     let mut features = header("what `offwake doctor` finds", format!("{} (here)", here.release));
     for (name, standing) in &here.findings.features {
         let there = judgements.iter().map(|j| shown(j.findings.standing(name)));
-        features.row([name.clone(), shown(Some(*standing))].into_iter().chain(there));
+        features.push_row([name.clone(), shown(Some(*standing))].into_iter().chain(there));
     }
 
     let mut programs = header("instructions of", format!("{kernel} (committed)"));
@@ -39,7 +40,7 @@ pub fn tables(here: &Here, judgements: &[Judgement]) -> String {
         let all = std::iter::once(committed)
             .chain(judgements.iter().map(|judgement| &judgement.findings.programs));
         let counts = all.map(|programs| programs.get(name).map_or(String::new(), u32::to_string));
-        programs.row(std::iter::once(name.clone()).chain(counts));
+        programs.push_row(std::iter::once(name.clone()).chain(counts));
     }
 
     let mut tests = header("test", "here".to_owned());
@@ -53,7 +54,7 @@ pub fn tables(here: &Here, judgements: &[Judgement]) -> String {
             verdict.map_or(String::new(), |(_, verdict)| verdict_shown(verdict))
         });
         let privileged = "`cargo xtask test`".to_owned();
-        tests.row([title.clone(), privileged].into_iter().chain(there));
+        tests.push_row([title.clone(), privileged].into_iter().chain(there));
     }
     [features, programs, tests].map(|table| table.markdown()).join("\n")
 }
