@@ -17,16 +17,17 @@ use xtask::workspace;
 /// # Errors
 ///
 /// When the document can't be read or written, or lacks a marker.
-pub fn write(name: &str, texts: &[(&'static str, String)]) -> anyhow::Result<()> {
+pub fn write_tables(name: &str, texts: &[(&'static str, String)]) -> anyhow::Result<()> {
     let path = workspace::root().join(name);
     let mut document = fs::read_to_string(&path).with_context(|| format!("cannot read {name}"))?;
     for (marker, text) in texts {
-        document = replaced(&document, marker, text).with_context(|| name.to_owned())?;
+        document =
+            replace_between_markers(&document, marker, text).with_context(|| name.to_owned())?;
     }
     fs::write(&path, document).with_context(|| format!("cannot write {name}"))
 }
 
-fn replaced(document: &str, name: &str, text: &str) -> anyhow::Result<String> {
+fn replace_between_markers(document: &str, name: &str, text: &str) -> anyhow::Result<String> {
     let (begin, end) = (format!("<!-- bench:{name} -->\n"), format!("<!-- /bench:{name} -->"));
     let (before, rest) = document
         .split_once(&begin)
@@ -46,17 +47,17 @@ mod tests {
     #[test]
     fn what_is_between_the_markers_is_replaced_and_nothing_else() -> anyhow::Result<()> {
         let new = "Prose.\n<!-- bench:a -->\nnew\n<!-- /bench:a -->\nMore.\n";
-        assert_eq!(replaced(OLD, "a", "new\n")?, new);
-        assert_eq!(replaced(new, "a", "old\n")?, OLD);
+        assert_eq!(replace_between_markers(OLD, "a", "new\n")?, new);
+        assert_eq!(replace_between_markers(new, "a", "old\n")?, OLD);
         Ok(())
     }
 
     #[test]
     fn a_marker_that_is_missing_or_never_ends_is_an_error() {
-        assert!(replaced(OLD, "b", "new\n").is_err());
-        assert!(replaced("<!-- bench:a -->\nold\n", "a", "new\n").is_err());
+        assert!(replace_between_markers(OLD, "b", "new\n").is_err());
+        assert!(replace_between_markers("<!-- bench:a -->\nold\n", "a", "new\n").is_err());
         let torn = format!("<!-- bench:a -->\nold\n<!-- bench:b -->\n{OLD}")
             .replacen("bench:b", "bench:c", 1);
-        assert!(replaced(&torn, "a", "new\n").is_err());
+        assert!(replace_between_markers(&torn, "a", "new\n").is_err());
     }
 }

@@ -67,7 +67,7 @@ impl Running {
     /// When it has ended already.
     pub fn ask_to_stop(&mut self) -> anyhow::Result<()> {
         if self.stop == Stop::Interrupt {
-            signal::interrupt(&self.child)?;
+            signal::send_interrupt(&self.child)?;
         }
         drop(self.input.take());
         Ok(())

@@ -4,7 +4,7 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, bail};
 
-use crate::{command, root::Root};
+use crate::{command, root::RootAccess};
 
 /// Installs those of `packages` that are missing. Never removes a package to do so.
 ///
@@ -21,7 +21,7 @@ pub fn install(packages: &[String]) -> anyhow::Result<()> {
         return install_newest(&missing);
     }
     // Lists that are old name versions that the archive has no longer: then only new ones help.
-    fetch(&missing).or_else(|_| install_newest(&missing))
+    install_now(&missing).or_else(|_| install_newest(&missing))
 }
 
 /// Installs or upgrades `packages` to what the archive has now.
@@ -34,7 +34,7 @@ pub fn install_newest(packages: &[String]) -> anyhow::Result<()> {
     if let Some(package) = packages.iter().find(|package| !has_candidate(package)) {
         bail!("apt has no package {package}");
     }
-    fetch(packages)
+    install_now(packages)
 }
 
 /// Unpacks a package, and what it depends on and this machine lacks, into a folder of its own. Nothing is
@@ -73,7 +73,7 @@ pub fn unpack(package: &str, into: &Path) -> anyhow::Result<()> {
 ///
 /// When it can't be unpacked.
 pub fn extract(package: &Path, into: &Path) -> anyhow::Result<()> {
-    command::quietly(Command::new("dpkg-deb").arg("-x").arg(package).arg(into))
+    command::run_quietly(Command::new("dpkg-deb").arg("-x").arg(package).arg(into))
         .with_context(|| format!("cannot unpack {}", package.display()))
 }
 
@@ -85,7 +85,7 @@ fn download(package: &str, into: &Path) -> anyhow::Result<()> {
 }
 
 fn update() -> anyhow::Result<()> {
-    let mut update = as_root()?;
+    let mut update = env_as_root()?;
     // A list that can't be had need not matter; whether a package is there is asked afterwards.
     if let Err(error) = command::run(update.args(["apt-get", "update"])) {
         eprintln!("xtask: {error:#}; going on with the package lists that are there");
@@ -93,25 +93,25 @@ fn update() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fetch(packages: &[String]) -> anyhow::Result<()> {
+fn install_now(packages: &[String]) -> anyhow::Result<()> {
     let mut install = apt_get_install()?;
     command::run(install.arg("--no-remove").args(packages))
         .with_context(|| format!("cannot install {}", packages.join(" ")))
 }
 
 fn apt_get_install() -> anyhow::Result<Command> {
-    let mut install = as_root()?;
+    let mut install = env_as_root()?;
     install.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]);
     install.arg("--no-install-recommends");
     Ok(install)
 }
 
 /// `env`, as root: sudo keeps apt's variables from it otherwise.
-fn as_root() -> anyhow::Result<Command> {
-    if command::find("apt-get").is_none() {
+fn env_as_root() -> anyhow::Result<Command> {
+    if command::find_program("apt-get").is_none() {
         bail!("there is no apt-get");
     }
-    Ok(Root::wanted_for("installing Debian packages")?.command("env"))
+    Ok(RootAccess::obtain_for("installing Debian packages")?.command("env"))
 }
 
 fn has_candidate(package: &str) -> bool {

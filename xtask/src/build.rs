@@ -6,7 +6,7 @@ use anyhow::{Context as _, bail};
 
 use crate::{
     command,
-    kernel_half::{self, Outcome, Want},
+    kernel_half::{self, Outcome, Rebuild},
 };
 
 /// Builds both halves, of each what is out of date.
@@ -15,12 +15,12 @@ use crate::{
 ///
 /// When one of them can't be built.
 pub fn build() -> anyhow::Result<()> {
-    kernel_half::build(Want::Stale)?;
-    user_half()
+    kernel_half::build(Rebuild::IfStale)?;
+    build_user_half()
 }
 
-fn user_half() -> anyhow::Result<()> {
-    command::quietly(command::cargo().args(["build", "--release", "--package", "offwake"]))
+fn build_user_half() -> anyhow::Result<()> {
+    command::run_quietly(command::cargo().args(["build", "--release", "--package", "offwake"]))
         .context("cannot build the user half")
 }
 
@@ -29,8 +29,8 @@ fn user_half() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// When something was.
-pub fn rebuilds_nothing() -> anyhow::Result<()> {
-    if kernel_half::build(Want::Stale)? != Outcome::Fresh {
+pub fn check_second_build() -> anyhow::Result<()> {
+    if kernel_half::build(Rebuild::IfStale)? != Outcome::Fresh {
         bail!("a second build compiled the kernel half again");
     }
     let output = command::cargo()

@@ -25,7 +25,7 @@ impl CargoTool {
     ///
     /// When it can't be had, or does not compile.
     pub fn cargo(&self) -> anyhow::Result<Command> {
-        let programs = self.provide()?;
+        let programs = self.ensure_installed()?;
         let mut command = command::cargo();
         // Found by cargo as its own subcommand wherever it lies.
         let path = env::var_os("PATH").unwrap_or_default();
@@ -35,7 +35,7 @@ impl CargoTool {
     }
 
     /// The folder of its program.
-    fn provide(&self) -> anyhow::Result<PathBuf> {
+    fn ensure_installed(&self) -> anyhow::Result<PathBuf> {
         let name = format!("{}-{}", self.package, self.version);
         let folder = workspace::target().join("tools").join(name);
         let programs = folder.join("bin");

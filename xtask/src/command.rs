@@ -15,8 +15,8 @@ use anyhow::{Context as _, bail};
 ///
 /// When it can't be started or fails.
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
-    say(command);
-    quietly(command)
+    print(command);
+    run_quietly(command)
 }
 
 /// Runs the command, its output shown, and wants it to succeed.
@@ -24,8 +24,8 @@ pub fn run(command: &mut Command) -> anyhow::Result<()> {
 /// # Errors
 ///
 /// When it can't be started or fails.
-pub fn quietly(command: &mut Command) -> anyhow::Result<()> {
-    let name = name(command);
+pub fn run_quietly(command: &mut Command) -> anyhow::Result<()> {
+    let name = short_name(command);
     let status = command.status().with_context(|| format!("cannot run `{name}`"))?;
     if !status.success() {
         bail!("`{name}` failed ({status})");
@@ -40,16 +40,16 @@ pub fn output(command: &mut Command) -> Option<String> {
 }
 
 /// Shows a command so that it could be pasted into a shell.
-pub fn say(command: &Command) {
+pub fn print(command: &Command) {
     let set = command.get_envs().filter_map(|(name, value)| {
-        value.map(|value| format!("{}={}", name.to_string_lossy(), quoted(value)))
+        value.map(|value| format!("{}={}", name.to_string_lossy(), shell_quote(value)))
     });
-    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(quoted);
+    let words = std::iter::once(command.get_program()).chain(command.get_args()).map(shell_quote);
     eprintln!("+ {}", set.chain(words).collect::<Vec<_>>().join(" "));
 }
 
 /// The program, found as a shell would.
-pub fn find(program: &str) -> Option<PathBuf> {
+pub fn find_program(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
@@ -91,14 +91,14 @@ pub fn foreign_cargo(cargo: &Path, rustc: &Path) -> Command {
 }
 
 /// The program and its first word, which says what it was to do.
-fn name(command: &Command) -> String {
+fn short_name(command: &Command) -> String {
     let program = Path::new(command.get_program());
     let program = program.file_name().unwrap_or(command.get_program()).to_string_lossy();
     let words = command.get_args().map(|word| word.to_string_lossy());
     std::iter::once(program).chain(words.take(1)).collect::<Vec<_>>().join(" ")
 }
 
-fn quoted(word: &OsStr) -> String {
+fn shell_quote(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_=+./:,@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_said_command_can_be_pasted() {
-        let shown = |word: &str| quoted(OsStr::new(word));
+        let shown = |word: &str| shell_quote(OsStr::new(word));
         assert_eq!(shown("--version=1.2"), "--version=1.2");
         assert_eq!(shown(""), "''");
         assert_eq!(shown("it's here"), r"'it'\''s here'");

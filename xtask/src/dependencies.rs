@@ -39,7 +39,7 @@ pub fn advisories() -> anyhow::Result<Advisories> {
     fetch.env("GIT_TERMINAL_PROMPT", "0");
     fetch.env("GIT_HTTP_LOW_SPEED_LIMIT", "1").env("GIT_HTTP_LOW_SPEED_TIME", "30");
     fetch.args(["fetch", "db"]);
-    command::say(&fetch);
+    command::print(&fetch);
     let output = fetch.output().context("cannot run `cargo deny`")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

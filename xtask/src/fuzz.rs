@@ -32,7 +32,7 @@ const IN_TESTS: u32 = 60;
 /// # Errors
 ///
 /// As those of [`fuzz`].
-pub fn shortly() -> anyhow::Result<()> {
+pub fn fuzz_for_a_minute() -> anyhow::Result<()> {
     fuzz(IN_TESTS)
 }
 

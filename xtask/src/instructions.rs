@@ -5,10 +5,10 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 
 use anyhow::{Context as _, ensure};
 
-use xtask::{command, root::Root, workspace};
+use xtask::{command, root::RootAccess, workspace};
 
 /// How far a program may grow before somebody has to look: 10 %.
-const BEARABLE: f64 = 1.10;
+const MAX_GROWTH: f64 = 1.10;
 
 /// Instructions by program, as one kernel made them.
 #[derive(Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub struct Counts {
 /// When a program has grown by more than a tenth on the kernel that the committed figures are of, when
 /// there is none of them, or when the programs can't be loaded.
 pub fn compare() -> anyhow::Result<()> {
-    let before = committed()?;
-    let now = counted()?;
+    let before = read_committed()?;
+    let now = count_now()?;
     let is_same_kernel = before.kernel == now.kernel;
     eprintln!(
         "instructions after verification: Linux {} now, {} before",
@@ -43,7 +43,7 @@ pub fn compare() -> anyhow::Result<()> {
         });
         eprintln!("  {program:<28} {count:>6} {change}");
         if is_same_kernel
-            && earlier.is_none_or(|earlier| f64::from(*count) > f64::from(earlier) * BEARABLE)
+            && earlier.is_none_or(|earlier| f64::from(*count) > f64::from(earlier) * MAX_GROWTH)
         {
             grown.push(program.as_str());
         }
@@ -62,12 +62,12 @@ pub fn compare() -> anyhow::Result<()> {
 ///
 /// When the programs can't be loaded, or the file not be written.
 pub fn bless() -> anyhow::Result<()> {
-    let Counts { kernel, programs } = counted()?;
+    let Counts { kernel, programs } = count_now()?;
     let mut text = format!("# Linux {kernel}\n");
     for (program, count) in programs {
         text.push_str(&format!("{program} {count}\n"));
     }
-    let path = path_committed();
+    let path = committed_path();
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -76,14 +76,14 @@ pub fn bless() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// When they can't be read.
-pub fn committed() -> anyhow::Result<Counts> {
-    let path = path_committed();
+pub fn read_committed() -> anyhow::Result<Counts> {
+    let path = committed_path();
     let text = fs::read_to_string(&path);
     let counts = text.map_err(anyhow::Error::from).and_then(|text| parse(&text));
     counts.with_context(|| format!("cannot read {}", path.display()))
 }
 
-fn path_committed() -> PathBuf {
+fn committed_path() -> PathBuf {
     workspace::root().join("docs").join("instructions.txt")
 }
 
@@ -101,11 +101,11 @@ fn parse(text: &str) -> anyhow::Result<Counts> {
 }
 
 /// What `offwake doctor` says of the programs that it loads.
-fn counted() -> anyhow::Result<Counts> {
-    let root = Root::wanted_for("offwake doctor")?;
-    let text = command::output(root.command(workspace::offwake()?).arg("doctor"))
+fn count_now() -> anyhow::Result<Counts> {
+    let root = RootAccess::obtain_for("offwake doctor")?;
+    let text = command::output(root.command(workspace::offwake_binary()?).arg("doctor"))
         .context("`offwake doctor` failed")?;
-    let programs = text.lines().filter_map(program_of).collect::<BTreeMap<_, _>>();
+    let programs = text.lines().filter_map(parse_program).collect::<BTreeMap<_, _>>();
     ensure!(!programs.is_empty(), "`offwake doctor` names no program");
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").context("no kernel release")?;
     Ok(Counts { kernel: major_and_minor(release.trim()), programs })
@@ -114,7 +114,7 @@ fn counted() -> anyhow::Result<Counts> {
 /// A program and its instructions, if a line of what doctor says is about one.
 ///
 /// `  sched_switch   2786 instructions,  43507 verified`
-pub fn program_of(line: &str) -> Option<(String, u32)> {
+pub fn parse_program(line: &str) -> Option<(String, u32)> {
     let mut words = line.split_whitespace();
     let (name, count) = (words.next()?, words.next()?);
     (words.next()? == "instructions,").then_some((name.to_owned(), count.parse().ok()?))
@@ -126,7 +126,7 @@ fn major_and_minor(release: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{major_and_minor, parse, program_of};
+    use super::{major_and_minor, parse, parse_program};
 
     #[test]
     fn what_is_committed_can_be_read() {
@@ -140,8 +140,8 @@ mod tests {
     #[test]
     fn programs_are_found_in_what_doctor_says() {
         let line = "           sched_switch                  2786 instructions,  43507 verified";
-        assert_eq!(program_of(line), Some(("sched_switch".to_owned(), 2786)));
-        assert_eq!(program_of("  ok       kernel release: 6.18.44"), None);
+        assert_eq!(parse_program(line), Some(("sched_switch".to_owned(), 2786)));
+        assert_eq!(parse_program("  ok       kernel release: 6.18.44"), None);
     }
 
     #[test]

@@ -12,11 +12,11 @@ use crate::{command, source_digest, toolchain, workspace};
 
 /// Which objects are to be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
+pub enum Rebuild {
     /// One that does not match the source.
-    Stale,
+    IfStale,
     /// Even one that does: cargo shows its warnings again.
-    Any,
+    Always,
 }
 
 /// What was done.
@@ -33,18 +33,18 @@ pub enum Outcome {
 /// # Errors
 ///
 /// When no toolchain can be had, or the source does not compile, or changes meanwhile.
-pub fn build(want: Want) -> anyhow::Result<Outcome> {
+pub fn build(want: Rebuild) -> anyhow::Result<Outcome> {
     let root = workspace::root();
     let arch = env::consts::ARCH;
     let object = source_digest::object_path(&root, arch)?;
-    if want == Want::Stale && object.exists() {
+    if want == Rebuild::IfStale && object.exists() {
         return Ok(Outcome::Fresh);
     }
     let compiled = compile(arch, "offwake-bpf")?;
     if source_digest::object_path(&root, arch)? != object {
         bail!("the kernel half's source changed while it was compiled: run this again");
     }
-    keep_only(&compiled, &object)?;
+    replace_object(&compiled, &object)?;
     Ok(Outcome::Compiled)
 }
 
@@ -53,7 +53,7 @@ pub fn build(want: Want) -> anyhow::Result<Outcome> {
 /// # Errors
 ///
 /// When no toolchain can be had, or the source does not compile.
-pub fn yardsticks() -> anyhow::Result<PathBuf> {
+pub fn build_yardsticks() -> anyhow::Result<PathBuf> {
     compile(env::consts::ARCH, "yardsticks")
 }
 
@@ -71,7 +71,7 @@ pub fn compile_for_aarch64() -> anyhow::Result<()> {
 const TARGET: &str = "bpfel-unknown-none";
 
 fn compile(arch: &str, binary: &str) -> anyhow::Result<PathBuf> {
-    let toolchain = toolchain::provide()?;
+    let toolchain = toolchain::find_or_install()?;
     // Other flags would make cargo build everything anew: each machine has a folder of its own.
     let folder = if arch == env::consts::ARCH { "bpf-build" } else { "bpf-build-other" };
     let target_dir = workspace::target().join(folder);
@@ -103,7 +103,7 @@ fn compile(arch: &str, binary: &str) -> anyhow::Result<PathBuf> {
 }
 
 /// Copies whole or not at all, then removes the objects of other sources.
-fn keep_only(compiled: &Path, object: &Path) -> anyhow::Result<()> {
+fn replace_object(compiled: &Path, object: &Path) -> anyhow::Result<()> {
     let folder = object.parent().context("the object has no folder")?;
     let half_written = folder.join(".half-written");
     fs::create_dir_all(folder)

@@ -19,7 +19,7 @@ use xtask::workspace;
 pub fn check() -> anyhow::Result<()> {
     let root = workspace::root();
     let mut broken = Vec::new();
-    for path in workspace::files(&root, "md")? {
+    for path in workspace::find_files(&root, "md")? {
         for link in Document::read(&path)?.links {
             if let Err(reason) = follow(&root, &path, &link.target) {
                 let document = path.strip_prefix(&root).unwrap_or(&path).display();

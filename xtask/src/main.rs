@@ -63,10 +63,10 @@ enum Task {
 fn main() -> ExitCode {
     let done = match Arguments::parse().task {
         Task::Build => build::build().map(|()| ExitCode::SUCCESS),
-        Task::Run { arguments } if arguments.is_empty() => run::demo(),
-        Task::Run { arguments } => run::offwake(&arguments),
+        Task::Run { arguments } if arguments.is_empty() => run::profile_demo(),
+        Task::Run { arguments } => run::run_offwake(&arguments),
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
-        Task::Vm { releases } => vm::vm(&releases).map(|()| ExitCode::SUCCESS),
+        Task::Vm { releases } => vm::test_releases(&releases).map(|()| ExitCode::SUCCESS),
         Task::Bench { arguments } => bench::bench(&arguments),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),

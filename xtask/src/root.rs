@@ -8,21 +8,21 @@ use crate::command;
 
 /// How this process can do something as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Root {
+pub enum RootAccess {
     /// It is root.
     Already,
     /// By sudo, which may ask for a password.
     Sudo,
 }
 
-impl Root {
+impl RootAccess {
     /// # Errors
     ///
     /// When this is not root and there is no sudo. `what` says what root is wanted for.
-    pub fn wanted_for(what: &str) -> anyhow::Result<Self> {
+    pub fn obtain_for(what: &str) -> anyhow::Result<Self> {
         if fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0) {
             Ok(Self::Already)
-        } else if command::find("sudo").is_some() {
+        } else if command::find_program("sudo").is_some() {
             Ok(Self::Sudo)
         } else {
             bail!("no root for {what}: there is no sudo here, so run this as root")

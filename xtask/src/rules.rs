@@ -24,7 +24,7 @@ const IMPURE_NAMES: [&str; 8] =
 /// When a rule is broken: all the places, each with its rule.
 pub fn check() -> anyhow::Result<()> {
     let source = workspace::root().join("profiler/src");
-    let files = workspace::files(&source, "rs")?;
+    let files = workspace::find_files(&source, "rs")?;
     if files.is_empty() {
         bail!("there is no source in {}", source.display());
     }

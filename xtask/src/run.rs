@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 
-use xtask::{build, command, root::Root, signal, workloads, workspace};
+use xtask::{build, command, root::RootAccess, signal, workloads, workspace};
 
 /// The picture of the demo, in the workspace's root.
 const PICTURE: &str = "wait.svg";
@@ -20,10 +20,10 @@ const PICTURE: &str = "wait.svg";
 /// # Errors
 ///
 /// When it can't be built or started, or root is out of reach.
-pub fn offwake(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
-    let root = Root::wanted_for("offwake")?;
+pub fn run_offwake(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
+    let root = RootAccess::obtain_for("offwake")?;
     build::build()?;
-    let program = workspace::offwake()?;
+    let program = workspace::offwake_binary()?;
     let error = root.command(&program).args(arguments).exec();
     Err(error).with_context(|| format!("cannot run {}", program.display()))
 }
@@ -33,10 +33,10 @@ pub fn offwake(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 /// # Errors
 ///
 /// When something can't be built or started, or root is out of reach.
-pub fn demo() -> anyhow::Result<ExitCode> {
-    let root = Root::wanted_for("offwake")?;
+pub fn profile_demo() -> anyhow::Result<ExitCode> {
+    let root = RootAccess::obtain_for("offwake")?;
     build::build()?;
-    let service = Service::start()?;
+    let service = DemoService::start()?;
     let picture = workspace::root().join(PICTURE);
     // What lies there after the run is of this run.
     match fs::remove_file(&picture) {
@@ -46,10 +46,10 @@ pub fn demo() -> anyhow::Result<ExitCode> {
         _ => {}
     }
 
-    let mut profile = root.command(workspace::offwake()?);
+    let mut profile = root.command(workspace::offwake_binary()?);
     profile.args(["profile", "--pid", &service.pids.join(","), "-d", "5", "-o"]).arg(&picture);
-    command::say(&profile);
-    signal::leave_to_children()?;
+    command::print(&profile);
+    signal::leave_interrupt_to_children()?;
     let status = profile.status().context("cannot run offwake")?;
     drop(service);
     if picture.exists() {
@@ -66,14 +66,14 @@ fn exit_code(status: ExitStatus) -> ExitCode {
 
 /// The running demo service. It stops when this is dropped, and when xtask ends in any way: its
 /// standard input ends then.
-struct Service {
+struct DemoService {
     child: Child,
     pids: Vec<String>,
 }
 
-impl Service {
+impl DemoService {
     fn start() -> anyhow::Result<Self> {
-        let program = workloads::demo()?;
+        let program = workloads::build_demo()?;
         let mut child = Command::new(&program)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -99,7 +99,7 @@ impl Service {
     }
 }
 
-impl Drop for Service {
+impl Drop for DemoService {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         // Nothing is left to do if it can't be waited for.

@@ -11,7 +11,7 @@ use anyhow::Context as _;
 /// # Errors
 ///
 /// When the kernel refuses.
-pub fn leave_to_children() -> anyhow::Result<()> {
+pub fn leave_interrupt_to_children() -> anyhow::Result<()> {
     extern "C" fn nothing(_: libc::c_int) {}
     let handler: extern "C" fn(libc::c_int) = nothing;
     // SAFETY: the handler does nothing, so whatever it interrupts finds everything as it was; glibc
@@ -28,7 +28,7 @@ pub fn leave_to_children() -> anyhow::Result<()> {
 /// # Errors
 ///
 /// When it has ended and was waited for already.
-pub fn interrupt(child: &Child) -> anyhow::Result<()> {
+pub fn send_interrupt(child: &Child) -> anyhow::Result<()> {
     let pid = libc::pid_t::try_from(child.id()).context("a process id that no process has")?;
     // SAFETY: takes plain integers. The id is not another's: the child has not been waited for, as
     // that would need it to be borrowed mutably.

@@ -10,9 +10,9 @@ use crate::{
 };
 use xtask::{
     apt, build, command,
-    kernel_half::{self, Want},
+    kernel_half::{self, Rebuild},
     python,
-    root::Root,
+    root::RootAccess,
     workloads, workspace,
 };
 
@@ -39,26 +39,26 @@ type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
 const STEPS: [Step; 20] = [
-    ("formatting", formatting),
+    ("formatting", check_formatting),
     ("rules of the source", rules::check),
     ("links of the documents", links::check),
-    ("build", both_halves),
-    ("a second build rebuilds nothing", build::rebuilds_nothing),
-    ("lints of the user half", lints_of_the_user_half),
-    ("lints of the record layouts", lints_of_the_record_layouts),
-    ("documentation", documentation),
-    ("unit tests", unit_tests),
+    ("build", build_both_halves),
+    ("a second build rebuilds nothing", build::check_second_build),
+    ("lints of the user half", lint_user_half),
+    ("lints of the record layouts", lint_record_layouts),
+    ("documentation", build_documentation),
+    ("unit tests", run_unit_tests),
     ("licences and sources of the dependencies", dependencies::check),
     ("the version of Rust that is stated", msrv::check),
-    ("lints of the fuzz targets", lints_of_the_fuzz_targets),
-    ("fuzzing, for a minute", fuzz::shortly),
-    ("packages for the tests", packages),
+    ("lints of the fuzz targets", lint_fuzz_targets),
+    ("fuzzing, for a minute", fuzz::fuzz_for_a_minute),
+    ("packages for the tests", install_packages),
     ("python for the tests", python::install),
-    ("what this kernel allows", doctor),
+    ("what this kernel allows", run_doctor),
     ("instructions of the programs", instructions::compare),
     ("what is only built: aarch64", vm::check_aarch64),
-    ("other kernels", vm::by_default),
-    ("privileged tests", privileged_tests),
+    ("other kernels", vm::test_default_releases),
+    ("privileged tests", run_privileged_tests),
 ];
 
 /// Runs all steps, up to the first that fails.
@@ -67,7 +67,7 @@ const STEPS: [Step; 20] = [
 ///
 /// With the name of that step; also at once when root is out of reach, for no step is skipped.
 pub fn test() -> anyhow::Result<()> {
-    Root::wanted_for("the privileged tests")?;
+    RootAccess::obtain_for("the privileged tests")?;
     let start = Instant::now();
     for (number, (name, step)) in STEPS.iter().enumerate() {
         eprintln!("xtask: step {} of {}: {name}", number + 1, STEPS.len());
@@ -82,19 +82,19 @@ pub fn test() -> anyhow::Result<()> {
     Ok(())
 }
 
-fn formatting() -> anyhow::Result<()> {
-    component("rustfmt", "fmt")?;
+fn check_formatting() -> anyhow::Result<()> {
+    ensure_component("rustfmt", "fmt")?;
     command::run(command::cargo().args(["fmt", "--all", "--check"]))
 }
 
-fn both_halves() -> anyhow::Result<()> {
+fn build_both_halves() -> anyhow::Result<()> {
     // Even if it is up to date, so that the compiler's warnings are seen each time.
-    kernel_half::build(Want::Any)?;
+    kernel_half::build(Rebuild::Always)?;
     build::build()
 }
 
-fn lints_of_the_user_half() -> anyhow::Result<()> {
-    component("clippy", "clippy")?;
+fn lint_user_half() -> anyhow::Result<()> {
+    ensure_component("clippy", "clippy")?;
     let mut clippy = command::cargo();
     clippy.arg("clippy");
     for package in ["offwake", "offwake-bench", "offwake-tests", "tokio-program", "xtask"] {
@@ -105,7 +105,7 @@ fn lints_of_the_user_half() -> anyhow::Result<()> {
 
 /// Apart, because features are united over all packages of one command, and the kernel half must
 /// not get any from the user half. The programs themselves are compiled for BPF alone.
-fn lints_of_the_record_layouts() -> anyhow::Result<()> {
+fn lint_record_layouts() -> anyhow::Result<()> {
     command::run(
         command::cargo()
             .args(["clippy", "--package", "profiler-ebpf", "--all-targets"])
@@ -114,7 +114,7 @@ fn lints_of_the_record_layouts() -> anyhow::Result<()> {
 }
 
 /// A workspace of its own: its compilation has flags of its own.
-fn lints_of_the_fuzz_targets() -> anyhow::Result<()> {
+fn lint_fuzz_targets() -> anyhow::Result<()> {
     let fuzz = workspace::root().join("fuzz");
     command::run(command::cargo().current_dir(&fuzz).args(["fmt", "--check"]))?;
     // Most of what they are made of has been checked already, for the rest of the workspace.
@@ -123,7 +123,7 @@ fn lints_of_the_fuzz_targets() -> anyhow::Result<()> {
     command::run(clippy.args(["--", "-D", "warnings"]))
 }
 
-fn documentation() -> anyhow::Result<()> {
+fn build_documentation() -> anyhow::Result<()> {
     let mut doc = command::cargo();
     doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps", "--document-private-items"]);
     for package in ["offwake", "offwake-bench", "offwake-tests", "profiler-ebpf", "xtask"] {
@@ -132,7 +132,7 @@ fn documentation() -> anyhow::Result<()> {
     command::run(&mut doc)
 }
 
-fn unit_tests() -> anyhow::Result<()> {
+fn run_unit_tests() -> anyhow::Result<()> {
     python::install_debians()?;
     let mut test = command::cargo();
     test.arg("test");
@@ -142,24 +142,24 @@ fn unit_tests() -> anyhow::Result<()> {
     command::run(&mut test)
 }
 
-fn packages() -> anyhow::Result<()> {
+fn install_packages() -> anyhow::Result<()> {
     apt::install(&PACKAGES.map(str::to_owned))
 }
 
 /// Loads and attaches every program, and prints what each has of instructions.
-fn doctor() -> anyhow::Result<()> {
-    let root = Root::wanted_for("offwake doctor")?;
-    command::run(root.command(workspace::offwake()?).arg("doctor"))
+fn run_doctor() -> anyhow::Result<()> {
+    let root = RootAccess::obtain_for("offwake doctor")?;
+    command::run(root.command(workspace::offwake_binary()?).arg("doctor"))
 }
 
 /// Compiled as the user, run as root: cargo itself stays unprivileged.
-fn privileged_tests() -> anyhow::Result<()> {
-    let offwake = workspace::offwake()?;
-    workloads::on_tokio()?;
-    let mut cargo = workloads::cargo("test");
+fn run_privileged_tests() -> anyhow::Result<()> {
+    let offwake = workspace::offwake_binary()?;
+    workloads::build_tokio_program()?;
+    let mut cargo = workloads::cargo_for_tests("test");
     let python = python::interpreter();
     cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
-    if Root::wanted_for("the privileged tests")? == Root::Sudo {
+    if RootAccess::obtain_for("the privileged tests")? == RootAccess::Sudo {
         // Sudo drops the environment; what the tests read is handed on by name.
         let mut runner = vec!["sudo".to_owned(), "env".to_owned()];
         runner.push(format!("OFFWAKE_BIN={}", offwake.display()));
@@ -176,11 +176,11 @@ fn privileged_tests() -> anyhow::Result<()> {
 }
 
 /// Makes sure that a component of the toolchain in use is there: minimal ones lack it.
-fn component(name: &str, task: &str) -> anyhow::Result<()> {
+fn ensure_component(name: &str, task: &str) -> anyhow::Result<()> {
     if command::output(command::cargo().args([task, "--version"])).is_some() {
         return Ok(());
     }
-    if command::find("rustup").is_none() {
+    if command::find_program("rustup").is_none() {
         anyhow::bail!("`cargo {task}` is missing: install {name} for the cargo in use");
     }
     command::run(std::process::Command::new("rustup").args(["component", "add", name]))

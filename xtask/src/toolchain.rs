@@ -30,32 +30,32 @@ pub struct Toolchain {
 /// # Errors
 ///
 /// When neither can be done; the reasons are in the one line.
-pub fn provide() -> anyhow::Result<Toolchain> {
+pub fn find_or_install() -> anyhow::Result<Toolchain> {
     let mut reasons = Vec::new();
     for compiler in rustup::installed().into_iter().chain(debian::installed()) {
-        match linker::provide(&compiler) {
-            Ok(linker) => return Ok(compiler.with(linker)),
-            Err(error) => reasons.push(unusable(&compiler.name, &error)),
+        match linker::find_or_install(&compiler) {
+            Ok(linker) => return Ok(compiler.with_linker(linker)),
+            Err(error) => reasons.push(report_unusable(&compiler.name, &error)),
         }
     }
     type Fetch = fn() -> anyhow::Result<Compiler>;
     for (name, fetch) in [
-        ("a nightly by rustup", rustup::fetch as Fetch),
-        ("Debian's packages", debian::fetch as Fetch),
+        ("a nightly by rustup", rustup::install as Fetch),
+        ("Debian's packages", debian::install as Fetch),
     ] {
         let fetched = fetch().and_then(|compiler| {
-            let linker = linker::provide(&compiler)?;
-            Ok(compiler.with(linker))
+            let linker = linker::find_or_install(&compiler)?;
+            Ok(compiler.with_linker(linker))
         });
         match fetched {
             Ok(toolchain) => return Ok(toolchain),
-            Err(error) => reasons.push(unusable(name, &error)),
+            Err(error) => reasons.push(report_unusable(name, &error)),
         }
     }
     bail!("no toolchain for BPF can be had: {}", reasons.join("; "))
 }
 
-fn unusable(name: &str, error: &anyhow::Error) -> String {
+fn report_unusable(name: &str, error: &anyhow::Error) -> String {
     let reason = format!("{name} cannot serve: {error:#}");
     eprintln!("xtask: {reason}");
     reason
@@ -76,14 +76,14 @@ impl Compiler {
     /// # Errors
     ///
     /// When they are not there or too old, or the library's source is missing.
-    fn look_at(cargo: PathBuf, rustc: PathBuf) -> anyhow::Result<Self> {
+    fn inspect(cargo: PathBuf, rustc: PathBuf) -> anyhow::Result<Self> {
         let ask = |argument: &[&str]| {
             let mut question = Command::new(&rustc);
             question.env_remove("LD_LIBRARY_PATH").env_remove("RUSTUP_TOOLCHAIN").args(argument);
             command::output(&mut question)
                 .with_context(|| format!("{} does not answer", rustc.display()))
         };
-        let version = Version::read(&ask(&["-vV"])?)?;
+        let version = RustcVersion::read(&ask(&["-vV"])?)?;
         if version.release < OLDEST {
             let (major, minor) = OLDEST;
             bail!("{} is older than {major}.{minor}", version.name);
@@ -99,7 +99,7 @@ impl Compiler {
         Ok(Self { name: version.name, cargo, rustc, llvm: version.llvm })
     }
 
-    fn with(self, linker: PathBuf) -> Toolchain {
+    fn with_linker(self, linker: PathBuf) -> Toolchain {
         Toolchain { name: self.name, cargo: self.cargo, rustc: self.rustc, linker }
     }
 }
@@ -109,13 +109,13 @@ const OLDEST: (u32, u32) = (1, 88);
 
 /// What `rustc -vV` says.
 #[derive(Debug, PartialEq, Eq)]
-struct Version {
+struct RustcVersion {
     name: String,
     release: (u32, u32),
     llvm: u32,
 }
 
-impl Version {
+impl RustcVersion {
     fn read(text: &str) -> anyhow::Result<Self> {
         let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
         let numbers = |text: &str| -> Option<(u32, u32)> {
@@ -140,7 +140,7 @@ mod tests {
     fn reads_what_rustc_says_of_itself() -> anyhow::Result<()> {
         let text = "rustc 1.96.0 (ac68faa20 2026-05-25) (built from a source tarball)\n\
                     binary: rustc\nrelease: 1.96.0\nLLVM version: 22.1.8";
-        let version = Version::read(text)?;
+        let version = RustcVersion::read(text)?;
         assert_eq!(version.release, (1, 96));
         assert_eq!(version.llvm, 22);
         assert!(version.name.starts_with("rustc 1.96.0 ("));
@@ -150,12 +150,12 @@ mod tests {
     #[test]
     fn reads_a_nightly() -> anyhow::Result<()> {
         let text = "rustc 1.97.0-nightly\nrelease: 1.97.0-nightly\nLLVM version: 22.1.4";
-        assert_eq!(Version::read(text)?.release, (1, 97));
+        assert_eq!(RustcVersion::read(text)?.release, (1, 97));
         Ok(())
     }
 
     #[test]
     fn refuses_a_rustc_that_names_no_llvm() {
-        assert!(Version::read("rustc 1.97.0\nrelease: 1.97.0").is_err());
+        assert!(RustcVersion::read("rustc 1.97.0\nrelease: 1.97.0").is_err());
     }
 }

@@ -13,13 +13,13 @@ use anyhow::{Context as _, ensure};
 use crate::{command, workspace};
 
 /// A cargo for the package `offwake-tests`.
-pub fn cargo(task: &str) -> Command {
+pub fn cargo_for_tests(task: &str) -> Command {
     let mut cargo = command::cargo();
     cargo
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .env("RUSTFLAGS", "-Cforce-frame-pointers=yes")
         .args([task, "--package", "offwake-tests", "--target-dir"])
-        .arg(folder());
+        .arg(target_folder());
     cargo
 }
 
@@ -28,10 +28,10 @@ pub fn cargo(task: &str) -> Command {
 /// # Errors
 ///
 /// When it does not compile.
-pub fn demo() -> anyhow::Result<PathBuf> {
-    command::quietly(cargo("build").args(["--release", "--bin", "offwake-demo"]))
+pub fn build_demo() -> anyhow::Result<PathBuf> {
+    command::run_quietly(cargo_for_tests("build").args(["--release", "--bin", "offwake-demo"]))
         .context("cannot build the demo service")?;
-    Ok(folder().join("release/offwake-demo"))
+    Ok(target_folder().join("release/offwake-demo"))
 }
 
 /// What the benchmarks run besides offwake.
@@ -47,11 +47,17 @@ pub struct BenchPrograms {
 /// # Errors
 ///
 /// When it does not compile.
-pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
+pub fn build_for_benchmarks() -> anyhow::Result<BenchPrograms> {
     let (load, yardsticks) = ("offwake-load", "offwake-yardsticks");
-    command::quietly(cargo("build").args(["--release", "--bin", load, "--bin", yardsticks]))
-        .context("cannot build what the benchmarks run")?;
-    let release = folder().join("release");
+    command::run_quietly(cargo_for_tests("build").args([
+        "--release",
+        "--bin",
+        load,
+        "--bin",
+        yardsticks,
+    ]))
+    .context("cannot build what the benchmarks run")?;
+    let release = target_folder().join("release");
     Ok(BenchPrograms { load: release.join(load), yardsticks: release.join(yardsticks) })
 }
 
@@ -60,10 +66,10 @@ pub fn for_benchmarks() -> anyhow::Result<BenchPrograms> {
 /// # Errors
 ///
 /// When it does not compile.
-pub fn of_tests() -> anyhow::Result<PathBuf> {
-    command::quietly(cargo("build").args(["--release", "--bin", WORKLOAD]))
+pub fn build_test_workloads() -> anyhow::Result<PathBuf> {
+    command::run_quietly(cargo_for_tests("build").args(["--release", "--bin", WORKLOAD]))
         .context("cannot build the workloads of the tests")?;
-    Ok(folder().join("release").join(WORKLOAD))
+    Ok(target_folder().join("release").join(WORKLOAD))
 }
 
 /// Builds programs of the tests that run on the running kernel, and says where they are, by name. The
@@ -72,8 +78,8 @@ pub fn of_tests() -> anyhow::Result<PathBuf> {
 /// # Errors
 ///
 /// When one does not compile, or there is none of that name.
-pub fn live_tests(names: &BTreeSet<&str>) -> anyhow::Result<BTreeMap<String, PathBuf>> {
-    let mut cargo = cargo("test");
+pub fn build_live_tests(names: &BTreeSet<&str>) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut cargo = cargo_for_tests("test");
     cargo.args(["--no-run", "--message-format=json-render-diagnostics"]);
     for name in names {
         cargo.args(["--test", name]);
@@ -82,14 +88,14 @@ pub fn live_tests(names: &BTreeSet<&str>) -> anyhow::Result<BTreeMap<String, Pat
     let output = cargo.output().context("cannot run cargo")?;
     ensure!(output.status.success(), "cannot build the tests");
     let messages = String::from_utf8_lossy(&output.stdout);
-    let mut programs: BTreeMap<_, _> = messages.lines().filter_map(executable).collect();
+    let mut programs: BTreeMap<_, _> = messages.lines().filter_map(parse_executable).collect();
     programs.retain(|name, _| names.contains(name.as_str()) || name == WORKLOAD);
     ensure!(programs.len() == names.len() + 1, "only these were built: {programs:?}");
     Ok(programs)
 }
 
 /// The program that a message of cargo's is about, if it is about one.
-fn executable(message: &str) -> Option<(String, PathBuf)> {
+fn parse_executable(message: &str) -> Option<(String, PathBuf)> {
     let message: serde_json::Value = serde_json::from_str(message).ok()?;
     let name = message["target"]["name"].as_str()?;
     Some((name.to_owned(), PathBuf::from(message["executable"].as_str()?)))
@@ -102,14 +108,14 @@ const WORKLOAD: &str = "offwake-workload";
 /// # Errors
 ///
 /// When it does not compile.
-pub fn on_tokio() -> anyhow::Result<PathBuf> {
+pub fn build_tokio_program() -> anyhow::Result<PathBuf> {
     let name = "tokio-program";
-    command::quietly(command::cargo().args(["build", "--release", "--package", name]))
+    command::run_quietly(command::cargo().args(["build", "--release", "--package", name]))
         .context("cannot build the program on tokio")?;
     // Beside what else a release build leaves behind.
-    Ok(workspace::offwake()?.with_file_name(name))
+    Ok(workspace::offwake_binary()?.with_file_name(name))
 }
 
-fn folder() -> PathBuf {
+fn target_folder() -> PathBuf {
     workspace::target().join("workloads")
 }

@@ -32,7 +32,7 @@ pub fn target() -> PathBuf {
 /// # Errors
 ///
 /// When the running program can't be found, as after it was deleted.
-pub fn offwake() -> anyhow::Result<PathBuf> {
+pub fn offwake_binary() -> anyhow::Result<PathBuf> {
     let xtask = env::current_exe().context("cannot tell where xtask itself is")?;
     let profiles = xtask.parent().and_then(Path::parent).context("xtask lies outside a target")?;
     Ok(profiles.join("release").join("offwake"))
@@ -43,7 +43,7 @@ pub fn offwake() -> anyhow::Result<PathBuf> {
 /// # Errors
 ///
 /// When a folder can't be read.
-pub fn files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
+pub fn find_files(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
     let built = workspaces().map(|workspace| workspace.join("target"));
     let mut files = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn what_is_built_is_no_source_and_a_module_of_that_name_is() -> anyhow::Result<()> {
-        let files = files(&root(), "rs")?;
+        let files = find_files(&root(), "rs")?;
         assert!(files.contains(&root().join("profiler/src/target/mod.rs")));
         assert!(!files.iter().any(|file| file.starts_with(target())));
         Ok(())

@@ -8,7 +8,7 @@ use profiler_ebpf::record::WaitRecord;
 use super::{
     full_speed::FullSpeed,
     growth::Growth,
-    per_switch::{PerSwitch, Who},
+    per_switch::{PerSwitch, ProgramSet},
     setup::OverheadSetup,
 };
 use crate::process::megabytes;
@@ -33,7 +33,7 @@ pub fn table(
     full_speed: &FullSpeed,
     growth: &Growth,
 ) -> Option<String> {
-    let ns = per_switch.ns(Who::Offwake(setup.default_mode()))?.median;
+    let ns = per_switch.ns(ProgramSet::Offwake(setup.default_mode()))?.median;
     let maps = growth.maps()?;
     let entry = RING_HEADER + size_of::<WaitRecord>().next_multiple_of(RING_HEADER);
     let ring_bytes = SWITCHES * entry as f64;

@@ -57,7 +57,7 @@ pub struct ProgramTime {
 /// # Errors
 ///
 /// When the process or bpftool can't be asked, or it holds none.
-pub fn programs_of(pid: u32) -> anyhow::Result<Vec<ProgramTime>> {
+pub fn programs_held_by(pid: u32) -> anyhow::Result<Vec<ProgramTime>> {
     let ids: BTreeSet<u32> = fd_infos(pid)?.iter().filter_map(|info| program_id(info)).collect();
     ensure!(!ids.is_empty(), "process {pid} holds no BPF programs");
     let shown = command::output(Command::new("bpftool").args(["-j", "prog", "show"]))
@@ -96,7 +96,7 @@ const BPF_MAP_TYPE_TASK_STORAGE: u64 = 29;
 /// # Errors
 ///
 /// When the process can't be asked.
-pub fn map_bytes_of(pid: u32) -> anyhow::Result<MapBytes> {
+pub fn map_bytes_held_by(pid: u32) -> anyhow::Result<MapBytes> {
     let mut seen = BTreeSet::new();
     let mut bytes = MapBytes::default();
     for info in fd_infos(pid)? {

@@ -24,14 +24,14 @@ use xtask::markdown_table::MarkdownTable;
 pub struct Finish {
     what: &'static str,
     waits: u64,
-    counted: Counted,
+    counted: WaitCount,
     /// `None` if it ended before it was told to.
-    split: Option<Split>,
+    split: Option<StopTimes>,
 }
 
 /// How the number of waits is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Counted {
+enum WaitCount {
     /// The report of the recording counts them.
     Exactly,
     /// By the rate of another recording just before.
@@ -40,7 +40,7 @@ enum Counted {
 
 /// What can be told apart from outside, in seconds from the signal on.
 #[derive(Clone, Copy, Debug)]
-pub struct Split {
+pub struct StopTimes {
     /// Until it holds no BPF program any more: the window is closed and everything is detached.
     detached: Option<f64>,
     /// Until it ended, its output complete.
@@ -70,49 +70,53 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<Vec<Finish>> {
     let picture = setup.file("finish.svg");
 
     let record = setup.recorder("record", setup.default_mode(), &recording);
-    let split = stopped(record, length)?;
+    let split = record_and_stop(record, length)?;
     let waits = setup.report(&recording)?.waits;
-    let counted = Counted::Exactly;
+    let counted = WaitCount::Exactly;
     let mut all = vec![Finish { what: "record -o x.offwake", waits, counted, split }];
 
-    let split = Some(reported(setup, &recording, &picture)?);
+    let split = Some(time_report(setup, &recording, &picture)?);
     all.push(Finish { what: "report x.offwake -o x.svg", waits, counted, split });
 
     let mut profile = setup.recorder("profile", setup.default_mode(), &picture);
     profile.args(MEMORY);
-    let split = stopped(profile, length)?;
-    let counted = Counted::ByRate;
+    let split = record_and_stop(profile, length)?;
+    let counted = WaitCount::ByRate;
     all.push(Finish { what: "profile --max-memory 8G -o x.svg", waits, counted, split });
     Ok(all)
 }
 
 /// Runs it for so long while every CPU is busy, lets them be idle, and stops it.
-fn stopped(mut command: Command, length: Duration) -> anyhow::Result<Option<Split>> {
+fn record_and_stop(mut command: Command, length: Duration) -> anyhow::Result<Option<StopTimes>> {
     let busy = busy_cpus()?;
     let mut running = Running::start(command.args(["--", "cat"]), Stop::Interrupt)?;
     sleep(length);
     // What is left to do is to be timed, not who else wants the CPUs.
     drop(busy);
-    if running.still_runs()? { interrupted(running).map(Some) } else { Ok(None) }
+    if running.still_runs()? { interrupt_and_watch(running).map(Some) } else { Ok(None) }
 }
 
-fn reported(setup: &OverheadSetup, recording: &Path, picture: &Path) -> anyhow::Result<Split> {
+fn time_report(
+    setup: &OverheadSetup,
+    recording: &Path,
+    picture: &Path,
+) -> anyhow::Result<StopTimes> {
     let begin = Instant::now();
     let mut child = setup.reporter(recording, picture).stdout(Stdio::null()).spawn()?;
     let (mut cpu, mut peak) = (0.0, 0);
     while child.try_wait()?.is_none() {
-        look(child.id(), &mut cpu, &mut peak);
-        sleep(LOOK_EVERY);
+        sample_usage(child.id(), &mut cpu, &mut peak);
+        sleep(SAMPLE_INTERVAL);
     }
     let ended = begin.elapsed().as_secs_f64();
     ensure!(child.wait()?.success(), "offwake report failed");
-    Ok(Split { detached: None, ended, cpu, peak })
+    Ok(StopTimes { detached: None, ended, cpu, peak })
 }
 
-const LOOK_EVERY: Duration = Duration::from_millis(10);
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Stops it and looks on until its end.
-fn interrupted(mut running: Running) -> anyhow::Result<Split> {
+fn interrupt_and_watch(mut running: Running) -> anyhow::Result<StopTimes> {
     let pid = running.pid();
     let before = process::cpu_seconds(pid)?;
     let begin = Instant::now();
@@ -120,19 +124,19 @@ fn interrupted(mut running: Running) -> anyhow::Result<Split> {
     let mut detached = None;
     let (mut cpu, mut peak) = (before, 0);
     while running.still_runs()? {
-        look(pid, &mut cpu, &mut peak);
+        sample_usage(pid, &mut cpu, &mut peak);
         if detached.is_none() && !bpf_times::holds_programs(pid) {
             detached = Some(begin.elapsed().as_secs_f64());
         }
-        sleep(LOOK_EVERY);
+        sleep(SAMPLE_INTERVAL);
     }
     let ended = begin.elapsed().as_secs_f64();
     running.end()?;
-    Ok(Split { detached, ended, cpu: cpu - before, peak })
+    Ok(StopTimes { detached, ended, cpu: cpu - before, peak })
 }
 
 /// The last look before the end is what remains.
-fn look(pid: u32, cpu: &mut f64, peak: &mut u64) {
+fn sample_usage(pid: u32, cpu: &mut f64, peak: &mut u64) {
     if let (Ok(now), Ok(memory)) = (process::cpu_seconds(pid), process::memory(pid)) {
         *cpu = now;
         *peak = memory.peak;
@@ -169,14 +173,14 @@ pub fn table(all: &[Finish]) -> String {
     ]);
     for Finish { what, waits, counted, split } in all {
         let about = match counted {
-            Counted::Exactly => "",
-            Counted::ByRate => "about ",
+            WaitCount::Exactly => "",
+            WaitCount::ByRate => "about ",
         };
         let mut row =
             vec![format!("`{what}`"), format!("{about}{:.1} million", *waits as f64 / 1e6)];
         match split {
             None => row.push("ended before it was told to".to_owned()),
-            Some(Split { detached, ended, cpu, peak }) => row.extend([
+            Some(StopTimes { detached, ended, cpu, peak }) => row.extend([
                 detached.map_or("–".to_owned(), |seconds| format!("{seconds:.2} s")),
                 format!("{ended:.2} s"),
                 format!("{cpu:.2} s"),

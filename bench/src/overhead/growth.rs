@@ -5,7 +5,7 @@ use std::{thread::sleep, time::Duration};
 
 use super::{
     bpf_times::{self, Counting, MapBytes},
-    per_switch::{Observed, Who, observe},
+    per_switch::{Observed, ProgramSet, observe},
     setup::OverheadSetup,
 };
 use crate::{
@@ -19,12 +19,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// What is many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Of {
+pub enum Dimension {
     Threads,
     Stacks,
 }
 
-impl Of {
+impl Dimension {
     fn load(self) -> &'static str {
         match self {
             Self::Threads => "ring",
@@ -54,7 +54,7 @@ struct Point {
 
 /// All points of one kind.
 pub struct Growth {
-    of: Of,
+    dimension: Dimension,
     points: Vec<Point>,
     title: String,
 }
@@ -64,36 +64,39 @@ pub struct Growth {
 /// # Errors
 ///
 /// When something can't be run.
-pub fn measure(setup: &OverheadSetup, of: Of) -> anyhow::Result<Growth> {
-    let all: &[u32] = match of {
-        Of::Threads => setup.effort.pick(&[2, 100, 1_000, 10_000], &[2, 10_000]),
-        Of::Stacks => setup.effort.pick(&[1, 100, 10_000, 100_000], &[1, 100_000]),
+pub fn measure(setup: &OverheadSetup, dimension: Dimension) -> anyhow::Result<Growth> {
+    let all: &[u32] = match dimension {
+        Dimension::Threads => setup.effort.pick(&[2, 100, 1_000, 10_000], &[2, 10_000]),
+        Dimension::Stacks => setup.effort.pick(&[1, 100, 10_000, 100_000], &[1, 100_000]),
     };
     let _counting = Counting::start()?;
-    let points = all.iter().map(|many| point(setup, of, *many)).collect::<anyhow::Result<_>>()?;
-    Ok(Growth { of, points, title: setup.default_mode().title() })
+    let points = all
+        .iter()
+        .map(|many| measure_point(setup, dimension, *many))
+        .collect::<anyhow::Result<_>>()?;
+    Ok(Growth { dimension, points, title: setup.default_mode().title() })
 }
 
-fn point(setup: &OverheadSetup, of: Of, many: u32) -> anyhow::Result<Point> {
-    eprintln!("bench: ns per switch with {many} {}", of.title());
+fn measure_point(setup: &OverheadSetup, dimension: Dimension, many: u32) -> anyhow::Result<Point> {
+    eprintln!("bench: ns per switch with {many} {}", dimension.title());
     let length = Duration::from_secs(setup.effort.pick(3, 1));
     let pause = || {
         sleep(length);
         Ok(())
     };
-    let load = setup.load(of.load(), many)?;
-    let walk = Who::BothStacksWalked.start(setup)?;
+    let load = setup.load(dimension.load(), many)?;
+    let walk = ProgramSet::BothStacksWalked.start(setup)?;
     let walked = observe(&walk, pause)?;
     walk.stop()?;
     load.stop()?;
 
     let recording = setup.file("growth.offwake");
-    let load = setup.load(of.load(), many)?;
+    let load = setup.load(dimension.load(), many)?;
     let running = setup.record(setup.default_mode(), &recording)?;
     sleep(SETTLE);
     let offwake = observe(&running, pause)?;
     let memory = process::memory(running.pid())?;
-    let maps = bpf_times::map_bytes_of(running.pid())?;
+    let maps = bpf_times::map_bytes_held_by(running.pid())?;
     running.stop()?;
     let load = LoadCount::read(&load.stop()?)?;
     let lost = setup.report(&recording)?.lost;
@@ -108,7 +111,7 @@ impl Growth {
 
     pub fn table(&self) -> String {
         let mut table = MarkdownTable::new([
-            self.of.title(),
+            self.dimension.title(),
             "the load's switches a second",
             "double walk, ns per switch",
             &format!("{}, ns per switch", self.title),

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use growth::Of;
+use growth::Dimension;
 use setup::OverheadSetup;
 use targets::Results;
 
@@ -86,7 +86,7 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
     let load = machine::load_average()?;
     let setup = OverheadSetup::prepare(effort, offwake)?;
     // What runs beside ends by itself then, and what was begun is put in order again.
-    signal::leave_to_children()?;
+    signal::leave_interrupt_to_children()?;
 
     let mut texts = Texts::default();
     let mut results = Results::default();
@@ -118,8 +118,8 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         results.finishes = Some(finishes);
     }
     if wanted(Part::Growth) {
-        texts.add("growth-threads", growth::measure(&setup, Of::Threads)?.table());
-        let stacks = growth::measure(&setup, Of::Stacks)?;
+        texts.add("growth-threads", growth::measure(&setup, Dimension::Threads)?.table());
+        let stacks = growth::measure(&setup, Dimension::Stacks)?;
         texts.add("growth-stacks", stacks.table());
         if let (Some(per_switch), Some(full_speed)) =
             (&results.per_switch, results.full_speed(setup.default_mode()))
@@ -137,5 +137,5 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         texts.add("peers", format!("{}\n{text}", measured_on::table(&setup, &load)));
     }
     texts.add("targets", targets::table(&setup, &results)?);
-    if whole { document::write("docs/overhead.md", &texts.0) } else { Ok(()) }
+    if whole { document::write_tables("docs/overhead.md", &texts.0) } else { Ok(()) }
 }

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use super::{
     setup::OverheadSetup,
     slowdown::{self, Beside, Slowdown},
-    workloads::Kind,
+    workloads::WorkloadKind,
 };
 use crate::running::{Running, Stop};
 use xtask::{apt, command};
@@ -120,8 +120,8 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<(Vec<Slowdown>, Vec<Stri
     // In the same sitting, so that it can be compared.
     there.push(Beside::Offwake(setup.default_mode()));
     let mut all = Vec::new();
-    for workload in [Kind::Pipe, Kind::RedisOneClient] {
-        all.extend(slowdown::of(setup, workload, &there)?);
+    for workload in [WorkloadKind::Pipe, WorkloadKind::RedisOneClient] {
+        all.extend(slowdown::measure_workload(setup, workload, &there)?);
     }
     Ok((all, missing))
 }

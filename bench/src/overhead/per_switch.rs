@@ -20,7 +20,7 @@ const INTERRUPTS: [&str; 6] =
 
 /// Whose programs are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
+pub enum ProgramSet {
     /// Empty programs at the switch and the wake.
     Nothing,
     /// Both stacks of each thread that leaves a CPU.
@@ -28,7 +28,7 @@ pub enum Who {
     Offwake(Stacks),
 }
 
-impl Who {
+impl ProgramSet {
     pub fn start(self, setup: &OverheadSetup) -> anyhow::Result<Running> {
         match self {
             Self::Nothing => setup.yardstick(&["nothing_at_switch", "nothing_at_waking"]),
@@ -71,7 +71,7 @@ impl Observed {
     }
 
     fn interrupts_ns(&self) -> u64 {
-        self.programs.iter().filter(|p| keeps_interrupts(&p.name)).map(|p| p.ns).sum()
+        self.programs.iter().filter(|p| is_interrupt_bookkeeping(&p.name)).map(|p| p.ns).sum()
     }
 }
 
@@ -84,18 +84,18 @@ pub fn observe(
     running: &Running,
     work: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<Observed> {
-    let before = bpf_times::programs_of(running.pid())?;
+    let before = bpf_times::programs_held_by(running.pid())?;
     let begin = Instant::now();
     work()?;
     let seconds = begin.elapsed().as_secs_f64();
-    let after = bpf_times::programs_of(running.pid())?;
+    let after = bpf_times::programs_held_by(running.pid())?;
     Ok(Observed { programs: bpf_times::between(&before, &after), seconds })
 }
 
 /// All rounds.
 pub struct PerSwitch {
     /// One entry a round for each.
-    rounds: BTreeMap<Who, Vec<Observed>>,
+    rounds: BTreeMap<ProgramSet, Vec<Observed>>,
 }
 
 /// Times everybody in turn, several rounds of it.
@@ -104,14 +104,14 @@ pub struct PerSwitch {
 ///
 /// When something can't be run.
 pub fn measure(setup: &OverheadSetup) -> anyhow::Result<PerSwitch> {
-    let mut rounds: BTreeMap<Who, Vec<Observed>> = BTreeMap::new();
+    let mut rounds: BTreeMap<ProgramSet, Vec<Observed>> = BTreeMap::new();
     let _counting = Counting::start()?;
     for round in 1..=setup.effort.pick(5, 2) {
         eprintln!("bench: ns per switch, round {round}");
-        let offwakes = setup.modes().iter().map(|mode| Who::Offwake(*mode));
-        for who in [Who::Nothing, Who::BothStacksWalked].into_iter().chain(offwakes) {
+        let offwakes = setup.modes().iter().map(|mode| ProgramSet::Offwake(*mode));
+        for who in [ProgramSet::Nothing, ProgramSet::BothStacksWalked].into_iter().chain(offwakes) {
             let running = who.start(setup)?;
-            let observed = observe(&running, || workloads::pipe(OPERATIONS).map(drop))?;
+            let observed = observe(&running, || workloads::run_pipe(OPERATIONS).map(drop))?;
             running.stop()?;
             rounds.entry(who).or_default().push(observed);
         }
@@ -121,34 +121,34 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<PerSwitch> {
 
 impl PerSwitch {
     /// ns per switch with its wake.
-    pub fn ns(&self, who: Who) -> Option<Spread> {
-        Spread::of(self.rounds.get(&who)?.iter().map(Observed::ns_per_switch))
+    pub fn ns(&self, who: ProgramSet) -> Option<Spread> {
+        Spread::from_figures(self.rounds.get(&who)?.iter().map(Observed::ns_per_switch))
     }
 
     /// The same as a share of the double stack walk, each round for itself.
-    pub fn of_a_walk(&self, who: Who) -> Option<Spread> {
-        let walks = self.rounds.get(&Who::BothStacksWalked)?;
+    pub fn share_of_walk(&self, who: ProgramSet) -> Option<Spread> {
+        let walks = self.rounds.get(&ProgramSet::BothStacksWalked)?;
         let rounds = self.rounds.get(&who)?.iter().zip(walks);
-        Spread::of(rounds.map(|(one, walk)| one.ns_per_switch() / walk.ns_per_switch()))
+        Spread::from_figures(rounds.map(|(one, walk)| one.ns_per_switch() / walk.ns_per_switch()))
     }
 
     /// Interrupt bookkeeping as a share of all of offwake's programs' time.
     pub fn interrupts(&self, stacks: Stacks) -> Option<Spread> {
-        let rounds = self.rounds.get(&Who::Offwake(stacks))?;
-        Spread::of(rounds.iter().map(|o| o.interrupts_ns() as f64 / o.ns().max(1) as f64))
+        let rounds = self.rounds.get(&ProgramSet::Offwake(stacks))?;
+        Spread::from_figures(rounds.iter().map(|o| o.interrupts_ns() as f64 / o.ns().max(1) as f64))
     }
 
     /// A row for everybody.
     pub fn table(&self) -> String {
         let mut table =
             MarkdownTable::new(["programs", "ns per switch with its wake", "of the double walk"]);
-        let offwakes = Stacks::ALL.map(Who::Offwake);
-        for who in [Who::Nothing, Who::BothStacksWalked].into_iter().chain(offwakes) {
-            let (ns, share) = (self.ns(who), self.of_a_walk(who));
+        let offwakes = Stacks::ALL.map(ProgramSet::Offwake);
+        for who in [ProgramSet::Nothing, ProgramSet::BothStacksWalked].into_iter().chain(offwakes) {
+            let (ns, share) = (self.ns(who), self.share_of_walk(who));
             table.push_row([
                 who.title(),
-                ns.map_or("not in this build".to_owned(), |ns| ns.show(0)),
-                share.map_or(String::new(), |share| share.show(3)),
+                ns.map_or("not in this build".to_owned(), |ns| ns.format(0)),
+                share.map_or(String::new(), |share| share.format(3)),
             ]);
         }
         table.markdown()
@@ -158,7 +158,9 @@ impl PerSwitch {
     pub fn programs_table(&self) -> String {
         let modes: Vec<(Stacks, Observed)> = Stacks::ALL
             .into_iter()
-            .filter_map(|mode| Some((mode, pooled(self.rounds.get(&Who::Offwake(mode))?))))
+            .filter_map(|mode| {
+                Some((mode, pool_rounds(self.rounds.get(&ProgramSet::Offwake(mode))?)))
+            })
             .collect();
         let mut names: Vec<&str> = modes
             .iter()
@@ -166,7 +168,7 @@ impl PerSwitch {
             .filter(|program| program.runs > 0)
             .map(|program| program.name.as_str())
             .collect();
-        names.sort_by_key(|name| (keeps_interrupts(name), *name));
+        names.sort_by_key(|name| (is_interrupt_bookkeeping(name), *name));
         names.dedup();
         let mut header = vec!["program".to_owned()];
         header.extend(modes.iter().map(|(mode, _)| mode.name().to_owned()));
@@ -207,7 +209,7 @@ fn in_1000_switches(program: &ProgramTime, observed: &Observed) -> String {
 }
 
 /// All rounds as one: programs are others in each round, but their names are the same.
-fn pooled(rounds: &[Observed]) -> Observed {
+fn pool_rounds(rounds: &[Observed]) -> Observed {
     let mut all = Observed::default();
     for Observed { programs, seconds } in rounds {
         all.seconds += seconds;
@@ -224,6 +226,6 @@ fn pooled(rounds: &[Observed]) -> Observed {
     all
 }
 
-fn keeps_interrupts(name: &str) -> bool {
+fn is_interrupt_bookkeeping(name: &str) -> bool {
     INTERRUPTS.iter().any(|prefix| name.starts_with(prefix))
 }

@@ -16,7 +16,7 @@ use crate::{
 };
 use xtask::{
     apt, build, command, kernel_half,
-    root::Root,
+    root::RootAccess,
     workloads::{self, BenchPrograms},
     workspace,
 };
@@ -71,7 +71,7 @@ impl OverheadSetup {
     pub fn prepare(effort: Effort, offwake: Option<PathBuf>) -> anyhow::Result<Self> {
         // Sudo for each command would not do: the kernel's counts are for root alone to read.
         ensure!(
-            Root::wanted_for("measuring")? == Root::Already,
+            RootAccess::obtain_for("measuring")? == RootAccess::Already,
             "this reads what the kernel shows to root alone: run it as root"
         );
         apt::install(&PACKAGES.map(str::to_owned))?;
@@ -79,12 +79,12 @@ impl OverheadSetup {
             Some(offwake) => offwake,
             None => {
                 build::build()?;
-                workspace::offwake()?
+                workspace::offwake_binary()?
             }
         };
-        let yardsticks = kernel_half::yardsticks()?;
-        let modes = Stacks::ALL.into_iter().filter(|mode| knows(&offwake, *mode)).collect();
-        let programs = workloads::for_benchmarks()?;
+        let yardsticks = kernel_half::build_yardsticks()?;
+        let modes = Stacks::ALL.into_iter().filter(|mode| supports_mode(&offwake, *mode)).collect();
+        let programs = workloads::build_for_benchmarks()?;
         let directory = tempfile::tempdir().context("cannot make a directory")?;
         Ok(Self { effort, offwake, programs, yardsticks, modes, directory })
     }
@@ -164,7 +164,7 @@ impl OverheadSetup {
         report.args(["report", "--quiet", "--max-memory", &memory]).arg(recording);
         // Whom to blame does not matter here, and takes most of the time.
         report.args(["--max-depth", "1", "--max-nodes", "1"]);
-        command::quietly(report.arg("--output").arg(&json).stdout(Stdio::null()))?;
+        command::run_quietly(report.arg("--output").arg(&json).stdout(Stdio::null()))?;
         Reported::read(&json)
     }
 
@@ -216,7 +216,7 @@ impl Reported {
 }
 
 /// Values are checked before help is given.
-fn knows(offwake: &Path, mode: Stacks) -> bool {
+fn supports_mode(offwake: &Path, mode: Stacks) -> bool {
     let mut question = Command::new(offwake);
     command::output(question.args(["record", "--stacks", mode.name(), "--help"])).is_some()
 }

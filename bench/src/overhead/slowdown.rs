@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use super::{
     peers::Peer,
     setup::{OverheadSetup, Stacks},
-    workloads::{Kind, Workload},
+    workloads::{Workload, WorkloadKind},
 };
 use crate::{running::Running, spread::Spread};
 use xtask::markdown_table::MarkdownTable;
@@ -40,7 +40,7 @@ impl Beside {
 
 /// One workload beside one of them.
 pub struct Slowdown {
-    pub workload: Kind,
+    pub workload: WorkloadKind,
     pub beside: Beside,
     /// Seconds of an operation with nothing beside.
     bare: Spread,
@@ -57,7 +57,11 @@ pub struct Slowdown {
 /// # Errors
 ///
 /// When something can't be run.
-pub fn of(setup: &OverheadSetup, workload: Kind, all: &[Beside]) -> anyhow::Result<Vec<Slowdown>> {
+pub fn measure_workload(
+    setup: &OverheadSetup,
+    workload: WorkloadKind,
+    all: &[Beside],
+) -> anyhow::Result<Vec<Slowdown>> {
     eprintln!("bench: slowdown of {}", workload.title());
     let mut program = workload.set_up(setup)?;
     // The first run finds cold caches.
@@ -67,7 +71,7 @@ pub fn of(setup: &OverheadSetup, workload: Kind, all: &[Beside]) -> anyhow::Resu
     let mut ratios = traced.clone();
     for _ in 0..workload.repeats(setup) {
         for (number, beside) in all.iter().enumerate() {
-            let with = beside_of(setup, *beside, program.as_mut())?;
+            let with = run_beside(setup, *beside, program.as_mut())?;
             let before = bare.last().copied().unwrap_or(with);
             let after = program.run()?;
             bare.push(after);
@@ -76,7 +80,7 @@ pub fn of(setup: &OverheadSetup, workload: Kind, all: &[Beside]) -> anyhow::Resu
         }
     }
     let nothing = || format!("{} was not run", workload.title());
-    let bare = Spread::of(bare).with_context(nothing)?;
+    let bare = Spread::from_figures(bare).with_context(nothing)?;
     all.iter()
         .zip(traced)
         .zip(ratios)
@@ -86,14 +90,14 @@ pub fn of(setup: &OverheadSetup, workload: Kind, all: &[Beside]) -> anyhow::Resu
                 beside: *beside,
                 bare,
                 runs: traced.len(),
-                traced: Spread::of(traced).with_context(nothing)?,
-                ratio: Spread::of(ratios).with_context(nothing)?,
+                traced: Spread::from_figures(traced).with_context(nothing)?,
+                ratio: Spread::from_figures(ratios).with_context(nothing)?,
             })
         })
         .collect()
 }
 
-fn beside_of(
+fn run_beside(
     setup: &OverheadSetup,
     beside: Beside,
     program: &mut dyn Workload,
@@ -113,9 +117,9 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<Vec<Slowdown>> {
     let modes: Vec<Beside> = setup.modes().iter().map(|mode| Beside::Offwake(*mode)).collect();
     let default = [Beside::Offwake(setup.default_mode())];
     let mut all = Vec::new();
-    for workload in Kind::ALL {
-        let beside = if workload == Kind::Pipe { &modes[..] } else { &default[..] };
-        all.extend(of(setup, workload, beside)?);
+    for workload in WorkloadKind::ALL {
+        let beside = if workload == WorkloadKind::Pipe { &modes[..] } else { &default[..] };
+        all.extend(measure_workload(setup, workload, beside)?);
     }
     Ok(all)
 }
@@ -146,7 +150,7 @@ pub fn table(all: &[Slowdown]) -> String {
             beside.title(),
             time(bare.median),
             time(traced.median),
-            ratio.show(3),
+            ratio.format(3),
             runs.to_string(),
             format!("{:.0} %", 100.0 * (bare.max - bare.min) / bare.median),
         ]);

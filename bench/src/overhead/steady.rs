@@ -18,7 +18,7 @@ use xtask::markdown_table::MarkdownTable;
 const RATE: u32 = 100_000;
 
 /// What was used up to a moment of the recording.
-struct Mark {
+struct UsageSample {
     at: f64,
     cpu: f64,
     memory: Memory,
@@ -28,7 +28,7 @@ struct Mark {
 pub struct Steady {
     load: LoadCount,
     /// From the window's opening on, the first at its very beginning.
-    marks: Vec<Mark>,
+    marks: Vec<UsageSample>,
     title: String,
 }
 
@@ -46,7 +46,7 @@ pub fn measure(setup: &OverheadSetup) -> anyhow::Result<Steady> {
     let mut marks = Vec::new();
     for second in setup.effort.pick([0, 10, 15, 60], [0, 3, 5, 10]) {
         sleep(Duration::from_secs(second).saturating_sub(begin.elapsed()));
-        marks.push(Mark {
+        marks.push(UsageSample {
             at: begin.elapsed().as_secs_f64(),
             cpu: process::cpu_seconds(running.pid())?,
             memory: process::memory(running.pid())?,
@@ -70,7 +70,7 @@ impl Steady {
         self.marks.iter().map(|mark| mark.memory.peak).max().unwrap_or(0)
     }
 
-    fn core_between(&self, from: &Mark, to: &Mark) -> f64 {
+    fn core_between(&self, from: &UsageSample, to: &UsageSample) -> f64 {
         (to.cpu - from.cpu) / (to.at - from.at)
     }
 

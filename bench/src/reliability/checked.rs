@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 /// A report that is true to its contract.
 #[derive(Debug, Deserialize)]
-pub struct Checked {
+pub struct CheckedReport {
     window: Window,
     loss: Loss,
     recording: Soundness,
@@ -57,7 +57,7 @@ struct Blame {
     ns: u64,
 }
 
-impl Checked {
+impl CheckedReport {
     pub(super) fn read(json: &Path) -> anyhow::Result<Self> {
         let file = File::open(json).context("there is no report")?;
         let report: Self =
@@ -114,11 +114,11 @@ mod tests {
             "attributed_ns": 40, "external_ns": 25, "unattributed_ns": 5 } ],
         "waits": [ { "tid": 7, "blocked_ns": 70, "blame": [ { "ns": 40 }, { "ns": 30 } ] } ] }"#;
 
-    fn read(text: &str) -> anyhow::Result<Checked> {
+    fn read(text: &str) -> anyhow::Result<CheckedReport> {
         let directory = tempfile::tempdir()?;
         let path = directory.path().join("report.json");
         std::fs::write(&path, text)?;
-        Checked::read(&path)
+        CheckedReport::read(&path)
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    setup::{Blame, ReliabilitySetup},
+    setup::{BlameDepth, ReliabilitySetup},
     usage::Usage,
 };
 use crate::{load_count::LoadCount, process::megabytes, running::Running};
@@ -34,12 +34,12 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
         "until all have ended",
     ]);
     for many in CROWDS {
-        table.push_row(beside(setup, many)?);
+        table.push_row(measure_crowd(setup, many)?);
     }
     Ok(table.markdown())
 }
 
-fn beside(setup: &ReliabilitySetup, many: usize) -> anyhow::Result<[String; 7]> {
+fn measure_crowd(setup: &ReliabilitySetup, many: usize) -> anyhow::Result<[String; 7]> {
     eprintln!("bench: {many} at once");
     let length = Duration::from_secs(setup.effort.pick(15, 3));
     let recordings: Vec<PathBuf> =
@@ -52,7 +52,7 @@ fn beside(setup: &ReliabilitySetup, many: usize) -> anyhow::Result<[String; 7]> 
     let ready = before.elapsed();
     let load = setup.load_on(0, "ring", 2)?;
     let pids: Vec<u32> = all.iter().map(Running::pid).collect();
-    let usages = Usage::of_all(&pids, length, Duration::from_secs(1))?;
+    let usages = Usage::watch_all(&pids, length, Duration::from_secs(1))?;
     let count = LoadCount::read(&load.stop()?)?;
     let stopped = Instant::now();
     for running in &mut all {
@@ -64,7 +64,7 @@ fn beside(setup: &ReliabilitySetup, many: usize) -> anyhow::Result<[String; 7]> 
     let took = stopped.elapsed();
     let mut lost = 0;
     for recording in &recordings {
-        let report = setup.report(recording, Blame::Shallow);
+        let report = setup.report(recording, BlameDepth::Shallow);
         lost += report.with_context(|| format!("one of {many}"))?.lost();
         fs::remove_file(recording)?;
     }

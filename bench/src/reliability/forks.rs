@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 
 use super::{
-    setup::{Blame, ReliabilitySetup},
+    setup::{BlameDepth, ReliabilitySetup},
     usage::Usage,
 };
 use crate::{load_count::LoadCount, process::megabytes};
@@ -20,7 +20,7 @@ const RATE: u32 = 5_000;
 
 /// Whose waits are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Target {
+enum RecordedProcesses {
     All,
     /// The process that forks, and so all of its children.
     Forker,
@@ -48,9 +48,10 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
         "peak",
         "from stop to end",
     ]);
-    for (target, length) in
-        [(Target::All, setup.effort.pick(60, 5)), (Target::Forker, setup.effort.pick(60, 5))]
-    {
+    for (target, length) in [
+        (RecordedProcesses::All, setup.effort.pick(60, 5)),
+        (RecordedProcesses::Forker, setup.effort.pick(60, 5)),
+    ] {
         table.push_row(record(setup, target, Duration::from_secs(length), bare)?);
     }
     Ok(table.markdown())
@@ -58,7 +59,7 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
 
 fn record(
     setup: &ReliabilitySetup,
-    target: Target,
+    target: RecordedProcesses,
     length: Duration,
     bare: LoadCount,
 ) -> anyhow::Result<[String; 10]> {
@@ -66,16 +67,16 @@ fn record(
     let load = setup.load("forks", RATE)?;
     let pid = load.pid().to_string();
     let (title, arguments) = match target {
-        Target::All => ("everybody (`-a`)", vec!["--all"]),
-        Target::Forker => ("the process that forks (`-p`)", vec!["--pid", &pid]),
+        RecordedProcesses::All => ("everybody (`-a`)", vec!["--all"]),
+        RecordedProcesses::Forker => ("the process that forks (`-p`)", vec!["--pid", &pid]),
     };
     let running = setup.record(&arguments, &recording)?;
-    let usage = Usage::of(running.pid(), length, Duration::from_secs(1))?;
+    let usage = Usage::watch(running.pid(), length, Duration::from_secs(1))?;
     let stopped = Instant::now();
     running.stop()?;
     let took = stopped.elapsed();
     let count = LoadCount::read(&load.stop()?)?;
-    let report = setup.report(&recording, Blame::Whole)?;
+    let report = setup.report(&recording, BlameDepth::Whole)?;
     fs::remove_file(&recording)?;
     for full in ["targets_full", "threads_full", "stand_in_full"] {
         ensure!(report.counted(full) == 0, "{full}: what ends does not make room");

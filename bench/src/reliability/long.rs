@@ -11,8 +11,8 @@ use std::{
 use anyhow::{Context as _, ensure};
 
 use super::{
-    setup::{Blame, ReliabilitySetup, stop_all},
-    usage::{Mark, Usage},
+    setup::{BlameDepth, ReliabilitySetup, stop_all},
+    usage::{Usage, UsageSample},
 };
 use crate::{process::megabytes, running::Running};
 use xtask::markdown_table::MarkdownTable;
@@ -39,17 +39,17 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
     let recording = setup.file("long.offwake");
     let loads = on_every_cpu(setup)?;
     let running = setup.record(&["--all"], &recording)?;
-    let usage = Usage::of(running.pid(), length, length / 60)?;
+    let usage = Usage::watch(running.pid(), length, length / 60)?;
     running.stop()?;
     let rate = stop_all(loads)?;
     let bytes = fs::metadata(&recording)?.len();
     let excerpt = setup.file("excerpt.offwake");
     shorten(&recording, &excerpt)?;
     fs::remove_file(&recording)?;
-    let report = setup.report(&excerpt, Blame::Shallow)?;
+    let report = setup.report(&excerpt, BlameDepth::Shallow)?;
     fs::remove_file(&excerpt)?;
 
-    let first = usage.marks().first().context("nothing was measured")?;
+    let first = usage.samples().first().context("nothing was measured")?;
     let mut table = MarkdownTable::new([
         "after",
         "own CPU since the beginning, of one core",
@@ -58,8 +58,8 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
         "peak",
     ]);
     // Of sixty looks every sixth, and the last.
-    for mark in usage.marks().iter().skip(1).step_by(6).chain(usage.marks().last()) {
-        let Mark { at, cpu, memory } = mark;
+    for mark in usage.samples().iter().skip(1).step_by(6).chain(usage.samples().last()) {
+        let UsageSample { at, cpu, memory } = mark;
         table.push_row([
             format!("{at:.0} s"),
             format!("{:.1} %", 100.0 * (cpu - first.cpu) / (at - first.at)),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn of_what_is_long_beginning_and_end_are_left() -> anyhow::Result<()> {
+    fn the_beginning_and_the_end_of_what_is_long_are_left() -> anyhow::Result<()> {
         let directory = tempfile::tempdir()?;
         let (from, to) = (directory.path().join("from"), directory.path().join("to"));
         let file = File::create(&from)?;

@@ -79,7 +79,7 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
     let effort = Effort::from_quick_flag(quick);
     let setup = ReliabilitySetup::prepare(effort, offwake)?;
     // What runs beside ends by itself then, and what was begun is put in order again.
-    signal::leave_to_children()?;
+    signal::leave_interrupt_to_children()?;
     for &part in Part::value_variants() {
         if !only.is_empty() && !only.contains(&part) {
             continue;
@@ -88,7 +88,7 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         println!("\n{}\n\n{text}", part.name());
         // At once: a long part may come next.
         if effort == Effort::Whole {
-            document::write("docs/reliability.md", &[(part.name(), text)])?;
+            document::write_tables("docs/reliability.md", &[(part.name(), text)])?;
         }
     }
     Ok(())

@@ -9,17 +9,17 @@ use std::{
 use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
-use super::checked::Checked;
+use super::checked::CheckedReport;
 use crate::{
     effort::Effort,
     load_count::LoadCount,
     running::{Running, Stop},
 };
-use xtask::{build, command, root::Root, workloads, workspace};
+use xtask::{build, command, root::RootAccess, workloads, workspace};
 
 /// How whole the chains of a report are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Blame {
+pub enum BlameDepth {
     /// As they are by default.
     Whole,
     /// One hop: the ledgers close all the same, and it takes a fraction of the time.
@@ -41,15 +41,15 @@ impl ReliabilitySetup {
     ///
     /// When something can't be built, or this is not root.
     pub fn prepare(effort: Effort, offwake: Option<PathBuf>) -> anyhow::Result<Self> {
-        ensure!(Root::wanted_for("recording")? == Root::Already, "run this as root");
+        ensure!(RootAccess::obtain_for("recording")? == RootAccess::Already, "run this as root");
         let offwake = match offwake {
             Some(offwake) => offwake,
             None => {
                 build::build()?;
-                workspace::offwake()?
+                workspace::offwake_binary()?
             }
         };
-        let load = workloads::for_benchmarks()?.load;
+        let load = workloads::build_for_benchmarks()?.load;
         // Beside what is built, which is on a disk: recordings of minutes have gigabytes.
         let directory = tempfile::tempdir_in(workspace::target()).context("no directory")?;
         Ok(Self { effort, offwake, load, directory })
@@ -100,15 +100,15 @@ impl ReliabilitySetup {
     /// # Errors
     ///
     /// When it can't be read, or something in it can't be.
-    pub fn report(&self, recording: &Path, blame: Blame) -> anyhow::Result<Checked> {
+    pub fn report(&self, recording: &Path, blame: BlameDepth) -> anyhow::Result<CheckedReport> {
         let json = self.file("report.json");
         let mut report = Command::new(&self.offwake);
         report.args(["report", "--quiet"]).arg(recording).arg("--output").arg(&json);
-        if blame == Blame::Shallow {
+        if blame == BlameDepth::Shallow {
             report.args(["--max-depth", "1", "--max-nodes", "1"]);
         }
-        command::quietly(report.stdout(Stdio::null()))?;
-        let checked = Checked::read(&json)?;
+        command::run_quietly(report.stdout(Stdio::null()))?;
+        let checked = CheckedReport::read(&json)?;
         fs::remove_file(&json)?;
         Ok(checked)
     }

@@ -9,7 +9,7 @@ use std::{
 use anyhow::ensure;
 
 use super::{
-    setup::{Blame, ReliabilitySetup, stop_all},
+    setup::{BlameDepth, ReliabilitySetup, stop_all},
     usage::Usage,
 };
 use crate::{process::megabytes, running::Running};
@@ -37,12 +37,12 @@ pub fn measure(setup: &ReliabilitySetup) -> anyhow::Result<String> {
     let before = Instant::now();
     let running = setup.record(&["--all"], &recording)?;
     let ready = before.elapsed();
-    let usage = Usage::of(running.pid(), length, Duration::from_secs(1))?;
+    let usage = Usage::watch(running.pid(), length, Duration::from_secs(1))?;
     let stopped = Instant::now();
     running.stop()?;
     let took = stopped.elapsed();
     let rate = stop_all(rings)?;
-    let report = setup.report(&recording, Blame::Whole)?;
+    let report = setup.report(&recording, BlameDepth::Whole)?;
     fs::remove_file(&recording)?;
     for full in ["threads_full", "stand_in_full"] {
         ensure!(report.counted(full) == 0, "{full}, of {MANY} threads");

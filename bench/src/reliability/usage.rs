@@ -11,7 +11,7 @@ use crate::process::{self, Memory};
 
 /// How it stood at a moment.
 #[derive(Clone, Copy, Debug)]
-pub struct Mark {
+pub struct UsageSample {
     /// Seconds after the first look.
     pub at: f64,
     /// Seconds of CPU time that it had had.
@@ -21,7 +21,7 @@ pub struct Mark {
 
 /// The first mark is from the beginning.
 #[derive(Debug)]
-pub struct Usage(Vec<Mark>);
+pub struct Usage(Vec<UsageSample>);
 
 impl Usage {
     /// Watches processes for so long, all at the same moments.
@@ -29,14 +29,14 @@ impl Usage {
     /// # Errors
     ///
     /// When one ends meanwhile.
-    pub fn of_all(pids: &[u32], length: Duration, every: Duration) -> anyhow::Result<Vec<Self>> {
+    pub fn watch_all(pids: &[u32], length: Duration, every: Duration) -> anyhow::Result<Vec<Self>> {
         let begin = Instant::now();
-        let mut all: Vec<Vec<Mark>> = pids.iter().map(|_| Vec::new()).collect();
+        let mut all: Vec<Vec<UsageSample>> = pids.iter().map(|_| Vec::new()).collect();
         let mut due = Duration::ZERO;
         loop {
             sleep(due.saturating_sub(begin.elapsed()));
             for (pid, marks) in pids.iter().zip(&mut all) {
-                marks.push(Mark {
+                marks.push(UsageSample {
                     at: begin.elapsed().as_secs_f64(),
                     cpu: process::cpu_seconds(*pid)?,
                     memory: process::memory(*pid)?,
@@ -54,12 +54,12 @@ impl Usage {
     /// # Errors
     ///
     /// When it ends meanwhile.
-    pub fn of(pid: u32, length: Duration, every: Duration) -> anyhow::Result<Self> {
-        Self::of_all(&[pid], length, every)?.pop().context("nobody was watched")
+    pub fn watch(pid: u32, length: Duration, every: Duration) -> anyhow::Result<Self> {
+        Self::watch_all(&[pid], length, every)?.pop().context("nobody was watched")
     }
 
     /// All looks.
-    pub fn marks(&self) -> &[Mark] {
+    pub fn samples(&self) -> &[UsageSample] {
         &self.0
     }
 
@@ -76,7 +76,7 @@ impl Usage {
 
     /// What was resident at a quarter of the time, and at its end.
     pub fn early_and_late(&self) -> (u64, u64) {
-        let resident = |mark: Option<&Mark>| mark.map_or(0, |mark| mark.memory.resident);
+        let resident = |mark: Option<&UsageSample>| mark.map_or(0, |mark| mark.memory.resident);
         (resident(self.0.get(self.0.len() / 4)), resident(self.0.last()))
     }
 
@@ -85,8 +85,8 @@ impl Usage {
     pub fn growth(&self) -> f64 {
         let marks = self.0.get(self.0.len() / 4..).unwrap_or_default();
         let count = marks.len() as f64;
-        let mean = |of: fn(&Mark) -> f64| marks.iter().map(of).sum::<f64>() / count;
-        let resident = |mark: &Mark| mark.memory.resident as f64;
+        let mean = |of: fn(&UsageSample) -> f64| marks.iter().map(of).sum::<f64>() / count;
+        let resident = |mark: &UsageSample| mark.memory.resident as f64;
         let (at, level) = (mean(|mark| mark.at), mean(resident));
         let moved = marks.iter().map(|mark| (mark.at - at) * (resident(mark) - level)).sum::<f64>();
         let spread = marks.iter().map(|mark| (mark.at - at).powi(2)).sum::<f64>();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     fn usage(resident: impl Iterator<Item = u64>) -> Usage {
-        let mark = |(number, resident): (usize, u64)| Mark {
+        let mark = |(number, resident): (usize, u64)| UsageSample {
             at: number as f64,
             cpu: number as f64 / 4.0,
             memory: Memory { resident, anonymous: resident, peak: resident },

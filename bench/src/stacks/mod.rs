@@ -3,10 +3,10 @@
 //!
 //! A whole run writes the tables of `docs/stacks.md`; a quick or partial one only prints them.
 
-mod busy;
+mod entry_point;
 mod offwake;
 mod peers;
-mod root;
+mod program;
 mod share;
 
 use std::path::{Path, PathBuf};
@@ -14,13 +14,15 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum as _};
 
-use busy::{Busy, Kind};
 use offwake::{Recorded, Unwind};
 use peers::Peer;
+use program::{BusyProgram, ProgramKind};
 use share::Share;
 
 use crate::document;
-use xtask::{apt, build, markdown_table::MarkdownTable, python, root::Root, signal, workspace};
+use xtask::{
+    apt, build, markdown_table::MarkdownTable, python, root::RootAccess, signal, workspace,
+};
 
 /// Debian's packages: the programs, their compilers, the other tools and the names that all of them show.
 const PACKAGES: [&str; 13] = [
@@ -47,15 +49,15 @@ pub struct Options {
     quick: bool,
     /// Only these programs. Prints, but leaves docs/stacks.md as it is
     #[arg(long, value_enum, value_delimiter = ',', value_name = "PROGRAM,…")]
-    only: Vec<Kind>,
+    only: Vec<ProgramKind>,
     /// Measure this offwake instead of building one
     #[arg(long, value_name = "FILE")]
     offwake: Option<PathBuf>,
 }
 
 /// A program by all tools.
-struct Looked {
-    kind: Kind,
+struct ProgramResult {
+    kind: ProgramKind,
     recorded: Vec<(Unwind, Recorded)>,
     peers: Vec<(Peer, Share)>,
 }
@@ -68,7 +70,7 @@ struct Looked {
 pub fn measure(options: Options) -> anyhow::Result<()> {
     let Options { quick, only, offwake } = options;
     ensure!(
-        Root::wanted_for("measuring")? == Root::Already,
+        RootAccess::obtain_for("measuring")? == RootAccess::Already,
         "this looks at other users' programs: run it as root"
     );
     apt::install(&PACKAGES.map(str::to_owned))?;
@@ -77,36 +79,45 @@ pub fn measure(options: Options) -> anyhow::Result<()> {
         Some(offwake) => offwake,
         None => {
             build::build()?;
-            workspace::offwake()?
+            workspace::offwake_binary()?
         }
     };
-    signal::leave_to_children()?;
+    signal::leave_interrupt_to_children()?;
     let seconds = if quick { 1 } else { 3 };
     let directory = tempfile::tempdir().context("cannot make a directory")?;
     let mut all = Vec::new();
-    for &kind in Kind::value_variants() {
+    for &kind in ProgramKind::value_variants() {
         if only.is_empty() || only.contains(&kind) {
-            let looked = Looked::at(kind, &offwake, seconds, directory.path())
+            let looked = ProgramResult::measure(kind, &offwake, seconds, directory.path())
                 .with_context(|| kind.title().to_owned())?;
             eprintln!("bench: {}: {}", kind.title(), looked.cells().join(", "));
             all.push(looked);
         }
     }
     let texts = [
-        ("reached", reached(&all)),
-        ("blocked-time", blocked_time(&all)),
-        ("ends", ends(&all)),
-        ("recognised", recognised(&all)),
+        ("reached", reached_table(&all)),
+        ("blocked-time", blocked_time_table(&all)),
+        ("ends", ends_table(&all)),
+        ("recognised", cache_table(&all)),
     ];
     for (name, text) in &texts {
         println!("\n{name}\n\n{text}");
     }
-    if quick || !only.is_empty() { Ok(()) } else { document::write("docs/stacks.md", &texts) }
+    if quick || !only.is_empty() {
+        Ok(())
+    } else {
+        document::write_tables("docs/stacks.md", &texts)
+    }
 }
 
-impl Looked {
-    fn at(kind: Kind, offwake: &Path, seconds: u32, directory: &Path) -> anyhow::Result<Self> {
-        let busy = Busy::start(kind)?;
+impl ProgramResult {
+    fn measure(
+        kind: ProgramKind,
+        offwake: &Path,
+        seconds: u32,
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
+        let busy = BusyProgram::start(kind)?;
         let mut recorded = Vec::new();
         for unwind in Unwind::ALL {
             recorded.push((unwind, offwake::record(offwake, &busy, unwind, seconds, directory)?));
@@ -137,11 +148,11 @@ fn own_titles() -> impl Iterator<Item = String> {
     Unwind::ALL.into_iter().map(|unwind| format!("`{}`", unwind.name()))
 }
 
-fn ordinary(all: &[Looked]) -> impl Iterator<Item = &Looked> {
+fn ordinary(all: &[ProgramResult]) -> impl Iterator<Item = &ProgramResult> {
     all.iter().filter(|looked| !looked.kind.is_made_to_collide())
 }
 
-fn reached(all: &[Looked]) -> String {
+fn reached_table(all: &[ProgramResult]) -> String {
     let peers = Peer::ALL.into_iter().map(|peer| peer.title().to_owned());
     let mut table =
         MarkdownTable::new(["waits of".to_owned()].into_iter().chain(own_titles()).chain(peers));
@@ -151,7 +162,7 @@ fn reached(all: &[Looked]) -> String {
     table.markdown()
 }
 
-fn blocked_time(all: &[Looked]) -> String {
+fn blocked_time_table(all: &[ProgramResult]) -> String {
     let mut table =
         MarkdownTable::new(["blocked time of".to_owned()].into_iter().chain(own_titles()));
     for looked in ordinary(all) {
@@ -162,7 +173,7 @@ fn blocked_time(all: &[Looked]) -> String {
 }
 
 /// By `auto`: what the others end with, and what the rule about roots says of the same stacks.
-fn ends(all: &[Looked]) -> String {
+fn ends_table(all: &[ProgramResult]) -> String {
     let mut table =
         MarkdownTable::new(["by `auto`", "waits", "end there", "by the root", "others end with"]);
     for looked in ordinary(all) {
@@ -183,7 +194,7 @@ fn ends(all: &[Looked]) -> String {
 }
 
 /// By `auto`, and nobody else being recorded. The counts are those of user and kernel stacks together.
-fn recognised(all: &[Looked]) -> String {
+fn cache_table(all: &[ProgramResult]) -> String {
     let mut table = MarkdownTable::new([
         "by `auto`",
         "recognised",

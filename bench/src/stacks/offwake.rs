@@ -10,7 +10,7 @@ use std::{
 use anyhow::Context as _;
 use serde::Deserialize;
 
-use super::{busy::Busy, root, share::Share};
+use super::{entry_point, program::BusyProgram, share::Share};
 use xtask::{command, python, workspace};
 
 /// How user stacks are unwound.
@@ -90,14 +90,14 @@ impl Counts {
 /// When offwake or the Python that reads its tables fails.
 pub fn record(
     offwake: &Path,
-    busy: &Busy,
+    busy: &BusyProgram,
     unwind: Unwind,
     seconds: u32,
     directory: &Path,
 ) -> anyhow::Result<Recorded> {
     let (recording, tables, json) =
         (directory.join("x.offwake"), directory.join("tables"), directory.join("x.json"));
-    let quietly = |command: &mut Command| command::quietly(command.stdout(Stdio::null()));
+    let quietly = |command: &mut Command| command::run_quietly(command.stdout(Stdio::null()));
     let pids = busy.pid_list()?;
     let mut record = Command::new(offwake);
     record.args(["record", "--quiet", "--scope", "target", "--unwind", unwind.name()]);
@@ -135,7 +135,11 @@ fn read(tables: &Path, pids: &str, json: &Path, unwind: Unwind) -> anyhow::Resul
     let stacks: Vec<Stack> =
         serde_json::from_slice(&said).context("the tables could not be read")?;
     let seconds = report.window.duration_ns as f64 / 1e9;
-    Ok(Recorded { counts: report.meta.stack_counts, seconds, ..Recorded::of(&stacks, unwind) })
+    Ok(Recorded {
+        counts: report.meta.stack_counts,
+        seconds,
+        ..Recorded::from_stacks(&stacks, unwind)
+    })
 }
 
 /// A row of `shares.py`.
@@ -148,19 +152,19 @@ struct Stack {
 }
 
 impl Recorded {
-    fn of(stacks: &[Stack], unwind: Unwind) -> Self {
+    fn from_stacks(stacks: &[Stack], unwind: Unwind) -> Self {
         let mut recorded = Self::default();
         for Stack { waits, blocked_ns, end, root } in stacks {
             let mut names = root.iter().flatten().map(Option::as_deref);
             let (root, called) = (names.next().flatten(), names.next().flatten());
-            let by_root = root::is_whole(root, called);
-            recorded.by_root += Share::of(*waits, by_root);
+            let by_root = entry_point::is_whole(root, called);
+            recorded.by_root += Share::all_or_nothing(*waits, by_root);
             let is_whole = match unwind {
                 Unwind::Auto | Unwind::Dwarf => end.as_deref() == Some("entry_point"),
                 Unwind::FramePointers => by_root,
             };
-            recorded.waits += Share::of(*waits, is_whole);
-            recorded.blocked_ns += Share::of(*blocked_ns, is_whole);
+            recorded.waits += Share::all_or_nothing(*waits, is_whole);
+            recorded.blocked_ns += Share::all_or_nothing(*blocked_ns, is_whole);
             let end = end.clone().unwrap_or_else(|| "no stack".to_owned());
             *recorded.ends.entry(end).or_default() += waits;
         }

@@ -11,7 +11,7 @@ pub struct Share {
 
 impl Share {
     /// As much of a whole, all of it or nothing.
-    pub fn of(whole: u64, is_part: bool) -> Self {
+    pub fn all_or_nothing(whole: u64, is_part: bool) -> Self {
         Self { part: if is_part { whole } else { 0 }, whole }
     }
 

@@ -9,7 +9,7 @@ const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "rust-web-src"];
 /// Debian's rustc with the library's source, if it is installed.
 pub fn installed() -> Option<Compiler> {
     // By full path: rustup's shims usually come first in PATH.
-    Compiler::look_at("/usr/bin/cargo".into(), "/usr/bin/rustc".into()).ok()
+    Compiler::inspect("/usr/bin/cargo".into(), "/usr/bin/rustc".into()).ok()
 }
 
 /// Has apt install it.
@@ -17,7 +17,7 @@ pub fn installed() -> Option<Compiler> {
 /// # Errors
 ///
 /// When apt can't, or what it has is too old.
-pub fn fetch() -> anyhow::Result<Compiler> {
+pub fn install() -> anyhow::Result<Compiler> {
     apt::install_newest(&PACKAGES.map(str::to_owned))?;
-    Compiler::look_at("/usr/bin/cargo".into(), "/usr/bin/rustc".into())
+    Compiler::inspect("/usr/bin/cargo".into(), "/usr/bin/rustc".into())
 }

@@ -23,7 +23,7 @@ const LLVMS: [u32; 3] = [21, 22, 23];
 /// # Errors
 ///
 /// When there is no such LLVM, or the linker can't be made with it.
-pub fn provide(compiler: &Compiler) -> anyhow::Result<PathBuf> {
+pub fn find_or_install(compiler: &Compiler) -> anyhow::Result<PathBuf> {
     let llvm = compiler.llvm;
     let folder =
         workspace::target().join("bpf-toolchain").join(format!("bpf-linker-{VERSION}-llvm-{llvm}"));

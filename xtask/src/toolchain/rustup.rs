@@ -13,7 +13,7 @@ const NIGHTLY: &str = "nightly-2026-05-20";
 
 /// The nightlies with the source of their library, the dated one first.
 pub fn installed() -> Vec<Compiler> {
-    if command::find("rustup").is_none() {
+    if command::find_program("rustup").is_none() {
         return Vec::new();
     }
     let list = command::output(Command::new("rustup").args(["toolchain", "list"]));
@@ -25,7 +25,7 @@ pub fn installed() -> Vec<Compiler> {
         .collect();
     names.sort_by_key(|name| !name.starts_with(NIGHTLY));
     // Most nightlies lack the source; that is nothing to complain of.
-    names.into_iter().filter_map(|name| look_at(name).ok()).collect()
+    names.into_iter().filter_map(|name| inspect_nightly(name).ok()).collect()
 }
 
 /// Has rustup fetch the dated nightly.
@@ -33,8 +33,8 @@ pub fn installed() -> Vec<Compiler> {
 /// # Errors
 ///
 /// When there is no rustup, or it can't.
-pub fn fetch() -> anyhow::Result<Compiler> {
-    if command::find("rustup").is_none() {
+pub fn install() -> anyhow::Result<Compiler> {
+    if command::find_program("rustup").is_none() {
         bail!("there is no rustup");
     }
     let mut install = Command::new("rustup");
@@ -43,21 +43,21 @@ pub fn fetch() -> anyhow::Result<Compiler> {
         .env("RUSTUP_MAX_RETRIES", "0")
         .args(["toolchain", "install", NIGHTLY, "--profile", "minimal"])
         .args(["--component", "rust-src", "--no-self-update"]);
-    command::say(&install);
+    command::print(&install);
     let output = install.output().context("cannot run rustup")?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         let error = said.lines().find_map(|line| line.strip_prefix("error: "));
         bail!("rustup cannot fetch {NIGHTLY}: {}", error.unwrap_or("it does not say why"));
     }
-    look_at(NIGHTLY)
+    inspect_nightly(NIGHTLY)
 }
 
-fn look_at(name: &str) -> anyhow::Result<Compiler> {
+fn inspect_nightly(name: &str) -> anyhow::Result<Compiler> {
     let mut question = Command::new("rustup");
     question.args(["run", name, "rustc", "--print", "sysroot"]);
     let sysroot = command::output(&mut question)
         .with_context(|| format!("rustup does not say where {name} is"))?;
     let programs = PathBuf::from(sysroot).join("bin");
-    Compiler::look_at(programs.join("cargo"), programs.join("rustc"))
+    Compiler::inspect(programs.join("cargo"), programs.join("rustc"))
 }

@@ -33,7 +33,7 @@ pub fn check() -> anyhow::Result<()> {
     check_user_half()?;
     let folder = workspace::target().join("vm");
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
-    let kernel = kernel::provide(Architecture::Arm64, RELEASE, &folder)?;
+    let kernel = kernel::find_or_download(Architecture::Arm64, RELEASE, &folder)?;
     check_types(&kernel, &folder.join("aarch64.btf"))
 }
 

@@ -35,7 +35,7 @@ impl Findings {
     pub fn read(text: &str) -> Self {
         Self {
             features: text.lines().filter_map(feature).collect(),
-            programs: text.lines().filter_map(instructions::program_of).collect(),
+            programs: text.lines().filter_map(instructions::parse_program).collect(),
         }
     }
 

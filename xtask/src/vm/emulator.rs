@@ -30,29 +30,29 @@ const INTERVAL: Duration = Duration::from_millis(200);
 const SILENCE: Duration = Duration::from_secs(60);
 
 // Files of a guest, in its folder.
-const SAID: &str = "said.txt";
+const GUEST_OUTPUT: &str = "said.txt";
 const CONSOLE: &str = "console.txt";
 const COMPLAINTS: &str = "emulator.txt";
 
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable";
 
 /// Where the emulator is.
-pub enum Program {
+pub enum EmulatorProgram {
     /// It is installed.
     Installed,
     /// It was unpacked in a folder, with what it needs and was not there.
     Unpacked(PathBuf),
 }
 
-impl Program {
+impl EmulatorProgram {
     /// Finds it, or unpacks it. It is not installed: Debian's is at odds with newer ones of QEMU's other
     /// programs, which apt would remove for it.
     ///
     /// # Errors
     ///
     /// When it can't be had.
-    pub fn provide(folder: &Path) -> anyhow::Result<Self> {
-        if command::find(NAME).is_some() {
+    pub fn find_or_install(folder: &Path) -> anyhow::Result<Self> {
+        if command::find_program(NAME).is_some() {
             return Ok(Self::Installed);
         }
         let root = folder.join("emulator");
@@ -79,7 +79,7 @@ impl Program {
 
 /// What a guest is made of.
 pub struct Guest<'a> {
-    pub emulator: &'a Program,
+    pub emulator: &'a EmulatorProgram,
     pub kernel: &'a Kernel,
     /// Its root, in memory.
     pub image: &'a Path,
@@ -99,9 +99,9 @@ impl Guest<'_> {
     /// When the emulator fails, or the guest hangs or dies: with where that was.
     pub fn run(&self) -> anyhow::Result<Transcript> {
         let [said, console, complaints] =
-            [SAID, CONSOLE, COMPLAINTS].map(|name| self.folder.join(name));
+            [GUEST_OUTPUT, CONSOLE, COMPLAINTS].map(|name| self.folder.join(name));
         // What a guest said before would be taken for this one's words until it has found its own.
-        forget(&[&said, &console])?;
+        remove_files(&[&said, &console])?;
         let mut emulator = Emulator::start(self.command(), &complaints)?;
         let mut heard = (0, Instant::now());
         loop {
@@ -160,13 +160,13 @@ impl Guest<'_> {
             // The guest sees this machine's counter. Left alone it distrusts it, or gets its rate wrong
             // where the emulator is kept waiting: its seconds would be others than ours.
             .args(["-append", &format!("{KERNEL_ARGUMENTS} tsc_early_khz={}", counter_khz())])
-            .args(["-serial", &file(CONSOLE), "-serial", &file(SAID)]);
+            .args(["-serial", &file(CONSOLE), "-serial", &file(GUEST_OUTPUT)]);
         command
     }
 }
 
 /// Removes what is left of an earlier run.
-fn forget(files: &[&Path]) -> anyhow::Result<()> {
+fn remove_files(files: &[&Path]) -> anyhow::Result<()> {
     for file in files {
         match fs::remove_file(file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -212,7 +212,7 @@ struct Emulator(Child);
 
 impl Emulator {
     fn start(mut command: Command, complaints: &Path) -> anyhow::Result<Self> {
-        command::say(&command);
+        command::print(&command);
         let complaints = File::create(complaints)
             .with_context(|| format!("cannot create {}", complaints.display()))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(complaints);
@@ -244,9 +244,9 @@ mod tests {
     #[test]
     fn what_another_guest_said_before_is_forgotten() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
-        let said = folder.path().join(SAID);
+        let said = folder.path().join(GUEST_OUTPUT);
         fs::write(&said, "over\n")?;
-        forget(&[&said, &folder.path().join(CONSOLE)])?;
+        remove_files(&[&said, &folder.path().join(CONSOLE)])?;
         anyhow::ensure!(!said.exists());
         Ok(())
     }

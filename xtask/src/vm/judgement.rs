@@ -62,7 +62,7 @@ fn is_refused(release: Release) -> bool {
 
 impl Judgement {
     /// Of what a guest said, or why it said nothing more.
-    pub fn of(kernel: &Kernel, transcript: anyhow::Result<Transcript>) -> Self {
+    pub fn from_transcript(kernel: &Kernel, transcript: anyhow::Result<Transcript>) -> Self {
         let mut judgement = Self {
             release: kernel.release,
             package: kernel.package.clone(),
@@ -72,20 +72,20 @@ impl Judgement {
         };
         match transcript {
             Err(error) => judgement.faults.push(format!("{error:#}")),
-            Ok(transcript) if is_refused(kernel.release) => judgement.wants_refusal(&transcript),
-            Ok(transcript) => judgement.wants_work(&transcript),
+            Ok(transcript) if is_refused(kernel.release) => judgement.check_refusal(&transcript),
+            Ok(transcript) => judgement.check_tests(&transcript),
         }
         judgement
     }
 
     /// Whoever asks for anything is told in one line that it can't be had, and why.
-    fn wants_refusal(&mut self, transcript: &Transcript) {
+    fn check_refusal(&mut self, transcript: &Transcript) {
         let Feature { name, since } = TASK_REGISTERS;
         let reason = format!("is older than {since}, which brought {name}");
         let skipped = || Verdict::Skipped(TASK_REGISTERS.lack());
         self.tests = TESTS.iter().map(|test| (test.title(), skipped())).collect();
         for task in [DOCTOR, PROFILE] {
-            let Some(ended) = self.ended(transcript, task) else { continue };
+            let Some(ended) = self.find_ended(transcript, task) else { continue };
             if ended.status != 1 || !ended.output.contains(&reason) {
                 self.faults.push(format!(
                     "`offwake {task}` is not refused with \"{reason}\" and status 1, but {}: {}",
@@ -97,8 +97,8 @@ impl Judgement {
         }
     }
 
-    fn wants_work(&mut self, transcript: &Transcript) {
-        if let Some(ended) = self.ended(transcript, DOCTOR) {
+    fn check_tests(&mut self, transcript: &Transcript) {
+        if let Some(ended) = self.find_ended(transcript, DOCTOR) {
             self.findings = Findings::read(&ended.output);
             self.faults.extend(features::surprises(self.release, &self.findings));
             if ended.status != 0 {
@@ -107,7 +107,7 @@ impl Judgement {
         }
         for test in &TESTS {
             let title = test.title();
-            let verdict = match self.ended(transcript, &title) {
+            let verdict = match self.find_ended(transcript, &title) {
                 Some(ended) if live_tests::has_passed(ended.status, &ended.output) => {
                     Verdict::Passed(ended.seconds)
                 }
@@ -122,7 +122,7 @@ impl Judgement {
     }
 
     /// How a task ended; that it did not is a fault.
-    fn ended<'a>(&mut self, transcript: &'a Transcript, task: &str) -> Option<&'a Ended> {
+    fn find_ended<'a>(&mut self, transcript: &'a Transcript, task: &str) -> Option<&'a Ended> {
         let ended = transcript.ended.get(task);
         if ended.is_none() {
             self.faults.push(format!("{task} was never done"));
@@ -158,7 +158,9 @@ mod tests {
     fn a_kernel_that_is_too_old_must_refuse_in_one_line() {
         let line = "offwake: 5.10.0 is older than 5.15, which brought bpf_task_pt_regs\n";
         let faults = |said: &[(&str, i32, &str)]| {
-            Judgement::of(&kernel(Release::new(5, 10)), Ok(transcript(said))).faults.len()
+            Judgement::from_transcript(&kernel(Release::new(5, 10)), Ok(transcript(said)))
+                .faults
+                .len()
         };
         assert_eq!(faults(&[("doctor", 1, line), ("profile", 1, line)]), 0);
         assert_eq!(faults(&[("doctor", 1, line), ("profile", 0, line)]), 1);
@@ -169,7 +171,8 @@ mod tests {
 
     #[test]
     fn a_test_that_was_never_done_has_failed() {
-        let judgement = Judgement::of(&kernel(Release::new(6, 12)), Ok(transcript(&[])));
+        let judgement =
+            Judgement::from_transcript(&kernel(Release::new(6, 12)), Ok(transcript(&[])));
         assert!(judgement.tests.iter().all(|(_, verdict)| *verdict == Verdict::Failed));
         assert!(judgement.faults.len() > TESTS.len());
     }
@@ -177,7 +180,7 @@ mod tests {
     #[test]
     fn on_a_kernel_that_is_too_old_every_test_is_skipped_by_name() {
         let older = Release::new(5, 10);
-        let judgement = Judgement::of(&kernel(older), Ok(transcript(&[])));
+        let judgement = Judgement::from_transcript(&kernel(older), Ok(transcript(&[])));
         let why = "no bpf_task_pt_regs, which came with 5.15".to_owned();
         assert_eq!(judgement.tests.len(), TESTS.len());
         assert!(judgement.tests.iter().all(|(_, v)| *v == Verdict::Skipped(why.clone())));

@@ -51,7 +51,7 @@ const MODULES: [&str; 4] = ["unix_diag.ko", "inet_diag.ko", "tcp_diag.ko", "udp_
 /// # Errors
 ///
 /// When none can be had.
-pub fn provide(
+pub fn find_or_download(
     architecture: Architecture,
     release: Release,
     folder: &Path,

@@ -33,16 +33,16 @@ use anyhow::{Context as _, anyhow, bail};
 pub use aarch64::check as check_aarch64;
 use archive::Architecture;
 use doctor::Findings;
-use emulator::{Guest, Program};
+use emulator::{EmulatorProgram, Guest};
 use image::GuestRoot;
 use judgement::Judgement;
 use kernel::Kernel;
 pub use release::Release;
-use summary::Here;
+use summary::ThisMachine;
 use transcript::Transcript;
 
 use crate::instructions;
-use xtask::{apt, build, command, root::Root, workloads, workspace};
+use xtask::{apt, build, command, root::RootAccess, workloads, workspace};
 
 /// Boots each of the releases, or those that are tested by default, and compares them with the kernel
 /// that runs here.
@@ -50,7 +50,7 @@ use xtask::{apt, build, command, root::Root, workloads, workspace};
 /// # Errors
 ///
 /// When one can't be had or booted, or anything on it is not as it should be: all of it, and why.
-pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
+pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
     if env::consts::ARCH != "x86_64" {
         bail!("other kernels are booted on x86_64 alone, this is {}", env::consts::ARCH);
     }
@@ -60,7 +60,7 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
     let packages = [archive::PACKAGE, disk::PACKAGE];
     let packages = packages.into_iter().chain(image::PACKAGES);
     apt::install(&packages.map(str::to_owned).collect::<Vec<_>>())?;
-    let emulator = Program::provide(&folder)?;
+    let emulator = EmulatorProgram::find_or_install(&folder)?;
     build::build()?;
 
     let mut releases = releases.to_vec();
@@ -71,10 +71,10 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
     releases.sort_by_key(|release| Reverse(*release));
     releases.dedup();
     let kernels: Vec<Kernel> = (releases.iter())
-        .map(|release| kernel::provide(Architecture::Amd64, *release, &folder))
+        .map(|release| kernel::find_or_download(Architecture::Amd64, *release, &folder))
         .collect::<anyhow::Result<_>>()?;
     let root = guest_root(&folder)?;
-    let here = here()?;
+    let here = inspect_this_machine()?;
 
     let judgements = run_all(&emulator, &kernels, &root, &folder);
     println!("{}", summary::tables(&here, &judgements));
@@ -97,15 +97,15 @@ pub fn vm(releases: &[Release]) -> anyhow::Result<()> {
 /// # Errors
 ///
 /// As those of [`vm`].
-pub fn by_default() -> anyhow::Result<()> {
-    vm(&[])
+pub fn test_default_releases() -> anyhow::Result<()> {
+    test_releases(&[])
 }
 
 /// What all guests run.
 fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
     let root = GuestRoot::begin(&folder.join("root"))?;
-    root.add_program(&workspace::offwake()?, "bin/offwake")?;
-    let programs = workloads::live_tests(&live_tests::programs())?;
+    root.add_program(&workspace::offwake_binary()?, "bin/offwake")?;
+    let programs = workloads::build_live_tests(&live_tests::programs())?;
     for (name, path) in &programs {
         root.add_program(path, &format!("tests/{name}"))?;
     }
@@ -113,20 +113,20 @@ fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
 }
 
 /// What there is to compare with.
-fn here() -> anyhow::Result<Here> {
-    let root = Root::wanted_for("offwake doctor")?;
-    let text = command::output(root.command(workspace::offwake()?).arg("doctor"))
+fn inspect_this_machine() -> anyhow::Result<ThisMachine> {
+    let root = RootAccess::obtain_for("offwake doctor")?;
+    let text = command::output(root.command(workspace::offwake_binary()?).arg("doctor"))
         .context("`offwake doctor` failed on this very kernel")?;
-    Ok(Here {
-        release: Release::of_running_kernel()?,
+    Ok(ThisMachine {
+        release: Release::running()?,
         findings: Findings::read(&text),
-        committed: instructions::committed()?,
+        committed: instructions::read_committed()?,
     })
 }
 
 /// A guest keeps one CPU busy: there are as many at a time as there are CPUs.
 fn run_all(
-    emulator: &Program,
+    emulator: &EmulatorProgram,
     kernels: &[Kernel],
     root: &GuestRoot,
     folder: &Path,
@@ -142,7 +142,7 @@ fn run_all(
                 .collect();
             for (kernel, guest) in kernels.iter().zip(running) {
                 let transcript = guest.join().unwrap_or_else(|_| Err(anyhow!("it panicked")));
-                judgements.push(Judgement::of(kernel, transcript));
+                judgements.push(Judgement::from_transcript(kernel, transcript));
             }
         });
     }
@@ -162,7 +162,7 @@ fn prepare(kernel: &Kernel, root: &GuestRoot, folder: &Path) -> anyhow::Result<P
 }
 
 /// Boots a kernel, and waits until everything is done.
-fn run(emulator: &Program, kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
+fn run(emulator: &EmulatorProgram, kernel: &Kernel, folder: &Path) -> anyhow::Result<Transcript> {
     let tasks = judgement::tasks(kernel.release);
     let longest_task = tasks.iter().map(|task| task.limit).max().unwrap_or_default();
     let [image, disk] = [IMAGE, DISK].map(|name| folder.join(name));

@@ -21,7 +21,7 @@ impl Release {
     /// # Errors
     ///
     /// When it does not say, or not as Linux does.
-    pub fn of_running_kernel() -> anyhow::Result<Self> {
+    pub fn running() -> anyhow::Result<Self> {
         let path = "/proc/sys/kernel/osrelease";
         let text = fs::read_to_string(path).with_context(|| format!("cannot read {path}"))?;
         let numbers: Vec<&str> = text.trim().split('.').take(2).collect();

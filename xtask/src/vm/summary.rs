@@ -12,14 +12,14 @@ use crate::instructions::Counts;
 use xtask::markdown_table::MarkdownTable;
 
 /// What the kernels are compared with: the one that runs here.
-pub struct Here {
+pub struct ThisMachine {
     pub release: Release,
     pub findings: Findings,
     pub committed: Counts,
 }
 
 /// Features, programs and tests, each in its table.
-pub fn tables(here: &Here, judgements: &[Judgement]) -> String {
+pub fn tables(here: &ThisMachine, judgements: &[Judgement]) -> String {
     let header = |first: &str, second: String| {
         let releases = judgements.iter().map(|judgement| judgement.release.to_string());
         MarkdownTable::new([first.to_owned(), second].into_iter().chain(releases))

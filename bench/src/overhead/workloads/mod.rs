@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 
-pub use pipe::{EndlessPipe, Pipe, pipe};
+pub use pipe::{EndlessPipe, Pipe, run_pipe};
 pub use postgres::Postgres;
 pub use redis::Redis;
 
@@ -31,7 +31,7 @@ pub trait Workload {
 
 /// Which workloads there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum WorkloadKind {
     Pipe,
     RedisOneClient,
     RedisManyClients,
@@ -39,7 +39,7 @@ pub enum Kind {
     Postgres,
 }
 
-impl Kind {
+impl WorkloadKind {
     pub const ALL: [Self; 5] =
         [Self::Pipe, Self::RedisOneClient, Self::RedisManyClients, Self::Messaging, Self::Postgres];
 
@@ -93,7 +93,7 @@ fn number_after(text: &str, key: &str) -> anyhow::Result<f64> {
 }
 
 /// Asks a server that was just started until it answers, for so long.
-fn until_it_answers(
+fn wait_until_it_answers(
     server: &str,
     patience: Duration,
     answers: impl Fn() -> bool,

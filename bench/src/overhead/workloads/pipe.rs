@@ -14,7 +14,7 @@ pub struct Pipe;
 
 impl Workload for Pipe {
     fn run(&mut self) -> anyhow::Result<f64> {
-        pipe(OPERATIONS)
+        run_pipe(OPERATIONS)
     }
 }
 
@@ -23,7 +23,7 @@ impl Workload for Pipe {
 /// # Errors
 ///
 /// When perf can't.
-pub fn pipe(operations: u32) -> anyhow::Result<f64> {
+pub fn run_pipe(operations: u32) -> anyhow::Result<f64> {
     let mut perf = Command::new("taskset");
     perf.args(["-c", "0", "perf", "bench", "-f", "simple", "sched", "pipe", "-l"]);
     let said = command::output(perf.arg(operations.to_string())).context("perf bench failed")?;

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-use super::{Workload, number_after, until_it_answers};
+use super::{Workload, number_after, wait_until_it_answers};
 use xtask::{command, signal};
 
 /// Debian keeps each version's programs in a folder of its own.
@@ -80,7 +80,7 @@ impl Postgres {
         let data = path.join("data");
         let mut initdb = programs.command("initdb", path);
         initdb.args(["--no-sync", "--auth=trust", "-D"]).arg(&data).stdout(Stdio::null());
-        command::quietly(initdb.stderr(Stdio::null()))?;
+        command::run_quietly(initdb.stderr(Stdio::null()))?;
         let log = fs::File::create(log)?;
         let mut server = programs.command("postgres", path);
         server.args(["-c", "listen_addresses=", "-c", "fsync=off", "-k"]).arg(path).arg("-D");
@@ -88,10 +88,10 @@ impl Postgres {
         let server = server.spawn().context("cannot run postgres")?;
         // From here on it is ended on every way out.
         let postgres = Self { server, programs, seconds, directory };
-        until_it_answers("postgres", Duration::from_secs(20), || postgres.answers())?;
+        wait_until_it_answers("postgres", Duration::from_secs(20), || postgres.answers())?;
         let mut fill = postgres.pgbench();
         fill.args(["--initialize", "--quiet", "--scale", SCALE]).stdout(Stdio::null());
-        command::quietly(fill.arg(USER).stderr(Stdio::null()))?;
+        command::run_quietly(fill.arg(USER).stderr(Stdio::null()))?;
         Ok(postgres)
     }
 
@@ -130,7 +130,7 @@ impl Workload for Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         // Its fast shutdown: it ends its own processes and frees its shared memory.
-        if signal::interrupt(&self.server).is_err() {
+        if signal::send_interrupt(&self.server).is_err() {
             drop(self.server.kill());
         }
         drop(self.server.wait());

@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use super::{Workload, number_after, until_it_answers};
+use super::{Workload, number_after, wait_until_it_answers};
 use xtask::command;
 
 const SERVER_CPU: &str = "0";
@@ -41,7 +41,7 @@ impl Redis {
             .context("cannot run redis-server")?;
         // From here on it is ended on every way out.
         let redis = Self { server, port, clients, requests };
-        until_it_answers("redis-server", Duration::from_secs(10), || redis.answers())?;
+        wait_until_it_answers("redis-server", Duration::from_secs(10), || redis.answers())?;
         Ok(redis)
     }
 

@@ -23,7 +23,7 @@ use xtask::{command, python, workloads, workspace};
 
 /// What is looked at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Kind {
+pub enum ProgramKind {
     Redis,
     Postgres,
     Nginx,
@@ -40,7 +40,7 @@ pub enum Kind {
     FarCallers,
 }
 
-impl Kind {
+impl ProgramKind {
     /// The row of a table.
     pub fn title(self) -> &'static str {
         match self {
@@ -68,28 +68,28 @@ impl Kind {
 }
 
 /// A program that has something to do. It ends when this is dropped.
-pub struct Busy {
+pub struct BusyProgram {
     pid: u32,
     // In the order in which they end.
-    _asks: Option<Asks>,
-    _client: Option<Ended>,
-    _program: Runs,
+    _asks: Option<NginxClient>,
+    _client: Option<ChildGuard>,
+    _program: RunningProgram,
     _directory: TempDir,
 }
 
-enum Runs {
+enum RunningProgram {
     Redis(#[expect(dead_code, reason = "held, not read")] Redis),
     Postgres(#[expect(dead_code, reason = "held, not read")] Postgres),
-    Other(#[expect(dead_code, reason = "held, not read")] Ended),
+    Other(#[expect(dead_code, reason = "held, not read")] ChildGuard),
 }
 
-impl Busy {
+impl BusyProgram {
     /// Starts it.
     ///
     /// # Errors
     ///
     /// When it can't be built or started.
-    pub fn start(kind: Kind) -> anyhow::Result<Self> {
+    pub fn start(kind: ProgramKind) -> anyhow::Result<Self> {
         // What holds no more than the time that it takes to look.
         const REQUESTS: u32 = 100_000_000;
         const SECONDS: u32 = 3600;
@@ -97,23 +97,23 @@ impl Busy {
         let path = directory.path();
         let (mut asks, mut client) = (None, None);
         let (pid, program) = match kind {
-            Kind::Redis => {
+            ProgramKind::Redis => {
                 let redis = Redis::start(path, 1, REQUESTS)?;
-                client = Some(Ended::start(redis.benchmark().stdout(Stdio::null()))?);
-                (redis.pid(), Runs::Redis(redis))
+                client = Some(ChildGuard::start(redis.benchmark().stdout(Stdio::null()))?);
+                (redis.pid(), RunningProgram::Redis(redis))
             }
-            Kind::Postgres => {
+            ProgramKind::Postgres => {
                 let postgres = Postgres::start(&path.join("log"), SECONDS)?;
-                client = Some(Ended::start(postgres.benchmark().stdout(Stdio::null()))?);
-                (postgres.pid(), Runs::Postgres(postgres))
+                client = Some(ChildGuard::start(postgres.benchmark().stdout(Stdio::null()))?);
+                (postgres.pid(), RunningProgram::Postgres(postgres))
             }
-            Kind::Nginx => {
-                let nginx = nginx(path)?;
-                asks = Some(Asks::start(&path.join(SOCKET))?);
-                (nginx.0.id(), Runs::Other(nginx))
+            ProgramKind::Nginx => {
+                let nginx = start_nginx(path)?;
+                asks = Some(NginxClient::start(&path.join(SOCKET))?);
+                (nginx.0.id(), RunningProgram::Other(nginx))
             }
             kind => {
-                let (mut child, output) = Ended::piped(&mut command_of(kind, path)?)?;
+                let (mut child, output) = ChildGuard::piped(&mut command_for(kind, path)?)?;
                 // The workloads of the tests say who plays which role instead.
                 if !kind.is_made_to_collide() {
                     ensure!(output.trim() == "ready", "{} says {output:?}", kind.title());
@@ -121,7 +121,7 @@ impl Busy {
                 // What it says else is read by nobody.
                 let rest = child.0.stdout.take();
                 thread::spawn(move || rest.map(|mut rest| rest.read_to_end(&mut Vec::new())));
-                (child.0.id(), Runs::Other(child))
+                (child.0.id(), RunningProgram::Other(child))
             }
         };
         let busy =
@@ -168,14 +168,14 @@ impl Busy {
     }
 }
 
-fn command_of(kind: Kind, directory: &Path) -> anyhow::Result<Command> {
+fn command_for(kind: ProgramKind, directory: &Path) -> anyhow::Result<Command> {
     let source = |name: &str| workspace::root().join("tests/programs").join(name);
     let compiled = |compiler: &str, flags: &[&str], name: &str| -> anyhow::Result<Command> {
         let program = directory.join("program");
         let mut command = Command::new(compiler);
         command.args(flags).arg("-o").arg(&program).arg(source(name)).current_dir(directory);
         command.env("GOCACHE", directory.join("cache")).env("GOPROXY", "off");
-        command::quietly(&mut command)?;
+        command::run_quietly(&mut command)?;
         Ok(Command::new(program))
     };
     let interpreted = |interpreter: PathBuf, name: &str| {
@@ -184,33 +184,35 @@ fn command_of(kind: Kind, directory: &Path) -> anyhow::Result<Command> {
         command
     };
     let collides = |name: &str| -> anyhow::Result<Command> {
-        let mut command = Command::new(workloads::of_tests()?);
+        let mut command = Command::new(workloads::build_test_workloads()?);
         command.arg(name).arg(directory);
         Ok(command)
     };
     match kind {
-        Kind::Python => Ok(interpreted("/usr/bin/python3".into(), "waits.py")),
-        Kind::Node => Ok(interpreted(python::node()?, "asks.js")),
-        Kind::Tokio => Ok(Command::new(workloads::on_tokio()?)),
-        Kind::Go => compiled("go", &["build"], "asks.go"),
-        Kind::DeepCpp => compiled("c++", &["-O2"], "deep.cc"),
-        Kind::StaticGlibc => compiled("cc", &["-O2", "-static"], "turns.c"),
-        Kind::StaticMusl => compiled("musl-gcc", &["-O2", "-static"], "turns.c"),
-        Kind::MapsData | Kind::MapsLibraries => {
+        ProgramKind::Python => Ok(interpreted("/usr/bin/python3".into(), "waits.py")),
+        ProgramKind::Node => Ok(interpreted(python::node()?, "asks.js")),
+        ProgramKind::Tokio => Ok(Command::new(workloads::build_tokio_program()?)),
+        ProgramKind::Go => compiled("go", &["build"], "asks.go"),
+        ProgramKind::DeepCpp => compiled("c++", &["-O2"], "deep.cc"),
+        ProgramKind::StaticGlibc => compiled("cc", &["-O2", "-static"], "turns.c"),
+        ProgramKind::StaticMusl => compiled("musl-gcc", &["-O2", "-static"], "turns.c"),
+        ProgramKind::MapsData | ProgramKind::MapsLibraries => {
             let mut maps = compiled("cc", &["-O2"], "maps.c")?;
-            maps.arg(if kind == Kind::MapsData { "shared" } else { "private" });
+            maps.arg(if kind == ProgramKind::MapsData { "shared" } else { "private" });
             Ok(maps)
         }
-        Kind::NearCallers => collides("near-callers"),
-        Kind::FarCallers => collides("far-callers"),
-        Kind::Redis | Kind::Postgres | Kind::Nginx => anyhow::bail!("a server has its own start"),
+        ProgramKind::NearCallers => collides("near-callers"),
+        ProgramKind::FarCallers => collides("far-callers"),
+        ProgramKind::Redis | ProgramKind::Postgres | ProgramKind::Nginx => {
+            anyhow::bail!("a server has its own start")
+        }
     }
 }
 
 /// Of nginx, in its directory.
 const SOCKET: &str = "socket";
 
-fn nginx(path: &Path) -> anyhow::Result<Ended> {
+fn start_nginx(path: &Path) -> anyhow::Result<ChildGuard> {
     // Its worker is an ordinary user's, and looks for the socket alone.
     let configuration = format!(
         "daemon off; worker_processes 1; pid {0}/pid; error_log {0}/log; events {{}}\n\
@@ -221,13 +223,13 @@ fn nginx(path: &Path) -> anyhow::Result<Ended> {
     fs::write(path.join("nginx.conf"), configuration)?;
     let mut command = Command::new("/usr/sbin/nginx");
     command.arg("-p").arg(path).arg("-c").arg(path.join("nginx.conf"));
-    Ended::start(command.arg("-e").arg(path.join("log")).stdout(Stdio::null()))
+    ChildGuard::start(command.arg("-e").arg(path.join("log")).stdout(Stdio::null()))
 }
 
 /// A child that is ended when this is dropped.
-struct Ended(Child);
+struct ChildGuard(Child);
 
-impl Ended {
+impl ChildGuard {
     fn start(command: &mut Command) -> anyhow::Result<Self> {
         let name = command.get_program().to_string_lossy().into_owned();
         command.stdin(Stdio::piped()).stderr(Stdio::null());
@@ -245,7 +247,7 @@ impl Ended {
     }
 }
 
-impl Drop for Ended {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         // So that a server ends its own processes. An error means that it has ended already.
         let asked = libc::pid_t::try_from(self.0.id())
@@ -264,12 +266,12 @@ impl Drop for Ended {
 }
 
 /// A client that asks and asks, until this is dropped.
-struct Asks {
+struct NginxClient {
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Asks {
+impl NginxClient {
     fn start(socket: &Path) -> anyhow::Result<Self> {
         let begin = Instant::now();
         let mut stream = loop {
@@ -297,7 +299,7 @@ impl Asks {
     }
 }
 
-impl Drop for Asks {
+impl Drop for NginxClient {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         // It ends by itself when it has panicked.
