@@ -3,9 +3,9 @@
 /// How often and how long a benchmark measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// As for the tables of the document.
+    /// Long enough for the tables of a document.
     Whole,
-    /// To see whether something has become much better or worse.
+    /// Long enough to see whether something has become much better or worse.
     Quick,
 }
 

@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use serde::Deserialize;
 
-/// As `tests/src/loads` prints it.
+/// The counts that a load of `tests/src/loads` prints when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 pub struct LoadCount {
     switches: u64,

@@ -12,9 +12,9 @@ use xtask::signal;
 /// How a program is told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// Its standard input ends.
+    /// The program stops when its standard input ends.
     EndOfInput,
-    /// As by Ctrl-C.
+    /// The program stops on the signal that Ctrl-C sends.
     Interrupt,
 }
 

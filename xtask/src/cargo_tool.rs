@@ -12,7 +12,7 @@ use xtask::{command, workspace};
 
 /// A package of crates.io that brings one subcommand of cargo.
 pub struct CargoTool {
-    /// As in `cargo-fuzz`; its program is called the same.
+    /// The package's name, as in `cargo-fuzz`; its program has the same name.
     pub package: &'static str,
     /// The only version that serves.
     pub version: &'static str,

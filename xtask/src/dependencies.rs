@@ -14,7 +14,7 @@ const CARGO_DENY: CargoTool = CargoTool { package: "cargo-deny", version: "0.20.
 pub enum Advisories {
     /// None is about a dependency.
     Checked,
-    /// Their database can't be had, for this reason.
+    /// The database of advisories can't be had, for this reason.
     OutOfReach(String),
 }
 

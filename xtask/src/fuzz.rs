@@ -27,7 +27,7 @@ const TIMEOUT: &str = "-timeout=60";
 /// Seconds in all within `cargo xtask test`.
 const IN_TESTS: u32 = 60;
 
-/// As a step of the tests.
+/// Fuzzes for as long as a step of `cargo xtask test` may take.
 ///
 /// # Errors
 ///

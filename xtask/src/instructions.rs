@@ -71,7 +71,7 @@ pub fn bless() -> anyhow::Result<()> {
     fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Those that were committed last.
+/// Reads the counts that were committed last.
 ///
 /// # Errors
 ///

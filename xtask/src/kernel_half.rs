@@ -10,21 +10,21 @@ use anyhow::{Context as _, bail};
 
 use crate::{command, source_digest, toolchain, workspace};
 
-/// Which objects are to be compiled.
+/// When the object is compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rebuild {
-    /// One that does not match the source.
+    /// Only if the object does not match the source.
     IfStale,
-    /// Even one that does: cargo shows its warnings again.
+    /// Even if the object matches the source, so that cargo shows its warnings again.
     Always,
 }
 
-/// What was done.
+/// What a build of the kernel half did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The object matched the source.
     Fresh,
-    /// It was compiled.
+    /// The object was compiled.
     Compiled,
 }
 

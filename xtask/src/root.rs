@@ -9,9 +9,9 @@ use crate::command;
 /// How this process can do something as root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RootAccess {
-    /// It is root.
+    /// This process is root.
     Already,
-    /// By sudo, which may ask for a password.
+    /// Commands run as root through sudo, which may ask for a password.
     Sudo,
 }
 

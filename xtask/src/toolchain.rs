@@ -19,7 +19,7 @@ pub struct Toolchain {
     pub name: String,
     /// The cargo that belongs to `rustc`.
     pub cargo: PathBuf,
-    /// Its library's source is there.
+    /// The compiler; the source of its library is installed.
     pub rustc: PathBuf,
     /// bpf-linker, made with the LLVM that `rustc` writes bitcode with.
     pub linker: PathBuf,
@@ -71,7 +71,7 @@ struct Compiler {
 }
 
 impl Compiler {
-    /// Looks at the pair of programs.
+    /// Asks the pair of programs what they are.
     ///
     /// # Errors
     ///

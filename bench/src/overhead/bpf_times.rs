@@ -77,7 +77,7 @@ pub fn holds_programs(pid: u32) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapBytes {
     pub rings: u64,
-    /// Those that hold each value once for every CPU.
+    /// Maps that hold each value once for every CPU.
     pub per_cpu: u64,
     pub others: u64,
     /// What the kernel keeps in each thread of the machine. It is in none of the others.

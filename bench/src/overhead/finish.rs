@@ -20,7 +20,7 @@ use crate::{
 };
 use xtask::markdown_table::MarkdownTable;
 
-/// One run.
+/// One run of offwake and how long it took to finish.
 pub struct Finish {
     what: &'static str,
     waits: u64,
@@ -34,7 +34,7 @@ pub struct Finish {
 enum WaitCount {
     /// The report of the recording counts them.
     Exactly,
-    /// By the rate of another recording just before.
+    /// The rate of another recording just before, times the length of this one.
     ByRate,
 }
 
@@ -135,7 +135,8 @@ fn interrupt_and_watch(mut running: Running) -> anyhow::Result<StopTimes> {
     Ok(StopTimes { detached, ended, cpu: cpu - before, peak })
 }
 
-/// The last look before the end is what remains.
+/// Updates CPU time and peak memory while the process still runs, so that the last sample before
+/// its end remains.
 fn sample_usage(pid: u32, cpu: &mut f64, peak: &mut u64) {
     if let (Ok(now), Ok(memory)) = (process::cpu_seconds(pid), process::memory(pid)) {
         *cpu = now;
@@ -161,7 +162,7 @@ impl Finish {
     }
 }
 
-/// A row for each.
+/// A row for each run.
 pub fn table(all: &[Finish]) -> String {
     let mut table = MarkdownTable::new([
         "offwake …",

@@ -13,13 +13,13 @@ use super::{
 use crate::process::{self, Memory, megabytes};
 use xtask::markdown_table::MarkdownTable;
 
-/// One recording.
+/// One recording at full speed.
 pub struct FullSpeed {
     pub stacks: Stacks,
     pub reported: Reported,
     /// CPU time of offwake's own threads while it recorded.
     own_cpu: f64,
-    /// At a quarter of the time, and at its end.
+    /// Memory at a quarter of the time; `late` is at its end.
     early: Memory,
     late: Memory,
     bytes: u64,

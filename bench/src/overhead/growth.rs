@@ -17,7 +17,7 @@ use xtask::markdown_table::MarkdownTable;
 /// Caches fill meanwhile, and every thread has had its turn.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// What is many.
+/// What there are more and more of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dimension {
     Threads,
@@ -40,14 +40,14 @@ impl Dimension {
     }
 }
 
-/// How it is with so many of them.
+/// The figures with so many threads or stacks.
 struct Point {
     many: u32,
     walk: Observed,
     offwake: Observed,
     memory: Memory,
     maps: MapBytes,
-    /// With offwake beside.
+    /// What the load counted while offwake recorded it.
     load: LoadCount,
     lost: u64,
 }

@@ -18,12 +18,12 @@ const OPERATIONS: u32 = 300_000;
 const INTERRUPTS: [&str; 6] =
     ["softirq_", "irq_handler_", "hrtimer_expire_", "local_timer_", "call_function_", "irq_work_"];
 
-/// Whose programs are timed.
+/// A set of BPF programs that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProgramSet {
     /// Empty programs at the switch and the wake.
     Nothing,
-    /// Both stacks of each thread that leaves a CPU.
+    /// A program that walks both stacks of each thread that leaves a CPU.
     BothStacksWalked,
     Offwake(Stacks),
 }
@@ -92,13 +92,13 @@ pub fn observe(
     Ok(Observed { programs: bpf_times::between(&before, &after), seconds })
 }
 
-/// All rounds.
+/// What all rounds measured.
 pub struct PerSwitch {
-    /// One entry a round for each.
+    /// One entry a round for each set of programs.
     rounds: BTreeMap<ProgramSet, Vec<Observed>>,
 }
 
-/// Times everybody in turn, several rounds of it.
+/// Times each set of programs in turn, for several rounds.
 ///
 /// # Errors
 ///
@@ -125,7 +125,7 @@ impl PerSwitch {
         Spread::from_figures(self.rounds.get(&who)?.iter().map(Observed::ns_per_switch))
     }
 
-    /// The same as a share of the double stack walk, each round for itself.
+    /// ns per switch as a share of those of the double stack walk, each round for itself.
     pub fn share_of_walk(&self, who: ProgramSet) -> Option<Spread> {
         let walks = self.rounds.get(&ProgramSet::BothStacksWalked)?;
         let rounds = self.rounds.get(&who)?.iter().zip(walks);
@@ -138,7 +138,7 @@ impl PerSwitch {
         Spread::from_figures(rounds.iter().map(|o| o.interrupts_ns() as f64 / o.ns().max(1) as f64))
     }
 
-    /// A row for everybody.
+    /// A row for each set of programs.
     pub fn table(&self) -> String {
         let mut table =
             MarkdownTable::new(["programs", "ns per switch with its wake", "of the double walk"]);

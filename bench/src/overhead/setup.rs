@@ -35,7 +35,7 @@ pub enum Stacks {
 impl Stacks {
     pub const ALL: [Self; 3] = [Self::Off, Self::Exact, Self::Cached];
 
-    /// As the command line has it.
+    /// The mode's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Off => "off",

@@ -15,7 +15,7 @@ use super::{
 use crate::{running::Running, spread::Spread};
 use xtask::markdown_table::MarkdownTable;
 
-/// Who runs beside a workload.
+/// The profiler that runs beside a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Beside {
     Offwake(Stacks),
@@ -38,13 +38,13 @@ impl Beside {
     }
 }
 
-/// One workload beside one of them.
+/// How much slower one workload is beside one profiler.
 pub struct Slowdown {
     pub workload: WorkloadKind,
     pub beside: Beside,
     /// Seconds of an operation with nothing beside.
     bare: Spread,
-    /// And with it.
+    /// Seconds for each operation with the profiler.
     traced: Spread,
     /// How many times as long: each traced run by the bare ones next to it.
     pub ratio: Spread,

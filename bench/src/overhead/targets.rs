@@ -37,7 +37,7 @@ enum Verdict {
     MetByTheMedian,
     MissedByTheMedian,
     Missed,
-    /// It was not measured, or this build lacks what is to be measured.
+    /// The figure was not measured, or this build lacks what is to be measured.
     Open,
 }
 

@@ -18,7 +18,7 @@ use xtask::markdown_table::MarkdownTable;
 /// Forks a second that the load is asked for.
 const RATE: u32 = 5_000;
 
-/// Whose waits are reported.
+/// Which processes' waits are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RecordedProcesses {
     All,

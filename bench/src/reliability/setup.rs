@@ -20,7 +20,7 @@ use xtask::{build, command, root::RootAccess, workloads, workspace};
 /// How whole the chains of a report are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlameDepth {
-    /// As they are by default.
+    /// Chains as long as they are by default.
     Whole,
     /// One hop: the ledgers close all the same, and it takes a fraction of the time.
     Shallow,

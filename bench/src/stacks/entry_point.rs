@@ -34,7 +34,7 @@ pub fn is_whole(root: Option<&str>, called: Option<&str>) -> bool {
     }
 }
 
-/// Without a symbol's version and the offset in it, which some tools add.
+/// Strips a symbol's version and the offset in it, which some tools add.
 fn plain(function: &str) -> &str {
     let function = function.split('@').next().unwrap_or(function);
     match function.rsplit_once('+') {

@@ -138,7 +138,7 @@ impl ProgramResult {
         own.chain(self.peers.iter().map(|(_, share)| share.cell())).collect()
     }
 
-    /// As it is recorded unless somebody asks for anything else.
+    /// The recording in the default mode.
     fn by_default(&self) -> Option<&Recorded> {
         self.recorded.iter().find(|(unwind, _)| *unwind == Unwind::Auto).map(|(_, by)| by)
     }

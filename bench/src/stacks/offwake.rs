@@ -24,7 +24,7 @@ pub enum Unwind {
 impl Unwind {
     pub const ALL: [Self; 3] = [Self::Auto, Self::Dwarf, Self::FramePointers];
 
-    /// As the command line has it.
+    /// The mode's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
@@ -34,13 +34,13 @@ impl Unwind {
     }
 }
 
-/// One recording of a program.
+/// What one recording of a program says about its stacks.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     /// Of its waits, those whose stack ends where the thread began: as the unwinder says, and for frame
     /// pointers, which can pass frames over and come to an end all the same, by the function at its root.
     pub waits: Share,
-    /// The same of the blocked time, in ns.
+    /// The same share of the blocked time.
     pub blocked_ns: Share,
     /// The waits whose stack is whole by the function at its root.
     pub by_root: Share,
@@ -61,7 +61,7 @@ pub struct Counts {
     pub kernel: HalfCounts,
 }
 
-/// Of one half.
+/// The counts of one half of the stacks, user or kernel.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct HalfCounts {
     pub recognised: u64,
@@ -71,7 +71,7 @@ pub struct HalfCounts {
 }
 
 impl Counts {
-    /// Of both halves.
+    /// The sums over user and kernel stacks.
     pub fn both(self) -> HalfCounts {
         let Self { user, kernel } = self;
         HalfCounts {

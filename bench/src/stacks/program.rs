@@ -21,7 +21,7 @@ use tempfile::TempDir;
 use crate::overhead::workloads::{Postgres, Redis};
 use xtask::{command, python, workloads, workspace};
 
-/// What is looked at.
+/// The programs whose stacks are measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProgramKind {
     Redis,
@@ -84,7 +84,7 @@ enum RunningProgram {
 }
 
 impl BusyProgram {
-    /// Starts it.
+    /// Starts the program, and a client for it if it is a server.
     ///
     /// # Errors
     ///
@@ -130,7 +130,7 @@ impl BusyProgram {
         Ok(busy)
     }
 
-    /// It and its descendants.
+    /// The process ids of the program and its descendants.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl BusyProgram {
         Ok(pids)
     }
 
-    /// As options have them.
+    /// The process ids as options want them, separated by commas.
     pub fn pid_list(&self) -> anyhow::Result<String> {
         Ok(self.pids()?.iter().map(u32::to_string).collect::<Vec<_>>().join(","))
     }
@@ -209,7 +209,7 @@ fn command_for(kind: ProgramKind, directory: &Path) -> anyhow::Result<Command> {
     }
 }
 
-/// Of nginx, in its directory.
+/// The name of nginx's socket in its directory.
 const SOCKET: &str = "socket";
 
 fn start_nginx(path: &Path) -> anyhow::Result<ChildGuard> {
@@ -236,7 +236,7 @@ impl ChildGuard {
         Ok(Self(command.spawn().with_context(|| format!("cannot run {name}"))?))
     }
 
-    /// And its first line.
+    /// Starts a child, and reads the first line that it prints.
     fn piped(command: &mut Command) -> anyhow::Result<(Self, String)> {
         let mut child = Self::start(command.stdout(Stdio::piped()))?;
         let mut output = BufReader::new(child.0.stdout.take().context("its output is not piped")?);

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-/// So many of so many.
+/// How much of a whole has a property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
     pub part: u64,
@@ -10,7 +10,7 @@ pub struct Share {
 }
 
 impl Share {
-    /// As much of a whole, all of it or nothing.
+    /// The whole if `is_part`, and nothing of it otherwise.
     pub fn all_or_nothing(whole: u64, is_part: bool) -> Self {
         Self { part: if is_part { whole } else { 0 }, whole }
     }

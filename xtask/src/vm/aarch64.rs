@@ -22,7 +22,7 @@ const PACKAGES: [&str; 3] = [archive::PACKAGE, "gcc-aarch64-linux-gnu", "libc6-d
 /// The kernel whose types are looked at.
 const RELEASE: Release = Release::new(6, 12);
 
-/// As a step of the tests.
+/// Checks, as a step of `cargo xtask test`, that offwake compiles for aarch64.
 ///
 /// # Errors
 ///

@@ -14,7 +14,7 @@ use crate::instructions;
 /// How a feature stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is there.
+    /// The kernel has the feature.
     Works,
     /// offwake does without.
     Limited,
@@ -25,7 +25,7 @@ pub enum Standing {
 /// All of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Findings {
-    /// In the order in which they are said.
+    /// The features, in the order in which doctor names them.
     pub features: Vec<(String, Standing)>,
     /// Instructions by program.
     pub programs: BTreeMap<String, u32>,

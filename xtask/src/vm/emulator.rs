@@ -38,9 +38,9 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 quiet panic=-1 tsc=reliable";
 
 /// Where the emulator is.
 pub enum EmulatorProgram {
-    /// It is installed.
+    /// The emulator is installed on this machine.
     Installed,
-    /// It was unpacked in a folder, with what it needs and was not there.
+    /// The emulator was unpacked in a folder, with the libraries that this machine lacks.
     Unpacked(PathBuf),
 }
 
@@ -81,9 +81,9 @@ impl EmulatorProgram {
 pub struct Guest<'a> {
     pub emulator: &'a EmulatorProgram,
     pub kernel: &'a Kernel,
-    /// Its root, in memory.
+    /// The initramfs, which holds the guest's root.
     pub image: &'a Path,
-    /// Its disk, in its folder.
+    /// The name of the disk's file in `folder`.
     pub disk: &'a str,
     /// The longest that any of its tasks may take.
     pub longest_task: Duration,

@@ -8,7 +8,7 @@ use super::{
 /// Something that older kernels than `since` may lack.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// As `offwake doctor` calls it, if it does.
+    /// The feature's name in the output of `offwake doctor`.
     pub name: &'static str,
     /// The release that brought it.
     pub since: Release,

@@ -14,11 +14,11 @@ use super::{
 /// How a test went.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It passed; seconds of the guest's time.
+    /// The test passed, in so many seconds of the guest's time.
     Passed(u64),
-    /// It was not run, for want of what.
+    /// The test was not run, for this reason.
     Skipped(String),
-    /// It failed.
+    /// The test failed.
     Failed,
 }
 
@@ -27,7 +27,7 @@ pub struct Judgement {
     pub release: Release,
     pub package: String,
     pub findings: Findings,
-    /// By title.
+    /// Each test's title and how it went.
     pub tests: Vec<(String, Verdict)>,
     /// Everything that is wrong, each with its reason. None: the kernel is as it should be.
     pub faults: Vec<String>,
@@ -61,7 +61,7 @@ fn is_refused(release: Release) -> bool {
 }
 
 impl Judgement {
-    /// Of what a guest said, or why it said nothing more.
+    /// Judges what a guest reported, or the reason why it stopped reporting.
     pub fn from_transcript(kernel: &Kernel, transcript: anyhow::Result<Transcript>) -> Self {
         let mut judgement = Self {
             release: kernel.release,
@@ -78,7 +78,7 @@ impl Judgement {
         judgement
     }
 
-    /// Whoever asks for anything is told in one line that it can't be had, and why.
+    /// Checks that offwake refuses every command in one line that says why.
     fn check_refusal(&mut self, transcript: &Transcript) {
         let Feature { name, since } = TASK_REGISTERS;
         let reason = format!("is older than {since}, which brought {name}");
@@ -121,7 +121,7 @@ impl Judgement {
         }
     }
 
-    /// How a task ended; that it did not is a fault.
+    /// How a task ended. A task that never ended is a fault.
     fn find_ended<'a>(&mut self, transcript: &'a Transcript, task: &str) -> Option<&'a Ended> {
         let ended = transcript.ended.get(task);
         if ended.is_none() {

@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(180);
 pub struct LiveTest {
     /// The program that it is in.
     program: &'static str,
-    /// Its name there.
+    /// The test's name in that program.
     name: &'static str,
     files: Files,
 }
@@ -20,9 +20,9 @@ pub struct LiveTest {
 /// Where the files lie that a test works on.
 #[derive(Clone, Copy)]
 enum Files {
-    /// In memory, where nobody waits for them.
+    /// Files are in memory, where no read or write waits.
     InMemory,
-    /// On the guest's disk.
+    /// Files are on the guest's disk.
     OnDisk,
 }
 
@@ -44,7 +44,7 @@ const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
     LiveTest { program, name, files: Files::OnDisk }
 }
 
-/// In the order in which they are run, and what of a kernel each is about.
+/// The tests in the order in which they run, each with the part of the kernel that it is about.
 pub const TESTS: [LiveTest; 16] = [
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),

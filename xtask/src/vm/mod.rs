@@ -92,7 +92,7 @@ pub fn test_releases(releases: &[Release]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As a step of the tests.
+/// Tests the default releases, as a step of `cargo xtask test`.
 ///
 /// # Errors
 ///
@@ -112,7 +112,7 @@ fn guest_root(folder: &Path) -> anyhow::Result<GuestRoot> {
     Ok(root)
 }
 
-/// What there is to compare with.
+/// The kernel of this machine, which the others are compared with.
 fn inspect_this_machine() -> anyhow::Result<ThisMachine> {
     let root = RootAccess::obtain_for("offwake doctor")?;
     let text = command::output(root.command(workspace::offwake_binary()?).arg("doctor"))
@@ -124,7 +124,7 @@ fn inspect_this_machine() -> anyhow::Result<ThisMachine> {
     })
 }
 
-/// A guest keeps one CPU busy: there are as many at a time as there are CPUs.
+/// Boots all kernels, as many at a time as there are CPUs: a guest keeps one CPU busy.
 fn run_all(
     emulator: &EmulatorProgram,
     kernels: &[Kernel],

@@ -16,7 +16,7 @@ impl Release {
         Self { major, minor }
     }
 
-    /// That of the kernel that runs here.
+    /// The release of the kernel that runs on this machine.
     ///
     /// # Errors
     ///

@@ -59,7 +59,7 @@ pub fn tables(here: &ThisMachine, judgements: &[Judgement]) -> String {
     [features, programs, tests].map(|table| table.markdown()).join("\n")
 }
 
-/// One line for a kernel.
+/// Summarises a kernel in one line.
 pub fn line(judgement: &Judgement) -> String {
     let Judgement { release, package, tests, faults, .. } = judgement;
     let count = |wanted: fn(&Verdict) -> bool| tests.iter().filter(|(_, v)| wanted(v)).count();

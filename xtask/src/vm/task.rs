@@ -5,10 +5,10 @@ use std::time::Duration;
 /// A command, and how long it may take.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Task {
-    /// One word, by which it is known.
+    /// The task's name, one word.
     pub name: String,
     pub limit: Duration,
-    /// For a shell.
+    /// The command line that the guest's shell runs.
     pub command: String,
 }
 

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// How a task ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
-    /// As a shell has it.
+    /// The exit status, as a shell reports it.
     pub status: i32,
-    /// Of the guest's time.
+    /// How many seconds of the guest's time it took.
     pub seconds: u64,
     /// What it wrote to both its outputs; the end of it, if that was much.
     pub output: String,
@@ -23,7 +23,7 @@ pub struct Ended {
 /// Everything that it said.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Transcript {
-    /// Those that have ended, by name.
+    /// The tasks that have ended, by name.
     pub ended: BTreeMap<String, Ended>,
     /// The one that it was at last, if that has not ended.
     pub current: Option<String>,

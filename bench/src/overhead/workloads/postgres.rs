@@ -17,7 +17,7 @@ use xtask::{command, signal};
 /// Debian keeps each version's programs in a folder of its own.
 const VERSIONS: &str = "/usr/lib/postgresql";
 
-/// It refuses to run as root.
+/// The user that the server runs as: it refuses to run as root.
 const USER: &str = "postgres";
 
 const CLIENTS: &str = "4";
