@@ -3,8 +3,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use offwake::{
-    recording::{ModuleId, decode::MissingPages},
-    unwind::{Asked, Code, CodeFile, Content, Files, Registers, StackCopy, hear},
+    recording::{ModuleId},
+    unwind::{Asked, Code, CodeFile, Content, Files, MissingPages, Registers, StackCopy, hear},
 };
 use offwake_fuzz::{frames, said};
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use offwake::{
-    recording::{ModuleId, decode::MissingPages},
-    unwind::{Code, CodeFile, Content, Files, Method, Registers, StackCopy, Unwinder},
+    recording::{ModuleId},
+    unwind::{Code, CodeFile, Content, Files, Method, MissingPages, Registers, StackCopy, Unwinder},
 };
 use offwake_fuzz::frames;
 

@@ -8,30 +8,24 @@
 //!
 //! Everything after [`recording`] is pure: the same recording gives the same bytes.
 
-pub mod blame;
-mod calendar;
+use offwake_analysis::text;
+pub use offwake_analysis::{blame, export, perfetto, report, spans, timeline};
+pub use offwake_recording::{self as recording, units};
+
 pub mod capture;
 mod cgroup2;
 pub mod containers;
-pub mod export;
+pub mod decode;
 pub mod files;
 mod go_table;
 mod interrupts;
 pub mod kernel;
 mod little_endian;
 pub mod parser;
-pub mod perfetto;
 pub mod privileges;
 pub mod processes;
 pub mod recognition;
-pub mod recording;
-pub mod report;
-mod search;
-pub mod spans;
 pub mod symbols;
 pub mod target;
-mod text;
-pub mod timeline;
 pub mod top;
-pub mod units;
 pub mod unwind;

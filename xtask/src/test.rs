@@ -35,6 +35,11 @@ const PACKAGES: [&str; 13] = [
     "tmux",
 ];
 
+/// The packages of this workspace that are compiled for the machine itself. Those of the kernel half and
+/// the tests have steps of their own.
+const PACKAGES_OF_USER_SPACE: [&str; 5] =
+    ["offwake", "offwake-analysis", "offwake-bench", "offwake-recording", "xtask"];
+
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
@@ -97,7 +102,7 @@ fn lint_user_half() -> anyhow::Result<()> {
     ensure_component("clippy", "clippy")?;
     let mut clippy = command::cargo();
     clippy.arg("clippy");
-    for package in ["offwake", "offwake-bench", "offwake-tests", "tokio-program", "xtask"] {
+    for package in PACKAGES_OF_USER_SPACE.iter().chain(&["offwake-tests", "tokio-program"]) {
         clippy.args(["--package", package]);
     }
     command::run(clippy.args(["--all-targets", "--", "-D", "warnings"]))
@@ -126,7 +131,7 @@ fn lint_fuzz_targets() -> anyhow::Result<()> {
 fn build_documentation() -> anyhow::Result<()> {
     let mut doc = command::cargo();
     doc.env("RUSTDOCFLAGS", "-D warnings").args(["doc", "--no-deps", "--document-private-items"]);
-    for package in ["offwake", "offwake-bench", "offwake-tests", "profiler-ebpf", "xtask"] {
+    for package in PACKAGES_OF_USER_SPACE.iter().chain(&["offwake-tests", "profiler-ebpf"]) {
         doc.args(["--package", package]);
     }
     command::run(&mut doc)
@@ -136,7 +141,7 @@ fn run_unit_tests() -> anyhow::Result<()> {
     python::install_debians()?;
     let mut test = command::cargo();
     test.arg("test");
-    for package in ["offwake", "offwake-bench", "profiler-ebpf", "xtask"] {
+    for package in PACKAGES_OF_USER_SPACE.iter().chain(&["profiler-ebpf"]) {
         test.args(["--package", package]);
     }
     command::run(&mut test)

@@ -12,10 +12,10 @@ use super::{
     trigger::{Trip, Watch},
 };
 use crate::{
+    decode::{self, Record},
     recording::{
         Effort, End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall,
         ThreadExit, ThreadKind, Wait, WakeContext,
-        decode::{self, Record},
     },
     units::{CgroupId, Nanos, Tgid, Timestamp},
 };
@@ -326,7 +326,8 @@ mod tests {
 
     use super::{Collector, Lookup, MAX_CGROUPS, Watch};
     use crate::{
-        recording::{Phase, Sighting, SightingReason, ThreadKind, decode::Record},
+        decode::Record,
+        recording::{Phase, Sighting, SightingReason, ThreadKind},
         units::{CgroupId, Tgid, Tid, Timestamp},
     };
 

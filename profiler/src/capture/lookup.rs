@@ -12,12 +12,13 @@ use super::{
     user_stacks::UserStacks,
 };
 use crate::{
+    decode::NewStack,
     files::Files,
     interrupts,
     parser::{Parser, Role},
     privileges::{self, Task},
     processes::Processes,
-    recording::{FileId, FrameId, Function, InterruptInfo, decode::NewStack, loss::add_all},
+    recording::{FileId, FrameId, Function, InterruptInfo, loss::add_all},
     symbols::Symbols,
     units::{CgroupId, Tgid, Timestamp},
 };

@@ -18,9 +18,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lookup::Lookup;
 use crate::{
+    decode::{self, CopiedStack, Purpose},
     kernel::{self, Copies, Places, PythonThreads, UserStackMaps},
     recognition::{Check, Lesson, Recognition, RunsPython},
-    recording::decode::{self, CopiedStack, Purpose},
     symbols::{Sleeper, Symbols},
     units::{Nanos, StackId, Timestamp},
     unwind::{UnwinderApart, Unwound},

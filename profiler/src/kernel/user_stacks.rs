@@ -13,8 +13,9 @@ use profiler_ebpf::{code_epoch, python::Thread, user_stack::Place};
 
 use super::{Kernel, KernelError};
 use crate::{
-    recording::decode::PlaceKey,
-    units::{CodeEpoch, Tgid, Tid},
+    decode::CodeEpoch,
+    decode::PlaceKey,
+    units::{Tgid, Tid},
 };
 
 pub(super) const COPIES: &str = "COPIES";

@@ -25,7 +25,7 @@ use profiler_ebpf::user_stack::{
 };
 
 use crate::{
-    recording::decode::{CopiedStack, CopySize, PlaceKey},
+    decode::{CopiedStack, CopySize, PlaceKey},
     units::{StackId, Tgid},
     unwind::{End, Unwound, UnwoundFrame},
 };

@@ -2,11 +2,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    recording::{
-        AddressKind,
-        decode::{MissingPages, Purpose, PythonChain},
-    },
-    units::{CodeEpoch, Tgid, Tid, Timestamp},
+    decode::{CodeEpoch, Purpose, PythonChain},
+    recording::AddressKind,
+    units::{Tgid, Tid, Timestamp},
+    unwind::MissingPages,
 };
 
 /// A stack as it lies in memory: words that are data, and return addresses among them.

@@ -8,10 +8,7 @@ use super::{
     python::MappedAt,
     pythons::Candidate,
 };
-use crate::{
-    units::{CodeEpoch, Tgid},
-    unwind::Code,
-};
+use crate::{decode::CodeEpoch, units::Tgid, unwind::Code};
 
 /// What was mapped, as it was read.
 #[derive(Clone)]

@@ -22,7 +22,8 @@ use super::{
     unwinding,
 };
 use crate::{
-    units::{CodeEpoch, Nanos, Tgid, Timestamp},
+    decode::CodeEpoch,
+    units::{Nanos, Tgid, Timestamp},
     unwind::Code,
 };
 

@@ -19,7 +19,8 @@ use super::{
     },
 };
 use crate::{
-    recording::{Function, ModuleId, decode::PythonChain},
+    decode::PythonChain,
+    recording::{Function, ModuleId},
     units::{Nanos, Tgid, Tid, Timestamp},
     unwind::{End, Unwound},
 };

@@ -18,7 +18,7 @@ use profiler_ebpf::user_stack::PAGE;
 
 use super::Symbols;
 use crate::{
-    recording::decode::{CopiedStack, PythonChain},
+    decode::{CopiedStack, PythonChain},
     units::{Tgid, Tid},
 };
 

@@ -11,10 +11,8 @@ use super::{
     pythons::WithPython,
 };
 use crate::{
-    recording::{
-        AddressKind, AddressSpace, ModuleId, StackEnd,
-        decode::{CopiedStack, Purpose},
-    },
+    decode::{CopiedStack, Purpose},
+    recording::{AddressKind, AddressSpace, ModuleId, StackEnd},
     unwind::{
         self, Asked, Code, CodeFile, End, Files, Registers, StackCopy, UnwinderApart, Unwound,
         UnwoundFrame,

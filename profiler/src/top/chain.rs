@@ -8,10 +8,10 @@ use crate::{
 };
 
 use super::{
-    figures::{Time, WaitKey, Waited},
     paint::Role,
     words::{self, Blamed, share},
 };
+use offwake_analysis::top::{Time, WaitKey, Waited};
 
 /// Stacks and leaves that are written out.
 const SHOWN: usize = 32;

@@ -13,14 +13,13 @@ use crate::{
 };
 
 use super::{
-    analyst::{Picture, Standing},
     chain,
-    figures::Figures,
     paint::{Paint, Role},
     tables::{AccountRow, BlockingRow, Tables, WaitRow},
     view::{Flow, Grouping, IdleRows, Mode, Pane, Span, View},
     words::share,
 };
+use offwake_analysis::top::{Figures, Picture, Standing, WaitKey};
 
 /// From this size on a chain has a place of its own, and two tables stand side by side.
 const LARGE: (u16, u16) = (120, 40);
@@ -393,7 +392,7 @@ impl Screen<'_> {
         frame: &mut Frame<'_>,
         area: Rect,
         figures: &Figures,
-        wait: &super::WaitKey,
+        wait: &WaitKey,
         scrolled: usize,
     ) {
         let lines = match figures.wait(wait) {

@@ -1,4 +1,4 @@
-//! The live view: what of the reports of a run's last stretches is on screen, and what keys do.
+//! The live view: what is on screen of the figures of a run's last stretches, and what keys do.
 //!
 //! ```text
 //! a stretch's bytes ──Analyst──▶ Picture (Figures of the window, Totals since start)
@@ -6,25 +6,22 @@
 //!                      keys ──▶ View ├──▶ Tables (rows: filtered, sorted) ──▶ draw
 //! ```
 //!
-//! Nothing here has a clock or does I/O: the terminal, the keyboard and the files are the binary's.
+//! The [figures](offwake_analysis::top) themselves come from the analysis. Nothing here has a clock or does
+//! I/O either: the terminal, the keyboard and the files are the binary's.
 
-mod analyst;
 mod chain;
 mod draw;
-mod figures;
 mod order;
 mod paint;
-mod rows;
 mod selection;
 mod tables;
-mod totals;
 mod view;
 mod words;
 
-pub use analyst::{Analyst, Header, NoPicture, Picture, Since, Standing};
 pub use draw::draw;
-pub use figures::{Account, Blocking, Culprit, Figures, Leaf, ThreadKey, WaitKey, Waited};
+pub use offwake_analysis::top::{
+    Account, Analyst, Blocking, Culprit, Figure, Figures, Header, Leaf, NoPicture, Picture, Rows,
+    Since, Standing, ThreadKey, Totals, WaitKey, Waited,
+};
 pub use paint::Paint;
-pub use rows::{Figure, Rows};
-pub use totals::Totals;
 pub use view::{Deed, Key, Pane, Span, View};

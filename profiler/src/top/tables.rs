@@ -8,11 +8,11 @@ use crate::{
 };
 
 use super::{
-    figures::{Account, Blocking, Culprit, Figures, ThreadKey, WaitKey, Waited},
     order::{AccountOrder, BlockingOrder, Direction, Sorting, WaitOrder},
     view::{Grouping, IdleRows, View},
     words,
 };
+use offwake_analysis::top::{Account, Blocking, Culprit, Figures, ThreadKey, WaitKey, Waited};
 
 /// A process or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,13 +3,12 @@
 use crate::report::ThreadName;
 
 use super::{
-    analyst::{Picture, Since},
     chain,
-    figures::{Culprit, Figures, WaitKey},
     order::{AccountOrder, BlockingOrder, Sorting, WaitOrder},
     selection::{Selection, Step},
     tables::{Tables, Whose},
 };
+use offwake_analysis::top::{Culprit, Figures, Picture, Since, WaitKey};
 
 /// Characters that a filter can have.
 const LONGEST_FILTER: usize = 64;

@@ -8,7 +8,7 @@ use crate::{
     units::Nanos,
 };
 
-use super::figures::{Culprit, Leaf, WaitKey, Waited};
+use offwake_analysis::top::{Culprit, Leaf, WaitKey, Waited};
 
 /// Characters of a function's name.
 const PLACE: usize = 48;

@@ -3,12 +3,12 @@
 use std::{cell::RefCell, collections::HashMap, fs::File, os::fd::AsFd, time::SystemTime};
 
 use super::{
-    Code, Content, Files, Method, StackCopy, Unwinder,
+    Code, Content, Files, Method, MissingPages, StackCopy, Unwinder,
     wire::{Answer, KEPT, Part, Question, Stack},
 };
 use crate::{
     parser::{Broken, Channel},
-    recording::{ModuleId, decode::MissingPages},
+    recording::ModuleId,
 };
 
 /// Files that are held: fewer than may be open.

@@ -1,7 +1,6 @@
 //! The copy of the top of a stack.
 
 use super::{Registers, step::Stop};
-use crate::recording::decode::MissingPages;
 
 /// The top of a thread's stack, as it was at one moment.
 #[derive(Clone, Copy, Debug)]
@@ -41,5 +40,44 @@ impl StackCopy<'_> {
             (Ok(offset), 0) => Ok((word, Some(offset))),
             _ => Err(Stop::Broken),
         }
+    }
+}
+
+/// Pages of a copied stack that were not in memory, a bit each: the page that the stack pointer points
+/// into is the lowest.
+///
+/// A function can keep more room than it touches, and pages that nobody has touched yet are not there:
+///
+/// ```text
+///  sp
+///  | frames | a buffer, touched … | not yet …        | frames |
+///  |  page 0      |  page 1       |  page 2: missing |  page 3
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MissingPages(pub u32);
+
+impl MissingPages {
+    /// The bytes of a page.
+    pub const PAGE: u64 = 4096;
+
+    /// Whether the byte at an address is in one of them, which is not below the stack pointer.
+    #[must_use]
+    pub fn has(self, sp: u64, address: u64) -> bool {
+        let page = (address / Self::PAGE).saturating_sub(sp / Self::PAGE);
+        u32::try_from(page).ok().and_then(|page| self.0.checked_shr(page)).unwrap_or(0) & 1 == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MissingPages;
+
+    #[test]
+    fn pages_are_counted_from_the_one_with_the_stack_pointer() {
+        let (sp, missing) = (0x7fff_0000_0ff8, MissingPages(0b110));
+        let is_missing = |address| missing.has(sp, address);
+        assert!(!is_missing(sp) && !is_missing(0x7fff_0000_0fff));
+        assert!(is_missing(0x7fff_0000_1000) && is_missing(0x7fff_0000_2fff));
+        assert!(!is_missing(0x7fff_0000_3000) && !is_missing(u64::MAX));
     }
 }

@@ -56,7 +56,7 @@ use step::{By, State, Stop};
 pub use answering::answer;
 pub(crate) use apart::is_same;
 pub use apart::{Asked, UnwinderApart, hear};
-pub use copy::StackCopy;
+pub use copy::{MissingPages, StackCopy};
 use serde::{Deserialize, Serialize};
 
 use crate::recording::{

@@ -24,9 +24,10 @@ use super::{
     process::{Found, Moment, Process, now},
 };
 use crate::{
+    decode::CodeEpoch,
     parser::Parser,
     recording::{AddressKind, AddressSpace, Frame, StackTable},
-    units::{CodeEpoch, StackId, Tgid, Timestamp},
+    units::{StackId, Tgid, Timestamp},
 };
 
 /// Prints, one a line: a return address in `outer` (where `inner` is inlined), and the return

@@ -9,7 +9,6 @@ mod process;
 mod programs;
 
 use super::*;
-use crate::recording::decode::MissingPages;
 
 /// Whatever it is, what is said of it holds.
 fn check(unwound: &Unwound, code: &[Code], copy: &StackCopy) {

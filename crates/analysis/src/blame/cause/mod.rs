@@ -1,0 +1,199 @@
+//! What a wait was on.
+
+mod rules;
+pub mod syscalls;
+mod waited_on;
+
+use std::collections::HashMap;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use offwake_recording::{
+    Frame, OpenFile, Recording, StackRef, StackTable, ThreadKind, Wait, units::StackId,
+};
+
+pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
+
+use super::ender;
+use rules::{MACHINERY, RULES, Test, matches};
+
+/// What a wait was on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// A futex: a mutex, a condition variable, a thread's end.
+    Futex,
+    /// A socket.
+    Socket,
+    /// A pipe or FIFO.
+    Pipe,
+    /// An eventfd.
+    Eventfd,
+    /// Several files at once: poll, select, epoll.
+    Poll,
+    /// Time: it slept on purpose.
+    Timer,
+    /// A child's end, or its `exec`.
+    Child,
+    /// A signal.
+    Signal,
+    /// A disk, or whatever the filesystem lies on.
+    Disk,
+    /// A page that was not there.
+    PageFault,
+    /// A lock inside the kernel.
+    KernelLock,
+    /// Completions of an `io_uring`.
+    IoUring,
+    /// A terminal.
+    Tty,
+    /// It was stopped, by a signal, a debugger or the freezer.
+    Stopped,
+    /// Its cgroup had used up its CPU time.
+    Throttled,
+    /// None of these: see the frame that it was seen in.
+    Other,
+}
+
+impl Cause {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Futex => "futex",
+            Self::Socket => "socket",
+            Self::Pipe => "pipe",
+            Self::Eventfd => "eventfd",
+            Self::Poll => "poll",
+            Self::Timer => "timer",
+            Self::Child => "child",
+            Self::Signal => "signal",
+            Self::Disk => "disk",
+            Self::PageFault => "page_fault",
+            Self::KernelLock => "kernel_lock",
+            Self::IoUring => "io_uring",
+            Self::Tty => "tty",
+            Self::Stopped => "stopped",
+            Self::Throttled => "throttled",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// Applies the table to the waits of one recording.
+///
+/// A recording has few stacks and many waits: each stack's frames are read once.
+pub struct Classifier<'a> {
+    recording: &'a Recording,
+    by_stack: HashMap<StackId, u64>,
+}
+
+impl<'a> Classifier<'a> {
+    /// For the waits of `recording`.
+    #[must_use]
+    pub fn new(recording: &'a Recording) -> Self {
+        Self { recording, by_stack: HashMap::new() }
+    }
+
+    /// What a wait was on.
+    pub fn cause(&mut self, wait: &Wait) -> Cause {
+        let frames = match wait.kernel_stack {
+            StackRef::Id(id) => *(self.by_stack.entry(id))
+                .or_insert_with(|| frame_rules(&self.recording.stacks, id)),
+            StackRef::NotTaken | StackRef::Failed => 0,
+        };
+        let subject = Subject {
+            wait,
+            frames,
+            letter: wait.state.letter(),
+            syscall: wait.syscall.as_ref().and_then(syscalls::name),
+            file_name: wait.file.and_then(|file| match self.recording.files.files.get(&file) {
+                Some(OpenFile::Named(name)) => Some(name.as_str()),
+                _ => None,
+            }),
+            ended_by_disk: wait
+                .wake
+                .is_some_and(|wake| ender::is_of_disk(self.recording, wake.context)),
+        };
+        (RULES.iter().enumerate())
+            .find(|(n, rule)| rule.when.iter().all(|test| subject.passes(*n, test)))
+            .map_or(Cause::Other, |(_, rule)| rule.cause)
+    }
+}
+
+/// Which rules' frame tests a stack passes, as a bit for each rule.
+fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
+    const { assert!(RULES.len() <= 64, "one bit for each rule") };
+    let innermost = kernel_frame(stacks, StackRef::Id(id));
+    let mut passed = 0;
+    for name in stacks.frames_of(id).flat_map(Frame::names) {
+        for (n, rule) in RULES.iter().enumerate() {
+            let passes = |test: &Test| match test {
+                Test::Frame(patterns) => patterns.iter().any(|pattern| matches(pattern, name)),
+                Test::Innermost(patterns) => {
+                    innermost == Some(name) && patterns.iter().any(|pattern| matches(pattern, name))
+                }
+                _ => false,
+            };
+            if rule.when.iter().any(passes) {
+                passed |= 1 << n;
+            }
+        }
+    }
+    passed
+}
+
+struct Subject<'a> {
+    wait: &'a Wait,
+    frames: u64,
+    letter: char,
+    syscall: Option<&'static str>,
+    file_name: Option<&'a str>,
+    ended_by_disk: bool,
+}
+
+impl Subject<'_> {
+    fn passes(&self, rule: usize, test: &Test) -> bool {
+        match *test {
+            Test::State(letters) => letters.contains(&self.letter),
+            Test::Syscall(names) => self.syscall.is_some_and(|name| names.contains(&name)),
+            Test::Zero(n) => {
+                self.wait.syscall.is_some_and(|syscall| syscall.args.get(n) == Some(&0))
+            }
+            Test::File(kind) => {
+                self.syscall.is_some_and(syscalls::takes_fd)
+                    && self.wait.file.is_some_and(|file| file.kind == kind)
+            }
+            Test::FileName(prefixes) => (self.file_name)
+                .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))),
+            Test::Frame(_) | Test::Innermost(_) => self.frames & (1 << rule) != 0,
+            Test::EndedByDisk => self.ended_by_disk,
+            Test::UserThread => self.wait.kind != ThreadKind::Kernel,
+        }
+    }
+}
+
+/// Whether a kernel function is one of these, whatever the compiler added to its name.
+pub(super) fn is_one_of(names: &[&str], function: &str) -> bool {
+    names.contains(&function.split('.').next().unwrap_or(function))
+}
+
+/// The kernel function that a wait is best known by: the one nearest to the leaf that does more
+/// than to call the scheduler.
+#[must_use]
+pub fn kernel_frame(stacks: &StackTable, stack: StackRef) -> Option<&str> {
+    kernel_frames(stacks, stack).next()
+}
+
+/// The kernel functions of a stack that do more than to call the scheduler, leaf first.
+pub(crate) fn kernel_frames(stacks: &StackTable, stack: StackRef) -> impl Iterator<Item = &str> {
+    let id = match stack {
+        StackRef::Id(id) => Some(id),
+        StackRef::NotTaken | StackRef::Failed => None,
+    };
+    id.into_iter()
+        .flat_map(|id| stacks.frames_of(id))
+        .flat_map(Frame::names)
+        .filter(|name| !MACHINERY.iter().any(|pattern| matches(pattern, name)))
+}

@@ -1,0 +1,339 @@
+//! The table: what a wait's syscall, file, stack and state say about its cause.
+//!
+//! Kernel functions are matched by name, with `*` for the rest of it: names move between kernels
+//! (`futex_wait_queue_me` → `futex_wait_queue` → `futex_do_wait`, `pipe_read` → `anon_pipe_read`).
+//! What the compiler adds to a name (`.isra.0`, `.constprop.0`) does not count. Read on Linux 5.10, 6.1, 6.12 and
+//! 6.18; the stacks of 6.18 were measured, the others' names read in the source.
+
+use offwake_recording::FileKind;
+
+use super::Cause;
+
+/// One condition on a wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Test {
+    /// Its state at switch-out has one of these letters.
+    State(&'static [char]),
+    /// Its syscall has one of these names.
+    Syscall(&'static [&'static str]),
+    /// This argument of its syscall is 0.
+    Zero(usize),
+    /// The file that it waited on is of this kind.
+    File(FileKind),
+    /// The file that it waited on has a name that begins like this.
+    FileName(&'static [&'static str]),
+    /// Some frame of its kernel stack matches one of these.
+    Frame(&'static [&'static str]),
+    /// The frame of its kernel stack that it is best known by matches one of these. No rule has this and
+    /// the one before.
+    Innermost(&'static [&'static str]),
+    /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
+    EndedByDisk,
+    /// The thread runs a program, so that its kernel stack is there for that program's sake.
+    UserThread,
+}
+
+/// A cause, and the conditions that all have to hold.
+pub(super) struct Rule {
+    pub(super) cause: Cause,
+    pub(super) when: &'static [Test],
+}
+
+const fn rule(cause: Cause, when: &'static [Test]) -> Rule {
+    Rule { cause, when }
+}
+
+const TRANSFER: &[&str] = &[
+    "read",
+    "write",
+    "readv",
+    "writev",
+    "pread64",
+    "pwrite64",
+    "preadv",
+    "pwritev",
+    "preadv2",
+    "pwritev2",
+    "splice",
+    "tee",
+    "vmsplice",
+    "sendfile",
+    "sendfile64",
+    "copy_file_range",
+];
+
+/// The first rule that holds names the cause.
+///
+/// What lies deepest in the kernel comes first: a read from a pipe that stands in the pipe's mutex
+/// waits for a kernel lock.
+pub(super) const RULES: &[Rule] = &[
+    rule(Cause::Stopped, &[Test::State(&['T', 't'])]),
+    rule(
+        Cause::Stopped,
+        &[Test::Frame(&[
+            "ptrace_stop",
+            "do_signal_stop",
+            "do_jobctl_trap",
+            "do_freezer_trap",
+            "__refrigerator",
+        ])],
+    ),
+    // The freezer of cgroups v2, where compilers put `do_freezer_trap` into its only caller.
+    rule(Cause::Stopped, &[Test::Innermost(&["get_signal"])]),
+    rule(Cause::Throttled, &[Test::Frame(&["throttle_cfs_rq*"])]),
+    rule(
+        Cause::KernelLock,
+        &[Test::Frame(&[
+            "__mutex_lock*",
+            "mutex_lock*",
+            "__ww_mutex_lock*",
+            "rwsem_down_*",
+            "down_read*",
+            "down_write*",
+            "__down*",
+            "percpu_rwsem_wait",
+            "percpu_down_*",
+            "__percpu_down_*",
+            "rt_mutex_slowlock*",
+            "__rt_mutex_slowlock*",
+            "rtlock_slowlock*",
+            "rwbase_*",
+        ])],
+    ),
+    rule(
+        Cause::Futex,
+        &[Test::Frame(&[
+            "futex_wait*",
+            "futex_do_wait",
+            "__futex_wait",
+            "futex_lock_pi*",
+            "futex_unqueue_multiple*",
+        ])],
+    ),
+    // The fault itself may then read from a disk: what the thread did was to touch a page.
+    rule(
+        Cause::PageFault,
+        &[
+            Test::UserThread,
+            Test::Frame(&[
+                "exc_page_fault",
+                "asm_exc_page_fault",
+                "do_user_addr_fault",
+                "do_page_fault",
+                "handle_mm_fault",
+                "do_mem_abort",
+                "handle_userfault",
+            ]),
+        ],
+    ),
+    rule(
+        Cause::Disk,
+        &[Test::Frame(&[
+            "io_schedule*",
+            "blk_mq_get_tag",
+            "blk_execute_rq",
+            "submit_bio_wait*",
+            "bio_await",
+            "folio_wait*",
+            "wait_on_page*",
+            "__wait_on_buffer",
+            "wait_on_buffer",
+            "rq_qos_wait",
+            "wbt_wait",
+            "balance_dirty_pages",
+            "jbd2_log_wait_commit",
+            "wait_transaction_locked",
+            "__iomap_dio_rw*",
+            "read_events",
+            "wb_wait_for_completion",
+        ])],
+    ),
+    // A stack that is taken as the thread is woken lacks the scheduler's own functions, `io_schedule` among
+    // them (`stack_trace_consume_entry_nosched`,
+    // https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c). Who sleeps like this and is woken
+    // by a disk waited for it: a lock's waiter is woken by a task.
+    rule(Cause::Disk, &[Test::State(&['D']), Test::EndedByDisk]),
+    rule(Cause::Child, &[Test::Frame(&["do_wait", "kernel_wait4", "wait_for_vfork_done"])]),
+    rule(Cause::Child, &[Test::Syscall(&["wait4", "waitid", "waitpid", "vfork"])]),
+    // A poll of nothing is how programs slept before nanosleep.
+    rule(Cause::Timer, &[Test::Syscall(&["poll", "ppoll", "ppoll_time64"]), Test::Zero(1)]),
+    rule(
+        Cause::Timer,
+        &[Test::Syscall(&["select", "_newselect", "pselect6", "pselect6_time64"]), Test::Zero(0)],
+    ),
+    rule(
+        Cause::Poll,
+        &[Test::Frame(&[
+            "ep_poll",
+            "do_epoll_wait*",
+            "do_poll",
+            "do_sys_poll",
+            "do_select",
+            "poll_schedule_timeout",
+        ])],
+    ),
+    rule(
+        Cause::Poll,
+        &[Test::Syscall(&[
+            "epoll_wait",
+            "epoll_pwait",
+            "epoll_pwait2",
+            "epoll_wait_old",
+            "poll",
+            "ppoll",
+            "ppoll_time64",
+            "select",
+            "_newselect",
+            "pselect6",
+            "pselect6_time64",
+        ])],
+    ),
+    rule(Cause::IoUring, &[Test::Frame(&["io_cqring_wait", "io_wq_worker", "io_sq_thread"])]),
+    rule(Cause::IoUring, &[Test::Syscall(&["io_uring_enter"])]),
+    rule(Cause::Timer, &[Test::Frame(&["do_nanosleep", "hrtimer_nanosleep", "timerfd_read"])]),
+    rule(
+        Cause::Timer,
+        &[Test::Syscall(&["nanosleep", "clock_nanosleep", "clock_nanosleep_time64"])],
+    ),
+    rule(Cause::Signal, &[Test::Frame(&["do_sigtimedwait", "sigsuspend", "signalfd_*"])]),
+    rule(
+        Cause::Signal,
+        &[Test::Syscall(&[
+            "pause",
+            "sigsuspend",
+            "rt_sigsuspend",
+            "rt_sigtimedwait",
+            "rt_sigtimedwait_time64",
+        ])],
+    ),
+    rule(Cause::Eventfd, &[Test::Frame(&["eventfd_read", "eventfd_write"])]),
+    rule(Cause::Tty, &[Test::Frame(&["n_tty_*", "tty_*", "do_tty_*"])]),
+    rule(
+        Cause::Pipe,
+        &[Test::Frame(&[
+            "pipe_read",
+            "pipe_write",
+            "anon_pipe_read",
+            "anon_pipe_write",
+            "fifo_open",
+            "wait_for_partner",
+            "pipe_wait_*",
+            "ipipe_prep",
+            "opipe_prep",
+        ])],
+    ),
+    rule(
+        Cause::Socket,
+        &[Test::Frame(&[
+            "sk_wait_data",
+            "sk_stream_wait_*",
+            "__skb_wait_for_more_packets",
+            "sock_alloc_send_pskb*",
+            "sock_wait_*",
+            "unix_stream_*",
+            "unix_dgram_*",
+            "unix_wait_for_peer",
+            "inet_csk_accept*",
+            "inet_csk_wait_for_connect",
+            "inet_wait_for_connect",
+            "inet_stream_connect*",
+            "tcp_recvmsg*",
+            "tcp_sendmsg*",
+            "udp_recvmsg*",
+            "netlink_*",
+            "vsock_*",
+            "lock_sock_nested",
+            "__lock_sock*",
+        ])],
+    ),
+    rule(Cause::Socket, &[Test::File(FileKind::Socket)]),
+    rule(
+        Cause::Socket,
+        &[Test::Syscall(&[
+            "recvfrom",
+            "recvmsg",
+            "recvmmsg",
+            "recvmmsg_time64",
+            "recv",
+            "sendto",
+            "sendmsg",
+            "sendmmsg",
+            "send",
+            "accept",
+            "accept4",
+            "connect",
+            "socketcall",
+        ])],
+    ),
+    rule(Cause::Pipe, &[Test::File(FileKind::Pipe)]),
+    rule(Cause::Eventfd, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[eventfd"])]),
+    rule(Cause::Timer, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[timerfd"])]),
+    rule(Cause::Signal, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[signalfd"])]),
+    rule(
+        Cause::Tty,
+        &[
+            Test::File(FileKind::Character),
+            Test::FileName(&["/dev/pts/", "/dev/tty", "/dev/console"]),
+        ],
+    ),
+    rule(Cause::Futex, &[Test::Syscall(&["futex", "futex_time64", "futex_wait", "futex_waitv"])]),
+    rule(
+        Cause::Disk,
+        &[
+            Test::UserThread,
+            Test::Frame(&[
+                "ext4_*",
+                "xfs_*",
+                "btrfs_*",
+                "f2fs_*",
+                "jbd2_*",
+                "iomap_*",
+                "blk_*",
+                "filemap_*",
+                "fuse_*",
+                "nfs_*",
+            ]),
+        ],
+    ),
+    rule(
+        Cause::Disk,
+        &[Test::Syscall(&[
+            "fsync",
+            "fdatasync",
+            "sync",
+            "syncfs",
+            "msync",
+            "sync_file_range",
+            "io_getevents",
+        ])],
+    ),
+    rule(
+        Cause::Disk,
+        &[Test::Syscall(TRANSFER), Test::File(FileKind::Regular), Test::State(&['D'])],
+    ),
+    rule(Cause::Disk, &[Test::Syscall(TRANSFER), Test::File(FileKind::Block)]),
+];
+
+/// Frames that only carry a wait out, and say nothing about why.
+pub(super) const MACHINERY: &[&str] = &[
+    "__schedule",
+    "schedule*",
+    "preempt_schedule*",
+    "io_schedule*",
+    "__cond_resched",
+    "context_switch",
+    "__wait_for_common",
+    "do_wait_for_common",
+    "wait_for_common",
+    "wait_for_completion*",
+    "wait_woken",
+    "__switch_to",
+];
+
+/// Whether a kernel function's name is the one that `pattern` stands for.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => name.starts_with(beginning),
+        None => name.strip_prefix(pattern).is_some_and(|r| r.is_empty() || r.starts_with('.')),
+    }
+}

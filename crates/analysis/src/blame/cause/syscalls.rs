@@ -1,0 +1,102 @@
+//! Syscall numbers → names, and what the names say about arguments.
+//!
+//! The only place that names the `syscalls` crate.
+
+use offwake_recording::{Syscall, SyscallTable};
+
+#[cfg(target_arch = "aarch64")]
+use syscalls::{aarch64::Sysno as Native, arm::Sysno as Compat};
+#[cfg(not(target_arch = "aarch64"))]
+use syscalls::{x86::Sysno as Compat, x86_64::Sysno as Native};
+
+/// The name of a syscall; none if the table has no such number.
+#[must_use]
+pub fn name(syscall: &Syscall) -> Option<&'static str> {
+    let number = syscall.number as usize;
+    match syscall.table {
+        SyscallTable::Native => Native::new(number).map(|sysno| sysno.name()),
+        SyscallTable::Compat => Compat::new(number).map(|sysno| sysno.name()),
+    }
+}
+
+/// Whether the first argument is a file descriptor that the syscall may wait on.
+#[must_use]
+pub fn takes_fd(name: &str) -> bool {
+    TAKE_FD.contains(&name)
+}
+
+/// Whether it takes something in, and may wait until there is something.
+#[must_use]
+pub fn reads(name: &str) -> bool {
+    const READS: &[&str] =
+        &["read", "readv", "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg"];
+    READS.contains(&name)
+}
+
+/// `exit(1)` and `wait4(1, …)` have a first argument too.
+const TAKE_FD: &[&str] = &[
+    "accept",
+    "accept4",
+    "connect",
+    "copy_file_range",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "epoll_wait",
+    "fallocate",
+    "fcntl",
+    "fcntl64",
+    "fdatasync",
+    "flock",
+    "fsync",
+    "ftruncate",
+    "getdents",
+    "getdents64",
+    "io_uring_enter",
+    "ioctl",
+    "pread64",
+    "preadv",
+    "preadv2",
+    "pwrite64",
+    "pwritev",
+    "pwritev2",
+    "read",
+    "readv",
+    "recv",
+    "recvfrom",
+    "recvmmsg",
+    "recvmmsg_time64",
+    "recvmsg",
+    "send",
+    "sendfile",
+    "sendfile64",
+    "sendmmsg",
+    "sendmsg",
+    "sendto",
+    "splice",
+    "sync_file_range",
+    "syncfs",
+    "tee",
+    "vmsplice",
+    "write",
+    "writev",
+];
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::name;
+    use offwake_recording::{Syscall, SyscallTable};
+
+    #[test]
+    fn each_table_has_its_own_numbers() {
+        // arch/x86/entry/syscalls/syscall_{64,32}.tbl, Linux 6.12
+        for (table, number, expected) in [
+            (SyscallTable::Native, 202, Some("futex")),
+            (SyscallTable::Native, 449, Some("futex_waitv")),
+            (SyscallTable::Compat, 240, Some("futex")),
+            (SyscallTable::Compat, 202, Some("getegid32")),
+            (SyscallTable::Native, 1_000_000, None),
+        ] {
+            assert_eq!(name(&Syscall { table, number, args: [0; 6] }), expected, "{number}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The very thing that a wait was on: this futex, that socket.
+
+use serde::Serialize;
+
+use offwake_recording::{FileId, Wait, Wake};
+
+use super::{Cause, syscalls};
+
+/// What a thread does to a futex
+/// ([`include/uapi/linux/futex.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/futex.h#L11)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FutexOp {
+    /// Until it is woken.
+    Wait,
+    /// The same, for wakers that share a bit with it.
+    WaitBitset,
+    /// For ownership, with priority inheritance.
+    LockPi,
+    /// Moved to such a lock when woken.
+    WaitRequeuePi,
+    /// Several at once; the address is that of their list.
+    WaitVector,
+    /// Something else.
+    Unknown,
+}
+
+impl FutexOp {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::WaitBitset => "wait_bitset",
+            Self::LockPi => "lock_pi",
+            Self::WaitRequeuePi => "wait_requeue_pi",
+            Self::WaitVector => "wait_vector",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    fn of_command(op: u64) -> Self {
+        const COMMAND: u64 = 0x7f;
+        match op & COMMAND {
+            0 => Self::Wait,
+            6 | 13 => Self::LockPi,
+            9 => Self::WaitBitset,
+            11 => Self::WaitRequeuePi,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// The very thing that a wait was on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WaitedOn {
+    /// A futex.
+    Futex {
+        /// Its address in the process.
+        address: u64,
+        /// What the thread did to it.
+        op: FutexOp,
+        /// Whether it asked for one that no other process shares.
+        private: bool,
+    },
+    /// An open file.
+    File {
+        /// Its number in the process at that time.
+        fd: u32,
+        /// The file.
+        file: FileId,
+    },
+}
+
+/// The very thing that a wait was on, as far as its syscall tells.
+#[must_use]
+pub fn waited_on(wait: &Wait, cause: Cause) -> Option<WaitedOn> {
+    const PRIVATE: u64 = 128;
+    let syscall = wait.syscall.as_ref()?;
+    let name = syscalls::name(syscall)?;
+    let [first, op, _, flags, ..] = syscall.args;
+    if cause == Cause::Futex {
+        let (op, private) = match name {
+            "futex" | "futex_time64" => (FutexOp::of_command(op), op & PRIVATE != 0),
+            "futex_wait" => (FutexOp::Wait, flags & PRIVATE != 0),
+            "futex_waitv" => (FutexOp::WaitVector, false),
+            // A futex that the kernel waits for on the way: there is no address to tell.
+            _ => return None,
+        };
+        return Some(WaitedOn::Futex { address: first, op, private });
+    }
+    let file = wait.file.filter(|_| syscalls::takes_fd(name))?;
+    // An fd is an `unsigned int`: the upper half of the register is not part of it.
+    Some(WaitedOn::File { fd: first as u32, file })
+}
+
+/// What a waker's syscall named: the other end of what was waited on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WokenThrough {
+    /// A futex in the waker's process. The same address as the waiter's, unless the memory is shared
+    /// between processes.
+    Futex {
+        /// Its address.
+        address: u64,
+    },
+    /// A descriptor of the waker's process.
+    File {
+        /// Its number.
+        fd: u32,
+        /// What it stood for, if that was noted.
+        file: Option<FileId>,
+    },
+}
+
+/// The very thing that a task woke through, as far as its syscall tells.
+#[must_use]
+pub fn woken_through(wake: &Wake) -> Option<WokenThrough> {
+    let syscall = wake.syscall.as_ref()?;
+    let name = syscalls::name(syscall)?;
+    match name {
+        "futex" | "futex_time64" | "futex_wake" | "futex_requeue" => {
+            Some(WokenThrough::Futex { address: syscall.args[0] })
+        }
+        // As above: the upper half of the register is not part of it.
+        _ => syscalls::takes_fd(name)
+            .then(|| WokenThrough::File { fd: syscall.args[0] as u32, file: wake.file }),
+    }
+}

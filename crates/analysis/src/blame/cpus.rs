@@ -1,0 +1,149 @@
+//! Who was on which CPU, and when.
+
+use rayon::prelude::*;
+
+use crate::{
+    search::partition_near,
+    timeline::{Queued, ThreadIndex, Timeline},
+};
+use offwake_recording::{
+    Begin, End, Preemption, Recording,
+    units::{Cpu, Nanos, Timestamp},
+};
+
+/// A thread's stay on a CPU: an interval of its track.
+#[derive(Clone, Copy, Debug)]
+struct Stay {
+    from: Timestamp,
+    thread: ThreadIndex,
+    interval: u32,
+}
+
+/// Every CPU's stays.
+#[derive(Debug, Default)]
+pub(super) struct Cpus {
+    /// By number; a CPU's by time.
+    stays: Vec<Vec<Stay>>,
+}
+
+impl Cpus {
+    pub(super) fn new(timeline: &Timeline) -> Self {
+        let mut stays: Vec<Vec<Stay>> =
+            counts(timeline).into_iter().map(Vec::with_capacity).collect();
+        for (thread, n) in timeline.threads.iter().zip(0..) {
+            for (interval, place) in thread.track.iter().zip(0..) {
+                let Some(cpu) = thread.track.cpu(place as usize) else { continue };
+                let Some(of_cpu) = stays.get_mut(usize::from(cpu.0)) else { continue };
+                let (from, thread) = (interval.from, ThreadIndex(n));
+                of_cpu.push(Stay { from, thread, interval: place });
+            }
+        }
+        // Each thread's are in order: that sort merges them.
+        stays.par_iter_mut().for_each(|of_cpu| of_cpu.sort_by_key(|stay| (stay.from, stay.thread)));
+        Self { stays }
+    }
+
+    /// Divides `from..to`, a time in which a thread waited for a CPU, over those who ran there.
+    ///
+    /// ```text
+    /// waits    |-------------------------------|
+    /// its CPU  == a ==|    |=== b ===|== c ========
+    /// told        a     none    b         c
+    /// ```
+    pub(super) fn holders(
+        &self,
+        recording: &Recording,
+        timeline: &Timeline,
+        queued: Queued,
+        (from, to): (Timestamp, Timestamp),
+        near: &mut Near,
+        mut tell: impl FnMut(Option<ThreadIndex>, Nanos),
+    ) {
+        let all = to.since(from);
+        let Some((cpu, since)) = queue(recording, queued) else { return tell(None, all) };
+        let from = from.max(since).min(to);
+        let stays = self.stays.get(usize::from(cpu.0)).map_or([].as_slice(), Vec::as_slice);
+        let begun = near.begun_before(cpu, stays, to);
+        let (mut until, mut held) = (to, Nanos(0));
+        for stay in stays.get(..begun).unwrap_or_default().iter().rev() {
+            let Some(end) = end_of(timeline, stay) else { continue };
+            // Two at once would contradict each other: the later one counts.
+            let (begin, end) = (stay.from.max(from), end.min(until));
+            let time = end.since(begin);
+            if time > Nanos(0) {
+                held += time;
+                tell(Some(stay.thread), time);
+            }
+            until = until.min(stay.from);
+            if stay.from <= from {
+                break;
+            }
+        }
+        if held < all {
+            tell(None, all - held);
+        }
+    }
+}
+
+/// How many stays each CPU has, by its number.
+fn counts(timeline: &Timeline) -> Vec<usize> {
+    let mut counts = Vec::new();
+    for track in timeline.threads.iter().map(|thread| &thread.track) {
+        for cpu in (0..track.len()).filter_map(|place| track.cpu(place)) {
+            let cpu = usize::from(cpu.0);
+            if counts.len() <= cpu {
+                counts.resize(cpu + 1, 0);
+            }
+            counts[cpu] += 1;
+        }
+    }
+    counts
+}
+
+/// Where each CPU's stays were looked at last.
+#[derive(Debug)]
+pub(super) struct Near(Vec<u32>);
+
+impl Near {
+    pub(super) fn of(cpus: &Cpus) -> Self {
+        Self(vec![0; cpus.stays.len()])
+    }
+
+    fn begun_before(&mut self, cpu: Cpu, stays: &[Stay], to: Timestamp) -> usize {
+        let Some(near) = self.0.get_mut(usize::from(cpu.0)) else { return 0 };
+        let is_before = |n: usize| stays.get(n).is_some_and(|stay| stay.from < to);
+        let begun = partition_near(stays.len(), *near as usize, is_before);
+        *near = u32::try_from(begun).unwrap_or(u32::MAX);
+        begun
+    }
+}
+
+fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
+    let interval = timeline.thread(stay.thread)?.track.get(stay.interval as usize)?;
+    Some(interval.to)
+}
+
+/// In which CPU's queue a runnable thread stood, and since when that is known.
+///
+/// From its last migration on it was in the queue of the CPU that it came to. One that came back to
+/// the CPU that it had left, and was not moved, was there from the beginning. Of one whose switch-out
+/// was not seen, the CPU that it left is that of whoever looked, or made it.
+fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
+    let (begin, end, left, came, migrated) = match queued {
+        Queued::Woken(index) => {
+            let wait = recording.waits.rows().get(index.0 as usize)?;
+            let migrated = recording.waits.migrated(wait);
+            (wait.begin(), wait.end(), wait.off_cpu, wait.on_cpu, migrated)
+        }
+        Queued::Preempted(index) => {
+            let preemption = recording.preemptions.get(index.0 as usize)?;
+            let Preemption { begin, end, off_cpu, on_cpu, migrated, .. } = *preemption;
+            (begin, end, off_cpu, on_cpu, migrated)
+        }
+    };
+    if end != End::Seen {
+        return None;
+    }
+    let stayed = begin != Begin::Seen || left == came;
+    migrated.or(stayed.then_some(Timestamp(0))).map(|since| (came, since))
+}

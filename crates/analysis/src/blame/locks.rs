@@ -1,0 +1,201 @@
+//! Futexes that are locks: who released one, and when, and so who held it before.
+//!
+//! ```text
+//! releases      ---- by X ------ by B ------ by X -->
+//! holder        X  |      B     |     X    |
+//! ```
+//!
+//! While somebody waits for a lock, each release wakes a waiter: it shows as the end of some wait
+//! on that futex.
+
+use std::collections::HashMap;
+
+use crate::timeline::{WaitIndex, WakeUse, wake_use};
+use offwake_recording::{
+    Recording, Wait,
+    units::{Tgid, Timestamp},
+};
+
+use super::{
+    cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
+    gaps::Gaps,
+    verdict::Verdict,
+};
+
+/// A futex; a private one is told by its process too.
+type Key = (Option<Tgid>, u64);
+
+/// What a waiter expects to find in the futex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Expects {
+    /// The value of a lock that others wait for already.
+    Contended,
+    /// Anything else: a counter, a flag.
+    Other,
+}
+
+/// How a wait on a futex ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// By somebody who woke through that futex.
+    ByRelease,
+    /// In another way.
+    Otherwise,
+}
+
+/// What a wait says of the futex that it is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LockWord {
+    key: Key,
+    expects: Expects,
+    ended: Ended,
+}
+
+/// What glibc, Rust and Go write into a lock that somebody waits for:
+/// [glibc](https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/lowlevellock.c;hb=glibc-2.40),
+/// [Rust](https://github.com/rust-lang/rust/blob/1.88.0/library/std/src/sys/sync/mutex/futex.rs#L10),
+/// [Go](https://github.com/golang/go/blob/go1.23.0/src/runtime/lock_futex.go#L24).
+const CONTENDED: u32 = 2;
+/// What [musl](https://git.musl-libc.org/cgit/musl/tree/src/thread/pthread_mutex_timedlock.c?h=v1.2.5) does:
+/// `EBUSY` with the highest bit.
+const CONTENDED_MUSL: u32 = 0x8000_0010;
+
+impl LockWord {
+    /// None if the wait is not on a futex of its own.
+    pub(super) fn of(wait: &Wait, cause: Cause) -> Option<Self> {
+        let Some(WaitedOn::Futex { address, op, private }) = cause::waited_on(wait, cause) else {
+            return None;
+        };
+        // The kernel compares 32 bits.
+        let value = wait.syscall.map_or(0, |syscall| syscall.args[2] as u32);
+        let expects = match op {
+            FutexOp::LockPi => Expects::Contended,
+            FutexOp::Wait | FutexOp::WaitBitset
+                if value == CONTENDED || value == CONTENDED_MUSL =>
+            {
+                Expects::Contended
+            }
+            _ => Expects::Other,
+        };
+        let through = wait.wake.as_ref().and_then(cause::woken_through);
+        let ended = match through {
+            Some(WokenThrough::Futex { address: woken }) if woken == address => Ended::ByRelease,
+            _ => Ended::Otherwise,
+        };
+        Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
+    }
+
+    /// Whether its waiter expects the value of a contended lock.
+    pub(super) fn is_like_a_lock(self) -> bool {
+        self.expects == Expects::Contended
+    }
+
+    /// The process that the futex belongs to; none if several may share it.
+    pub(super) fn process(self) -> Option<Tgid> {
+        self.key.0
+    }
+}
+
+/// Whether a wait is on a futex that looks like a lock: by what it expects to find there.
+#[must_use]
+pub fn is_for_a_lock(wait: &Wait, cause: Cause) -> bool {
+    LockWord::of(wait, cause).is_some_and(LockWord::is_like_a_lock)
+}
+
+/// The end of a wait that shows a release.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Release {
+    pub(super) at: Timestamp,
+    pub(super) wait: WaitIndex,
+}
+
+/// The releases of every lock that several waited for.
+#[derive(Debug, Default)]
+pub(super) struct Locks {
+    /// By time.
+    releases: Vec<Vec<Release>>,
+    /// By the place of a wait's pattern.
+    of_patterns: Vec<Option<u32>>,
+}
+
+/// What the waits on a futex say of it, as they come.
+struct Draft {
+    first_wake: Option<Timestamp>,
+    waits: u32,
+    /// All that were seen expect the value of a contended lock.
+    is_like_a_lock: bool,
+    /// One that expects it began after a wake on the same address: a counter would have moved on.
+    is_no_counter: bool,
+}
+
+impl Locks {
+    /// A futex that no record proves to be a lock, though all its waits look like it, is taken for one
+    /// where the record that would prove it may be among those that were lost: what it was waited
+    /// for is then in doubt, and as a lock it is.
+    pub(super) fn new(recording: &Recording, verdicts: &[Verdict], gaps: &Gaps) -> Self {
+        let waits = &recording.waits;
+        if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == Expects::Contended)) {
+            return Self { releases: Vec::new(), of_patterns: vec![None; verdicts.len()] };
+        }
+        let lock_of = |place: usize| verdicts.get(place).and_then(|verdict| verdict.lock);
+        let mut drafts: HashMap<Key, Draft> = HashMap::new();
+        for row in waits.rows() {
+            let Some(lock) = lock_of(row.pattern.index()) else { continue };
+            let draft = drafts.entry(lock.key).or_insert(Draft {
+                first_wake: None,
+                waits: 0,
+                is_like_a_lock: true,
+                is_no_counter: false,
+            });
+            draft.waits += 1;
+            draft.is_like_a_lock &= lock.expects == Expects::Contended;
+            draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
+            if lock.ended == Ended::ByRelease && wake_use(row) != WakeUse::Stale {
+                let woken = row.woken_at();
+                draft.first_wake =
+                    draft.first_wake.map_or(woken, |first| woken.map(|w| w.min(first)));
+            }
+        }
+        let mut numbers: HashMap<Key, u32> = HashMap::new();
+        for (key, draft) in drafts {
+            let is_proven = draft.is_no_counter || gaps.are_in(key.0);
+            if draft.is_like_a_lock && is_proven {
+                numbers.insert(key, u32::try_from(numbers.len()).unwrap_or(u32::MAX));
+            }
+        }
+        let of_patterns: Vec<Option<u32>> =
+            (verdicts.iter()).map(|verdict| numbers.get(&verdict.lock?.key).copied()).collect();
+        let mut releases = vec![Vec::new(); numbers.len()];
+        for (row, n) in waits.rows().iter().zip(0..) {
+            let place = row.pattern.index();
+            if let (Some(at), Some(lock), Some(Some(number))) =
+                (row.woken_at(), lock_of(place), of_patterns.get(place))
+                && lock.ended == Ended::ByRelease
+                && wake_use(row) != WakeUse::Stale
+                && let Some(releases) = releases.get_mut(*number as usize)
+            {
+                releases.push(Release { at, wait: WaitIndex(n) });
+            }
+        }
+        for releases in &mut releases {
+            releases.sort_by_key(|release| release.at);
+        }
+        Self { releases, of_patterns }
+    }
+
+    /// Whether the waits of a pattern are on a lock.
+    pub(super) fn is_lock(&self, pattern: usize) -> bool {
+        self.of_patterns.get(pattern).is_some_and(Option::is_some)
+    }
+
+    /// The releases after `from` and before `to` of the lock that waits of this pattern are on; none
+    /// if it is no lock.
+    pub(super) fn between(&self, pattern: usize, from: Timestamp, to: Timestamp) -> &[Release] {
+        let number = self.of_patterns.get(pattern).copied().flatten();
+        let releases = number.and_then(|number| self.releases.get(number as usize));
+        let releases = releases.map_or([].as_slice(), Vec::as_slice);
+        let first = releases.partition_point(|release| release.at <= from);
+        let end = releases.partition_point(|release| release.at < to);
+        releases.get(first..end).unwrap_or_default()
+    }
+}

@@ -1,0 +1,258 @@
+//! Waits + wakes → who or what each blocked nanosecond was spent on.
+//!
+//! `docs/blame.md` says what comes to what, and why.
+//!
+//! ```text
+//! waiter   --+-- blocked ------------------------------+-- runnable --+--
+//!                                                      ^ wake
+//! waker    ----- on-CPU ---+-- blocked --+- runnable -+-- on-CPU -----------
+//! blame      |   work      | one hop on  | cpu_queue  |W|               (W: work)
+//! ```
+
+pub mod cause;
+mod cpus;
+mod ender;
+mod gaps;
+mod idle;
+mod ledger;
+mod locks;
+mod parts;
+mod paths;
+mod retries;
+mod signal;
+mod softirq;
+mod survey;
+mod verdict;
+mod walk;
+mod words;
+
+use std::{collections::HashMap, ops::Range};
+
+use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
+use offwake_recording::{
+    Begin, End, Recording, Scope, ThreadRef, WaitRow,
+    units::{Tid, Timestamp},
+};
+
+pub use ender::Ender;
+pub use ledger::Ledger;
+pub use locks::is_for_a_lock;
+pub use parts::Parts;
+pub use paths::{Hop, PathId, Paths, StackPairId, StackPairs};
+pub use retries::{LOOK, is_for_room};
+pub use walk::Walker;
+pub use words::{BlameKind, Duty, External, Limits, Part, Reason, Stance};
+
+use cause::Cause;
+use cpus::Cpus;
+use ender::Source;
+use gaps::Gaps;
+use locks::Locks;
+use verdict::Verdict;
+
+/// Everything that is needed to find out what a wait's time was spent on, gathered once.
+pub struct Blame<'a> {
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+    limits: Limits,
+    stacks: StackPairs,
+    /// By the place of a pattern.
+    verdicts: Vec<Verdict>,
+    /// By the place of a waker: the lives of its tid.
+    lives: Vec<Range<u32>>,
+    /// By [`ThreadIndex`]: its samples, by time.
+    samples: Vec<Vec<(Timestamp, StackPairId)>>,
+    locks: Locks,
+    gaps: Gaps,
+    cpus: Cpus,
+}
+
+impl<'a> Blame<'a> {
+    /// Of a recording and the timeline that was built from it.
+    #[must_use]
+    pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
+        let of_records = || {
+            let stacks = StackPairs::new(recording);
+            let verdicts = verdict::all(recording, &stacks);
+            let gaps = Gaps::new(timeline);
+            let locks = Locks::new(recording, &verdicts, &gaps);
+            (stacks, verdicts, gaps, locks)
+        };
+        let ((stacks, verdicts, gaps, locks), cpus) =
+            rayon::join(of_records, || Cpus::new(timeline));
+        Self {
+            recording,
+            timeline,
+            limits: Limits { depth: limits.depth.min(Limits::DEEPEST), ..limits },
+            lives: lives(recording, timeline),
+            samples: samples(recording, timeline, &stacks),
+            locks,
+            gaps,
+            cpus,
+            stacks,
+            verdicts,
+        }
+    }
+
+    /// The recording.
+    #[must_use]
+    pub fn recording(&self) -> &'a Recording {
+        self.recording
+    }
+
+    /// The timeline.
+    #[must_use]
+    pub fn timeline(&self) -> &'a Timeline {
+        self.timeline
+    }
+
+    /// Finds out about waits. Any number of them can be at work side by side.
+    #[must_use]
+    pub fn walker(&self) -> Walker<'_> {
+        Walker::new(self)
+    }
+
+    /// The stacks that parts and hops refer to.
+    #[must_use]
+    pub fn stacks(&self) -> &StackPairs {
+        &self.stacks
+    }
+
+    /// A wait's own stacks, and those with which it was ended.
+    #[must_use]
+    pub fn stacks_of(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
+        self.verdict(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
+            (verdict.own_stack, verdict.waker_stack)
+        })
+    }
+
+    /// What a wait was on.
+    #[must_use]
+    pub fn cause(&self, wait: WaitIndex) -> Cause {
+        self.verdict(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
+    }
+
+    /// Whether a wait was one for the next request, as far as it tells by itself.
+    #[must_use]
+    pub fn stance(&self, wait: WaitIndex) -> Stance {
+        self.verdict(wait).map_or(Stance::Busy, |(_, verdict)| verdict.stance)
+    }
+
+    /// Who or what ended a wait.
+    #[must_use]
+    pub fn ender(&self, wait: WaitIndex) -> Ender {
+        let Some((row, verdict)) = self.verdict(wait) else { return Ender::Nobody(Reason::Lost) };
+        match (verdict.source, wake_use(row)) {
+            (Some(Source::Ender(ender)), WakeUse::Ended | WakeUse::Early) => ender,
+            (Some(Source::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
+                self.sender_behind(wait, softirqd)
+            }
+            (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
+                Ender::Nobody(match (row.begin(), row.end()) {
+                    (_, End::StillOff) => Reason::StillBlocked,
+                    (_, End::Missed) => Reason::Lost,
+                    (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
+                    (Begin::Seen | Begin::Newborn, End::Seen) => Reason::NoWakeup,
+                })
+            }
+        }
+    }
+
+    /// The life of the task that was current when a wait was ended, and when that was. None if
+    /// nothing is known of it: the profiler's own, say.
+    #[must_use]
+    pub fn waker_life(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        let (row, _) = self.verdict(wait)?;
+        let woken = row.woken_at()?;
+        let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
+        let lives = self.lives.get(waker.index())?.clone();
+        let of_tid = self.timeline.threads.get(lives.start as usize..lives.end as usize)?;
+        // A wake between the window's end and the last look at everybody still counts.
+        let inside = woken.min(self.recording.meta.window.end);
+        let begun = of_tid.partition_point(|life| life.from <= inside).checked_sub(1)?;
+        of_tid.get(begun).filter(|life| inside <= life.until)?;
+        Some((ThreadIndex(lives.start.checked_add(u32::try_from(begun).ok()?)?), woken))
+    }
+
+    /// The same, if its own waits were recorded.
+    fn recorded_waker(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        self.waker_life(wait).filter(|&(index, _)| {
+            self.recording.meta.scope == Scope::Machine
+                || self.timeline.thread(index).is_some_and(|life| life.in_target)
+        })
+    }
+
+    /// A packet may have been left over to `ksoftirqd` by its sender. If the one that had woken that
+    /// thread holds the socket's other end, it did the sending.
+    ///
+    /// ```text
+    /// sender     --- send, wakes ksoftirqd ----------------
+    /// ksoftirqd  ........................|-- on-CPU --+----
+    /// waiter     -------- blocked --------------------^ wake
+    /// ```
+    fn sender_behind(&self, wait: WaitIndex, softirqd: ThreadRef) -> Ender {
+        let sender = || {
+            let (index, woken) = self.recorded_waker(wait)?;
+            let track = &self.timeline.thread(index)?.track;
+            let begun = track.begun_before(woken, track.len());
+            let set_to_work = (0..begun).rev().find_map(|place| match track.get(place)?.state {
+                State::Blocked(wait) => Some(wait),
+                _ => None,
+            })?;
+            let Source::Ender(Ender::Task(sender)) = self.verdict(set_to_work)?.1.source? else {
+                return None;
+            };
+            let whole = self.recording.waits.get(wait.0 as usize)?;
+            ender::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
+        };
+        sender().map_or(Ender::Interrupt(Reason::LocalSoftirq), Ender::Task)
+    }
+
+    fn verdict(&self, wait: WaitIndex) -> Option<(&WaitRow, &Verdict)> {
+        let row = self.recording.waits.rows().get(wait.0 as usize)?;
+        Some((row, self.verdicts.get(row.pattern.index())?))
+    }
+
+    fn is_birth(&self, wait: WaitIndex) -> bool {
+        let row = self.recording.waits.rows().get(wait.0 as usize);
+        row.is_some_and(|row| row.begin() == Begin::Newborn && row.woken_at().is_some())
+    }
+
+    /// A thread's samples inside `from..to`.
+    fn samples(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> &[(Timestamp, StackPairId)] {
+        let all = self.samples.get(thread.0 as usize).map_or([].as_slice(), Vec::as_slice);
+        let first = all.partition_point(|&(at, _)| at < from);
+        let end = all.partition_point(|&(at, _)| at < to);
+        all.get(first..end).unwrap_or_default()
+    }
+}
+
+fn lives(recording: &Recording, timeline: &Timeline) -> Vec<Range<u32>> {
+    let mut of_tids: HashMap<Tid, Range<u32>> = HashMap::new();
+    for (thread, n) in timeline.threads.iter().zip(0..) {
+        of_tids.entry(thread.tid).or_insert(n..n).end = n + 1;
+    }
+    let of_waker = |tid| of_tids.get(&tid).cloned().unwrap_or(0..0);
+    recording.waits.wakers().iter().map(|(_, waker)| of_waker(waker.current.tid)).collect()
+}
+
+fn samples(
+    recording: &Recording,
+    timeline: &Timeline,
+    stacks: &StackPairs,
+) -> Vec<Vec<(Timestamp, StackPairId)>> {
+    let mut samples = vec![Vec::new(); timeline.threads.len()];
+    for (n, sample) in recording.samples.iter().enumerate() {
+        if let Some(thread) = timeline.find(sample.tid, sample.at)
+            && let Some(of_thread) = samples.get_mut(thread.0 as usize)
+        {
+            of_thread.push((sample.at, stacks.of_sample(n)));
+        }
+    }
+    samples
+}

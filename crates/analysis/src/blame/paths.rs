@@ -1,0 +1,155 @@
+//! Chains of hops, each stored once.
+
+use std::collections::HashMap;
+
+use crate::timeline::ThreadIndex;
+use offwake_recording::{Recording, StackRef};
+
+/// Names a chain of hops within one [`Paths`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PathId(u32);
+
+impl PathId {
+    /// No hop.
+    pub const ROOT: Self = Self(0);
+}
+
+/// Names a user and a kernel stack that belong together, within one [`StackPairs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StackPairId(pub(super) u32);
+
+impl StackPairId {
+    /// No stacks at all.
+    pub const NONE: Self = Self(0);
+}
+
+/// A thread that was waited for, and the stack with which it ended the wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// The thread.
+    pub thread: ThreadIndex,
+    /// Index into its names of the one that it bore.
+    pub name: Option<u32>,
+    /// Its stacks at the wake.
+    pub stack: StackPairId,
+}
+
+/// Every chain that was come across.
+///
+/// ```text
+/// waiter ── hop ── hop ── hop      ids: ROOT ── 1 ── 2 ── 3
+///                    └─── hop                        └── 4
+/// ```
+#[derive(Clone, Debug)]
+pub struct Paths {
+    nodes: Vec<(PathId, Option<Hop>)>,
+    ids: HashMap<(PathId, Hop), PathId, foldhash::fast::RandomState>,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Self { nodes: vec![(PathId::ROOT, None)], ids: HashMap::default() }
+    }
+}
+
+impl Paths {
+    /// One hop further than `path`.
+    pub(super) fn further(&mut self, path: PathId, hop: Hop) -> PathId {
+        *self.ids.entry((path, hop)).or_insert_with(|| {
+            self.nodes.push((path, Some(hop)));
+            PathId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+        })
+    }
+
+    /// Takes over another's paths; returns what each of them is called here.
+    #[must_use]
+    pub fn adopt(&mut self, other: &Self) -> Adopted {
+        let mut names = vec![PathId::ROOT];
+        for &(before, hop) in other.nodes.iter().skip(1) {
+            // A path's beginning was there before it.
+            let before = names.get(before.0 as usize).copied().unwrap_or(PathId::ROOT);
+            names.push(hop.map_or(PathId::ROOT, |hop| self.further(before, hop)));
+        }
+        Adopted(names)
+    }
+
+    /// The hops of a path, from the far end back to the wait.
+    pub fn back(&self, path: PathId) -> impl Iterator<Item = Hop> + '_ {
+        let mut at = path;
+        std::iter::from_fn(move || {
+            let &(before, hop) = self.nodes.get(at.0 as usize)?;
+            at = before;
+            hop
+        })
+    }
+
+    /// The hops of a path, from the wait on.
+    #[must_use]
+    pub fn hops(&self, path: PathId) -> Vec<Hop> {
+        let mut hops: Vec<Hop> = self.back(path).collect();
+        hops.reverse();
+        hops
+    }
+}
+
+/// What the paths of one [`Paths`] are called in another.
+#[derive(Debug)]
+pub struct Adopted(Vec<PathId>);
+
+impl Adopted {
+    /// What a path is called there.
+    #[must_use]
+    pub fn name(&self, path: PathId) -> PathId {
+        self.0.get(path.0 as usize).copied().unwrap_or(PathId::ROOT)
+    }
+}
+
+/// The pairs of stacks that a recording's records have.
+#[derive(Debug, Default)]
+pub struct StackPairs {
+    pairs: Vec<(StackRef, StackRef)>,
+    of_waiters: Vec<StackPairId>,
+    of_wakers: Vec<StackPairId>,
+    of_samples: Vec<StackPairId>,
+}
+
+impl StackPairs {
+    pub(super) fn new(recording: &Recording) -> Self {
+        let none = (StackRef::NotTaken, StackRef::NotTaken);
+        let mut pairs = vec![none];
+        let mut ids = HashMap::<_, _, foldhash::fast::RandomState>::default();
+        ids.insert(none, StackPairId::NONE);
+        let mut id = |user: StackRef, kernel: StackRef| {
+            *ids.entry((user, kernel)).or_insert_with(|| {
+                pairs.push((user, kernel));
+                StackPairId(u32::try_from(pairs.len() - 1).unwrap_or(u32::MAX))
+            })
+        };
+        let waits = &recording.waits;
+        let of_waiters =
+            waits.waiters().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
+        let of_wakers =
+            waits.wakers().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
+        let of_samples =
+            recording.samples.iter().map(|s| id(s.user_stack, s.kernel_stack)).collect();
+        Self { pairs, of_waiters, of_wakers, of_samples }
+    }
+
+    /// The user half and the kernel half.
+    #[must_use]
+    pub fn get(&self, id: StackPairId) -> (StackRef, StackRef) {
+        self.pairs.get(id.0 as usize).copied().unwrap_or((StackRef::NotTaken, StackRef::NotTaken))
+    }
+
+    pub(super) fn of_waiter(&self, place: usize) -> StackPairId {
+        self.of_waiters.get(place).copied().unwrap_or(StackPairId::NONE)
+    }
+
+    pub(super) fn of_waker(&self, place: usize) -> StackPairId {
+        self.of_wakers.get(place).copied().unwrap_or(StackPairId::NONE)
+    }
+
+    pub(super) fn of_sample(&self, place: usize) -> StackPairId {
+        self.of_samples.get(place).copied().unwrap_or(StackPairId::NONE)
+    }
+}

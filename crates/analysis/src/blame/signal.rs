@@ -1,0 +1,29 @@
+//! Signals end waits too, and are not what was waited for.
+
+use offwake_recording::{Frame, Recording, StackRef, Wake};
+
+use super::cause::{Cause, is_one_of, syscalls};
+
+/// Through which a signal wakes, in Linux 5.10 to 6.18.
+const WAKE_UP: &[&str] = &["signal_wake_up_state", "signal_wake_up", "complete_signal"];
+
+const SEND: &[&str] =
+    &["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"];
+
+/// Whether a task ended a wait by a signal alone, and the wait was not for one.
+pub(super) fn cut_short(recording: &Recording, wake: &Wake, cause: Cause) -> bool {
+    // A child that ends tells its parent by a signal first, if the parent catches it:
+    // https://github.com/torvalds/linux/blob/v6.12/kernel/signal.c#L2251
+    if matches!(cause, Cause::Signal | Cause::Stopped | Cause::Child) {
+        return false;
+    }
+    match wake.kernel_stack {
+        StackRef::Id(id) => (recording.stacks.frames_of(id).flat_map(Frame::names))
+            .any(|function| is_one_of(WAKE_UP, function)),
+        // Without a stack the syscall has to do.
+        StackRef::NotTaken | StackRef::Failed => {
+            let name = wake.syscall.as_ref().and_then(syscalls::name);
+            name.is_some_and(|name| SEND.contains(&name))
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! What a kernel stack tells of a wake out of the network's softirqs.
+//!
+//! A packet to the own machine is handed over in a softirq, and most of the time that runs inside
+//! the sender's own send, as the last thing before it enables softirqs again (seen on Linux 6.18,
+//! leaf on the left):
+//!
+//! ```text
+//! sock_def_readable < tcp_data_queue < tcp_v4_rcv < process_backlog < net_rx_action
+//!   < handle_softirqs < do_softirq < __local_bh_enable_ip < __dev_queue_xmit < tcp_sendmsg
+//!                       `--------- the sender: from here on its own frames ---------------'
+//! ```
+//!
+//! The same softirq can run when an interrupt ends, over a task that has nothing to do with it:
+//!
+//! ```text
+//! ... < net_rx_action < handle_softirqs < __irq_exit_rcu < common_interrupt < whoever was running
+//! ```
+
+use offwake_recording::{Frame, StackRef, StackTable};
+
+use super::cause::is_one_of;
+
+/// On top of what a softirq ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Inside the current task's own send.
+    InSend,
+    /// In the kernel thread that runs what is left over.
+    InSoftirqd,
+    /// Anything else, or not known.
+    Elsewhere,
+}
+
+/// Where the packet came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// From the queue of packets that this machine hands to itself
+    /// ([`process_backlog`](https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L6164)).
+    /// Packets that another CPU passes on (RPS) go through it too: it does not prove a sender.
+    Backlog,
+    /// From a network device's driver.
+    Device,
+    /// Not known.
+    Unknown,
+}
+
+/// What a stack tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seen {
+    pub(super) place: Place,
+    pub(super) origin: Origin,
+}
+
+const RUNS_SOFTIRQS: &[&str] = &["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
+const CALLS_RUNNER: &[&str] =
+    &["do_softirq", "__do_softirq", "do_softirq_own_stack", "asm_call_on_stack", "call_softirq"];
+const ENABLES_SOFTIRQS: &[&str] = &["__local_bh_enable_ip", "__local_bh_enable"];
+const SOFTIRQD: &[&str] = &["run_ksoftirqd"];
+const BACKLOG: &[&str] = &["process_backlog"];
+const DRIVER: &[&str] = &[
+    "napi_gro_receive",
+    "gro_receive_skb",
+    "napi_gro_frags",
+    "netif_receive_skb",
+    "netif_receive_skb_list_internal",
+    "napi_complete_done",
+    "gro_normal_list",
+];
+/// Every way of a packet out of the machine's stack into a device's queue, loopback included.
+const SENDS: &[&str] = &["__dev_queue_xmit", "dev_queue_xmit", "__dev_direct_xmit"];
+
+/// Reads a waker's kernel stack.
+pub(super) fn read(stacks: &StackTable, stack: StackRef) -> Seen {
+    let unknown = Seen { place: Place::Elsewhere, origin: Origin::Unknown };
+    let StackRef::Id(id) = stack else { return unknown };
+    // Leaf first; of one address innermost first.
+    let mut frames = stacks.frames_of(id).flat_map(Frame::names).peekable();
+    let mut origin = Origin::Unknown;
+    for frame in frames.by_ref() {
+        if is_one_of(BACKLOG, frame) {
+            origin = Origin::Backlog;
+        } else if is_one_of(DRIVER, frame) && origin == Origin::Unknown {
+            origin = Origin::Device;
+        } else if is_one_of(RUNS_SOFTIRQS, frame) {
+            break;
+        }
+    }
+    while frames.peek().is_some_and(|frame| is_one_of(CALLS_RUNNER, frame)) {
+        frames.next();
+    }
+    let caller = frames.next();
+    if caller.is_some_and(|frame| is_one_of(SOFTIRQD, frame)) {
+        return Seen { place: Place::InSoftirqd, origin };
+    }
+    let own = caller.is_some_and(|frame| is_one_of(ENABLES_SOFTIRQS, frame));
+    // Enabling softirqs runs whatever is due on this CPU; only a task that is just sending is the
+    // sender. The frame may sit behind inlined helpers.
+    let sends = frames.take(4).any(|frame| is_one_of(SENDS, frame));
+    Seen { place: if own && sends { Place::InSend } else { Place::Elsewhere }, origin }
+}

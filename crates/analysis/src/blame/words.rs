@@ -1,0 +1,191 @@
+//! What a wait's time can be put down to.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use crate::timeline::ThreadIndex;
+use offwake_recording::units::Nanos;
+
+use super::{PathId, StackPairId};
+
+/// Something outside of every thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum External {
+    /// Time ran out.
+    Timer,
+    /// A disk was done.
+    Disk,
+    /// A packet came in that no local thread sent.
+    Network,
+    /// Some other device.
+    Device,
+}
+
+impl External {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Timer, Self::Disk, Self::Network, Self::Device];
+
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "timer",
+            Self::Disk => "disk",
+            Self::Network => "network",
+            Self::Device => "device",
+        }
+    }
+}
+
+/// Why something can't be attributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Reason {
+    /// Nobody was seen to wake the thread.
+    NoWakeup,
+    /// The wait began before the window, and nobody was seen to end it.
+    BeforeWindow,
+    /// The wait had not ended when the window did.
+    StillBlocked,
+    /// Records were lost.
+    Lost,
+    /// Deeper than the chain was followed.
+    DepthLimit,
+    /// More waits of one thread inside one wait than were followed.
+    FanOutLimit,
+    /// More waits below one wait than were followed.
+    NodeLimit,
+    /// The records contradict each other: a thread would wait for itself.
+    Cycle,
+    /// A signal cut the wait short.
+    Signal,
+    /// The waker is known, what it did was not recorded: another scope, or the profiler itself.
+    NotRecorded,
+    /// The waker did not exist yet.
+    NotYetCreated,
+    /// A packet that some local thread sent, delivered by an interrupt: not known who that was.
+    LocalSoftirq,
+    /// An interrupt that says nothing about who or what is behind it.
+    Interrupt,
+    /// Known, and one of so many small parts that a report has no room for them one by one.
+    ReportLimit,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::NoWakeup,
+        Self::BeforeWindow,
+        Self::StillBlocked,
+        Self::Lost,
+        Self::DepthLimit,
+        Self::FanOutLimit,
+        Self::NodeLimit,
+        Self::Cycle,
+        Self::Signal,
+        Self::NotRecorded,
+        Self::NotYetCreated,
+        Self::LocalSoftirq,
+        Self::Interrupt,
+        Self::ReportLimit,
+    ];
+
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NoWakeup => "no_wakeup",
+            Self::BeforeWindow => "before_window",
+            Self::StillBlocked => "still_blocked",
+            Self::Lost => "lost",
+            Self::DepthLimit => "depth_limit",
+            Self::FanOutLimit => "fan_out_limit",
+            Self::NodeLimit => "node_limit",
+            Self::Cycle => "cycle",
+            Self::Signal => "signal",
+            Self::NotRecorded => "not_recorded",
+            Self::NotYetCreated => "not_yet_created",
+            Self::LocalSoftirq => "local_softirq",
+            Self::Interrupt => "interrupt",
+            Self::ReportLimit => "report_limit",
+        }
+    }
+}
+
+/// What some of a wait's time was spent on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum BlameKind {
+    /// The thread worked.
+    Work(ThreadIndex),
+    /// The thread waited for a CPU.
+    CpuQueue {
+        /// Who waited.
+        thread: ThreadIndex,
+        /// Who ran there meanwhile, as far as that is known.
+        holder: Option<ThreadIndex>,
+    },
+    /// Something outside of every thread.
+    External(External),
+    /// Not known.
+    Unattributed(Reason),
+}
+
+/// Whether a thread had anything to do while it waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Duty {
+    /// It waited in the middle of something.
+    Busy,
+    /// It waited for its next request.
+    Idle,
+}
+
+/// What a wait itself says of that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stance {
+    /// It is one in the middle of something, or nothing tells.
+    Busy,
+    /// It is one for whatever another thread hands over: as idle as that thread is.
+    Fed,
+    /// It is one for the next request.
+    Idle,
+}
+
+/// A leaf of a wait's chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// What it was spent on.
+    pub kind: BlameKind,
+    /// Hops from the wait; 0 if there was nobody to go to.
+    pub depth: u16,
+    /// The hops, from the wait to the thread that the leaf is of.
+    pub path: PathId,
+    /// That thread's stack at the time, where the leaf is its work.
+    pub stack: StackPairId,
+    /// Whether some thread on the way was idle.
+    pub duty: Duty,
+    /// How much.
+    pub time: Nanos,
+}
+
+/// How far chains are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Hops from a wait.
+    pub depth: u16,
+    /// Waits of one thread within one wait.
+    pub fan_out: u32,
+    /// Waits below one wait, on all levels.
+    pub nodes: u32,
+}
+
+impl Limits {
+    /// The most hops that are followed whatever is asked for: each takes some of the stack.
+    pub const DEEPEST: u16 = 256;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { depth: 16, fan_out: 100_000, nodes: 1_000_000 }
+    }
+}

@@ -1,0 +1,78 @@
+//! What rows are joined with: who a process was at a moment, and which cgroup a thread was in.
+
+use std::collections::HashMap;
+
+use offwake_recording::{
+    CgroupInfo, ContainerId, ProcessInfo, Recording, ThreadExit,
+    units::{CgroupId, Tgid, Tid, Timestamp},
+};
+
+/// What is known of the machine at the time.
+pub(super) struct Known<'a> {
+    recording: &'a Recording,
+    /// The cgroups that a thread was seen in, in order of time.
+    cgroups: HashMap<Tid, Vec<(Timestamp, CgroupId)>>,
+    exits: HashMap<Tid, Vec<&'a ThreadExit>>,
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn of(recording: &'a Recording) -> Self {
+        let mut cgroups: HashMap<_, Vec<_>> = HashMap::new();
+        for sighting in &recording.sightings {
+            cgroups.entry(sighting.tid).or_default().push((sighting.at, sighting.cgroup));
+        }
+        let mut exits: HashMap<_, Vec<_>> = HashMap::new();
+        for exit in &recording.exits {
+            exits.entry(exit.tid).or_default().push(exit);
+        }
+        Self { recording, cgroups, exits }
+    }
+
+    /// The process as it was last looked at before `at`, or first after it.
+    fn process(&self, tgid: Tgid, at: Timestamp) -> Option<&'a ProcessInfo> {
+        let looks = &self.recording.processes;
+        let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
+        let before = later.checked_sub(1).and_then(|place| looks.get(place));
+        before
+            .filter(|look| look.tgid == tgid)
+            .or_else(|| looks.get(later))
+            .filter(|look| look.tgid == tgid)
+    }
+
+    /// The program that a process ran.
+    pub(super) fn executable(&self, tgid: Tgid, at: Timestamp) -> Option<&'a str> {
+        self.process(tgid, at)?.executable.as_deref()
+    }
+
+    /// The cgroup that a thread was in.
+    pub(super) fn cgroup_of(&self, tid: Tid, at: Timestamp) -> Option<CgroupId> {
+        let seen = self.cgroups.get(&tid)?;
+        let later = seen.partition_point(|(since, _)| *since <= at);
+        seen.get(later.saturating_sub(1)).map(|(_, cgroup)| *cgroup)
+    }
+
+    /// The path of a cgroup.
+    pub(super) fn path(&self, cgroup: CgroupId) -> Option<&'a str> {
+        self.cgroup(cgroup).map(|cgroup| cgroup.path.as_str())
+    }
+
+    /// The container that a cgroup belongs to.
+    pub(super) fn container(&self, cgroup: CgroupId) -> Option<&'a str> {
+        self.cgroup(cgroup)?.container.as_ref().map(ContainerId::as_str)
+    }
+
+    /// How a thread ended that lived from `from` to `until`, if it did by then.
+    pub(super) fn exit(
+        &self,
+        tid: Tid,
+        from: Timestamp,
+        until: Timestamp,
+    ) -> Option<&'a ThreadExit> {
+        let exits = self.exits.get(&tid)?;
+        exits.iter().find(|exit| (from..=until).contains(&exit.at)).copied()
+    }
+
+    fn cgroup(&self, cgroup: CgroupId) -> Option<&'a CgroupInfo> {
+        self.recording.cgroups.get(&cgroup)
+    }
+}

@@ -1,0 +1,61 @@
+//! What is missing, as counters.
+
+use std::{collections::BTreeMap, io};
+
+use crate::timeline::{State, Timeline};
+use offwake_recording::{Recording, units::Timestamp};
+
+use super::{
+    packets::Packets,
+    tracks::{self, TrackId},
+};
+
+/// Tracks of requests are numbered from 0; nobody has as many.
+const FIRST: u32 = u32::MAX / 2;
+
+pub(super) fn write(
+    recording: &Recording,
+    timeline: &Timeline,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let window = recording.meta.window;
+    let gaps = TrackId::further(FIRST);
+    tracks::counter(gaps, "threads in a gap", "threads", window.start, packets)?;
+    tracks::count(gaps, window.start, 0, packets)?;
+    for (at, threads) in threads_in_gaps(timeline) {
+        tracks::count(gaps, at, threads, packets)?;
+    }
+    let loss = &recording.loss;
+    let totals = [("lost records", loss.records), ("lost stacks", loss.stacks)];
+    let named = loss.counters.iter().map(|(name, &count)| (name.as_str(), count));
+    for ((name, total), track) in totals.into_iter().chain(named).zip(FIRST + 1..) {
+        // When they were lost is not known, but for a ring that was full: they were by then.
+        let by = match (name, loss.ring_full) {
+            ("lost records", Some((_, last))) => last.clamp(window.start, window.end),
+            _ => window.end,
+        };
+        let track = TrackId::further(track);
+        tracks::counter(track, &format!("loss: {name}"), "lost", window.start, packets)?;
+        tracks::count(track, window.start, 0, packets)?;
+        tracks::count(track, by, total, packets)?;
+    }
+    Ok(())
+}
+
+/// Of how many threads nothing is known, whenever that changes.
+fn threads_in_gaps(timeline: &Timeline) -> BTreeMap<Timestamp, u64> {
+    let mut changes: BTreeMap<Timestamp, i64> = BTreeMap::new();
+    for interval in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
+        if interval.state == State::Lost {
+            *changes.entry(interval.from).or_default() += 1;
+            *changes.entry(interval.to).or_default() -= 1;
+        }
+    }
+    let mut now = 0_i64;
+    (changes.into_iter())
+        .map(|(at, change)| {
+            now = now.saturating_add(change);
+            (at, u64::try_from(now).unwrap_or(0))
+        })
+        .collect()
+}

@@ -1,0 +1,63 @@
+//! Threads that were blocked when their lives here begin.
+//!
+//! ftrace tells of them first when they wake. Perfetto has a message for kernels without ftrace that
+//! says what a thread is doing from a moment on, and takes both together.
+
+use std::io;
+
+use perfetto_protos::{
+    generic_task::{
+        GenericKernelTaskStateEvent, generic_kernel_task_state_event::TaskStateEnum as TaskState,
+    },
+    trace_packet::trace_packet::Data,
+};
+use protobuf::EnumOrUnknown;
+
+use crate::{
+    report::text,
+    timeline::{State, Thread, ThreadIndex, Timeline},
+};
+use offwake_recording::{Recording, units::Cpu};
+
+use super::packets::{Packets, Sequence};
+
+/// A thread whose life begins with a wait.
+pub(super) struct Opening<'a> {
+    pub(super) index: ThreadIndex,
+    pub(super) thread: &'a Thread,
+    /// The CPU that it had left.
+    pub(super) cpu: Cpu,
+    state: TaskState,
+}
+
+/// All of them.
+pub(super) fn all<'a>(
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+) -> impl Iterator<Item = Opening<'a>> {
+    timeline.threads.iter().zip(0..).filter_map(|(thread, index)| {
+        let State::Blocked(wait) = thread.track.get(0)?.state else { return None };
+        let row = recording.waits.rows().get(wait.0 as usize)?;
+        let state = match recording.waits.waiter(row).state.letter() {
+            'S' => TaskState::TASK_STATE_INTERRUPTIBLE_SLEEP,
+            'D' | 'I' => TaskState::TASK_STATE_UNINTERRUPTIBLE_SLEEP,
+            'T' | 't' => TaskState::TASK_STATE_STOPPED,
+            _ => return None,
+        };
+        Some(Opening { index: ThreadIndex(index), thread, cpu: row.off_cpu, state })
+    })
+}
+
+impl Opening<'_> {
+    pub(super) fn write(&self, packets: &mut Packets<'_>) -> io::Result<()> {
+        let event = GenericKernelTaskStateEvent {
+            cpu: Some(i32::from(self.cpu.0)),
+            comm: self.thread.comm_at(self.thread.from).map(text::plain),
+            tid: Some(i64::from(self.thread.tid.0)),
+            state: Some(EnumOrUnknown::new(self.state)),
+            ..GenericKernelTaskStateEvent::new()
+        };
+        let data = Data::GenericKernelTaskStateEvent(event);
+        packets.send(Sequence::Kernel, self.thread.from, data)
+    }
+}

@@ -1,0 +1,107 @@
+//! Packets, one after the other.
+
+use std::io;
+
+use perfetto_protos::{
+    interned_data::InternedData,
+    trace::Trace,
+    trace_packet::{
+        TracePacket,
+        trace_packet::{Data, Optional_trusted_packet_sequence_id, SequenceFlags},
+    },
+    trace_packet_defaults::TracePacketDefaults,
+};
+use protobuf::{Message as _, MessageField};
+
+use offwake_recording::{Recording, units::Timestamp};
+
+/// What writes packets. Ids of interned data are valid within one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sequence {
+    /// The machine, its processes, its scheduler.
+    Kernel = 1,
+    /// Slices and counters.
+    Tracks,
+    /// Stacks of threads that ran.
+    Samples,
+    /// Stacks of threads that waited.
+    Waits,
+    /// Stacks of threads that woke others.
+    Wakes,
+}
+
+/// Writes packets as they come.
+///
+/// A trace is one message with a field for each packet, and messages laid end to end are one message
+/// (<https://protobuf.dev/programming-guides/encoding/#last-one-wins>): nothing is kept.
+pub(super) struct Packets<'a> {
+    out: &'a mut dyn io::Write,
+    /// What `CLOCK_BOOTTIME` is ahead of `CLOCK_MONOTONIC`.
+    ahead_ns: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Packets<'a> {
+    pub(super) fn new(recording: &Recording, out: &'a mut dyn io::Write) -> Self {
+        // One offset for all: a suspension adds to the boot's clock, and no thread has run in it.
+        let ahead_ns = (recording.clocks.first())
+            .map_or(0, |clocks| clocks.boottime_ns.saturating_sub(clocks.monotonic.0));
+        Self { out, ahead_ns, bytes: Vec::new() }
+    }
+
+    /// A moment of the recording on the trace's clock, `CLOCK_BOOTTIME`.
+    pub(super) fn at(&self, at: Timestamp) -> u64 {
+        // The reader keeps times as signed numbers.
+        at.0.saturating_add(self.ahead_ns).min(i64::MAX as u64)
+    }
+
+    /// Begins a sequence: nothing that it refers to was said before.
+    pub(super) fn begin(
+        &mut self,
+        sequence: Sequence,
+        defaults: TracePacketDefaults,
+    ) -> io::Result<()> {
+        self.put(
+            sequence,
+            TracePacket {
+                sequence_flags: Some(SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED as u32),
+                trace_packet_defaults: MessageField::some(defaults),
+                first_packet_on_sequence: Some(true),
+                ..TracePacket::new()
+            },
+        )
+    }
+
+    /// Something that refers to nothing.
+    pub(super) fn send(&mut self, sequence: Sequence, at: Timestamp, data: Data) -> io::Result<()> {
+        let timestamp = Some(self.at(at));
+        self.put(sequence, TracePacket { timestamp, data: Some(data), ..TracePacket::new() })
+    }
+
+    /// Something that refers to what was interned before, or is now.
+    pub(super) fn send_with(
+        &mut self,
+        sequence: Sequence,
+        at: Timestamp,
+        data: Data,
+        interned: Option<InternedData>,
+    ) -> io::Result<()> {
+        let packet = TracePacket {
+            timestamp: Some(self.at(at)),
+            data: Some(data),
+            interned_data: interned.into(),
+            sequence_flags: Some(SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u32),
+            ..TracePacket::new()
+        };
+        self.put(sequence, packet)
+    }
+
+    fn put(&mut self, sequence: Sequence, mut packet: TracePacket) -> io::Result<()> {
+        packet.optional_trusted_packet_sequence_id =
+            Some(Optional_trusted_packet_sequence_id::TrustedPacketSequenceId(sequence as u32));
+        let trace = Trace { packet: vec![packet], ..Trace::new() };
+        self.bytes.clear();
+        trace.write_to_vec(&mut self.bytes)?;
+        self.out.write_all(&self.bytes)
+    }
+}

@@ -1,0 +1,124 @@
+//! Requests: each span a slice on a track below its thread's, with arrows between threads.
+
+use std::{collections::HashMap, io};
+
+use crate::{
+    spans::{Span, SpanId, TraceId},
+    timeline::ThreadIndex,
+};
+use offwake_recording::units::Timestamp;
+
+use super::{
+    Trace,
+    packets::Packets,
+    tracks::{self, Argument, Arrow, Mark, TrackId, Tracks},
+};
+
+/// A track of one thread's spans: each lies inside the one below it, or behind all of them.
+struct Lane {
+    track: TrackId,
+    /// Ends of the spans that are open, the innermost last.
+    open: Vec<Timestamp>,
+}
+
+impl Lane {
+    /// Ends what has ended by `at`.
+    fn close_until(&mut self, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
+        while let Some(end) = self.open.pop_if(|end| *end <= at) {
+            tracks::end(self.track, end, packets)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a span that ends at `until` lies inside all that is open.
+    fn takes(&self, until: Timestamp) -> bool {
+        self.open.last().is_none_or(|&end| until <= end)
+    }
+}
+
+pub(super) fn write(
+    trace: Trace<'_>,
+    tracks: &mut Tracks<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let timeline = trace.blame.timeline();
+    let arrows = arrows(&trace.spans.spans);
+    let mut by_thread: Vec<(ThreadIndex, usize, &Span)> = (trace.spans.spans.iter().enumerate())
+        .filter_map(|(n, span)| Some((timeline.find(span.tid, span.started_at)?, n, span)))
+        .collect();
+    by_thread.sort_by_key(|&(thread, n, span)| {
+        (thread, span.started_at, std::cmp::Reverse(span.ended_at), n)
+    });
+    let mut further = 0;
+    for of_thread in by_thread.chunk_by(|a, b| a.0 == b.0) {
+        let mut lanes: Vec<Lane> = Vec::new();
+        for &(thread, n, span) in of_thread {
+            for lane in &mut lanes {
+                lane.close_until(span.started_at, packets)?;
+            }
+            let taken = lanes.iter().position(|lane| lane.takes(span.ended_at));
+            let lane = match taken.and_then(|lane| lanes.get_mut(lane)) {
+                Some(lane) => lane,
+                None => {
+                    let Some(parent) = tracks.of_thread(thread, packets)? else { continue };
+                    let track = TrackId::further(further);
+                    further += 1;
+                    tracks::below(track, parent, "requests", span.started_at, packets)?;
+                    lanes.push(Lane { track, open: Vec::new() });
+                    let Some(lane) = lanes.last_mut() else { continue };
+                    lane
+                }
+            };
+            let arrows = arrows.get(n).cloned().unwrap_or_default();
+            tracks::begin(lane.track, span.started_at, mark(span, arrows), packets)?;
+            lane.open.push(span.ended_at);
+        }
+        for lane in &mut lanes {
+            lane.close_until(Timestamp(u64::MAX), packets)?;
+        }
+    }
+    Ok(())
+}
+
+fn mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {
+    let mut arguments = vec![
+        ("kind", Argument::Text(span.kind.name())),
+        ("status", Argument::Text(span.status.name())),
+    ];
+    arguments.extend(span.cause.map(|cause| ("cause", Argument::Text(cause.name()))));
+    arguments.extend(span.waited_on.as_deref().map(|on| ("waited_on", Argument::Text(on))));
+    arguments.extend(
+        (span.waiting_on).map(|on| ("waiting_on_tid", Argument::Number(u64::from(on.tid.0)))),
+    );
+    Mark { category: "request", name: span.name.to_string(), arguments, arrows }
+}
+
+/// By the place of a span: the arrows from what it is a part of or linked with, where that is
+/// another thread's, and to what is a part of it.
+fn arrows(spans: &[Span]) -> Vec<Vec<Arrow>> {
+    let places: HashMap<(TraceId, SpanId), usize> =
+        spans.iter().enumerate().map(|(n, span)| ((span.trace_id, span.span_id), n)).collect();
+    let mut arrows = vec![Vec::new(); spans.len()];
+    // Those of wakes are numbered from 1, in 32 bits.
+    let mut next = 1_u64 << 40;
+    for (n, span) in spans.iter().enumerate() {
+        let parent = span.parent_span_id.map(|parent| (span.trace_id, parent));
+        let linked = span.links.iter().map(|link| (link.trace_id, link.span_id));
+        for origin in parent.into_iter().chain(linked) {
+            let Some(&from) = places.get(&origin) else { continue };
+            // An arrow leads on in time.
+            let begins = |n: usize| spans.get(n).map(|span| (span.started_at, n));
+            if spans.get(from).is_none_or(|from| from.tid == span.tid) || begins(from) > begins(n) {
+                continue;
+            }
+            if let Some(of_origin) = arrows.get_mut(from) {
+                of_origin.push(Arrow::From(next));
+            }
+            if let Some(own) = arrows.get_mut(n) {
+                own.push(Arrow::To(next));
+            }
+            next += 1;
+        }
+    }
+    arrows
+}

@@ -1,0 +1,323 @@
+//! The scheduler's events, as ftrace would have recorded them.
+//!
+//! Perfetto makes of them what each CPU ran, what each thread was doing, what it was blocked in and
+//! who woke it.
+
+use std::{collections::BTreeMap, io};
+
+use perfetto_protos::{
+    ftrace_event::{FtraceEvent, ftrace_event::Event},
+    ftrace_event_bundle::FtraceEventBundle,
+    interned_data::InternedData,
+    profile_common::InternedString,
+    sched::{
+        SchedBlockedReasonFtraceEvent, SchedProcessFreeFtraceEvent, SchedSwitchFtraceEvent,
+        SchedWakingFtraceEvent,
+    },
+    trace_packet::trace_packet::Data,
+};
+
+use crate::{
+    blame::{
+        Blame, Ender, Reason,
+        cause::{Cause, kernel_frame},
+    },
+    report::text,
+    timeline::{State, Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
+};
+use offwake_recording::{
+    Begin, Recording, StackRef, WakeContext,
+    units::{Cpu, Tid, Timestamp},
+};
+
+use super::{
+    cpus::{self, Leaves, Switch},
+    openings,
+    packets::{Packets, Sequence},
+};
+
+/// Events to a packet.
+const MANY: usize = 512;
+
+/// Bits of `common_flags`
+/// ([`trace_flag_type`](https://github.com/torvalds/linux/blob/v6.12/include/linux/trace_events.h#L186)).
+mod flags {
+    pub const HARDIRQ: u32 = 0x08;
+    pub const SOFTIRQ: u32 = 0x10;
+}
+
+/// Who woke a thread, in the words of ftrace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waker {
+    /// 0 if it was no task: the one that an interrupt stopped has nothing to do with it.
+    tid: Tid,
+    flags: u32,
+}
+
+/// What happened on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Happened {
+    /// The thread was blocked there before.
+    Opening(ThreadIndex),
+    Waking(WaitIndex),
+    Switch(Switch),
+}
+
+pub(super) fn write(blame: &Blame<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+    let (recording, timeline) = (blame.recording(), blame.timeline());
+    let mut happened = wakings(blame);
+    for opening in openings::all(recording, timeline) {
+        opening.write(packets)?;
+        let of_cpu = happened.entry(opening.cpu).or_default();
+        of_cpu.push((opening.thread.from, Happened::Opening(opening.index)));
+    }
+    for (cpu, switches) in cpus::switches(recording, timeline) {
+        let of_cpu = happened.entry(cpu).or_default();
+        of_cpu.extend(switches.into_iter().map(|switch| (switch.at, Happened::Switch(switch))));
+    }
+    let mut writer = Writer { blame, recording, timeline, symbols: BTreeMap::new() };
+    for (cpu, mut of_cpu) in happened {
+        // Of what happened at one moment the wake came first: its thread can have come to this CPU.
+        of_cpu.sort_by_key(|&(at, _)| at);
+        for some in of_cpu.chunks(MANY) {
+            writer.bundle(cpu, some, packets)?;
+        }
+    }
+    Ok(())
+}
+
+/// Every wake that ended a wait or began a life, by the CPU that it was made on.
+fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
+    let mut wakings: BTreeMap<Cpu, Vec<_>> = BTreeMap::new();
+    let recording = blame.recording();
+    for (row, n) in recording.waits.rows().iter().zip(0..) {
+        let index = WaitIndex(n);
+        let is_end = wake_use(row) == WakeUse::Ended && blame.timeline().place(index).is_some();
+        let is_birth = row.begin() == Begin::Newborn;
+        if (is_end || is_birth)
+            && let Some(at) = row.woken_at()
+            && let (_, inside) = (recording.meta.window).clip(at, at)
+            && inside == at
+            && let Some(cpu) = row.wake_cpu()
+        {
+            wakings.entry(cpu).or_default().push((at, Happened::Waking(index)));
+        }
+    }
+    wakings
+}
+
+/// Who a wake is to be laid to.
+///
+/// Perfetto takes the task that was current for the waker, in an interrupt too; of the flags, which
+/// would tell, it makes nothing in events of this kind
+/// ([`ParseSchedWaking`](https://github.com/google/perfetto/blob/v52.0/src/trace_processor/importers/ftrace/ftrace_parser.cc)).
+/// So interrupts are given to the idle task, which accuses nobody.
+fn waker(ender: Ender, context: WakeContext, current: Tid) -> Waker {
+    let in_interrupt = |flags| Waker { tid: Tid(0), flags };
+    match (ender, context) {
+        (Ender::Task(task), _) => Waker { tid: task.tid, flags: 0 },
+        // It did wake the thread, though not for what that waited for.
+        (Ender::Nobody(Reason::Signal), WakeContext::Task) => Waker { tid: current, flags: 0 },
+        (_, WakeContext::Task) => in_interrupt(0),
+        (_, WakeContext::Softirq(_)) => in_interrupt(flags::SOFTIRQ),
+        (_, WakeContext::Hardirq(_) | WakeContext::Hrtimer | WakeContext::System(_)) => {
+            in_interrupt(flags::HARDIRQ)
+        }
+    }
+}
+
+/// `prev_state` as `sched_switch` has it
+/// ([`TRACE_EVENT(sched_switch)`](https://github.com/torvalds/linux/blob/v6.12/include/trace/events/sched.h#L220)).
+fn prev_state(leaves: Leaves) -> i64 {
+    match leaves {
+        Leaves::Runnable => 0,
+        Leaves::Dead => 0x10,
+        Leaves::Unknown => UNKNOWN,
+        Leaves::Blocked(letter) => match letter {
+            'R' => 0,
+            'S' => 0x01,
+            'D' => 0x02,
+            'T' => 0x04,
+            't' => 0x08,
+            'X' => 0x10,
+            'Z' => 0x20,
+            'P' => 0x40,
+            'I' => 0x80,
+            _ => UNKNOWN,
+        },
+    }
+}
+
+/// A state that no kernel reports: Perfetto shows none.
+const UNKNOWN: i64 = 0x4000;
+
+struct Writer<'a> {
+    blame: &'a Blame<'a>,
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+    /// The kernel functions that were named, with their ids.
+    symbols: BTreeMap<String, u64>,
+}
+
+impl Writer<'_> {
+    fn bundle(
+        &mut self,
+        cpu: Cpu,
+        happened: &[(Timestamp, Happened)],
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let Some(&(first, _)) = happened.first() else { return Ok(()) };
+        let mut interned = InternedData::new();
+        let mut events = Vec::with_capacity(happened.len());
+        for &(at, happened) in happened {
+            let mut event = |pid: Tid, flags: u32, event: Event| {
+                events.push(FtraceEvent {
+                    timestamp: Some(packets.at(at)),
+                    pid: Some(pid.0),
+                    common_flags: Some(flags),
+                    event: Some(event),
+                    ..FtraceEvent::new()
+                });
+            };
+            match happened {
+                Happened::Opening(index) => {
+                    if let Some(reason) = self.reason(index, at, &mut interned) {
+                        event(Tid(0), 0, reason);
+                    }
+                }
+                Happened::Waking(wait) => {
+                    if let Some((waker, waking)) = self.waking(wait) {
+                        event(waker.tid, waker.flags, waking);
+                    }
+                }
+                Happened::Switch(switch) => {
+                    let left = switch.from.and_then(|(index, _)| self.timeline.thread(index));
+                    let tid = left.map_or(Tid(0), |thread| thread.tid);
+                    event(tid, 0, self.switch(switch));
+                    if let Some((index, Leaves::Blocked(_))) = switch.from
+                        && let Some(reason) = self.reason(index, at, &mut interned)
+                    {
+                        event(tid, 0, reason);
+                    }
+                    if let Some((_, Leaves::Dead)) = switch.from {
+                        event(tid, 0, free(tid));
+                    }
+                }
+            }
+        }
+        let bundle = FtraceEventBundle {
+            cpu: Some(u32::from(cpu.0)),
+            event: events,
+            ..FtraceEventBundle::new()
+        };
+        let data = Data::FtraceEvents(bundle);
+        packets.send_with(Sequence::Kernel, first, data, Some(interned))
+    }
+
+    fn switch(&self, switch: Switch) -> Event {
+        let (prev_pid, prev_comm) = self.named(switch.from.map(|(index, _)| index), switch.at);
+        let (next_pid, next_comm) = self.named(switch.to, switch.at);
+        Event::SchedSwitch(SchedSwitchFtraceEvent {
+            prev_comm: Some(prev_comm),
+            prev_pid: Some(prev_pid),
+            prev_state: Some(switch.from.map_or(0, |(_, leaves)| prev_state(leaves))),
+            next_comm: Some(next_comm),
+            next_pid: Some(next_pid),
+            ..SchedSwitchFtraceEvent::new()
+        })
+    }
+
+    fn waking(&self, index: WaitIndex) -> Option<(Waker, Event)> {
+        let wait = self.recording.waits.get(index.0 as usize)?;
+        let wake = wait.wake?;
+        let thread = self.timeline.find(wait.tid, wake.at);
+        let (pid, comm) = self.named(thread, wake.at);
+        let waking = SchedWakingFtraceEvent {
+            comm: Some(comm),
+            pid: Some(if thread.is_some() { pid } else { wait.tid.0.cast_signed() }),
+            success: Some(1),
+            target_cpu: Some(i32::from(wait.on_cpu.0)),
+            ..SchedWakingFtraceEvent::new()
+        };
+        let waker = waker(self.blame.ender(index), wake.context, wake.current.tid);
+        Some((waker, Event::SchedWaking(waking)))
+    }
+
+    /// Where the thread is blocked from `at` on.
+    fn reason(
+        &mut self,
+        index: ThreadIndex,
+        at: Timestamp,
+        interned: &mut InternedData,
+    ) -> Option<Event> {
+        let thread = self.timeline.thread(index)?;
+        let State::Blocked(wait) = thread.track.at(at)?.state else { return None };
+        let row = self.recording.waits.rows().get(wait.0 as usize)?;
+        let stack = self.recording.waits.waiter(row).kernel_stack;
+        let StackRef::Id(_) = stack else { return None };
+        let stacks = &self.recording.stacks;
+        let caller = kernel_frame(stacks, stack).map(|name| self.symbol(name, interned));
+        Some(Event::SchedBlockedReason(SchedBlockedReasonFtraceEvent {
+            pid: Some(thread.tid.0.cast_signed()),
+            caller,
+            // What Perfetto calls so. The kernel's own mark is not in the recording.
+            io_wait: Some(u32::from(self.blame.cause(wait) == Cause::Disk)),
+            ..SchedBlockedReasonFtraceEvent::new()
+        }))
+    }
+
+    fn symbol(&mut self, name: &str, interned: &mut InternedData) -> u64 {
+        if let Some(&known) = self.symbols.get(name) {
+            return known;
+        }
+        let iid = self.symbols.len() as u64 + 1;
+        self.symbols.insert(name.to_owned(), iid);
+        interned.kernel_symbols.push(InternedString {
+            iid: Some(iid),
+            str: Some(text::plain(name).into_bytes()),
+            ..InternedString::new()
+        });
+        iid
+    }
+
+    /// A thread's id and its name at a moment; the idle task's if there is none.
+    fn named(&self, index: Option<ThreadIndex>, at: Timestamp) -> (i32, String) {
+        let thread: Option<&Thread> = index.and_then(|index| self.timeline.thread(index));
+        thread.map_or((0, "swapper".to_owned()), |thread| {
+            let comm = thread.comm_at(at).map(text::plain).unwrap_or_default();
+            (thread.tid.0.cast_signed(), comm)
+        })
+    }
+}
+
+/// From here on the tid is free for another thread.
+fn free(tid: Tid) -> Event {
+    Event::SchedProcessFree(SchedProcessFreeFtraceEvent {
+        pid: Some(tid.0.cast_signed()),
+        ..SchedProcessFreeFtraceEvent::new()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blame::External;
+    use offwake_recording::{ThreadRef, units::Tgid};
+
+    #[test]
+    fn an_interrupt_names_no_task_as_waker() {
+        let task = ThreadRef { tid: Tid(7), tgid: Tgid(7) };
+        let named = Waker { tid: Tid(7), flags: 0 };
+        assert_eq!(waker(Ender::Task(task), WakeContext::Task, Tid(7)), named);
+        // A packet that the sender itself delivered.
+        assert_eq!(waker(Ender::Task(task), WakeContext::Softirq(3), Tid(7)), named);
+        for (context, flags) in [
+            (WakeContext::Hrtimer, flags::HARDIRQ),
+            (WakeContext::Hardirq(24), flags::HARDIRQ),
+            (WakeContext::Softirq(3), flags::SOFTIRQ),
+        ] {
+            let ender = Ender::External(External::Timer);
+            assert_eq!(waker(ender, context, Tid(7)), Waker { tid: Tid(0), flags });
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Stacks: of threads that were on a CPU, that waited, and that woke others.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    io,
+};
+
+use perfetto_protos::{
+    interned_data::InternedData,
+    perf_events::perf_events::{
+        Timebase, Tracepoint,
+        timebase::{Event, Interval},
+    },
+    profile_common::{Callstack, Frame, InternedString, Mapping},
+    profile_packet::{PerfSample, PerfSampleDefaults},
+    trace_packet::trace_packet::Data,
+    trace_packet_defaults::TracePacketDefaults,
+};
+use protobuf::MessageField;
+
+use crate::{
+    blame::Ender,
+    report::{frames, text},
+};
+use offwake_recording::{
+    FrameId, Module, ModuleId, StackRef, StackTable,
+    units::{Cpu, Tgid, Tid, Timestamp},
+};
+
+use super::{
+    Trace,
+    packets::{Packets, Sequence},
+};
+
+/// Whose stack was taken, where and when.
+struct Taken {
+    at: Timestamp,
+    cpu: Cpu,
+    tid: Tid,
+    tgid: Tgid,
+    user: StackRef,
+    kernel: StackRef,
+}
+
+pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+    let recording = trace.blame.recording();
+    let stacks = &recording.stacks;
+    let hz = u64::from(recording.meta.sample_hz.max(1));
+    let mut samples = Stacks::begin(Sequence::Samples, "on-CPU", Interval::Frequency(hz), packets)?;
+    let window = recording.meta.window;
+    // The clock strikes from before the window on.
+    let inside = |at| window.start <= at && at < window.end;
+    for sample in recording.samples.iter().filter(|sample| inside(sample.at)) {
+        let taken = Taken {
+            at: sample.at,
+            cpu: sample.cpu,
+            tid: sample.tid,
+            tgid: sample.tgid,
+            user: sample.user_stack,
+            kernel: sample.kernel_stack,
+        };
+        samples.write(stacks, &taken, packets)?;
+    }
+    let every = Interval::Period(1);
+    let mut waits = Stacks::begin(Sequence::Waits, "off-CPU", every.clone(), packets)?;
+    let mut wakes = Stacks::begin(Sequence::Wakes, "wakes", every, packets)?;
+    let mut woken = Vec::new();
+    for (index, row, place) in trace.shown() {
+        let Some(wait) = recording.waits.get(index.0 as usize) else { continue };
+        let waited = Taken {
+            at: place.from,
+            cpu: row.off_cpu,
+            tid: wait.tid,
+            tgid: wait.tgid,
+            user: wait.user_stack,
+            kernel: wait.kernel_stack,
+        };
+        waits.write(stacks, &waited, packets)?;
+        if let (Ender::Task(task), Some(wake)) = (trace.blame.ender(index), wait.wake) {
+            let woke = Taken {
+                at: wake.at,
+                cpu: wake.cpu,
+                tid: task.tid,
+                tgid: task.tgid,
+                user: wake.user_stack,
+                kernel: wake.kernel_stack,
+            };
+            woken.push(woke);
+        }
+    }
+    // Waits are in the order of their beginnings.
+    woken.sort_by_key(|woke| woke.at);
+    woken.iter().try_for_each(|woke| wakes.write(stacks, woke, packets))
+}
+
+/// Where a frame lies that lies nowhere: Perfetto leaves out frames without a mapping.
+const NOWHERE: u64 = 1;
+
+/// What a sequence has told of already.
+struct Stacks {
+    sequence: Sequence,
+    names: HashMap<String, u64>,
+    modules: BTreeMap<ModuleId, u64>,
+    /// A frame is several with what was inlined into it.
+    frames: HashMap<FrameId, Vec<u64>>,
+    next_frame: u64,
+    stacks: HashMap<(StackRef, StackRef), Option<u64>>,
+    /// How many stacks were taken on each CPU.
+    taken: BTreeMap<Cpu, u64>,
+}
+
+impl Stacks {
+    fn begin(
+        sequence: Sequence,
+        name: &str,
+        interval: Interval,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<Self> {
+        let timebase = Timebase {
+            name: Some(name.to_owned()),
+            interval: Some(interval),
+            // Perfetto wants something that was counted; the name says what it is.
+            event: Some(Event::Tracepoint(Tracepoint {
+                name: Some(format!("offwake:{name}")),
+                ..Tracepoint::new()
+            })),
+            ..Timebase::new()
+        };
+        let defaults = TracePacketDefaults {
+            perf_sample_defaults: MessageField::some(PerfSampleDefaults {
+                timebase: MessageField::some(timebase),
+                ..PerfSampleDefaults::new()
+            }),
+            ..TracePacketDefaults::new()
+        };
+        packets.begin(sequence, defaults)?;
+        Ok(Self {
+            sequence,
+            names: HashMap::new(),
+            modules: BTreeMap::new(),
+            frames: HashMap::new(),
+            next_frame: 1,
+            stacks: HashMap::new(),
+            taken: BTreeMap::new(),
+        })
+    }
+
+    /// Writes one sample; nothing if neither half of the stack is there.
+    fn write(
+        &mut self,
+        table: &StackTable,
+        taken: &Taken,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<()> {
+        let mut interned = InternedData::new();
+        let Some(stack) = self.stack(table, (taken.user, taken.kernel), &mut interned) else {
+            return Ok(());
+        };
+        let count = self.taken.entry(taken.cpu).or_default();
+        *count += 1;
+        let sample = PerfSample {
+            cpu: Some(u32::from(taken.cpu.0)),
+            pid: Some(taken.tgid.0),
+            tid: Some(taken.tid.0),
+            timebase_count: Some(*count),
+            callstack_iid: Some(stack),
+            ..PerfSample::new()
+        };
+        packets.send_with(self.sequence, taken.at, Data::PerfSample(sample), Some(interned))
+    }
+
+    fn stack(
+        &mut self,
+        table: &StackTable,
+        halves: (StackRef, StackRef),
+        interned: &mut InternedData,
+    ) -> Option<u64> {
+        if let Some(&known) = self.stacks.get(&halves) {
+            return known;
+        }
+        let mut frame_ids = Vec::new();
+        for half in [halves.0, halves.1] {
+            let StackRef::Id(id) = half else { continue };
+            let Some(stack) = table.stacks.get(&id) else { continue };
+            for &frame in stack.frames.iter().rev() {
+                frame_ids.extend_from_slice(self.frame(table, frame, interned));
+            }
+        }
+        let iid = (!frame_ids.is_empty()).then_some(self.stacks.len() as u64 + 1);
+        self.stacks.insert(halves, iid);
+        if iid.is_some() {
+            interned.callstacks.push(Callstack { iid, frame_ids, ..Callstack::new() });
+        }
+        iid
+    }
+
+    fn frame(&mut self, table: &StackTable, id: FrameId, interned: &mut InternedData) -> &[u64] {
+        if !self.frames.contains_key(&id) {
+            let frame = table.frames.get(&id);
+            let names = frame.map_or_else(
+                || vec![frames::UNKNOWN.to_owned()],
+                |frame| frames::names_of(table, frame),
+            );
+            let module = frame.and_then(|frame| frame.module);
+            let mapping =
+                self.mapping(module, module.and_then(|id| table.modules.get(&id)), interned);
+            let rel_pc = frame.and_then(|frame| frame.module_offset);
+            let mut iids = Vec::with_capacity(names.len());
+            for name in names {
+                let function = self.name(&name, interned);
+                interned.frames.push(Frame {
+                    iid: Some(self.next_frame),
+                    function_name_id: Some(function),
+                    mapping_id: Some(mapping),
+                    rel_pc,
+                    ..Frame::new()
+                });
+                iids.push(self.next_frame);
+                self.next_frame += 1;
+            }
+            self.frames.insert(id, iids);
+        }
+        self.frames.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    fn name(&mut self, name: &str, interned: &mut InternedData) -> u64 {
+        let iid = self.names.len() as u64 + 1;
+        let entry = self.names.entry(name.to_owned());
+        *entry.or_insert_with(|| {
+            interned.function_names.push(string(iid, text::plain(name).into_bytes()));
+            iid
+        })
+    }
+
+    fn mapping(
+        &mut self,
+        id: Option<ModuleId>,
+        module: Option<&Module>,
+        interned: &mut InternedData,
+    ) -> u64 {
+        let (Some(id), Some(module)) = (id, module) else {
+            // Said whenever it is used: to say the same again does no harm.
+            interned.mappings.push(Mapping { iid: Some(NOWHERE), ..Mapping::new() });
+            return NOWHERE;
+        };
+        let iid = self.modules.len() as u64 + NOWHERE + 1;
+        *self.modules.entry(id).or_insert_with(|| {
+            interned.mapping_paths.push(string(iid, text::plain(&module.path).into_bytes()));
+            let build_id = module.build_id.as_ref().map(|build_id| {
+                interned.build_ids.push(string(iid, build_id.bytes().to_vec()));
+                iid
+            });
+            interned.mappings.push(Mapping {
+                iid: Some(iid),
+                build_id,
+                path_string_ids: vec![iid],
+                ..Mapping::new()
+            });
+            iid
+        })
+    }
+}
+
+fn string(iid: u64, bytes: Vec<u8>) -> InternedString {
+    InternedString { iid: Some(iid), str: Some(bytes), ..InternedString::new() }
+}

@@ -1,0 +1,222 @@
+//! Tracks, and what lies on them: slices, instants and counters.
+
+use std::{collections::HashSet, io};
+
+use perfetto_protos::{
+    counter_descriptor::CounterDescriptor,
+    debug_annotation::{
+        DebugAnnotation,
+        debug_annotation::{Name_field as ArgumentName, Value},
+    },
+    thread_descriptor::ThreadDescriptor,
+    trace_packet::trace_packet::Data,
+    trace_packet_defaults::TracePacketDefaults,
+    track_descriptor::{TrackDescriptor, track_descriptor::Static_or_dynamic_name},
+    track_event::{
+        TrackEvent,
+        track_event::{Counter_value_field, Name_field, Type},
+    },
+};
+use protobuf::{EnumOrUnknown, MessageField};
+
+use crate::{
+    report::text,
+    timeline::{ThreadIndex, Timeline},
+};
+use offwake_recording::units::Timestamp;
+
+use super::packets::{Packets, Sequence};
+
+/// Names a track within a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct TrackId(u64);
+
+impl TrackId {
+    /// A thread's own.
+    fn of_thread(index: ThreadIndex) -> Self {
+        Self((1 << 32) | u64::from(index.0))
+    }
+
+    /// A further one, by its number.
+    pub(super) fn further(number: u32) -> Self {
+        Self((2 << 32) | u64::from(number))
+    }
+}
+
+/// Ties two events on different tracks by an arrow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Arrow {
+    /// It starts here.
+    From(u64),
+    /// It ends here.
+    To(u64),
+}
+
+/// A slice's beginning, or an instant.
+pub(super) struct Mark<'a> {
+    pub(super) category: &'static str,
+    pub(super) name: String,
+    pub(super) arguments: Vec<(&'static str, Argument<'a>)>,
+    pub(super) arrows: Vec<Arrow>,
+}
+
+/// What is said of a slice or an instant.
+pub(super) enum Argument<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+/// Tracks that were told of.
+pub(super) struct Tracks<'a> {
+    timeline: &'a Timeline,
+    threads: HashSet<ThreadIndex>,
+}
+
+impl<'a> Tracks<'a> {
+    pub(super) fn begin(timeline: &'a Timeline, packets: &mut Packets<'_>) -> io::Result<Self> {
+        packets.begin(Sequence::Tracks, TracePacketDefaults::new())?;
+        Ok(Self { timeline, threads: HashSet::new() })
+    }
+
+    /// A thread's own track. None if there is no such thread.
+    pub(super) fn of_thread(
+        &mut self,
+        index: ThreadIndex,
+        packets: &mut Packets<'_>,
+    ) -> io::Result<Option<TrackId>> {
+        let Some(thread) = self.timeline.thread(index) else { return Ok(None) };
+        let id = TrackId::of_thread(index);
+        if self.threads.insert(index) {
+            let descriptor = TrackDescriptor {
+                uuid: Some(id.0),
+                thread: MessageField::some(ThreadDescriptor {
+                    pid: Some(thread.tgid.0.cast_signed()),
+                    tid: Some(thread.tid.0.cast_signed()),
+                    ..ThreadDescriptor::new()
+                }),
+                ..TrackDescriptor::new()
+            };
+            packets.send(Sequence::Tracks, thread.from, Data::TrackDescriptor(descriptor))?;
+        }
+        Ok(Some(id))
+    }
+}
+
+/// Tells of a track below another.
+pub(super) fn below(
+    id: TrackId,
+    parent: TrackId,
+    name: &str,
+    at: Timestamp,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let descriptor = TrackDescriptor {
+        uuid: Some(id.0),
+        parent_uuid: Some(parent.0),
+        static_or_dynamic_name: Some(Static_or_dynamic_name::Name(name.to_owned())),
+        ..TrackDescriptor::new()
+    };
+    packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
+}
+
+/// Tells of a counter.
+pub(super) fn counter(
+    id: TrackId,
+    name: &str,
+    unit: &str,
+    at: Timestamp,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let descriptor = TrackDescriptor {
+        uuid: Some(id.0),
+        counter: MessageField::some(CounterDescriptor {
+            unit_name: Some(unit.to_owned()),
+            ..CounterDescriptor::new()
+        }),
+        static_or_dynamic_name: Some(Static_or_dynamic_name::Name(text::plain(name))),
+        ..TrackDescriptor::new()
+    };
+    packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
+}
+
+/// Says what a counter stood at.
+pub(super) fn count(
+    id: TrackId,
+    at: Timestamp,
+    value: u64,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let event = TrackEvent {
+        counter_value_field: Some(Counter_value_field::CounterValue(
+            i64::try_from(value).unwrap_or(i64::MAX),
+        )),
+        ..event(id, Type::TYPE_COUNTER)
+    };
+    packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
+}
+
+/// A slice from `from` to `to`. Those of one track lie inside each other or apart.
+pub(super) fn slice(
+    id: TrackId,
+    (from, to): (Timestamp, Timestamp),
+    mark: Mark<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    begin(id, from, mark, packets)?;
+    end(id, to, packets)
+}
+
+/// A slice's beginning.
+pub(super) fn begin(
+    id: TrackId,
+    at: Timestamp,
+    mark: Mark<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let event = marked(event(id, Type::TYPE_SLICE_BEGIN), mark);
+    packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
+}
+
+/// The end of the slice that began last.
+pub(super) fn end(id: TrackId, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
+    let event = event(id, Type::TYPE_SLICE_END);
+    packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
+}
+
+/// An instant.
+pub(super) fn instant(
+    id: TrackId,
+    at: Timestamp,
+    mark: Mark<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let event = marked(event(id, Type::TYPE_INSTANT), mark);
+    packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
+}
+
+fn event(id: TrackId, of_type: Type) -> TrackEvent {
+    let type_ = Some(EnumOrUnknown::new(of_type));
+    TrackEvent { track_uuid: Some(id.0), type_, ..TrackEvent::new() }
+}
+
+fn marked(mut event: TrackEvent, mark: Mark<'_>) -> TrackEvent {
+    event.categories = vec![mark.category.to_owned()];
+    event.name_field = Some(Name_field::Name(text::plain(&mark.name)));
+    for (name, argument) in mark.arguments {
+        event.debug_annotations.push(DebugAnnotation {
+            name_field: Some(ArgumentName::Name(name.to_owned())),
+            value: Some(match argument {
+                Argument::Text(words) => Value::StringValue(text::plain(words)),
+                Argument::Number(number) => Value::UintValue(number),
+            }),
+            ..DebugAnnotation::new()
+        });
+    }
+    for arrow in mark.arrows {
+        match arrow {
+            Arrow::From(id) => event.flow_ids.push(id),
+            Arrow::To(id) => event.terminating_flow_ids.push(id),
+        }
+    }
+    event
+}

@@ -1,0 +1,133 @@
+//! The target's waits as slices on their threads' tracks, and an arrow from each waker.
+//!
+//! ```text
+//! waiter  --[ futex: pthread_cond_wait ][ woken by worker ]---
+//!                                       ^
+//! worker  ------------------------------* wakes waiter -------
+//! ```
+
+use std::{collections::HashMap, io};
+
+use crate::{
+    blame::{
+        Ender, Stance,
+        cause::{WaitedOn, waited_on},
+    },
+    report::{Label, best_fit::BestFit, waited_on as words, waker},
+    text,
+    timeline::{Placed, Queued, State, ThreadIndex, Track, WaitIndex},
+};
+use offwake_recording::{Wait, units::Timestamp};
+
+use super::{
+    Trace,
+    packets::Packets,
+    tracks::{self, Argument, Arrow, Mark, Tracks},
+};
+
+/// Bytes of what was waited on: a path can be as long as its program likes.
+const LONGEST: usize = 256;
+
+pub(super) fn write(
+    trace: Trace<'_>,
+    tracks: &mut Tracks<'_>,
+    packets: &mut Packets<'_>,
+) -> io::Result<()> {
+    let recording = trace.blame.recording();
+    let mut best_fit = BestFit::new(&recording.stacks);
+    let mut things: HashMap<WaitedOn, String> = HashMap::new();
+    for (index, _, place) in trace.shown() {
+        let Some(wait) = recording.waits.get(index.0 as usize) else { continue };
+        let cause = trace.blame.cause(index);
+        let label = best_fit.of_wait(cause, wait.user_stack, wait.kernel_stack);
+        let thing = waited_on(&wait, cause).map(|on| {
+            let words = || text::cut(&words::entry(&recording.files, on).text, LONGEST);
+            &*things.entry(on).or_insert_with(words)
+        });
+        draw(
+            &Drawn { trace, index, wait: &wait, place, label: label.as_ref(), thing },
+            tracks,
+            packets,
+        )?;
+    }
+    Ok(())
+}
+
+/// A wait, and what is said of it.
+struct Drawn<'a> {
+    trace: Trace<'a>,
+    index: WaitIndex,
+    wait: &'a Wait,
+    place: Placed,
+    label: Option<&'a Label>,
+    thing: Option<&'a String>,
+}
+
+fn draw(drawn: &Drawn<'_>, tracks: &mut Tracks<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+    let Drawn { trace, index, place, .. } = *drawn;
+    let Some(track) = tracks.of_thread(place.thread, packets)? else { return Ok(()) };
+    tracks::slice(track, (place.from, place.to), blocked(drawn), packets)?;
+    let Some(runnable) = runnable(trace, index) else { return Ok(()) };
+    let timeline = trace.blame.timeline();
+    let name = |index: ThreadIndex, at| -> Option<String> {
+        let thread = timeline.thread(index)?;
+        Some(format!("{} {}", thread.comm_at(at).unwrap_or_default(), thread.tid))
+    };
+    let mut woken = Mark {
+        category: "wake",
+        name: "runnable".to_owned(),
+        arguments: Vec::new(),
+        arrows: Vec::new(),
+    };
+    let context = drawn.wait.wake.and_then(|wake| waker::vector(wake.context));
+    if let Ender::Task(task) = trace.blame.ender(index)
+        && let Some(waker) = timeline.find(task.tid, runnable.0)
+        && let Some(waker_track) = tracks.of_thread(waker, packets)?
+    {
+        let arrow = u64::from(index.0) + 1;
+        let wakes = Mark {
+            category: "wake",
+            name: format!("wakes {}", name(place.thread, runnable.0).unwrap_or_default()),
+            arguments: Vec::new(),
+            arrows: vec![Arrow::From(arrow)],
+        };
+        tracks::instant(waker_track, runnable.0, wakes, packets)?;
+        woken.name = format!("woken by {}", name(waker, runnable.0).unwrap_or_default());
+        woken.arrows.push(Arrow::To(arrow));
+    } else if let Some(context) = &context {
+        woken.name = format!("woken by {context}");
+    }
+    tracks::slice(track, runnable, woken, packets)
+}
+
+fn blocked<'a>(drawn: &Drawn<'a>) -> Mark<'a> {
+    let cause = drawn.trace.blame.cause(drawn.index);
+    let name = match drawn.label {
+        Some(label) => format!("{}: {}", cause.name(), label.function),
+        None => cause.name().to_owned(),
+    };
+    let mut arguments = vec![("cause", Argument::Text(cause.name()))];
+    arguments.extend(drawn.thing.map(|thing| ("waited_on", Argument::Text(thing))));
+    if drawn.trace.blame.stance(drawn.index) == Stance::Idle {
+        arguments.push(("idle", Argument::Text("waits for the next request")));
+    }
+    match drawn.trace.blame.ender(drawn.index) {
+        Ender::Nobody(reason) | Ender::Interrupt(reason) => {
+            arguments.push(("unattributed", Argument::Text(reason.name())));
+        }
+        Ender::External(external) => {
+            arguments.push(("external", Argument::Text(external.name())));
+        }
+        Ender::Task(task) => {
+            arguments.push(("waker_tid", Argument::Number(u64::from(task.tid.0))));
+        }
+    }
+    Mark { category: "wait", name, arguments, arrows: Vec::new() }
+}
+
+/// From the wake that ended a wait to the switch-in. None if no wake was seen.
+fn runnable(trace: Trace<'_>, index: WaitIndex) -> Option<(Timestamp, Timestamp)> {
+    let (track, place): (&Track, usize) = trace.blame.timeline().interval(index)?;
+    let next = track.get(place.checked_add(1)?)?;
+    (next.state == State::Runnable(Queued::Woken(index))).then_some((next.from, next.to))
+}

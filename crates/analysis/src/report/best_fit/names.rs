@@ -1,0 +1,171 @@
+//! Whose a function is, by its name: of code that several share one file, and of what a JIT made.
+
+use offwake_recording::Function;
+
+use super::{
+    Whose,
+    read::{namespace, qualified},
+    rules::{IN_FILES, IN_MEMORY, Names, Rule, WAKING},
+};
+
+/// Goroutines that are switched away from: the frames towards the root are of the one that the thread
+/// has left, while the ones towards the leaf look for another.
+///
+/// ```text
+/// leaf                                          root
+/// futex  findRunnable  park_m  mcall | chanrecv  main.worker  goexit
+/// `------- what the thread is in ----' `-- parked: any thread may go on with it
+/// ```
+///
+/// <https://github.com/golang/go/blob/go1.22.0/src/runtime/stubs.go>, `mcall`
+pub(super) fn is_switch(name: &str) -> bool {
+    is_like("runtime.mcall", name)
+}
+
+/// Whether a kernel function only says that its thread woke somebody.
+pub(super) fn is_waking(name: &str) -> bool {
+    WAKING.iter().any(|pattern| is_like(pattern, name))
+}
+
+/// Whose a function in a file is.
+pub(super) fn in_file(name: &str) -> Whose {
+    by(IN_FILES, name).unwrap_or(Whose::Program)
+}
+
+/// Whose a function is that is in no file that was mapped.
+pub(super) fn in_memory(function: &Function) -> Whose {
+    let name = &function.name;
+    (function.file.as_deref().map(of_script))
+        .or_else(|| by_own_file(name))
+        .or_else(|| by(IN_MEMORY, name))
+        .unwrap_or(Whose::Program)
+}
+
+/// Whose a file is that an interpreter reads.
+fn of_script(file: &str) -> Whose {
+    javascript_file(file).or_else(|| python_file(file)).unwrap_or(Whose::Program)
+}
+
+/// Whether the name ends with the function's file.
+pub(super) fn has_file(name: &str) -> bool {
+    by_own_file(name).is_some()
+}
+
+fn by_own_file(name: &str) -> Option<Whose> {
+    python(name).or_else(|| javascript(name))
+}
+
+fn by(rules: &[Rule], name: &str) -> Option<Whose> {
+    let (namespace, qualified) = (namespace(name), qualified(name));
+    let holds = |rule: &&Rule| match rule.names {
+        Names::Like(patterns) => patterns.iter().any(|pattern| is_like(pattern, name)),
+        Names::Namespaces(names) => namespace.is_some_and(|first| names.contains(&first)),
+        Names::GoPackages(packages) => packages.iter().any(|package| is_in_go(package, name)),
+        Names::JavaPackages(packages) => {
+            packages.iter().any(|package| is_in_java(package, qualified))
+        }
+    };
+    rules.iter().find(holds).map(|rule| rule.whose)
+}
+
+/// What a compiler or linker adds to a name does not count: `futex_wait.constprop.0`, `read@plt`.
+fn is_like(pattern: &str, name: &str) -> bool {
+    if let Some(beginning) = pattern.strip_suffix('*') {
+        return name.starts_with(beginning);
+    }
+    if let Some(end) = pattern.strip_prefix('*') {
+        return name.ends_with(end);
+    }
+    name.strip_prefix(pattern).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '@']))
+}
+
+/// `sync` has `sync.(*Mutex).Lock`, and `net/` has `net/http.(*conn).serve`. A C function `sync`
+/// of which GCC made a part (`sync.part.0`) is in no package.
+///
+/// <https://gcc.gnu.org/onlinedocs/gcc/Optimize-Options.html>
+fn is_in_go(package: &str, name: &str) -> bool {
+    const OF_COMPILERS: &[&str] = &["part.", "isra.", "constprop.", "cold", "lto_priv.", "llvm."];
+    let Some(rest) = name.strip_prefix(package) else { return false };
+    package.ends_with('/')
+        || rest.strip_prefix('.').is_some_and(|rest| {
+            !OF_COMPILERS.iter().any(|of_compiler| rest.starts_with(of_compiler))
+        })
+}
+
+/// `java` has `java.lang.Thread.run()`, `Ljava/lang/Thread;::run`, and with a module's name before it
+/// `java.base/java.lang.Thread.run`.
+fn is_in_java(package: &str, name: &str) -> bool {
+    let is_in = |name: &str| {
+        let mut letters = name.bytes();
+        let same = |a: u8| letters.next().is_some_and(|b| a == b || (a == b'.' && b == b'/'));
+        package.bytes().chain([b'.']).all(same)
+    };
+    is_in(name) || name.strip_prefix('L').is_some_and(is_in)
+}
+
+/// Of a function that Python's trampolines name: `py::wait:/usr/lib/python3.12/threading.py`. So it is in
+/// recordings of earlier builds.
+///
+/// <https://github.com/python/cpython/blob/v3.12.0/Python/perf_trampoline.c>
+fn python(name: &str) -> Option<Whose> {
+    let (_, file) = name.strip_prefix("py::")?.split_once(':')?;
+    Some(python_file(file).unwrap_or(Whose::Program))
+}
+
+/// Of a file that is not the program's own.
+fn python_file(file: &str) -> Option<Whose> {
+    const STANDARD: &[&str] = &["/lib/python3", "/lib64/python3"];
+    const INSTALLED: &[&str] = &["/site-packages/", "/dist-packages/"];
+    /// Threads, locks, and what waits for many.
+    const RUNTIME: &[&str] = &[
+        "threading.py",
+        "queue.py",
+        "selectors.py",
+        "socket.py",
+        "socketserver.py",
+        "ssl.py",
+        "subprocess.py",
+        "runpy.py",
+        "asyncio/",
+        "concurrent/futures/",
+        "multiprocessing/",
+    ];
+    if INSTALLED.iter().any(|part| file.contains(part)) {
+        return Some(Whose::Library);
+    }
+    let standard = STANDARD.iter().find_map(|folder| {
+        let (_, below) = file.split_once(folder)?;
+        below.split_once('/')
+    });
+    let is_runtime = |file: &str| RUNTIME.iter().any(|path| file.starts_with(path));
+    match standard {
+        Some((_, file)) if is_runtime(file) => Some(Whose::Runtime),
+        Some(_) => Some(Whose::Library),
+        // The part of the library that is inside the interpreter.
+        None => file.starts_with("<frozen ").then_some(Whose::Runtime),
+    }
+}
+
+/// Of a function that V8 names: `JS:*emit node:events:465:44`. So it is in recordings of earlier builds.
+///
+/// <https://nodejs.org/docs/latest-v20.x/api/cli.html#--perf-basic-prof>
+fn javascript(name: &str) -> Option<Whose> {
+    const KINDS: &[&str] = &["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
+    const OF_NODE: &[&str] = &[" node:", " internal/", " native "];
+    let function = KINDS.iter().find_map(|kind| name.strip_prefix(kind))?;
+    Some(if OF_NODE.iter().any(|start| function.contains(start)) {
+        Whose::Runtime
+    } else if function.contains("/node_modules/") {
+        Whose::Library
+    } else {
+        Whose::Program
+    })
+}
+
+/// Of a file that is not the program's own.
+fn javascript_file(file: &str) -> Option<Whose> {
+    if file.starts_with("node:") || file.starts_with("internal/") {
+        return Some(Whose::Runtime);
+    }
+    file.contains("/node_modules/").then_some(Whose::Library)
+}

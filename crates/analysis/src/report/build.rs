@@ -1,0 +1,301 @@
+//! Timeline and blame → the report.
+
+use std::collections::{BTreeMap, HashSet};
+
+use rayon::prelude::*;
+
+use crate::{
+    blame::{self, Blame, External, Reason},
+    timeline::{State, Thread, ThreadIndex, Timeline},
+};
+use offwake_recording::{
+    Clocks, HalfCounts, ProgramTime, Recording, SightingReason, StackCounts,
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
+};
+
+use super::{
+    BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, Kinds, Ledger,
+    LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness,
+    StackCountsEntry, ThreadEntry, WaitEntry, WindowEntry,
+    containers::{self, Labels},
+    waits,
+};
+
+/// A thread or process whose name nobody saw.
+pub(crate) const NAMELESS: &str = "[unknown]";
+
+impl Report {
+    /// What is to be shown. The filter says which waits; the ledgers always have all of them.
+    #[must_use]
+    pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
+        let (recording, timeline) = (blame.recording(), blame.timeline());
+        let shown = waits::collect(blame, filter);
+        let samples = samples(recording, timeline);
+        Self {
+            schema: "offwake.report/1",
+            meta: meta(recording),
+            window: window_entry(recording),
+            loss: loss(recording, timeline),
+            recording: Soundness::of(recording),
+            filter: FilterNote {
+                min_ns: filter.min,
+                max_ns: filter.max,
+                kinds: match filter.kinds {
+                    Kinds::All => "all",
+                    Kinds::User => "user",
+                    Kinds::Kernel => "kernel",
+                },
+                states: filter.states.clone(),
+                left_out_count: shown.left_out_count,
+                left_out_ns: shown.left_out,
+                limited_count: 0,
+                limited_ns: Nanos(0),
+                hide_idle: filter.idle == IdleWaits::Hidden,
+                hidden: (filter.hidden.iter())
+                    .map(|&group| (group.name(), time_of(group, &shown.waits)))
+                    .collect(),
+            },
+            processes: processes(recording, timeline, &shown.ledgers),
+            cgroups: cgroups(recording, timeline, &shown.ledgers),
+            containers: containers::entries(recording, timeline),
+            threads: target(timeline)
+                .map(|(index, thread)| {
+                    let samples = samples.get(&index).copied().unwrap_or(0);
+                    entry(thread, &shown.ledgers[index.0 as usize], samples)
+                })
+                .collect(),
+            wakes: shown.wakes,
+            waits: shown.waits,
+        }
+    }
+}
+
+fn time_of(group: BlameGroup, waits: &[WaitEntry]) -> Nanos {
+    let parts = waits.iter().flat_map(|wait| &wait.blame);
+    parts.filter(|part| part.kind.group() == group).map(|part| part.ns).sum()
+}
+
+/// The time that a recording covers.
+pub(crate) fn window_entry(recording: &Recording) -> WindowEntry {
+    let window = recording.meta.window;
+    WindowEntry {
+        start_ns: window.start,
+        end_ns: window.end,
+        duration_ns: window.length(),
+        start_unix_ns: unix_time(recording, window.start),
+    }
+}
+
+fn meta(recording: &Recording) -> Meta {
+    let meta = &recording.meta;
+    Meta {
+        offwake: meta.version.clone(),
+        target: meta.target.clone(),
+        scope: meta.scope.name(),
+        stacks: meta.stacks.name(),
+        stack_counts: stack_counts(recording.effort.stacks),
+        mistaken: mistaken(recording),
+        programs: programs(recording.effort.programs),
+        sample_hz: meta.sample_hz,
+        kernel: meta.kernel.clone(),
+        host: meta.host.clone(),
+        own_cpu_ns: meta.own_cpu,
+        closed_by: meta.closed_by.name(),
+    }
+}
+
+fn stack_counts(counts: StackCounts) -> StackCountsEntry {
+    let half = |HalfCounts { recognised, taken, checked, disagreed }| HalfCountsEntry {
+        recognised,
+        taken,
+        checked,
+        disagreed,
+    };
+    let StackCounts { user, kernel, over_budget, distrusted } = counts;
+    StackCountsEntry { user: half(user), kernel: half(kernel), over_budget, distrusted }
+}
+
+fn mistaken(recording: &Recording) -> Vec<MistakenThread> {
+    let mut seen = HashSet::new();
+    (recording.sightings.iter())
+        .filter(|sighting| sighting.reason == SightingReason::Mistaken && seen.insert(sighting.tid))
+        .map(|sighting| MistakenThread {
+            pid: sighting.tgid,
+            tid: sighting.tid,
+            comm: sighting.comm.clone(),
+        })
+        .collect()
+}
+
+fn programs(time: ProgramTime) -> Option<ProgramsEntry> {
+    let ProgramTime { measured, scheduler, interrupts } = time;
+    (measured.0 > 0).then_some(ProgramsEntry {
+        measured_ns: measured,
+        scheduler_ns: scheduler,
+        interrupts_ns: interrupts,
+    })
+}
+
+/// By the reading of the clocks that is nearest.
+pub(crate) fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
+    let distance = |clocks: &&Clocks| clocks.monotonic.0.abs_diff(at.0);
+    let nearest = recording.clocks.iter().min_by_key(distance)?;
+    let since = i128::from(at.0) - i128::from(nearest.monotonic.0);
+    i64::try_from(i128::from(nearest.realtime_ns) + since).ok()
+}
+
+fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
+    let loss = &recording.loss;
+    let (gaps, gap_ns) = (timeline.threads.par_iter())
+        .map(|thread| {
+            let lost = thread.track.iter().filter(|interval| interval.state == State::Lost);
+            lost.fold((0, Nanos(0)), |(gaps, time), interval| {
+                (gaps + 1, time + interval.to.since(interval.from))
+            })
+        })
+        .reduce(|| (0, Nanos(0)), |one, other| (one.0 + other.0, one.1 + other.1));
+    let inferred = timeline.threads.iter().flat_map(|thread| &thread.inferred);
+    LossNote {
+        records: loss.records,
+        stacks: loss.stacks,
+        gaps,
+        gap_ns,
+        undecodable: loss.undecodable,
+        over_memory: loss.over_memory,
+        counters: loss.counters.clone(),
+        ring_full: (loss.ring_full)
+            .map(|(first_ns, last_ns): (Timestamp, _)| RingFull { first_ns, last_ns }),
+        overlaps: timeline.misfits.overlaps,
+        backwards: timeline.misfits.backwards,
+        stale_wakes: timeline.misfits.stale_wakes,
+        inferred_ns: inferred.map(|&(from, to)| to.since(from)).sum(),
+    }
+}
+
+/// The target's threads, by tid and time.
+fn target(timeline: &Timeline) -> impl Iterator<Item = (ThreadIndex, &Thread)> {
+    (timeline.threads.iter().zip(0..))
+        .filter(|(thread, _)| thread.in_target)
+        .map(|(thread, n)| (ThreadIndex(n), thread))
+}
+
+/// How often the sampling clock found each thread on a CPU inside the window.
+fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, u64> {
+    let window = recording.meta.window;
+    let mut samples = BTreeMap::new();
+    for sample in &recording.samples {
+        if (window.start..window.end).contains(&sample.at)
+            && let Some(thread) = timeline.find(sample.tid, sample.at)
+        {
+            *samples.entry(thread).or_default() += 1;
+        }
+    }
+    samples
+}
+
+fn entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
+    ThreadEntry {
+        tid: thread.tid,
+        tgid: thread.tgid,
+        comm: last_name(thread).to_owned(),
+        created_ns: thread.created,
+        samples,
+        ledger: ledger(sum),
+    }
+}
+
+/// What a thread was called last.
+pub(super) fn last_name(thread: &Thread) -> &str {
+    thread.names.last().map_or(NAMELESS, |name| &name.comm)
+}
+
+/// What the threads of a process come to.
+#[derive(Default)]
+struct ProcessSum<'t> {
+    ledger: blame::Ledger,
+    threads: u64,
+    /// The one that the process is called after.
+    first: Option<&'t Thread>,
+}
+
+fn processes(
+    recording: &Recording,
+    timeline: &Timeline,
+    ledgers: &[blame::Ledger],
+) -> Vec<ProcessEntry> {
+    let (labels, inner) = (Labels::of(recording), containers::inner_pids(recording));
+    let mut sums: BTreeMap<Tgid, ProcessSum<'_>> = BTreeMap::new();
+    for ((_, thread), ledger) in target_with(timeline, ledgers) {
+        let sum = sums.entry(thread.tgid).or_default();
+        sum.ledger.add(ledger);
+        sum.threads += 1;
+        if sum.first.is_none() || thread.tid == Tid(thread.tgid.0) {
+            sum.first = Some(thread);
+        }
+    }
+    (sums.into_iter())
+        .map(|(tgid, sum)| ProcessEntry {
+            tgid,
+            comm: sum.first.map_or(NAMELESS, last_name).to_owned(),
+            container: sum.first.and_then(|thread| labels.of_thread(thread)).map(str::to_owned),
+            pid_in_container: inner.get(&tgid).copied(),
+            threads: sum.threads,
+            ledger: ledger(&sum.ledger),
+        })
+        .collect()
+}
+
+fn target_with<'a>(
+    timeline: &'a Timeline,
+    ledgers: &'a [blame::Ledger],
+) -> impl Iterator<Item = ((ThreadIndex, &'a Thread), &'a blame::Ledger)> {
+    target(timeline)
+        .filter_map(|(index, thread)| Some(((index, thread), ledgers.get(index.0 as usize)?)))
+}
+
+fn cgroups(
+    recording: &Recording,
+    timeline: &Timeline,
+    ledgers: &[blame::Ledger],
+) -> Vec<CgroupEntry> {
+    let mut sums: BTreeMap<CgroupId, (blame::Ledger, u64)> = BTreeMap::new();
+    for ((_, thread), ledger) in target_with(timeline, ledgers) {
+        let Some(cgroup) = thread.cgroup else { continue };
+        let (sum, threads) = sums.entry(cgroup).or_default();
+        sum.add(ledger);
+        *threads += 1;
+    }
+    (sums.into_iter())
+        .map(|(id, (sum, threads))| {
+            let known = recording.cgroups.get(&id);
+            CgroupEntry {
+                id,
+                path: known.map(|cgroup| cgroup.path.clone()),
+                container: known
+                    .and_then(|cgroup| cgroup.container.as_ref())
+                    .map(|c| c.as_str().to_owned()),
+                threads,
+                ledger: ledger(&sum),
+            }
+        })
+        .collect()
+}
+
+fn ledger(sum: &blame::Ledger) -> Ledger {
+    let parts = |named: &mut dyn Iterator<Item = (&'static str, Nanos)>| {
+        named.filter(|&(_, time)| time > Nanos(0)).collect()
+    };
+    Ledger {
+        wall_ns: sum.wall,
+        on_cpu_ns: sum.on_cpu,
+        runnable_ns: sum.runnable,
+        blocked_ns: sum.blocked,
+        attributed_ns: sum.attributed(),
+        external_ns: sum.external(),
+        unattributed_ns: sum.unattributed(),
+        attributed: parts(&mut [("work", sum.work), ("cpu_queue", sum.cpu_queue)].into_iter()),
+        external: parts(&mut External::ALL.iter().map(|e| e.name()).zip(sum.external)),
+        idle_ns: sum.idle,
+        unattributed: parts(&mut Reason::ALL.iter().map(|r| r.name()).zip(sum.unattributed)),
+    }
+}

@@ -1,0 +1,79 @@
+//! The containers that threads live in.
+
+use std::collections::{BTreeMap, HashMap};
+
+use crate::timeline::{Thread, Timeline};
+use offwake_recording::{
+    ContainerId, ContainerNames, Recording,
+    units::{CgroupId, Tgid, Tid},
+};
+
+use super::{ContainerEntry, ContainerProcess, build::last_name};
+
+/// What the containers of a recording are called.
+pub(super) struct Labels(HashMap<CgroupId, String>);
+
+impl Labels {
+    pub(super) fn of(recording: &Recording) -> Self {
+        let labels = recording
+            .cgroups
+            .values()
+            .filter_map(|cgroup| Some((cgroup.id, cgroup.names.label(cgroup.container.as_ref()?))));
+        Self(labels.collect())
+    }
+
+    /// Of the container that a cgroup is, or is a part of.
+    pub(super) fn of_cgroup(&self, cgroup: Option<CgroupId>) -> Option<&str> {
+        self.0.get(&cgroup?).map(String::as_str)
+    }
+
+    /// Of the container that a thread was in last.
+    pub(super) fn of_thread(&self, thread: &Thread) -> Option<&str> {
+        self.of_cgroup(thread.cgroup)
+    }
+}
+
+/// The ids that processes have inside of their containers, by those that they have outside.
+pub(super) fn inner_pids(recording: &Recording) -> HashMap<Tgid, u32> {
+    // Sorted by time: the last look counts.
+    let looks = recording.processes.iter().filter(|look| look.pid_in_container.is_some());
+    looks.filter_map(|look| Some((look.tgid, look.pid_in_container?))).collect()
+}
+
+/// The containers in which threads were seen, by id.
+pub(super) fn entries(recording: &Recording, timeline: &Timeline) -> Vec<ContainerEntry> {
+    let mut containers = BTreeMap::<&ContainerId, (&ContainerNames, BTreeMap<Tgid, &str>)>::new();
+    for thread in &timeline.threads {
+        let cgroup = thread.cgroup.and_then(|id| recording.cgroups.get(&id));
+        let Some((cgroup, container)) = cgroup.and_then(|c| Some((c, c.container.as_ref()?)))
+        else {
+            continue;
+        };
+        let (names, processes) =
+            containers.entry(container).or_insert_with(|| (&cgroup.names, BTreeMap::new()));
+        if **names == ContainerNames::default() {
+            *names = &cgroup.names;
+        }
+        let comm = processes.entry(thread.tgid).or_insert_with(|| last_name(thread));
+        if thread.tid == Tid(thread.tgid.0) {
+            *comm = last_name(thread);
+        }
+    }
+    let inner = inner_pids(recording);
+    (containers.into_iter())
+        .map(|(id, (names, processes))| ContainerEntry {
+            id: id.to_string(),
+            label: names.label(id),
+            name: names.name.clone(),
+            image: names.image.clone(),
+            pod: names.pod.as_ref().map(ToString::to_string),
+            processes: (processes.into_iter())
+                .map(|(tgid, comm)| ContainerProcess {
+                    tgid,
+                    comm: comm.to_owned(),
+                    pid_in_container: inner.get(&tgid).copied(),
+                })
+                .collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,143 @@
+//! Two recordings compared: what is waited for longer, and what shorter.
+//!
+//! Windows differ in length, so times are those of a second of the window. Thread ids differ from run
+//! to run, so threads of one name are one. Which recording is which is as with `difffolded.pl` and
+//! inferno: the one before comes first.
+
+mod changes;
+pub mod summary;
+
+use std::{collections::BTreeMap, fmt, io};
+
+pub(super) use changes::{Change, changes};
+
+use super::{
+    BlameEntry, Report, WaitEntry,
+    flame::{self, Path, ThreadNames, View},
+    folded,
+};
+use offwake_recording::units::Nanos;
+
+/// Two reports, made with the same filter.
+#[derive(Clone, Copy, Debug)]
+pub struct Diff<'r> {
+    /// Of the recording that was made first, or that is the one to compare with.
+    pub before: &'r Report,
+    /// Of the other one.
+    pub after: &'r Report,
+}
+
+/// Nanoseconds of waiting in each second of a window. Of several threads together it may be more than
+/// a second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(pub u64);
+
+/// `12.5 ms/s`
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/s", Nanos(self.0)))
+    }
+}
+
+/// What some waiting was before, and what it is after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rates {
+    /// Before.
+    pub before: Rate,
+    /// After.
+    pub after: Rate,
+}
+
+impl Rates {
+    /// `+12.5 ms/s`, `-3.00 us/s`
+    #[must_use]
+    pub fn change(self) -> String {
+        let sign = if self.after >= self.before { '+' } else { '-' };
+        format!("{sign}{}", Rate(self.after.0.abs_diff(self.before.0)))
+    }
+}
+
+/// Time on both sides, not yet divided by the windows: wider than a report's sums, which stop at
+/// their largest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Times {
+    pub(super) before: u128,
+    pub(super) after: u128,
+}
+
+impl std::ops::AddAssign for Times {
+    fn add_assign(&mut self, other: Self) {
+        self.before += other.before;
+        self.after += other.after;
+    }
+}
+
+/// One of the two recordings.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Side {
+    Before,
+    After,
+}
+
+impl Times {
+    pub(super) fn of(side: Side, time: Nanos) -> Self {
+        match side {
+            Side::Before => Self { before: u128::from(time.0), after: 0 },
+            Side::After => Self { before: 0, after: u128::from(time.0) },
+        }
+    }
+}
+
+impl<'r> Diff<'r> {
+    /// By the second of the window.
+    pub(super) fn rates(&self, times: Times) -> Rates {
+        let rate = |time: u128, report: &Report| {
+            let window = u128::from(report.window.duration_ns.0.max(1));
+            Rate(u64::try_from(time.saturating_mul(1_000_000_000) / window).unwrap_or(u64::MAX))
+        };
+        Rates { before: rate(times.before, self.before), after: rate(times.after, self.after) }
+    }
+
+    /// Each side with its name.
+    pub(super) fn sides(&self) -> [(&'static str, &'r Report); 2] {
+        [("before", self.before), ("after", self.after)]
+    }
+
+    /// The parts of both of which there are paths.
+    fn shown(&self) -> impl Iterator<Item = (Side, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
+        let of = |side, report| flame::shown(report).map(move |(wait, part)| (side, wait, part));
+        of(Side::Before, self.before).chain(of(Side::After, self.after))
+    }
+
+    /// All of it.
+    fn all(&self) -> Rates {
+        let mut all = Times::default();
+        self.shown().for_each(|(side, _, part)| all += Times::of(side, part.ns));
+        self.rates(all)
+    }
+
+    /// The paths of both. Whatever the view, threads go by their names.
+    pub(super) fn paths(&self, view: &View) -> impl Iterator<Item = (Side, Path<'r>)> + use<'r> {
+        let view = View { names: ThreadNames::WithoutIds, ..*view };
+        let before = flame::paths(self.before, &view).map(|path| (Side::Before, path));
+        before.chain(flame::paths(self.after, &view).map(|path| (Side::After, path)))
+    }
+
+    /// Writes folded stacks with two values each, before and after, in nanoseconds of waiting by
+    /// the second: what `flamegraph.pl` and inferno draw as a differential flame graph.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_folded(&self, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut sums = BTreeMap::<String, Times>::new();
+        for (side, path) in self.paths(view) {
+            *sums.entry(folded::line(&path.frames)).or_default() += Times::of(side, path.blame.ns);
+        }
+        for (path, times) in sums {
+            let Rates { before, after } = self.rates(times);
+            writeln!(out, "{path} {} {}", before.0, after.0)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,242 @@
+//! Stacks → text.
+
+use std::{borrow::Cow, collections::HashMap, sync::Arc};
+
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::{Serialize, Serializer};
+
+use offwake_recording::{Frame, FrameId, Function, StackEnd, StackRef, StackTable};
+
+/// What a frame is called.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameName {
+    /// As it is shown: `name`, or `name (file.c:123)` where the source is known.
+    pub text: Arc<str>,
+    /// The function, where its source is known.
+    pub function: Option<Arc<Function>>,
+}
+
+/// Names of frames, root first: the user half, then the kernel half.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frames {
+    names: Arc<[FrameName]>,
+    /// How many of the names are the user half's.
+    of_user: usize,
+}
+
+impl Frames {
+    /// All names, root first.
+    #[must_use]
+    pub fn names(&self) -> &[FrameName] {
+        &self.names
+    }
+
+    /// The user half's names, and the kernel half's, each root first. What stands for a half that is
+    /// missing is in the half that it stands for.
+    #[must_use]
+    pub fn halves(&self) -> (&[FrameName], &[FrameName]) {
+        self.names.split_at_checked(self.of_user).unwrap_or((&self.names, &[]))
+    }
+}
+
+impl JsonSchema for Frames {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        "Frames".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        Vec::<String>::json_schema(generator)
+    }
+}
+
+impl Serialize for Frames {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.names.iter().map(|name| &*name.text))
+    }
+}
+
+/// What a frame is called when it has no name.
+pub(crate) const UNKNOWN: &str = "[unknown]";
+
+/// Names each frame once, and each pair of stacks once.
+pub(super) struct Namer<'a> {
+    stacks: &'a StackTable,
+    names: HashMap<FrameId, Arc<[FrameName]>>,
+    pairs: HashMap<(StackRef, StackRef), Frames>,
+}
+
+impl<'a> Namer<'a> {
+    pub(super) fn new(stacks: &'a StackTable) -> Self {
+        Self { stacks, names: HashMap::new(), pairs: HashMap::new() }
+    }
+
+    /// A stack's two halves as one. A half that failed, or that was lost, shows as such.
+    pub(super) fn frames(&mut self, user: StackRef, kernel: StackRef) -> Frames {
+        if let Some(known) = self.pairs.get(&(user, kernel)) {
+            return known.clone();
+        }
+        let mut all = Vec::new();
+        self.half(user, "user", &mut all);
+        let of_user = all.len();
+        self.half(kernel, "kernel", &mut all);
+        let frames = Frames { names: all.into(), of_user };
+        self.pairs.insert((user, kernel), frames.clone());
+        frames
+    }
+
+    fn half(&mut self, stack: StackRef, half: &str, all: &mut Vec<FrameName>) {
+        let id = match stack {
+            StackRef::NotTaken => return,
+            StackRef::Failed => return all.push(text_alone(&format!("[{half} stack failed]"))),
+            StackRef::Id(id) => id,
+        };
+        let Some(stack) = self.stacks.stacks.get(&id) else {
+            return all.push(text_alone(&format!("[{half} stack lost]")));
+        };
+        all.extend(reason(stack.end).map(text_alone));
+        for &frame in stack.frames.iter().rev() {
+            let names = self.names.entry(frame).or_insert_with(|| {
+                self.stacks.frames.get(&frame).map_or_else(
+                    || Arc::from([text_alone(UNKNOWN)]),
+                    |frame| frame_names(self.stacks, frame).into(),
+                )
+            });
+            all.extend(names.iter().cloned());
+        }
+    }
+}
+
+/// What stands where the frames should be that a stack lacks.
+fn reason(end: StackEnd) -> Option<&'static str> {
+    match end {
+        StackEnd::Unknown | StackEnd::EntryPoint => None,
+        StackEnd::CopyTooShort => Some("[stack deeper than its copy]"),
+        StackEnd::PageMissing => Some("[stack not in memory]"),
+        StackEnd::NoUnwindInfo => Some("[no unwind information]"),
+        StackEnd::NotCode => Some("[return address in no code]"),
+        StackEnd::Broken => Some("[unwind information makes no sense]"),
+        StackEnd::TooDeep => Some("[more frames than are kept]"),
+        StackEnd::OtherStack => Some("[interrupted on another stack]"),
+        StackEnd::LostRegister => Some("[a register is not known]"),
+        StackEnd::WaitOver => Some("[over before its stack was read]"),
+        StackEnd::OtherMachine => Some("[unwound on x86-64 only]"),
+        StackEnd::NotUnwound => Some("[not unwound]"),
+    }
+}
+
+fn text_alone(text: &str) -> FrameName {
+    FrameName { text: text.into(), function: None }
+}
+
+/// What a frame is called: its functions, the outermost first; else the file and the offset in it.
+fn frame_names(stacks: &StackTable, frame: &Frame) -> Vec<FrameName> {
+    let named = frame.functions.iter().rev().map(|function| FrameName {
+        text: with_source(function).into(),
+        function: function.file.is_some().then(|| Arc::new(function.clone())),
+    });
+    match frame.functions.is_empty() {
+        false => named.collect(),
+        true => vec![text_alone(&without_functions(stacks, frame))],
+    }
+}
+
+/// The same, as texts.
+pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
+    match frame.functions.is_empty() {
+        false => frame.functions.iter().rev().map(with_source).collect(),
+        true => vec![without_functions(stacks, frame)],
+    }
+}
+
+/// `name (file.c:123)`, as much of it as is known.
+pub(super) fn with_source(function: &Function) -> String {
+    let name = &function.name;
+    match (function.file.as_deref().map(base_name), function.line) {
+        (Some(file), Some(line)) => format!("{name} ({file}:{line})"),
+        (Some(file), None) => format!("{name} ({file})"),
+        (None, _) => name.clone(),
+    }
+}
+
+fn without_functions(stacks: &StackTable, frame: &Frame) -> String {
+    match (stacks.module_of(frame), frame.module_offset) {
+        (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(&module.path)),
+        (Some(module), None) => base_name(&module.path).to_owned(),
+        (None, _) => UNKNOWN.to_owned(),
+    }
+}
+
+/// A path without its folders.
+pub(super) fn base_name(path: &str) -> &str {
+    path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use offwake_recording::{
+        AddressKind, AddressSpace, Function, Module, ModuleId, Stack, units::StackId,
+    };
+
+    #[test]
+    fn a_name_says_as_much_of_its_source_as_is_known() {
+        let function = |file: Option<&str>, line| Function {
+            name: "serve".to_owned(),
+            file: file.map(Arc::from),
+            line,
+        };
+        for (file, line, text) in [
+            (Some("/src/http.c"), Some(7), "serve (http.c:7)"),
+            (Some("/src/http.c"), None, "serve (http.c)"),
+            (Some("node:events"), Some(471), "serve (node:events:471)"),
+            (Some("<string>"), Some(1), "serve (<string>:1)"),
+            (None, Some(7), "serve"),
+            (None, None, "serve"),
+        ] {
+            assert_eq!(with_source(&function(file, line)), text);
+        }
+    }
+
+    #[test]
+    fn a_half_that_is_missing_stands_in_its_own_half() {
+        let table = StackTable::default();
+        let frames = Namer::new(&table).frames(StackRef::Failed, StackRef::Id(StackId(1)));
+        let texts = |names: &[FrameName]| {
+            names.iter().map(|name| name.text.to_string()).collect::<Vec<_>>()
+        };
+        let (user, kernel) = frames.halves();
+        assert_eq!(texts(user), ["[user stack failed]"]);
+        assert_eq!(texts(kernel), ["[kernel stack lost]"]);
+    }
+
+    #[test]
+    fn what_a_damaged_recording_lacks_shows_as_unknown() {
+        let frame = |module, functions: &[&str]| Frame {
+            address: 0x1000,
+            kind: AddressKind::Return,
+            module: Some(ModuleId(module)),
+            module_offset: Some(0x10),
+            functions: functions.iter().map(|&name| Function::named(name)).collect(),
+        };
+        let mut table = StackTable::default();
+        let (path, segments) = ("/bin/a".to_owned(), Vec::new());
+        let module = Module { path, build_id: None, segments };
+        table.modules.insert(ModuleId(3), module);
+        table.frames.insert(FrameId(0), frame(3, &["leaf"]));
+        table.frames.insert(FrameId(2), frame(3, &[]));
+        table.frames.insert(FrameId(4), frame(9, &[]));
+        let frames = [0, 1, 2, 4, u32::MAX].map(FrameId).to_vec();
+        table.stacks.insert(
+            StackId(1),
+            Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown },
+        );
+        let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
+        let names: Vec<_> = frames.names().iter().map(|name| &*name.text).collect();
+        assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);
+        assert_eq!(table.frames_of(StackId(1)).count(), 3);
+    }
+}

@@ -1,0 +1,241 @@
+//! Who waits for whom: the chains of all shown waits as the edges of a graph.
+//!
+//! ```text
+//! a wait of A, 30 ns:  A -> B -> C [work] 20,  A -> B [work] 10
+//! edges                A -> B 30,  B -> C 20
+//! ```
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use serde::Serialize;
+
+use crate::report::{BlameEntry, BlameWord, NAMELESS, Report, ThreadName};
+use offwake_recording::units::{Tgid, Tid};
+
+use super::{
+    class::Class,
+    texts::{TextId, Texts},
+};
+
+/// Edges drawn of each graph.
+const EDGES: usize = 60;
+
+/// Threads, or what is no thread.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum End<'a> {
+    Thread(Tid, Tgid, Called<'a>),
+    Process(Tgid),
+    Outside(BlameWord),
+}
+
+/// What leads from one end to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Link {
+    /// It was blocked until the other was done.
+    WaitsFor,
+    /// It waited for the CPU that the other held.
+    QueuesBehind,
+}
+
+/// A part of a wait.
+#[derive(Clone, Copy)]
+struct Blamed<'a> {
+    blame: &'a BlameEntry,
+    class: Class,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Weight {
+    ns: u64,
+    /// Of it, idle or asleep.
+    quiet_ns: u64,
+}
+
+impl Weight {
+    fn add(&mut self, blame: Blamed<'_>) {
+        let Blamed { blame, class } = blame;
+        self.ns = self.ns.saturating_add(blame.ns.0);
+        if class.is_quiet() {
+            self.quiet_ns = self.quiet_ns.saturating_add(blame.ns.0);
+        }
+    }
+}
+
+/// Both graphs.
+#[derive(Serialize)]
+pub(super) struct Graphs {
+    processes: Graph,
+    threads: Graph,
+}
+
+#[derive(Serialize)]
+struct Graph {
+    nodes: Vec<Node>,
+    edges: Vec<Edge>,
+    left_out: u64,
+    left_out_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Node {
+    text: TextId,
+    /// None of a thread or a process.
+    outside: Option<&'static str>,
+    /// Its own work and queueing that somebody waited for.
+    blamed_ns: u64,
+    /// Of a process: its threads' waits for each other.
+    within_ns: u64,
+}
+
+#[derive(Serialize)]
+struct Edge {
+    from: u32,
+    to: u32,
+    link: Link,
+    ns: u64,
+    quiet_ns: u64,
+}
+
+/// A thread on a chain.
+#[derive(Clone, Copy)]
+struct OnChain<'a> {
+    tid: Tid,
+    tgid: Tgid,
+    called: Called<'a>,
+}
+
+/// What a thread or process is called, and its container.
+type Called<'a> = (&'a str, Option<&'a str>);
+
+impl<'a> From<&'a ThreadName> for OnChain<'a> {
+    fn from(thread: &'a ThreadName) -> Self {
+        let called = (thread.comm.as_str(), thread.container.as_deref());
+        Self { tid: thread.tid, tgid: thread.tgid, called }
+    }
+}
+
+/// Of the shown waits.
+pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
+    let names = process_names(report);
+    let by_thread = |thread: OnChain<'a>| End::Thread(thread.tid, thread.tgid, thread.called);
+    let by_process = |thread: OnChain<'a>| End::Process(thread.tgid);
+    Graphs {
+        processes: Sums::of(report, by_process).graph(&names, texts),
+        threads: Sums::of(report, by_thread).graph(&names, texts),
+    }
+}
+
+/// Processes are called what their first thread is, or what any is that came by.
+fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
+    let mut names = BTreeMap::new();
+    for wait in &report.waits {
+        names.entry(wait.tgid).or_insert((wait.comm.as_str(), wait.container.as_deref()));
+        let chains = wait.blame.iter().flat_map(|blame| &blame.chain).map(|hop| &hop.thread);
+        let holders = wait.blame.iter().filter_map(|blame| blame.holder.as_ref());
+        for thread in chains.chain(holders) {
+            let called = (thread.comm.as_str(), thread.container.as_deref());
+            let name = names.entry(thread.tgid).or_insert(called);
+            if thread.tid.0 == thread.tgid.0 {
+                *name = called;
+            }
+        }
+    }
+    names.extend(
+        report
+            .processes
+            .iter()
+            .map(|process| (process.tgid, (process.comm.as_str(), process.container.as_deref()))),
+    );
+    names
+}
+
+/// A graph, added up.
+#[derive(Default)]
+struct Sums<'a> {
+    edges: BTreeMap<(End<'a>, End<'a>, Link), Weight>,
+    blamed: BTreeMap<End<'a>, Weight>,
+    within: BTreeMap<End<'a>, Weight>,
+}
+
+impl<'a> Sums<'a> {
+    fn of(report: &'a Report, end_of: impl Fn(OnChain<'a>) -> End<'a>) -> Self {
+        let mut sums = Self::default();
+        for wait in &report.waits {
+            let called = (wait.comm.as_str(), wait.container.as_deref());
+            let waiter = end_of(OnChain { tid: wait.tid, tgid: wait.tgid, called });
+            for blame in wait.blame.iter().filter(|blame| blame.ns.0 > 0) {
+                let class = Class::of(wait, blame, report.window.duration_ns);
+                let blamed = Blamed { blame, class };
+                let mut at = waiter;
+                for hop in &blame.chain {
+                    let next = end_of((&hop.thread).into());
+                    sums.edge(at, next, Link::WaitsFor, blamed);
+                    at = next;
+                }
+                match (blame.kind, &blame.holder) {
+                    (BlameWord::Work, _) => sums.blamed.entry(at).or_default().add(blamed),
+                    (BlameWord::CpuQueue, holder) => {
+                        sums.blamed.entry(at).or_default().add(blamed);
+                        if let Some(holder) = holder {
+                            sums.edge(at, end_of(holder.into()), Link::QueuesBehind, blamed);
+                        }
+                    }
+                    (outside, _) => sums.edge(at, End::Outside(outside), Link::WaitsFor, blamed),
+                }
+            }
+        }
+        sums
+    }
+
+    fn edge(&mut self, from: End<'a>, to: End<'a>, link: Link, blame: Blamed<'_>) {
+        if from == to {
+            self.within.entry(from).or_default().add(blame);
+        } else {
+            self.edges.entry((from, to, link)).or_default().add(blame);
+        }
+    }
+
+    fn graph(self, names: &BTreeMap<Tgid, Called<'_>>, texts: &mut Texts<'_>) -> Graph {
+        let mut heaviest: Vec<_> = self.edges.into_iter().collect();
+        heaviest.sort_by_key(|&(key, weight)| (Reverse(weight.ns), key));
+        let rest = heaviest.get(EDGES..).unwrap_or_default();
+        let left_out = rest.len() as u64;
+        let left_out_ns = rest.iter().fold(0, |sum: u64, (_, w)| sum.saturating_add(w.ns));
+        heaviest.truncate(EDGES);
+        let mut places = BTreeMap::new();
+        let mut nodes = Vec::new();
+        let mut place = |end: End<'a>| {
+            *places.entry(end).or_insert_with(|| {
+                let sum = |sums: &BTreeMap<End<'a>, Weight>| sums.get(&end).map_or(0, |w| w.ns);
+                nodes.push(Node {
+                    text: match end {
+                        End::Thread(tid, _, (comm, container)) => {
+                            texts.thread(comm, tid, container)
+                        }
+                        End::Process(tgid) => {
+                            let called = names.get(&tgid).copied();
+                            let (comm, container) = called.unwrap_or((NAMELESS, None));
+                            texts.thread(comm, tgid, container)
+                        }
+                        End::Outside(word) => texts.id(word.name()),
+                    },
+                    outside: match end {
+                        End::Outside(word) => Some(word.name()),
+                        End::Thread(..) | End::Process(_) => None,
+                    },
+                    blamed_ns: sum(&self.blamed),
+                    within_ns: sum(&self.within),
+                });
+                u32::try_from(nodes.len() - 1).unwrap_or(u32::MAX)
+            })
+        };
+        let edges = (heaviest.into_iter())
+            .map(|((from, to, link), Weight { ns, quiet_ns })| {
+                let (from, to) = (place(from), place(to));
+                Edge { from, to, link, ns, quiet_ns }
+            })
+            .collect();
+        Graph { nodes, edges, left_out, left_out_ns }
+    }
+}

@@ -1,0 +1,149 @@
+//! The lives of the target's threads, made small enough to be drawn in a browser.
+//!
+//! ```text
+//! exact    ##|......|r|###      a lane with few intervals: all of them
+//! binned   [37%#.][..][2%?]     one with many: what each of a row of equal bins divides into
+//! waits    ---|......|----      the longest waits of all lanes, each with who ended it
+//! ```
+
+mod bins;
+mod wait;
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use crate::{
+    blame::Blame,
+    report::{NAMELESS, Report, containers::Labels},
+    timeline::{State, Thread, ThreadIndex},
+};
+use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
+
+pub(super) use bins::Bin;
+pub(super) use wait::LaneWait;
+
+/// Threads drawn.
+const LANES: usize = 150;
+/// Intervals of a lane that is drawn exactly.
+const EXACT: usize = 3_000;
+/// Intervals of all of them together.
+const EXACT_IN_ALL: usize = 60_000;
+/// Waits with their details.
+const WAITS: usize = 3_000;
+
+/// The timeline of a page.
+#[derive(Debug, Default)]
+pub struct Lanes {
+    pub(super) lanes: Vec<Lane>,
+    /// By lane, then by time.
+    pub(super) waits: Vec<LaneWait>,
+    pub(super) waits_left_out: u64,
+    pub(super) threads_left_out: u64,
+    pub(super) blocked_left_out: Nanos,
+}
+
+/// One thread's life.
+#[derive(Debug)]
+pub(super) struct Lane {
+    pub(super) tid: Tid,
+    pub(super) tgid: Tgid,
+    pub(super) comm: String,
+    pub(super) container: Option<String>,
+    pub(super) from: Timestamp,
+    pub(super) until: Timestamp,
+    pub(super) shape: Shape,
+}
+
+/// How a lane is drawn.
+#[derive(Debug)]
+pub(super) enum Shape {
+    /// Where each interval begins, and its state.
+    Exact(Vec<(Timestamp, LaneState)>),
+    /// Bins of equal length over the whole window.
+    Binned(Vec<Bin>),
+}
+
+/// A state as it is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LaneState {
+    OnCpu,
+    Runnable,
+    Blocked,
+    Lost,
+}
+
+impl From<State> for LaneState {
+    fn from(state: State) -> Self {
+        match state {
+            State::OnCpu => Self::OnCpu,
+            State::Runnable(_) => Self::Runnable,
+            State::Blocked(_) => Self::Blocked,
+            State::Lost => Self::Lost,
+        }
+    }
+}
+
+impl Lanes {
+    /// Of the threads that did most or were kept waiting most, those of a process beside each other.
+    /// The report has to be of the same blame.
+    #[must_use]
+    pub fn new(blame: &Blame<'_>, report: &Report) -> Self {
+        let timeline = blame.timeline();
+        let target = (timeline.threads.iter().zip(0..)).filter(|(thread, _)| thread.in_target);
+        let mut threads: Vec<_> = target
+            .zip(&report.threads)
+            .map(|((thread, n), entry)| {
+                let ledger = &entry.ledger;
+                // Who never woke, or had nothing to do, holds nobody up.
+                let asleep = ledger.unattributed.get("still_blocked").copied();
+                let active = ledger.wall_ns - ledger.idle_ns - asleep.unwrap_or_default();
+                (active, ThreadIndex(n), thread, ledger.blocked_ns)
+            })
+            .collect();
+        threads.sort_by_key(|&(active, index, ..)| (Reverse(active), index));
+        let left_out = threads.get(LANES..).unwrap_or_default();
+        let threads_left_out = left_out.len() as u64;
+        let blocked_left_out = left_out.iter().map(|&(.., blocked)| blocked).sum();
+        threads.truncate(LANES);
+        let mut exact_left = EXACT_IN_ALL;
+        let mut drawn: Vec<_> = (threads.iter())
+            .map(|&(_, index, thread, _)| (index, thread, is_exact(thread, &mut exact_left)))
+            .collect();
+        let mut ranks = BTreeMap::new();
+        for (rank, (_, thread, _)) in drawn.iter().enumerate() {
+            ranks.entry(thread.tgid).or_insert(rank);
+        }
+        // Stable: within a process the order stays.
+        drawn.sort_by_key(|(_, thread, _)| ranks.get(&thread.tgid).copied());
+        let indices: Vec<ThreadIndex> = drawn.iter().map(|&(index, ..)| index).collect();
+        let window = blame.recording().meta.window;
+        let labels = Labels::of(blame.recording());
+        let lanes = (drawn.into_iter())
+            .map(|(_, thread, is_exact)| Lane {
+                tid: thread.tid,
+                tgid: thread.tgid,
+                comm: thread.names.last().map_or(NAMELESS, |name| &name.comm).to_owned(),
+                container: labels.of_thread(thread).map(str::to_owned),
+                from: thread.from,
+                until: thread.until,
+                shape: if is_exact {
+                    let intervals = thread.track.iter();
+                    Shape::Exact(intervals.map(|i| (i.from, i.state.into())).collect())
+                } else {
+                    Shape::Binned(bins::of(window, &thread.track))
+                },
+            })
+            .collect();
+        let (waits, waits_left_out) = wait::longest(blame, &indices, WAITS);
+        Self { lanes, waits, waits_left_out, threads_left_out, blocked_left_out }
+    }
+}
+
+/// Whether a thread's intervals are few enough; then they are taken from what is left.
+fn is_exact(thread: &Thread, exact_left: &mut usize) -> bool {
+    let intervals = thread.track.len();
+    let fits = intervals <= EXACT.min(*exact_left);
+    if fits {
+        *exact_left -= intervals;
+    }
+    fits
+}

@@ -1,0 +1,186 @@
+//! The longest waits of a timeline, each by itself.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use crate::{
+    blame::{
+        Blame, BlameKind, Ender, Part, Walker,
+        cause::{Cause, waited_on},
+    },
+    report::{
+        Label, NAMELESS,
+        best_fit::BestFit,
+        containers::Labels,
+        html::{class::Class, texts::thread as thread_words},
+        waited_on::entry,
+    },
+    timeline::{State, ThreadIndex, WaitIndex},
+};
+use offwake_recording::{
+    ThreadRef,
+    units::{Nanos, Timestamp},
+};
+
+/// Parts of one wait.
+const PARTS: usize = 4;
+
+/// One wait of a drawn thread.
+#[derive(Debug)]
+pub(in crate::report::html) struct LaneWait {
+    /// Index into the lanes.
+    pub(in crate::report::html) lane: usize,
+    pub(in crate::report::html) from: Timestamp,
+    pub(in crate::report::html) to: Timestamp,
+    pub(in crate::report::html) cause: Cause,
+    pub(in crate::report::html) on: Option<String>,
+    pub(in crate::report::html) label: Option<Label>,
+    /// In words: a thread, what is no thread, or why that is not known.
+    pub(in crate::report::html) ended_by: String,
+    /// The lane of the thread that ended it, if that is drawn.
+    pub(in crate::report::html) ended_from: Option<usize>,
+    /// What most of it was spent on.
+    pub(in crate::report::html) parts: Vec<LanePart>,
+    /// The parts that are not among them.
+    pub(in crate::report::html) rest: Nanos,
+}
+
+/// What some of a wait was spent on.
+#[derive(Debug)]
+pub(in crate::report::html) struct LanePart {
+    pub(in crate::report::html) class: Class,
+    pub(in crate::report::html) words: String,
+    pub(in crate::report::html) ns: Nanos,
+}
+
+/// The longest of these threads' waits, by lane and time; and how many more there are.
+pub(super) fn longest(
+    blame: &Blame<'_>,
+    lanes: &[ThreadIndex],
+    limit: usize,
+) -> (Vec<LaneWait>, u64) {
+    let mut longest = BinaryHeap::with_capacity(limit + 1);
+    let mut all = 0_u64;
+    for (lane, &index) in lanes.iter().enumerate() {
+        let Some(thread) = blame.timeline().thread(index) else { continue };
+        for interval in thread.track.iter() {
+            let State::Blocked(wait) = interval.state else { continue };
+            all += 1;
+            let length = interval.to.since(interval.from);
+            longest.push((Reverse(length), lane, interval.from, interval.to, wait));
+            if longest.len() > limit {
+                longest.pop();
+            }
+        }
+    }
+    let mut kept = longest.into_vec();
+    kept.sort_unstable_by_key(|&(_, lane, from, ..)| (lane, from));
+    let left_out = all.saturating_sub(kept.len() as u64);
+    let mut writer = Writer {
+        blame,
+        walker: blame.walker(),
+        best_fit: BestFit::new(&blame.recording().stacks),
+        labels: Labels::of(blame.recording()),
+        lanes: lanes.iter().zip(0..).map(|(&index, lane)| (index, lane)).collect(),
+    };
+    let waits = (kept.into_iter())
+        .map(|(_, lane, from, to, wait)| writer.wait(lane, from, to, wait))
+        .collect();
+    (waits, left_out)
+}
+
+struct Writer<'a> {
+    blame: &'a Blame<'a>,
+    walker: Walker<'a>,
+    best_fit: BestFit<'a>,
+    labels: Labels,
+    lanes: BTreeMap<ThreadIndex, usize>,
+}
+
+impl Writer<'_> {
+    fn wait(&mut self, lane: usize, from: Timestamp, to: Timestamp, index: WaitIndex) -> LaneWait {
+        let recording = self.blame.recording();
+        let cause = self.blame.cause(index);
+        let whole = recording.waits.get(index.0 as usize);
+        let on = whole.as_ref().and_then(|wait| waited_on(wait, cause));
+        let (own, _) = self.blame.stacks_of(index);
+        let (user, kernel) = self.blame.stacks().get(own);
+        let (ended_by, ended_from) = match self.blame.ender(index) {
+            Ender::Task(task) => self.task(index, task),
+            Ender::External(external) => (external.name().to_owned(), None),
+            Ender::Interrupt(reason) | Ender::Nobody(reason) => {
+                (format!("unattributed: {}", reason.name()), None)
+            }
+        };
+        let (parts, rest) = self.parts(index, from);
+        LaneWait {
+            lane,
+            from,
+            to,
+            cause,
+            on: on.map(|on| entry(&recording.files, on).text),
+            label: self.best_fit.of_wait(cause, user, kernel),
+            ended_by,
+            ended_from,
+            parts,
+            rest,
+        }
+    }
+
+    fn task(&self, index: WaitIndex, task: ThreadRef) -> (String, Option<usize>) {
+        let life = self.blame.waker_life(index);
+        let timeline = self.blame.timeline();
+        let comm = life.and_then(|(thread, woken)| timeline.thread(thread)?.comm_at(woken));
+        let comm = match comm {
+            Some(comm) => comm,
+            // Its own threads have no records to learn their names from.
+            None if self.blame.recording().meta.profiler == Some(task.tgid) => "offwake",
+            None => NAMELESS,
+        };
+        let lane = life.and_then(|(thread, _)| self.lanes.get(&thread).copied());
+        let container = life
+            .and_then(|(thread, _)| timeline.thread(thread))
+            .and_then(|thread| self.labels.of_thread(thread));
+        (thread_words(comm, task.tid, container), lane)
+    }
+
+    fn parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
+        let mut parts: Vec<Part> = self.walker.parts(index).to_vec();
+        parts.sort_by_key(|part| Reverse(part.time));
+        let rest = parts.iter().skip(PARTS).map(|part| part.time).sum();
+        parts.truncate(PARTS);
+        let parts = parts.iter().map(|part| LanePart {
+            class: Class::of_part(part),
+            words: self.words(part, at),
+            ns: part.time,
+        });
+        (parts.collect(), rest)
+    }
+
+    fn words(&self, part: &Part, at: Timestamp) -> String {
+        let name = |index| {
+            let thread = self.blame.timeline().thread(index);
+            thread.map_or(NAMELESS.to_owned(), |thread| {
+                let comm = thread.comm_at(at).unwrap_or(NAMELESS);
+                thread_words(comm, thread.tid, self.labels.of_thread(thread))
+            })
+        };
+        let behind = |what: &str| match self.walker.paths().back(part.path).next() {
+            Some(hop) => format!("{what} behind {}", name(hop.thread)),
+            None => what.to_owned(),
+        };
+        match part.kind {
+            BlameKind::Work(thread) => format!("work of {}", name(thread)),
+            BlameKind::CpuQueue { thread, holder: Some(holder) } => {
+                format!("{} queued behind {}", name(thread), name(holder))
+            }
+            BlameKind::CpuQueue { thread, holder: None } => {
+                format!("{} queued for a CPU", name(thread))
+            }
+            BlameKind::External(external) => behind(external.name()),
+            BlameKind::Unattributed(reason) => behind(&format!("unattributed: {}", reason.name())),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! All that a page shows, as JSON.
+
+use serde::Serialize;
+
+use crate::{
+    blame::cause::Cause,
+    report::{Report, summary, text, worst},
+};
+use offwake_recording::units::Nanos;
+
+use super::{
+    flame::{self, Flame},
+    graph::{self, Graphs},
+    lanes::Lanes,
+    ledger::{self, Ledgers},
+    texts::{TextId, Texts, harmless, thread},
+    timeline::{self, Timeline},
+    waits::{self, Waits},
+};
+
+/// Bytes of all texts.
+const TEXTS: usize = 1_500_000;
+/// Bytes of the table of waits, texts not counted.
+const WAITS: usize = 1_500_000;
+/// Waits told in words.
+const WORST: usize = 5;
+/// Parts of each.
+const PARTS: usize = 4;
+/// Threads named that slept all the time.
+const ASLEEP: usize = 12;
+
+/// The page's data. Numbers that name a text are places in `texts`.
+#[derive(Serialize)]
+pub(super) struct Page<'a> {
+    head: Head,
+    worst: Worst,
+    ledgers: Ledgers,
+    flame: Flame,
+    waits: Waits,
+    graphs: Graphs,
+    timeline: Timeline<'a>,
+    stacks: Vec<Vec<TextId>>,
+    texts: Vec<String>,
+    texts_left_out: u64,
+}
+
+/// What was recorded, and whether it can be believed.
+#[derive(Serialize)]
+struct Head {
+    offwake: String,
+    target: String,
+    host: String,
+    kernel: String,
+    scope: &'static str,
+    stacks: &'static str,
+    duration_ns: u64,
+    start_unix_ns: Option<i64>,
+    closed_by: &'static str,
+    own_cpu_ns: u64,
+    loss: String,
+    is_lossless: bool,
+    warnings: Vec<String>,
+    filter: Vec<String>,
+    threads: u64,
+    processes: u64,
+    samples: u64,
+}
+
+/// The worst waits in words, as in the summary. What is idle does not count; sleeps come last.
+#[derive(Serialize)]
+struct Worst {
+    list: Vec<WorstEntry>,
+    left_out: u64,
+    left_out_ns: u64,
+    /// Of threads that slept on purpose.
+    sleeping_ns: u64,
+    asleep: u64,
+    asleep_names: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct WorstEntry {
+    thread: String,
+    ns: u64,
+    idle_ns: u64,
+    what: String,
+    ended_by: String,
+    spent_on: Vec<String>,
+    more_parts: u64,
+}
+
+/// Gathers it.
+pub(super) fn of<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
+    let mut texts = Texts::within(TEXTS);
+    // What is told first finds room first.
+    let waits = waits::list(report, WAITS, &mut texts);
+    let graphs = graph::of(report, &mut texts);
+    let timeline = timeline::of(report, lanes, &mut texts);
+    let ledgers = ledger::of(report, &mut texts);
+    let flame = flame::tree(report, &mut texts);
+    let (texts, stacks, texts_left_out) = texts.into_parts();
+    Page {
+        head: head(report),
+        worst: worst(report),
+        ledgers,
+        flame,
+        waits,
+        graphs,
+        timeline,
+        stacks,
+        texts,
+        texts_left_out,
+    }
+}
+
+fn head(report: &Report) -> Head {
+    let meta = &report.meta;
+    let loss = summary::loss_line(report);
+    Head {
+        offwake: harmless(&meta.offwake),
+        target: harmless(&meta.target),
+        host: harmless(&meta.host),
+        kernel: harmless(&meta.kernel),
+        scope: meta.scope,
+        stacks: meta.stacks,
+        duration_ns: report.window.duration_ns.0,
+        start_unix_ns: report.window.start_unix_ns,
+        closed_by: meta.closed_by,
+        own_cpu_ns: meta.own_cpu_ns.0,
+        is_lossless: loss == summary::NOTHING_LOST,
+        loss,
+        warnings: report.warnings(),
+        filter: filter(report),
+        threads: report.threads.len() as u64,
+        processes: report.processes.len() as u64,
+        samples: report.threads.iter().map(|thread| thread.samples).sum(),
+    }
+}
+
+/// What the filter keeps, and what it left out; nothing if it is open.
+fn filter(report: &Report) -> Vec<String> {
+    let filter = &report.filter;
+    let mut words = Vec::new();
+    words.extend(filter.min_ns.map(|min| format!("only waits of at least {min}")));
+    words.extend(filter.max_ns.map(|max| format!("only waits of at most {max}")));
+    if filter.kinds != "all" {
+        words.push(format!("only {} threads", filter.kinds));
+    }
+    words.extend(filter.states.as_ref().map(|states| {
+        format!("only states {}", states.iter().map(char::to_string).collect::<Vec<_>>().join(", "))
+    }));
+    if filter.hide_idle {
+        words.push("idle waits hidden".to_owned());
+    }
+    if filter.left_out_count > 0 {
+        let (count, time) = (filter.left_out_count, filter.left_out_ns);
+        words.push(format!("{count} waits left out, {time}; the ledger has all"));
+    }
+    words
+}
+
+fn worst(report: &Report) -> Worst {
+    let busy = |worst: &worst::Worst<'_>| worst.blocked - worst.idle;
+    let (mut gathered, asleep) = worst::gather(report, busy);
+    // Who sleeps on purpose is held up by nobody. Whom it holds up comes before it.
+    let sleeps = |(_, cause, ..): &worst::Key<'_>| *cause == Cause::Timer.name();
+    gathered.sort_by_key(|(key, _)| sleeps(key));
+    let list = (gathered.iter().take(WORST))
+        .map(|(key, worst)| {
+            let worst::Words { what, wakers, blame } = worst::words(*key, worst);
+            let (tid, ..) = *key;
+            WorstEntry {
+                thread: harmless(&thread(worst.comm, tid, worst.container)),
+                ns: worst.blocked.0,
+                idle_ns: worst.idle.0,
+                what: text::cut(&what, 400),
+                ended_by: text::cut(&wakers, 400),
+                more_parts: blame.len().saturating_sub(PARTS) as u64,
+                spent_on: blame.iter().take(PARTS).map(|words| text::cut(words, 200)).collect(),
+            }
+        })
+        .collect();
+    let rest = gathered.get(WORST..).unwrap_or_default();
+    let sleeping = gathered.iter().filter(|(key, _)| sleeps(key));
+    Worst {
+        sleeping_ns: sleeping.map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
+        list,
+        left_out: rest.len() as u64,
+        left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
+        asleep: asleep.len() as u64,
+        asleep_names: (asleep.iter().take(ASLEEP))
+            .map(|wait| harmless(&thread(&wait.comm, wait.tid, wait.container.as_deref())))
+            .collect(),
+    }
+}

@@ -1,0 +1,277 @@
+//! The report for a terminal: one screen, at most 100 columns.
+
+use std::{cmp::Reverse, collections::BTreeSet, io};
+
+use anstyle::{AnsiColor, Style};
+
+use super::{ContainerEntry, Ledger, Report, cost, text, worst};
+use crate::blame::Reason;
+use offwake_recording::units::Nanos;
+
+/// Processes and threads shown; the rest is counted.
+const ROWS: usize = 16;
+/// Threads shown of one process.
+const THREADS: usize = 4;
+const WIDTH: usize = 100;
+/// Containers shown.
+const CONTAINERS: usize = 8;
+/// Processes shown of one.
+const CONTAINER_PROCESSES: usize = 3;
+
+/// How what matters most stands out.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Palette {
+    /// Titles, and the waits.
+    pub(super) strong: Style,
+    /// Who ended them.
+    pub(super) culprit: Style,
+    /// What is missing.
+    pub(super) warning: Style,
+}
+
+/// Writes the summary.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    write_with(report, Palette::default(), out)
+}
+
+/// The same with a terminal's colours, whatever `out` is.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let palette = Palette {
+        strong: Style::new().bold(),
+        culprit: AnsiColor::Cyan.on_default().bold(),
+        warning: AnsiColor::Yellow.on_default().bold(),
+    };
+    write_with(report, palette, out)
+}
+
+fn write_with(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    header(report, palette, out)?;
+    ledgers(report, palette, out)?;
+    containers(report, palette, out)?;
+    parts(report, out)?;
+    worst::write(report, palette, out)?;
+    cost::write(report, out)
+}
+
+fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    let meta = &report.meta;
+    let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
+    styled(
+        out,
+        palette.strong,
+        &format!(
+            "offwake {}: {}, {} on {} (Linux {}){scope}",
+            text::terminal(&meta.offwake),
+            text::terminal(&meta.target),
+            report.window.duration_ns,
+            text::terminal(&meta.host),
+            text::terminal(&meta.kernel),
+        ),
+    )?;
+    let style = if lost(report).is_some() { palette.warning } else { Style::new() };
+    styled(out, style, &loss_line(report))?;
+    for warning in report.warnings() {
+        styled(out, palette.warning, &warning)?;
+    }
+    let filter = &report.filter;
+    if filter.left_out_count > 0 {
+        let (count, time) = (filter.left_out_count, filter.left_out_ns);
+        line(out, &format!("the filter left {count} waits, {time}, out of the list below"))?;
+    }
+    Ok(())
+}
+
+/// What the loss line says when all is well.
+pub(super) const NOTHING_LOST: &str = "lost: nothing";
+
+/// What was lost, in one line.
+pub(crate) fn loss_line(report: &Report) -> String {
+    lost(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
+}
+
+/// What was lost, if anything was.
+pub(super) fn lost(report: &Report) -> Option<String> {
+    let loss = &report.loss;
+    let counts = [
+        (loss.records, "record", "records"),
+        (loss.stacks, "stack", "stacks"),
+        (loss.undecodable, "unreadable record", "unreadable records"),
+        (loss.over_memory, "record over the memory limit", "records over the memory limit"),
+        (loss.gaps, "gap", "gaps"),
+    ];
+    let mut lost: Vec<_> = (counts.into_iter())
+        .filter(|&(count, ..)| count > 0)
+        .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
+        .collect();
+    if let Some(gaps) = lost.last_mut().filter(|_| loss.gaps > 0) {
+        let of_target: Nanos = (report.threads.iter())
+            .filter_map(|thread| thread.ledger.unattributed.get(Reason::Lost.name()).copied())
+            .sum();
+        gaps.push_str(&format!(
+            " of {} in all threads' time; for that, {of_target} of the target's are unattributed",
+            loss.gap_ns
+        ));
+    }
+    (!lost.is_empty()).then(|| lost.join(", "))
+}
+
+fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out)?;
+    let columns = format!(
+        "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
+        "process, thread", "wall", "on-CPU", "runnable", "attributed", "external", "unattributed"
+    );
+    styled(out, palette.strong, &columns)?;
+    let mut processes: Vec<_> = report.processes.iter().collect();
+    processes.sort_by_key(|process| Reverse(busy(&process.ledger)));
+    let (mut rows, mut shown_threads, mut shown_processes) = (0, 0, 0);
+    for process in processes {
+        if rows >= ROWS {
+            break;
+        }
+        rows += 1;
+        shown_processes += 1;
+        let threads = match process.threads {
+            1 => String::new(),
+            many => format!(" ({many} threads)"),
+        };
+        let name = text::terminal(&process.comm);
+        row(out, &format!("{name} {}{threads}", process.tgid), &process.ledger)?;
+        if process.threads == 1 {
+            shown_threads += 1;
+            continue;
+        }
+        let mut threads: Vec<_> =
+            report.threads.iter().filter(|thread| thread.tgid == process.tgid).collect();
+        threads.sort_by_key(|thread| Reverse(busy(&thread.ledger)));
+        for thread in threads.into_iter().take(THREADS.min(ROWS.saturating_sub(rows))) {
+            rows += 1;
+            shown_threads += 1;
+            let name = text::terminal(&thread.comm);
+            row(out, &format!("  {name} {}", thread.tid), &thread.ledger)?;
+        }
+    }
+    let more_threads = report.threads.len().saturating_sub(shown_threads);
+    let more_processes = report.processes.len().saturating_sub(shown_processes);
+    if more_threads > 0 {
+        writeln!(out, "  and {more_threads} more threads, {more_processes} more processes")?;
+    }
+    Ok(())
+}
+
+/// The containers of the target and of whoever it waited for, with the processes of each, inside and
+/// outside.
+fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    let blamed = report.waits.iter().flat_map(|wait| &wait.blame).flat_map(|part| &part.chain);
+    let met: BTreeSet<&str> = (report.processes.iter())
+        .filter_map(|process| process.container.as_deref())
+        .chain(blamed.filter_map(|hop| hop.thread.container.as_deref()))
+        .collect();
+    let met: Vec<_> =
+        report.containers.iter().filter(|one| met.contains(one.label.as_str())).collect();
+    if met.is_empty() {
+        return Ok(());
+    }
+    writeln!(out)?;
+    styled(out, palette.strong, "containers")?;
+    for container in met.iter().take(CONTAINERS) {
+        line(out, &container_words(container))?;
+    }
+    if met.len() > CONTAINERS {
+        writeln!(out, "  and {} more", met.len() - CONTAINERS)?;
+    }
+    Ok(())
+}
+
+/// `  web (nginx:1.27, 4f1c0b5a9d3e): nginx 812 (1 inside), nginx 830 (17 inside), 2 more`
+fn container_words(container: &ContainerEntry) -> String {
+    let id = container.id.get(..12).unwrap_or(&container.id).to_owned();
+    let about = match &container.image {
+        Some(image) => format!("{}, {id}", text::terminal(image)),
+        None => id,
+    };
+    let mut processes: Vec<_> = (container.processes.iter().take(CONTAINER_PROCESSES))
+        .map(|process| {
+            let name = format!("{} {}", text::terminal(&process.comm), process.tgid);
+            match process.pid_in_container {
+                Some(inside) => format!("{name} ({inside} inside)"),
+                None => name,
+            }
+        })
+        .collect();
+    if container.processes.len() > CONTAINER_PROCESSES {
+        processes.push(format!("{} more", container.processes.len() - CONTAINER_PROCESSES));
+    }
+    format!("  {} ({about}): {}", text::terminal(&container.label), processes.join(", "))
+}
+
+/// What to show first: a thread that only ever sleeps is the least of all.
+fn busy(ledger: &Ledger) -> Nanos {
+    ledger.on_cpu_ns + ledger.runnable_ns + ledger.attributed_ns
+}
+
+fn row(out: &mut dyn io::Write, name: &str, ledger: &Ledger) -> io::Result<()> {
+    let share = |part| percent(part, ledger.wall_ns);
+    writeln!(
+        out,
+        "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
+        text::cut(name, 36),
+        ledger.wall_ns,
+        share(ledger.on_cpu_ns),
+        share(ledger.runnable_ns),
+        share(ledger.attributed_ns),
+        share(ledger.external_ns),
+        share(ledger.unattributed_ns),
+    )
+}
+
+/// What the blocked time of the whole target went to, by kind and reason.
+fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let blocked = report.processes.iter().map(|process| process.ledger.blocked_ns).sum();
+    type Parts = fn(&Ledger) -> &std::collections::BTreeMap<&'static str, Nanos>;
+    let groups: [(&str, Parts); 3] = [
+        ("attributed", |ledger| &ledger.attributed),
+        ("external", |ledger| &ledger.external),
+        ("unattributed", |ledger| &ledger.unattributed),
+    ];
+    writeln!(out, "\nblocked: {blocked}")?;
+    for (group, parts) in groups {
+        let mut sums = std::collections::BTreeMap::<&str, Nanos>::new();
+        for (name, &time) in report.processes.iter().flat_map(|process| parts(&process.ledger)) {
+            *sums.entry(name).or_default() += time;
+        }
+        let mut sums: Vec<_> = sums.into_iter().collect();
+        sums.sort_by_key(|&(_, time)| Reverse(time));
+        let words: Vec<_> = (sums.iter())
+            .map(|&(name, time)| format!("{name} {}", percent(time, blocked)))
+            .collect();
+        if !words.is_empty() {
+            line(out, &format!("  {group:<13} {}", words.join(", ")))?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
+    styled(out, Style::new(), text)
+}
+
+pub(super) fn styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
+    writeln!(out, "{style}{}{style:#}", text::cut(text, WIDTH))
+}
+
+/// `12.3%`; `-` of nothing.
+pub(crate) fn percent(part: Nanos, of: Nanos) -> String {
+    if of == Nanos(0) {
+        return "-".to_owned();
+    }
+    format!("{:.1}%", part.0 as f64 * 100.0 / of.0 as f64)
+}

@@ -1,0 +1,329 @@
+//! Waits that are alike, added up.
+
+use std::{collections::HashMap, hash::Hash};
+
+use rayon::prelude::*;
+
+use crate::{
+    blame::{
+        Blame, Duty, Ender, Ledger, Part, Parts, Paths, StackPairId,
+        cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
+    },
+    timeline::{ThreadIndex, WaitIndex},
+};
+use offwake_recording::{
+    Id, Pattern, ThreadRef, Wait, WakeContext,
+    units::{Nanos, Timestamp},
+};
+
+use super::Filter;
+
+/// A thread under one of its names.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Named {
+    pub(super) thread: ThreadIndex,
+    pub(super) name: Option<u32>,
+}
+
+/// Who made a wake.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Waker {
+    Nobody,
+    Task { task: ThreadRef, named: Option<Named>, context: WakeContext },
+    Interrupt(WakeContext),
+}
+
+/// The syscall in which a task made a wake, and what it named.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct WakerCall {
+    pub(super) syscall: &'static str,
+    pub(super) through: Option<WokenThrough>,
+}
+
+/// What the waits of a pattern look like, whoever ended them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Look {
+    pub(super) cause: Cause,
+    pub(super) state: char,
+    pub(super) syscall: Option<&'static str>,
+    pub(super) waited_on: Option<WaitedOn>,
+    pub(super) stack: StackPairId,
+    pub(super) waker_stack: StackPairId,
+    pub(super) waker_call: Option<WakerCall>,
+}
+
+/// What waits have to have in common to be one entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct WaitKey {
+    pub(super) waiter: Named,
+    pub(super) waker: Waker,
+    /// Index into [`Looks`].
+    look: u32,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct WakeKey {
+    pub(super) waker: Waker,
+    pub(super) wakee: Named,
+    pub(super) cause: Cause,
+}
+
+#[derive(Default)]
+pub(super) struct WaitSum {
+    pub(super) count: u64,
+    pub(super) retries: u64,
+    pub(super) blocked: Nanos,
+    pub(super) longest: Nanos,
+    pub(super) idle: Nanos,
+    pub(super) timeout: Timeout,
+    pub(super) parts: Parts,
+    /// When the first of them ended.
+    pub(super) ended: Timestamp,
+}
+
+/// The timeout that several waits had.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Timeout {
+    #[default]
+    NoneYet,
+    All(Option<Nanos>),
+    Differs,
+}
+
+impl Timeout {
+    fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::NoneYet, only) | (only, Self::NoneYet) => only,
+            (one, other) if one == other => one,
+            _ => Self::Differs,
+        }
+    }
+}
+
+/// Sums in the order of their first appearance, which makes every order after it a settled one.
+pub(super) struct Sums<K, V> {
+    places: HashMap<K, usize, foldhash::fast::RandomState>,
+    pub(super) sums: Vec<(K, V)>,
+}
+
+impl<K: Copy + Eq + Hash, V: Default> Sums<K, V> {
+    fn new() -> Self {
+        Self { places: HashMap::default(), sums: Vec::new() }
+    }
+
+    fn get(&mut self, key: K) -> &mut V {
+        let place = *self.places.entry(key).or_insert_with(|| {
+            self.sums.push((key, V::default()));
+            self.sums.len() - 1
+        });
+        &mut self.sums[place].1
+    }
+}
+
+/// How each pattern looks, with its wake believed and without.
+pub(super) struct Looks {
+    looks: Vec<Look>,
+    /// By the place of a pattern.
+    woken: Vec<u32>,
+    by_nobody: Vec<u32>,
+    timeouts: Vec<Option<Nanos>>,
+}
+
+impl Looks {
+    fn new(blame: &Blame<'_>) -> Self {
+        let waits = &blame.recording().waits;
+        let mut looks = Sums::<Look, ()>::new();
+        let mut of_patterns = vec![(0, 0, None); waits.patterns().len()];
+        let mut is_done = vec![false; of_patterns.len()];
+        for (row, n) in waits.rows().iter().zip(0..) {
+            let place = row.pattern.index();
+            if std::mem::replace(&mut is_done[place], true) {
+                continue;
+            }
+            let Some(wait) = waits.get(n as usize) else { continue };
+            let mut number = |look| {
+                looks.get(look);
+                u32::try_from(looks.places[&look]).unwrap_or(u32::MAX)
+            };
+            let woken = look(blame, WaitIndex(n), &wait);
+            let by_nobody = Look { waker_stack: StackPairId::NONE, waker_call: None, ..woken };
+            of_patterns[place] = (number(woken), number(by_nobody), wait.timeout);
+        }
+        Self {
+            looks: looks.sums.into_iter().map(|(look, ())| look).collect(),
+            woken: of_patterns.iter().map(|pattern| pattern.0).collect(),
+            by_nobody: of_patterns.iter().map(|pattern| pattern.1).collect(),
+            timeouts: of_patterns.iter().map(|pattern| pattern.2).collect(),
+        }
+    }
+
+    pub(super) fn of(&self, key: &WaitKey) -> &Look {
+        &self.looks[key.look as usize]
+    }
+
+    fn number(&self, pattern: Id<Pattern>, waker: Waker) -> u32 {
+        match waker {
+            Waker::Task { .. } => self.woken[pattern.index()],
+            Waker::Nobody | Waker::Interrupt(_) => self.by_nobody[pattern.index()],
+        }
+    }
+}
+
+fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
+    let cause = blame.cause(index);
+    let (stack, waker_stack) = blame.stacks_of(index);
+    Look {
+        cause,
+        state: wait.state.letter(),
+        syscall: wait.syscall.as_ref().and_then(syscalls::name),
+        waited_on: cause::waited_on(wait, cause),
+        stack,
+        waker_stack,
+        waker_call: wait.wake.as_ref().and_then(|wake| {
+            let syscall = syscalls::name(wake.syscall.as_ref()?)?;
+            Some(WakerCall { syscall, through: cause::woken_through(wake) })
+        }),
+    }
+}
+
+/// What is shown of the target's waits, and what all of them come to.
+pub(super) struct Summed {
+    pub(super) waits: Sums<WaitKey, WaitSum>,
+    pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
+    pub(super) left_out_count: u64,
+    pub(super) left_out: Nanos,
+    /// By [`ThreadIndex`]; of the target's threads.
+    pub(super) ledgers: Vec<Ledger>,
+}
+
+impl Summed {
+    fn new(threads: usize) -> Self {
+        Self {
+            waits: Sums::new(),
+            wakes: Sums::new(),
+            left_out_count: 0,
+            left_out: Nanos(0),
+            ledgers: vec![Ledger::default(); threads],
+        }
+    }
+
+    fn add(&mut self, blame: &Blame<'_>, looks: &Looks, filter: &Filter, seen: &Seen<'_>) {
+        let Seen { wait, parts } = *seen;
+        let timeline = blame.timeline();
+        let waits = &blame.recording().waits;
+        let Some(place) = timeline.place(wait) else { return };
+        let Some(thread) = timeline.thread(place.thread) else { return };
+        let Some(row) = waits.rows().get(wait.0 as usize) else { return };
+        let blocked = place.to.since(place.from);
+        let is_idle = |part: &&Part| part.duty == Duty::Idle;
+        let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
+        if let Some(ledger) = self.ledgers.get_mut(place.thread.0 as usize) {
+            parts.iter().for_each(|part| ledger.blame(part.kind, part.duty, part.time));
+        }
+        // What was idle for the better part of it.
+        let duty = if idle > blocked - idle { Duty::Idle } else { Duty::Busy };
+        if !filter.keeps(waits.waiter(row), blocked, duty) {
+            self.left_out_count += 1;
+            self.left_out += blocked;
+            return;
+        }
+        let name = thread.name_at(place.from).and_then(|name| u32::try_from(name).ok());
+        let waiter = Named { thread: place.thread, name };
+        let waker = waker_of(blame, wait, waits.waker(row).map(|waker| waker.context));
+        let look = looks.number(row.pattern, waker);
+        let timeout = looks.timeouts.get(row.pattern.index()).copied().flatten();
+        let sum = self.waits.get(WaitKey { waiter, waker, look });
+        if sum.count == 0 {
+            sum.ended = place.to;
+        }
+        sum.timeout = sum.timeout.and(Timeout::All(timeout));
+        sum.count += 1;
+        sum.retries += u64::from(blame.is_retry(wait));
+        sum.blocked += blocked;
+        sum.longest = sum.longest.max(blocked);
+        sum.idle += idle;
+        parts.iter().for_each(|&part| sum.parts.push(part));
+        if waker != Waker::Nobody {
+            let cause = blame.cause(wait);
+            let (count, time) = self.wakes.get(WakeKey { waker, wakee: waiter, cause });
+            *count += 1;
+            *time += blocked;
+        }
+    }
+
+    /// Adds what came later.
+    fn append(&mut self, later: Self, paths: &mut Paths, their_paths: &Paths) {
+        let adopted = paths.adopt(their_paths);
+        for (key, more) in later.waits.sums {
+            let sum = self.waits.get(key);
+            if sum.count == 0 {
+                sum.ended = more.ended;
+            }
+            sum.timeout = sum.timeout.and(more.timeout);
+            sum.count += more.count;
+            sum.retries += more.retries;
+            sum.blocked += more.blocked;
+            sum.longest = sum.longest.max(more.longest);
+            sum.idle += more.idle;
+            for &part in more.parts.list() {
+                sum.parts.push(Part { path: adopted.name(part.path), ..part });
+            }
+        }
+        for (key, (count, time)) in later.wakes.sums {
+            let (all, all_time) = self.wakes.get(key);
+            *all += count;
+            *all_time += time;
+        }
+        self.left_out_count += later.left_out_count;
+        self.left_out += later.left_out;
+        for (ledger, more) in self.ledgers.iter_mut().zip(&later.ledgers) {
+            ledger.add(more);
+        }
+    }
+}
+
+/// A wait, and what it came to.
+struct Seen<'p> {
+    wait: WaitIndex,
+    parts: &'p [Part],
+}
+
+/// Adds up the target's waits that the filter keeps.
+pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Paths) {
+    let looks = Looks::new(blame);
+    let timeline = blame.timeline();
+    let threads = &timeline.threads;
+    let is_of_target = |wait| {
+        let thread = timeline.place(wait).and_then(|place| timeline.thread(place.thread));
+        thread.is_some_and(|thread| thread.in_target)
+    };
+    let surveyed = blame.survey(
+        || Summed::new(threads.len()),
+        is_of_target,
+        |summed, wait, parts| summed.add(blame, &looks, filter, &Seen { wait, parts }),
+    );
+    let mut surveyed = surveyed.into_iter();
+    let (mut summed, mut paths) =
+        surveyed.next().unwrap_or_else(|| (Summed::new(threads.len()), Paths::default()));
+    for (later, their_paths) in surveyed {
+        summed.append(later, &mut paths, &their_paths);
+    }
+    (summed.ledgers.par_iter_mut().zip(threads))
+        .for_each(|(ledger, thread)| ledger.add(&Ledger::of_life(thread)));
+    (summed, looks, paths)
+}
+
+/// Who made the wake. What an interrupt ran over is nobody's.
+fn waker_of(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> Waker {
+    match (blame.ender(wait), context) {
+        (Ender::Task(task), Some(context)) => {
+            let named = blame.waker_life(wait).map(|(thread, woken)| {
+                let name = blame.timeline().thread(thread).and_then(|life| life.name_at(woken));
+                Named { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
+            });
+            Waker::Task { task, named, context }
+        }
+        (Ender::External(_) | Ender::Interrupt(_), Some(context)) => Waker::Interrupt(context),
+        (Ender::Nobody(_), _) | (_, None) => Waker::Nobody,
+    }
+}

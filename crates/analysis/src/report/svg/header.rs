@@ -1,0 +1,181 @@
+//! What stands above the frames: of what the picture is, what is missing in it, and its colours.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use super::{
+    dress::HeaderLine,
+    palette::{self, Fill},
+};
+use crate::{
+    calendar,
+    report::{
+        Class, Report,
+        flame::{Direction, FlameGraph, View},
+        summary::{self, percent},
+    },
+};
+use offwake_recording::units::Nanos;
+
+/// Characters that a line has room for.
+const ROOM: usize = 155;
+
+/// Processes named in the header; the rest is counted.
+const PROCESSES: usize = 4;
+
+/// `redis-server 17531, redis-benchmark 17539 in load (PID 1 there)`
+pub(super) fn processes(report: &Report) -> String {
+    let mut processes: Vec<_> = report.processes.iter().collect();
+    processes.sort_by_key(|process| Reverse(process.ledger.blocked_ns));
+    let names =
+        processes.iter().map(|process| match (&process.container, process.pid_in_container) {
+            (None, _) => format!("{} {}", process.comm, process.tgid),
+            (Some(name), None) => format!("{} {} in {name}", process.comm, process.tgid),
+            (Some(name), Some(pid)) => {
+                format!("{} {} in {name} (PID {pid} there)", process.comm, process.tgid)
+            }
+        });
+    let mut names: Vec<_> = names.take(PROCESSES).collect();
+    if processes.len() > PROCESSES {
+        names.push(format!("{} more", processes.len() - PROCESSES));
+    }
+    names.join(", ")
+}
+
+/// `10.0 s on web-1 from 2026-03-01 07:26:40 UTC; stacks: exact`
+pub(super) fn window(report: &Report) -> String {
+    let from = report.window.start_unix_ns.map(calendar::utc);
+    let from = from.map(|utc| format!(" from {utc}")).unwrap_or_default();
+    let meta = &report.meta;
+    let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
+    format!("{} on {}{from}; stacks: {}{scope}", report.window.duration_ns, meta.host, meta.stacks)
+}
+
+/// How to read it, in one line.
+pub(super) fn reading(view: &View) -> &'static str {
+    match (view.graph, view.direction) {
+        (FlameGraph::Chain, Direction::FromWaiter) => {
+            "bottom: who waited, and where. Above each --: who ended that wait (the leaf of its stack first), then who that one waited for. Top: what the time went to"
+        }
+        (FlameGraph::Chain, Direction::FromCulprit) => {
+            "bottom: what the time went to, who did it, and where. Above each --: whom that one kept waiting. Top: who waited in the end"
+        }
+        (FlameGraph::OffWake, Direction::FromWaiter) => {
+            "bottom: who waited, and where. Above --: who ended the wait, the leaf of its stack first. Colours: what the time went to"
+        }
+        (FlameGraph::OffWake, Direction::FromCulprit) => {
+            "bottom: who ended the wait, and where. Above --: who waited, the leaf of its stack first. Colours: what the time went to"
+        }
+        (FlameGraph::OffCpu, Direction::FromWaiter) => {
+            "bottom: who waited; above: where. Colours: what the time went to"
+        }
+        (FlameGraph::OffCpu, Direction::FromCulprit) => {
+            "bottom: where it waited, the leaf of the stack first; top: who waited. Colours: what the time went to"
+        }
+    }
+}
+
+/// What was lost, what is wrong with the recording, what the filter left out.
+pub(super) fn shortcomings(report: &Report) -> Vec<HeaderLine> {
+    let mut lines = Vec::new();
+    let line = summary::loss_line(report);
+    lines.push(match summary::lost(report) {
+        None => HeaderLine::Text(line),
+        Some(_) => HeaderLine::Strong(line),
+    });
+    lines.extend(report.warnings().into_iter().map(HeaderLine::Strong));
+    lines.extend(left_out(report).map(HeaderLine::Text));
+    lines
+}
+
+/// What the filter left out, in words.
+fn left_out(report: &Report) -> Option<String> {
+    let filter = &report.filter;
+    let mut words = Vec::new();
+    if filter.left_out_count > 0 {
+        let idle = if filter.hide_idle { ", idle ones among them" } else { "" };
+        let (count, time) = (filter.left_out_count, filter.left_out_ns);
+        words.push(format!("{count} waits of {time}{idle}"));
+    }
+    words.extend(filter.hidden.iter().map(|(group, time)| format!("{time} of {group} time")));
+    (!words.is_empty()).then(|| format!("left out: {}", words.join(", ")))
+}
+
+/// The classes with their shares and what they are made of; those that the picture has none of are
+/// left out.
+pub(super) fn legend(times: &BTreeMap<Class, BTreeMap<&'static str, Nanos>>) -> HeaderLine {
+    let sum = |parts: &BTreeMap<&str, Nanos>| parts.values().copied().sum::<Nanos>();
+    let all = times.values().map(sum).sum();
+    HeaderLine::Legend(
+        (times.iter())
+            .map(|(&class, parts)| {
+                let time = sum(parts);
+                let of = match class {
+                    Class::External | Class::Unattributed => format!(": {}", shares(parts, all)),
+                    Class::Work | Class::CpuQueue | Class::Idle => String::new(),
+                };
+                let words = format!("{} {time}, {}{of}", meaning(class), percent(time, all));
+                (palette::strong(class), words)
+            })
+            .collect(),
+    )
+}
+
+fn shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
+    let mut parts: Vec<_> = parts.iter().collect();
+    parts.sort_by_key(|&(_, time)| Reverse(*time));
+    let shares: Vec<_> =
+        parts.into_iter().map(|(name, time)| format!("{name} {}", percent(*time, all))).collect();
+    shares.join(", ")
+}
+
+fn meaning(class: Class) -> &'static str {
+    match class {
+        Class::Work => "work of a thread",
+        Class::CpuQueue => "queued for a CPU",
+        Class::External => "external",
+        Class::Unattributed => "unattributed",
+        Class::Idle => "idle",
+    }
+}
+
+/// Breaks what is too long for a line.
+pub(super) fn broken(lines: Vec<HeaderLine>) -> Vec<HeaderLine> {
+    let pieces = |line: String, of: fn(String) -> HeaderLine| -> Vec<HeaderLine> {
+        let mut pieces = vec![String::new()];
+        for word in line.split(' ') {
+            let length = word.chars().count();
+            if let Some(piece) = pieces.last_mut() {
+                if piece.is_empty() {
+                    piece.push_str(word);
+                } else if piece.chars().count() + length < ROOM {
+                    piece.push(' ');
+                    piece.push_str(word);
+                } else {
+                    pieces.push(word.to_owned());
+                }
+            }
+        }
+        pieces.into_iter().map(of).collect()
+    };
+    (lines.into_iter())
+        .flat_map(|line| match line {
+            HeaderLine::Text(line) => pieces(line, HeaderLine::Text),
+            HeaderLine::Strong(line) => pieces(line, HeaderLine::Strong),
+            HeaderLine::Legend(entries) => {
+                let mut lines: Vec<Vec<(Fill, String)>> = vec![Vec::new()];
+                let mut taken = 0;
+                for entry in entries {
+                    // With its colour and the space between two.
+                    let length = entry.1.chars().count() + 6;
+                    if taken + length > ROOM && taken > 0 {
+                        lines.push(Vec::new());
+                        taken = 0;
+                    }
+                    taken += length;
+                    lines.last_mut().into_iter().for_each(|line| line.push(entry.clone()));
+                }
+                lines.into_iter().map(HeaderLine::Legend).collect()
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,71 @@
+//! What a wait was on, and what it was ended through, in words.
+
+use crate::blame::cause::WaitedOn;
+use offwake_recording::{FileId, FileKind, FileTable, OpenFile, SocketEnd};
+
+use super::WaitedOnEntry;
+
+/// Processes named for one socket; a listening one can be held by hundreds.
+const PEERS: usize = 3;
+
+pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
+    match on {
+        WaitedOn::Futex { address, op, private } => WaitedOnEntry {
+            text: format!("futex {address:#x}:{}", op.name()),
+            futex_address: Some(format!("{address:#x}")),
+            futex_op: Some(op.name()),
+            futex_private: Some(private),
+            ..WaitedOnEntry::default()
+        },
+        WaitedOn::File { fd, file } => WaitedOnEntry {
+            text: file_text(files, file),
+            fd: Some(fd),
+            inode: Some(file.inode),
+            device: Some(file.device),
+            ..WaitedOnEntry::default()
+        },
+    }
+}
+
+/// What a file is, as far as it was found out.
+pub(crate) fn file_text(files: &FileTable, file: FileId) -> String {
+    match files.files.get(&file) {
+        Some(OpenFile::Socket(socket)) => socket_text(socket),
+        Some(OpenFile::Named(name)) => name.clone(),
+        None => unnamed(file),
+    }
+}
+
+/// `tcp 127.0.0.1:6379 (redis-server 812)`
+fn socket_text(socket: &SocketEnd) -> String {
+    let address = if socket.remote.is_empty() { &socket.local } else { &socket.remote };
+    let mut text = socket.protocol.clone();
+    if !address.is_empty() {
+        text = format!("{text} {address}");
+    }
+    if socket.peers.is_empty() {
+        return text;
+    }
+    let named: Vec<_> = (socket.peers.iter().take(PEERS))
+        .map(|peer| format!("{} {}", peer.comm, peer.tgid))
+        .collect();
+    let more = match socket.peers.len().saturating_sub(PEERS) {
+        0 => String::new(),
+        more => format!(", {more} more"),
+    };
+    format!("{text} ({}{more})", named.join(", "))
+}
+
+/// A file that was gone before it could be looked at.
+fn unnamed(file: FileId) -> String {
+    let kind = match file.kind {
+        FileKind::Socket => "socket",
+        FileKind::Pipe => "pipe",
+        FileKind::Regular => "file",
+        FileKind::Character => "character device",
+        FileKind::Block => "block device",
+        FileKind::Directory => "directory",
+        FileKind::Anonymous => "anonymous file",
+    };
+    format!("{kind}:[{}]", file.inode)
+}

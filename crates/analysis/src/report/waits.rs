@@ -1,0 +1,275 @@
+//! Sums of waits → the entries of the report.
+
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+
+use crate::{
+    blame::{Blame, BlameKind, Duty, External, Hop, Part, Paths, StackPairId, cause::WokenThrough},
+    timeline::ThreadIndex,
+};
+use offwake_recording::{
+    FileTable, ThreadRef,
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+use super::{
+    BlameEntry, BlameWord, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry, WakeEntry,
+    WakerCallEntry, WakerEntry, WakerKind,
+    best_fit::BestFit,
+    build::NAMELESS,
+    containers::Labels,
+    frames::Namer,
+    sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
+    waited_on, waker,
+};
+
+/// What is shown of the target's waits.
+pub(super) struct Shown {
+    pub(super) waits: Vec<WaitEntry>,
+    pub(super) wakes: Vec<WakeEntry>,
+    pub(super) left_out_count: u64,
+    pub(super) left_out: Nanos,
+    /// By [`ThreadIndex`]; of the target's threads.
+    pub(super) ledgers: Vec<crate::blame::Ledger>,
+}
+
+/// Adds up the target's waits, and writes out those that the filter keeps.
+pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
+    let (summed, looks, paths) = sums::sum_up(blame, filter);
+    let Summed { waits, wakes, left_out_count, left_out, ledgers } = summed;
+    let namer = Namer::new(&blame.recording().stacks);
+    let best_fit = BestFit::new(&blame.recording().stacks);
+    let labels = Labels::of(blame.recording());
+    let hops = HashMap::default();
+    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels, hops };
+    let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
+    waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
+    let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
+    wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
+    Shown { waits, wakes, left_out_count, left_out, ledgers }
+}
+
+/// Writes out what the keys stand for.
+struct Writer<'a> {
+    blame: &'a Blame<'a>,
+    looks: &'a Looks,
+    paths: &'a Paths,
+    namer: Namer<'a>,
+    best_fit: BestFit<'a>,
+    labels: Labels,
+    /// Those that were written out: many chains go the same way.
+    hops: HashMap<Hop, Arc<HopEntry>, foldhash::fast::RandomState>,
+}
+
+impl Writer<'_> {
+    fn comm(&self, named: Named) -> Option<&str> {
+        let thread = self.blame.timeline().thread(named.thread)?;
+        Some(&thread.names.get(named.name? as usize)?.comm)
+    }
+
+    /// The profiler's own threads have no records to learn their names from.
+    fn waker_comm(&self, task: ThreadRef, named: Option<Named>) -> &str {
+        match named.and_then(|named| self.comm(named)) {
+            Some(comm) => comm,
+            None if self.blame.recording().meta.profiler == Some(task.tgid) => "offwake",
+            None => NAMELESS,
+        }
+    }
+
+    fn thread(&self, named: Named) -> ThreadName {
+        let thread = self.blame.timeline().thread(named.thread);
+        ThreadName {
+            tid: thread.map_or(Tid(0), |thread| thread.tid),
+            tgid: thread.map_or(Tgid(0), |thread| thread.tgid),
+            comm: self.comm(named).unwrap_or(NAMELESS).to_owned(),
+            container: self.container(named.thread),
+        }
+    }
+
+    /// What the container of a thread is called.
+    fn container(&self, thread: ThreadIndex) -> Option<String> {
+        let thread = self.blame.timeline().thread(thread)?;
+        self.labels.of_thread(thread).map(str::to_owned)
+    }
+
+    fn thread_at(&self, index: ThreadIndex, at: Timestamp) -> ThreadName {
+        let thread = self.blame.timeline().thread(index);
+        let name = thread.and_then(|thread| thread.name_at(at));
+        self.thread(Named { thread: index, name: name.and_then(|n| u32::try_from(n).ok()) })
+    }
+
+    fn waker(&self, waker: Waker) -> Option<WakerEntry> {
+        match waker {
+            Waker::Nobody => None,
+            Waker::Task { task, named, context } => Some(WakerEntry {
+                kind: WakerKind::Task,
+                tid: Some(task.tid),
+                tgid: Some(task.tgid),
+                comm: Some(self.waker_comm(task, named).to_owned()),
+                container: named.and_then(|named| self.container(named.thread)),
+                vector: waker::vector(context),
+                device: None,
+            }),
+            Waker::Interrupt(context) => Some(WakerEntry {
+                kind: waker::kind(context),
+                tid: None,
+                tgid: None,
+                comm: None,
+                container: None,
+                vector: waker::vector(context),
+                device: waker::device(&self.blame.recording().interrupts, context),
+            }),
+        }
+    }
+
+    fn wake(&self, key: &WakeKey, (count, blocked_ns): (u64, Nanos)) -> WakeEntry {
+        let waker = self.waker(key.waker).unwrap_or(WakerEntry {
+            kind: WakerKind::Hardirq,
+            tid: None,
+            tgid: None,
+            comm: None,
+            container: None,
+            vector: None,
+            device: None,
+        });
+        WakeEntry { waker, wakee: self.thread(key.wakee), cause: key.cause, count, blocked_ns }
+    }
+
+    fn frames(&mut self, stack: StackPairId) -> Frames {
+        let (user, kernel) = self.blame.stacks().get(stack);
+        self.namer.frames(user, kernel)
+    }
+
+    fn label(&mut self, stack: StackPairId) -> Option<Label> {
+        let (user, kernel) = self.blame.stacks().get(stack);
+        self.best_fit.of_deed(user, kernel)
+    }
+
+    fn wait(&mut self, key: &WaitKey, sum: &WaitSum) -> WaitEntry {
+        let look = self.looks.of(key);
+        let recording = self.blame.recording();
+        let (user, kernel) = self.blame.stacks().get(look.stack);
+        let mut blame: Vec<_> =
+            sum.parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
+        sort(&mut blame);
+        let ThreadName { tid, tgid, comm, container } = self.thread(key.waiter);
+        let thread = self.blame.timeline().thread(key.waiter.thread);
+        let label = self.best_fit.of_wait(look.cause, user, kernel);
+        WaitEntry {
+            tid,
+            tgid,
+            comm,
+            cgroup: thread.and_then(|thread| thread.cgroup),
+            container,
+            cause: look.cause,
+            seen_in: label.as_ref().map(|label| label.function.to_string()),
+            label,
+            waited_on: look.waited_on.map(|on| waited_on::entry(&recording.files, on)),
+            syscall: look.syscall,
+            timeout_ns: match sum.timeout {
+                Timeout::All(timeout) => timeout,
+                Timeout::NoneYet | Timeout::Differs => None,
+            },
+            state: look.state,
+            count: sum.count,
+            retries: sum.retries,
+            blocked_ns: sum.blocked,
+            idle_ns: sum.idle,
+            longest_ns: sum.longest,
+            stack: self.frames(look.stack),
+            waker: self.waker(key.waker),
+            waker_call: look.waker_call.map(|call| woken_in(&recording.files, call)),
+            blame,
+        }
+    }
+
+    fn hop(&mut self, hop: Hop) -> Arc<HopEntry> {
+        if let Some(known) = self.hops.get(&hop) {
+            return Arc::clone(known);
+        }
+        let Hop { thread, name, stack } = hop;
+        let entry = Arc::new(HopEntry {
+            thread: self.thread(Named { thread, name }),
+            label: self.label(stack),
+            stack: self.frames(stack),
+        });
+        self.hops.insert(hop, Arc::clone(&entry));
+        entry
+    }
+
+    fn blame(&mut self, part: &Part, at: Timestamp) -> BlameEntry {
+        let hops = self.paths.hops(part.path);
+        let last = hops.last().copied();
+        let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop(hop)).collect();
+        let (word, reason) = match part.kind {
+            BlameKind::Work(_) => (BlameWord::Work, None),
+            BlameKind::CpuQueue { .. } => (BlameWord::CpuQueue, None),
+            BlameKind::External(External::Timer) => (BlameWord::Timer, None),
+            BlameKind::External(External::Disk) => (BlameWord::Disk, None),
+            BlameKind::External(External::Network) => (BlameWord::Network, None),
+            BlameKind::External(External::Device) => (BlameWord::Device, None),
+            BlameKind::Unattributed(reason) => (BlameWord::Unattributed, Some(reason)),
+        };
+        let blamed = match part.kind {
+            BlameKind::Work(_) | BlameKind::CpuQueue { .. } => chain.last(),
+            BlameKind::External(_) | BlameKind::Unattributed(_) => None,
+        };
+        let blamed = blamed.map(|hop| hop.thread.clone());
+        let holder = match part.kind {
+            BlameKind::CpuQueue { holder, .. } => holder.map(|thread| self.thread_at(thread, at)),
+            _ => None,
+        };
+        // Without a stack of its own: that with which the thread ended the wait.
+        let stack = match (part.stack, last) {
+            (StackPairId::NONE, Some(hop)) => hop.stack,
+            (stack, _) => stack,
+        };
+        let label = match word {
+            BlameWord::Work => self.label(stack),
+            _ => None,
+        };
+        BlameEntry {
+            kind: word,
+            reason,
+            tid: blamed.as_ref().map(|thread| thread.tid),
+            tgid: blamed.as_ref().map(|thread| thread.tgid),
+            comm: blamed.as_ref().map(|thread| thread.comm.clone()),
+            container: blamed.and_then(|thread| thread.container),
+            depth: part.depth,
+            ns: part.time,
+            idle: part.duty == Duty::Idle,
+            holder,
+            label,
+            stack: self.frames(stack),
+            chain,
+        }
+    }
+}
+
+/// The largest part first.
+pub(super) fn sort(blame: &mut [BlameEntry]) {
+    blame.sort_by(|a, b| {
+        let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
+        key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
+    });
+}
+
+fn woken_in(files: &FileTable, call: sums::WakerCall) -> WakerCallEntry {
+    let sums::WakerCall { syscall, through } = call;
+    WakerCallEntry {
+        syscall,
+        fd: match through {
+            Some(WokenThrough::File { fd, .. }) => Some(fd),
+            Some(WokenThrough::Futex { .. }) | None => None,
+        },
+        file: match through {
+            Some(WokenThrough::File { file, .. }) => {
+                file.map(|file| waited_on::file_text(files, file))
+            }
+            Some(WokenThrough::Futex { .. }) | None => None,
+        },
+        futex_address: match through {
+            Some(WokenThrough::Futex { address }) => Some(format!("{address:#x}")),
+            Some(WokenThrough::File { .. }) | None => None,
+        },
+    }
+}

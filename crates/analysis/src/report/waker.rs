@@ -1,0 +1,73 @@
+//! What a wake's context is called.
+
+use std::collections::BTreeMap;
+
+use offwake_recording::{InterruptInfo, SystemVector, WakeContext};
+
+use super::{WaitEntry, WakerEntry, WakerKind, in_words, text};
+
+/// The names of `/proc/softirqs`, by number.
+const SOFTIRQS: [&str; 10] =
+    ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+
+/// Which kind of context it is. An interrupt is one, whether a device or the machine itself made it.
+pub(super) fn kind(context: WakeContext) -> WakerKind {
+    match context {
+        WakeContext::Task => WakerKind::Task,
+        WakeContext::Softirq(_) => WakerKind::Softirq,
+        WakeContext::Hardirq(_) | WakeContext::Hrtimer | WakeContext::System(_) => {
+            WakerKind::Hardirq
+        }
+    }
+}
+
+/// Which one it is.
+pub(crate) fn vector(context: WakeContext) -> Option<String> {
+    match context {
+        WakeContext::Task => None,
+        WakeContext::Softirq(number) => Some(
+            SOFTIRQS
+                .get(usize::from(number))
+                .map_or_else(|| format!("softirq {number}"), |&name| name.to_owned()),
+        ),
+        WakeContext::Hardirq(number) => Some(format!("irq {number}")),
+        WakeContext::Hrtimer => Some("hrtimer".to_owned()),
+        WakeContext::System(SystemVector::Unknown) => Some("unknown".to_owned()),
+        WakeContext::System(SystemVector::LocalTimer) => Some("local_timer".to_owned()),
+        WakeContext::System(SystemVector::CallFunction) => Some("call_function".to_owned()),
+        WakeContext::System(SystemVector::IrqWork) => Some("irq_work".to_owned()),
+        WakeContext::System(SystemVector::Idle) => Some("idle".to_owned()),
+    }
+}
+
+/// What the handler of a device's interrupt is called.
+pub(super) fn device(
+    interrupts: &BTreeMap<u16, InterruptInfo>,
+    context: WakeContext,
+) -> Option<String> {
+    let WakeContext::Hardirq(number) = context else { return None };
+    let handlers = &interrupts.get(&number)?.handlers;
+    (!handlers.is_empty()).then(|| handlers.clone())
+}
+
+/// An interrupt, in words.
+pub(super) fn interrupt(waker: &WakerEntry) -> String {
+    match (&waker.vector, &waker.device) {
+        (Some(vector), Some(device)) => format!("interrupt ({vector} {})", text::terminal(device)),
+        (Some(vector), None) => format!("interrupt ({vector})"),
+        (None, _) => "interrupt".to_owned(),
+    }
+}
+
+/// Who ended a wait, in words.
+pub(super) fn in_words(wait: &WaitEntry) -> String {
+    match &wait.waker {
+        None => "nobody seen".to_owned(),
+        Some(waker) => match (waker.kind, &waker.comm, waker.tid) {
+            (WakerKind::Task, Some(comm), Some(tid)) => {
+                in_words::thread(comm, tid, waker.container.as_deref())
+            }
+            _ => interrupt(waker),
+        },
+    }
+}

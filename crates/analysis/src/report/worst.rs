@@ -1,0 +1,280 @@
+//! The summary's worst waits: what the report tells apart by stack and waker is one line here, as
+//! one thing that a thread waits on.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    io,
+};
+
+use super::{
+    BlameEntry, BlameWord, Label, Report, WaitEntry, in_words,
+    summary::{Palette, line, percent, styled},
+    text, waker,
+};
+use crate::blame::{Reason, cause::Cause};
+use offwake_recording::units::{Nanos, Tid};
+
+/// Lines shown; the rest is counted.
+const SHOWN: usize = 10;
+/// Wakers named in one line.
+const WAKERS: usize = 3;
+/// Characters of the place of a wait.
+const PLACE: usize = 48;
+/// Characters of the place of some work.
+const WORK_PLACE: usize = 32;
+
+/// Everything that one thread waited for in one way.
+#[derive(Default)]
+pub(super) struct Worst<'a> {
+    pub(super) comm: &'a str,
+    pub(super) container: Option<&'a str>,
+    pub(super) blocked: Nanos,
+    count: u64,
+    labels: Vec<&'a Label>,
+    wakers: BTreeMap<String, Nanos>,
+    pub(super) idle: Nanos,
+    blame: BTreeMap<Leaf<'a>, Spent<'a>>,
+}
+
+/// What some of the time was spent on. Threads of one name are alike: a pool's, or one after another.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Leaf<'a> {
+    kind: BlameWord,
+    reason: Option<Reason>,
+    comm: Option<&'a str>,
+    container: Option<&'a str>,
+    holder: Option<&'a str>,
+}
+
+/// What was spent on one thing, by whom, and at which places.
+#[derive(Default)]
+struct Spent<'a> {
+    time: Nanos,
+    threads: BTreeSet<Tid>,
+    places: BTreeMap<&'a Label, Nanos>,
+}
+
+/// A thread, the cause, what was waited on, and from where: a named place in the program or in a
+/// library. Pages are missing anywhere.
+pub(super) type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
+
+/// Writes the worst waits, and the threads that never woke.
+pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+    if report.waits.is_empty() {
+        return writeln!(out, "\nno waits");
+    }
+    let window = report.window.duration_ns;
+    let (worst, asleep) = gather(report, |worst| worst.blocked);
+    if !worst.is_empty() {
+        writeln!(out)?;
+        styled(out, palette.strong, "worst waits (share of the window)")?;
+    }
+    for (key, worst) in worst.iter().take(SHOWN) {
+        let Words { what, wakers, blame } = words(*key, worst);
+        let (blocked, share) = (worst.blocked, percent(worst.blocked, window));
+        styled(out, palette.strong, &format!("{blocked:>9} {share:>6}  {what}"))?;
+        styled(out, palette.culprit, &format!("{:>18}<- {wakers}", ""))?;
+        line(out, &format!("{:>18} = {}", "", blame.join(", ")))?;
+    }
+    let more = worst.len().saturating_sub(SHOWN);
+    if more > 0 {
+        let time: Nanos = worst.iter().skip(SHOWN).map(|(_, worst)| worst.blocked).sum();
+        writeln!(out, "  and {more} more, {time}")?;
+    }
+    if !asleep.is_empty() {
+        let words: Vec<_> = (asleep.iter())
+            .map(|wait| {
+                let who = in_words::thread(&wait.comm, wait.tid, wait.container.as_deref());
+                format!("{who} ({})", wait.cause.name())
+            })
+            .collect();
+        writeln!(out)?;
+        line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
+pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
+    wait.blocked_ns == window
+        && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
+}
+
+/// Gathered waits with what they have in common.
+pub(super) type Gathered<'a> = Vec<(Key<'a>, Worst<'a>)>;
+
+/// The waits, those with the most of `weight` first; and apart from them those of threads that never
+/// woke.
+pub(super) fn gather(
+    report: &Report,
+    weight: impl Fn(&Worst<'_>) -> Nanos,
+) -> (Gathered<'_>, Vec<&WaitEntry>) {
+    let window = report.window.duration_ns;
+    let (asleep, waits): (Vec<_>, Vec<_>) =
+        report.waits.iter().partition(|wait| sleeps_through(wait, window));
+    let mut worst: Vec<_> = gather_alike(waits).into_iter().collect();
+    worst.sort_by_key(|&(key, ref worst)| (Reverse(weight(worst)), key));
+    (worst, asleep)
+}
+
+fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
+    let mut gathered = BTreeMap::<Key<'_>, Worst<'_>>::new();
+    for wait in waits {
+        // Hundreds of files wait for one disk.
+        let on = match (&wait.waited_on, wait.cause) {
+            (Some(on), cause) if cause != Cause::Disk => on.text.as_str(),
+            _ => "",
+        };
+        let place = wait.label.as_ref();
+        let place = place.filter(|label| label.is_place() && wait.cause != Cause::PageFault);
+        let worst = gathered.entry((wait.tid, wait.cause.name(), on, place)).or_default();
+        worst.comm = &wait.comm;
+        worst.container = wait.container.as_deref();
+        worst.blocked += wait.blocked_ns;
+        worst.count += wait.count;
+        worst.idle += wait.idle_ns;
+        // Two say that they are several.
+        if let Some(label) = &wait.label
+            && worst.labels.len() < 2
+            && !worst.labels.contains(&label)
+        {
+            worst.labels.push(label);
+        }
+        *worst.wakers.entry(waker::in_words(wait)).or_default() += wait.blocked_ns;
+        for part in &wait.blame {
+            worst.blame.entry(Leaf::of(part)).or_default().add(part);
+        }
+    }
+    gathered
+}
+
+/// Gathered waits in words.
+pub(super) struct Words {
+    /// Who waited on what.
+    pub(super) what: String,
+    /// Who ended it.
+    pub(super) wakers: String,
+    /// What the time was spent on, the most first.
+    pub(super) blame: Vec<String>,
+}
+
+pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
+    let on = in_words::waited_on(cause, on);
+    let times = if worst.count == 1 { String::new() } else { format!(" in {} waits", worst.count) };
+    let seen = match worst.labels.as_slice() {
+        [label] => format!(", in {}", label.short(PLACE)),
+        _ => String::new(),
+    };
+    let idle = match worst.idle {
+        Nanos(0) => String::new(),
+        idle => format!(", idle {}", percent(idle, worst.blocked)),
+    };
+    let who = in_words::thread(worst.comm, tid, worst.container);
+    let what = format!("{who}: {on}{times}{seen}{idle}");
+    let mut wakers: Vec<_> = worst.wakers.iter().collect();
+    wakers.sort_by_key(|&(_, time)| Reverse(*time));
+    let mut named: Vec<_> = (wakers.iter().take(WAKERS))
+        .map(|(name, time)| match wakers.len() {
+            1 => (*name).clone(),
+            _ => format!("{name} {}", percent(**time, worst.blocked)),
+        })
+        .collect();
+    if wakers.len() > WAKERS {
+        named.push(format!("{} more", wakers.len() - WAKERS));
+    }
+    let mut blame: Vec<_> = worst.blame.iter().collect();
+    blame.sort_by_key(|(_, spent)| Reverse(spent.time));
+    let blame = blame.into_iter().map(|(leaf, spent)| spent.words(leaf, worst.blocked)).collect();
+    Words { what, wakers: named.join(", "), blame }
+}
+
+/// What most of some blame was on, in words; the rest is counted. Places are named where most of
+/// the work was done.
+pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
+    let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
+    for part in parts {
+        spent.entry(Leaf::of_whatever_holder(part)).or_default().add(part);
+    }
+    for spent in spent.values_mut() {
+        let half = Nanos(spent.time.0 / 2);
+        spent.places.retain(|_, time| *time > half);
+    }
+    let all = spent.values().map(|spent| spent.time).sum();
+    let mut spent: Vec<_> = spent.into_iter().collect();
+    spent.sort_by_key(|(_, spent)| Reverse(spent.time));
+    let mut words: Vec<_> =
+        spent.iter().take(told).map(|(leaf, spent)| spent.words(leaf, all)).collect();
+    if spent.len() > told {
+        words.push(format!("{} more", spent.len() - told));
+    }
+    words.join(", ")
+}
+
+impl<'a> Spent<'a> {
+    fn add(&mut self, part: &'a BlameEntry) {
+        self.time += part.ns;
+        self.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
+        if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
+            *self.places.entry(label).or_default() += part.ns;
+        }
+    }
+
+    /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
+    fn words(&self, leaf: &Leaf<'_>, of: Nanos) -> String {
+        let name = leaf.words(&self.threads);
+        let share = percent(self.time, of);
+        let mut places: Vec<_> = self.places.iter().collect();
+        places.sort_by_key(|&(_, time)| Reverse(*time));
+        match places.as_slice() {
+            [] => format!("{name} {share}"),
+            [(label, time)] if **time == self.time => {
+                format!("{name} in {} {share}", label.short(WORK_PLACE))
+            }
+            [(label, time), rest @ ..] => {
+                let more = match rest.len() {
+                    0 => String::new(),
+                    more => format!(", {more} more"),
+                };
+                let most = percent(**time, of);
+                format!("{name} {share} ({} {most}{more})", label.short(WORK_PLACE))
+            }
+        }
+    }
+}
+
+impl<'a> Leaf<'a> {
+    fn of(part: &'a BlameEntry) -> Self {
+        Self {
+            kind: part.kind,
+            reason: part.reason,
+            comm: part.chain.last().map(|hop| hop.thread.comm.as_str()),
+            container: part.chain.last().and_then(|hop| hop.thread.container.as_deref()),
+            holder: part.holder.as_ref().map(|holder| holder.comm.as_str()),
+        }
+    }
+
+    /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
+    fn words(&self, threads: &BTreeSet<Tid>) -> String {
+        self.words_of(|comm| match threads.first() {
+            Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
+            _ => format!("{} {comm} threads", threads.len()),
+        })
+    }
+
+    /// Whoever held the CPU: who is there to hold it differs from run to run.
+    pub(super) fn of_whatever_holder(part: &'a BlameEntry) -> Self {
+        Self { holder: None, ..Self::of(part) }
+    }
+
+    /// `disk behind db`
+    pub(super) fn words_without_ids(&self) -> String {
+        self.words_of(|comm| comm)
+    }
+
+    fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
+        let container = in_words::in_container(self.container);
+        let thread = self.comm.map(|comm| thread(text::terminal(comm)) + &container);
+        in_words::blamed(self.kind, self.reason, thread, self.holder)
+    }
+}

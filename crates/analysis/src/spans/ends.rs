@@ -1,0 +1,76 @@
+//! Threads that ended, and wakes that were a part of that.
+//!
+//! A thread that ends closes its files, lets go of its robust futexes and tells its parent on its way
+//! out ([`do_exit`](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c#L878)). Its last
+//! switch-out, at which its end is recorded, comes after that:
+//!
+//! ```text
+//! B  -- on-CPU --+-- do_exit: wake A ----+
+//!                exit, or a signal       last switch-out
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    blame::cause::syscalls,
+    timeline::{ThreadIndex, WaitIndex},
+};
+use offwake_recording::{
+    AddressSpace, Frame, StackRef, ThreadExit,
+    units::{StackId, Tgid, Tid, Timestamp},
+};
+
+use super::{Evidence, SpanStatus};
+
+/// What is known of the ends of threads.
+pub(super) struct Ends<'a> {
+    evidence: Evidence<'a>,
+    /// In order of time.
+    exits: HashMap<Tid, Vec<&'a ThreadExit>>,
+    /// Kernel stacks of threads that are ending.
+    of_ending: HashSet<StackId>,
+}
+
+impl<'a> Ends<'a> {
+    pub(super) fn of(evidence: Evidence<'a>) -> Self {
+        let mut exits: HashMap<_, Vec<_>> = HashMap::new();
+        for exit in &evidence.recording.exits {
+            exits.entry(exit.tid).or_default().push(exit);
+        }
+        let stacks = &evidence.recording.stacks;
+        let is_exit = |frame: &Frame| frame.names().any(|name| name == "do_exit");
+        let of_ending = (stacks.stacks.iter())
+            .filter(|(_, stack)| stack.space == AddressSpace::Kernel)
+            .filter(|(id, _)| stacks.frames_of(**id).any(is_exit))
+            .map(|(id, _)| *id)
+            .collect();
+        Self { evidence, exits, of_ending }
+    }
+
+    /// The processes of the threads that ended.
+    pub(super) fn processes(&self) -> HashSet<Tgid> {
+        self.evidence.recording.exits.iter().map(|exit| exit.tgid).collect()
+    }
+
+    /// How the thread ended that ended a wait by that.
+    pub(super) fn of_waker(&self, wait: WaitIndex) -> Option<SpanStatus> {
+        let wake = self.evidence.wait(wait)?.wake?;
+        self.evidence.task(wait)?;
+        let call = wake.syscall.as_ref().and_then(syscalls::name);
+        let is_ending = matches!(call, Some("exit" | "exit_group"))
+            || matches!(wake.kernel_stack, StackRef::Id(id) if self.of_ending.contains(&id));
+        let waker = || self.evidence.waker(wait);
+        is_ending.then(|| {
+            let end = waker().and_then(|waker| self.after(waker, self.evidence.woken_at(wait)));
+            end.unwrap_or(SpanStatus::Exited(None))
+        })
+    }
+
+    /// How a thread ended, if it did in the window, at `from` or later.
+    pub(super) fn after(&self, thread: ThreadIndex, from: Timestamp) -> Option<SpanStatus> {
+        let thread = self.evidence.thread(thread)?;
+        let exits = self.exits.get(&thread.tid)?;
+        let exit = exits.get(exits.partition_point(|exit| exit.at < from))?;
+        (exit.at <= thread.until).then(|| SpanStatus::of_exit(exit.status))
+    }
+}

@@ -1,0 +1,425 @@
+//! Which waits were answers: the thread that ended them had been asked to by the one that waited.
+//!
+//! ```text
+//! A  ---- on-CPU --+-----+-- blocked ------------------+--
+//!                  | s   switch-out                    ^ t
+//!                  v wake                              | wake
+//! B  .. blocked ...------- works, waits for others ----+---
+//! ```
+//!
+//! B had been asked if A woke it at s, B had not woken A since, and
+//!
+//! - was not handed something new by a third meanwhile, unless A waits on the very descriptor that it
+//!   had woken B through;
+//! - if s lies before A's wait before this one: B had not waited for something new at all.
+//!
+//! Who is not asleep when it is asked is not woken. So A's wait was answered by B as well if A waits on
+//! the asking end of a connection, or on something through which B was found to answer it otherwise,
+//! and B had not waited for anything new since it answered A last. Then no moment is known at which A
+//! asked but that it had by the time it went to sleep.
+//!
+//! What ends a wait that goes on in another piece is no answer.
+//!
+//! A request can be handed on: A wakes B, B wakes C, C wakes A. Each of them has a *leg* of it.
+//!
+//! Two passes over the waits in the order of their ends, with a fixed amount of work for each: the
+//! first finds through what threads answer each other.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    blame::{
+        Ender, Reason,
+        cause::{Cause, WaitedOn, WokenThrough, woken_through},
+    },
+    timeline::{ThreadIndex, WaitIndex},
+};
+use offwake_recording::units::{Tgid, Timestamp};
+
+use super::{
+    Evidence,
+    ends::Ends,
+    pieces::Pieces,
+    sides::{Side, Sides, descriptor},
+};
+
+/// Threads that one request is followed through from hand to hand.
+const MOST_LEGS: u16 = 8;
+
+/// A wait that was answered, or that would have been had the window been longer.
+#[derive(Clone, Copy, Debug)]
+enum Exchange {
+    /// Who was asked was woken for it.
+    Woken {
+        /// The wait of the thread that was asked last, which the thread before it ended.
+        last: WaitIndex,
+        /// How many threads it went through.
+        legs: u16,
+        /// When the client asked; at the earliest, when it had come back from its wait before.
+        asked: Timestamp,
+    },
+    /// Who answered was awake, and was asked before the wait began.
+    Awake,
+}
+
+/// What a thread waits on that another answers it through.
+type Channel = (ThreadIndex, ThreadIndex, WaitedOn);
+
+/// A thread's part in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leg {
+    /// The thread.
+    pub(super) thread: ThreadIndex,
+    /// When it was asked.
+    pub(super) from: Timestamp,
+    /// When it answered, or handed the request on.
+    pub(super) to: Timestamp,
+    /// The wait that it ended by that.
+    pub(super) ended: WaitIndex,
+}
+
+/// What a thread was given and did last, as the pass goes on.
+#[derive(Clone, Copy, Debug, Default)]
+struct Dealings {
+    /// When its last wait ended that kept it off the CPU.
+    back: Timestamp,
+    /// Its last wait that was ended by a thread which it had not asked.
+    given: Option<Event>,
+    /// Its last wait that was ended by anybody or anything but an answer.
+    turned: Option<Event>,
+    /// The last wait of another thread that it ended, and of which.
+    woke: Option<(ThreadIndex, Event)>,
+    /// The last one that it had ended before of any other thread than that.
+    woke_another: Option<Event>,
+}
+
+/// The end of a wait, with its place in the order of all ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    place: usize,
+    wait: WaitIndex,
+}
+
+/// The answered waits of a recording.
+pub(super) struct Exchanges {
+    /// By [`WaitIndex`].
+    exchanges: Vec<Option<Exchange>>,
+    /// By [`WaitIndex`]: the wait by whose end its ender had come to what it did.
+    given_to_ender: Vec<Option<WaitIndex>>,
+    /// By [`WaitIndex`].
+    wakers: Vec<Option<ThreadIndex>>,
+}
+
+impl Exchanges {
+    pub(super) fn find(
+        evidence: Evidence<'_>,
+        pieces: &Pieces,
+        sides: &Sides<'_>,
+        ends: &Ends<'_>,
+    ) -> Self {
+        let mut order: Vec<_> = (evidence.waits())
+            .filter(|&index| !pieces.goes_on(index))
+            .filter(|&index| evidence.place(index).is_some_and(|place| place.thread.is_some()))
+            .map(|index| (evidence.woken_at(index), index))
+            .collect();
+        order.sort_unstable();
+        let first = Pass::run(evidence, sides, ends, &order, HashSet::new());
+        let channels = first.channels(evidence, &order);
+        Pass::run(evidence, sides, ends, &order, channels)
+    }
+
+    fn empty(count: usize) -> Self {
+        Self {
+            exchanges: vec![None; count],
+            given_to_ender: vec![None; count],
+            wakers: vec![None; count],
+        }
+    }
+
+    /// Through what threads were found to answer each other.
+    fn channels(
+        &self,
+        evidence: Evidence<'_>,
+        order: &[(Timestamp, WaitIndex)],
+    ) -> HashSet<Channel> {
+        (order.iter())
+            .filter(|(_, wait)| matches!(self.exchange(*wait), Some(Exchange::Woken { .. })))
+            .filter_map(|&(_, wait)| {
+                let waiter = evidence.place(wait)?.thread?;
+                Some((waiter, self.waker(wait)?, evidence.waited_on(wait)?))
+            })
+            .collect()
+    }
+
+    /// Whether the wait's ender had been asked by the one that waited.
+    pub(super) fn is_answered(&self, wait: WaitIndex) -> bool {
+        self.exchange(wait).is_some()
+    }
+
+    /// When the one that waited asked, if it is known.
+    pub(super) fn asked_at(&self, wait: WaitIndex) -> Option<Timestamp> {
+        match self.exchange(wait)? {
+            Exchange::Woken { asked, .. } => Some(asked),
+            Exchange::Awake => None,
+        }
+    }
+
+    /// The thread that ended a wait, as far as its life is known.
+    pub(super) fn waker(&self, wait: WaitIndex) -> Option<ThreadIndex> {
+        self.wakers.get(wait.0 as usize).copied().flatten()
+    }
+
+    /// The threads that a request went through, in order, if it began at `from`; none if the wait was
+    /// no request.
+    pub(super) fn legs(
+        &self,
+        evidence: Evidence<'_>,
+        wait: WaitIndex,
+        from: Timestamp,
+    ) -> Vec<Leg> {
+        let (Some(exchange), Some(place)) = (self.exchange(wait), evidence.place(wait)) else {
+            return Vec::new();
+        };
+        let (last, most, asked) = match exchange {
+            Exchange::Woken { last, legs, asked } => (last, legs, asked),
+            Exchange::Awake => {
+                let leg = |thread| Leg { thread, from, to: place.to, ended: wait };
+                return self.waker(wait).map(leg).into_iter().collect();
+            }
+        };
+        let mut legs = Vec::new();
+        let (mut handed, mut to, mut ended) = (Some(last), place.to, wait);
+        while let Some(index) = handed.filter(|_| legs.len() < usize::from(most)) {
+            let thread = evidence.place(index).and_then(|place| place.thread);
+            let from = evidence.woken_at(index).clamp(asked.min(to), to);
+            if let Some(thread) = thread {
+                legs.push(Leg { thread, from, to, ended });
+            }
+            (to, ended) = (from, index);
+            handed = self.given_to_ender(index);
+        }
+        legs.reverse();
+        legs
+    }
+
+    fn given_to_ender(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        self.given_to_ender.get(wait.0 as usize).copied().flatten()
+    }
+
+    fn note(
+        &mut self,
+        wait: WaitIndex,
+        exchange: Option<Exchange>,
+        waker: Option<ThreadIndex>,
+        given_to_ender: Option<WaitIndex>,
+    ) {
+        let of_wait = wait.0 as usize;
+        if let Some(found) = self.exchanges.get_mut(of_wait) {
+            *found = exchange;
+        }
+        if let Some(found) = self.wakers.get_mut(of_wait) {
+            *found = waker;
+        }
+        if let Some(found) = self.given_to_ender.get_mut(of_wait) {
+            *found = given_to_ender;
+        }
+    }
+
+    fn exchange(&self, wait: WaitIndex) -> Option<Exchange> {
+        self.exchanges.get(wait.0 as usize).copied().flatten()
+    }
+}
+
+struct Pass<'a> {
+    evidence: Evidence<'a>,
+    sides: &'a Sides<'a>,
+    ends: &'a Ends<'a>,
+    /// By [`ThreadIndex`].
+    dealings: Vec<Dealings>,
+    /// The last wait of the second that the first ended.
+    wakes: HashMap<(ThreadIndex, ThreadIndex), Event>,
+    /// Processes of which a thread ended.
+    ending: HashSet<Tgid>,
+    channels: HashSet<Channel>,
+    /// The last wait of any of such a process's threads that the thread ended.
+    wakes_in_process: HashMap<(ThreadIndex, Tgid), Event>,
+    found: Exchanges,
+}
+
+impl<'a> Pass<'a> {
+    fn run(
+        evidence: Evidence<'a>,
+        sides: &'a Sides<'a>,
+        ends: &'a Ends<'a>,
+        order: &[(Timestamp, WaitIndex)],
+        channels: HashSet<Channel>,
+    ) -> Exchanges {
+        let mut pass = Self {
+            evidence,
+            sides,
+            ends,
+            dealings: vec![Dealings::default(); evidence.timeline.threads.len()],
+            wakes: HashMap::new(),
+            ending: ends.processes(),
+            channels,
+            wakes_in_process: HashMap::new(),
+            found: Exchanges::empty(evidence.count()),
+        };
+        for (place, &(_, wait)) in order.iter().enumerate() {
+            pass.see(Event { place, wait });
+        }
+        pass.found
+    }
+
+    /// Takes the end of a wait into account.
+    fn see(&mut self, event: Event) {
+        let Some(place) = self.evidence.place(event.wait) else { return };
+        let Some(waiter) = place.thread else { return };
+        if self.evidence.can_carry(event.wait) {
+            self.see_handing(waiter, event);
+        }
+        if place.to > place.from
+            && let Some(dealings) = self.dealings.get_mut(waiter.0 as usize)
+        {
+            dealings.back = place.to;
+        }
+    }
+
+    fn see_handing(&mut self, waiter: ThreadIndex, event: Event) {
+        let waker = self.evidence.waker(event.wait).filter(|&waker| waker != waiter);
+        let exchange = match ((self.evidence.ender)(event.wait), waker) {
+            _ if self.sides.waited_on(event.wait) == Side::Serving => None,
+            (Ender::Task(_), Some(waker)) => self.answered(waiter, waker, event.wait),
+            (Ender::Nobody(Reason::StillBlocked), _) => self.asked_to_the_end(waiter, event.wait),
+            _ => None,
+        };
+        let given = waker.and_then(|waker| self.dealings(waker).given);
+        self.found.note(event.wait, exchange, waker, given.map(|given| given.wait));
+        if let Some(waiter) = self.dealings.get_mut(waiter.0 as usize)
+            && exchange.is_none()
+        {
+            waiter.turned = Some(event);
+            waiter.given = waker.map(|_| event).or(waiter.given);
+        }
+        let Some(waker) = waker else { return };
+        self.wakes.insert((waker, waiter), event);
+        let process = self.evidence.thread(waiter).map(|thread| thread.tgid);
+        if let Some(process) = process.filter(|process| self.ending.contains(process)) {
+            self.wakes_in_process.insert((waker, process), event);
+        }
+        if let Some(dealings) = self.dealings.get_mut(waker.0 as usize) {
+            if let Some((_, before)) = dealings.woke.filter(|(other, _)| *other != waiter) {
+                dealings.woke_another = Some(before);
+            }
+            dealings.woke = Some((waiter, event));
+        }
+    }
+
+    fn dealings(&self, thread: ThreadIndex) -> Dealings {
+        self.dealings.get(thread.0 as usize).copied().unwrap_or_default()
+    }
+
+    /// Whether the waker of a wait had been asked by the one that waited.
+    fn answered(
+        &self,
+        waiter: ThreadIndex,
+        waker: ThreadIndex,
+        wait: WaitIndex,
+    ) -> Option<Exchange> {
+        let last_answer = self.wakes.get(&(waker, waiter)).copied();
+        let asked = self.wakes.get(&(waiter, waker)).copied();
+        let asked = asked.filter(|asked| last_answer.is_none_or(|last| *asked > last));
+        // Whichever of its threads was asked, a process that ends closes its files with the last.
+        let asked = asked.or_else(|| {
+            self.ends.of_waker(wait)?;
+            let process = self.evidence.thread(waker)?.tgid;
+            self.wakes_in_process.get(&(waiter, process)).copied()
+        });
+        asked
+            .and_then(|asked| self.directly(waiter, wait, asked))
+            .or_else(|| self.handed_round(waiter, waker, last_answer))
+            .or_else(|| self.awake(waiter, waker, wait, last_answer))
+    }
+
+    /// Whether the waker was asked while it was awake.
+    fn awake(
+        &self,
+        waiter: ThreadIndex,
+        waker: ThreadIndex,
+        wait: WaitIndex,
+        last_answer: Option<Event>,
+    ) -> Option<Exchange> {
+        let is_asking = || self.sides.waited_on(wait) == Side::Asking;
+        let is_channel = || {
+            let on = self.evidence.waited_on(wait);
+            on.is_some_and(|on| self.channels.contains(&(waiter, waker, on)))
+        };
+        let was_awake = last_answer.is_some_and(|last_answer| {
+            self.dealings(waker).turned.is_none_or(|turned| turned < last_answer)
+        });
+        (is_asking() || (was_awake && is_channel())).then_some(Exchange::Awake)
+    }
+
+    fn directly(&self, waiter: ThreadIndex, wait: WaitIndex, asked: Event) -> Option<Exchange> {
+        let callee = self.evidence.place(asked.wait)?.thread?;
+        let since = |event: Option<Event>| event.is_some_and(|event| event > asked);
+        let Dealings { given, turned, .. } = self.dealings(callee);
+        let (at, back) = (self.evidence.woken_at(asked.wait), self.dealings(waiter).back);
+        let still_at_it = if at >= back {
+            !since(given) || self.is_through_one_descriptor(asked.wait, wait)
+        } else {
+            !since(turned)
+        };
+        still_at_it.then_some(Exchange::Woken { last: asked.wait, legs: 1, asked: at.max(back) })
+    }
+
+    /// Follows what the waker had been given back to the one that waited.
+    fn handed_round(
+        &self,
+        waiter: ThreadIndex,
+        waker: ThreadIndex,
+        last_answer: Option<Event>,
+    ) -> Option<Exchange> {
+        let last = self.dealings(waker).given?.wait;
+        let mut first = last;
+        for legs in 2..=MOST_LEGS {
+            first = self.found.given_to_ender(first)?;
+            if self.found.waker(first) != Some(waiter) {
+                continue;
+            }
+            let asked = self.evidence.woken_at(first);
+            let answered = last_answer.map(|answer| self.evidence.woken_at(answer.wait));
+            let is_new =
+                asked >= self.dealings(waiter).back && answered.is_none_or(|last| asked > last);
+            return is_new.then_some(Exchange::Woken { last, legs, asked });
+        }
+        None
+    }
+
+    /// Whom a thread had asked whose wait did not end: the only one that it had woken since it came
+    /// back from its wait before. An event loop waits for anybody.
+    fn asked_to_the_end(&self, waiter: ThreadIndex, wait: WaitIndex) -> Option<Exchange> {
+        let Dealings { back, woke, woke_another, .. } = self.dealings(waiter);
+        let (callee, asked) = woke?;
+        let is_recent = |event: Event| self.evidence.woken_at(event.wait) >= back;
+        let answer = self.wakes.get(&(callee, waiter));
+        let is_sure = (self.evidence.cause)(wait) != Cause::Poll
+            || self.sides.waited_on(wait) == Side::Asking;
+        (is_sure
+            && is_recent(asked)
+            && !woke_another.is_some_and(is_recent)
+            && answer.is_none_or(|answer| asked > *answer))
+        .then(|| Exchange::Woken {
+            last: asked.wait,
+            legs: 1,
+            asked: self.evidence.woken_at(asked.wait),
+        })
+    }
+
+    /// Whether a thread waits on the descriptor that it had woken another through.
+    fn is_through_one_descriptor(&self, asked: WaitIndex, wait: WaitIndex) -> bool {
+        let asked = self.evidence.wait(asked).and_then(|asked| woken_through(&asked.wake?));
+        let waits = self.evidence.wait(wait).and_then(|wait| descriptor(&wait));
+        matches!((asked, waits), (Some(WokenThrough::File { fd, .. }), Some((own, _))) if fd == own)
+    }
+}

@@ -1,0 +1,96 @@
+//! What was found out about the waits of a recording before any span is made.
+
+use crate::{
+    blame::{Ender, Reason},
+    timeline::{ThreadIndex, WaitIndex},
+};
+use offwake_recording::{
+    ThreadRef,
+    units::{Nanos, Timestamp},
+};
+
+use super::{
+    Evidence, SpanStatus,
+    ends::Ends,
+    exchange::{Exchanges, Leg},
+    lanes::Lanes,
+    pieces::Pieces,
+    sides::Sides,
+};
+
+/// What was found out about the waits.
+pub(super) struct Findings<'a> {
+    pub(super) evidence: Evidence<'a>,
+    pub(super) sides: Sides<'a>,
+    pub(super) ends: Ends<'a>,
+    pub(super) pieces: Pieces,
+    pub(super) exchanges: Exchanges,
+    /// The waits that can be spans. The last piece of a wait stands for all of them.
+    pub(super) long: Lanes<'a>,
+    /// Those that are too short, with nobody asked for anything.
+    pub(super) short: Lanes<'a>,
+}
+
+impl<'a> Findings<'a> {
+    pub(super) fn of(evidence: Evidence<'a>, shortest: Nanos) -> Self {
+        let sides = Sides::of(evidence);
+        let ends = Ends::of(evidence);
+        let pieces = Pieces::of(evidence);
+        let exchanges = Exchanges::find(evidence, &pieces, &sides, &ends);
+        let is_wait = |wait| evidence.blocked(wait) > Nanos(0) && !pieces.goes_on(wait);
+        let is_span = |wait| {
+            is_wait(wait) && (exchanges.is_answered(wait) || pieces.blocked(wait) >= shortest)
+        };
+        let long = Lanes::of(evidence, is_span);
+        let short = Lanes::of(evidence, |wait| is_wait(wait) && !is_span(wait));
+        Self { evidence, sides, ends, pieces, exchanges, long, short }
+    }
+
+    /// Whether its ender had been asked by the one that waited.
+    pub(super) fn is_request(&self, wait: WaitIndex) -> bool {
+        self.exchanges.is_answered(wait)
+    }
+
+    /// What was done for a wait: the legs of a request, else whatever its ender did meanwhile.
+    pub(super) fn parts(&self, wait: WaitIndex) -> Vec<Leg> {
+        if self.is_request(wait) {
+            return self.exchanges.legs(self.evidence, wait, self.pieces.from(wait));
+        }
+        let (Some(place), Some(thread)) = (self.evidence.place(wait), self.evidence.waker(wait))
+        else {
+            return Vec::new();
+        };
+        vec![Leg { thread, from: self.pieces.from(wait), to: place.to, ended: wait }]
+    }
+
+    /// When the span of a wait begins.
+    pub(super) fn beginning(&self, wait: WaitIndex) -> Timestamp {
+        let from = self.pieces.from(wait);
+        self.exchanges.asked_at(wait).map_or(from, |asked| asked.min(from))
+    }
+
+    /// How a wait ended.
+    pub(super) fn status(&self, wait: WaitIndex) -> SpanStatus {
+        match (self.evidence.ender)(wait) {
+            Ender::Task(_) => self.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
+            Ender::Nobody(Reason::StillBlocked) => SpanStatus::Unfinished,
+            Ender::Nobody(_) => SpanStatus::Lost,
+            Ender::External(_) | Ender::Interrupt(_) => SpanStatus::Ok,
+        }
+    }
+
+    /// Whom a wait was for: who ended it, else who was asked.
+    pub(super) fn waiting_on(&self, wait: WaitIndex) -> Option<ThreadRef> {
+        self.evidence.task(wait).or_else(|| {
+            let leg = self.parts(wait).pop()?;
+            let thread = self.evidence.thread(leg.thread)?;
+            Some(ThreadRef { tid: thread.tid, tgid: thread.tgid })
+        })
+    }
+
+    /// Whether a thread belongs to the target.
+    pub(super) fn is_target(&self, thread: Option<ThreadIndex>) -> bool {
+        let thread = thread.and_then(|thread| self.evidence.thread(thread));
+        thread.is_some_and(|thread| thread.in_target)
+    }
+}

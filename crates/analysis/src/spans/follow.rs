@@ -1,0 +1,343 @@
+//! Requests and what was done for them → spans.
+//!
+//! ```text
+//! trace  client A   |-------------------------------------|
+//!        server B     |---------------------------------|     a part of the client's span
+//!        client B        |------------------|                 B asked C meanwhile
+//!        server C          |--------------|
+//!        internal B                            |-------|      B waited for its disk
+//! ```
+//!
+//! Where B was not asked by A, A's span is a wait of its own, and linked with B's in another trace.
+//! Each span is visited once; its children are found by a binary search.
+
+use std::sync::Arc;
+
+use crate::{
+    blame::Ender,
+    report::Filter,
+    timeline::{ThreadIndex, WaitIndex},
+};
+use offwake_recording::units::{Nanos, Timestamp};
+
+use super::{
+    Evidence, LeftOut, LinkKind, Span, SpanId, SpanKind, SpanLimits, SpanLink, SpanStatus, Spans,
+    TraceId, exchange::Leg, findings::Findings, naming::Names, roots::roots,
+};
+
+/// Finds the spans of a recording.
+///
+/// A trace begins with a request of one of the target's threads, or with its wait for what another
+/// thread did unasked; and with a request that one of the target's threads was asked on a connection
+/// that the asker made. The filter says which of these are kept.
+#[must_use]
+pub fn find(evidence: Evidence<'_>, filter: &Filter, limits: SpanLimits) -> Spans {
+    let findings = Findings::of(evidence, limits.shortest);
+    let mut left_out = LeftOut::default();
+    let roots = roots(&findings, filter, limits.lifetime, &mut left_out);
+    let finder = Finder {
+        evidence,
+        findings,
+        limits,
+        names: Names::of(evidence),
+        is_shown: vec![false; evidence.count()],
+        spans: Vec::new(),
+        left_out,
+    };
+    finder.follow(&roots)
+}
+
+struct Finder<'a> {
+    evidence: Evidence<'a>,
+    findings: Findings<'a>,
+    limits: SpanLimits,
+    names: Names<'a>,
+    /// By [`WaitIndex`].
+    is_shown: Vec<bool>,
+    spans: Vec<Span>,
+    left_out: LeftOut,
+}
+
+/// A span, and where it is among them all.
+#[derive(Clone, Copy)]
+struct Made {
+    place: usize,
+    trace: TraceId,
+    id: SpanId,
+}
+
+/// A thread's doings that are to be followed: the children of a span.
+#[derive(Clone, Copy)]
+struct Doings {
+    parent: Made,
+    thread: ThreadIndex,
+    from: Timestamp,
+    /// What ends at this moment is not a part of it.
+    before: Timestamp,
+    /// Hops from the wait that the trace begins with.
+    depth: u16,
+}
+
+/// Where a span is to be.
+#[derive(Clone, Copy)]
+enum Under {
+    /// It begins a trace.
+    Nothing(TraceId),
+    /// It is a part of that span, which began then.
+    Parent(Made, Timestamp),
+}
+
+/// What a span is of.
+struct Draft {
+    kind: SpanKind,
+    thread: ThreadIndex,
+    from: Timestamp,
+    to: Timestamp,
+    name: Arc<str>,
+    status: SpanStatus,
+    /// The wait, if it is one.
+    wait: Option<WaitIndex>,
+}
+
+impl Finder<'_> {
+    fn follow(mut self, roots: &[WaitIndex]) -> Spans {
+        for (n, &root) in roots.iter().enumerate() {
+            if self.spans.len() >= self.limits.max_spans as usize {
+                self.left_out.max_spans += (roots.len() - n) as u64;
+                break;
+            }
+            if self.is_shown.get(root.0 as usize) == Some(&false) {
+                self.root(root);
+            }
+        }
+        Spans { spans: self.spans, limits: self.limits, left_out: self.left_out }
+    }
+
+    fn root(&mut self, wait: WaitIndex) {
+        let Some(record) = self.evidence.wait(wait) else { return };
+        let boot_id = &self.evidence.recording.meta.boot_id;
+        let trace = TraceId::of_wait(boot_id, record.tid, record.off);
+        if !self.limits.sample.keeps(trace) {
+            self.left_out.sampled += 1;
+            return;
+        }
+        let mut left = Vec::new();
+        self.wait(wait, Under::Nothing(trace), 0, &mut left);
+        // Depth first, so that a trace that meets a limit is whole as far as it goes.
+        while let Some(doings) = left.pop() {
+            let first = left.len();
+            self.children(doings, &mut left);
+            left.get_mut(first..).unwrap_or_default().reverse();
+        }
+    }
+
+    /// Makes the spans of the waits in a thread's doings.
+    fn children(&mut self, doings: Doings, left: &mut Vec<Doings>) {
+        let Doings { parent, thread, from, before, depth } = doings;
+        let inside = self.findings.long.reaching_into(thread, from, before);
+        let most = inside.len().min(self.limits.fan_out as usize);
+        self.left_out.fan_out += (inside.len() - most) as u64;
+        let end = inside.start + most;
+        for place in inside.start..end {
+            if self.spans.len() >= self.limits.max_spans as usize {
+                self.left_out.max_spans += (end - place) as u64;
+                return;
+            }
+            if let Some(&wait) = self.findings.long.waits().get(place) {
+                self.wait(wait, Under::Parent(parent, from), depth, left);
+            }
+        }
+    }
+
+    /// Makes the span of a wait and those of what was done for it.
+    fn wait(&mut self, wait: WaitIndex, under: Under, depth: u16, left: &mut Vec<Doings>) {
+        let Some(place) = self.evidence.place(wait) else { return };
+        let Some(thread) = place.thread else { return };
+        let is_request = self.findings.is_request(wait);
+        let not_before = match under {
+            Under::Nothing(_) => Timestamp(0),
+            Under::Parent(_, from) => from,
+        };
+        let (kind, name) = if is_request {
+            (SpanKind::Client, self.names.of_request(wait))
+        } else {
+            (SpanKind::Internal, Arc::from((self.evidence.cause)(wait).name()))
+        };
+        let draft = Draft {
+            kind,
+            thread,
+            from: self.findings.beginning(wait).max(not_before),
+            to: place.to,
+            name,
+            status: self.findings.status(wait),
+            wait: Some(wait),
+        };
+        let Some(made) = self.make(draft, under) else { return };
+        if let Some(shown) = self.is_shown.get_mut(wait.0 as usize) {
+            *shown = true;
+        }
+        let parts = self.findings.parts(wait);
+        if parts.is_empty() {
+            // Of the profiler's own threads, say.
+            self.left_out.not_recorded += u64::from(self.evidence.task(wait).is_some());
+        } else if depth >= self.limits.depth {
+            self.left_out.depth += 1;
+        } else if self.findings.pieces.blocked(wait) > self.limits.lifetime {
+            self.left_out.lifetime += 1;
+        } else if is_request {
+            self.answer(made, wait, &parts, depth, left);
+        } else {
+            self.unasked(made, wait, &parts, depth, left);
+        }
+    }
+
+    /// Makes the spans of those who were asked.
+    fn answer(
+        &mut self,
+        client: Made,
+        wait: WaitIndex,
+        legs: &[Leg],
+        depth: u16,
+        left: &mut Vec<Doings>,
+    ) {
+        let Some(client_pid) = self.spans.get(client.place).map(|span| span.pid) else { return };
+        let mut before: Option<Made> = None;
+        let most = legs.len().min(self.limits.fan_out as usize);
+        self.left_out.fan_out += (legs.len() - most) as u64;
+        for (n, &leg) in legs.iter().take(most).enumerate() {
+            let is_last = n + 1 == legs.len();
+            let Some(server) = self.server(client, wait, leg, is_last) else { continue };
+            let Some(span) = self.spans.get_mut(server.place) else { continue };
+            let (from, to) = (span.started_at, span.ended_at);
+            if span.pid != client_pid {
+                span.links.push(client.link(LinkKind::RequestedBy));
+            }
+            if let Some(before) = before {
+                span.links.push(before.link(LinkKind::HandedOnBy));
+            }
+            before = Some(server);
+            // What is still open at the window's end is a part of what is.
+            let is_open = matches!((self.evidence.ender)(wait), Ender::Nobody(_));
+            let before = if is_open { to + Nanos(1) } else { to };
+            left.push(Doings {
+                parent: server,
+                thread: leg.thread,
+                from,
+                before,
+                depth: depth + 1,
+            });
+        }
+    }
+
+    /// Makes the span of one leg. None if nothing is known of it, if it was over before the client's
+    /// span begins, or if there is no room.
+    fn server(&mut self, client: Made, wait: WaitIndex, leg: Leg, is_last: bool) -> Option<Made> {
+        let thread = self.evidence.thread(leg.thread)?;
+        if !self.evidence.is_recorded(leg.thread) {
+            self.left_out.not_recorded += 1;
+            return None;
+        }
+        let begin = self.spans.get(client.place)?.started_at;
+        let (from, to) = (leg.from.max(thread.from).max(begin), leg.to.min(thread.until));
+        if from > to {
+            return None;
+        }
+        let status = match self.findings.status(wait) {
+            _ if !is_last => SpanStatus::Ok,
+            SpanStatus::Unfinished => {
+                self.findings.ends.after(leg.thread, from).unwrap_or(SpanStatus::Unfinished)
+            }
+            status => status,
+        };
+        let name = self.names.of_ender(leg.ended, leg.thread, to);
+        let kind = SpanKind::Server;
+        let draft = Draft { kind, thread: leg.thread, from, to, name, status, wait: None };
+        self.make(draft, Under::Parent(client, begin))
+    }
+
+    /// Makes the span of what ended a wait unasked, in a trace of its own.
+    fn unasked(
+        &mut self,
+        waiting: Made,
+        wait: WaitIndex,
+        parts: &[Leg],
+        depth: u16,
+        left: &mut Vec<Doings>,
+    ) {
+        let Some(begin) = self.spans.get(waiting.place).map(|span| span.started_at) else { return };
+        for part in parts {
+            let Some(thread) = self.evidence.thread(part.thread) else { continue };
+            if !self.evidence.is_recorded(part.thread) {
+                self.left_out.not_recorded += 1;
+                continue;
+            }
+            let from = part.from.max(thread.from).max(begin).min(part.to);
+            let to = part.to;
+            let draft = Draft {
+                kind: SpanKind::Internal,
+                thread: part.thread,
+                from,
+                to,
+                name: self.names.of_ender(part.ended, part.thread, to),
+                status: self.findings.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
+                wait: None,
+            };
+            let trace = TraceId::linked_with(waiting.trace, waiting.id);
+            let Some(made) = self.make(draft, Under::Nothing(trace)) else { continue };
+            if let Some(span) = self.spans.get_mut(waiting.place) {
+                span.links.push(made.link(LinkKind::EndedBy));
+            }
+            let thread = part.thread;
+            left.push(Doings { parent: made, thread, from, before: to, depth: depth + 1 });
+        }
+    }
+
+    fn make(&mut self, draft: Draft, under: Under) -> Option<Made> {
+        if self.spans.len() >= self.limits.max_spans as usize {
+            self.left_out.max_spans += 1;
+            return None;
+        }
+        let thread = self.evidence.thread(draft.thread)?;
+        let (trace, parent, number) = match under {
+            Under::Nothing(trace) => (trace, None, 0),
+            Under::Parent(parent, _) => {
+                let span = self.spans.get(parent.place)?;
+                (parent.trace, Some(parent), span.children.len())
+            }
+        };
+        let span_id = SpanId::of(trace, parent.map(|parent| parent.id), number);
+        if let Some(parent) = parent.and_then(|parent| self.spans.get_mut(parent.place)) {
+            parent.children.push(span_id);
+        }
+        let cause = draft.wait.map(|wait| (self.evidence.cause)(wait));
+        let record = draft.wait.and_then(|wait| self.evidence.wait(wait));
+        let made = Made { place: self.spans.len(), trace, id: span_id };
+        self.spans.push(Span {
+            trace_id: trace,
+            span_id,
+            parent_span_id: parent.map(|parent| parent.id),
+            tid: thread.tid,
+            pid: thread.tgid,
+            comm: self.names.comm(draft.thread, draft.to),
+            started_at: draft.from,
+            ended_at: draft.to,
+            split: thread.track.split_of(draft.from, draft.to),
+            waiting_on: draft.wait.and_then(|wait| self.findings.waiting_on(wait)),
+            children: Vec::new(),
+            kind: draft.kind,
+            name: draft.name,
+            cause,
+            frame: draft.wait.and_then(|wait| self.names.seen_in(wait)),
+            waited_on: record.zip(cause).and_then(|(wait, on)| self.names.waited_on(&wait, on)),
+            status: draft.status,
+            links: Vec::new(),
+        });
+        Some(made)
+    }
+}
+
+impl Made {
+    fn link(self, kind: LinkKind) -> SpanLink {
+        SpanLink { trace_id: self.trace, span_id: self.id, kind }
+    }
+}

@@ -1,0 +1,77 @@
+//! What spans and traces are called: hashes of what they are, so that the same recording gives the
+//! same names, and two stretches of one run name the same wait alike.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use twox_hash::XxHash3_128;
+
+use offwake_recording::units::{Tid, Timestamp};
+
+/// Names a trace: 16 bytes, not all of them 0
+/// ([`trace.proto`](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.9.0/opentelemetry/proto/trace/v1/trace.proto)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TraceId(u128);
+
+/// Names a span within its trace: 8 bytes, not all of them 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SpanId(u64);
+
+impl TraceId {
+    /// The trace that begins with a wait: the boot, the thread, and when it left the CPU.
+    pub(super) fn of_wait(boot_id: &str, tid: Tid, off: Timestamp) -> Self {
+        let numbers = [u64::from(tid.0), off.0].map(u64::to_le_bytes).concat();
+        Self::of([b"wait".as_slice(), boot_id.as_bytes(), &numbers].concat())
+    }
+
+    /// The trace of what a span is linked with.
+    pub(super) fn linked_with(trace: Self, span: SpanId) -> Self {
+        Self::of([b"link".as_slice(), &trace.0.to_le_bytes(), &span.0.to_le_bytes()].concat())
+    }
+
+    fn of(bytes: Vec<u8>) -> Self {
+        Self(XxHash3_128::oneshot(&bytes).max(1))
+    }
+
+    /// The 56 bits by which traces are sampled: those that W3C calls random
+    /// (<https://www.w3.org/TR/trace-context-2/#randomness-of-trace-id>).
+    pub(super) fn randomness(self) -> u64 {
+        (self.0 & ((1 << 56) - 1)) as u64
+    }
+}
+
+impl SpanId {
+    /// The child of this number of a span; number 0 of no span is the trace's root.
+    pub(super) fn of(trace: TraceId, parent: Option<Self>, number: usize) -> Self {
+        let parent = parent.map_or(0, |parent| parent.0);
+        let numbers = [parent, number as u64].map(u64::to_le_bytes).concat();
+        let hash = XxHash3_128::oneshot(&[trace.0.to_le_bytes().as_slice(), &numbers].concat());
+        Self((hash as u64).max(1))
+    }
+}
+
+/// 32 hexadecimal digits.
+impl fmt::Display for TraceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// 16 hexadecimal digits.
+impl fmt::Display for SpanId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl Serialize for TraceId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl Serialize for SpanId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}

@@ -1,0 +1,75 @@
+//! Each thread's waits in order of time, those that can be spans and those that are too short.
+
+use std::ops::Range;
+
+use crate::timeline::{ThreadIndex, WaitIndex};
+use offwake_recording::units::Timestamp;
+
+use super::{Evidence, evidence::Place};
+
+/// Waits by thread, then by time. Those of one thread do not overlap.
+pub(super) struct Lanes<'a> {
+    evidence: Evidence<'a>,
+    waits: Vec<WaitIndex>,
+    /// By [`ThreadIndex`]: where its waits end. They begin where those of the thread before end.
+    ends: Vec<usize>,
+}
+
+impl<'a> Lanes<'a> {
+    /// Of the waits that `belongs` says.
+    pub(super) fn of(evidence: Evidence<'a>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
+        let mut waits: Vec<_> = (evidence.waits())
+            .filter_map(|index| Some((evidence.place(index)?.thread?, index)))
+            .filter(|&(_, index)| belongs(index))
+            .collect();
+        waits.sort_by_key(|&(thread, index)| {
+            (thread, evidence.place(index).map(|place| place.from))
+        });
+        let threads = 0..u32::try_from(evidence.timeline.threads.len()).unwrap_or(u32::MAX);
+        let ends = threads.map(|n| waits.partition_point(|(thread, _)| thread.0 <= n)).collect();
+        Self { evidence, waits: waits.into_iter().map(|(_, index)| index).collect(), ends }
+    }
+
+    /// All of them.
+    pub(super) fn waits(&self) -> &[WaitIndex] {
+        &self.waits
+    }
+
+    /// Where in [`Self::waits`] those lie that begin and end inside `from..to` of a thread's life.
+    pub(super) fn inside(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Range<usize> {
+        self.ending_in(thread, to, |place| place.from < from)
+    }
+
+    /// The same, and the one that had begun before, if it ends there.
+    pub(super) fn reaching_into(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Range<usize> {
+        self.ending_in(thread, to, |place| place.to <= from)
+    }
+
+    /// Of a thread's waits, in order, those that end before `to`, less the first of which `is_over`.
+    fn ending_in(
+        &self,
+        thread: ThreadIndex,
+        to: Timestamp,
+        is_over: impl Fn(Place) -> bool,
+    ) -> Range<usize> {
+        let n = thread.0 as usize;
+        let first = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&e| e);
+        let end = self.ends.get(n).map_or(first, |&end| end);
+        let lane = self.waits.get(first..end).unwrap_or_default();
+        let begin = lane.partition_point(|&index| self.evidence.place(index).is_some_and(&is_over));
+        let end = lane.partition_point(|&index| {
+            self.evidence.place(index).is_some_and(|place| place.to < to)
+        });
+        first + begin..first + end.max(begin)
+    }
+}

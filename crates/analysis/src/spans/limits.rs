@@ -1,0 +1,176 @@
+//! How far requests are followed, and what that leaves out.
+
+use std::{fmt, str::FromStr};
+
+use serde::{Serialize, Serializer};
+
+use offwake_recording::units::Nanos;
+
+use super::TraceId;
+
+/// How far requests are followed.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct SpanLimits {
+    /// Hops from the first wait.
+    pub depth: u16,
+    /// A longer wait is shown, and not followed.
+    #[serde(rename = "lifetime_ns")]
+    pub lifetime: Nanos,
+    /// Children of one span.
+    pub fan_out: u32,
+    /// Spans in all.
+    pub max_spans: u32,
+    /// The shortest wait that is a span of its own where nobody was asked for anything.
+    #[serde(rename = "min_ns")]
+    pub shortest: Nanos,
+    /// The share of the traces that is kept.
+    pub sample: Share,
+}
+
+impl Default for SpanLimits {
+    fn default() -> Self {
+        Self {
+            depth: 16,
+            lifetime: Nanos(60_000_000_000),
+            fan_out: 1_000,
+            max_spans: 100_000,
+            shortest: Nanos(10_000),
+            sample: Share::ALL,
+        }
+    }
+}
+
+/// A share of all traces, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(f64);
+
+impl Share {
+    /// All of them.
+    pub const ALL: Self = Self(1.0);
+
+    /// Whether a trace belongs to it: whether the random part of its id reaches the threshold
+    /// (<https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>).
+    pub(super) fn keeps(self, trace: TraceId) -> bool {
+        const ALL: f64 = (1_u64 << 56) as f64;
+        trace.randomness() as f64 >= (1.0 - self.0) * ALL
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Serialize for Share {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.0)
+    }
+}
+
+/// Text that is no share.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a share like 1, 0.1 or 1/10")]
+pub struct NotAShare(String);
+
+/// `0.1` or `1/10`.
+impl FromStr for Share {
+    type Err = NotAShare;
+
+    fn from_str(text: &str) -> Result<Self, NotAShare> {
+        let number = |text: &str| text.parse::<f64>().ok();
+        let share = match text.split_once('/') {
+            Some((part, whole)) => number(part).zip(number(whole)).map(|(part, all)| part / all),
+            None => number(text),
+        };
+        // NaN lies in no range.
+        (share.filter(|share| (0.0..=1.0).contains(share)).map(Self))
+            .ok_or_else(|| NotAShare(text.to_owned()))
+    }
+}
+
+/// What is not among the spans, and why. Each counts waits; one that lies in two spans counts in both.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// Shown, and not followed: too many hops deep.
+    pub depth: u64,
+    /// Shown, and not followed: too long.
+    pub lifetime: u64,
+    /// Beyond the children that a span may have.
+    pub fan_out: u64,
+    /// Found when there were as many spans as there may be.
+    pub max_spans: u64,
+    /// They could begin a trace, but are too short, with nobody asked for anything.
+    pub short: u64,
+    /// They begin a trace, and the sample does not keep it.
+    pub sampled: u64,
+    /// Shown, and not followed: what the other thread did was not recorded.
+    pub not_recorded: u64,
+    /// Waits of a server for its next request.
+    pub idle: u64,
+    /// They begin a trace, and the report's filter left them out.
+    pub filtered: u64,
+}
+
+impl LeftOut {
+    /// Each that is not 0, by its key.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+        let Self {
+            depth,
+            lifetime,
+            fan_out,
+            max_spans,
+            short,
+            sampled,
+            not_recorded,
+            idle,
+            filtered,
+        } = *self;
+        [
+            ("depth", depth),
+            ("lifetime", lifetime),
+            ("fan_out", fan_out),
+            ("max_spans", max_spans),
+            ("short", short),
+            ("sampled", sampled),
+            ("not_recorded", not_recorded),
+            ("idle", idle),
+            ("filtered", filtered),
+        ]
+        .into_iter()
+        .filter(|(_, count)| *count > 0)
+    }
+
+    /// What a limit took away that was not meant to be left out: one line, none if there is nothing.
+    #[must_use]
+    pub fn warning(&self) -> Option<String> {
+        let limits = [
+            (self.depth, "--span-depth"),
+            (self.lifetime, "--span-lifetime"),
+            (self.fan_out, "--span-fan-out"),
+            (self.max_spans, "--max-spans"),
+        ];
+        let reached: Vec<String> = (limits.into_iter())
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, option)| format!("{count} ({option})"))
+            .collect();
+        (!reached.is_empty()).then(|| {
+            format!("waits that spans were not made of or not followed: {}", reached.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Share;
+
+    #[test]
+    fn shares_are_written_as_numbers_or_fractions() {
+        for (text, share) in [("1", 1.0), ("0", 0.0), ("0.25", 0.25), ("1/10", 0.1), ("1/1", 1.0)] {
+            assert_eq!(text.parse(), Ok(Share(share)), "{text}");
+        }
+        for text in ["", "2", "-1", "x", "1/0", "0/0", "3/2", "NaN", "inf", "1/", "50%"] {
+            text.parse::<Share>().unwrap_err();
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a span is.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use crate::{blame::cause::Cause, timeline::Split};
+use offwake_recording::{
+    ThreadRef,
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
+use super::{LeftOut, SpanId, SpanLimits, TraceId};
+
+/// All spans of a recording.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spans {
+    /// A parent comes before its children; traces are in the order of their beginnings.
+    pub spans: Vec<Span>,
+    /// How far requests were followed.
+    pub limits: SpanLimits,
+    /// What is not among them.
+    pub left_out: LeftOut,
+}
+
+/// One thread's part in a request, or one of its waits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// The trace that it belongs to.
+    pub trace_id: TraceId,
+    /// Its name in there.
+    pub span_id: SpanId,
+    /// The span that it is a part of; none for the first of a trace.
+    pub parent_span_id: Option<SpanId>,
+    /// The thread.
+    pub tid: Tid,
+    /// Its process.
+    pub pid: Tgid,
+    /// The thread's name at the time. From another program: it may hold anything but NUL.
+    pub comm: Arc<str>,
+    /// When it began, inside the window.
+    pub started_at: Timestamp,
+    /// When it ended, inside the window.
+    pub ended_at: Timestamp,
+    /// What the thread did meanwhile; adds up to the span.
+    pub split: Split,
+    /// Who ended the wait; none for a server's span, and where that was no thread.
+    pub waiting_on: Option<ThreadRef>,
+    /// The spans that have it as their parent, in order of time.
+    pub children: Vec<SpanId>,
+    /// Which side of a request it is.
+    pub kind: SpanKind,
+    /// Of a request, the frame that asked; of what was done for another, the frame that ended the wait,
+    /// else the thread; of any other wait, its cause.
+    pub name: Arc<str>,
+    /// What the wait was on; none for a span that is no wait.
+    pub cause: Option<Cause>,
+    /// The frame that the wait was seen in.
+    pub frame: Option<Arc<str>>,
+    /// The very thing that the wait was on, in words.
+    pub waited_on: Option<Arc<str>>,
+    /// How it ended.
+    pub status: SpanStatus,
+    /// Spans that it is tied to otherwise than by being a part of them.
+    pub links: Vec<SpanLink>,
+}
+
+impl Span {
+    /// Time that its thread spent on a CPU.
+    #[must_use]
+    pub fn self_time(&self) -> Nanos {
+        self.split.on_cpu
+    }
+
+    /// The rest of it.
+    #[must_use]
+    pub fn wait_time(&self) -> Nanos {
+        self.ended_at.since(self.started_at) - self.split.on_cpu
+    }
+}
+
+/// Which side of a request a span is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SpanKind {
+    /// A thread asked another, and waited for the answer.
+    Client,
+    /// A thread was asked.
+    Server,
+    /// A wait with nobody asked, or what a thread did that another waited for without asking.
+    Internal,
+}
+
+impl SpanKind {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Client => "client",
+            Self::Server => "server",
+            Self::Internal => "internal",
+        }
+    }
+}
+
+/// How a span ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SpanStatus {
+    /// The answer came, or the wait was over.
+    Ok,
+    /// The thread that was asked ended instead of an answer, with this code; none if that was lost.
+    Exited(Option<u8>),
+    /// It was ended by a fault of its own, that is by this signal.
+    Crashed(u8),
+    /// It was ended by this signal.
+    Killed(u8),
+    /// It had not ended when the window did.
+    Unfinished,
+    /// Its end was lost.
+    Lost,
+}
+
+impl SpanStatus {
+    /// The end of a thread, from its status as `wait4` gives it
+    /// ([`bits/waitstatus.h`](https://sourceware.org/git/?p=glibc.git;a=blob;f=bits/waitstatus.h;hb=glibc-2.40)).
+    #[must_use]
+    pub fn of_exit(status: u32) -> Self {
+        /// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: what a program does to itself.
+        const FAULTS: [u8; 7] = [4, 5, 6, 7, 8, 11, 31];
+        match (status & 0x7f) as u8 {
+            0 => Self::Exited(Some((status >> 8) as u8)),
+            signal if FAULTS.contains(&signal) => Self::Crashed(signal),
+            signal => Self::Killed(signal),
+        }
+    }
+
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Exited(_) => "exited",
+            Self::Crashed(_) => "crashed",
+            Self::Killed(_) => "killed",
+            Self::Unfinished => "unfinished",
+            Self::Lost => "lost",
+        }
+    }
+
+    /// What the thread that was asked exited with.
+    #[must_use]
+    pub fn exit_code(self) -> Option<u8> {
+        match self {
+            Self::Exited(code) => code,
+            _ => None,
+        }
+    }
+
+    /// The signal that ended the thread that was asked.
+    #[must_use]
+    pub fn signal(self) -> Option<u8> {
+        match self {
+            Self::Crashed(signal) | Self::Killed(signal) => Some(signal),
+            _ => None,
+        }
+    }
+}
+
+/// A tie to a span, in the same trace or in another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct SpanLink {
+    /// Its trace.
+    pub trace_id: TraceId,
+    /// Its name in there.
+    pub span_id: SpanId,
+    /// What ties them.
+    pub kind: LinkKind,
+}
+
+/// What ties two spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// It is the request that came from another process.
+    RequestedBy,
+    /// It handed the request on.
+    HandedOnBy,
+    /// It ended the wait, and nobody had asked it to.
+    EndedBy,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::SpanStatus;
+
+    #[test]
+    fn the_end_of_a_thread_is_read_as_wait4_gives_it() {
+        for (status, expected) in [
+            (0, SpanStatus::Exited(Some(0))),
+            (0x0300, SpanStatus::Exited(Some(3))),
+            (9, SpanStatus::Killed(9)),
+            (15, SpanStatus::Killed(15)),
+            (11, SpanStatus::Crashed(11)),
+            // With a core dump.
+            (0x86, SpanStatus::Crashed(6)),
+        ] {
+            assert_eq!(SpanStatus::of_exit(status), expected, "{status:#x}");
+        }
+    }
+}

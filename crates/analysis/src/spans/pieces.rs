@@ -1,0 +1,105 @@
+//! One wait in several pieces: who waits to read from a socket is woken too when the other end has
+//! read, because there is room to write again. It finds nothing, and goes back to sleep
+//! (`docs/blame.md`, "One wait in several pieces").
+//!
+//! ```text
+//! A  --+-- blocked --+--+-- blocked ----------+--
+//!                    ^ B has read the request: there is room to write again
+//!                                             ^ B has answered
+//! ```
+//!
+//! Who comes back to the same wait after anything else may have been answered: between threads that
+//! are quick, an answer and the next request need no more time than a look.
+
+use crate::{
+    blame::{LOOK, cause::Cause, is_for_room},
+    timeline::WaitIndex,
+};
+use offwake_recording::{
+    Wait,
+    units::{Nanos, Timestamp},
+};
+
+use super::{Evidence, lanes::Lanes};
+
+/// What belongs together.
+pub(super) struct Pieces {
+    /// By [`WaitIndex`]: the piece that goes before it.
+    before: Vec<Option<WaitIndex>>,
+    /// By [`WaitIndex`]: whether another piece comes after it.
+    goes_on: Vec<bool>,
+    /// By [`WaitIndex`]: when its first piece began, and how long all of them up to it were.
+    sums: Vec<(Timestamp, Nanos)>,
+}
+
+impl Pieces {
+    pub(super) fn of(evidence: Evidence<'_>) -> Self {
+        let count = evidence.count();
+        let mut pieces =
+            Self { before: vec![None; count], goes_on: vec![false; count], sums: Vec::new() };
+        let lanes = Lanes::of(evidence, |wait| evidence.blocked(wait) > Nanos(0));
+        let neighbours = lanes.waits().iter().zip(lanes.waits().iter().skip(1));
+        for (&first, &second) in neighbours {
+            if goes_on(evidence, first, second) == Some(true)
+                && let Some(before) = pieces.before.get_mut(second.0 as usize)
+                && let Some(first_goes_on) = pieces.goes_on.get_mut(first.0 as usize)
+            {
+                (*before, *first_goes_on) = (Some(first), true);
+            }
+        }
+        pieces.sums = (evidence.waits())
+            .map(|wait| {
+                let from = evidence.place(wait).map_or(Timestamp(0), |place| place.from);
+                (from, evidence.blocked(wait))
+            })
+            .collect();
+        for &wait in lanes.waits() {
+            let before = pieces.before(wait).and_then(|before| pieces.sums.get(before.0 as usize));
+            if let Some(&(from, sum)) = before
+                && let Some(of_wait) = pieces.sums.get_mut(wait.0 as usize)
+            {
+                *of_wait = (from, sum + of_wait.1);
+            }
+        }
+        pieces
+    }
+
+    /// Whether its thread went back to sleep at once.
+    pub(super) fn goes_on(&self, wait: WaitIndex) -> bool {
+        self.goes_on.get(wait.0 as usize).is_some_and(|goes_on| *goes_on)
+    }
+
+    /// When its first piece began.
+    pub(super) fn from(&self, wait: WaitIndex) -> Timestamp {
+        self.sums.get(wait.0 as usize).map_or(Timestamp(0), |(from, _)| *from)
+    }
+
+    /// For how long it was blocked, in all pieces up to this one.
+    pub(super) fn blocked(&self, wait: WaitIndex) -> Nanos {
+        self.sums.get(wait.0 as usize).map_or(Nanos(0), |(_, blocked)| *blocked)
+    }
+
+    fn before(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        self.before.get(wait.0 as usize).copied().flatten()
+    }
+}
+
+/// Whether the second wait is the first one's next piece. None if they are not of one thread.
+fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Option<bool> {
+    let (one, other) = (evidence.place(first)?, evidence.place(second)?);
+    let index = one.thread.filter(|_| one.thread == other.thread)?;
+    let between = evidence.thread(index)?.track.split_of(one.to, other.from);
+    let wait = evidence.wait(first)?;
+    Some(
+        (evidence.cause)(first) == Cause::Socket
+            && is_for_room(&wait)
+            && is_same(&wait, &evidence.wait(second)?)
+            && between.on_cpu <= LOOK
+            && between.lost == Nanos(0),
+    )
+}
+
+/// Whether two waits are on the same thing, for the same.
+fn is_same(one: &Wait, other: &Wait) -> bool {
+    one.syscall == other.syscall && one.file == other.file && one.user_stack == other.user_stack
+}

@@ -1,0 +1,88 @@
+//! The waits that traces begin with.
+
+use std::{cmp::Reverse, ops::Range};
+
+use crate::{blame::Duty, report::Filter, timeline::WaitIndex};
+use offwake_recording::units::Nanos;
+
+use super::{LeftOut, findings::Findings, sides::Side};
+
+/// The waits that begin a trace, in the order of their beginnings: those of the target, and those for
+/// what it was asked on connections that others made. None lies in what was done for another.
+pub(super) fn roots(
+    findings: &Findings<'_>,
+    filter: &Filter,
+    lifetime: Nanos,
+    left_out: &mut LeftOut,
+) -> Vec<WaitIndex> {
+    let mut roots = Vec::new();
+    for &wait in findings.long.waits() {
+        if !takes_part(findings, wait) {
+            continue;
+        }
+        if findings.sides.waited_on(wait) == Side::Serving {
+            left_out.idle += 1;
+            continue;
+        }
+        let waits = &findings.evidence.recording.waits;
+        let blocked = findings.pieces.blocked(wait);
+        let keeps = |row| filter.keeps(waits.waiter(row), blocked, Duty::Busy);
+        if waits.rows().get(wait.0 as usize).is_some_and(keeps) {
+            roots.push(wait);
+        } else {
+            left_out.filtered += 1;
+        }
+    }
+    let short = findings.short.waits().iter().filter(|wait| takes_part(findings, **wait));
+    left_out.short += short.count() as u64;
+    let served = served(findings, &roots, lifetime);
+    roots.retain(|wait| served.get(wait.0 as usize) == Some(&false));
+    roots.sort_by_key(|&wait| {
+        let place = findings.evidence.place(wait);
+        (findings.beginning(wait), Reverse(place.map(|place| place.to)), wait)
+    });
+    roots
+}
+
+/// Whether a wait can begin a trace.
+fn takes_part(findings: &Findings<'_>, wait: WaitIndex) -> bool {
+    let evidence = findings.evidence;
+    if findings.is_target(evidence.place(wait).and_then(|place| place.thread)) {
+        return findings.is_request(wait) || evidence.task(wait).is_some();
+    }
+    findings.sides.waited_on(wait) == Side::Asking
+        && findings.is_request(wait)
+        && (findings.parts(wait).iter()).any(|leg| findings.is_target(Some(leg.thread)))
+}
+
+/// Which waits lie in what was done for one of `roots`, by [`WaitIndex`].
+///
+/// What was done ends later than any wait in it, so that no two waits lie in one another.
+fn served(findings: &Findings<'_>, roots: &[WaitIndex], lifetime: Nanos) -> Vec<bool> {
+    let waits = findings.long.waits();
+    // How many more such stretches cover a wait than cover the one before it.
+    let mut more = vec![0_i64; waits.len() + 1];
+    let mut mark = |Range { start, end }: Range<usize>| {
+        if let Some(begin) = more.get_mut(start) {
+            *begin += 1;
+        }
+        if let Some(end) = more.get_mut(end) {
+            *end -= 1;
+        }
+    };
+    let followed = roots.iter().filter(|wait| findings.pieces.blocked(**wait) <= lifetime);
+    for part in followed.flat_map(|&wait| findings.parts(wait)) {
+        if findings.evidence.is_recorded(part.thread) {
+            mark(findings.long.inside(part.thread, part.from, part.to));
+        }
+    }
+    let mut served = vec![false; findings.evidence.count()];
+    let mut covering = 0;
+    for (&wait, more) in waits.iter().zip(&more) {
+        covering += more;
+        if let Some(served) = served.get_mut(wait.0 as usize) {
+            *served = covering > 0;
+        }
+    }
+    served
+}

@@ -1,0 +1,142 @@
+//! Which end of a socket a thread waits on: the one that asks, or the one that serves.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::{
+    blame::cause::{WokenThrough, syscalls, woken_through},
+    timeline::WaitIndex,
+};
+use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tgid};
+
+use super::Evidence;
+
+/// Which end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    /// It connected.
+    Asking,
+    /// It was connected to: it waits for its next request.
+    Serving,
+    /// There is nothing to tell them apart: a pipe, a pair of sockets, a futex.
+    Unknown,
+}
+
+/// What tells the ends of sockets apart.
+pub(super) struct Sides<'a> {
+    evidence: Evidence<'a>,
+    /// The ports that were listened on.
+    listened: HashSet<&'a str>,
+    /// The end that a descriptor of a process was, while it was waited on.
+    descriptors: HashMap<(Tgid, u32), Side>,
+}
+
+impl<'a> Sides<'a> {
+    pub(super) fn of(evidence: Evidence<'a>) -> Self {
+        let listened = listened(evidence);
+        let mut sides = Self { evidence, listened, descriptors: HashMap::new() };
+        for wait in evidence.waits().filter_map(|index| evidence.wait(index)) {
+            if let Some((fd, file)) = descriptor(&wait) {
+                let side = sides.of_file(file);
+                // A number that was used again for something else tells nothing.
+                (sides.descriptors.entry((wait.tgid, fd)))
+                    .and_modify(|known| {
+                        if *known != side {
+                            *known = Side::Unknown;
+                        }
+                    })
+                    .or_insert(side);
+            }
+        }
+        sides
+    }
+
+    /// The end that a wait was on; of an event loop's wait, the one that the event came from.
+    pub(super) fn waited_on(&self, index: WaitIndex) -> Side {
+        let Some(wait) = self.evidence.wait(index) else { return Side::Unknown };
+        if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
+            return Side::Serving;
+        }
+        match descriptor(&wait).map(|(_, file)| self.of_file(file)) {
+            Some(Side::Unknown) | None => self.beyond_waker(&wait),
+            Some(side) => side,
+        }
+    }
+
+    /// The other end of what the waker woke through.
+    fn beyond_waker(&self, wait: &Wait) -> Side {
+        let other = wait.wake.as_ref().and_then(|wake| {
+            let WokenThrough::File { fd, file } = woken_through(wake)? else { return None };
+            let noted = file.map(|file| self.of_file(file)).filter(|side| *side != Side::Unknown);
+            noted.or_else(|| self.descriptors.get(&(wake.current.tgid, fd)).copied())
+        });
+        match other {
+            Some(Side::Asking) => Side::Serving,
+            Some(Side::Serving) => Side::Asking,
+            Some(Side::Unknown) | None => Side::Unknown,
+        }
+    }
+
+    fn of_file(&self, file: FileId) -> Side {
+        let Some(OpenFile::Socket(socket)) = self.evidence.recording.files.files.get(&file) else {
+            return Side::Unknown;
+        };
+        match socket.role {
+            Some(SocketRole::Serving) => return Side::Serving,
+            Some(SocketRole::Asking) => return Side::Asking,
+            None => {}
+        }
+        if socket.protocol.starts_with("unix") {
+            // A connection has the name that its listener was bound to on one side alone.
+            return match (socket.local.is_empty(), socket.remote.is_empty()) {
+                (false, true) => Side::Serving,
+                (true, false) => Side::Asking,
+                _ => Side::Unknown,
+            };
+        }
+        let is_listened = |address| port(address).is_some_and(|port| self.listened.contains(port));
+        match (is_listened(&socket.local), is_listened(&socket.remote)) {
+            (true, false) => Side::Serving,
+            (false, true) if !socket.peers.is_empty() => Side::Asking,
+            _ => Side::Unknown,
+        }
+    }
+}
+
+/// What the first argument of a wait's syscall stood for.
+pub(super) fn descriptor(wait: &Wait) -> Option<(u32, FileId)> {
+    let syscall = wait.syscall.as_ref()?;
+    let takes_fd = syscalls::name(syscall).is_some_and(syscalls::takes_fd);
+    // An fd is an `unsigned int`: the upper half of the register is not part of it.
+    wait.file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
+}
+
+/// The ports that were listened on: those of listening sockets, which have no other end, and those
+/// that several connections have in common. A port that was picked for a connection is its alone, as
+/// long as there are enough of them
+/// ([`__inet_hash_connect`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/inet_hashtables.c#L1007)).
+fn listened(evidence: Evidence<'_>) -> HashSet<&str> {
+    let mut connections: HashMap<&str, HashSet<(&str, &str)>> = HashMap::new();
+    let mut listened = HashSet::new();
+    for file in evidence.recording.files.files.values() {
+        let OpenFile::Socket(SocketEnd { protocol, local, remote, .. }) = file else { continue };
+        let Some(own) = port(local).filter(|_| protocol == "tcp") else { continue };
+        match port(remote) {
+            None => {
+                listened.insert(own);
+            }
+            Some(other) => {
+                // Both ends of a connection can be seen.
+                let connection = (local.min(remote).as_str(), local.max(remote).as_str());
+                connections.entry(own).or_default().insert(connection);
+                connections.entry(other).or_default().insert(connection);
+            }
+        }
+    }
+    let shared = connections.into_iter().filter(|(_, of_port)| of_port.len() > 1);
+    listened.extend(shared.map(|(port, _)| port));
+    listened
+}
+
+fn port(address: &str) -> Option<&str> {
+    address.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.is_empty() && *port != "0")
+}

@@ -1,0 +1,300 @@
+//! What a thread was doing, interval by interval.
+
+use crate::search::partition_near;
+use offwake_recording::units::{Cpu, Nanos, Timestamp};
+
+use super::{PreemptionIndex, WaitIndex};
+
+/// Since when a runnable thread has been waiting for a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queued {
+    /// Since the wake that ended this wait.
+    Woken(WaitIndex),
+    /// Since this preemption.
+    Preempted(PreemptionIndex),
+}
+
+/// What a thread was doing for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It was on a CPU.
+    OnCpu,
+    /// It could have gone on, and waited for a CPU.
+    Runnable(Queued),
+    /// It was blocked, in this wait.
+    Blocked(WaitIndex),
+    /// Not known: records of it were lost, or there is nothing that says.
+    Lost,
+}
+
+/// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from, or
+/// for the CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Packed(u32);
+
+impl Packed {
+    const INDEX: u32 = (1 << 30) - 1;
+    const OTHER: u32 = 0;
+    const BLOCKED: u32 = 1 << 30;
+    const WOKEN: u32 = 2 << 30;
+    const PREEMPTED: u32 = 3 << 30;
+    const LOST: Self = Self(Self::OTHER);
+    const ON_SOME_CPU: Self = Self(Self::OTHER | 1);
+    /// With the CPU's number on top.
+    const ON_CPU: u32 = Self::OTHER | 2;
+
+    fn new(state: State, cpu: Option<Cpu>) -> Self {
+        let with = |kind: u32, index: u32| match index {
+            0..=Self::INDEX => Self(kind | index),
+            // A thousand million records don't fit into any memory: what can't be told is lost.
+            _ => Self::LOST,
+        };
+        match state {
+            State::OnCpu => {
+                cpu.map_or(Self::ON_SOME_CPU, |cpu| Self(Self::ON_CPU + u32::from(cpu.0)))
+            }
+            State::Lost => Self::LOST,
+            State::Blocked(wait) => with(Self::BLOCKED, wait.0),
+            State::Runnable(Queued::Woken(wait)) => with(Self::WOKEN, wait.0),
+            State::Runnable(Queued::Preempted(preemption)) => with(Self::PREEMPTED, preemption.0),
+        }
+    }
+
+    fn state(self) -> State {
+        let index = self.0 & Self::INDEX;
+        match self.0 & !Self::INDEX {
+            Self::BLOCKED => State::Blocked(WaitIndex(index)),
+            Self::WOKEN => State::Runnable(Queued::Woken(WaitIndex(index))),
+            Self::PREEMPTED => State::Runnable(Queued::Preempted(PreemptionIndex(index))),
+            _ if self == Self::LOST => State::Lost,
+            _ => State::OnCpu,
+        }
+    }
+
+    fn cpu(self) -> Option<Cpu> {
+        let number = match self.state() {
+            State::OnCpu => self.0.checked_sub(Self::ON_CPU)?,
+            State::Runnable(_) | State::Blocked(_) | State::Lost => return None,
+        };
+        u16::try_from(number).ok().map(Cpu)
+    }
+}
+
+/// How a stretch of time divides over the states.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Split {
+    /// Time on a CPU.
+    pub on_cpu: Nanos,
+    /// Time waiting for a CPU.
+    pub runnable: Nanos,
+    /// Time blocked, gaps not included.
+    pub blocked: Nanos,
+    /// Time of which nothing is known.
+    pub lost: Nanos,
+}
+
+impl Split {
+    /// All of it.
+    #[must_use]
+    pub fn total(self) -> Nanos {
+        self.on_cpu + self.runnable + self.blocked + self.lost
+    }
+
+    fn add(&mut self, state: State, length: Nanos) {
+        match state {
+            State::OnCpu => self.on_cpu += length,
+            State::Runnable(_) => self.runnable += length,
+            State::Blocked(_) => self.blocked += length,
+            State::Lost => self.lost += length,
+        }
+    }
+}
+
+/// An interval of a thread's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Interval {
+    /// Its first moment.
+    pub from: Timestamp,
+    /// The first moment after it.
+    pub to: Timestamp,
+    /// What the thread was doing.
+    pub state: State,
+}
+
+/// A thread's life, divided into intervals without holes or overlaps.
+///
+/// Twelve bytes an interval: three of them for each wait are what a timeline takes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Track {
+    starts: Vec<Timestamp>,
+    states: Vec<Packed>,
+    end: Timestamp,
+}
+
+impl Track {
+    /// An empty one that begins at `start`.
+    #[must_use]
+    pub fn starting(start: Timestamp) -> Self {
+        Self { end: start, ..Self::default() }
+    }
+
+    /// When it ends.
+    #[must_use]
+    pub fn end(&self) -> Timestamp {
+        self.end
+    }
+
+    /// How many intervals it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.starts.len()
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.starts.is_empty()
+    }
+
+    /// Appends `state` from the end until `to`; nothing if `to` is not after the end.
+    pub(super) fn extend(&mut self, to: Timestamp, state: State) {
+        self.append(to, Packed::new(state, None));
+    }
+
+    /// The same for a time on a CPU, as far as it is known which.
+    pub(super) fn extend_on(&mut self, to: Timestamp, cpu: Option<Cpu>) {
+        self.append(to, Packed::new(State::OnCpu, cpu));
+    }
+
+    fn append(&mut self, to: Timestamp, state: Packed) {
+        if to <= self.end {
+            return;
+        }
+        match self.states.last_mut() {
+            Some(last) if *last == state => {}
+            // It stays on one CPU for as long as it does not leave it.
+            Some(last) if last.state() == State::OnCpu && state == Packed::ON_SOME_CPU => {}
+            Some(last) if *last == Packed::ON_SOME_CPU && state.state() == State::OnCpu => {
+                *last = state;
+            }
+            _ => {
+                self.starts.push(self.end);
+                self.states.push(state);
+            }
+        }
+        self.end = to;
+    }
+
+    /// Gives back what was reserved for more.
+    pub(super) fn close(&mut self) {
+        self.starts.shrink_to_fit();
+        self.states.shrink_to_fit();
+    }
+
+    /// An interval by its place.
+    #[must_use]
+    pub fn get(&self, place: usize) -> Option<Interval> {
+        let (from, state) = (*self.starts.get(place)?, self.states.get(place)?.state());
+        let to = self.starts.get(place + 1).copied().unwrap_or(self.end);
+        Some(Interval { from, to, state })
+    }
+
+    /// The CPU of an interval on one, if it is known.
+    #[must_use]
+    pub fn cpu(&self, place: usize) -> Option<Cpu> {
+        self.states.get(place)?.cpu()
+    }
+
+    /// The intervals in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = Interval> + '_ {
+        (0..self.len()).filter_map(|place| self.get(place))
+    }
+
+    /// The place of the interval that `at` lies in.
+    #[must_use]
+    pub fn place_of(&self, at: Timestamp) -> Option<usize> {
+        let place = self.starts.partition_point(|&from| from <= at).checked_sub(1)?;
+        (at < self.end).then_some(place)
+    }
+
+    /// How many intervals begin before `at`, looked for around `near` first: who goes through a
+    /// recording in the order of time finds it within a few steps.
+    #[must_use]
+    pub fn begun_before(&self, at: Timestamp, near: usize) -> usize {
+        let starts = &self.starts;
+        partition_near(starts.len(), near, |n| starts.get(n).is_some_and(|&from| from < at))
+    }
+
+    /// The interval that `at` lies in.
+    #[must_use]
+    pub fn at(&self, at: Timestamp) -> Option<Interval> {
+        self.get(self.place_of(at)?)
+    }
+
+    /// How all of it divides.
+    #[must_use]
+    pub fn split(&self) -> Split {
+        self.split_of(Timestamp(0), self.end)
+    }
+
+    /// How `from..to` divides, as far as it lies inside.
+    #[must_use]
+    pub fn split_of(&self, from: Timestamp, to: Timestamp) -> Split {
+        let mut split = Split::default();
+        let first = self.starts.partition_point(|&start| start <= from).saturating_sub(1);
+        let intervals = (first..self.len()).filter_map(|place| self.get(place));
+        for interval in intervals.take_while(|interval| interval.from < to) {
+            split.add(interval.state, interval.to.min(to).since(interval.from.max(from)));
+        }
+        split
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PreemptionIndex, Queued, State, Track};
+    use crate::timeline::WaitIndex;
+    use offwake_recording::units::{Cpu, Nanos, Timestamp};
+
+    #[test]
+    fn a_time_on_a_cpu_is_one_interval_wherever_its_cpu_became_known() {
+        let mut track = Track::starting(Timestamp(0));
+        track.extend_on(Timestamp(10), None);
+        track.extend_on(Timestamp(20), Some(Cpu(65_535)));
+        track.extend_on(Timestamp(30), None);
+        assert_eq!((track.len(), track.cpu(0)), (1, Some(Cpu(65_535))));
+        track.extend(Timestamp(40), State::Lost);
+        track.extend_on(Timestamp(50), None);
+        assert_eq!((track.len(), track.cpu(1), track.cpu(2)), (3, None, None));
+        assert_eq!(track.at(Timestamp(45)).map(|interval| interval.state), Some(State::OnCpu));
+    }
+
+    #[test]
+    fn an_interval_is_found_from_wherever_the_search_begins() {
+        let states = [
+            State::OnCpu,
+            State::Blocked(WaitIndex(0)),
+            State::Runnable(Queued::Woken(WaitIndex(0))),
+            State::Runnable(Queued::Preempted(PreemptionIndex(7))),
+            State::Lost,
+        ];
+        let mut track = Track::starting(Timestamp(1_000));
+        for n in 0..100_u64 {
+            track.extend(track.end() + Nanos(1 + n * n % 7), states[n as usize % states.len()]);
+        }
+        for (place, interval) in track.iter().enumerate() {
+            assert_eq!(interval.state, states[place % states.len()]);
+            for at in [interval.from.0, (interval.from.0 + interval.to.0) / 2, interval.to.0 - 1] {
+                assert_eq!(track.at(Timestamp(at)), Some(interval));
+            }
+            for near in [0, place / 2, place, place + 1, place + 9, track.len(), usize::MAX] {
+                assert_eq!(track.begun_before(interval.from, near), place);
+                assert_eq!(track.begun_before(interval.to, near), place + 1);
+            }
+        }
+        assert_eq!(track.at(Timestamp(999)), None);
+        assert_eq!(track.at(track.end()), None);
+        assert_eq!(track.begun_before(Timestamp(0), 50), 0);
+        assert_eq!(track.begun_before(Timestamp(u64::MAX), 50), track.len());
+    }
+}

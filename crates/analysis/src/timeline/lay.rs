@@ -1,0 +1,428 @@
+//! A life's records → its track.
+
+use offwake_recording::{
+    Begin, End, Phase, Recording, WaitRow, Waits,
+    units::{Cpu, Nanos, Timestamp},
+};
+
+use super::{
+    Misfits, Queued, State, Thread, Track, WaitIndex,
+    evidence::{Anchor, OfTid},
+    life::{Life, Record},
+};
+
+/// How long before the switch-out a wake may come and still belong to the wait.
+///
+/// Between the tracepoint in
+/// [`try_to_wake_up`](https://github.com/torvalds/linux/blob/v6.12/kernel/sched/core.c#L4171) and
+/// the switch-out of the wakee lie microseconds with interrupts off. An older wake is one that the
+/// thread never slept on: it was woken while it still ran, and went on.
+pub const EARLY_WAKE: Nanos = Nanos(100_000);
+
+/// What became of a wait's wake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WakeUse {
+    /// Nobody was seen to wake the thread.
+    None,
+    /// It ended the blocked part.
+    Ended,
+    /// It came before the switch-out: the thread never was blocked.
+    Early,
+    /// It came too long before the switch-out to belong to this wait, and is not believed.
+    Stale,
+}
+
+/// What became of a wait's wake.
+///
+/// ```text
+///              off            wake.at           on
+/// normal     ---+-- blocked -----+-- runnable ---+---
+/// no wake    ---+-- blocked ---------------------+---
+/// missed     ---+-- blocked -----+-- lost -----------+---   on: found there; came back unseen
+/// early    wake.at: at most 100 us before off
+///            -x-+-- runnable --------------------+---
+/// stale    wake.at: longer before; not believed
+///       x    ---+-- blocked ---------------------+---
+/// ```
+#[must_use]
+pub fn wake_use(wait: &WaitRow) -> WakeUse {
+    match wait.woken_at() {
+        None => WakeUse::None,
+        Some(_) if wait.begin() == Begin::Newborn => WakeUse::Early,
+        Some(at) if at > wait.off => WakeUse::Ended,
+        Some(at) if wait.off.since(at) <= EARLY_WAKE => WakeUse::Early,
+        Some(_) => WakeUse::Stale,
+    }
+}
+
+/// What becomes of a life with gaps.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gaps {
+    /// It is laid out as any other.
+    Stay,
+    /// It is not laid out: others' records may prove what is missing.
+    Forbidden,
+}
+
+/// A thread was seen on a CPU, and had made so many records.
+#[derive(Clone, Copy)]
+struct Look {
+    at: Timestamp,
+    seq: u32,
+    when: When,
+}
+
+/// When a thread was looked at.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Opening,
+    Meanwhile,
+    Closing,
+}
+
+/// A time off the CPU: what waits and preemptions have in common.
+struct Off {
+    seq: u32,
+    begin: Begin,
+    end: End,
+    off: Timestamp,
+    on: Timestamp,
+    off_cpu: Cpu,
+    on_cpu: Cpu,
+    queued: Queued,
+}
+
+/// Divides a life into intervals. None if it has gaps and may have none.
+pub(super) fn lay(
+    recording: &Recording,
+    life: &Life<'_>,
+    known: Option<&OfTid>,
+    gaps: Gaps,
+    misfits: &mut Misfits,
+) -> Option<Thread> {
+    let mut layer = Layer {
+        life,
+        known,
+        misfits,
+        track: Track::starting(life.from),
+        inferred: Vec::new(),
+        newest: None,
+        cpu: None,
+        off_until: Timestamp(0),
+        proven_from: None,
+        has_gap: false,
+        tail: State::Lost,
+    };
+    let mut records = (life.records.chunks(Waits::FETCHED))
+        .flat_map(|records| {
+            recording.waits.fetch(records.iter().filter_map(|record| match record {
+                Record::Wait(index) => Some(index.0),
+                Record::Preemption(_) => None,
+            }));
+            records
+        })
+        .filter_map(|&record| look_up(recording, record))
+        .peekable();
+    let mut looks = looks(life, known).into_iter().peekable();
+    while let Some(off) = records.next() {
+        while let Some(look) = looks.next_if(|look| look.at <= off.off) {
+            layer.look(look);
+        }
+        let is_last = records.peek().is_none() && looks.peek().is_none();
+        match off.queued {
+            Queued::Woken(index) if off.begin != Begin::Newborn => {
+                let row = recording.waits.rows().get(index.0 as usize);
+                layer.off(&off, is_last, row.map(|row| (index, row)));
+            }
+            Queued::Woken(_) | Queued::Preempted(_) => layer.off(&off, is_last, None),
+        }
+        if layer.has_gap && gaps == Gaps::Forbidden {
+            return None;
+        }
+    }
+    looks.for_each(|look| layer.look(look));
+    layer.end();
+    if layer.has_gap && gaps == Gaps::Forbidden {
+        return None;
+    }
+    let Layer { track, inferred, .. } = layer;
+    let &Life { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
+    let names = life.names.clone();
+    Some(Thread {
+        tid,
+        tgid,
+        kind,
+        in_target,
+        cgroup,
+        created,
+        from,
+        until,
+        names,
+        track,
+        inferred,
+    })
+}
+
+/// Every moment at which the thread was seen on a CPU with a known number of records, by time.
+fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<Look> {
+    let edges = [(life.opening, When::Opening), (life.closing, When::Closing)];
+    let edges = (edges.into_iter())
+        .filter_map(|(sighting, when)| sighting.map(|sighting| (sighting, when)))
+        .filter(|(sighting, _)| sighting.phase == Phase::OnCpu)
+        .map(|(sighting, when)| Look { at: sighting.at, seq: sighting.seq, when });
+    let is_inside = |anchor: &&Anchor| life.from < anchor.at && anchor.at < life.until;
+    let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
+    let meanwhile = (anchors.iter().filter(is_inside)).map(|&Anchor { at, seq }| Look {
+        at,
+        seq,
+        when: When::Meanwhile,
+    });
+    let mut looks: Vec<_> = edges.chain(meanwhile).collect();
+    looks.sort_by_key(|look| look.at);
+    looks
+}
+
+fn look_up(recording: &Recording, record: Record) -> Option<Off> {
+    match record {
+        Record::Wait(index) => recording.waits.rows().get(index.0 as usize).map(|wait| Off {
+            seq: wait.seq,
+            begin: wait.begin(),
+            end: wait.end(),
+            off: wait.off,
+            on: wait.on,
+            off_cpu: wait.off_cpu,
+            on_cpu: wait.on_cpu,
+            queued: Queued::Woken(index),
+        }),
+        Record::Preemption(index) => recording.preemptions.get(index.0 as usize).map(|p| Off {
+            seq: p.seq,
+            begin: p.begin,
+            end: p.end,
+            off: p.off,
+            on: p.on,
+            off_cpu: p.off_cpu,
+            on_cpu: p.on_cpu,
+            queued: Queued::Preempted(index),
+        }),
+    }
+}
+
+struct Layer<'a, 'r> {
+    life: &'a Life<'r>,
+    known: Option<&'a OfTid>,
+    misfits: &'a mut Misfits,
+    track: Track,
+    inferred: Vec<(Timestamp, Timestamp)>,
+    /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
+    newest: Option<u32>,
+    /// Which, as far as that is known.
+    cpu: Option<Cpu>,
+    /// The switch-in of the newest record, not clipped.
+    off_until: Timestamp,
+    /// Where what only others prove begins: at most the end of the track.
+    proven_from: Option<Timestamp>,
+    has_gap: bool,
+    /// What the thread does from the end of the track to the end of its life.
+    tail: State,
+}
+
+impl Layer<'_, '_> {
+    fn extend(&mut self, to: Timestamp, state: State) {
+        let to = to.min(self.life.until);
+        self.has_gap |= state == State::Lost && to > self.track.end();
+        match state {
+            State::OnCpu => self.track.extend_on(to, self.cpu),
+            State::Runnable(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
+        }
+    }
+
+    /// ```text
+    ///   seq 4       lost         seq 6        looked at: on-CPU, newest is 6
+    /// ---[==]....................[==]---------------*----> time
+    ///        on               off    on
+    /// ```
+    ///
+    /// Numbers that follow on each other: between them the thread was on the CPU. A number missing:
+    /// it left the CPU and came back, and nobody knows when. A look inside such a gap says how many
+    /// of the records missing lie on its either side:
+    ///
+    /// ```text
+    ///   seq 4     looked at: newest is 4          seq 6
+    /// ---[==]-----------*.........................[==]---> time
+    ///   seq 4                  newest is 5        seq 6
+    /// ---[==].....................*---------------[==]---> time
+    /// ```
+    fn look(&mut self, Look { at, seq, when }: Look) {
+        let state = match self.newest {
+            Some(newest) if newest > seq => return,
+            Some(newest) if newest == seq => State::OnCpu,
+            // It was looked at as the window opened: it had not left the CPU before.
+            None if when == When::Opening => State::OnCpu,
+            _ => State::Lost,
+        };
+        if when == When::Meanwhile {
+            if state == State::OnCpu {
+                self.proven_from.get_or_insert(self.track.end());
+            } else {
+                self.proven_from = Some(at.min(self.life.until));
+            }
+        }
+        if state == State::Lost {
+            self.cpu = None;
+        }
+        self.extend(at, state);
+        self.newest = Some(seq);
+        // The same as the window closed.
+        self.tail = if when == When::Closing { State::OnCpu } else { State::Lost };
+    }
+
+    fn off(&mut self, record: &Off, is_last: bool, wait: Option<(WaitIndex, &WaitRow)>) {
+        if record.on < record.off || self.newest.is_some_and(|newest| record.seq <= newest) {
+            self.misfits.backwards += 1;
+        }
+        if record.off < self.off_until {
+            self.misfits.overlaps += 1;
+        }
+        self.off_until = self.off_until.max(record.on);
+        self.reach(record);
+        let stays_off = record.end == End::StillOff && is_last && !self.tail_is_lost(record.seq);
+        let on = if stays_off { self.life.until } else { record.on };
+        if let Some((index, wait)) = wait {
+            self.block(index, wait, on);
+        }
+        self.extend(on, after_wake(record));
+        self.tail = State::Lost;
+        self.newest = Some(record.seq);
+        self.cpu = (record.end == End::Seen).then_some(record.on_cpu);
+    }
+
+    /// Fills the time before a record.
+    fn reach(&mut self, record: &Off) {
+        let proven_from = self.proven_from.take();
+        let state = match self.newest {
+            Some(newest) if newest.checked_add(1) == Some(record.seq) => {
+                // What lies before the look is a gap: what lies behind it is known by it alone.
+                if let Some(from) = proven_from.filter(|&from| self.is_gap_before(from)) {
+                    self.infer(from, record.off);
+                }
+                State::OnCpu
+            }
+            Some(newest) => {
+                if let Some(from) = proven_from {
+                    self.infer(from, self.track.end());
+                }
+                if let Some(came) = self.arrival(newest, record) {
+                    self.extend(came, State::Lost);
+                    self.infer(came, record.off);
+                    self.cpu = None;
+                    State::OnCpu
+                } else {
+                    State::Lost
+                }
+            }
+            None => match record.begin {
+                // It was off the CPU when the window opened, and had not run since: what the record
+                // says of `off` holds from the window's first moment on.
+                Begin::BeforeWindow if self.is_first(record.seq) => return,
+                // A newborn waits to run from its creation on; the microseconds in which its
+                // parent still builds it are counted with the wait for a CPU.
+                Begin::Newborn if record.seq <= 1 => State::Runnable(record.queued),
+                _ => State::Lost,
+            },
+        };
+        if self.cpu.is_none() && record.begin == Begin::Seen {
+            self.cpu = Some(record.off_cpu);
+        }
+        self.extend(record.off, state);
+    }
+
+    /// Whether nothing is known of the time just before `at`.
+    fn is_gap_before(&self, at: Timestamp) -> bool {
+        let before = at.0.checked_sub(1).and_then(|before| self.track.at(Timestamp(before)));
+        before.is_some_and(|interval| interval.state == State::Lost)
+    }
+
+    fn infer(&mut self, from: Timestamp, to: Timestamp) {
+        let to = to.min(self.life.until);
+        if from < to {
+            self.inferred.push((from, to));
+        }
+    }
+
+    /// When the thread came back from the one time off the CPU whose record is missing: another
+    /// was preempted for it.
+    ///
+    /// ```text
+    ///          seq 4          missing          seq 6
+    /// thread  --[==]--......................-----[==]---> time
+    /// another ----------------------------+ preempted, next: thread
+    /// ```
+    fn arrival(&self, newest: u32, record: &Off) -> Option<Timestamp> {
+        let is_single = newest.checked_add(2) == Some(record.seq);
+        let arrivals = &self.known.filter(|_| is_single)?.arrivals;
+        let first = arrivals.partition_point(|&at| at <= self.track.end());
+        let came = *arrivals.get(first)?;
+        // Two would contradict the numbers.
+        let is_only = arrivals.get(first + 1).is_none_or(|&second| second >= record.off);
+        (came < record.off && is_only).then_some(came)
+    }
+
+    /// Whether no record came before the one with this number, nor could have.
+    fn is_first(&self, seq: u32) -> bool {
+        seq <= self.life.opening.map_or(0, |sighting| sighting.seq).saturating_add(1)
+    }
+
+    /// Lays the blocked part of a wait; see [`wake_use`].
+    fn block(&mut self, index: WaitIndex, wait: &WaitRow, on: Timestamp) {
+        let used = wake_use(wait);
+        self.misfits.stale_wakes += u64::from(used == WakeUse::Stale);
+        let until = match (used, wait.woken_at()) {
+            (WakeUse::Ended, Some(woken)) => {
+                if woken > wait.on {
+                    self.misfits.backwards += 1;
+                }
+                woken.min(on)
+            }
+            (WakeUse::Early, _) => return,
+            (WakeUse::None | WakeUse::Stale, _) if wait.end() == End::Missed => return,
+            (WakeUse::Ended | WakeUse::None | WakeUse::Stale, _) => on,
+        };
+        self.extend(until, State::Blocked(index));
+    }
+
+    /// Whether something newer than record `seq` is known to have been.
+    fn tail_is_lost(&self, seq: u32) -> bool {
+        self.life.closing.is_some_and(|sighting| sighting.seq > seq)
+            || self.life.exit.is_some_and(|exit| exit.seq > seq)
+    }
+
+    /// Fills the time after the newest record.
+    fn end(&mut self) {
+        if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
+            && exit.seq == newest
+            && self.life.until <= exit.at
+        {
+            self.tail = State::OnCpu;
+        }
+        let proven_from = self.proven_from.take();
+        if let Some(from) = proven_from {
+            let known_behind = self.tail == State::OnCpu;
+            if !known_behind {
+                self.infer(from, self.track.end());
+            } else if self.is_gap_before(from) {
+                self.infer(from, self.life.until);
+            }
+        }
+        self.extend(self.life.until, self.tail);
+        self.track.close();
+    }
+}
+
+/// What a thread does from its wake, or its preemption, to its switch-in: it waits for a CPU,
+/// unless nobody saw it come back.
+fn after_wake(record: &Off) -> State {
+    match record.end {
+        End::Seen | End::StillOff => State::Runnable(record.queued),
+        End::Missed => State::Lost,
+    }
+}

@@ -1,0 +1,165 @@
+//! A stretch's bytes → what is on screen.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::{
+    blame::{Blame, Limits},
+    report::{Filter, LossNote, Report, summary},
+    timeline::Timeline,
+};
+use offwake_recording::{
+    Recording,
+    stream::{self, ReadError},
+    units::Nanos,
+};
+
+use super::{
+    figures::Figures,
+    totals::{Totals, Wholeness},
+};
+
+/// Everything that can be shown of one moment.
+#[derive(Clone, Debug)]
+pub struct Picture {
+    /// What is above the tables.
+    pub header: Header,
+    /// Of the last stretch.
+    pub window: Figures,
+    /// Since the start, as far as that was asked for.
+    pub totals: Arc<Totals>,
+    /// The recording that the window's figures are of.
+    pub bytes: Arc<[u8]>,
+}
+
+/// What is above the tables.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Header {
+    /// The target in words.
+    pub target: String,
+    /// CPU time of the profiler's own threads inside the window.
+    pub own_cpu: Nanos,
+    /// What was lost of the window, in words, if anything was.
+    pub loss: Option<String>,
+    /// What else there is to be said of the recording.
+    pub warnings: Vec<String>,
+    /// Whether the target is still there.
+    pub standing: Standing,
+}
+
+/// Whether a target is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is.
+    Alive,
+    /// None of its threads has lived to the window's end.
+    Ended,
+}
+
+/// From where on figures are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// Those of the last stretch alone.
+    Window,
+    /// Those since the start as well, up to this very moment.
+    Start,
+}
+
+/// Why there is no picture.
+#[derive(Debug, Error)]
+pub enum NoPicture {
+    /// There is too much of it.
+    #[error(
+        "the last stretch takes more than {0} bytes of memory: use a shorter --window, or raise --max-memory"
+    )]
+    TooLarge(usize),
+    /// Something else is wrong with what was recorded.
+    #[error("what was recorded can't be read: {0}")]
+    Unreadable(ReadError),
+}
+
+/// Makes pictures of stretches that come one after another.
+#[derive(Clone, Debug)]
+pub struct Analyst {
+    max_memory: usize,
+    /// A stretch that is this long is summed.
+    sum_after: Nanos,
+    limits: Limits,
+    totals: Arc<Totals>,
+}
+
+impl Analyst {
+    /// For windows of at least `window`, of which each may take `max_memory` bytes.
+    #[must_use]
+    pub fn new(window: Nanos, max_memory: usize) -> Self {
+        let sum_after = Nanos(window.0 / 2);
+        Self { max_memory, sum_after, limits: Limits::default(), totals: Arc::default() }
+    }
+
+    /// Makes a picture of the window that a recording has.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be read. The next one can all the same.
+    pub fn picture(&mut self, bytes: Vec<u8>, since: Since) -> Result<Picture, NoPicture> {
+        let mut recording =
+            stream::read(&bytes[..], self.max_memory).map_err(|error| match error {
+                ReadError::TooLarge { limit, .. } => NoPicture::TooLarge(limit),
+                error => NoPicture::Unreadable(error),
+            })?;
+        let (header, window) = self.window(&recording);
+        let totals = self.totals(&mut recording, since);
+        Ok(Picture { header, window, totals, bytes: bytes.into() })
+    }
+
+    fn window(&self, recording: &Recording) -> (Header, Figures) {
+        let timeline = Timeline::build(recording);
+        let report = self.report(recording, &timeline);
+        let end = recording.meta.window.end;
+        let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
+        let header = Header {
+            target: report.meta.target.clone(),
+            own_cpu: report.meta.own_cpu_ns,
+            loss: (wholeness(&report.loss) == Wholeness::Lossy)
+                .then(|| summary::loss_line(&report)),
+            warnings: report.warnings(),
+            standing: if target.all(|thread| thread.until < end) {
+                Standing::Ended
+            } else {
+                Standing::Alive
+            },
+        };
+        (header, Figures::of(&report))
+    }
+
+    /// Narrows the recording to the stretch that has not been summed yet.
+    fn totals(&mut self, recording: &mut Recording, since: Since) -> Arc<Totals> {
+        let window = &mut recording.meta.window;
+        Arc::make_mut(&mut self.totals).begin(window.start);
+        let start = self.totals.next_start(window.start);
+        let is_due = window.end.since(start) >= self.sum_after;
+        if !is_due && since == Since::Window {
+            return Arc::clone(&self.totals);
+        }
+        (window.start, window.end) = (start, window.end.max(start));
+        let end = window.end;
+        let report = self.report(recording, &Timeline::build(recording));
+        let mut totals = (*self.totals).clone();
+        totals.append(start, end, Figures::of(&report), wholeness(&report.loss));
+        let totals = Arc::new(totals);
+        if is_due {
+            self.totals = Arc::clone(&totals);
+        }
+        totals
+    }
+
+    fn report(&self, recording: &Recording, timeline: &Timeline) -> Report {
+        Report::new(&Blame::new(recording, timeline, self.limits), &Filter::default())
+    }
+}
+
+fn wholeness(loss: &LossNote) -> Wholeness {
+    let lost = loss.records + loss.stacks + loss.undecodable + loss.over_memory + loss.gaps;
+    if lost == 0 { Wholeness::Whole } else { Wholeness::Lossy }
+}

@@ -1,0 +1,128 @@
+//! Sums by key, in bounded memory.
+
+use std::{cmp::Reverse, collections::BTreeMap};
+
+use offwake_recording::units::Nanos;
+
+/// Something that can be added up.
+pub trait Figure: Default {
+    /// Adds what another one has.
+    fn add(&mut self, other: Self);
+
+    /// How much of it there is: the least goes first when there are too many.
+    fn weight(&self) -> Nanos;
+}
+
+/// Sums by key. What finds no room is in one sum of its own, so that nothing is missing from all of
+/// them together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rows<K, V> {
+    rows: BTreeMap<K, V>,
+    rest: V,
+    rest_count: u64,
+}
+
+impl<K, V: Default> Default for Rows<K, V> {
+    fn default() -> Self {
+        Self { rows: BTreeMap::new(), rest: V::default(), rest_count: 0 }
+    }
+}
+
+impl<K: Ord + Clone, V: Figure> Rows<K, V> {
+    /// Adds to the row of this key.
+    pub fn add(&mut self, key: K, figure: V) {
+        self.rows.entry(key).or_default().add(figure);
+    }
+
+    /// Adds all rows of another, then keeps the `limit` largest.
+    pub fn append(&mut self, other: Self, limit: usize) {
+        for (key, figure) in other.rows {
+            self.add(key, figure);
+        }
+        self.rest.add(other.rest);
+        self.rest_count += other.rest_count;
+        self.shrink(limit);
+    }
+
+    fn shrink(&mut self, limit: usize) {
+        if self.rows.len() <= limit {
+            return;
+        }
+        let mut by_weight: Vec<(Nanos, K)> =
+            self.rows.iter().map(|(key, figure)| (figure.weight(), key.clone())).collect();
+        by_weight.sort_by_key(|&(weight, _)| Reverse(weight));
+        for (_, key) in by_weight.drain(limit..) {
+            if let Some(figure) = self.rows.remove(&key) {
+                self.rest.add(figure);
+                self.rest_count += 1;
+            }
+        }
+    }
+
+    /// The row of this key.
+    #[must_use]
+    pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
+        self.rows.get_key_value(key)
+    }
+
+    /// Every row, by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.rows.iter()
+    }
+
+    /// How many rows there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// What found no room: its sum, and how many rows it was (one that came again counts again).
+    #[must_use]
+    pub fn rest(&self) -> (&V, u64) {
+        (&self.rest, self.rest_count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, Rows};
+    use offwake_recording::units::Nanos;
+
+    #[derive(Clone, Debug, Default, PartialEq)]
+    struct Time(Nanos);
+
+    impl Figure for Time {
+        fn add(&mut self, other: Self) {
+            self.0 += other.0;
+        }
+
+        fn weight(&self) -> Nanos {
+            self.0
+        }
+    }
+
+    #[test]
+    fn the_largest_stay_and_nothing_is_lost_of_the_others() {
+        let mut all = Rows::default();
+        for round in 0..3 {
+            let mut more = Rows::default();
+            for key in 0..10_u64 {
+                more.add(key, Time(Nanos(key + round)));
+            }
+            all.append(more, 4);
+            assert_eq!(all.len(), 4);
+        }
+        let kept: Vec<u64> = all.iter().map(|(key, _)| *key).collect();
+        assert_eq!(kept, [6, 7, 8, 9]);
+        let (rest, count) = all.rest();
+        let shown: Nanos = all.iter().map(|(_, time)| time.0).sum();
+        assert_eq!(shown + rest.0, Nanos((0..3).map(|round| 45 + 10 * round).sum()));
+        assert_eq!(count, 18);
+    }
+}

@@ -1,0 +1,230 @@
+//! What was recorded: everything that a report is made from, and nothing that needs the kernel.
+//!
+//! The profiler turns the records of its kernel programs into these types, and fills in the names.
+
+mod clock;
+mod effort;
+mod file;
+mod function;
+mod interned;
+mod interrupt;
+pub mod loss;
+mod order;
+mod process;
+mod rebase;
+mod same_stacks;
+mod stack;
+pub mod stream;
+mod thread;
+pub mod units;
+mod wait;
+mod waits;
+
+pub use clock::Clocks;
+pub use effort::{Effort, HalfCounts, ProgramTime, StackCounts};
+pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
+pub use function::Function;
+pub use interned::{Id, Interned};
+pub use interrupt::{DeviceKind, InterruptInfo};
+pub use loss::LossTotals;
+pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
+pub use stack::{
+    AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
+    Stack, StackEnd, StackRef, StackTable,
+};
+pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
+pub use wait::{
+    Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
+    Wait, Wake, WakeContext,
+};
+pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
+
+use std::collections::BTreeMap;
+
+use crate::units::{CgroupId, Nanos, Tgid, Timestamp};
+
+/// The stretch of time that a recording covers. It opens after every program is attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// Its first moment.
+    pub start: Timestamp,
+    /// The first moment after it.
+    pub end: Timestamp,
+}
+
+impl Window {
+    /// How long it was.
+    #[must_use]
+    pub fn length(self) -> Nanos {
+        self.end.since(self.start)
+    }
+
+    /// The part of `from..to` that lies inside, as a pair with `from <= to`.
+    #[must_use]
+    pub fn clip(self, from: Timestamp, to: Timestamp) -> (Timestamp, Timestamp) {
+        let from = from.clamp(self.start, self.end);
+        (from, to.clamp(from, self.end))
+    }
+}
+
+/// What the recording is of, and under which settings it was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Meta {
+    /// The time that it covers.
+    pub window: Window,
+    /// The target in words: `pid 4242`, `cgroup /a/b`, `all threads`.
+    pub target: String,
+    /// Whether the waits of the whole machine were recorded, or the target's alone.
+    pub scope: Scope,
+    /// How stacks were taken.
+    pub stacks: StackMode,
+    /// On-CPU samples a second on each CPU; 0 if none were taken.
+    pub sample_hz: u32,
+    /// The options that say how it was recorded, as on a command line, defaults included.
+    pub options: String,
+    /// Release of the kernel (`uname -r`).
+    pub kernel: String,
+    /// Name of the host.
+    pub host: String,
+    /// The boot of that host (`/proc/sys/kernel/random/boot_id`).
+    pub boot_id: String,
+    /// CPU time that the profiler's own threads used inside the window.
+    pub own_cpu: Nanos,
+    /// Version of offwake that recorded.
+    pub version: String,
+    /// What closed the window.
+    pub closed_by: ClosedBy,
+    /// The profiler's own process, whose threads are left out.
+    pub profiler: Option<Tgid>,
+}
+
+/// What closed the window.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClosedBy {
+    /// The time that was asked for was over.
+    #[default]
+    Duration,
+    /// A signal: Ctrl-C, say.
+    Signal,
+    /// The command that was profiled had ended.
+    Command,
+    /// The memory for records was used up.
+    Memory,
+    /// Nothing did: the profiler itself was ended, or its file.
+    CutOff,
+    /// There was no room left on the disk.
+    DiskFull,
+    /// A flight recorder wrote out what it had.
+    Snapshot,
+}
+
+impl ClosedBy {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Duration => "duration",
+            Self::Signal => "signal",
+            Self::Command => "command",
+            Self::Memory => "memory",
+            Self::CutOff => "cut_off",
+            Self::DiskFull => "disk_full",
+            Self::Snapshot => "snapshot",
+        }
+    }
+}
+
+/// Whose waits are recorded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Every thread's: a chain can lead anywhere.
+    #[default]
+    Machine,
+    /// The target's alone: cheaper, and one hop deep.
+    Target,
+}
+
+impl Scope {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Machine => "machine",
+            Self::Target => "target",
+        }
+    }
+}
+
+/// How stacks are taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StackMode {
+    /// Recognised where a thread has had them before, and walked otherwise.
+    Cached,
+    /// Walked every time.
+    #[default]
+    Exact,
+    /// Not at all.
+    Off,
+}
+
+impl StackMode {
+    /// Its name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cached => "cached",
+            Self::Exact => "exact",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Everything that one run recorded.
+///
+/// The lists of records are sorted by time (a wait's by its switch-out), then by thread.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    /// What it is of.
+    pub meta: Meta,
+    /// Waits, the still open ones included.
+    pub waits: Waits,
+    /// Times off the CPU of threads that could have gone on.
+    pub preemptions: Vec<Preemption>,
+    /// Who each thread was, and when that was seen.
+    pub sightings: Vec<Sighting>,
+    /// Threads that ended.
+    pub exits: Vec<ThreadExit>,
+    /// What was on the CPUs when the sampling clock struck.
+    pub samples: Vec<Sample>,
+    /// Every stack that the others refer to.
+    pub stacks: StackTable,
+    /// The sockets, pipes and files that were waited on.
+    pub files: FileTable,
+    /// What `/proc` said of processes, sorted by process, then by time.
+    pub processes: Vec<ProcessInfo>,
+    /// Cgroups by id.
+    pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
+    /// Devices' interrupts that ended waits, by number.
+    pub interrupts: BTreeMap<u16, InterruptInfo>,
+    /// The clocks, read every second or so.
+    pub clocks: Vec<Clocks>,
+    /// What was lost.
+    pub loss: LossTotals,
+    /// What the kernel half did.
+    pub effort: Effort,
+    /// What is wrong with the file that it was read from.
+    pub damage: stream::Damage,
+}
+
+impl Recording {
+    /// Puts the lists into the order that they are promised in.
+    pub fn sort(&mut self) {
+        self.waits.sort();
+        let key = |preemption: &Preemption| (preemption.off, preemption.tid, preemption.seq);
+        order::sort_nearly_sorted(&mut self.preemptions, |a, b| key(a).cmp(&key(b)));
+        self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
+        self.exits.sort_by_key(|exit| (exit.at, exit.tid));
+        self.samples.sort_by_key(|sample| (sample.at, sample.tid));
+        self.processes.sort_by_key(|process| (process.tgid, process.at));
+    }
+}

@@ -1,0 +1,257 @@
+//! One slice of a recording: what came in a stretch of time, every table's share of it.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::Arc,
+};
+
+use arrow_array::{
+    Array as _, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray, UInt64Array,
+    types::UInt64Type,
+};
+use arrow_schema::{Field, Schema, SchemaRef};
+
+use super::{
+    FORMAT_KEY, FORMAT_VERSION, checksum,
+    column::{Column, Numbers, Texts, as_list, numbers, table, texts},
+    tables::{
+        EffortRow, LossRow, Named, Rows, Table, effort_of, effort_rows, loss_rows, loss_totals,
+    },
+};
+use crate::{
+    AddressSpace, CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, InterruptInfo, LossTotals,
+    Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit,
+    Wait,
+    units::{Nanos, StackId, Timestamp},
+};
+
+/// A row of the stream.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Slice {
+    /// Counts the slices of a recording, from any number on.
+    pub number: u64,
+    /// Everything that was recorded before this moment is in this slice or in one before it.
+    pub until: Timestamp,
+    /// The clocks as it was put together.
+    pub clocks: Clocks,
+    /// CPU time of the profiler's own threads since the window opened.
+    pub own_cpu: Nanos,
+    /// What was lost since the window opened.
+    pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
+    /// What the recording is of: in the first slice and in the last.
+    pub meta: Option<Meta>,
+    /// Waits.
+    pub waits: Vec<Wait>,
+    /// Preemptions.
+    pub preemptions: Vec<Preemption>,
+    /// On-CPU samples.
+    pub samples: Vec<Sample>,
+    /// Sightings of threads.
+    pub sightings: Vec<Sighting>,
+    /// Ends of threads.
+    pub exits: Vec<ThreadExit>,
+    /// Stacks. The same one may come again.
+    pub stacks: Vec<(StackId, Stack)>,
+    /// Those of them that nothing refers to but records of about now: not stored, but good to know for
+    /// who keeps only the newest.
+    pub passing: Vec<(AddressSpace, StackId)>,
+    /// Frames, without names.
+    pub frames: Vec<(FrameId, Frame)>,
+    /// Modules.
+    pub modules: Vec<(ModuleId, Module)>,
+    /// Names of frames: at the end.
+    pub names: Vec<Named>,
+    /// Processes as they were looked at.
+    pub processes: Vec<ProcessInfo>,
+    /// Cgroups.
+    pub cgroups: Vec<CgroupInfo>,
+    /// Files; a later row about one replaces an earlier row.
+    pub files: Vec<(FileId, OpenFile)>,
+    /// Devices' interrupts.
+    pub interrupts: Vec<InterruptInfo>,
+}
+
+/// What was wrong with a slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct SliceDamage {
+    /// Tables whose content is not what was written.
+    pub tables_damaged: u64,
+    /// Tables that are not in the file at all.
+    pub tables_missing: BTreeSet<&'static str>,
+    /// Rows that hold what can't be.
+    pub rows_unreadable: u64,
+}
+
+const CHECKSUMS: &str = "checksums";
+
+impl Slice {
+    /// As one row of [`schema`].
+    pub(super) fn to_batch(&self) -> Result<RecordBatch, arrow_schema::ArrowError> {
+        let time = |ns: i64| -> ArrayRef { Arc::new(Int64Array::from(vec![ns])) };
+        let mut columns: Vec<(&'static str, ArrayRef)> = vec![
+            ("slice", Arc::new(UInt64Array::from(vec![self.number]))),
+            ("until_ns", time(self.until.0.cast_signed())),
+            ("monotonic_ns", time(self.clocks.monotonic.0.cast_signed())),
+            ("realtime_ns", time(self.clocks.realtime_ns)),
+            ("boottime_ns", time(self.clocks.boottime_ns.cast_signed())),
+            ("own_cpu_ns", time(self.own_cpu.0.cast_signed())),
+            cell(self.meta.as_slice()),
+            cell(&loss_rows(&self.loss)),
+            cell(&effort_rows(self.effort)),
+            cell(&self.waits),
+            cell(&self.preemptions),
+            cell(&self.samples),
+            cell(&self.sightings),
+            cell(&self.exits),
+            cell(&self.stacks),
+            cell(&self.frames),
+            cell(&self.modules),
+            cell(&self.names),
+            cell(&self.processes),
+            cell(&self.cgroups),
+            cell(&self.files),
+            cell(&self.interrupts),
+        ];
+        let sums: Vec<(&'static str, u64)> = (columns.iter())
+            .map(|(name, column)| (*name, checksum::of_column(name, column)))
+            .collect();
+        columns.push((CHECKSUMS, as_list(table(checksums(&sums)))));
+        let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = (columns.into_iter())
+            .map(|(name, array)| (Field::new(name, array.data_type().clone(), false), array))
+            .unzip();
+        let about = HashMap::from([(FORMAT_KEY.to_owned(), FORMAT_VERSION.to_string())]);
+        RecordBatch::try_new(Arc::new(Schema::new_with_metadata(fields, about)), arrays)
+    }
+
+    /// What can be read of a row that [`Self::to_batch`] made. None if it can't even be told which
+    /// slice it is.
+    pub(super) fn from_batch(batch: &RecordBatch) -> Option<(Self, SliceDamage)> {
+        if batch.num_rows() != 1 {
+            return None;
+        }
+        let mut cells = Cells { batch, sums: sums_of(batch)?, damage: SliceDamage::default() };
+        let slice = Self {
+            passing: Vec::new(),
+            number: cells.number("slice")?,
+            until: Timestamp(cells.time("until_ns")?.cast_unsigned()),
+            clocks: Clocks {
+                monotonic: Timestamp(cells.time("monotonic_ns")?.cast_unsigned()),
+                realtime_ns: cells.time("realtime_ns")?,
+                boottime_ns: cells.time("boottime_ns")?.cast_unsigned(),
+            },
+            own_cpu: Nanos(cells.time("own_cpu_ns")?.cast_unsigned()),
+            meta: cells.rows::<Meta>().pop(),
+            loss: loss_totals(cells.rows::<LossRow>()),
+            effort: effort_of(&cells.rows_if_any::<EffortRow>()),
+            waits: cells.rows(),
+            preemptions: cells.rows(),
+            samples: cells.rows(),
+            sightings: cells.rows(),
+            exits: cells.rows(),
+            stacks: cells.rows(),
+            frames: cells.rows(),
+            modules: cells.rows(),
+            names: cells.rows(),
+            processes: cells.rows(),
+            cgroups: cells.rows(),
+            files: cells.rows(),
+            interrupts: cells.rows_if_any(),
+        };
+        Some((slice, cells.damage))
+    }
+}
+
+/// The schema of every recording that this version writes.
+///
+/// # Errors
+///
+/// None that is known: a slice of nothing is always a row.
+pub fn schema() -> Result<SchemaRef, arrow_schema::ArrowError> {
+    Slice::default().to_batch().map(|batch| batch.schema())
+}
+
+fn cell<T: Table>(rows: &[T]) -> (&'static str, ArrayRef) {
+    (T::NAME, T::cell(rows))
+}
+
+fn checksums(sums: &[(&'static str, u64)]) -> Vec<Column> {
+    vec![
+        texts("column", sums.iter().map(|(name, _)| *name)),
+        numbers::<UInt64Type>("xxh3", sums.iter().map(|(_, sum)| *sum)),
+    ]
+}
+
+fn sums_of(batch: &RecordBatch) -> Option<Vec<(String, u64)>> {
+    let sums = only_table(batch.column_by_name(CHECKSUMS)?)?;
+    let name = Texts::find(&sums, "column").ok()?;
+    let sum = Numbers::<UInt64Type>::find(&sums, "xxh3").ok()?;
+    Some((0..sums.len()).map(|row| (name.at(row), sum.at(row))).collect())
+}
+
+/// The table in a column's only row.
+fn only_table(column: &ArrayRef) -> Option<StructArray> {
+    let lists: &ListArray = column.as_any().downcast_ref()?;
+    if lists.len() != 1 || lists.is_null(0) {
+        return None;
+    }
+    lists.value(0).as_any().downcast_ref().cloned()
+}
+
+/// Whether a table's columns are all that are known here, and more if they will, or fewer and no
+/// others, as in a recording from before they came. The checksums say nothing of their names, and a
+/// broken one would pass for a column that is not there.
+fn has_its_names<T: Table>(table: &StructArray) -> bool {
+    let known = T::columns(&[]);
+    let there = known.iter().filter(|(name, ..)| table.column_by_name(name).is_some()).count();
+    there == known.len() || there == table.num_columns()
+}
+
+/// The columns of a slice's row, each checked before it is used.
+struct Cells<'a> {
+    batch: &'a RecordBatch,
+    sums: Vec<(String, u64)>,
+    damage: SliceDamage,
+}
+
+impl Cells<'_> {
+    fn verified(&self, name: &str) -> Option<&ArrayRef> {
+        let column = self.batch.column_by_name(name)?;
+        let (_, sum) = self.sums.iter().find(|(column, _)| column == name)?;
+        (checksum::of_column(name, column) == *sum).then_some(column)
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        let column: &UInt64Array = self.verified(name)?.as_any().downcast_ref()?;
+        Some(column.value(0))
+    }
+
+    fn time(&self, name: &str) -> Option<i64> {
+        let column: &Int64Array = self.verified(name)?.as_any().downcast_ref()?;
+        Some(column.value(0))
+    }
+
+    /// The rows of a table that recordings had not at first.
+    fn rows_if_any<T: Table>(&mut self) -> Vec<T> {
+        if self.batch.column_by_name(T::NAME).is_none() { Vec::new() } else { self.rows() }
+    }
+
+    fn rows<T: Table>(&mut self) -> Vec<T> {
+        if self.batch.column_by_name(T::NAME).is_none() {
+            self.damage.tables_missing.insert(T::NAME);
+            return Vec::new();
+        }
+        let table = self.verified(T::NAME).and_then(only_table);
+        match table.filter(has_its_names::<T>).map(|table| T::read(&table)) {
+            Some(Ok(Rows { rows, unreadable })) => {
+                self.damage.rows_unreadable += unreadable;
+                rows
+            }
+            Some(Err(_)) | None => {
+                self.damage.tables_damaged += 1;
+                Vec::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `effort`: what the kernel half did since the window opened, a row for each count.
+
+use arrow_array::{Array as _, StructArray, types::UInt64Type};
+
+use super::{Rows, Table};
+use crate::{
+    Effort,
+    stream::{
+        TableError,
+        column::{Column, Numbers, Texts, numbers, texts},
+    },
+};
+
+/// One count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in super::super) struct EffortRow {
+    name: String,
+    count: u64,
+}
+
+/// As rows.
+pub(in super::super) fn rows_of(effort: Effort) -> Vec<EffortRow> {
+    let row = |(name, count): (&str, u64)| EffortRow { name: name.to_owned(), count };
+    effort.named().map(row).collect()
+}
+
+/// Back from rows.
+pub(in super::super) fn effort_of(rows: &[EffortRow]) -> Effort {
+    Effort::from_named(rows.iter().map(|row| (row.name.as_str(), row.count)))
+}
+
+impl Table for EffortRow {
+    const NAME: &'static str = "effort";
+
+    fn columns(rows: &[Self]) -> Vec<Column> {
+        vec![
+            texts("name", rows.iter().map(|row| row.name.as_str())),
+            numbers::<UInt64Type>("count", rows.iter().map(|row| row.count)),
+        ]
+    }
+
+    fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
+        let name = Texts::find(table, "name")?;
+        let count = Numbers::<UInt64Type>::find(table, "count")?;
+        Ok(Rows::collect(table.len(), |row| {
+            Some(Self { name: name.at(row), count: count.at(row) })
+        }))
+    }
+}

@@ -1,0 +1,83 @@
+//! A recording in memory → its bytes.
+
+use std::io::{self, Write};
+
+use super::{END, Encoder, Slice};
+use crate::Recording;
+
+/// Rows of a table that go into one slice.
+const ROWS: usize = 16_384;
+
+/// Writes a recording that [`super::read`] reads back, whole. What was wrong with the file that it
+/// came from is not wrong with the new one.
+///
+/// # Errors
+///
+/// If it can't be written.
+pub fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
+    let mut encoder = Encoder::new().map_err(io::Error::other)?;
+    out.write_all(encoder.header())?;
+    let slices = slices(recording);
+    let last = slices.len().saturating_sub(1);
+    for (number, mut slice) in slices.into_iter().enumerate() {
+        slice.number = number as u64;
+        slice.until = recording.meta.window.end;
+        slice.own_cpu = recording.meta.own_cpu;
+        slice.loss = recording.loss.clone();
+        slice.effort = recording.effort;
+        slice.meta = (number == 0 || number == last).then(|| recording.meta.clone());
+        out.write_all(&encoder.encode(&slice).map_err(io::Error::other)?)?;
+    }
+    out.write_all(&END)
+}
+
+fn slices(recording: &Recording) -> Vec<Slice> {
+    let Recording { waits, preemptions, samples, sightings, exits, stacks, .. } = recording;
+    let named = stacks.frames.iter().filter(|(_, frame)| !frame.functions.is_empty());
+    let names: Vec<_> = named.map(|(id, frame)| (*id, frame.functions.clone())).collect();
+    let frames = stacks.frames.iter().map(|(id, frame)| {
+        let mut frame = frame.clone();
+        frame.functions.clear();
+        (*id, frame)
+    });
+    let frames: Vec<_> = frames.collect();
+    let modules: Vec<_> = stacks.modules.iter().map(|(id, m)| (*id, m.clone())).collect();
+    let all_stacks: Vec<_> = stacks.stacks.iter().map(|(id, s)| (*id, s.clone())).collect();
+    let files: Vec<_> = recording.files.files.iter().map(|(id, f)| (*id, f.clone())).collect();
+    let cgroups: Vec<_> = recording.cgroups.values().cloned().collect();
+    let interrupts: Vec<_> = recording.interrupts.values().cloned().collect();
+
+    let mut slices = vec![Slice::default(); recording.clocks.len().max(1)];
+    for (slice, clocks) in slices.iter_mut().zip(&recording.clocks) {
+        slice.clocks = *clocks;
+    }
+    let waits: Vec<_> = waits.iter().collect();
+    spread(&mut slices, &waits, |slice| &mut slice.waits);
+    spread(&mut slices, preemptions, |slice| &mut slice.preemptions);
+    spread(&mut slices, samples, |slice| &mut slice.samples);
+    spread(&mut slices, sightings, |slice| &mut slice.sightings);
+    spread(&mut slices, exits, |slice| &mut slice.exits);
+    spread(&mut slices, &all_stacks, |slice| &mut slice.stacks);
+    spread(&mut slices, &frames, |slice| &mut slice.frames);
+    spread(&mut slices, &modules, |slice| &mut slice.modules);
+    spread(&mut slices, &names, |slice| &mut slice.names);
+    spread(&mut slices, &recording.processes, |slice| &mut slice.processes);
+    spread(&mut slices, &cgroups, |slice| &mut slice.cgroups);
+    spread(&mut slices, &files, |slice| &mut slice.files);
+    spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
+    slices
+}
+
+/// Shares rows out over the slices, [`ROWS`] to each; more slices are added if they are too few,
+/// with the clocks of the last.
+fn spread<T: Clone>(slices: &mut Vec<Slice>, rows: &[T], of: fn(&mut Slice) -> &mut Vec<T>) {
+    for (index, rows) in rows.chunks(ROWS).enumerate() {
+        if index == slices.len() {
+            let clocks = slices.last().map(|slice| slice.clocks).unwrap_or_default();
+            slices.push(Slice { clocks, ..Slice::default() });
+        }
+        if let Some(slice) = slices.get_mut(index) {
+            of(slice).extend_from_slice(rows);
+        }
+    }
+}

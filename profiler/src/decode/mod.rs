@@ -1,0 +1,391 @@
+//! Ring bytes → the types of a recording.
+
+mod stack_copy;
+
+use profiler_ebpf::record::{
+    ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
+    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
+    sighting, system_vector, thread_flags, wait_flags, wake_context, wake_flags,
+};
+use thiserror::Error;
+
+use crate::recording::{
+    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, Sighting,
+    SightingReason, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
+    ThreadKind, ThreadRef, Wait, Wake, WakeContext,
+};
+use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
+
+pub use stack_copy::{
+    CodeEpoch, CopiedStack, CopySize, PlaceKey, Purpose, PythonChain, stack_copy,
+};
+
+/// One record, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all are waits: a box would be an allocation for each"
+)]
+pub enum Record {
+    /// A wait.
+    Wait(Wait),
+    /// A preemption.
+    Preemption(Preemption),
+    /// A stack that was not seen before.
+    Stack(NewStack),
+    /// Who a thread is.
+    Sighting(Sighting),
+    /// A thread's end.
+    Exit(ThreadExit),
+    /// What a CPU was doing.
+    Sample(Sample),
+}
+
+/// A stack as it arrives: addresses, leaf first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewStack {
+    /// Its id.
+    pub id: StackId,
+    /// When it was taken.
+    pub taken: Timestamp,
+    /// What its addresses are addresses of.
+    pub space: AddressSpace,
+    /// The addresses.
+    pub addresses: Vec<u64>,
+}
+
+/// Why a record can't be read.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum DecodeError {
+    /// Fewer bytes than the kind has.
+    #[error("a record of kind {kind} has {len} bytes, {expected} were expected")]
+    Length {
+        /// The record's kind.
+        kind: u16,
+        /// The bytes that there are.
+        len: usize,
+        /// The bytes that there should be.
+        expected: usize,
+    },
+    /// Not even a header.
+    #[error("a record of {0} bytes has no header")]
+    NoHeader(usize),
+    /// A kind from a newer kernel half.
+    #[error("a record of unknown kind {0}")]
+    Kind(u16),
+    /// A field with a value that it can't have.
+    #[error("a record of kind {kind} has {value} for its {field}")]
+    Value {
+        /// The record's kind.
+        kind: u16,
+        /// The field's name.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+}
+
+/// Marks the record types: plain integers without padding, valid whatever the bytes.
+///
+/// # Safety
+///
+/// The type must be `repr(C)`, without padding, and every bit pattern must be a value of it.
+unsafe trait Plain: Copy {}
+
+// SAFETY: profiler-ebpf asserts their sizes to be the sums of their integer fields.
+unsafe impl Plain for RecordHeader {}
+// SAFETY: as above.
+unsafe impl Plain for WaitRecord {}
+// SAFETY: as above.
+unsafe impl Plain for PreemptionRecord {}
+// SAFETY: as above.
+unsafe impl Plain for ThreadRecord {}
+// SAFETY: as above.
+unsafe impl Plain for ExitRecord {}
+// SAFETY: as above.
+unsafe impl Plain for SampleRecord {}
+
+fn read<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
+    if bytes.len() < size_of::<T>() {
+        return Err(DecodeError::Length { kind, len: bytes.len(), expected: size_of::<T>() });
+    }
+    // SAFETY: there are enough bytes, and `Plain` says that any of them will do.
+    Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
+}
+
+/// Decodes one record.
+///
+/// # Errors
+///
+/// If the bytes are not one whole record of a known kind.
+pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
+    let header: RecordHeader =
+        read(0, bytes).map_err(|_short| DecodeError::NoHeader(bytes.len()))?;
+    match header.kind {
+        kind::WAIT => wait(&read(kind::WAIT, bytes)?).map(Record::Wait),
+        kind::PREEMPTION => Ok(Record::Preemption(preemption(&read(kind::PREEMPTION, bytes)?))),
+        kind::STACK => stack(bytes).map(Record::Stack),
+        kind::THREAD => Ok(Record::Sighting(thread(&read(kind::THREAD, bytes)?)?)),
+        kind::EXIT => Ok(Record::Exit(exit(&read(kind::EXIT, bytes)?))),
+        kind::SAMPLE => Ok(Record::Sample(sample(&read(kind::SAMPLE, bytes)?, header.cpu))),
+        other => Err(DecodeError::Kind(other)),
+    }
+}
+
+fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
+    let flags = raw.wait_flags;
+    Ok(Wait {
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        kind: thread_kind(raw.syscall.thread_flags),
+        in_target: raw.syscall.thread_flags & thread_flags::TARGET != 0,
+        seq: raw.seq,
+        begin: begin(flags),
+        end: end(flags),
+        off: Timestamp(raw.off_ns),
+        on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
+        off_cpu: low_cpu(raw.cpus),
+        on_cpu: high_cpu(raw.cpus),
+        state: TaskState(raw.state),
+        syscall: syscall(&raw.syscall),
+        timeout: (raw.timeout_ns != NO_TIMEOUT).then_some(Nanos(raw.timeout_ns)),
+        file: (flags & wait_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
+        cgroup: CgroupId(raw.cgroup),
+        user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
+        kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),
+        wake: wake(&raw.wake)?,
+    })
+}
+
+fn wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
+    if raw.ns == 0 {
+        return Ok(None);
+    }
+    let invalid =
+        |field, value: u16| DecodeError::Value { kind: kind::WAIT, field, value: u64::from(value) };
+    let context = match raw.context {
+        wake_context::TASK => WakeContext::Task,
+        wake_context::SOFTIRQ => WakeContext::Softirq(raw.vector),
+        wake_context::HARDIRQ => WakeContext::Hardirq(raw.vector),
+        wake_context::HRTIMER => WakeContext::Hrtimer,
+        wake_context::SYSTEM => WakeContext::System(match raw.vector {
+            system_vector::UNKNOWN => SystemVector::Unknown,
+            system_vector::LOCAL_TIMER => SystemVector::LocalTimer,
+            system_vector::CALL_FUNCTION => SystemVector::CallFunction,
+            system_vector::IRQ_WORK => SystemVector::IrqWork,
+            system_vector::IDLE => SystemVector::Idle,
+            other => return Err(invalid("wake vector", other)),
+        }),
+        other => return Err(invalid("wake context", other)),
+    };
+    Ok(Some(Wake {
+        at: Timestamp(raw.ns),
+        context,
+        cpu: low_cpu(raw.cpu),
+        current: ThreadRef { tid: Tid(raw.tid), tgid: Tgid(raw.tgid) },
+        current_kind: thread_kind(raw.syscall.thread_flags),
+        current_seq: seq(raw.current_seq),
+        syscall: syscall(&raw.syscall),
+        file: (raw.flags & wake_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
+        user_stack: stack_ref(raw.user_stack, raw.flags & wake_flags::USER_STACK_FAILED),
+        kernel_stack: stack_ref(raw.kernel_stack, raw.flags & wake_flags::KERNEL_STACK_FAILED),
+    }))
+}
+
+fn file(raw: Inode) -> Result<FileId, DecodeError> {
+    /// The file type's bits of `st_mode`, as in `include/uapi/linux/stat.h`.
+    const S_IFMT: u32 = 0o170_000;
+    let kind = match raw.mode & S_IFMT {
+        0o140_000 => FileKind::Socket,
+        0o010_000 => FileKind::Pipe,
+        0o100_000 => FileKind::Regular,
+        0o020_000 => FileKind::Character,
+        0o060_000 => FileKind::Block,
+        0o040_000 => FileKind::Directory,
+        0 => FileKind::Anonymous,
+        _ => {
+            return Err(DecodeError::Value {
+                kind: kind::WAIT,
+                field: "file mode",
+                value: u64::from(raw.mode),
+            });
+        }
+    };
+    Ok(FileId { device: raw.device, inode: raw.number, kind })
+}
+
+fn preemption(raw: &PreemptionRecord) -> Preemption {
+    Preemption {
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        kind: thread_kind(raw.thread_flags),
+        in_target: raw.thread_flags & thread_flags::TARGET != 0,
+        seq: raw.seq,
+        begin: begin(raw.wait_flags),
+        end: end(raw.wait_flags),
+        off: Timestamp(raw.off_ns),
+        on: Timestamp(raw.on_ns),
+        migrated: migrated(raw.migrated_ns),
+        off_cpu: low_cpu(raw.cpus),
+        on_cpu: high_cpu(raw.cpus),
+        next: Tid(raw.next_tid),
+    }
+}
+
+fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
+    let too_short =
+        |expected| DecodeError::Length { kind: kind::STACK, len: bytes.len(), expected };
+    let word = |offset: usize| -> Option<u64> {
+        let bytes = bytes.get(offset..offset + 8)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let half = |offset: usize| -> Option<u32> {
+        let bytes = bytes.get(offset..offset + 4)?;
+        Some(u32::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let fixed = StackRecord::len_of(0);
+    let (Some(id), Some(taken), Some(tgid), Some(depth)) = (
+        word(std::mem::offset_of!(StackRecord, id)),
+        word(std::mem::offset_of!(StackRecord, ns)),
+        half(std::mem::offset_of!(StackRecord, tgid)),
+        half(std::mem::offset_of!(StackRecord, depth)),
+    ) else {
+        return Err(too_short(fixed));
+    };
+    let frames = bytes.get(fixed..).unwrap_or_default();
+    let depth = depth as usize;
+    if frames.len() / 8 < depth {
+        return Err(too_short(fixed.saturating_add(depth.saturating_mul(8))));
+    }
+    let space = if tgid == 0 { AddressSpace::Kernel } else { AddressSpace::Process(Tgid(tgid)) };
+    let addresses = (0..depth).filter_map(|frame| word(fixed + frame * 8)).collect();
+    Ok(NewStack { id: StackId(id), taken: Timestamp(taken), space, addresses })
+}
+
+fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
+    let invalid =
+        |field, value: u32| DecodeError::Value { kind: kind::THREAD, field, value: value.into() };
+    let reason = match raw.sighting {
+        sighting::OPENING => SightingReason::Opening,
+        sighting::SEEN => SightingReason::Seen,
+        sighting::FORK => SightingReason::Fork,
+        sighting::EXEC => SightingReason::Exec,
+        sighting::RENAME => SightingReason::Rename,
+        sighting::CLOSING => SightingReason::Closing,
+        sighting::MISTAKEN => SightingReason::Mistaken,
+        other => return Err(invalid("sighting", other)),
+    };
+    let phase = match raw.phase {
+        phase::UNKNOWN => Phase::Unknown,
+        phase::ON_CPU => Phase::OnCpu,
+        phase::RUNNABLE => Phase::Runnable,
+        phase::BLOCKED => Phase::Blocked,
+        other => return Err(invalid("phase", other)),
+    };
+    let len = raw.comm.iter().position(|byte| *byte == 0).unwrap_or(raw.comm.len());
+    Ok(Sighting {
+        at: Timestamp(raw.ns),
+        reason,
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        parent: Tgid(raw.parent_tgid),
+        kind: thread_kind(raw.thread_flags),
+        in_target: raw.thread_flags & thread_flags::TARGET != 0,
+        phase,
+        seq: raw.seq,
+        created: Timestamp(raw.start_ns),
+        cgroup: CgroupId(raw.cgroup),
+        comm: String::from_utf8_lossy(&raw.comm[..len]).into_owned(),
+    })
+}
+
+fn exit(raw: &ExitRecord) -> ThreadExit {
+    ThreadExit {
+        at: Timestamp(raw.ns),
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        in_target: raw.thread_flags & thread_flags::TARGET != 0,
+        seq: raw.seq,
+        status: raw.exit_code,
+    }
+}
+
+fn sample(raw: &SampleRecord, cpu: u16) -> Sample {
+    Sample {
+        at: Timestamp(raw.ns),
+        cpu: Cpu(cpu),
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        seq: seq(raw.seq),
+        user_stack: stack_ref(raw.user_stack, 0),
+        kernel_stack: stack_ref(raw.kernel_stack, 0),
+    }
+}
+
+fn thread_kind(flags: u32) -> ThreadKind {
+    if flags & thread_flags::KERNEL != 0 {
+        ThreadKind::Kernel
+    } else if flags & thread_flags::COMPAT != 0 {
+        ThreadKind::User32
+    } else {
+        ThreadKind::User
+    }
+}
+
+fn begin(flags: u32) -> Begin {
+    if flags & wait_flags::BEFORE_WINDOW != 0 {
+        Begin::BeforeWindow
+    } else if flags & wait_flags::NEWBORN != 0 {
+        Begin::Newborn
+    } else {
+        Begin::Seen
+    }
+}
+
+fn end(flags: u32) -> End {
+    if flags & wait_flags::STILL_OFF != 0 {
+        End::StillOff
+    } else if flags & wait_flags::SWITCH_IN_MISSED != 0 {
+        End::Missed
+    } else {
+        End::Seen
+    }
+}
+
+fn syscall(raw: &RawSyscall) -> Option<Syscall> {
+    let number = u32::try_from(raw.number).ok()?;
+    let table = if raw.thread_flags & thread_flags::COMPAT != 0 {
+        SyscallTable::Compat
+    } else {
+        SyscallTable::Native
+    };
+    Some(Syscall { table, number, args: raw.args })
+}
+
+fn migrated(ns: u64) -> Option<Timestamp> {
+    (ns != 0).then_some(Timestamp(ns))
+}
+
+fn seq(number: u32) -> Option<u32> {
+    (number != NO_SEQ).then_some(number)
+}
+
+fn stack_ref(id: u64, failed: u32) -> StackRef {
+    match (id, failed) {
+        (NO_STACK, 0) => StackRef::NotTaken,
+        (NO_STACK, _) => StackRef::Failed,
+        (id, _) => StackRef::Id(StackId(id)),
+    }
+}
+
+fn low_cpu(cpus: u32) -> Cpu {
+    Cpu((cpus & 0xffff) as u16)
+}
+
+fn high_cpu(cpus: u32) -> Cpu {
+    Cpu((cpus >> 16) as u16)
+}
+
+#[cfg(test)]
+mod tests;
