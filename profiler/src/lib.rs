@@ -9,7 +9,7 @@
 //! Everything after [`recording`] is pure: the same recording gives the same bytes.
 
 use offwake_analysis::text;
-pub use offwake_analysis::{blame, export, perfetto, report, spans, timeline};
+pub use offwake_analysis::{analysis, blame, export, formats, perfetto, report, spans, timeline};
 pub use offwake_recording::{self as recording, units};
 
 pub mod capture;

@@ -13,9 +13,11 @@
 //! depend on anything that knows a kernel, a terminal or an asynchronous runtime, and its `clippy.toml`
 //! forbids files, clocks, the environment, threads, processes and the standard streams.
 
+pub mod analysis;
 pub mod blame;
 mod calendar;
 pub mod export;
+pub mod formats;
 pub mod perfetto;
 pub mod report;
 mod search;

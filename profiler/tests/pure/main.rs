@@ -24,6 +24,7 @@ mod golden;
 mod hostile;
 #[cfg(target_arch = "x86_64")]
 mod html;
+mod outputs;
 #[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;

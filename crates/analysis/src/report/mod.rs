@@ -11,7 +11,6 @@ pub mod diff;
 mod filter;
 pub mod flame;
 pub mod folded;
-mod format;
 pub(crate) mod frames;
 pub mod html;
 pub mod in_words;
@@ -35,7 +34,6 @@ pub use best_fit::{Label, Whose};
 pub(crate) use build::{NAMELESS, unix_time, window_entry};
 pub use class::{BlameGroup, Class};
 pub use filter::{Filter, IdleWaits, Kinds};
-pub use format::Format;
 pub use frames::{FrameName, Frames};
 pub use model::{
     BlameEntry, BlameWord, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote,

@@ -1,26 +1,22 @@
-//! What the command line understands.
+//! The command line: its commands, and the arguments that are no group of their own.
 
 use std::{ffi::OsString, path::PathBuf, time::Duration};
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use offwake::{
-    blame::Limits,
     capture::{Trigger, flight::Keep},
     containers::Wanted,
     recording::Scope,
-    report::flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
-    units::Nanos,
 };
 
 use crate::{
     console::ConsoleArguments,
-    formats::OutputFormat,
     name_arguments::{NameAgainArguments, NameArguments},
-    span_arguments::SpanArguments,
+    report_arguments::ReportArguments,
     stack_arguments::StackArguments,
     values::{
-        States, parse_bytes, parse_container, parse_duration, parse_file, parse_format, parse_keep,
-        parse_output, parse_recording, parse_states, parse_trigger, parse_wait,
+        parse_bytes, parse_container, parse_duration, parse_file, parse_keep, parse_recording,
+        parse_trigger,
     },
 };
 
@@ -34,6 +30,11 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// Ends the program with a usage error, as the parser of the command line does.
+pub fn usage_error(kind: ErrorKind, message: &str) -> ! {
+    Cli::command().error(kind, message).exit()
 }
 
 /// What to do.
@@ -64,7 +65,7 @@ Examples:
   offwake completions bash > /etc/bash_completion.d/offwake
   offwake completions zsh > ~/.zfunc/_offwake")]
 pub struct CompletionsCommand {
-    /// Whose
+    /// The shell to print completions for
     #[arg(value_enum)]
     pub shell: clap_complete::Shell,
 }
@@ -296,139 +297,6 @@ pub struct RecordingArguments {
     /// For tests: passes task storage over, and gives what stands in for it so many entries
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub stand_in: Option<u32>,
-}
-
-/// What is shown, and where.
-#[derive(Debug, Args)]
-pub struct ReportArguments {
-    /// A file to write; its extension names the format (.html .svg .folded .json,
-    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .spans.json
-    /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
-    /// recording itself). `-` is standard output
-    #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
-    pub outputs: Vec<PathBuf>,
-
-    /// The format of `-o -`: html, svg, folded, json, pftrace, pprof, speedscope, spans, otlp, parquet
-    /// or offwake
-    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
-    pub format: Option<OutputFormat>,
-
-    /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
-    #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
-    pub min_wait: Option<Nanos>,
-
-    /// The longest wait to show
-    #[arg(short = 'M', long, value_name = "TIME", value_parser = parse_wait)]
-    pub max_wait: Option<Nanos>,
-
-    /// Task states to show, by the letters of ps: S, D, SD …
-    #[arg(long, value_name = "LETTERS", value_parser = parse_states)]
-    pub state: Option<States>,
-
-    /// Show the waits of user threads only
-    #[arg(short, long = "user-threads-only", conflicts_with = "kernel_only")]
-    pub user_only: bool,
-
-    /// Show the waits of kernel threads only
-    #[arg(short, long = "kernel-threads-only")]
-    pub kernel_only: bool,
-
-    #[command(flatten)]
-    pub pictures: PictureArguments,
-
-    /// Leave out: idle, waits for the next request (event loops, pools, accept); external and
-    /// unattributed, such parts of waits, in flame graphs and folded stacks. The ledger keeps them
-    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
-    pub hide: Vec<Hide>,
-
-    /// How many hops a chain is followed: the waker, who had woken that one, and so on
-    #[arg(long, value_name = "HOPS", default_value_t = Limits::default().depth,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(Limits::DEEPEST)))]
-    pub max_depth: u16,
-
-    /// How many waits of one thread are followed inside one wait
-    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().fan_out)]
-    pub max_fan_out: u32,
-
-    /// How many waits are followed below one wait, on all levels
-    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().nodes)]
-    pub max_nodes: u32,
-
-    #[command(flatten)]
-    pub spans: SpanArguments,
-}
-
-/// What flame graphs and folded stacks show.
-#[derive(Debug, Args)]
-#[command(next_help_heading = "Flame graphs and folded stacks")]
-pub struct PictureArguments {
-    /// How far: hop by hop to what the time went to, to who ended the wait, or the wait alone
-    #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
-    pub flame: Flame,
-
-    /// What they begin with
-    #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Thread)]
-    pub by: By,
-
-    /// Begin with what the time went to: who keeps others waiting, and whom
-    #[arg(long)]
-    pub reverse: bool,
-}
-
-impl PictureArguments {
-    /// How the time is looked at.
-    pub fn view(&self) -> View {
-        View {
-            graph: match self.flame {
-                Flame::Chain => FlameGraph::Chain,
-                Flame::OffWake => FlameGraph::OffWake,
-                Flame::OffCpu => FlameGraph::OffCpu,
-            },
-            by: match self.by {
-                By::Thread => GroupBy::Thread,
-                By::Process => GroupBy::Process,
-                By::Cgroup => GroupBy::Cgroup,
-                By::Cause => GroupBy::Cause,
-            },
-            direction: if self.reverse { Direction::FromCulprit } else { Direction::FromWaiter },
-            names: ThreadNames::WithIds,
-        }
-    }
-}
-
-/// How far a flame graph goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Flame {
-    /// The wait, who ended it, whom that one had waited for, … and what the time went to.
-    Chain,
-    /// The wait, and who ended it.
-    OffWake,
-    /// The wait.
-    OffCpu,
-}
-
-/// What a flame graph's first frame is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum By {
-    /// The waiting thread.
-    Thread,
-    /// Its process; the threads are not told apart.
-    Process,
-    /// Its cgroup, then the process.
-    Cgroup,
-    /// What it waited on, then the thread.
-    Cause,
-}
-
-/// What can be left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Hide {
-    /// Waits for the next request.
-    Idle,
-    /// Timers, disks, the network, devices.
-    External,
-    /// What is not known.
-    Unattributed,
 }
 
 /// What to profile.

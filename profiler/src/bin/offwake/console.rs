@@ -1,4 +1,4 @@
-//! What is said to people beside the outputs: remarks, colours, and how far a long job is.
+//! What people are shown beside the outputs: messages, colours, and the progress of a long job.
 
 use std::{
     io::{self, IsTerminal as _, Write as _},
@@ -11,9 +11,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use offwake::report::{Report, summary};
 
-use crate::output::forgive_closed;
+use crate::output::{Destination, Output, ignore_broken_pipe};
 
-/// How much is said, and in which colours: for every command.
+/// How much is printed, and in which colours: for every command.
 #[derive(Clone, Copy, Debug, Args)]
 #[command(next_help_heading = "Terminal")]
 pub struct ConsoleArguments {
@@ -25,26 +25,26 @@ pub struct ConsoleArguments {
     color: colorchoice_clap::Color,
 }
 
-/// Whether more is said than what failed.
+/// Whether more is printed than what failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Talk {
-    Usual,
+enum Verbosity {
+    Normal,
     Quiet,
 }
 
-/// Set once, before anything is said.
-static TALK: OnceLock<Talk> = OnceLock::new();
+/// Set once, before anything is printed.
+static VERBOSITY: OnceLock<Verbosity> = OnceLock::new();
 
 impl ConsoleArguments {
-    /// Has them hold for the rest of the run.
-    pub fn settle(self) {
+    /// Makes them hold for the rest of the run.
+    pub fn apply(self) {
         self.color.write_global();
-        TALK.get_or_init(|| if self.quiet { Talk::Quiet } else { Talk::Usual });
+        VERBOSITY.get_or_init(|| if self.quiet { Verbosity::Quiet } else { Verbosity::Normal });
     }
 }
 
 fn is_quiet() -> bool {
-    TALK.get() == Some(&Talk::Quiet)
+    VERBOSITY.get() == Some(&Verbosity::Quiet)
 }
 
 /// Lines for people: names in them come from other programs and may hold control characters, which
@@ -54,18 +54,18 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// To standard output, for what was asked for.
+    /// Standard output, for what was asked for.
     pub fn standard_output() -> Self {
         Self { out: Box::new(anstream::stdout()) }
     }
 
-    /// To standard output, unless nothing is to be said.
-    pub fn remarks() -> Self {
+    /// Standard output, or nothing with `--quiet`.
+    pub fn messages() -> Self {
         if is_quiet() { Self { out: Box::new(io::sink()) } } else { Self::standard_output() }
     }
 
-    /// The same to standard error: where standard output is taken by a report.
-    pub fn remarks_aside() -> Self {
+    /// Standard error, or nothing with `--quiet`: where an output takes standard output.
+    pub fn messages_on_stderr() -> Self {
         if is_quiet() {
             Self { out: Box::new(io::sink()) }
         } else {
@@ -75,7 +75,15 @@ impl Terminal {
 
     /// Prints one line.
     pub fn line(&mut self, text: &str) -> anyhow::Result<()> {
-        forgive_closed(writeln!(self.out, "{text}")).context("cannot write to standard output")
+        ignore_broken_pipe(writeln!(self.out, "{text}")).context("cannot write to standard output")
+    }
+
+    /// Prints that an output was written, if that made a file.
+    pub fn wrote(&mut self, output: &Output) -> anyhow::Result<()> {
+        match &output.destination {
+            Destination::File(path) => self.line(&format!("wrote {}", path.display())),
+            Destination::Special(_) | Destination::StandardOutput => Ok(()),
+        }
     }
 
     /// Prints the report's summary.
@@ -89,30 +97,29 @@ impl Terminal {
         render: &dyn Fn(&mut dyn io::Write) -> io::Result<()>,
     ) -> anyhow::Result<()> {
         let written = render(&mut self.out);
-        forgive_closed(written.and_then(|()| self.out.flush()))
+        ignore_broken_pipe(written.and_then(|()| self.out.flush()))
             .context("cannot write to standard output")
     }
 }
 
-/// A line on standard error that says what is being done, where that is a terminal. Gone when it is
-/// dropped.
+/// A line on standard error that tells what is being done, where that is a terminal. Dropping it removes the line.
 pub struct Progress(ProgressBar);
 
-/// How often it is drawn anew.
+/// How often the line is drawn anew.
 const TICK: Duration = Duration::from_millis(200);
 
 impl Progress {
-    /// Of something that takes as long as it takes.
-    pub fn of(what: &str) -> Self {
+    /// Begins a job of unknown length.
+    pub fn start(what: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, draw_target());
         bar.enable_steady_tick(TICK);
         let progress = Self(bar);
-        progress.now(what);
+        progress.set_message(what);
         progress
     }
 
-    /// Of a recording.
-    pub fn of_recording(what: &str, duration: Option<Duration>) -> Recording {
+    /// Begins a recording.
+    pub fn start_recording(what: &str, duration: Option<Duration>) -> RecordingProgress {
         let bar = ProgressBar::with_draw_target(duration.map(millis), draw_target());
         let template = match duration {
             Some(_) => "{msg}  {bar:30} {elapsed}; Ctrl-C ends it sooner",
@@ -124,16 +131,16 @@ impl Progress {
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
         bar.set_message(format!("Recording {what}"));
-        Recording { bar: Self(bar), begun: Instant::now() }
+        RecordingProgress { bar: Self(bar), begun: Instant::now() }
     }
 
-    /// Says what is done from here on.
-    pub fn now(&self, what: &str) {
+    /// Shows what is done from here on.
+    pub fn set_message(&self, what: &str) {
         self.0.set_message(what.to_owned());
     }
 
-    /// Says how much of it is done.
-    pub fn done(&self, done: usize, all: usize) {
+    /// Shows how much of the job is done.
+    pub fn set_position(&self, done: usize, all: usize) {
         self.0.set_length(all as u64);
         self.0.set_position(done as u64);
     }
@@ -145,14 +152,14 @@ impl Drop for Progress {
     }
 }
 
-/// How far a recording is.
-pub struct Recording {
+/// The progress of a recording.
+pub struct RecordingProgress {
     bar: Progress,
     begun: Instant,
 }
 
-impl Recording {
-    /// Time has passed.
+impl RecordingProgress {
+    /// Draws the time that has passed.
     pub fn tick(&self) {
         self.bar.0.set_position(millis(self.begun.elapsed()));
         self.bar.0.tick();

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use clap::CommandFactory as _;
-use offwake::report::{Format, Report, diff, diff::Diff, svg};
+use clap::error::ErrorKind;
+use offwake::{
+    analysis::{Analysis, AnalysisInput},
+    formats::DiffFormat,
+    report::{Report, diff, diff::Diff},
+};
 
 use crate::{
-    Outcome,
-    cli::{Cli, ReportCommand},
-    formats::OutputFormat,
+    cli::{ReportCommand, usage_error},
     input::Input,
-    output::{Destination, Unfinished},
+    outcome::Outcome,
+    output::{Output, PartialFile},
     reporting::{Reporting, nothing_recorded},
 };
 
@@ -20,19 +23,27 @@ pub fn run(
     later: &Path,
     reporting: &Reporting,
 ) -> anyhow::Result<Outcome> {
-    let comparable = [OutputFormat::Report(Format::Svg), OutputFormat::Report(Format::Folded)];
-    if reporting.outputs().iter().any(|output| !comparable.contains(&output.format)) {
-        usage("--diff writes .svg and .folded alone");
-    }
+    let comparable = |output| -> Option<(&Output, &dyn DiffFormat)> {
+        let output: &Output = output;
+        Some((output, output.format.as_diff_format()?))
+    };
+    let outputs = reporting.outputs().iter().map(comparable).collect::<Option<Vec<_>>>();
+    let Some(outputs) = outputs else {
+        usage_error(ErrorKind::ArgumentConflict, "--diff writes .svg and .folded alone")
+    };
     if later == Path::new("-") && arguments.recording == later {
-        usage("standard input holds one recording: give the other one as a file");
+        usage_error(
+            ErrorKind::ArgumentConflict,
+            "standard input holds one recording: give the other one as a file",
+        );
     }
     let report = |path: &Path| -> anyhow::Result<Report> {
         let mut recording = Input::open(path, arguments.max_memory)?.read(arguments.max_memory)?;
         if !arguments.names.lines {
             recording.stacks.leave_out_lines_of_files();
         }
-        Ok(reporting.report(&recording))
+        let input = AnalysisInput::new(recording);
+        Ok(Analysis::new(&input, reporting.options().clone()).into_report())
     };
     let (before, after) = (report(&arguments.recording)?, report(later)?);
     if let (Some(_), Some(reason)) = (nothing_recorded(&before), nothing_recorded(&after)) {
@@ -44,23 +55,10 @@ pub fn run(
     terminal.print(&|out| diff::summary::write(&diff, out))?;
     let (before, after) = (before.within(Report::ROOM), after.within(Report::ROOM));
     let diff = Diff { before: &before, after: &after };
-    for output in reporting.outputs() {
-        output.write_with(
-            &|mut out| match output.format {
-                OutputFormat::Report(Format::Svg) => {
-                    svg::write_diff(&diff, reporting.view(), &mut out)
-                }
-                _ => diff.write_folded(reporting.view(), &mut out),
-            },
-            &Unfinished::default(),
-        )?;
-        if let Destination::File(path) = &output.destination {
-            terminal.line(&format!("wrote {}", path.display()))?;
-        }
+    let view = &reporting.options().view;
+    for (output, format) in outputs {
+        output.write(&PartialFile::default(), |out| format.write_diff(&diff, view, out))?;
+        terminal.wrote(output)?;
     }
     Ok(Outcome::Done)
-}
-
-fn usage(wrong: &str) -> ! {
-    Cli::command().error(clap::error::ErrorKind::ArgumentConflict, wrong).exit()
 }

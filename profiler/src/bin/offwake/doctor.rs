@@ -2,7 +2,7 @@
 
 use offwake::kernel::{Features, Need, ProgramSize, Standing};
 
-use crate::{Outcome, console::Terminal};
+use crate::{console::Terminal, outcome::Outcome};
 
 /// Prints how everything stands that offwake wants of this machine.
 pub fn run() -> anyhow::Result<Outcome> {

@@ -9,54 +9,53 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use offwake::{
-    blame::{Blame, Limits},
+    analysis::{Analysis, AnalysisInput, AnalysisOptions},
     export::{self, Export, Part, Table},
+    formats::{OutputFormat as _, Parquet},
     recording::Recording,
-    timeline::Timeline,
 };
 
 use crate::{
-    Outcome,
     cli::ExportCommand,
     console::{Progress, Terminal},
     input::Input,
+    outcome::Outcome,
     output::new_file_beside,
 };
 
-/// A file that is whole under another name, and takes its own when all are.
-struct Written {
+/// A file that is whole under a temporary name, and is renamed when all of them are.
+struct WrittenFile {
     temporary: tempfile::TempPath,
     path: PathBuf,
 }
 
-/// Exports.
+/// Exports a recording.
 pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     let ExportCommand { recording, directory, max_memory } = arguments;
     if directory.exists() && !directory.is_dir() {
         bail!("cannot export to {}: it is there, and no directory", directory.display());
     }
-    let recording = Input::open(recording, *max_memory)?.read(*max_memory)?;
-    let timeline = Timeline::build(&recording);
-    let blame = Blame::new(&recording, &timeline, Limits::default());
-    let export = Export::new(&blame);
-    let host = export::host_directory(&recording.meta.host);
-    let name = format!("{}.parquet", export.recording_id());
+    let input = AnalysisInput::new(Input::open(recording, *max_memory)?.read(*max_memory)?);
+    let analysis = Analysis::new(&input, AnalysisOptions::default());
+    let export = Export::new(analysis.blame());
+    let host = export::host_directory(&input.recording().meta.host);
+    let name = format!("{}.{}", export.recording_id(), Parquet.extension());
 
     let mut written = Vec::new();
-    let progress = Progress::of("exporting");
+    let progress = Progress::start("exporting");
     for table in Table::ALL {
-        progress.now(&format!("exporting {}", table.name()));
-        let of_host = directory.join(table.name()).join(&host);
+        progress.set_message(&format!("exporting {}", table.name()));
+        let host_directory = directory.join(table.name()).join(&host);
         for part in export.parts(table)? {
-            let path = of_host.join(part.hour.to_string()).join(&name);
+            let path = host_directory.join(part.hour.to_string()).join(&name);
             let temporary = write(&export, table, &part, &path)
                 .with_context(|| format!("cannot write {}", path.display()))?;
-            written.push(Written { temporary, path });
+            written.push(WrittenFile { temporary, path });
         }
     }
     let paths: Vec<PathBuf> = written.iter().map(|file| file.path.clone()).collect();
     // All are whole: what can go wrong from here on is next to nothing.
-    for Written { temporary, path } in written {
+    for WrittenFile { temporary, path } in written {
         temporary
             .persist(&path)
             .map_err(|error| error.error)
@@ -65,7 +64,7 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     for table in Table::ALL {
         remove_others(&directory.join(table.name()).join(&host), &name, &paths)?;
     }
-    say(&recording, directory, paths.len())
+    print_result(input.recording(), directory, paths.len())
 }
 
 fn write(
@@ -82,7 +81,7 @@ fn write(
     export::parquet::write(export, table, part, &mut out)?;
     out.flush()?;
     drop(out);
-    file.as_file().set_permissions(fs::Permissions::from_mode(0o644))?;
+    file.as_file().set_permissions(fs::Permissions::from_mode(Parquet.file_mode()))?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }
@@ -102,9 +101,9 @@ fn remove_others(host: &Path, name: &str, replaced: &[PathBuf]) -> anyhow::Resul
     Ok(())
 }
 
-fn directories(of: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let cannot = || format!("cannot read {}", of.display());
-    let entries = match fs::read_dir(of) {
+fn directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot read {}", parent.display());
+    let entries = match fs::read_dir(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.with_context(cannot)?,
     };
@@ -118,7 +117,7 @@ fn directories(of: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn say(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<Outcome> {
+fn print_result(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<Outcome> {
     let damage = &recording.damage;
     if damage.cut_off {
         eprintln!("offwake: the recording is cut off: what came before is exported");
@@ -130,7 +129,7 @@ fn say(recording: &Recording, directory: &Path, files: usize) -> anyhow::Result<
              what is missing"
         );
     }
-    Terminal::remarks().line(&format!(
+    Terminal::messages().line(&format!(
         "exported {} waits in {files} files below {}",
         recording.waits.len(),
         directory.display()

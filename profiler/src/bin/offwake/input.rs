@@ -1,20 +1,23 @@
-//! Recordings that are read: from a file, or from standard input.
+//! Recordings to read: from a file, or from standard input.
 
 use std::{
     fs::File,
     io::{self, Read as _, Seek as _, SeekFrom},
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use anyhow::{Context as _, bail};
-use offwake::recording::{Recording, stream};
+use offwake::{
+    analysis::EncodedRecording,
+    recording::{Recording, stream},
+};
 
-/// Where the recording is.
-pub enum Input<'a> {
-    /// In a plain file.
+/// A recording to read.
+pub enum Input {
+    /// A plain file.
     File {
-        /// Its name.
-        path: &'a Path,
+        /// The file's name.
+        path: PathBuf,
         /// The file, open.
         file: File,
     },
@@ -22,9 +25,9 @@ pub enum Input<'a> {
     Piped(Vec<u8>),
 }
 
-impl<'a> Input<'a> {
-    /// Finds it.
-    pub fn open(path: &'a Path, max_memory: usize) -> anyhow::Result<Self> {
+impl Input {
+    /// Opens a file, or reads all of standard input if `path` is `-`.
+    pub fn open(path: &Path, max_memory: usize) -> anyhow::Result<Self> {
         if path == Path::new("-") {
             return Self::from_standard_input(max_memory);
         }
@@ -37,7 +40,7 @@ impl<'a> Input<'a> {
         if !metadata.is_file() {
             bail!("cannot read {}: it is no plain file; `-` reads standard input", path.display());
         }
-        Ok(Self::File { path, file: File::open(path).with_context(cannot)? })
+        Ok(Self::File { path: path.to_path_buf(), file: File::open(path).with_context(cannot)? })
     }
 
     fn from_standard_input(max_memory: usize) -> anyhow::Result<Self> {
@@ -53,7 +56,7 @@ impl<'a> Input<'a> {
         Ok(Self::Piped(bytes))
     }
 
-    /// Reads what is whole of it.
+    /// Decodes all of the recording that is undamaged.
     pub fn read(&self, max_memory: usize) -> anyhow::Result<Recording> {
         match self {
             Self::File { path, file } => stream::read(file, max_memory)
@@ -63,9 +66,10 @@ impl<'a> Input<'a> {
             }
         }
     }
+}
 
-    /// The recording as it is.
-    pub fn copy(&self, out: &mut dyn io::Write) -> io::Result<()> {
+impl EncodedRecording for Input {
+    fn copy_to(&self, out: &mut dyn io::Write) -> io::Result<()> {
         match self {
             Self::File { file, .. } => {
                 let mut file = file;

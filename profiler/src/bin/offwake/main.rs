@@ -1,25 +1,26 @@
 //! The command line.
 
-mod arrival;
 mod caller;
 mod cli;
 mod console;
+mod container_start;
 mod diff;
 mod doctor;
 mod export;
-mod flight;
-mod formats;
+mod flight_recorder;
 mod input;
+mod interrupts;
 mod manual;
 mod name_arguments;
 mod otlp;
+mod outcome;
 mod output;
 mod profile;
 mod record;
-mod remote;
+mod remote_control;
 mod report;
+mod report_arguments;
 mod reporting;
-mod rings;
 mod session;
 mod span_arguments;
 mod stack_arguments;
@@ -33,32 +34,14 @@ use std::{
 
 use clap::Parser as _;
 use offwake::{parser, symbols, unwind};
-
-/// How a run ended, as an exit status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
-    Done,
-    Failed,
-    NothingRecorded,
-}
-
-impl From<Outcome> for ExitCode {
-    fn from(outcome: Outcome) -> Self {
-        // 2 is a usage error, and clap's own.
-        Self::from(match outcome {
-            Outcome::Done => 0,
-            Outcome::Failed => 1,
-            Outcome::NothingRecorded => 3,
-        })
-    }
-}
+use outcome::Outcome;
 
 fn main() -> ExitCode {
     if let Some(done) = parser::run_if_asked(symbols::answer, unwind::answer) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();
-    console.settle();
+    console.apply();
     let outcome = caller::become_caller().and_then(|()| match command {
         cli::Command::Profile(arguments) => profile::run(&arguments),
         cli::Command::Record(arguments) => record::run(&arguments),
@@ -74,7 +57,7 @@ fn main() -> ExitCode {
             // The terminal may be gone: there is nobody to tell then.
             let _gone =
                 writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
-            if error.is::<arrival::NeverCame>() {
+            if error.is::<container_start::NotStarted>() {
                 Outcome::NothingRecorded
             } else {
                 Outcome::Failed

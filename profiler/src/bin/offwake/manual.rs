@@ -1,4 +1,4 @@
-//! What shells and `man` want to know of the command line.
+//! `offwake completions` and `offwake man`: the command line as shells and `man` describe it.
 
 use std::{fs, io, path::Path};
 
@@ -6,10 +6,10 @@ use anyhow::Context as _;
 use clap::CommandFactory as _;
 
 use crate::{
-    Outcome,
     cli::{Cli, CompletionsCommand, ManCommand},
     console::Terminal,
-    output::forgive_closed,
+    outcome::Outcome,
+    output::ignore_broken_pipe,
 };
 
 /// Prints the completions for a shell.
@@ -29,7 +29,7 @@ pub fn pages(arguments: &ManCommand) -> anyhow::Result<Outcome> {
         return Ok(Outcome::Done);
     };
     write_pages(directory).with_context(|| format!("cannot write to {}", directory.display()))?;
-    Terminal::remarks().line(&format!("wrote the manual to {}", directory.display()))?;
+    Terminal::messages().line(&format!("wrote the manual to {}", directory.display()))?;
     Ok(Outcome::Done)
 }
 
@@ -39,6 +39,6 @@ fn write_pages(directory: &Path) -> io::Result<()> {
 }
 
 fn print(text: &[u8]) -> anyhow::Result<()> {
-    forgive_closed(io::Write::write_all(&mut io::stdout(), text))
+    ignore_broken_pipe(io::Write::write_all(&mut io::stdout(), text))
         .context("cannot write to standard output")
 }

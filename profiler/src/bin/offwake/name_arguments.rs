@@ -1,4 +1,4 @@
-//! What the command line says about the names of functions.
+//! Arguments about the names of functions.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -30,7 +30,7 @@ pub struct NameArguments {
     pub debuginfod: bool,
 }
 
-/// The same, for what was recorded already.
+/// How functions are named that were recorded already.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Names")]
 pub struct NameAgainArguments {
@@ -93,8 +93,8 @@ fn detail(lines: bool, no_inline: bool) -> Detail {
     }
 }
 
-/// Says on standard error what servers were asked for, if any were.
-pub fn say_fetched(sources: &NameSources) {
+/// Prints on standard error which debug files servers have sent, if any were asked.
+pub fn print_fetched(sources: &NameSources) {
     let Some(debuginfod) = &sources.debuginfod else { return };
     let Fetched { files, bytes, unknown, errors } = debuginfod.fetched();
     eprintln!(

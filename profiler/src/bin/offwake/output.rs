@@ -1,4 +1,5 @@
-//! Writing: files whole or not at all, and a standard output whose reader may leave.
+//! Where outputs go: files that are whole or not there at all, devices and pipes, and a standard output whose reader
+//! may leave.
 
 use std::{
     fs::{self, OpenOptions},
@@ -9,16 +10,14 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake::report::{self, Format, Report, flame::View};
-
-use crate::formats::{OutputFormat, SpanFormat};
+use offwake::formats::OutputFormat;
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Destination {
-    /// A file, made anew when the report is whole.
+    /// A file, which is replaced when the output is whole.
     File(PathBuf),
-    /// Something that is there and no plain file: a device, a pipe. It is written to as it is.
+    /// Something that exists and is no plain file: a device, a pipe. It is written to as it is.
     Special(PathBuf),
     /// Standard output.
     StandardOutput,
@@ -30,38 +29,17 @@ pub struct Output {
     /// Where to.
     pub destination: Destination,
     /// In which format.
-    pub format: OutputFormat,
+    pub format: &'static dyn OutputFormat,
 }
 
-/// What there is to write.
-pub struct Content<'a> {
-    /// The report.
-    pub report: &'a Report,
-    /// How flame graphs look at it.
-    pub view: &'a View,
-    /// Writes the page.
-    pub html: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
-    /// Writes the waits as a table.
-    pub waits: &'a dyn Fn(&mut (dyn Write + Send)) -> io::Result<()>,
-    /// Writes requests as spans.
-    pub spans: &'a dyn Fn(SpanFormat, &mut dyn Write) -> io::Result<()>,
-    /// Writes a trace for Perfetto.
-    pub perfetto: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
-    /// Writes the recording that it was made from.
-    pub recording: &'a dyn Fn(&mut dyn Write) -> io::Result<()>,
-}
-
-/// Writes one output.
-pub type Render<'a> = dyn Fn(&mut (dyn Write + Send)) -> io::Result<()> + 'a;
-
-/// A half-written file to remove if the program must leave at once.
-pub type Unfinished = Arc<Mutex<Option<PathBuf>>>;
+/// A half-written file, to be removed if the program must leave at once.
+pub type PartialFile = Arc<Mutex<Option<PathBuf>>>;
 
 impl Destination {
-    /// A file, found to be writable: this is the time to say if it is not.
-    pub fn of(path: &Path) -> anyhow::Result<Self> {
+    /// A path, found to be writable: this is the time to fail if it is not.
+    pub fn from_path(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
-        match about(path) {
+        match metadata(path) {
             Ok(metadata) if metadata.is_dir() => {
                 Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot)
             }
@@ -82,82 +60,58 @@ impl Destination {
 }
 
 impl Output {
-    /// Writes it. A file is there afterwards as a whole, or as it was.
-    pub fn write(&self, content: &Content<'_>, unfinished: &Unfinished) -> anyhow::Result<()> {
-        self.write_with(&|out| self.render(content, out), unfinished)
-    }
-
-    /// The same with what `render` writes.
-    pub fn write_with(&self, render: &Render<'_>, unfinished: &Unfinished) -> anyhow::Result<()> {
+    /// Writes what `render` writes. A file is there afterwards as a whole, or as it was.
+    pub fn write(
+        &self,
+        partial_file: &PartialFile,
+        render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+    ) -> anyhow::Result<()> {
         match &self.destination {
             Destination::File(path) => self
-                .replace(path, render, unfinished)
+                .replace(path, partial_file, render)
                 .with_context(|| format!("cannot write {}", path.display())),
             Destination::Special(path) => open_special(path)
-                .and_then(|file| buffered(render, file))
+                .and_then(|file| write_buffered(file, render))
                 .with_context(|| format!("cannot write {}", path.display())),
-            Destination::StandardOutput => forgive_closed(buffered(render, io::stdout()))
+            Destination::StandardOutput => ignore_broken_pipe(write_buffered(io::stdout(), render))
                 .context("cannot write to standard output"),
         }
     }
 
-    fn render(&self, content: &Content<'_>, mut out: &mut (dyn Write + Send)) -> io::Result<()> {
-        match self.format {
-            OutputFormat::Report(Format::Json) => report::json::write(content.report, &mut out),
-            OutputFormat::Report(Format::Folded) => {
-                report::folded::write(content.report, content.view, &mut out)
-            }
-            OutputFormat::Report(Format::Svg) => {
-                report::svg::write(content.report, content.view, &mut out)
-            }
-            OutputFormat::Report(Format::Pprof) => {
-                report::pprof::write(content.report, content.view, &mut out)
-            }
-            OutputFormat::Report(Format::Speedscope) => {
-                report::speedscope::write(content.report, content.view, &mut out)
-            }
-            OutputFormat::Html => (content.html)(&mut out),
-            OutputFormat::Perfetto => (content.perfetto)(&mut out),
-            OutputFormat::Parquet => (content.waits)(&mut out),
-            OutputFormat::Spans(format) => (content.spans)(format, &mut out),
-            OutputFormat::Recording => (content.recording)(&mut out),
-        }
-    }
-
-    fn replace(&self, path: &Path, render: &Render<'_>, unfinished: &Unfinished) -> io::Result<()> {
-        // A recording has addresses of the kernel and of every program in it.
-        let mode = match self.format {
-            OutputFormat::Report(_)
-            | OutputFormat::Html
-            | OutputFormat::Parquet
-            | OutputFormat::Perfetto
-            | OutputFormat::Spans(_) => 0o644,
-            OutputFormat::Recording => 0o600,
-        };
+    fn replace(
+        &self,
+        path: &Path,
+        partial_file: &PartialFile,
+        render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let mode = fs::Permissions::from_mode(self.format.file_mode());
         let file = new_file_beside(path)?;
-        note(unfinished, Some(file.path().to_path_buf()));
-        let written = buffered(render, file.as_file())
+        set_partial_file(partial_file, Some(file.path().to_path_buf()));
+        let written = write_buffered(file.as_file(), render)
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.as_file().set_permissions(fs::Permissions::from_mode(mode)))
+            .and_then(|()| file.as_file().set_permissions(mode))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
-        note(unfinished, None);
+        set_partial_file(partial_file, None);
         written
     }
 }
 
-fn buffered(render: &Render<'_>, out: impl Write + Send) -> io::Result<()> {
+fn write_buffered(
+    out: impl Write + Send,
+    render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
+) -> io::Result<()> {
     let mut out = io::BufWriter::new(out);
     render(&mut out)?;
     out.flush()
 }
 
-fn note(unfinished: &Unfinished, path: Option<PathBuf>) {
-    *unfinished.lock().unwrap_or_else(PoisonError::into_inner) = path;
+fn set_partial_file(partial_file: &PartialFile, path: Option<PathBuf>) {
+    *partial_file.lock().unwrap_or_else(PoisonError::into_inner) = path;
 }
 
-/// Removes what is half written.
-pub fn remove_unfinished(unfinished: &Unfinished) {
-    let path = unfinished.lock().unwrap_or_else(PoisonError::into_inner).take();
+/// Removes the half-written file, if there is one.
+pub fn remove_partial_file(partial_file: &PartialFile) {
+    let path = partial_file.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(path) = path {
         // It may have been renamed meanwhile, and is whole then.
         let _gone = fs::remove_file(path);
@@ -166,21 +120,21 @@ pub fn remove_unfinished(unfinished: &Unfinished) {
 
 /// What is at a path. A symbolic link stands for itself, and is replaced: where it leads is somebody
 /// else's choice. The kernel's own are followed, `/dev/stdout` for one.
-fn about(path: &Path) -> io::Result<fs::Metadata> {
-    match is_of_kernel(path) {
+fn metadata(path: &Path) -> io::Result<fs::Metadata> {
+    match is_kernel_path(path) {
         true => fs::metadata(path),
         false => fs::symlink_metadata(path),
     }
 }
 
-fn is_of_kernel(path: &Path) -> bool {
+fn is_kernel_path(path: &Path) -> bool {
     let has_steps_back = path.components().any(|part| part == Component::ParentDir);
     !has_steps_back && (path.starts_with("/dev") || path.starts_with("/proc"))
 }
 
 /// Opens a device or a pipe to write to.
 pub fn open_special(path: &Path) -> io::Result<fs::File> {
-    let follow = if is_of_kernel(path) { 0 } else { libc::O_NOFOLLOW };
+    let follow = if is_kernel_path(path) { 0 } else { libc::O_NOFOLLOW };
     OpenOptions::new().write(true).custom_flags(follow | libc::O_NOCTTY).open(path)
 }
 
@@ -193,8 +147,8 @@ pub fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
     tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)
 }
 
-/// A reader that has seen enough is no error.
-pub fn forgive_closed(written: io::Result<()>) -> io::Result<()> {
+/// Takes a reader that has seen enough for no error.
+pub fn ignore_broken_pipe(written: io::Result<()>) -> io::Result<()> {
     match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other,

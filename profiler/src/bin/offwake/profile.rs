@@ -1,30 +1,39 @@
 //! `offwake profile`: a recording in memory, reported at once.
 
+use std::sync::OnceLock;
+
 use anyhow::Context as _;
-use offwake::capture::Assembled;
+use offwake::{analysis::AnalysisInput, capture::Assembled};
 
 use crate::{
-    Outcome, cli::Profile, name_arguments::say_fetched, output::Unfinished, reporting::Reporting,
-    session::Session,
+    cli::Profile, name_arguments::print_fetched, outcome::Outcome, output::PartialFile,
+    reporting::Reporting, session::Session,
 };
 
 /// Records, and reports.
 pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let names = arguments.names.sources()?;
-    let session =
-        Session::prepare(&arguments.recording, Some(arguments.max_memory))?.named_by(names.clone());
-    let unfinished = Unfinished::default();
-    let sink =
-        if reporting.wants_recording() { Assembled::with_bytes() } else { Assembled::default() };
-    let (reporting, analysis, bytes) = session.run(sink, &unfinished, move |written| {
+    let session = Session::prepare(&arguments.recording, Some(arguments.max_memory))?
+        .with_names(names.clone());
+    let partial_file = PartialFile::default();
+    let sink = if reporting.needs_encoded_recording() {
+        Assembled::with_bytes()
+    } else {
+        Assembled::default()
+    };
+    // It outlives the session, in whose last thread it is filled and analysed.
+    let input = OnceLock::new();
+    let analysis = session.run(sink, &partial_file, |written| {
         if let Some(error) = written.failed {
             return Err(error).context("the recording can't be encoded");
         }
         let (recording, bytes) = written.sink.finish();
-        let analysis = reporting.analyse(recording);
-        Ok((reporting, analysis, bytes.unwrap_or_default()))
+        Ok(reporting.analyse(input.get_or_init(|| match bytes {
+            Some(bytes) => AnalysisInput::with_encoded(recording, Box::new(bytes)),
+            None => AnalysisInput::new(recording),
+        })))
     })?;
-    say_fetched(&names);
-    reporting.write(analysis, &|_recording, out| out.write_all(&bytes), &unfinished)
+    print_fetched(&names);
+    reporting.write(analysis, &partial_file)
 }

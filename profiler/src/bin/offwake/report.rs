@@ -1,18 +1,17 @@
 //! `offwake report`: every output from a recording, without root.
 
-use std::io;
-
 use offwake::{
-    recording::{Recording, stream},
+    analysis::AnalysisInput,
+    recording::Recording,
     symbols::{self, NameSources, RecordedIn, Resymbolized},
 };
 
 use crate::{
-    Outcome, cli::ReportCommand, console::Progress, diff, input::Input,
-    name_arguments::say_fetched, output::Unfinished, reporting::Reporting,
+    cli::ReportCommand, console::Progress, diff, input::Input, name_arguments::print_fetched,
+    outcome::Outcome, output::PartialFile, reporting::Reporting,
 };
 
-/// Reports.
+/// Writes every output from a recording.
 pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let names = arguments.names.sources()?;
@@ -20,29 +19,29 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
         return diff::run(arguments, later, &reporting);
     }
     let input = Input::open(&arguments.recording, arguments.max_memory)?;
-    let progress = Progress::of("reading");
+    let progress = Progress::start("reading");
     let mut recording = input.read(arguments.max_memory)?;
     if arguments.names.resymbolize {
-        progress.now("naming frames");
+        progress.set_message("naming frames");
         resymbolize(&mut recording, &names, &progress);
-        say_fetched(&names);
+        print_fetched(&names);
     }
     if !arguments.names.lines {
         recording.stacks.leave_out_lines_of_files();
     }
-    progress.now("finding out who was waited for");
-    let analysis = reporting.analyse(recording);
-    drop(progress);
-    let bytes = |recording: &Recording, out: &mut dyn io::Write| {
-        if arguments.names.resymbolize {
-            return stream::write(recording, out);
-        }
-        input.copy(out)
+    progress.set_message("finding out who was waited for");
+    let input = if arguments.names.resymbolize {
+        AnalysisInput::new(recording)
+    } else {
+        AnalysisInput::with_encoded(recording, Box::new(input))
     };
-    reporting.write(analysis, &bytes, &Unfinished::default())
+    let analysis = reporting.analyse(&input);
+    drop(progress);
+    reporting.write(analysis, &PartialFile::default())
 }
 
-/// Says on standard error what came of it: what is missing there is missing in the report.
+/// Names all frames again. Prints on standard error what came of it: what is missing there is missing in the
+/// report.
 fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Progress) {
     let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let recorded_in = match this_boot {
@@ -51,7 +50,7 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
     };
     let table = &mut recording.stacks;
     let done = symbols::resymbolize(table, sources, recorded_in, &mut |done, all| {
-        progress.done(done, all)
+        progress.set_position(done, all)
     });
     recording.stacks.trim_tracing_frames();
     let Resymbolized {
@@ -66,7 +65,7 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
     } = done;
     recording.loss.add_shortfalls(&shortfalls);
     eprintln!("offwake: named {frames_named} frames of {modules_found} modules again");
-    let left = [
+    let unnamed = [
         (modules_without_file, "no file was found"),
         (modules_of_another_build, "there are only files of another build"),
         (
@@ -75,7 +74,7 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
         ),
         (modules_without_build_id, "no build id was recorded"),
     ];
-    for (count, why) in left.into_iter().filter(|(count, _)| *count > 0) {
+    for (count, why) in unnamed.into_iter().filter(|(count, _)| *count > 0) {
         eprintln!("offwake: {count} modules keep their names: {why}");
     }
     if kernel_was_booted_since {

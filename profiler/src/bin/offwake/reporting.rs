@@ -1,138 +1,57 @@
-//! From a recording's bytes to the outputs that were asked for.
+//! From a recording to the outputs that were asked for.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use clap::CommandFactory as _;
+use clap::error::ErrorKind;
 use offwake::{
-    blame::{Blame, Limits},
-    export::{self, Export, Table},
-    perfetto::{self, Trace},
-    recording::{ClosedBy, Recording},
-    report::{BlameGroup, Filter, IdleWaits, Kinds, Report, flame::View, html},
-    spans::{
-        self, Evidence, SpanLimits, Spans,
-        otlp::{ExportClock, Exporter},
-    },
-    timeline::{Timeline, WaitIndex},
+    analysis::{Analysis, AnalysisInput, AnalysisOptions, Need},
+    formats::{self, OutputFormat},
+    recording::ClosedBy,
+    report::Report,
+    spans::otlp::ExportClock,
 };
 
 use crate::{
-    Outcome,
-    cli::{Cli, Hide, ReportArguments},
+    cli::usage_error,
     console::{Progress, Terminal},
-    formats::{OutputFormat, SpanFormat},
     otlp::Delivery,
-    output::{Content, Destination, Output, Unfinished},
+    outcome::Outcome,
+    output::{Destination, Output, PartialFile},
+    report_arguments::ReportArguments,
 };
 
 /// What is to be shown, and where: found to be possible.
 pub struct Reporting {
     outputs: Vec<Output>,
-    filter: Filter,
-    view: View,
-    limits: Limits,
-    span_limits: SpanLimits,
+    options: AnalysisOptions,
     delivery: Option<Delivery>,
-}
-
-/// A recording and what was found in it.
-pub struct Analysis {
-    /// The recording.
-    pub recording: Recording,
-    timeline: Timeline,
-    report: Report,
-    /// Drawn only where they are asked for.
-    lanes: Option<html::Lanes>,
-    /// Found only where they are asked for.
-    spans: Option<Spans>,
-}
-
-impl Analysis {
-    fn write_waits(
-        &self,
-        reporting: &Reporting,
-        out: &mut (dyn std::io::Write + Send),
-    ) -> std::io::Result<()> {
-        let blame = Blame::new(&self.recording, &self.timeline, reporting.limits);
-        let export = Export::new(&blame);
-        let waits = export.waits(&reporting.filter);
-        export::parquet::write(&export, Table::Waits, &waits, out).map(drop)
-    }
-
-    fn write_html(&self, out: &mut dyn std::io::Write) -> std::io::Result<()> {
-        match &self.lanes {
-            Some(lanes) => html::write(&self.report, lanes, out),
-            None => Ok(()),
-        }
-    }
-
-    fn write_perfetto(
-        &self,
-        reporting: &Reporting,
-        out: &mut dyn std::io::Write,
-    ) -> std::io::Result<()> {
-        let Some(spans) = &self.spans else { return Ok(()) };
-        let blame = Blame::new(&self.recording, &self.timeline, reporting.limits);
-        perfetto::write(Trace { blame: &blame, filter: &reporting.filter, spans }, out)
-    }
-
-    fn write_spans(&self, format: SpanFormat, out: &mut dyn std::io::Write) -> std::io::Result<()> {
-        match (&self.spans, format) {
-            (Some(spans), SpanFormat::Json) => spans::json::write(&self.recording, spans, out),
-            (Some(spans), SpanFormat::Otlp) => self.exporter(spans).write(out),
-            (None, _) => Ok(()),
-        }
-    }
-
-    fn exporter<'a>(&'a self, spans: &'a Spans) -> Exporter<'a> {
-        Exporter::new(&self.recording, &self.timeline, spans)
-    }
 }
 
 impl Reporting {
     /// Checks what can be checked.
     pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
         Ok(Self {
-            outputs: outputs(arguments)?,
-            filter: filter(arguments),
-            view: arguments.pictures.view(),
-            limits: limits(arguments),
-            span_limits: arguments.spans.limits(),
+            outputs: outputs(&arguments.outputs, arguments.format)?,
+            options: arguments.options(),
             delivery: arguments.spans.delivery(),
         })
     }
 
-    /// Finds out all that is to be found.
-    pub fn analyse(&self, recording: Recording) -> Analysis {
-        let timeline = Timeline::build(&recording);
-        let blame = Blame::new(&recording, &timeline, self.limits);
-        let report = Report::new(&blame, &self.filter);
-        let lanes = self.wants_html().then(|| html::Lanes::new(&blame, &report));
-        let spans = self.wants_spans().then(|| {
-            let evidence = Evidence {
-                recording: &recording,
-                timeline: &timeline,
-                ender: &|wait: WaitIndex| blame.ender(wait),
-                cause: &|wait: WaitIndex| blame.cause(wait),
-            };
-            spans::find(evidence, &self.filter, self.span_limits)
-        });
-        Analysis { recording, timeline, report, lanes, spans }
+    /// Finds out all that the outputs need.
+    pub fn analyse<'i>(&self, input: &'i AnalysisInput) -> Analysis<'i> {
+        let analysis = Analysis::new(input, self.options.clone());
+        analysis.prepare(self.needs());
+        analysis
     }
 
-    fn wants_html(&self) -> bool {
-        self.outputs.iter().any(|output| output.format == OutputFormat::Html)
+    fn needs(&self) -> impl Iterator<Item = Need> {
+        let sent = self.delivery.iter().map(|_| Need::Spans);
+        self.outputs.iter().flat_map(|output| output.format.needs()).copied().chain(sent)
     }
 
     /// Whether the recording itself is among the outputs.
-    pub fn wants_recording(&self) -> bool {
-        self.outputs.iter().any(|output| output.format == OutputFormat::Recording)
-    }
-
-    /// The report alone.
-    pub fn report(&self, recording: &Recording) -> Report {
-        let timeline = Timeline::build(recording);
-        Report::new(&Blame::new(recording, &timeline, self.limits), &self.filter)
+    pub fn needs_encoded_recording(&self) -> bool {
+        self.needs().any(|need| need == Need::EncodedRecording)
     }
 
     /// What is written, and where.
@@ -140,33 +59,25 @@ impl Reporting {
         &self.outputs
     }
 
-    /// How flame graphs look at it.
-    pub fn view(&self) -> &View {
-        &self.view
+    /// What is to be found out, and how it is shown.
+    pub fn options(&self) -> &AnalysisOptions {
+        &self.options
     }
 
-    /// Where people read: standard output, unless it is taken.
+    /// Where people read: standard output, unless an output takes it.
     pub fn terminal(&self) -> Terminal {
         let takes_standard_output =
             self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
-        if takes_standard_output { Terminal::remarks_aside() } else { Terminal::remarks() }
+        if takes_standard_output { Terminal::messages_on_stderr() } else { Terminal::messages() }
     }
 
-    fn wants_spans(&self) -> bool {
-        let is_spans = |output: &Output| {
-            matches!(output.format, OutputFormat::Spans(_) | OutputFormat::Perfetto)
-        };
-        self.delivery.is_some() || self.outputs.iter().any(is_spans)
-    }
-
-    /// Writes the summary and every output. `bytes` writes those of the recording itself.
+    /// Writes the summary and every output, and sends spans.
     pub fn write(
         &self,
-        analysis: Analysis,
-        bytes: &dyn Fn(&Recording, &mut dyn std::io::Write) -> std::io::Result<()>,
-        unfinished: &Unfinished,
+        mut analysis: Analysis<'_>,
+        partial_file: &PartialFile,
     ) -> anyhow::Result<Outcome> {
-        let report = &analysis.report;
+        let report = analysis.report();
         if let Some(reason) = nothing_recorded(report) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
@@ -176,35 +87,18 @@ impl Reporting {
         }
         let mut terminal = self.terminal();
         terminal.summary(report)?;
-        let analysis = Analysis { report: analysis.report.within(Report::ROOM), ..analysis };
-        let report = &analysis.report;
-        let waits = |out: &mut (dyn std::io::Write + Send)| analysis.write_waits(self, out);
-        let html = |out: &mut dyn std::io::Write| analysis.write_html(out);
-        let spans = |format, out: &mut dyn std::io::Write| analysis.write_spans(format, out);
-        let perfetto = |out: &mut dyn std::io::Write| analysis.write_perfetto(self, out);
-        let recording = |out: &mut dyn std::io::Write| bytes(&analysis.recording, out);
+        analysis.limit_report();
         for output in &self.outputs {
-            let content = Content {
-                report,
-                view: &self.view,
-                html: &html,
-                waits: &waits,
-                spans: &spans,
-                perfetto: &perfetto,
-                recording: &recording,
-            };
-            let progress = Progress::of("writing");
-            output.write(&content, unfinished)?;
+            let progress = Progress::start("writing");
+            output.write(partial_file, |out| output.format.write(&analysis, out))?;
             drop(progress);
-            if let Destination::File(path) = &output.destination {
-                terminal.line(&format!("wrote {}", path.display()))?;
-            }
+            terminal.wrote(output)?;
         }
-        if let Some(warning) = analysis.spans.as_ref().and_then(|spans| spans.left_out.warning()) {
+        if let Some(warning) = analysis.built_spans().and_then(|spans| spans.left_out.warning()) {
             eprintln!("offwake: {warning}");
         }
-        if let (Some(delivery), Some(spans)) = (&self.delivery, &analysis.spans) {
-            let exporter = analysis.exporter(spans);
+        if let Some(delivery) = &self.delivery {
+            let exporter = analysis.otlp_exporter();
             if exporter.clock() == ExportClock::Monotonic {
                 eprintln!(
                     "offwake: the wall's clock was not read: the spans' times are since boot"
@@ -217,59 +111,24 @@ impl Reporting {
     }
 }
 
-fn outputs(arguments: &ReportArguments) -> anyhow::Result<Vec<Output>> {
-    let mut outputs = Vec::new();
-    for path in &arguments.outputs {
-        outputs.push(if path == Path::new("-") {
-            let Some(format) = arguments.format else {
-                Cli::command()
-                    .error(
-                        clap::error::ErrorKind::MissingRequiredArgument,
-                        "`-o -` has no extension: name the format with --format",
-                    )
-                    .exit()
-            };
-            Output { destination: Destination::StandardOutput, format }
-        } else {
-            Output { destination: Destination::of(path)?, format: OutputFormat::from_path(path)? }
-        });
-    }
-    Ok(outputs)
-}
-
-fn filter(arguments: &ReportArguments) -> Filter {
-    Filter {
-        min: arguments.min_wait,
-        max: arguments.max_wait,
-        kinds: if arguments.user_only {
-            Kinds::User
-        } else if arguments.kernel_only {
-            Kinds::Kernel
-        } else {
-            Kinds::All
-        },
-        states: arguments.state.clone().map(|states| states.0),
-        idle: if arguments.hide.contains(&Hide::Idle) {
-            IdleWaits::Hidden
-        } else {
-            IdleWaits::Shown
-        },
-        hidden: (arguments.hide.iter())
-            .filter_map(|hide| match hide {
-                Hide::Idle => None,
-                Hide::External => Some(BlameGroup::External),
-                Hide::Unattributed => Some(BlameGroup::Unattributed),
-            })
-            .collect(),
-    }
-}
-
-fn limits(arguments: &ReportArguments) -> Limits {
-    Limits {
-        depth: arguments.max_depth,
-        fan_out: arguments.max_fan_out,
-        nodes: arguments.max_nodes,
-    }
+fn outputs(
+    paths: &[PathBuf],
+    standard_output: Option<&'static dyn OutputFormat>,
+) -> anyhow::Result<Vec<Output>> {
+    let output = |path: &PathBuf| {
+        if path == Path::new("-") {
+            let format = standard_output.unwrap_or_else(|| {
+                usage_error(
+                    ErrorKind::MissingRequiredArgument,
+                    "`-o -` has no extension: name the format with --format",
+                )
+            });
+            return Ok(Output { destination: Destination::StandardOutput, format });
+        }
+        let destination = Destination::from_path(path)?;
+        Ok(Output { destination, format: formats::from_path(path)? })
+    };
+    paths.iter().map(output).collect()
 }
 
 /// Why there is nothing to show, if there is not.

@@ -1,8 +1,12 @@
 //! A recording session: check everything that can be checked before, record until something ends it.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    thread::{self, Scope},
+    time::Duration,
+};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
     containers::Follower,
@@ -15,20 +19,22 @@ use offwake::{
 };
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
-    arrival,
     cli::{RecordingArguments, TargetArguments},
-    console::{self, Progress},
-    output::{Unfinished, remove_unfinished},
-    remote::Remote,
-    rings,
+    console::{Progress, RecordingProgress},
+    container_start::wait_for_start,
+    interrupts::Interrupts,
+    output::{PartialFile, remove_partial_file},
+    remote_control::RemoteControl,
+    values::{default_ring_bytes, round_ring_bytes},
 };
 
-/// How often a run looks whether its command has ended or something is used up.
-const GLANCE: Duration = Duration::from_millis(20);
+/// Time between two checks whether the command has ended or something is used up.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A session that can begin: its target is there, and the machine has what it takes.
 pub struct Session {
@@ -36,21 +42,21 @@ pub struct Session {
     plan: Plan,
     duration: Option<Duration>,
     snapshots: Snapshots,
-    remote: Option<Arc<Remote>>,
+    remote: Option<Arc<RemoteControl>>,
 }
 
-/// Whether there is anything that a snapshot could be taken of.
+/// Whether snapshots can be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Snapshots {
-    /// Everything is written as it comes.
+    /// No: everything is written as it comes.
     None,
-    /// Of the stretch that is kept.
+    /// Snapshots of what is retained.
     Taken,
 }
 
 /// What happens while it records.
 enum Event {
-    /// It is over.
+    /// Recording ends.
     End(ClosedBy),
     /// A snapshot is asked for.
     Request(Why),
@@ -69,7 +75,7 @@ impl Session {
         Self::prepare_with(arguments, memory_limit, Streams::Shared)
     }
 
-    /// The same, for a command with other streams.
+    /// Does what [`Self::prepare`] does, for a command with other streams.
     fn prepare_with(
         arguments: &RecordingArguments,
         memory_limit: Option<usize>,
@@ -83,7 +89,7 @@ impl Session {
         let found = target(arguments, streams, deadline)?;
         let duration = match found {
             Found::AtOnce(_) => arguments.duration,
-            // Waiting for it has taken its part.
+            // Waiting for the target has taken a part of the time.
             Found::Awaited(_) => deadline.map(|at| at.saturating_duration_since(Instant::now())),
         };
         let (Found::AtOnce(target) | Found::Awaited(target)) = found;
@@ -91,17 +97,17 @@ impl Session {
         Ok(Self { target, plan, duration, snapshots: Snapshots::None, remote: None })
     }
 
-    /// Of which another thread asks for snapshots, and which it ends; it has the terminal, on which this one
-    /// then says nothing.
+    /// Prepares a session that another thread controls: it asks for snapshots, and has the terminal, on which the
+    /// session then prints nothing.
     pub fn prepare_remote(
         arguments: &RecordingArguments,
-        remote: Arc<Remote>,
+        remote: Arc<RemoteControl>,
     ) -> anyhow::Result<Self> {
         let session = Self::prepare_with(arguments, None, Streams::Null)?;
         Ok(Self { snapshots: Snapshots::Taken, remote: Some(remote), ..session })
     }
 
-    /// Has snapshots taken: when a signal asks for one, and when a wait trips one of `triggers`.
+    /// Takes snapshots: when a signal asks for one, and when a wait trips one of `triggers`.
     #[must_use]
     pub fn with_snapshots(mut self, triggers: Vec<Trigger>, pause: Nanos) -> Self {
         self.plan.triggers = triggers;
@@ -110,38 +116,41 @@ impl Session {
         self
     }
 
-    /// Has functions named from these sources.
+    /// Names functions from these sources.
     #[must_use]
-    pub fn named_by(mut self, sources: NameSources) -> Self {
+    pub fn with_names(mut self, sources: NameSources) -> Self {
         self.plan.names = sources;
         self
     }
 
-    /// Records into `sink` until something ends it, then does `afterwards` with what was written;
+    /// Records into `sink` until something ends it, then does `afterwards` with what was written, in another thread;
     /// a second Ctrl-C or SIGTERM leaves at once.
-    pub fn run<S: Sink, T: Send + 'static>(
+    pub fn run<S: Sink, T: Send>(
         self,
         sink: S,
-        unfinished: &Unfinished,
-        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'static,
+        partial_file: &PartialFile,
+        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send,
     ) -> anyhow::Result<T> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .context("cannot start the runtime")?;
-        let done = runtime.block_on(self.record(sink, unfinished, afterwards));
+        let done = thread::scope(|scope| {
+            runtime.block_on(self.record(scope, sink, partial_file, afterwards))
+        });
         privileges::keep_for_writing(privileges::Task::Other);
         done
     }
 
-    async fn record<S: Sink, T: Send + 'static>(
+    async fn record<'scope, S: Sink + 'scope, T: Send + 'scope>(
         mut self,
+        scope: &'scope Scope<'scope, '_>,
         sink: S,
-        unfinished: &Unfinished,
-        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'static,
+        partial_file: &PartialFile,
+        afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'scope,
     ) -> anyhow::Result<T> {
         // Before anything is attached, so that no signal ends the program half way.
-        let mut interrupts = interrupts()?;
+        let mut interrupts = Interrupts::watch()?;
         let snapshots = self.snapshots;
         let mut requests = [
             signal(SignalKind::user_defined1()).context("cannot watch for SIGUSR1")?,
@@ -155,13 +164,13 @@ impl Session {
         }
         let deadline = self.duration.map(|duration| Instant::now() + duration);
         let command = self.target.command.as_ref();
-        // A command writes to the same terminal; who has a remote in hand has it for himself.
+        // A command writes to the same terminal, and whoever controls a session draws on it.
         let progress = (command.is_none() && remote.is_none())
-            .then(|| Progress::of_recording(&self.target.description, self.duration));
-        let mut said = false;
+            .then(|| Progress::start_recording(&self.target.description, self.duration));
+        let mut was_refused = false;
         let mut clock = interval(capture.clock_interval());
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut unkept = false;
+        let mut has_clock_failed = false;
         // The first tick of an interval is at once, and the clock has only just been started.
         clock.reset();
         let closed_by = loop {
@@ -175,18 +184,18 @@ impl Session {
                 (Event::End(closed_by), _) => break closed_by,
                 (Event::Restart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
                 (Event::Clock, _) => {
-                    if let (Err(error), false) = (capture.keep_clock(), unkept) {
+                    if let (Err(error), false) = (capture.keep_clock(), has_clock_failed) {
                         eprintln!("offwake: CPUs that come back may not be sampled: {error}");
-                        unkept = true;
+                        has_clock_failed = true;
                     }
                 }
                 (Event::Request(why), Snapshots::Taken) => capture.snapshot(why)?,
-                (Event::Request(_), Snapshots::None) if said => {}
+                (Event::Request(_), Snapshots::None) if was_refused => {}
                 (Event::Request(_), Snapshots::None) => {
                     eprintln!(
                         "offwake: a signal asks for a snapshot: there is none without --keep"
                     );
-                    said = true;
+                    was_refused = true;
                 }
             }
         };
@@ -198,35 +207,38 @@ impl Session {
             );
         }
         if let Some(remote) = remote {
-            remote.closed(closed_by);
+            remote.set_closed_by(closed_by);
         }
-        // Ctrl-C has reached it as well, unless it was no more than a key.
+        // Ctrl-C has reached the command as well, unless it was no more than a key.
         let has_ended = match closed_by {
             ClosedBy::Command => true,
-            ClosedBy::Signal => !remote.is_some_and(Remote::is_stopped),
+            ClosedBy::Signal => !remote.is_some_and(RemoteControl::is_stopped),
             _ => false,
         };
         if let (false, Some(command)) = (has_ended, command) {
-            // Its time is up; it would run on with nobody watching.
+            // Its time is up; the command would run on with nobody watching.
             command.terminate();
         }
-        let progress = remote.is_none().then(|| Progress::of("naming what was recorded"));
-        let finish = tokio::task::spawn_blocking(move || -> anyhow::Result<T> {
+        let progress = remote.is_none().then(|| Progress::start("naming what was recorded"));
+        // The sender is dropped when the thread ends, whether it returns or panics.
+        let (running, ended) = oneshot::channel::<()>();
+        let finish = scope.spawn(move || -> anyhow::Result<T> {
+            let _running = running;
             let written = capture.close(closed_by)?.finish()?;
             privileges::keep_for_writing(privileges::Task::Other);
             afterwards(written)
         });
         tokio::select! {
-            done = finish => {
+            _ = ended => {
                 drop(progress);
-                done.context("the recording could not be ended")?
+                finish.join().map_err(|_panic| anyhow!("the recording could not be ended"))?
             }
-            () = any(&mut interrupts) => {
-                remove_unfinished(unfinished);
+            () = interrupts.recv() => {
+                remove_partial_file(partial_file);
                 if let Some(remote) = remote {
-                    remote.give_terminal_back();
+                    remote.restore_terminal();
                 }
-                // What a shell gives for a program that Ctrl-C ended.
+                // The status that a shell reports of a program that Ctrl-C ended.
                 std::process::exit(130);
             }
         }
@@ -239,7 +251,7 @@ enum Found {
     Awaited(Target),
 }
 
-/// Says what is missing in one line, before the kernel says it in many.
+/// Fails in one line for what is missing, before the kernel does in many.
 fn check_machine() -> anyhow::Result<()> {
     for feature in Features::probe().0 {
         if let (Need::Required, Standing::Missing { why, remedy }) =
@@ -272,7 +284,7 @@ fn target(
     match Target::find(request.clone()) {
         Err(error) if arguments.follow && error.may_pass() => {
             let mut command = beside()?;
-            let target = arrival::wait(&request, &error, deadline, command.as_mut())?;
+            let target = wait_for_start(&request, &error, deadline, command.as_mut())?;
             Ok(Found::Awaited(Target { command, ..target }))
         }
         found => Ok(Found::AtOnce(Target { command: beside()?, ..found? })),
@@ -302,7 +314,7 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
             scope: arguments.scope.into(),
             stacks: arguments.stacks.settings(),
             sample_hz: arguments.sample,
-            ring_bytes: arguments.ring_size.map_or_else(rings::default_bytes, rings::bytes),
+            ring_bytes: arguments.ring_size.map_or_else(default_ring_bytes, round_ring_bytes),
             stand_in_only: arguments.stand_in,
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
@@ -320,24 +332,24 @@ fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<us
 async fn wait_for_end<S: Sink>(
     capture: &Capture<S>,
     command: Option<&HeldCommand>,
-    remote: Option<&Remote>,
+    remote: Option<&RemoteControl>,
     deadline: Option<Instant>,
-    progress: Option<&console::Recording>,
-    interrupts: &mut [Signal; 3],
+    progress: Option<&RecordingProgress>,
+    interrupts: &mut Interrupts,
 ) -> ClosedBy {
-    let mut glances = interval(GLANCE);
-    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut polls = interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // tokio knows no "never"; the deadline's branch is off without one.
     let at = deadline.unwrap_or_else(Instant::now);
     loop {
         tokio::select! {
-            () = any(interrupts) => return ClosedBy::Signal,
+            () = interrupts.recv() => return ClosedBy::Signal,
             () = sleep_until(at), if deadline.is_some() => return ClosedBy::Duration,
-            _ = glances.tick() => {
+            _ = polls.tick() => {
                 if let Some(progress) = progress {
                     progress.tick();
                 }
-                if remote.is_some_and(Remote::is_stopped) {
+                if remote.is_some_and(RemoteControl::is_stopped) {
                     return ClosedBy::Signal;
                 }
                 if command.is_some_and(HeldCommand::has_ended) {
@@ -356,18 +368,18 @@ async fn wait_for_end<S: Sink>(
 /// Waits until a snapshot is asked for.
 async fn wait_for_request<S: Sink>(
     capture: &Capture<S>,
-    remote: Option<&Remote>,
+    remote: Option<&RemoteControl>,
     requests: &mut [Signal; 2],
 ) -> Why {
-    let mut glances = interval(GLANCE);
-    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut polls = interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let [first, second] = requests;
     loop {
         tokio::select! {
             _ = first.recv() => return Why::Signal("SIGUSR1"),
             _ = second.recv() => return Why::Signal("SIGUSR2"),
-            _ = glances.tick() => {
-                if remote.is_some_and(Remote::take_wish) {
+            _ = polls.tick() => {
+                if remote.is_some_and(RemoteControl::take_snapshot_request) {
                     return Why::View;
                 }
                 if let Some(trip) = capture.tripped() {
@@ -381,31 +393,12 @@ async fn wait_for_request<S: Sink>(
 /// Waits until the container that is followed has another cgroup; for ever if none is.
 async fn wait_for_restart(follower: Option<&Follower>) -> CgroupId {
     let Some(follower) = follower else { return std::future::pending().await };
-    let mut glances = interval(GLANCE);
-    glances.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut polls = interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
-        glances.tick().await;
+        polls.tick().await;
         if let Some(cgroup) = follower.take_restart() {
             return cgroup;
         }
-    }
-}
-
-/// The signals that end a recording, which do not end the program from now on.
-pub fn interrupts() -> anyhow::Result<[Signal; 3]> {
-    Ok([
-        signal(SignalKind::interrupt()).context("cannot watch for Ctrl-C")?,
-        signal(SignalKind::terminate()).context("cannot watch for SIGTERM")?,
-        signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?,
-    ])
-}
-
-/// Waits for one of them.
-pub async fn any(signals: &mut [Signal; 3]) {
-    let [first, second, third] = signals;
-    tokio::select! {
-        _ = first.recv() => {}
-        _ = second.recv() => {}
-        _ = third.recv() => {}
     }
 }

@@ -1,4 +1,4 @@
-//! What the command line says about stacks.
+//! Arguments about stacks.
 
 use clap::{Args, ValueEnum};
 use offwake::{
@@ -7,7 +7,7 @@ use offwake::{
     unwind::Method,
 };
 
-use crate::{rings, values::parse_bytes};
+use crate::values::{parse_bytes, round_ring_bytes};
 
 /// How stacks are taken, and what that may cost.
 #[derive(Debug, Args)]
@@ -68,23 +68,23 @@ pub enum Unwind {
     Dwarf,
 }
 
-/// What `--budget` says.
+/// The value of `--budget`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BudgetArgument {
     /// Any amount.
     None,
-    /// So much.
-    Of(Budget),
+    /// A share of each CPU.
+    Share(Budget),
 }
 
 /// What is spent at most unless the user says otherwise: a busy redis-server takes a thirtieth of it.
 const DEFAULT_PERCENT: f64 = 3.0;
 
 impl StackArguments {
-    /// What they come to.
+    /// The settings that the arguments ask for.
     pub fn settings(&self) -> StackSettings {
         let budget = match (self.budget, self.stacks) {
-            (Some(BudgetArgument::Of(budget)), _) => Some(budget),
+            (Some(BudgetArgument::Share(budget)), _) => Some(budget),
             (None, Stacks::Cached) => Budget::percent(DEFAULT_PERCENT),
             (Some(BudgetArgument::None), _) | (None, Stacks::Exact | Stacks::Off) => None,
         };
@@ -98,7 +98,7 @@ impl StackArguments {
                 _ => UserStacks::Copied,
             },
             method: self.unwind.into(),
-            copies_bytes: rings::bytes(self.copy_ring_size.unwrap_or(COPY_RING)),
+            copies_bytes: round_ring_bytes(self.copy_ring_size.unwrap_or(COPY_RING)),
         }
     }
 }
@@ -128,7 +128,7 @@ fn parse_budget(text: &str) -> Result<BudgetArgument, String> {
         return Ok(BudgetArgument::None);
     }
     let number = text.strip_suffix('%').unwrap_or(text);
-    number.parse().ok().and_then(Budget::percent).map(BudgetArgument::Of).ok_or_else(|| {
+    number.parse().ok().and_then(Budget::percent).map(BudgetArgument::Share).ok_or_else(|| {
         format!("the budget {text:?} is not a share of a CPU like 3% or 0.5%, nor none")
     })
 }

@@ -5,13 +5,11 @@ use std::{path::PathBuf, time::Duration};
 use offwake::{
     capture::{Trigger, flight::Keep},
     containers::Wanted,
+    formats::{self, OutputFormat},
     units::Nanos,
 };
 
-use crate::{
-    formats::OutputFormat,
-    otlp::{Collector, NotACollector},
-};
+use crate::otlp::{Collector, NotACollector};
 
 /// The longest time that a profile may be asked to take.
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
@@ -88,7 +86,22 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(invalid)
 }
 
-/// How much a flight recorder keeps: a time or a size, with its unit.
+/// The size of a ring: a power of two, and a page at least.
+pub fn round_ring_bytes(bytes: usize) -> u32 {
+    const PAGE: usize = 4096;
+    const LARGEST: usize = 1 << 30;
+    let bytes = bytes.clamp(PAGE, LARGEST).next_power_of_two();
+    u32::try_from(bytes).unwrap_or(1 << 30)
+}
+
+/// The size of each CPU's ring. 128 MiB are shared out over the CPUs: 8 MiB each hold a fifth of a second of the
+/// fastest switching that was seen.
+pub fn default_ring_bytes() -> u32 {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    round_ring_bytes(((128 << 20) / cpus).clamp(1 << 20, 8 << 20))
+}
+
+/// How much a flight recorder retains: a time or a size, with its unit.
 pub fn parse_keep(text: &str) -> Result<Keep, String> {
     let invalid = || format!("{text:?} is not a time like 30s or 2m, nor a size like 512M or 1GB");
     let (number, unit) = split(text).ok_or_else(invalid)?;
@@ -151,15 +164,15 @@ pub fn parse_states(text: &str) -> Result<States, String> {
 }
 
 /// A format by name.
-pub fn parse_format(text: &str) -> Result<OutputFormat, String> {
-    OutputFormat::from_name(text).map_err(|error| error.to_string())
+pub fn parse_format(text: &str) -> Result<&'static dyn OutputFormat, String> {
+    formats::from_name(text).map_err(|error| error.to_string())
 }
 
 /// A file whose name tells its format, or `-`.
 pub fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if text != "-" {
-        OutputFormat::from_path(&path).map_err(|error| error.to_string())?;
+        formats::from_path(&path).map_err(|error| error.to_string())?;
     }
     Ok(path)
 }

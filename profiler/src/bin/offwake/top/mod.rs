@@ -1,7 +1,7 @@
 //! `offwake top`: the live view's terminal, keyboard and files.
 //!
 //! ```text
-//! this thread      keys, drawing ── wish ──▶ session ── survey ──▶ drain, store, kept stretch
+//! this thread    keys, drawing ─ request ─▶ session ── survey ──▶ drain, store, kept stretch
 //!                        ▲                                              │ a recording's bytes
 //!                        └────────── Picture ◀── Analyst (offwake-view) ┘
 //! ```
@@ -24,7 +24,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use clap::{CommandFactory as _, error::ErrorKind};
+use clap::error::ErrorKind;
 use offwake::{
     capture::flight::{Keep, Live, Viewer},
     recording::ClosedBy,
@@ -33,49 +33,49 @@ use offwake::{
 };
 
 use crate::{
-    Outcome,
-    cli::{Cli, RecordingArguments, Top},
+    cli::{RecordingArguments, Top, usage_error},
     console::Terminal,
-    output::{Destination, Unfinished},
-    remote::Remote,
+    outcome::Outcome,
+    output::{Destination, PartialFile},
+    remote_control::RemoteControl,
     session::Session,
 };
 
-use save::Saved;
+use save::SavedRecordings;
 use screen::{Input, Screen};
 
-/// How long a key or a picture can lie there.
-const GLANCE: Duration = Duration::from_millis(50);
-/// More often than this nobody can read.
-const QUICKEST: Duration = Duration::from_millis(100);
+/// Time between two checks for keys and pictures.
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// The shortest time between two pictures: nobody reads faster.
+const MIN_REFRESH: Duration = Duration::from_millis(100);
 /// A picture that took its time is followed by a pause that is so many times as long.
 const REST: u32 = 3;
 /// How long leaving may take: the programs are detached when the process ends in any case.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What comes of a stretch.
-struct News {
+/// What was made of one snapshot.
+struct PictureUpdate {
     picture: Result<Box<Picture>, String>,
     took: Duration,
 }
 
-/// Watches.
+/// Shows waits live until somebody leaves, or recording ends.
 pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     check(arguments);
     let paint = screen::check()?;
     if arguments.recording.verbose && std::io::stderr().is_terminal() {
         bail!("-v writes to standard error, which is the screen: send it elsewhere (2>log)");
     }
-    // A first look whether anything could be written there.
-    Destination::of(&arguments.output)?;
-    let remote = Arc::new(Remote::new(screen::restore));
+    // Fails now if nothing could be saved there.
+    Destination::from_path(&arguments.output)?;
+    let remote = Arc::new(RemoteControl::new(screen::restore));
     let session = Session::prepare_remote(&arguments.recording, Arc::clone(&remote))?;
-    let (news, coming) = mpsc::channel();
+    let (sender, updates) = mpsc::channel();
     let wants_totals = Arc::new(AtomicBool::new(false));
     let window = nanos(arguments.window);
     let viewer = viewer(
         Analyst::new(window, arguments.max_memory),
-        news,
+        sender,
         Arc::clone(&wants_totals),
         Arc::clone(&remote),
     );
@@ -83,11 +83,11 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         .context("cannot start a thread")?;
     let session = std::thread::Builder::new()
         .name("offwake-session".to_owned())
-        .spawn(move || session.run(live, &Unfinished::default(), |_written| Ok(())))
+        .spawn(move || session.run(live, &PartialFile::default(), |_written| Ok(())))
         .context("cannot start a thread")?;
     let mut watch = Watch {
         remote,
-        coming,
+        updates,
         session: Some(session),
         wants_totals,
         refresh: arguments.refresh,
@@ -95,8 +95,8 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         closed_by: None,
         view: View::default(),
         picture: None,
-        saved: Saved::beside(arguments.output.clone()),
-        asked: None,
+        saved: SavedRecordings::beside(arguments.output.clone()),
+        requested_at: None,
         next: Instant::now(),
     };
     let watched = Screen::open(paint).and_then(|mut screen| watch.run(&mut screen));
@@ -104,16 +104,15 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     watch.leave();
     watched?;
     for path in watch.saved.paths() {
-        Terminal::remarks().line(&format!("wrote {}", path.display()))?;
+        Terminal::messages().line(&format!("wrote {}", path.display()))?;
     }
     Ok(Outcome::Done)
 }
 
 /// Usage errors that no single value shows.
 fn check(arguments: &Top) {
-    let refuse =
-        |message: &str| -> ! { Cli::command().error(ErrorKind::ValueValidation, message).exit() };
-    if arguments.refresh < QUICKEST {
+    let refuse = |message: &str| -> ! { usage_error(ErrorKind::ValueValidation, message) };
+    if arguments.refresh < MIN_REFRESH {
         refuse("--refresh is 100ms at least");
     }
     if arguments.window < 2 * arguments.refresh {
@@ -132,12 +131,12 @@ fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Makes a picture of each stretch, unless nobody looks any more.
+/// Makes a picture of each snapshot, unless the program is about to leave.
 fn viewer(
     mut analyst: Analyst,
-    news: Sender<News>,
+    updates: Sender<PictureUpdate>,
     wants_totals: Arc<AtomicBool>,
-    remote: Arc<Remote>,
+    remote: Arc<RemoteControl>,
 ) -> Viewer {
     Box::new(move |bytes, _why| {
         if remote.is_stopped() {
@@ -153,14 +152,14 @@ fn viewer(
             Err(error) => Err(format!("the last stretch can't be encoded: {error}")),
         };
         // The other end is gone when the program is about to leave.
-        let _left = news.send(News { picture, took: began.elapsed() });
+        let _left = updates.send(PictureUpdate { picture, took: began.elapsed() });
     })
 }
 
 /// Everything between the keyboard and the session.
 struct Watch {
-    remote: Arc<Remote>,
-    coming: Receiver<News>,
+    remote: Arc<RemoteControl>,
+    updates: Receiver<PictureUpdate>,
     /// None once it has ended.
     session: Option<JoinHandle<anyhow::Result<()>>>,
     wants_totals: Arc<AtomicBool>,
@@ -170,10 +169,10 @@ struct Watch {
     closed_by: Option<ClosedBy>,
     view: View,
     picture: Option<Box<Picture>>,
-    saved: Saved,
-    /// When the picture that is to come was asked for.
-    asked: Option<Instant>,
-    /// When the next one is to be asked for.
+    saved: SavedRecordings,
+    /// When the picture was requested that has not come yet.
+    requested_at: Option<Instant>,
+    /// When the next picture is to be requested.
     next: Instant,
 }
 
@@ -189,26 +188,27 @@ impl Watch {
         screen.draw(&self.view, None)?;
         loop {
             let mut is_stale = false;
-            if let Some(input) = screen.input(GLANCE)? {
+            if let Some(input) = screen.input(POLL_INTERVAL)? {
                 is_stale = true;
-                if self.take(input) == Next::Leave {
+                if self.handle_input(input) == Next::Leave {
                     return Ok(());
                 }
             }
-            while let Ok(news) = self.coming.try_recv() {
-                is_stale |= self.hear(news);
+            while let Ok(update) = self.updates.try_recv() {
+                is_stale |= self.receive(update);
             }
-            if screen::was_left() {
+            if screen::was_restored() {
                 bail!("a thread of offwake has panicked");
             }
             let was_open = self.closed_by.is_none();
-            if self.look_at_session()? == Next::Leave {
+            if self.check_session()? == Next::Leave {
                 return Ok(());
             }
             is_stale |= was_open && self.closed_by.is_some();
-            if self.asked.is_none() && self.session.is_some() && Instant::now() >= self.next {
-                self.remote.wish();
-                self.asked = Some(Instant::now());
+            if self.requested_at.is_none() && self.session.is_some() && Instant::now() >= self.next
+            {
+                self.remote.request_snapshot();
+                self.requested_at = Some(Instant::now());
             }
             if is_stale {
                 screen.draw(&self.view, self.picture.as_deref())?;
@@ -216,7 +216,7 @@ impl Watch {
         }
     }
 
-    fn take(&mut self, input: Input) -> Next {
+    fn handle_input(&mut self, input: Input) -> Next {
         let key = match input {
             Input::Key(key) => key,
             Input::Resized => return Next::GoOn,
@@ -230,19 +230,19 @@ impl Watch {
         match deed {
             Deed::Quit => return Next::Leave,
             Deed::Save => {
-                let said = self.saved.save(self.picture.as_deref(), self.view.span());
-                self.view.say(said);
+                let message = self.saved.save(self.picture.as_deref(), self.view.span());
+                self.view.say(message);
             }
             Deed::Nothing => {}
         }
         Next::GoOn
     }
 
-    /// Whether it is to be drawn.
-    fn hear(&mut self, News { picture, took }: News) -> bool {
+    /// Takes a picture over. Returns whether the screen is to be drawn again.
+    fn receive(&mut self, PictureUpdate { picture, took }: PictureUpdate) -> bool {
         let now = Instant::now();
-        let asked = self.asked.take().unwrap_or(now);
-        self.next = (asked + self.refresh).max(now + took * REST);
+        let requested_at = self.requested_at.take().unwrap_or(now);
+        self.next = (requested_at + self.refresh).max(now + took * REST);
         match picture {
             Ok(picture) => {
                 if self.ends_with_target && picture.header.standing == Standing::Ended {
@@ -263,7 +263,7 @@ impl Watch {
         true
     }
 
-    fn look_at_session(&mut self) -> anyhow::Result<Next> {
+    fn check_session(&mut self) -> anyhow::Result<Next> {
         let has_ended = self.session.as_ref().is_some_and(JoinHandle::is_finished);
         if let (true, Some(session)) = (has_ended, self.session.take_if(|_| has_ended)) {
             match session.join() {
@@ -283,7 +283,7 @@ impl Watch {
         })
     }
 
-    /// Has the session end; waits a while for it.
+    /// Ends the session, and waits a while for it.
     fn leave(&mut self) {
         self.remote.stop();
         let until = Instant::now() + PATIENCE;

@@ -12,28 +12,28 @@ use offwake::{
 
 use crate::output::{new_file_beside, on_one_line};
 
-/// Numbers that are tried.
-const MOST: u64 = 100_000;
+/// The largest number that is tried.
+const MAX_NUMBER: u64 = 100_000;
 
-/// What was saved, and where the next one goes.
-pub struct Saved {
+/// The recordings that were saved, and where the next one goes.
+pub struct SavedRecordings {
     beside: PathBuf,
     next: u64,
     paths: Vec<PathBuf>,
 }
 
-impl Saved {
-    /// Nothing yet; all of them are called `path` with a number.
+impl SavedRecordings {
+    /// None yet; each will be called `path` with a number.
     pub fn beside(path: PathBuf) -> Self {
         Self { beside: path, next: 1, paths: Vec::new() }
     }
 
-    /// What was saved.
+    /// The files that were saved.
     pub fn paths(&self) -> &[PathBuf] {
         &self.paths
     }
 
-    /// Saves the recording behind a picture, under the first number that is free. Says what came of it.
+    /// Saves the recording behind a picture, under the first number that is free. Returns what came of it, in words.
     pub fn save(&mut self, picture: Option<&Picture>, span: Span) -> String {
         let Some(picture) = picture else { return "there is nothing to save yet".to_owned() };
         match self.write(&picture.bytes) {
@@ -55,7 +55,7 @@ impl Saved {
         let mut file = new_file_beside(&self.beside)?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        while self.next <= MOST {
+        while self.next <= MAX_NUMBER {
             let path = numbered(&self.beside, self.next);
             self.next += 1;
             match file.persist_noclobber(&path) {
@@ -77,14 +77,14 @@ impl Saved {
 mod tests {
     use std::fs;
 
-    use super::Saved;
+    use super::SavedRecordings;
 
     #[test]
     fn nothing_is_ever_overwritten() {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::write(path("x.2.offwake"), "somebody else's").unwrap();
-        let mut saved = Saved::beside(path("x.offwake"));
+        let mut saved = SavedRecordings::beside(path("x.offwake"));
         assert_eq!(saved.write(b"one").unwrap(), path("x.1.offwake"));
         assert_eq!(saved.write(b"two").unwrap(), path("x.3.offwake"));
         assert_eq!(fs::read(path("x.2.offwake")).unwrap(), b"somebody else's");

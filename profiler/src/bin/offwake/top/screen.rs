@@ -20,14 +20,14 @@ use ratatui::{
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Whether the terminal is taken over: it is given back once.
+/// Whether the terminal is taken over, so that it is restored once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
 /// Something that came from the terminal.
 pub enum Input {
     /// A key.
     Key(Key),
-    /// It has another size.
+    /// The terminal has another size.
     Resized,
     /// Nothing will come any more.
     Gone,
@@ -59,7 +59,7 @@ pub fn check() -> anyhow::Result<Paint> {
     Ok(if no_color { Paint::Plain } else { Paint::Colours })
 }
 
-/// Gives the terminal back. Any thread may call it, any number of times.
+/// Restores the terminal. Any thread may call it, any number of times.
 pub fn restore() {
     if TAKEN.swap(false, Ordering::SeqCst) {
         // Nobody is left to tell if the terminal itself is gone.
@@ -68,23 +68,23 @@ pub fn restore() {
     }
 }
 
-/// Whether somebody has given the terminal back while the screen was still open.
-pub fn was_left() -> bool {
+/// Whether somebody has restored the terminal while the screen was still open.
+pub fn was_restored() -> bool {
     !TAKEN.load(Ordering::SeqCst)
 }
 
 impl Screen {
-    /// Takes the terminal over. A panic, of whichever thread, gives it back before it says anything.
+    /// Takes the terminal over. A panic, of whichever thread, restores it before it prints anything.
     pub fn open(paint: Paint) -> anyhow::Result<Self> {
         let cannot = "cannot take the terminal over";
-        let said_before = std::panic::take_hook();
+        let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             restore();
-            said_before(panic);
+            default_hook(panic);
         }));
         terminal::enable_raw_mode().context(cannot)?;
         TAKEN.store(true, Ordering::SeqCst);
-        // From here on it is given back.
+        // From here on it is restored.
         let taken = execute!(io::stdout(), EnterAlternateScreen);
         let terminal = taken.and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match terminal {

@@ -1,0 +1,233 @@
+//! A recording and everything that is found out about it: each part is built once, when somebody asks for it.
+//!
+//! ```text
+//! AnalysisInput   Recording ──▶ Timeline
+//!                     └─────┬──────┘
+//! Analysis                Blame ──▶ Report ──▶ Lanes
+//!                           └─────▶ Spans
+//! ```
+//!
+//! [`Blame`] borrows the recording and its timeline, so that those two have an owner of their own.
+
+use std::{fmt, io, sync::OnceLock};
+
+use offwake_recording::{Recording, stream};
+
+use crate::{
+    blame::{Blame, Limits},
+    report::{Filter, Report, flame::View, html::Lanes},
+    spans::{self, Evidence, SpanLimits, Spans, otlp::Exporter},
+    timeline::{Timeline, WaitIndex},
+};
+
+/// The bytes that a recording was read from or written as.
+pub trait EncodedRecording: Send + Sync {
+    /// Writes them to `out`.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`, and of whatever holds the bytes.
+    fn copy_to(&self, out: &mut dyn io::Write) -> io::Result<()>;
+}
+
+impl EncodedRecording for Vec<u8> {
+    fn copy_to(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        out.write_all(self)
+    }
+}
+
+/// What an [`Analysis`] is made from.
+#[derive(Default)]
+pub struct AnalysisInput {
+    recording: Recording,
+    timeline: OnceLock<Timeline>,
+    encoded: Option<Box<dyn EncodedRecording>>,
+}
+
+impl fmt::Debug for AnalysisInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let meta = &self.recording.meta;
+        f.debug_struct("AnalysisInput").field("meta", meta).finish_non_exhaustive()
+    }
+}
+
+impl AnalysisInput {
+    /// A recording that has no bytes yet: they are encoded when an output asks for them.
+    #[must_use]
+    pub fn new(recording: Recording) -> Self {
+        Self { recording, timeline: OnceLock::new(), encoded: None }
+    }
+
+    /// A recording with the bytes that it was read from or written as.
+    #[must_use]
+    pub fn with_encoded(recording: Recording, encoded: Box<dyn EncodedRecording>) -> Self {
+        Self { encoded: Some(encoded), ..Self::new(recording) }
+    }
+
+    /// The recording.
+    #[must_use]
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// What every thread was doing.
+    #[must_use]
+    pub fn timeline(&self) -> &Timeline {
+        self.timeline.get_or_init(|| Timeline::build(&self.recording))
+    }
+
+    /// Writes the recording: its own bytes where it has them, encoded anew otherwise.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`, and of whatever holds the bytes.
+    pub fn write_recording(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        match &self.encoded {
+            Some(encoded) => encoded.copy_to(out),
+            None => stream::write(&self.recording, out),
+        }
+    }
+}
+
+/// What is to be found out, and how it is shown.
+#[derive(Clone, Debug, Default)]
+pub struct AnalysisOptions {
+    /// Which waits are shown.
+    pub filter: Filter,
+    /// What flame graphs and folded stacks show of them.
+    pub view: View,
+    /// How far blame is followed.
+    pub limits: Limits,
+    /// How far requests are followed.
+    pub span_limits: SpanLimits,
+}
+
+/// What an output is made from beside the report, which is built for every run's summary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// [`Analysis::lanes`]
+    Lanes,
+    /// [`Analysis::spans`]
+    Spans,
+    /// The recording's own bytes, which a capture in memory keeps only where they are needed.
+    EncodedRecording,
+}
+
+/// Everything that outputs are made from.
+pub struct Analysis<'i> {
+    input: &'i AnalysisInput,
+    options: AnalysisOptions,
+    blame: OnceLock<Blame<'i>>,
+    report: OnceLock<Report>,
+    lanes: OnceLock<Lanes>,
+    spans: OnceLock<Spans>,
+}
+
+impl fmt::Debug for Analysis<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { input, options, .. } = self;
+        f.debug_struct("Analysis")
+            .field("input", input)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'i> Analysis<'i> {
+    /// Nothing is built yet.
+    #[must_use]
+    pub fn new(input: &'i AnalysisInput, options: AnalysisOptions) -> Self {
+        Self {
+            input,
+            options,
+            blame: OnceLock::new(),
+            report: OnceLock::new(),
+            lanes: OnceLock::new(),
+            spans: OnceLock::new(),
+        }
+    }
+
+    /// Builds the report, and ahead of time what outputs say that they need: what is not built here, or was not
+    /// declared, is built while the output is written.
+    pub fn prepare(&self, needs: impl IntoIterator<Item = Need>) {
+        self.report();
+        for need in needs {
+            match need {
+                Need::Lanes => _ = self.lanes(),
+                Need::Spans => _ = self.spans(),
+                Need::EncodedRecording => {}
+            }
+        }
+    }
+
+    /// The recording, its timeline and its bytes.
+    #[must_use]
+    pub fn input(&self) -> &'i AnalysisInput {
+        self.input
+    }
+
+    /// What is to be found out.
+    #[must_use]
+    pub fn options(&self) -> &AnalysisOptions {
+        &self.options
+    }
+
+    /// What each wait's time was spent on.
+    #[must_use]
+    pub fn blame(&self) -> &Blame<'i> {
+        let Self { input, options, .. } = self;
+        self.blame.get_or_init(|| Blame::new(input.recording(), input.timeline(), options.limits))
+    }
+
+    /// The report: with all blame, until [`Self::limit_report`] limits it.
+    pub fn report(&self) -> &Report {
+        self.report.get_or_init(|| self.build_report())
+    }
+
+    /// The report alone.
+    #[must_use]
+    pub fn into_report(mut self) -> Report {
+        self.report.take().unwrap_or_else(|| self.build_report())
+    }
+
+    /// Limits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a size.
+    pub fn limit_report(&mut self) {
+        let report = self.report.take().unwrap_or_else(|| self.build_report());
+        self.report = OnceLock::from(report.within(Report::ROOM));
+    }
+
+    fn build_report(&self) -> Report {
+        Report::new(self.blame(), &self.options.filter)
+    }
+
+    /// The lives of the target's threads, as the page draws them.
+    pub fn lanes(&self) -> &Lanes {
+        self.lanes.get_or_init(|| Lanes::new(self.blame(), self.report()))
+    }
+
+    /// Requests as spans.
+    pub fn spans(&self) -> &Spans {
+        self.spans.get_or_init(|| {
+            let blame = self.blame();
+            let evidence = Evidence {
+                recording: blame.recording(),
+                timeline: blame.timeline(),
+                ender: &|wait: WaitIndex| blame.ender(wait),
+                cause: &|wait: WaitIndex| blame.cause(wait),
+            };
+            spans::find(evidence, &self.options.filter, self.options.span_limits)
+        })
+    }
+
+    /// The spans, if anything has asked for them.
+    #[must_use]
+    pub fn built_spans(&self) -> Option<&Spans> {
+        self.spans.get()
+    }
+
+    /// Spans as OpenTelemetry has them.
+    #[must_use]
+    pub fn otlp_exporter(&self) -> Exporter<'_> {
+        Exporter::new(self.input.recording(), self.input.timeline(), self.spans())
+    }
+}

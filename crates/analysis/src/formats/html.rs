@@ -1,0 +1,27 @@
+//! A page with everything in it.
+
+use std::io::{self, Write};
+
+use crate::{
+    analysis::{Analysis, Need},
+    report::html,
+};
+
+use super::OutputFormat;
+
+/// [`crate::report::html`]
+pub(super) struct Html;
+
+impl OutputFormat for Html {
+    fn name(&self) -> &'static str {
+        "html"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Lanes]
+    }
+
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        html::write(analysis.report(), analysis.lanes(), out)
+    }
+}

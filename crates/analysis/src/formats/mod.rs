@@ -1,0 +1,203 @@
+//! The formats that an output can be in: one file each, and the list [`FORMATS`].
+//!
+//! A format says what it is called and what it needs, and writes an [`Analysis`]. Where its bytes go is none of its
+//! business.
+
+mod folded;
+mod html;
+mod json;
+mod otlp;
+mod parquet;
+mod perfetto;
+mod pprof;
+mod recording;
+mod spans;
+mod speedscope;
+mod svg;
+
+use std::{
+    fmt,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use thiserror::Error;
+
+use crate::{
+    analysis::{Analysis, Need},
+    report::{diff::Diff, flame::View},
+};
+
+pub use self::{parquet::Parquet, recording::RecordingFile};
+
+/// Every format, in the order in which error messages list them.
+pub static FORMATS: [&dyn OutputFormat; 11] = [
+    &html::Html,
+    &json::Json,
+    &folded::Folded,
+    &svg::Svg,
+    &perfetto::Perfetto,
+    &pprof::Pprof,
+    &speedscope::Speedscope,
+    &spans::SpansJson,
+    &otlp::Otlp,
+    &Parquet,
+    &RecordingFile,
+];
+
+/// A format that an output can be in.
+pub trait OutputFormat: Sync {
+    /// What `--format` calls it.
+    fn name(&self) -> &'static str;
+
+    /// What the names of its files end in, without the dot before it. It may have a dot inside.
+    fn extension(&self) -> &'static str {
+        self.name()
+    }
+
+    /// The permissions of its files.
+    fn file_mode(&self) -> u32 {
+        0o644
+    }
+
+    /// What it is made from beside the report, to be built ahead of time.
+    fn needs(&self) -> &'static [Need] {
+        &[]
+    }
+
+    /// Writes what is known of a recording.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()>;
+
+    /// How it writes a comparison of two recordings, if it can.
+    fn as_diff_format(&self) -> Option<&dyn DiffFormat> {
+        None
+    }
+}
+
+/// A format that can show two recordings side by side.
+pub trait DiffFormat {
+    /// Writes a comparison.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    fn write_diff(
+        &self,
+        diff: &Diff<'_>,
+        view: &View,
+        out: &mut (dyn Write + Send),
+    ) -> io::Result<()>;
+}
+
+/// Formats are called differently, each of them.
+impl PartialEq for dyn OutputFormat {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn OutputFormat {}
+
+impl fmt::Debug for dyn OutputFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OutputFormat({})", self.name())
+    }
+}
+
+/// A name that stands for no format.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum UnknownFormat {
+    /// A file's.
+    #[error(
+        "can't tell a format from the name of {}: use one of {}",
+        .0.display(),
+        list(|format| format!(".{}", format.extension()))
+    )]
+    Extension(PathBuf),
+    /// A format's.
+    #[error("no such format: {0:?}: use one of {names}", names = list(|format| format.name().to_owned()))]
+    Name(String),
+}
+
+fn list(describe: fn(&dyn OutputFormat) -> String) -> String {
+    FORMATS.map(describe).join(", ")
+}
+
+/// Finds the format of this name.
+///
+/// # Errors
+///
+/// If there is none.
+pub fn from_name(name: &str) -> Result<&'static dyn OutputFormat, UnknownFormat> {
+    let found = FORMATS.into_iter().find(|format| format.name() == name);
+    found.ok_or_else(|| UnknownFormat::Name(name.to_owned()))
+}
+
+/// Finds the format that a file's extension stands for: the longest one that does.
+///
+/// # Errors
+///
+/// If no format has it.
+pub fn from_path(path: &Path) -> Result<&'static dyn OutputFormat, UnknownFormat> {
+    let unknown = || UnknownFormat::Extension(path.to_path_buf());
+    let extension = |path: &Path| Some(path.extension()?.to_str()?.to_owned());
+    let with = |extension: &str| FORMATS.into_iter().find(|f| f.extension() == extension);
+    let last = extension(path).ok_or_else(unknown)?;
+    // `.spans.json` is a hidden file, whose name has one extension.
+    let before = path.file_stem().and_then(|stem| extension(Path::new(stem)));
+    before
+        .and_then(|before| with(&format!("{before}.{last}")))
+        .or_else(|| with(&last))
+        .ok_or_else(unknown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::{from_name, from_path};
+
+    #[test]
+    fn the_extension_names_the_format() {
+        for (path, name) in [
+            ("a.b/x.json", "json"),
+            ("wait.folded", "folded"),
+            ("wait.svg", "svg"),
+            ("wait.html", "html"),
+            ("wait.offwake", "offwake"),
+            ("wait.parquet", "parquet"),
+            ("x.spans.json", "spans"),
+            ("x.otlp.json", "otlp"),
+            ("x.spans.otlp.json", "otlp"),
+            ("x.speedscope.json", "speedscope"),
+            ("x.pb.gz", "pprof"),
+            ("x.pftrace", "pftrace"),
+            // A file that is called `.spans` has no such extension.
+            (".spans.json", "json"),
+            ("spans.json", "json"),
+            ("x.other.json", "json"),
+        ] {
+            assert_eq!(from_path(Path::new(path)).map(|format| format.name()), Ok(name), "{path}");
+        }
+        for unknown in
+            ["", "x", ".svg", "x.png", "x.svg.gz", "x.JSON", "x.spans", "x.otlp", "x.pprof", "x.gz"]
+        {
+            let error = from_path(Path::new(unknown)).map_err(|e| e.to_string());
+            assert!(error.is_err_and(|text| text.contains(".folded")), "{unknown}");
+        }
+    }
+
+    #[test]
+    fn errors_list_every_format() {
+        let error = from_path(Path::new("x.png")).map_err(|error| error.to_string());
+        let text = "can't tell a format from the name of x.png: use one of .html, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .otlp.json, .parquet, .offwake";
+        assert_eq!(error, Err(text.to_owned()));
+        let error = from_name("png").map_err(|error| error.to_string());
+        let text = "no such format: \"png\": use one of html, json, folded, svg, pftrace, pprof, speedscope, spans, otlp, parquet, offwake";
+        assert_eq!(error, Err(text.to_owned()));
+    }
+}

@@ -1,0 +1,28 @@
+//! Requests as spans, as OpenTelemetry's collectors read them from files.
+
+use std::io::{self, Write};
+
+use crate::analysis::{Analysis, Need};
+
+use super::OutputFormat;
+
+/// [`crate::spans::otlp`]
+pub(super) struct Otlp;
+
+impl OutputFormat for Otlp {
+    fn name(&self) -> &'static str {
+        "otlp"
+    }
+
+    fn extension(&self) -> &'static str {
+        "otlp.json"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Spans]
+    }
+
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        analysis.otlp_exporter().write(out)
+    }
+}

@@ -1,0 +1,25 @@
+//! The waits as a table.
+
+use std::io::{self, Write};
+
+use crate::{
+    analysis::Analysis,
+    export::{Export, Table, parquet},
+};
+
+use super::OutputFormat;
+
+/// [`crate::export::parquet`]
+pub struct Parquet;
+
+impl OutputFormat for Parquet {
+    fn name(&self) -> &'static str {
+        "parquet"
+    }
+
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        let export = Export::new(analysis.blame());
+        let waits = export.waits(&analysis.options().filter);
+        parquet::write(&export, Table::Waits, &waits, out).map(drop)
+    }
+}

@@ -1,0 +1,28 @@
+//! A trace for Perfetto.
+
+use std::io::{self, Write};
+
+use crate::{
+    analysis::{Analysis, Need},
+    perfetto::{self, Trace},
+};
+
+use super::OutputFormat;
+
+/// [`crate::perfetto`]
+pub(super) struct Perfetto;
+
+impl OutputFormat for Perfetto {
+    fn name(&self) -> &'static str {
+        "pftrace"
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::Spans]
+    }
+
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        let (blame, spans) = (analysis.blame(), analysis.spans());
+        perfetto::write(Trace { blame, filter: &analysis.options().filter, spans }, out)
+    }
+}

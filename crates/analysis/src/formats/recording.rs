@@ -1,0 +1,29 @@
+//! The recording that everything else is made from.
+
+use std::io::{self, Write};
+
+use crate::analysis::{Analysis, Need};
+
+use super::OutputFormat;
+
+/// [`offwake_recording::stream`]
+pub struct RecordingFile;
+
+impl OutputFormat for RecordingFile {
+    fn name(&self) -> &'static str {
+        "offwake"
+    }
+
+    /// Its owner's: a recording has addresses of the kernel and of every program in it.
+    fn file_mode(&self) -> u32 {
+        0o600
+    }
+
+    fn needs(&self) -> &'static [Need] {
+        &[Need::EncodedRecording]
+    }
+
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+        analysis.input().write_recording(out)
+    }
+}

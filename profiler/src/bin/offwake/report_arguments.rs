@@ -1,0 +1,220 @@
+//! Arguments about what is shown, and where.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use offwake::{
+    analysis::AnalysisOptions,
+    blame::Limits,
+    formats::OutputFormat,
+    report::{
+        BlameGroup, Filter, IdleWaits, Kinds,
+        flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
+    },
+    units::Nanos,
+};
+
+use crate::{
+    span_arguments::SpanArguments,
+    values::{States, parse_format, parse_output, parse_states, parse_wait},
+};
+
+/// What is shown, and where.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// A file to write; its extension names the format (.html .svg .folded .json,
+    /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .spans.json
+    /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
+    /// recording itself). `-` is standard output
+    #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
+    pub outputs: Vec<PathBuf>,
+
+    /// The format of `-o -`: html, svg, folded, json, pftrace, pprof, speedscope, spans, otlp, parquet
+    /// or offwake
+    #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
+    pub format: Option<&'static dyn OutputFormat>,
+
+    /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
+    #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
+    pub min_wait: Option<Nanos>,
+
+    /// The longest wait to show
+    #[arg(short = 'M', long, value_name = "TIME", value_parser = parse_wait)]
+    pub max_wait: Option<Nanos>,
+
+    /// Task states to show, by the letters of ps: S, D, SD …
+    #[arg(long, value_name = "LETTERS", value_parser = parse_states)]
+    pub state: Option<States>,
+
+    /// Show the waits of user threads only
+    #[arg(short, long = "user-threads-only", conflicts_with = "kernel_only")]
+    pub user_only: bool,
+
+    /// Show the waits of kernel threads only
+    #[arg(short, long = "kernel-threads-only")]
+    pub kernel_only: bool,
+
+    #[command(flatten)]
+    pub pictures: PictureArguments,
+
+    /// Leave out: idle, waits for the next request (event loops, pools, accept); external and
+    /// unattributed, such parts of waits, in flame graphs and folded stacks. The ledger keeps them
+    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',')]
+    pub hide: Vec<Hide>,
+
+    /// How many hops a chain is followed: the waker, who had woken that one, and so on
+    #[arg(long, value_name = "HOPS", default_value_t = Limits::default().depth,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(Limits::DEEPEST)))]
+    pub max_depth: u16,
+
+    /// How many waits of one thread are followed inside one wait
+    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().fan_out)]
+    pub max_fan_out: u32,
+
+    /// How many waits are followed below one wait, on all levels
+    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().nodes)]
+    pub max_nodes: u32,
+
+    #[command(flatten)]
+    pub spans: SpanArguments,
+}
+
+impl ReportArguments {
+    /// What is to be found out, and how it is shown.
+    pub fn options(&self) -> AnalysisOptions {
+        AnalysisOptions {
+            filter: self.filter(),
+            view: self.pictures.view(),
+            limits: Limits {
+                depth: self.max_depth,
+                fan_out: self.max_fan_out,
+                nodes: self.max_nodes,
+            },
+            span_limits: self.spans.limits(),
+        }
+    }
+
+    fn filter(&self) -> Filter {
+        let idle = self.hide.contains(&Hide::Idle);
+        Filter {
+            min: self.min_wait,
+            max: self.max_wait,
+            kinds: match (self.user_only, self.kernel_only) {
+                (true, _) => Kinds::User,
+                (false, true) => Kinds::Kernel,
+                (false, false) => Kinds::All,
+            },
+            states: self.state.clone().map(|states| states.0),
+            idle: if idle { IdleWaits::Hidden } else { IdleWaits::Shown },
+            hidden: (self.hide.iter())
+                .filter_map(|hide| match hide {
+                    Hide::Idle => None,
+                    Hide::External => Some(BlameGroup::External),
+                    Hide::Unattributed => Some(BlameGroup::Unattributed),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// What flame graphs and folded stacks show.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flame graphs and folded stacks")]
+pub struct PictureArguments {
+    /// How far: hop by hop to what the time went to, to who ended the wait, or the wait alone
+    #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
+    pub flame: Flame,
+
+    /// What they begin with
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = By::Thread)]
+    pub by: By,
+
+    /// Begin with what the time went to: who keeps others waiting, and whom
+    #[arg(long)]
+    pub reverse: bool,
+}
+
+impl PictureArguments {
+    /// What flame graphs and folded stacks show.
+    fn view(&self) -> View {
+        View {
+            graph: match self.flame {
+                Flame::Chain => FlameGraph::Chain,
+                Flame::OffWake => FlameGraph::OffWake,
+                Flame::OffCpu => FlameGraph::OffCpu,
+            },
+            by: match self.by {
+                By::Thread => GroupBy::Thread,
+                By::Process => GroupBy::Process,
+                By::Cgroup => GroupBy::Cgroup,
+                By::Cause => GroupBy::Cause,
+            },
+            direction: if self.reverse { Direction::FromCulprit } else { Direction::FromWaiter },
+            names: ThreadNames::WithIds,
+        }
+    }
+}
+
+/// How far a flame graph goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Flame {
+    /// The wait, who ended it, whom that one had waited for, … and what the time went to.
+    Chain,
+    /// The wait, and who ended it.
+    OffWake,
+    /// The wait.
+    OffCpu,
+}
+
+/// What a flame graph's first frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum By {
+    /// The waiting thread.
+    Thread,
+    /// Its process; the threads are not told apart.
+    Process,
+    /// Its cgroup, then the process.
+    Cgroup,
+    /// What it waited on, then the thread.
+    Cause,
+}
+
+/// What can be left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Hide {
+    /// Waits for the next request.
+    Idle,
+    /// Timers, disks, the network, devices.
+    External,
+    /// What is not known.
+    Unattributed,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{Args as _, Command};
+    use offwake::formats::FORMATS;
+
+    use super::ReportArguments;
+
+    #[test]
+    fn the_help_has_every_format() {
+        let command = ReportArguments::augment_args(Command::new("report"));
+        let help = |id: &str| {
+            let argument = command.get_arguments().find(|argument| argument.get_id() == id);
+            argument.and_then(|argument| argument.get_help()).unwrap().to_string()
+        };
+        let words = |text: String| -> Vec<String> {
+            let word = |word: &str| word.trim_matches([',', '(', ')']).to_owned();
+            text.split_whitespace().map(word).collect()
+        };
+        let (extensions, names) = (words(help("outputs")), words(help("format")));
+        for format in FORMATS {
+            assert!(extensions.contains(&format!(".{}", format.extension())), "{format:?}");
+            assert!(names.contains(&format.name().to_owned()), "{format:?}");
+        }
+        let can_diff = FORMATS.into_iter().filter(|format| format.as_diff_format().is_some());
+        // `--diff` and its usage error name these.
+        assert_eq!(can_diff.map(|format| format.name()).collect::<Vec<_>>(), ["folded", "svg"]);
+    }
+}
