@@ -1,8 +1,8 @@
-//! Epochs of a process's code: the next one begins when code is about to be mapped where room is
-//! looked for, and when the process becomes another program.
+//! Epochs of a process's code: the next one begins when code is about to be mapped at an address that
+//! the kernel chooses, and when the process executes another program.
 //!
-//! A return address that stood for a function in an epoch stands for no other one until that ends: what
-//! was unmapped makes room, and what takes the room begins an epoch before it is there.
+//! A return address that stood for a function in an epoch stands for no other one until the epoch ends:
+//! what was unmapped makes room, and what takes the room begins an epoch before it is there.
 //!
 //! ```text
 //!           dlopen   dlclose      dlopen of another, to the same place
@@ -17,21 +17,21 @@
 //! Code that a program maps to an address of its own choice (`MAP_FIXED`) over other code begins none,
 //! nor does a shared mapping that is made code of later (`mprotect`).
 
-/// How many epochs are counted. Processes whose numbers are the same below this share one: what ends
-/// for the one ends for the other, which costs it a look and nothing else.
-pub const COUNTED: usize = 1 << 16;
+/// How many counters of epochs there are. Processes whose ids are the same modulo this share one: what
+/// ends an epoch of the one ends one of the other, which costs it cached stacks and nothing else.
+pub const COUNTERS: usize = 1 << 16;
 
-/// Which of them is a process's.
+/// The index of a process's counter.
 #[inline(always)]
 #[must_use]
-pub const fn of(tgid: u32) -> u32 {
-    tgid & (COUNTED as u32 - 1)
+pub const fn counter_index(tgid: u32) -> u32 {
+    tgid & (COUNTERS as u32 - 1)
 }
 
-/// An epoch's number, so many having ended before it.
+/// The number of the epoch that so many have ended before.
 #[inline(always)]
 #[must_use]
-pub const fn nth(ended: u64) -> u32 {
+pub const fn epoch_after(ended: u64) -> u32 {
     ended as u32
 }
 
@@ -49,7 +49,7 @@ mod mman {
 /// Whether what `mmap` maps with this protection and these flags may be code of a file.
 #[inline(always)]
 #[must_use]
-pub const fn may_bring_code(protection: u64, flags: u64) -> bool {
+pub const fn may_map_code(protection: u64, flags: u64) -> bool {
     let is_private = flags & mman::MAP_TYPE == mman::MAP_PRIVATE;
     flags & mman::MAP_ANONYMOUS == 0 && (is_private || protection & mman::PROT_EXEC != 0)
 }

@@ -3,7 +3,7 @@
 
 /// Which threads are the target ([`Config::target`]).
 pub mod target {
-    /// All of them.
+    /// All threads.
     pub const ALL: u32 = 0;
     /// Those of the processes in the map of targets, and of the processes that they fork.
     pub const PROCESSES: u32 = 1;
@@ -23,21 +23,21 @@ pub mod scope {
     pub const TARGET: u32 = 1;
 }
 
-/// How stacks are taken ([`Config::stacks`]).
+/// How stacks are obtained ([`Config::stacks`]).
 pub mod stacks {
-    /// Not at all.
+    /// No stacks are recorded.
     pub const OFF: u32 = 0;
-    /// Walked every time.
+    /// Every stack is walked or copied.
     pub const EXACT: u32 = 1;
-    /// Recognised where a thread has had them before, and walked otherwise.
+    /// A stack that a thread has had before is found in a cache; others are walked or copied.
     pub const CACHED: u32 = 2;
 }
 
-/// How user stacks are come by ([`Config::user_stacks`]).
+/// How user stacks are obtained ([`Config::user_stacks`]).
 pub mod user_stacks {
-    /// Their tops are copied, and unwound in user space.
+    /// The top of a user stack is copied, and unwound in user space.
     pub const COPIED: u32 = 0;
-    /// The kernel walks them by frame pointers.
+    /// The kernel walks user stacks by frame pointers.
     pub const WALKED: u32 = 1;
 }
 
@@ -134,10 +134,10 @@ pub struct Offsets {
     pub signal_live: u32,
 }
 
-/// The number of no process.
+/// Stands in place of a process id where there is no process.
 pub const NO_PROCESS: u32 = u32::MAX;
 
-/// Everything that is settled before the programs are loaded.
+/// Every setting that is fixed before the programs are loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Config {
@@ -147,40 +147,42 @@ pub struct Config {
     pub scope: u32,
     /// One of [`stacks`].
     pub stacks: u32,
-    /// The profiler's own process, which is left out.
+    /// The profiler's own process, of which nothing is recorded.
     pub self_tgid: u32,
     /// The target cgroup's id.
     pub cgroup: u64,
-    /// Mixed into stack ids, so that no program can plan two stacks of one id.
+    /// Mixed into stack ids, so that no program can construct two stacks with one id.
     pub stack_seed: u64,
     /// The target cgroups' depth below the root.
     pub cgroup_level: u32,
     /// 1 if `sched_switch` passes the previous state (5.18 and later).
     pub switch_has_state: u32,
-    /// The bit of [`Offsets::task_thread_status`] that says so.
+    /// The bit of [`Offsets::task_thread_status`] that is set in a 32-bit syscall.
     pub compat_mask: u32,
-    /// 1 if task storage is to be passed over, so that a test sees what stands in for it.
+    /// 1 if task storage is not to be used, so that a test runs what stands in for it.
     pub stand_in_only: u32,
     /// The device of the one filesystem that all sockets are on (`dev_t`), 0 if it is not known.
     pub socket_device: u32,
-    /// A stack that was recognised is walked all the same where a random number is below this: all of
-    /// them at `u32::MAX`, one in 64 at `u32::MAX / 64`.
-    pub check_below: u32,
-    /// How much of each CPU's time may go into walking stacks, in 2⁻²⁰ parts; 0 if any amount may.
-    pub walking_share: u32,
-    /// How many threads are kept track of at once. Those of the target are in any case, unless it is
-    /// every thread.
+    /// A cache hit is verified by walking or copying the stack all the same where a random number is
+    /// below this: all hits at `u32::MAX`, one in 64 at `u32::MAX / 64`.
+    pub check_threshold: u32,
+    /// How much of each CPU's time walking and copying stacks may take, in 2⁻²⁰ parts; 0 if there is no
+    /// limit.
+    pub stack_budget: u32,
+    /// How many threads are tracked at once. Those of the target are tracked in any case, unless the
+    /// target is every thread.
     pub max_threads: u32,
     /// One of [`user_stacks`].
     pub user_stacks: u32,
-    /// A process that works for the profiler, left out as well; [`NO_PROCESS`] if there is none.
+    /// The process that unwinds for the profiler, of which nothing is recorded either; [`NO_PROCESS`] if
+    /// there is none.
     pub unwinder_tgid: u32,
     /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
-    /// of a kernel stack up to theirs are the tracing's own. 0 if it is not known.
+    /// of a kernel stack up to theirs are left out, as tracing made them. 0 if it is not known.
     pub tracing_begin: u64,
-    /// Where they end.
+    /// Where those functions end.
     pub tracing_end: u64,
-    /// Where the kernel keeps things.
+    /// Where the kernel keeps its fields.
     pub offsets: Offsets,
 }
 

@@ -1,9 +1,22 @@
 //! The contract between the kernel half and the user half: the layout of every record that crosses
 //! the rings, of the counters, and of the constants that the loader freezes into the programs.
 //!
-//! This library is the only definition of them. It is `no_std`, holds no pointer, and both halves
-//! are compiled from the same source; sizes are asserted at compile time. Times are nanoseconds of
+//! This library is their only definition. It is `no_std`, holds no pointer, and both halves are
+//! compiled from the same source; sizes are asserted at compile time. Times are nanoseconds of
 //! `CLOCK_MONOTONIC` (`bpf_ktime_get_ns`).
+//!
+//! | module | what it defines |
+//! |---|---|
+//! | [`record`] | the records on the rings: waits, preemptions, stacks, threads, exits, samples |
+//! | [`user_stack`] | copies of user stacks, and the call sites by which user space has stacks found again |
+//! | [`python`] | how Python frames are walked, and what is captured of them |
+//! | [`config`] | the constants that the loader freezes into the programs |
+//! | [`syscalls`] | the table of what each syscall's arguments refer to |
+//! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
+//! | [`code_epoch`] | when a return address may begin to stand for other code |
+//!
+//! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists which
+//! program runs at which tracepoint.
 
 #![no_std]
 

@@ -1,4 +1,4 @@
-//! Everything that can be lost, each with a counter of its own.
+//! Everything that the kernel half can lose, each with a counter of its own.
 
 /// What was lost; the index into [`LossCounters::counts`]. Append-only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -8,43 +8,43 @@ pub enum Loss {
     RingFullWait = 0,
     /// A preemption's record found no room in the ring.
     RingFullPreemption = 1,
-    /// A thread's record found no room in the ring; it is tried again with the next one.
+    /// A thread's record found no room in the ring; it is sent again before the thread's next record.
     RingFullThread = 2,
     /// An exit's record found no room in the ring.
     RingFullExit = 3,
     /// A sample's record found no room in the ring.
     RingFullSample = 4,
-    /// A stack's record found no room in the ring; it is tried again when the stack comes up again.
+    /// A stack's record found no room in the ring; it is sent when the stack is met again.
     RingFullStack = 5,
     /// The kernel gave no user stack.
     UserStackFailed = 6,
     /// The kernel gave no kernel stack.
     KernelStackFailed = 7,
-    /// A blocked thread's kernel stack was not taken, as it had not yet quite left its CPU.
+    /// A blocked thread's kernel stack was not walked, as the thread had not yet quite left its CPU.
     KernelStackUnsettled = 8,
-    /// The kernel passed a program over, as it was running on that CPU already (its own count,
+    /// The kernel skipped a program, as it was running on that CPU already (the kernel's own count,
     /// `recursion_misses`, read at the end).
     ProgramSkipped = 9,
     /// Two different stacks had one id; the newer one was sent under another.
     StackIdCollision = 10,
-    /// Task storage could not be had; the hash map stood in.
+    /// Task storage could not be allocated; the hash map stood in for it.
     StorageFailed = 11,
     /// The hash map that stands in for task storage was full; the thread's wait is lost.
     StandInFull = 12,
     /// The map of target processes was full; a child is not followed.
     TargetsFull = 13,
-    /// A switch-in of a thread that nothing was known of.
+    /// A switch-in of a thread that had no task-local storage yet.
     SwitchInUnmatched = 14,
-    /// A switch-out of a thread that was off the CPU already: it came back unseen.
+    /// A switch-out of a thread that was off the CPU already: its switch-in was not seen.
     SwitchInMissed = 15,
-    /// A wake of a thread that nothing was known of.
+    /// A wake of a thread that had no task-local storage yet.
     WakeUnmatched = 16,
     /// A time that ran backwards.
     TimeBackwards = 17,
-    /// A switch-in of a thread that was on the CPU already: it left unseen.
+    /// A switch-in of a thread that was on the CPU already: its switch-out was not seen.
     SwitchOutMissed = 18,
-    /// A thread was met for which there was no room ([`Config::max_threads`](crate::config::Config)):
-    /// nothing of what it does is recorded.
+    /// An event of a thread beyond [`Config::max_threads`](crate::config::Config): nothing that the
+    /// thread does is recorded.
     ThreadsFull = 19,
     /// The copy of a user stack found no room in the copies' ring.
     RingFullCopy = 20,

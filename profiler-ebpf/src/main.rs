@@ -1,7 +1,27 @@
-//! The kernel half: what runs inside the kernel at every switch, wake and interrupt.
+//! The kernel half: the BPF programs that run at every switch, wake and interrupt.
 //!
-//! Entry points only; the bodies are in `programs/`. It is compiled for BPF by `cargo xtask build`
-//! and is empty on any other target.
+//! This file has the entry points; what they do is in `programs/`:
+//!
+//! | program, named after its tracepoint | calls | what it does |
+//! |---|---|---|
+//! | `sched_switch` | `switch::on_switch` | Opens a wait or a preemption of the thread that leaves the CPU, with its syscall, file and stacks; sends that of the thread that comes to the CPU |
+//! | `sched_waking` | `waking::on_waking` | Adds the waker to the wakee's open wait: context, syscall, file, stacks |
+//! | `sched_wakeup_new` | `waking::on_wakeup_new` | Opens the first wait of a new thread, ended by the thread that created it |
+//! | `sched_migrate_task` | `switch::on_migrate` | Adds to an open wait or preemption when the thread was moved to another CPU's queue |
+//! | `sched_process_fork` | `lifecycle::on_fork` | Sends the new thread's properties; makes children of target processes part of the target |
+//! | `sched_process_exec` | `lifecycle::on_exec` | Sends the thread's new properties; begins an epoch of its code |
+//! | `sched_process_exit` | `lifecycle::on_exit` | Takes the thread out of the target |
+//! | `task_rename` | `lifecycle::on_rename` | Sends the thread's new name |
+//! | `vm_unmapped_area` | `code_epoch::on_vm_unmapped_area` | Begins an epoch of a process's code when it maps what may be code |
+//! | `softirq_entry`, `softirq_exit`, `irq_handler_entry`, `irq_handler_exit`, `hrtimer_expire_entry`, `hrtimer_expire_exit`, `local_timer_entry`, `local_timer_exit`, `call_function_entry`, `call_function_exit`, `call_function_single_entry`, `call_function_single_exit`, `irq_work_entry`, `irq_work_exit` | `interrupt_context::enter_…`, `leave_…` | Keep in which interrupt the CPU is, so that a wake from it is not blamed on the task below |
+//! | `clock` (a perf event, no tracepoint) | `sample::on_clock_tick` | Sends the stacks of the thread that is on the CPU |
+//! | `survey` (a task iterator, no tracepoint) | `survey::survey_thread` | Sends every thread's properties and open waits as the window opens, as it closes, and for a snapshot |
+//!
+//! What happens between a switch-out and the switch-in is kept in a `TaskLocal` for each thread
+//! (`task_local.rs`). Stacks are found in `kernel_stack_cache.rs` and `user_stack_copy.rs`, or walked by
+//! `stack.rs`. Every map is in `maps.rs`.
+//!
+//! The programs are compiled for BPF by `cargo xtask build`; on any other target this is empty.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![cfg_attr(target_arch = "bpf", feature(asm_experimental_arch))]
@@ -25,7 +45,7 @@ mod entry {
     use profiler_ebpf::record::system_vector;
 
     use crate::programs::{
-        code_epoch, context, lifecycle, sample, survey, switch, task::Task, waking,
+        code_epoch, interrupt_context, lifecycle, sample, survey, switch, task::Task, waking,
     };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
@@ -34,149 +54,149 @@ mod entry {
     fn sched_switch(ctx: BtfTracePointContext) -> i32 {
         let prev = Task::from_arg(ctx.arg(1));
         let next = Task::from_arg(ctx.arg(2));
-        switch::switched(ctx.as_ptr(), ctx.arg::<u64>(0) & 1, prev, next);
+        switch::on_switch(ctx.as_ptr(), ctx.arg::<u64>(0) & 1, prev, next);
         0
     }
 
     #[btf_tracepoint(function = "sched_waking")]
     fn sched_waking(ctx: BtfTracePointContext) -> i32 {
-        waking::waking(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
+        waking::on_waking(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
         0
     }
 
     #[btf_tracepoint(function = "sched_wakeup_new")]
     fn sched_wakeup_new(ctx: BtfTracePointContext) -> i32 {
-        waking::newborn(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
+        waking::on_wakeup_new(ctx.as_ptr(), Task::from_arg(ctx.arg(0)));
         0
     }
 
     #[btf_tracepoint(function = "sched_migrate_task")]
     fn sched_migrate_task(ctx: BtfTracePointContext) -> i32 {
-        switch::migrated(Task::from_arg(ctx.arg(0)));
+        switch::on_migrate(Task::from_arg(ctx.arg(0)));
         0
     }
 
     #[btf_tracepoint(function = "sched_process_fork")]
     fn sched_process_fork(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::forked(Task::from_arg(ctx.arg(0)), Task::from_arg(ctx.arg(1)));
+        lifecycle::on_fork(Task::from_arg(ctx.arg(0)), Task::from_arg(ctx.arg(1)));
         0
     }
 
     #[btf_tracepoint(function = "sched_process_exec")]
     fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::execed(Task::from_arg(ctx.arg(0)));
+        lifecycle::on_exec(Task::from_arg(ctx.arg(0)));
         0
     }
 
     #[btf_tracepoint(function = "sched_process_exit")]
     fn sched_process_exit(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::exiting(Task::from_arg(ctx.arg(0)));
+        lifecycle::on_exit(Task::from_arg(ctx.arg(0)));
         0
     }
 
-    /// `(unsigned long addr, struct vm_unmapped_area_info *info)`, since 5.7: room for what a program
-    /// does not map to a certain address.
+    /// `(unsigned long addr, struct vm_unmapped_area_info *info)`, since 5.7: the kernel
+    /// looks for an address for what a program maps without giving one.
     ///
     /// <https://github.com/torvalds/linux/blob/v6.12/include/trace/events/mmap.h#L10>
     #[btf_tracepoint(function = "vm_unmapped_area")]
     fn vm_unmapped_area(_ctx: BtfTracePointContext) -> i32 {
-        code_epoch::room_is_wanted();
+        code_epoch::on_vm_unmapped_area();
         0
     }
 
     #[btf_tracepoint(function = "task_rename")]
     fn task_rename(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::renamed(Task::from_arg(ctx.arg(0)), ctx.arg(1));
+        lifecycle::on_rename(Task::from_arg(ctx.arg(0)), ctx.arg(1));
         0
     }
 
     #[btf_tracepoint(function = "softirq_entry")]
     fn softirq_entry(ctx: BtfTracePointContext) -> i32 {
-        context::enter_softirq(ctx.arg::<u64>(0) as u32);
+        interrupt_context::enter_softirq(ctx.arg::<u64>(0) as u32);
         0
     }
 
     #[btf_tracepoint(function = "softirq_exit")]
     fn softirq_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_softirq();
+        interrupt_context::leave_softirq();
         0
     }
 
     #[btf_tracepoint(function = "irq_handler_entry")]
     fn irq_handler_entry(ctx: BtfTracePointContext) -> i32 {
-        context::enter_hardirq(ctx.arg::<u64>(0) as u32);
+        interrupt_context::enter_hardirq(ctx.arg::<u64>(0) as u32);
         0
     }
 
     #[btf_tracepoint(function = "irq_handler_exit")]
     fn irq_handler_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_hardirq();
+        interrupt_context::leave_hardirq();
         0
     }
 
     #[btf_tracepoint(function = "hrtimer_expire_entry")]
     fn hrtimer_expire_entry(_ctx: BtfTracePointContext) -> i32 {
-        context::enter_hrtimer();
+        interrupt_context::enter_hrtimer();
         0
     }
 
     #[btf_tracepoint(function = "hrtimer_expire_exit")]
     fn hrtimer_expire_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_hrtimer();
+        interrupt_context::leave_hrtimer();
         0
     }
 
     #[btf_tracepoint(function = "local_timer_entry")]
     fn local_timer_entry(_ctx: BtfTracePointContext) -> i32 {
-        context::enter_system(system_vector::LOCAL_TIMER);
+        interrupt_context::enter_system(system_vector::LOCAL_TIMER);
         0
     }
 
     #[btf_tracepoint(function = "local_timer_exit")]
     fn local_timer_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_system();
+        interrupt_context::leave_system();
         0
     }
 
     #[btf_tracepoint(function = "call_function_entry")]
     fn call_function_entry(_ctx: BtfTracePointContext) -> i32 {
-        context::enter_system(system_vector::CALL_FUNCTION);
+        interrupt_context::enter_system(system_vector::CALL_FUNCTION);
         0
     }
 
     #[btf_tracepoint(function = "call_function_exit")]
     fn call_function_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_system();
+        interrupt_context::leave_system();
         0
     }
 
     #[btf_tracepoint(function = "call_function_single_entry")]
     fn call_function_single_entry(_ctx: BtfTracePointContext) -> i32 {
-        context::enter_system(system_vector::CALL_FUNCTION);
+        interrupt_context::enter_system(system_vector::CALL_FUNCTION);
         0
     }
 
     #[btf_tracepoint(function = "call_function_single_exit")]
     fn call_function_single_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_system();
+        interrupt_context::leave_system();
         0
     }
 
     #[btf_tracepoint(function = "irq_work_entry")]
     fn irq_work_entry(_ctx: BtfTracePointContext) -> i32 {
-        context::enter_system(system_vector::IRQ_WORK);
+        interrupt_context::enter_system(system_vector::IRQ_WORK);
         0
     }
 
     #[btf_tracepoint(function = "irq_work_exit")]
     fn irq_work_exit(_ctx: BtfTracePointContext) -> i32 {
-        context::leave_system();
+        interrupt_context::leave_system();
         0
     }
 
     #[perf_event]
     fn clock(ctx: PerfEventContext) -> u32 {
-        sample::struck(ctx.as_ptr());
+        sample::on_clock_tick(ctx.as_ptr());
         0
     }
 
@@ -189,7 +209,7 @@ mod entry {
         // SAFETY: the kernel calls with a pointer to the two fields named above.
         let task = unsafe { ctx.cast::<*const c_void>().add(1).read_volatile() };
         if !task.is_null() {
-            survey::looked_at(&survey::Context(ctx), Task::from_arg(task));
+            survey::survey_thread(&survey::IteratorContext(ctx), Task::from_arg(task));
         }
         0
     }

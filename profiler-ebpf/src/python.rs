@@ -1,29 +1,29 @@
-//! How the Python frames of a thread are walked: what the user half knows of a CPython, in words that
+//! How the Python frames of a thread are walked: what the user half knows of a CPython, in terms that
 //! serve every version of it.
 //!
 //! ```text
-//!  Thread::state ──thread_frame──> frame 0 ──previous──> frame 1 ──previous──> … ──> 0
-//!           └ (cframe_frame) ┘     (leaf)
+//!  PythonThreadState::state ──thread_frame──> frame 0 ──previous──> frame 1 ──previous──> … ──> 0
+//!                      └ (cframe_frame) ┘     (leaf)
 //! ```
 //!
 //! Each frame is one read of `frame_words` words from `frame_begin` on, of which four are used:
-//! `previous` as it is, the others under their masks, as a [`Frame`].
+//! `previous` as it is, the others under their masks, as a [`PythonFrame`].
 
-/// Frames that are walked of one thread at most.
+/// Python frames that are walked of one thread at most.
 pub const MAX_FRAMES: usize = 64;
 
 /// Words of eight bytes that are read of one frame at most; a power of two, for the verifier's sake.
 pub const MAX_FRAME_WORDS: usize = 16;
 
-/// In place of an offset: there is no such step.
+/// Stands in place of an offset where there is no such step.
 pub const NO_STEP: u32 = u32::MAX;
 
-/// Where one build of CPython keeps what a walk reads. Offsets are in bytes, places in a frame are
-/// indices of words, each below `frame_words`.
+/// Where one build of CPython keeps what a walk reads. Offsets are in bytes; words of a frame are named
+/// by their indices, each below `frame_words`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Layout {
-    /// In the thread's state: the word that [`Thread::identity`] is compared with.
+pub struct PythonLayout {
+    /// In the thread's state: the word that [`PythonThreadState::identity`] is compared with.
     pub thread_identity: u32,
     /// In the thread's state: the pointer to its frame, or to what has that.
     pub thread_frame: u32,
@@ -35,11 +35,11 @@ pub struct Layout {
     pub frame_words: u32,
     /// The word that points to the frame's caller; 0 ends the walk.
     pub previous: u32,
-    /// The word that becomes [`Frame::code`].
+    /// The word that becomes [`PythonFrame::code`].
     pub code: u32,
-    /// The word that becomes [`Frame::instruction`].
+    /// The word that becomes [`PythonFrame::instruction`].
     pub instruction: u32,
-    /// The word that becomes [`Frame::marks`].
+    /// The word that becomes [`PythonFrame::marks`].
     pub marks: u32,
     /// Always 0.
     pub reserved: u32,
@@ -54,44 +54,44 @@ pub struct Layout {
 /// A thread that runs Python.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Thread {
+pub struct PythonThreadState {
     /// The address of its `PyThreadState`.
     pub state: u64,
-    /// What stands in that at [`Layout::thread_identity`] as long as it is this thread's. Memory that
+    /// What that holds at [`PythonLayout::thread_identity`] as long as it is this thread's. Memory that
     /// was freed holds something else sooner or later: then nothing is walked.
     pub identity: u64,
     /// Where its CPython keeps things.
-    pub layout: Layout,
+    pub layout: PythonLayout,
 }
 
-/// What is captured of one frame. Only the user half knows how to read it.
+/// What is read of one Python frame. Only the user half interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct Frame {
+pub struct PythonFrame {
     /// The address of the frame's code object.
     pub code: u64,
-    /// Where it is in that: an address, or an index.
+    /// Where in the code object the frame is: an address, or an index.
     pub instruction: u64,
-    /// What kind of frame it is.
+    /// What tells the kind of frame: entry, generator or shim, by the bits that the version uses.
     pub marks: u64,
 }
 
 /// The Python frames of a thread, leaf first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
-pub struct Chain {
-    /// How many there are.
+pub struct PythonFrames {
+    /// How many of `frames` are filled.
     pub depth: u32,
-    /// 1 if there are more: that could not be read, or for which there was no room.
+    /// 1 if the thread has more: frames that could not be read, or that exceed [`MAX_FRAMES`].
     pub is_cut: u32,
-    /// The frames; what lies behind `depth` says nothing.
-    pub frames: [Frame; MAX_FRAMES],
+    /// The frames; those from `depth` on are left over from other walks.
+    pub frames: [PythonFrame; MAX_FRAMES],
 }
 
 const _: () = {
-    assert!(size_of::<Chain>() == 8 + MAX_FRAMES * 24);
-    assert!(size_of::<Layout>() == 10 * 4 + 3 * 8);
-    assert!(size_of::<Thread>() == 16 + size_of::<Layout>());
-    assert!(size_of::<Frame>() == 24);
+    assert!(size_of::<PythonFrames>() == 8 + MAX_FRAMES * 24);
+    assert!(size_of::<PythonLayout>() == 10 * 4 + 3 * 8);
+    assert!(size_of::<PythonThreadState>() == 16 + size_of::<PythonLayout>());
+    assert!(size_of::<PythonFrame>() == 24);
     assert!(MAX_FRAME_WORDS.is_power_of_two());
 };

@@ -2,7 +2,7 @@
 //! never used again. Every field is an integer and there is no implicit padding, so that a record
 //! may be read from, and written as, plain bytes.
 
-/// Frames kept of one stack; the kernel's own limit is `PERF_MAX_STACK_DEPTH` (127).
+/// Frames of one stack that are kept; the kernel's own limit is `PERF_MAX_STACK_DEPTH` (127).
 pub const MAX_FRAMES: usize = 127;
 
 /// Bytes of a thread's name, the closing NUL included (`TASK_COMM_LEN`).
@@ -14,7 +14,7 @@ pub const NO_SYSCALL: i32 = -1;
 /// A timeout that is absent, or that was not read.
 pub const NO_TIMEOUT: u64 = u64::MAX;
 
-/// The number of a thread whose waits nobody counts: nothing is kept of it.
+/// Stands in place of the `seq` of a thread that the kernel half keeps nothing of.
 pub const NO_SEQ: u32 = u32::MAX;
 
 /// The stack id that stands for "no stack".
@@ -40,26 +40,26 @@ pub mod kind {
 
 /// In what context a wake was made ([`Wake::context`]).
 pub mod wake_context {
-    /// Nobody was seen to wake the thread.
+    /// No wake was seen.
     pub const NONE: u16 = 0;
     /// The waker is a task, running its own code.
     pub const TASK: u16 = 1;
     /// A softirq; [`super::Wake::vector`] is its number (`enum` in `include/linux/interrupt.h`).
     pub const SOFTIRQ: u16 = 2;
-    /// A device's interrupt handler; the vector is the irq number of `/proc/interrupts`.
+    /// A device's interrupt handler; the vector is its number in `/proc/interrupts`.
     pub const HARDIRQ: u16 = 3;
     /// A high-resolution timer's callback, in whatever interrupt it ran.
     pub const HRTIMER: u16 = 4;
-    /// An interrupt that is no device's: a local timer tick, an inter-processor interrupt, or one
-    /// that only the interrupt stack gave away. The vector is one of [`super::system_vector`].
+    /// An interrupt without a device: a local timer tick, an inter-processor interrupt, or one that is
+    /// known only by the stack that it ran on. The vector is one of [`super::system_vector`].
     pub const SYSTEM: u16 = 5;
 }
 
 /// The interrupts without a device behind them ([`wake_context::SYSTEM`]).
 pub mod system_vector {
-    /// The program ran on an interrupt's stack, no tracepoint said of which.
+    /// The program ran on an interrupt's stack, and no tracepoint had named the interrupt.
     pub const UNKNOWN: u16 = 0;
-    /// The local timer's tick.
+    /// The tick of the local timer.
     pub const LOCAL_TIMER: u16 = 1;
     /// A function call asked for by another CPU.
     pub const CALL_FUNCTION: u16 = 2;
@@ -82,64 +82,66 @@ pub mod thread_flags {
 
 /// Facts about one wait ([`WaitRecord::wait_flags`], [`PreemptionRecord::wait_flags`]).
 pub mod wait_flags {
-    /// The thread was off the CPU already when it was first looked at: `off_ns` is when that was,
-    /// not when it left the CPU.
+    /// The thread was off the CPU already when it was first surveyed: `off_ns` is the time of that
+    /// survey, not of the switch-out.
     pub const BEFORE_WINDOW: u32 = 1 << 0;
-    /// The thread has not come back: `on_ns` is when it was looked at for the last time.
+    /// The thread has not come back: `on_ns` is when it was surveyed last.
     pub const STILL_OFF: u32 = 1 << 1;
-    /// The first time on a CPU after its creation: `off_ns` and `wake_ns` are `sched_wakeup_new`.
+    /// The thread was created, and this ends as it runs for the first time: `off_ns` and `wake_ns` are `sched_wakeup_new`.
     pub const NEWBORN: u32 = 1 << 3;
     /// The stack of the thread's user half was asked for and could not be had.
     pub const USER_STACK_FAILED: u32 = 1 << 4;
     /// The stack of the thread's kernel half was asked for and could not be had.
     pub const KERNEL_STACK_FAILED: u32 = 1 << 5;
-    /// [`super::WaitRecord::file`] is the one that the syscall's first argument stood for.
+    /// [`super::WaitRecord::file`] is the file that the syscall's first argument referred to.
     pub const HAS_FILE: u32 = 1 << 8;
-    /// The thread came back and its switch-in was not seen; `on_ns` is when it was first found on a
-    /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
+    /// The thread came back and its switch-in was not seen; `on_ns` is when it was first seen on a CPU
+    /// again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
 }
 
-/// Facts about one wake ([`Wake::flags`]). It may be made before the wait that it belongs to begins,
-/// so they are kept apart from those of the wait.
+/// Facts about one wake ([`Wake::flags`]). A wake may be made before the wait that it belongs to
+/// begins, so it has flags of its own.
 pub mod wake_flags {
     /// The stack of the current task's user half was asked for and could not be had.
     pub const USER_STACK_FAILED: u32 = 1 << 0;
-    /// The same for its kernel half.
+    /// The stack of the current task's kernel half was asked for and could not be had.
     pub const KERNEL_STACK_FAILED: u32 = 1 << 1;
-    /// [`super::Wake::file`] is the one that the syscall's first argument stood for.
+    /// [`super::Wake::file`] is the file that the syscall's first argument referred to.
     pub const HAS_FILE: u32 = 1 << 2;
 }
 
 /// Why a [`ThreadRecord`] was written.
-pub mod sighting {
+pub mod thread_event {
     /// The window opened, and the thread was there.
     pub const OPENING: u32 = 1;
-    /// Its first record since something about it became new.
-    pub const SEEN: u32 = 2;
-    /// It was created.
+    /// Another record names the thread, and user space does not know it yet, or knows it as it was before.
+    pub const FIRST_RECORD: u32 = 2;
+    /// The thread was created.
     pub const FORK: u32 = 3;
-    /// It became another program.
+    /// The thread's process executed another program.
     pub const EXEC: u32 = 4;
-    /// Its name changed.
+    /// The thread's name changed.
     pub const RENAME: u32 = 5;
     /// The window closed, and the thread was there.
     pub const CLOSING: u32 = 6;
-    /// Too many of its stacks were taken for others: a kind of them is walked every time from now on.
-    pub const MISTAKEN: u32 = 7;
+    /// Too many stacks of the thread were mismatched by the cache: a kind of them is walked every time
+    /// from now on.
+    pub const STACKS_DISTRUSTED: u32 = 7;
 }
 
-/// Why every thread is looked at.
+/// Why every thread is surveyed.
 pub mod survey {
     /// The window opens.
     pub const OPENING: u32 = 1;
-    /// It closes.
+    /// The window closes.
     pub const CLOSING: u32 = 2;
-    /// The records say what they would if it closed now ([`super::sighting::CLOSING`]), and it goes on.
+    /// The records hold what they would if the window closed now ([`super::thread_event::CLOSING`]), and
+    /// recording goes on.
     pub const SNAPSHOT: u32 = 3;
 }
 
-/// What a thread was doing when it was looked at ([`ThreadRecord::phase`]).
+/// What a thread was doing at the moment of a record ([`ThreadRecord::phase`]).
 pub mod phase {
     /// Not known.
     pub const UNKNOWN: u32 = 0;
@@ -167,38 +169,38 @@ pub struct RecordHeader {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Syscall {
-    /// Its number in the table of the thread's kind (see [`thread_flags::COMPAT`]), or
+    /// The syscall's number in the table of the thread's kind (see [`thread_flags::COMPAT`]), or
     /// [`NO_SYSCALL`].
     pub number: i32,
     /// The thread's [`thread_flags`].
     pub thread_flags: u32,
-    /// Its arguments, as they were at entry.
+    /// The syscall's arguments, as they were at entry.
     pub args: [u64; 6],
 }
 
-/// An inode: what a file descriptor stands for.
+/// An inode: the file that a descriptor refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Inode {
-    /// Its number.
+    /// The inode's number.
     pub number: u64,
-    /// Its `st_mode`.
+    /// The inode's `st_mode`.
     pub mode: u32,
     /// The device that the number belongs to (`dev_t` of its superblock).
     pub device: u32,
 }
 
-/// The end of a wait, seen from the waker's side at `sched_waking`.
+/// The wake that ended a wait, recorded where the waker runs, at `sched_waking`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wake {
-    /// When; 0 if nobody was seen. Before the switch-out if the wake came while the thread still ran:
-    /// it may have ended this wait before it began, or have nothing to do with it.
+    /// When; 0 if no wake was seen. Before the switch-out if the wake came while the thread still ran:
+    /// such a wake may have ended this wait before it began, or have nothing to do with it.
     pub ns: u64,
     /// The task that was current. It is the waker only where `context` is [`wake_context::TASK`];
     /// in an interrupt it is a bystander.
     pub tid: u32,
-    /// Its process.
+    /// The current task's process.
     pub tgid: u32,
     /// One of [`wake_context`].
     pub context: u16,
@@ -209,19 +211,19 @@ pub struct Wake {
     /// [`wake_flags`].
     pub flags: u32,
     /// The [`WaitRecord::seq`] of the current task's newest record as it made this wake, or
-    /// [`NO_SEQ`]. It is looked up in a task's own code and in the network's softirqs.
+    /// [`NO_SEQ`]. Only known in a task's own code and in the network's softirqs.
     pub current_seq: u32,
     /// The current task's syscall.
     pub syscall: Syscall,
-    /// What the syscall's first argument stood for (with [`wake_flags::HAS_FILE`]).
+    /// The file that the syscall's first argument referred to (with [`wake_flags::HAS_FILE`]).
     pub file: Inode,
-    /// Stack id of the current task's user half, [`NO_STACK`] if none was taken.
+    /// Stack id of the current task's user half, [`NO_STACK`] if there is none.
     pub user_stack: u64,
-    /// Stack id of its kernel half, interrupt frames included.
+    /// Stack id of the current task's kernel half, interrupt frames included.
     pub kernel_stack: u64,
 }
 
-/// One wait, whole: switch-out while sleeping, wake, switch-in.
+/// One whole wait: switch-out, asleep; wake; switch-in.
 ///
 /// ```text
 ///   on-CPU   | blocked                 | runnable    | on-CPU
@@ -235,41 +237,41 @@ pub struct WaitRecord {
     pub header: RecordHeader,
     /// The thread that waited.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub tgid: u32,
     /// Counts this thread's waits and preemptions, lost ones included, from 1.
     pub seq: u32,
     /// [`wait_flags`].
     pub wait_flags: u32,
-    /// When it left the CPU.
+    /// When the thread left the CPU.
     pub off_ns: u64,
-    /// When it was back on one.
+    /// When the thread was back on a CPU.
     pub on_ns: u64,
-    /// When it was moved to another CPU's queue, for the last time since it left the CPU; 0 if it was
-    /// not. The wake itself may move it, just after `wake.ns`.
+    /// When the thread was last moved to another CPU's queue since it left the CPU; 0 if it was not. The
+    /// wake itself may move it, just after `wake.ns`.
     pub migrated_ns: u64,
-    /// Its state at switch-out, as in `task_struct::__state`.
+    /// The thread's state at switch-out, as in `task_struct::__state`.
     pub state: u32,
-    /// The CPU that it left, and (`>> 16`) the one that it came back to.
+    /// The CPU that the thread left, and (`>> 16`) the one that it came back to.
     pub cpus: u32,
-    /// What it was in, and its [`thread_flags`].
+    /// The thread's syscall, and its [`thread_flags`].
     pub syscall: Syscall,
-    /// The timeout that it asked for, relative or absolute as the syscall has it;
+    /// The timeout that the thread asked for, relative or absolute as the syscall has it;
     /// [`NO_TIMEOUT`] if none.
     pub timeout_ns: u64,
     /// The file waited on (with [`wait_flags::HAS_FILE`]).
     pub file: Inode,
-    /// Id of its cgroup in the v2 hierarchy; the inode number of the cgroup's directory.
+    /// Id of the thread's cgroup in the v2 hierarchy: the inode number of the cgroup's directory.
     pub cgroup: u64,
-    /// Stack id of its user half at switch-out.
+    /// Stack id of the thread's user half at switch-out.
     pub user_stack: u64,
-    /// Stack id of its kernel half while it was blocked.
+    /// Stack id of the thread's kernel half while it was blocked.
     pub kernel_stack: u64,
-    /// Who ended it.
+    /// The wake that ended the wait.
     pub wake: Wake,
 }
 
-/// A thread that left the CPU while it could have gone on: preempted, or it yielded.
+/// The time off the CPU of a thread that could have gone on: it was preempted, or it yielded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct PreemptionRecord {
@@ -277,7 +279,7 @@ pub struct PreemptionRecord {
     pub header: RecordHeader,
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub tgid: u32,
     /// As [`WaitRecord::seq`], from the same count.
     pub seq: u32,
@@ -285,11 +287,11 @@ pub struct PreemptionRecord {
     pub wait_flags: u32,
     /// [`thread_flags`].
     pub thread_flags: u32,
-    /// The CPU that it left, and (`>> 16`) the one that it came back to.
+    /// The CPU that the thread left, and (`>> 16`) the one that it came back to.
     pub cpus: u32,
-    /// When it left the CPU.
+    /// When the thread left the CPU.
     pub off_ns: u64,
-    /// When it was back on one.
+    /// When the thread was back on a CPU.
     pub on_ns: u64,
     /// As [`WaitRecord::migrated_ns`].
     pub migrated_ns: u64,
@@ -299,17 +301,17 @@ pub struct PreemptionRecord {
     pub reserved: u32,
 }
 
-/// A stack that is seen for the first time (or again, after the kernel half forgot it).
+/// The frames of a stack that has not been sent yet, or that the kernel half has forgotten having sent.
 ///
 /// On the ring the record ends after `depth` frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackRecord {
-    /// [`kind::STACK`]; `len` is [`StackRecord::len_of`] its depth.
+    /// [`kind::STACK`]; `len` is [`StackRecord::len_for_depth`].
     pub header: RecordHeader,
     /// The id that other records refer to it by.
     pub id: u64,
-    /// When it was taken.
+    /// When the stack was walked.
     pub ns: u64,
     /// The process that user addresses belong to; 0 for a kernel stack.
     pub tgid: u32,
@@ -323,12 +325,12 @@ impl StackRecord {
     /// Bytes of a record that holds `depth` frames.
     #[must_use]
     #[inline(always)]
-    pub const fn len_of(depth: usize) -> usize {
+    pub const fn len_for_depth(depth: usize) -> usize {
         size_of::<Self>() - (MAX_FRAMES - depth) * size_of::<u64>()
     }
 }
 
-/// Who a thread is, from `ns` on.
+/// Identity and properties of a thread, from `ns` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct ThreadRecord {
@@ -336,27 +338,27 @@ pub struct ThreadRecord {
     pub header: RecordHeader,
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub tgid: u32,
-    /// The process that is its parent (`real_parent`).
+    /// The parent process (`real_parent`).
     pub parent_tgid: u32,
     /// [`thread_flags`].
     pub thread_flags: u32,
-    /// One of [`sighting`].
-    pub sighting: u32,
+    /// One of [`thread_event`].
+    pub event: u32,
     /// One of [`phase`].
     pub phase: u32,
-    /// The `seq` of its newest record.
+    /// The `seq` of the thread's newest record.
     pub seq: u32,
     /// Always 0.
     pub reserved: u32,
-    /// When it was looked at.
+    /// When the record was made.
     pub ns: u64,
-    /// When it was created (`task_struct::start_time`).
+    /// When the thread was created (`task_struct::start_time`).
     pub start_ns: u64,
-    /// Id of its cgroup in the v2 hierarchy.
+    /// Id of the thread's cgroup in the v2 hierarchy.
     pub cgroup: u64,
-    /// Its name, padded with NULs.
+    /// The thread's name, padded with NULs.
     pub comm: [u8; COMM_LEN],
 }
 
@@ -368,11 +370,11 @@ pub struct ExitRecord {
     pub header: RecordHeader,
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub tgid: u32,
     /// When.
     pub ns: u64,
-    /// The `seq` of its newest record.
+    /// The `seq` of the thread's newest record.
     pub seq: u32,
     /// [`thread_flags`].
     pub thread_flags: u32,
@@ -382,7 +384,7 @@ pub struct ExitRecord {
     pub reserved: u32,
 }
 
-/// What a CPU was doing when the sampling clock struck. The idle task is not sampled.
+/// What a CPU was doing when the sampling clock ticked. The idle task is not sampled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct SampleRecord {
@@ -390,17 +392,17 @@ pub struct SampleRecord {
     pub header: RecordHeader,
     /// The thread that was on the CPU.
     pub tid: u32,
-    /// Its process.
+    /// The thread's process.
     pub tgid: u32,
     /// When.
     pub ns: u64,
-    /// The [`WaitRecord::seq`] of its newest record, or [`NO_SEQ`].
+    /// The [`WaitRecord::seq`] of the thread's newest record, or [`NO_SEQ`].
     pub seq: u32,
     /// Always 0.
     pub reserved: u32,
-    /// Stack id of its user half.
+    /// Stack id of the thread's user half.
     pub user_stack: u64,
-    /// Stack id of its kernel half.
+    /// Stack id of the thread's kernel half.
     pub kernel_stack: u64,
 }
 
@@ -415,5 +417,5 @@ const _: () = {
     assert!(size_of::<ThreadRecord>() == 80);
     assert!(size_of::<ExitRecord>() == 40);
     assert!(size_of::<SampleRecord>() == 48);
-    assert!(StackRecord::len_of(0) == 32);
+    assert!(StackRecord::len_for_depth(0) == 32);
 };

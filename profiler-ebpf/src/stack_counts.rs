@@ -1,43 +1,43 @@
-//! How stacks were come by, counted.
+//! Counters of how the stacks that records refer to were obtained.
 
-/// Whose stack, and which half of it; the index into the counters of [`StackCounters`].
+/// Which half of which thread's stack it is; the index into the counters of [`StackCounters`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Side {
+pub enum StackKind {
     /// The user half of a thread that leaves the CPU to wait.
     WaitUser = 0,
-    /// Its kernel half.
+    /// The kernel half of a thread that leaves the CPU to wait.
     WaitKernel = 1,
     /// The user half of a thread that wakes another.
     WakeUser = 2,
-    /// Its kernel half.
+    /// The kernel half of a thread that wakes another.
     WakeKernel = 3,
-    /// The same where the wake is made in a softirq on top of the thread.
+    /// The kernel half of a thread, where a softirq on top of it makes the wake.
     WakeInSoftirq = 7,
 }
 
-/// Room for every side; a power of two, for the verifier's sake.
-pub const SIDES: usize = 8;
+/// Room for every kind of stack; a power of two, for the verifier's sake.
+pub const STACK_KINDS: usize = 8;
 
-/// One CPU's counters.
+/// One CPU's counters. Arrays are indexed by [`StackKind`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCounters {
-    /// Stacks that were recognised, those that were checked included, by [`Side`].
-    pub recognised: [u64; SIDES],
-    /// Stacks that had to be walked, those that were checked not included.
-    pub walked: [u64; SIDES],
-    /// Recognised stacks that were walked all the same.
-    pub checked: [u64; SIDES],
-    /// Those of them that turned out to be others.
-    pub disagreed: [u64; SIDES],
-    /// Stacks that were not walked since the time for it was used up.
+    /// Stacks that were found in a cache, those that were checked included.
+    pub cache_hits: [u64; STACK_KINDS],
+    /// Stacks that were in no cache, and had to be walked or copied.
+    pub cache_misses: [u64; STACK_KINDS],
+    /// Cache hits that were walked or copied all the same, to verify them.
+    pub checked: [u64; STACK_KINDS],
+    /// Checked cache hits whose stack turned out to be another.
+    pub mismatched: [u64; STACK_KINDS],
+    /// Stacks that were neither walked nor copied, since the time for that was used up.
     pub over_budget: u64,
-    /// Sides of threads whose stacks are walked every time, since too many were recognised wrongly.
+    /// Kinds of stacks of threads that are walked every time, since too many cache hits mismatched.
     pub distrusted: u64,
 }
 
 const _: () = {
-    assert!(size_of::<StackCounters>() == (4 * SIDES + 2) * 8);
-    assert!(Side::WakeInSoftirq as usize + 1 == SIDES);
+    assert!(size_of::<StackCounters>() == (4 * STACK_KINDS + 2) * 8);
+    assert!(StackKind::WakeInSoftirq as usize + 1 == STACK_KINDS);
 };

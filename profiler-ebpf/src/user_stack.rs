@@ -1,111 +1,116 @@
-//! User stacks, which user space unwinds: what the halves tell each other.
+//! User stacks, which user space unwinds: what the halves send each other.
 //!
 //! The kernel half sends a copy of the stack's top ([`StackCopy`]) and goes on. User space unwinds it
-//! and says by what the kernel half will recognise the same stack in the same place again
-//! ([`Place`]): where the return addresses lay that it found, and a hash of them.
+//! and writes a [`CallSite`] to a map of the kernel half. By that the kernel half finds the same stack
+//! again without a copy: it lists the stack's frame slots, which are the words that held a return
+//! address, and the fingerprint, a hash of those return addresses.
 //!
 //! ```text
 //!  sp                                                  up to 2 KiB on
 //!  | data | return address | data | return address | data … | … | return address | …
-//!              near                     near                           far
+//!             near slot                near slot                      far slot
 //! ```
 //!
-//! What lies between them is data, and changes from one time to the next though the callers are the
-//! same.
+//! What lies between the slots is data, and changes from one time to the next though the callers are
+//! the same.
 
-use crate::{python::Chain, record::RecordHeader};
+use crate::{python::PythonFrames, record::RecordHeader};
 
-/// Stacks that are kept of one place: what several callers wait in is one place, and a stack for each.
-pub const STACKS: usize = 4;
-/// Words of a stack's top that can be looked at each time, in one read: as many as a byte can name.
-pub const LOOKED_AT: usize = 255;
-/// Near witnesses at most, a byte each.
-pub const NEAR: usize = 16;
-/// As many as one `u64` holds.
-pub const NEAR_IN_A_WORD: usize = 8;
-/// Far witnesses at most: each is a read of its own.
-pub const FAR: usize = 4;
-/// What stands for no near witness.
-pub const NO_WITNESS: u64 = 0xff;
-/// What stands for no far witness.
-pub const NO_FAR_WITNESS: u32 = 0;
+/// Stacks that are cached for one call site: several callers can lead to the same one.
+pub const STACKS_PER_CALL_SITE: usize = 4;
+/// Words of a stack's top that can hold near slots, and are read at once: as many as a byte can name.
+pub const NEAR_WORDS: usize = 255;
+/// Near slots at most, a byte each.
+pub const NEAR_SLOTS: usize = 16;
+/// Near slots that one `u64` holds.
+pub const NEAR_SLOTS_PER_WORD: usize = 8;
+/// Far slots at most: each costs a read of its own.
+pub const FAR_SLOTS: usize = 4;
+/// Fills the rest of the near slots where there are fewer.
+pub const NO_NEAR_SLOT: u64 = 0xff;
+/// Fills the rest of the far slots where there are fewer.
+pub const NO_FAR_SLOT: u32 = 0;
 /// Bytes of a page: stacks are copied page by page, as a read that meets one that is not in memory fails
 /// whole.
 pub const PAGE: usize = 4096;
 
-/// How much of a stack is copied ([`Place::size`]).
+/// How much of a stack is copied ([`CallSite::copy_size`]).
 pub mod copy_size {
-    /// What is left of the first page, and one more.
+    /// What is left of the first page, and one page more.
     pub const SHORT: u32 = 0;
-    /// And four.
+    /// What is left of the first page, and four pages more.
     pub const MEDIUM: u32 = 1;
-    /// And sixteen.
+    /// What is left of the first page, and sixteen pages more.
     pub const LONG: u32 = 2;
     /// How many pages more than the first, by size.
     pub const PAGES: [usize; 3] = [1, 4, 16];
 }
 
-/// What refers to the stack ([`StackCopy::purpose`]).
+/// What a stack was copied for ([`StackCopy::purpose`]).
 pub mod purpose {
-    /// A wait, by whoever waits or wakes: its record may come much later.
+    /// A wait's record will refer to it, of the thread that waits or wakes; it may come much later.
     pub const WAIT: u32 = 0;
-    /// A sample, whose record comes at once.
+    /// A sample's record, which comes at once, refers to it.
     pub const SAMPLE: u32 = 1;
-    /// Nothing yet: it was recognised, and is to be compared.
+    /// No record refers to it: the stack was found in the cache, and the copy is to verify that.
     pub const CHECK: u32 = 2;
-    /// A wait that had begun before anybody looked: nothing is copied, as this runs in another process.
-    /// The thread's memory can be read for as long as [`StackCopy::switches`](super::StackCopy::switches) stays the same.
-    pub const BEGUN_BEFORE: u32 = 3;
+    /// A wait that had begun before the window opened. Nothing is copied, as this runs in another
+    /// process. The thread's memory can be read for as long as
+    /// [`StackCopy::voluntary_switches`](super::StackCopy::voluntary_switches) stays the same.
+    pub const BEFORE_WINDOW: u32 = 3;
 }
 
-/// A stack that a place is known to have had.
+/// A stack that was seen at a call site, and by what it is found again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct KnownStack {
-    /// Which of the words that are looked at are witnesses: a byte each, the one that is nearest to
-    /// the stack pointer lowest, in the first of these.
-    pub near: [u64; NEAR / NEAR_IN_A_WORD],
-    /// What they say ([`proof_of`]); 0 if there is no such stack.
-    pub proof: u64,
-    /// Its id.
+pub struct CachedStack {
+    /// The near slots: indices of words above the stack pointer, a byte each, the one that is nearest
+    /// to the stack pointer lowest, in the first of these.
+    pub near_slots: [u64; NEAR_SLOTS / NEAR_SLOTS_PER_WORD],
+    /// The [`fingerprint`] of the near slots; 0 if there is no such stack.
+    pub fingerprint: u64,
+    /// The stack's id.
     pub id: u64,
-    /// What the far witnesses say.
-    pub far_proof: u64,
-    /// Where those are, in bytes from the stack pointer.
-    pub far: [u32; FAR],
+    /// The [`fingerprint`] of the far slots.
+    pub far_fingerprint: u64,
+    /// The far slots, in bytes from the stack pointer.
+    pub far_slots: [u32; FAR_SLOTS],
 }
 
-/// A place where a thread waits or wakes others: its user registers.
+/// What is cached for a place in a program where a thread waits or wakes others; the key is a hash of
+/// the thread and its user registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
-pub struct Place {
-    /// The stacks that it has had.
-    pub stacks: [KnownStack; STACKS],
-    /// How much is to be copied of one that is not recognised: one of [`copy_size`].
-    pub size: u32,
-    /// 1 if the thread runs Python here: the place that counts is the one [`with_python`].
+pub struct CallSite {
+    /// The stacks that the thread has had here.
+    pub stacks: [CachedStack; STACKS_PER_CALL_SITE],
+    /// How much to copy of a stack that is not in the cache: one of [`copy_size`].
+    pub copy_size: u32,
+    /// 1 if the thread runs Python here: the stacks are then under the key [`with_python`].
     pub runs_python: u32,
-    /// Bytes from the stack pointer on that the near witnesses of these stacks lie in.
-    pub looked_at: u32,
+    /// Bytes from the stack pointer on that hold the near slots of all these stacks.
+    pub near_bytes: u32,
     /// Always 0.
     pub reserved: u32,
 }
 
 /// How far above the stack pointer a frame pointer can lead to a frame: further than the longest copy goes.
-const FRAMES_REACH: u64 = 1 << 17;
+const MAX_FRAME_DISTANCE: u64 = 1 << 17;
 
-/// What the frame pointer says of a place: how far above the stack pointer it points, or that it points at no frame.
+/// What the frame pointer adds to a call site's key: how far above the stack pointer it points, or that
+/// it points at no frame.
 ///
 /// Code without frame pointers keeps anything in the register, and CPython the lock that it waits for, a new one
-/// for each wait of `threading.Condition`: taken as it is, no such wait is ever in the same place again.
+/// for each wait of `threading.Condition`: with the register as it is, no such wait would ever come from the same
+/// call site again.
 #[inline(always)]
 #[must_use]
-pub fn frame_in_reach(fp: u64, sp: u64) -> u64 {
-    fp.wrapping_sub(sp).min(FRAMES_REACH)
+pub fn frame_distance(fp: u64, sp: u64) -> u64 {
+    fp.wrapping_sub(sp).min(MAX_FRAME_DISTANCE)
 }
 
-/// A copy of the top of a user stack, as it is sent on the ring of its own: what lies behind this are
-/// the Python frames, a [`Chain`], and the `bytes` bytes from `sp` on.
+/// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header are
+/// the Python frames, a [`PythonFrames`], and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {
@@ -113,12 +118,12 @@ pub struct StackCopy {
     pub header: RecordHeader,
     /// The id that other records refer to it by.
     pub id: u64,
-    /// The place's key, whatever Python runs there; 0 if it is not to be learnt.
-    pub key: u64,
-    /// The stack that it was taken for, if it was recognised and is to be compared; else
+    /// The call site's key, without what Python runs there; 0 if the stack is not to be cached.
+    pub call_site: u64,
+    /// With [`purpose::CHECK`], the id of the cached stack that was found for this one; else
     /// [`NO_STACK`](crate::record::NO_STACK).
-    pub taken_for: u64,
-    /// When it was taken.
+    pub cached_id: u64,
+    /// When the copy was made.
     pub ns: u64,
     /// The process.
     pub tgid: u32,
@@ -130,63 +135,63 @@ pub struct StackCopy {
     pub sp: u64,
     /// The frame pointer, or whatever code without one keeps there.
     pub fp: u64,
-    /// How many bytes there are; in pages that are [`missing`](Self::missing) they are 0.
+    /// How many bytes there are; those of [`missing_pages`](Self::missing_pages) are 0.
     pub bytes: u32,
     /// How many were asked for: one of [`copy_size`].
     pub size: u32,
     /// One of [`purpose`].
     pub purpose: u32,
-    /// Pages that were not in memory, a bit each: the page that `sp` points into is the lowest. Room that a
-    /// function keeps and never touched is in none.
-    pub missing: u32,
-    /// A hash of the Python frames, which the [`Chain`] behind this holds; 0 if the thread is not known
-    /// to have any.
-    pub python: u64,
-    /// How often the thread has gone to sleep (`task_struct::nvcsw`), if it is one that sleeps now.
-    pub switches: u64,
+    /// Pages that were not in memory, a bit each: the page that `sp` points into is the lowest. A page
+    /// that a function reserved and never touched is missing.
+    pub missing_pages: u32,
+    /// A hash of the Python frames, which the [`PythonFrames`] behind this holds; 0 if the thread is not
+    /// known to have any.
+    pub python_hash: u64,
+    /// With [`purpose::BEFORE_WINDOW`], how often the thread has gone to sleep (`task_struct::nvcsw`).
+    pub voluntary_switches: u64,
     /// The epoch of the process's code ([`crate::code_epoch`]).
     pub code_epoch: u32,
     /// Always 0.
     pub reserved: u32,
 }
 
-/// The key of a place where a thread runs Python, by the hash of its frames.
+/// The key of a call site where a thread runs Python, by the hash of its Python frames.
 #[inline(always)]
 #[must_use]
-pub const fn with_python(key: u64, python: u64) -> u64 {
-    end_proof(add_to_proof(key, python))
+pub const fn with_python(call_site: u64, python_hash: u64) -> u64 {
+    finish_fingerprint(extend_fingerprint(call_site, python_hash))
 }
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
-/// What a proof begins with.
-pub const NOTHING_SAID: u64 = 1;
+/// What a fingerprint begins with.
+pub const FINGERPRINT_SEED: u64 = 1;
 
-/// A proof with one witness more.
+/// A fingerprint with one return address more.
 #[inline(always)]
 #[must_use]
-pub const fn add_to_proof(proof: u64, witness: u64) -> u64 {
-    (proof ^ witness).wrapping_mul(MULTIPLIER)
+pub const fn extend_fingerprint(fingerprint: u64, return_address: u64) -> u64 {
+    (fingerprint ^ return_address).wrapping_mul(MULTIPLIER)
 }
 
-/// A proof when all have been heard; never 0.
+/// A fingerprint that has all of its return addresses; never 0.
 #[inline(always)]
 #[must_use]
-pub const fn end_proof(proof: u64) -> u64 {
-    (proof ^ (proof >> 32)) | 1
+pub const fn finish_fingerprint(fingerprint: u64) -> u64 {
+    (fingerprint ^ (fingerprint >> 32)) | 1
 }
 
-/// A hash of what witnesses say.
+/// A hash of what a stack's frame slots hold.
 #[must_use]
-pub fn proof_of(witnesses: impl IntoIterator<Item = u64>) -> u64 {
-    end_proof(witnesses.into_iter().fold(NOTHING_SAID, add_to_proof))
+pub fn fingerprint(return_addresses: impl IntoIterator<Item = u64>) -> u64 {
+    finish_fingerprint(return_addresses.into_iter().fold(FINGERPRINT_SEED, extend_fingerprint))
 }
 
 const _: () = {
-    assert!(size_of::<KnownStack>() == 56);
-    assert!(size_of::<Place>() == STACKS * 56 + 16);
+    assert!(size_of::<CachedStack>() == 56);
+    assert!(size_of::<CallSite>() == STACKS_PER_CALL_SITE * 56 + 16);
     assert!(size_of::<StackCopy>() == 112);
-    assert!(size_of::<Chain>().is_multiple_of(8));
+    assert!(size_of::<PythonFrames>().is_multiple_of(8));
     assert!(copy_size::PAGES[2] < u32::BITS as usize);
-    assert!(LOOKED_AT <= NO_WITNESS as usize);
-    assert!(FRAMES_REACH > ((copy_size::PAGES[2] + 1) * PAGE) as u64);
+    assert!(NEAR_WORDS <= NO_NEAR_SLOT as usize);
+    assert!(MAX_FRAME_DISTANCE > ((copy_size::PAGES[2] + 1) * PAGE) as u64);
 };

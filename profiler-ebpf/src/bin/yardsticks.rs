@@ -1,6 +1,6 @@
-//! What offwake's programs are measured against: plain programs for the same tracepoints.
+//! Plain programs for the same tracepoints, which offwake's programs are measured against.
 //!
-//! No part of offwake: `cargo xtask bench overhead` compiles this object and loads it through
+//! They are no part of offwake: `cargo xtask bench overhead` compiles this object and loads it through
 //! `tests/src/bin/offwake-yardsticks.rs`. It is empty on any target but BPF.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
@@ -25,8 +25,8 @@ mod entry {
     /// `BPF_F_USER_STACK`
     const USER_STACK: u64 = 1 << 8;
 
-    /// Where stacks go, and stay unread. A program on `sched_switch` has it for itself: interrupts
-    /// are off there.
+    /// Stacks are written here, and nobody reads them. A program on `sched_switch` has it for itself:
+    /// interrupts are off there.
     #[btf_map]
     static FRAMES: PerCpuArray<[u64; MAX_FRAMES], 1> = PerCpuArray::new();
 
@@ -47,7 +47,7 @@ mod entry {
     /// <https://github.com/iovisor/bcc/blob/v0.31.0/libbpf-tools/offcputime.bpf.c>
     #[btf_tracepoint(function = "sched_switch")]
     fn both_stacks_walked(ctx: BtfTracePointContext) -> i32 {
-        // The one that leaves is still current. The idle task has no stack worth a walk.
+        // The thread that leaves is still current. The idle task has no stack worth a walk.
         if bpf_get_current_pid_tgid() == 0 {
             return 0;
         }
@@ -59,9 +59,9 @@ mod entry {
     }
 
     #[inline(always)]
-    fn walk(ctx: *mut c_void, into: *mut [u64; MAX_FRAMES], whose: u64) {
+    fn walk(ctx: *mut c_void, into: *mut [u64; MAX_FRAMES], flags: u64) {
         // SAFETY: the buffer is this CPU's own, and has the size that is named.
-        unsafe { bpf_get_stack(ctx, into.cast(), (MAX_FRAMES * size_of::<u64>()) as u32, whose) };
+        unsafe { bpf_get_stack(ctx, into.cast(), (MAX_FRAMES * size_of::<u64>()) as u32, flags) };
     }
 }
 

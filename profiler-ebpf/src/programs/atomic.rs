@@ -1,4 +1,4 @@
-//! Counting from all CPUs at once.
+//! Counters that all CPUs change at once.
 
 use core::arch::asm;
 
@@ -6,7 +6,7 @@ use core::arch::asm;
 ///
 /// # Safety
 ///
-/// The counter is aligned and lives as long as this call, and everybody changes it in this way.
+/// The counter is aligned and lives as long as this call, and every CPU changes it by this function.
 #[inline(always)]
 pub unsafe fn add(counter: *mut u64, change: i64) {
     // The compiler offers no atomic operations for this machine, which has them.

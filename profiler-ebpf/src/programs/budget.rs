@@ -1,72 +1,76 @@
-//! How much of a CPU's time may go into walking stacks.
+//! The budget: how much of a CPU's time walking and copying stacks may take.
 //!
-//! Each CPU saves up the share that it was given, a second's worth at most, and a walk takes what it
-//! took. Threads that come up new, as all do at first, are paid from the savings.
+//! Each CPU's balance grows by its share of the time that passes, up to a limit, and every walk is
+//! charged with the time that it took. Threads that appear for the first time, as all do when the
+//! window opens, are paid from what has been saved up.
 
 use super::{
-    maps::{STACK_COUNTS, WALKING_TIME},
+    maps::{STACK_BUDGETS, STACK_COUNTS},
     ring::now as clock,
     settings::{CONFIG, frozen},
-    stack::Taken,
+    stack::CapturedStack,
 };
 
-/// Nanoseconds of walking that one CPU can save up, and at first has: 30 ms, some 20,000 walks.
-const SAVINGS: i64 = 30_000_000;
+/// The balance that one CPU begins with, and the most that it can save up: 30 ms of walking, which are
+/// some 20,000 walks.
+const MAX_BALANCE_NS: i64 = 30_000_000;
 
 /// What a CPU may still spend.
 #[repr(C)]
-pub struct WalkingTime {
-    left: i64,
-    as_of: u64,
+pub struct StackBudget {
+    balance_ns: i64,
+    updated_ns: u64,
 }
 
-/// What a stack may cost.
+/// Whether a stack may be left out to save time.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Price {
-    /// What is left of the budget.
+pub enum Need {
+    /// The stack is left out if the budget is used up.
     WithinBudget,
-    /// Any: it can't be done without.
-    Any,
+    /// The stack is needed whatever it costs.
+    Always,
 }
 
-/// Walks a stack, if there is time for it; `now` is about now.
+/// Calls `walk` if there is budget for it, and charges for the time that it takes; `now` need not be
+/// exact.
 #[inline(always)]
-pub fn walk(price: Price, now: u64, walk: impl Fn() -> Taken) -> Taken {
-    if frozen(&CONFIG.walking_share) == 0 {
+pub fn walk(need: Need, now: u64, walk: impl Fn() -> CapturedStack) -> CapturedStack {
+    if frozen(&CONFIG.stack_budget) == 0 {
         return walk();
     }
-    if price == Price::WithinBudget && !has_time(now) {
+    if need == Need::WithinBudget && !has_budget(now) {
         if let Some(counters) = STACK_COUNTS.get_ptr_mut(0) {
             // SAFETY: this CPU's own entry.
             unsafe { (*counters).over_budget += 1 };
         }
-        return Taken::FAILED;
+        return CapturedStack::FAILED;
     }
     let begin = clock();
-    let taken = walk();
-    if let Some(time) = WALKING_TIME.get_ptr_mut(0) {
+    let stack = walk();
+    if let Some(budget) = STACK_BUDGETS.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry.
-        unsafe { (*time).left -= clock().wrapping_sub(begin) as i64 };
+        unsafe { (*budget).balance_ns -= clock().wrapping_sub(begin) as i64 };
     }
-    taken
+    stack
 }
 
-/// Adds what was saved up since the last time.
+/// Whether this CPU may spend any more, with what it has gained since the last call.
 #[inline(always)]
-pub fn has_time(now: u64) -> bool {
-    if frozen(&CONFIG.walking_share) == 0 {
+pub fn has_budget(now: u64) -> bool {
+    if frozen(&CONFIG.stack_budget) == 0 {
         return true;
     }
-    let Some(time) = WALKING_TIME.get_ptr_mut(0) else { return false };
+    let Some(budget) = STACK_BUDGETS.get_ptr_mut(0) else { return false };
     // SAFETY: this CPU's own entry.
-    let time = unsafe { &mut *time };
-    // A clock that was read before an interrupt's is none the worse; at first it is all of it.
-    let passed = now.saturating_sub(time.as_of).min(1 << 30);
-    // In units of 1,024 ns, so that a second of it times the share fits.
-    let gained = ((passed >> 10) * u64::from(frozen(&CONFIG.walking_share))) >> 10;
+    let budget = unsafe { &mut *budget };
+    // A `now` from before an interrupt may be earlier than the last update, and gains nothing. The first
+    // call gains all the time since boot, and so the whole balance.
+    let passed = now.saturating_sub(budget.updated_ns).min(1 << 30);
+    // In units of 1,024 ns, so that a second times the share fits.
+    let gained = ((passed >> 10) * u64::from(frozen(&CONFIG.stack_budget))) >> 10;
     if gained > 0 {
-        time.as_of = now;
-        time.left = (time.left + gained as i64).min(SAVINGS);
+        budget.updated_ns = now;
+        budget.balance_ns = (budget.balance_ns + gained as i64).min(MAX_BALANCE_NS);
     }
-    time.left > 0
+    budget.balance_ns > 0
 }

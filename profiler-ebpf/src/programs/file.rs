@@ -1,5 +1,5 @@
-//! What a file descriptor stands for. An inode outlives the descriptor's number, which the process
-//! may use again before user space could look.
+//! The inode that a file descriptor refers to. It is read here, since the process may give the
+//! descriptor's number to another file before user space could look it up.
 
 use profiler_ebpf::record::Inode;
 
@@ -8,17 +8,18 @@ use super::{
     task::{Task, peek},
 };
 
-/// The type's bits of `st_mode`, and those of a socket and of a pipe: `include/uapi/linux/stat.h`.
+/// The mask of a file's type in `st_mode`, and the types pipe and socket: `include/uapi/linux/stat.h`.
 const S_IFMT: u32 = 0o170_000;
 const S_IFIFO: u32 = 0o010_000;
 const S_IFSOCK: u32 = 0o140_000;
 
-/// What can be read of an inode at once: a read costs some 15 ns, whatever its length.
+/// The beginning of an inode, which has most of the fields that are read: a read costs some 15 ns,
+/// whatever its length.
 type Head = [u64; 10];
 
-/// The inode behind a descriptor of a task, if there is one.
+/// Reads the inode that a task's descriptor refers to, if there is one.
 #[inline(always)]
-pub fn behind(task: Task, descriptor: u32) -> Option<Inode> {
+pub fn read_inode(task: Task, descriptor: u32) -> Option<Inode> {
     let file = task.open_file(descriptor);
     if file == 0 {
         return None;
@@ -28,36 +29,37 @@ pub fn behind(task: Task, descriptor: u32) -> Option<Inode> {
         return None;
     }
     let head: Head = peek(inode);
-    let mode = u32::from(field_of::<u16>(inode, &head, offset(&CONFIG.offsets.inode_mode)));
-    let superblock = || field_of(inode, &head, offset(&CONFIG.offsets.inode_sb));
+    let mode = u32::from(inode_field::<u16>(inode, &head, offset(&CONFIG.offsets.inode_mode)));
+    let superblock = || inode_field(inode, &head, offset(&CONFIG.offsets.inode_sb));
     Some(Inode {
-        number: field_of(inode, &head, offset(&CONFIG.offsets.inode_ino)),
+        number: inode_field(inode, &head, offset(&CONFIG.offsets.inode_ino)),
         mode,
         device: device(superblock, mode),
     })
 }
 
-/// A field of an inode, from its head if it is there: the verifier knows, and prunes the other way.
+/// A field of an inode, from its head if the head has it: the verifier knows the offset, and prunes the
+/// branch that is not taken.
 #[inline(always)]
-fn field_of<T: Copy + Default>(inode: u64, head: &Head, offset: usize) -> T {
+fn inode_field<T: Copy + Default>(inode: u64, head: &Head, offset: usize) -> T {
     if offset + size_of::<T>() > size_of::<Head>() {
         return peek(inode + offset as u64);
     }
-    // SAFETY: it lies inside; kernel fields are aligned.
+    // SAFETY: the field lies inside the head; kernel fields are aligned.
     unsafe { core::ptr::from_ref(head).byte_add(offset).cast::<T>().read_volatile() }
 }
 
-/// The device that an inode is on. All sockets are on one.
+/// The device that an inode is on. All sockets are on the same one, which needs no read.
 #[inline(always)]
 fn device(superblock: impl Fn() -> u64, mode: u32) -> u32 {
-    let of_sockets = frozen(&CONFIG.socket_device);
-    if of_sockets != 0 && mode & S_IFMT == S_IFSOCK {
-        return of_sockets;
+    let socket_device = frozen(&CONFIG.socket_device);
+    if socket_device != 0 && mode & S_IFMT == S_IFSOCK {
+        return socket_device;
     }
     peek(superblock() + offset(&CONFIG.offsets.super_block_dev) as u64)
 }
 
-/// Whether it is a pipe, or a FIFO by name.
+/// Whether an inode is a pipe, or a FIFO with a name.
 #[inline(always)]
 pub fn is_pipe(inode: &Inode) -> bool {
     inode.mode & S_IFMT == S_IFIFO

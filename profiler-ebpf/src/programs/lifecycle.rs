@@ -1,73 +1,74 @@
-//! Threads come, change and go.
+//! Threads are created, change and end.
 
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use profiler_ebpf::{
     loss::Loss,
-    record::{COMM_LEN, ThreadRecord, kind, phase, sighting},
+    record::{COMM_LEN, ThreadRecord, kind, phase, thread_event},
 };
 
 use super::{
-    code_epoch::end_epoch,
+    code_epoch::begin_next_epoch,
     ring::{header, now, send},
-    slot, target,
+    target,
     task::Task,
+    task_local,
 };
 
-/// `parent` made `child`, which has not run yet.
+/// `sched_process_fork`: `parent` created `child`, which has not run yet.
 #[inline(always)]
-pub fn forked(parent: Task, child: Task) {
+pub fn on_fork(parent: Task, child: Task) {
     target::inherit(parent, child);
     if target::is_profiler(child) {
         return;
     }
-    if let Some(slot) = slot::find_or_make(child) {
-        slot::introduce(slot, child, sighting::FORK, phase::UNKNOWN);
+    if let Some(local) = task_local::find_or_create(child) {
+        task_local::send_thread_info(local, child, thread_event::FORK, phase::UNKNOWN);
     }
 }
 
-/// A process became another program; its name is the new one already.
+/// `sched_process_exec`: a process executed another program; the task has its new name already.
 #[inline(always)]
-pub fn execed(task: Task) {
+pub fn on_exec(task: Task) {
     if target::is_profiler(task) {
         return;
     }
-    end_epoch(task.tgid());
-    if let Some(slot) = slot::find_or_make(task) {
-        slot::introduce(slot, task, sighting::EXEC, phase::ON_CPU);
+    begin_next_epoch(task.tgid());
+    if let Some(local) = task_local::find_or_create(task) {
+        task_local::send_thread_info(local, task, thread_event::EXEC, phase::ON_CPU);
     }
 }
 
-/// A thread is about to end; it may still wait for a while on its way out.
+/// `sched_process_exit`: a thread is about to end; it may still wait for a while on its way out.
 #[inline(always)]
-pub fn exiting(task: Task) {
-    target::leave(task);
+pub fn on_exit(task: Task) {
+    target::remove(task);
     if target::is_profiler(task) {
         return;
     }
-    if let Some(slot) = slot::find(task) {
-        slot::introduce_once(slot, task, phase::UNKNOWN);
+    if let Some(local) = task_local::find(task) {
+        task_local::send_thread_info_once(local, task, phase::UNKNOWN);
     }
 }
 
-/// A thread gets a new name; the task still has the old one.
+/// `task_rename`: a thread gets a new name; the task still has the old one.
 #[inline(always)]
-pub fn renamed(task: Task, comm: *const c_void) {
+pub fn on_rename(task: Task, comm: *const c_void) {
     if target::is_profiler(task) {
         return;
     }
-    let Some(slot) = slot::find(task) else { return };
+    let Some(local) = task_local::find(task) else { return };
     let len = size_of::<ThreadRecord>();
     let mut record = ThreadRecord {
         header: header(kind::THREAD, len),
         tid: task.tid(),
         tgid: task.tgid(),
         parent_tgid: task.parent_tgid(),
-        thread_flags: slot.thread_flags,
-        sighting: sighting::RENAME,
+        thread_flags: local.thread_flags,
+        event: thread_event::RENAME,
         phase: phase::UNKNOWN,
-        seq: slot.seq,
+        seq: local.seq,
         reserved: 0,
         ns: now(),
         start_ns: task.start_time(),
@@ -79,5 +80,5 @@ pub fn renamed(task: Task, comm: *const c_void) {
         bpf_probe_read_kernel_str(record.comm.as_mut_ptr().cast(), COMM_LEN as u32, comm);
     }
     let sent = send((&raw const record).cast(), len, Loss::RingFullThread);
-    slot.identity_sent = u32::from(sent.is_ok());
+    local.is_identity_sent = u32::from(sent.is_ok());
 }

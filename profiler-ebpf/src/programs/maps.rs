@@ -1,4 +1,4 @@
-//! Every map, with its size and why.
+//! Every map, with its size and the reason for it.
 
 use core::ptr;
 
@@ -8,25 +8,26 @@ use aya_ebpf::{
     macros::btf_map,
 };
 use profiler_ebpf::{
-    code_epoch::COUNTED,
+    code_epoch::COUNTERS,
     loss::LossCounters,
-    python::{Chain, Thread},
+    python::{PythonFrames, PythonThreadState},
     record::{StackRecord, WaitRecord},
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
-    user_stack::Place,
+    user_stack::CallSite,
 };
 
 use super::{
-    budget::WalkingTime,
-    context::InterruptContext,
+    budget::StackBudget,
+    frame_slots::{SlotSearch, StackTop},
+    interrupt_context::InterruptContext,
     python::FrameWords,
-    slot::Slot,
-    user_stacks::Wanted,
-    witnesses::{Learning, Top},
+    task_local::TaskLocal,
+    user_stack_copy::CopyRequest,
 };
 
-/// A map that the kernel keeps inside each task: found in 9 ns, freed with the task, needs no size.
+/// A map that the kernel keeps inside each task: a look-up takes 9 ns, the entry is freed with the task,
+/// and the map needs no size.
 ///
 /// aya-ebpf 0.2 has no wrapper for it (aya-rs/aya#203), and the loader wants the fields flat.
 #[repr(C)]
@@ -38,7 +39,7 @@ pub struct TaskStorage<T: 'static> {
     map_flags: *const [i32; 1],
 }
 
-// SAFETY: it is never read as memory; the kernel replaces it by a map.
+// SAFETY: a value of this type is never read as memory; the kernel puts a map in its place.
 unsafe impl<T> Sync for TaskStorage<T> {}
 
 impl<T> TaskStorage<T> {
@@ -53,117 +54,119 @@ impl<T> TaskStorage<T> {
     }
 }
 
-/// What is known of each thread.
+/// What is kept for each thread.
 #[btf_map]
-pub static THREADS: TaskStorage<Slot> = TaskStorage::new();
+pub static THREADS: TaskStorage<TaskLocal> = TaskStorage::new();
 
-/// How many threads have a slot.
+/// How many threads are tracked.
 #[btf_map]
 pub static THREAD_COUNT: Array<u64, 1> = Array::new();
 
-/// Stands in where task storage can't be had, by tid. Small: the kernel fails there only under
-/// memory pressure or in a nested update.
+/// Stands in where task storage can't be allocated, by tid. It is small: the kernel fails to allocate only
+/// under memory pressure or in a nested update.
 #[btf_map]
-pub static STAND_IN: HashMap<u32, Slot, 4096> = HashMap::new();
+pub static STAND_IN: HashMap<u32, TaskLocal, 4096> = HashMap::new();
 
-/// An empty slot to copy from: a slot is too big for the stack of a program.
+/// An empty value to insert into [`STAND_IN`]: a [`TaskLocal`] is too big for the stack of a program.
 #[btf_map]
-pub static EMPTY_SLOT: Array<Slot, 1> = Array::new();
+pub static EMPTY_TASK_LOCAL: Array<TaskLocal, 1> = Array::new();
 
-/// The rings, one a CPU; the loader sets how many and how big.
+/// The rings, one for each CPU; the loader sets how many and how big.
 #[btf_map]
 pub static RINGS: ArrayOfMaps<RingBuf<(), 4096>, 1> = ArrayOfMaps::new();
 
-/// The stacks that user space has: id → a second hash of the same frames. Forgetting one costs no
-/// more than sending it again. 65,536 is ten times what a busy machine has of distinct stacks.
+/// The stacks that user space has: id → a second hash of the same frames. A stack that is evicted is sent
+/// again. 65,536 is ten times as many distinct stacks as a busy machine has.
 #[btf_map]
 pub static SENT_STACKS: LruHashMap<u64, u64, 65536> = LruHashMap::new();
 
-/// Where a stack is put together. One a program kind: of those that share an index none can run on
-/// top of another on one CPU.
+/// Where the record of a stack is put together, by [`Scratch`](super::stack::Scratch): of the programs
+/// that share an index, none can run on top of another on one CPU.
 #[btf_map]
 pub static STACK_SCRATCH: PerCpuArray<StackRecord, 4> = PerCpuArray::new();
 
-/// The top of the stack that is looked at, by [`LookedAt`](super::witnesses::LookedAt).
+/// The tops of stacks that were read last, by [`TopIndex`](super::frame_slots::TopIndex).
 #[btf_map]
-pub static TOPS: PerCpuArray<Top, 3> = PerCpuArray::new();
+pub static STACK_TOPS: PerCpuArray<StackTop, 3> = PerCpuArray::new();
 
-/// What is found out of it, by the same index.
+/// The searches for frame slots in those tops, by the same index.
 #[btf_map]
-pub static LEARNING: PerCpuArray<Learning, 3> = PerCpuArray::new();
+pub static SLOT_SEARCHES: PerCpuArray<SlotSearch, 3> = PerCpuArray::new();
 
-/// Where user stacks are sent that are to be unwound; the loader sets its size.
+/// The ring of the copies of user stacks, which user space unwinds; the loader sets its size.
 #[btf_map]
-pub static COPIES: RingBuf<(), 4096> = RingBuf::new();
+pub static STACK_COPIES: RingBuf<(), 4096> = RingBuf::new();
 
-/// Copies that each CPU has made, by [`Scratch`](super::stack::Scratch).
+/// How many copies each CPU has made, by [`Scratch`](super::stack::Scratch).
 #[btf_map]
 pub static COPY_COUNTS: PerCpuArray<[u64; 4], 1> = PerCpuArray::new();
 
-/// What is copied next, by [`Scratch`](super::stack::Scratch).
+/// The copy that is to be made next, by [`Scratch`](super::stack::Scratch).
 #[btf_map]
-pub static WANTED: PerCpuArray<Wanted, 3> = PerCpuArray::new();
+pub static COPY_REQUESTS: PerCpuArray<CopyRequest, 3> = PerCpuArray::new();
 
-/// The places that user space knows. It alone writes; what it takes out stays readable for whoever
-/// reads it just now, as nothing is preallocated.
+/// The call sites whose stacks user space has cached, by key. Only user space writes; an entry that it
+/// removes stays readable for a program that is reading it, as nothing is preallocated.
 #[btf_map]
-pub static PLACES: HashMap<u64, Place, 65536, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+pub static CALL_SITES: HashMap<u64, CallSite, 65536, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
 
-/// The threads that run Python, by tid, and where they keep their frames. User space alone writes.
+/// The threads that run Python, by tid, and where they keep their frames. Only user space writes.
 #[btf_map]
-pub static PYTHON_THREADS: HashMap<u32, Thread, 16384, { BPF_F_NO_PREALLOC as usize }> =
+pub static PYTHON_THREADS: HashMap<u32, PythonThreadState, 16384, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
 /// The Python frames that were walked last, by [`Scratch`](super::stack::Scratch).
 #[btf_map]
-pub static PYTHON_CHAINS: PerCpuArray<Chain, 3> = PerCpuArray::new();
+pub static PYTHON_FRAMES: PerCpuArray<PythonFrames, 3> = PerCpuArray::new();
 
-/// What is read of one of them, likewise.
+/// What was read of the last one of those frames, by the same index.
 #[btf_map]
-pub static PYTHON_FRAME: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
+pub static PYTHON_FRAME_WORDS: PerCpuArray<FrameWords, 3> = PerCpuArray::new();
 
-/// The epochs of processes' code, by [`profiler_ebpf::code_epoch::of`]. 512 KiB.
+/// How many epochs of a process's code have ended, by [`profiler_ebpf::code_epoch::counter_index`].
+/// 512 KiB.
 #[btf_map]
-pub static CODE_EPOCHS: Array<u64, COUNTED> = Array::new();
+pub static CODE_EPOCHS: Array<u64, COUNTERS> = Array::new();
 
-/// How stacks were come by.
+/// Counts how stacks were obtained.
 #[btf_map]
 pub static STACK_COUNTS: PerCpuArray<StackCounters, 1> = PerCpuArray::new();
 
-/// What each CPU may still spend on walking stacks.
+/// What each CPU may still spend on walking and copying stacks.
 #[btf_map]
-pub static WALKING_TIME: PerCpuArray<WalkingTime, 1> = PerCpuArray::new();
+pub static STACK_BUDGETS: PerCpuArray<StackBudget, 1> = PerCpuArray::new();
 
-/// Where the survey copies a wait to, as its slot may change while it is read.
+/// Where the survey copies an open wait to, which may change while it is sent.
 #[btf_map]
 pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
 
-/// How often the sampling clock struck on each CPU, whoever was there.
+/// How often the sampling clock has ticked on each CPU, whichever thread was there.
 #[btf_map]
-pub static STRIKES: PerCpuArray<u64, 1> = PerCpuArray::new();
+pub static CLOCK_TICKS: PerCpuArray<u64, 1> = PerCpuArray::new();
 
-/// What was lost.
+/// Counts what was lost.
 #[btf_map]
 pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
 
-/// Which interrupt each CPU is in.
+/// In which interrupt each CPU is.
 #[btf_map]
-pub static CONTEXT: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
+pub static INTERRUPT_CONTEXTS: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 
-/// The target: tgids or tids. Children of a target process are put in here as they are forked, and
-/// whoever ends is taken out.
+/// The target: tgids or tids. A child of a target process is inserted as it is forked, and a process or
+/// thread is removed as it ends.
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
-/// The target, if it is cgroups that come and go: their ids. User space alone writes. A container that
-/// is followed has a new one each time that it starts.
+/// The target, if it is cgroups that come and go: their ids. Only user space writes. A container that is
+/// followed has a new cgroup each time that it starts.
 #[btf_map]
 pub static TARGET_CGROUPS: HashMap<u64, u32, 1024> = HashMap::new();
 
-/// What to know of each syscall ([`profiler_ebpf::syscalls`]).
+/// What the arguments of each syscall refer to ([`profiler_ebpf::syscalls`]).
 #[btf_map]
 pub static SYSCALLS: Array<u32, { TABLE_LEN as usize }> = Array::new();
 
-/// Which survey is under way: one of [`profiler_ebpf::record::survey`].
+/// The survey that is under way: one of [`profiler_ebpf::record::survey`].
 #[btf_map]
 pub static SURVEY: Array<u32, 1> = Array::new();

@@ -1,24 +1,24 @@
-//! The bodies of the programs, one concern a file.
+//! The bodies of the programs, one concern per file.
 
 pub mod atomic;
 pub mod budget;
 pub mod code_epoch;
-pub mod context;
 pub mod file;
-pub mod known_stacks;
+pub mod frame_slots;
+pub mod interrupt_context;
+pub mod kernel_stack_cache;
 pub mod lifecycle;
 pub mod maps;
 pub mod python;
 pub mod ring;
 pub mod sample;
 pub mod settings;
-pub mod slot;
 pub mod stack;
 pub mod survey;
 pub mod switch;
 pub mod syscall;
 pub mod target;
 pub mod task;
-pub mod user_stacks;
+pub mod task_local;
+pub mod user_stack_copy;
 pub mod waking;
-pub mod witnesses;

@@ -1,36 +1,39 @@
-//! The Python frames of a thread, walked as it waits: later they would be those of another moment.
+//! Walks the Python frames of a thread at the moment that it waits: later it would have others.
 
 use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
-    python::{Chain, Frame, Layout, MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP, Thread},
-    user_stack::NOTHING_SAID,
+    python::{
+        MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP, PythonFrame, PythonFrames, PythonLayout,
+        PythonThreadState,
+    },
+    user_stack::FINGERPRINT_SEED,
 };
 
 use super::{
-    maps::{PYTHON_CHAINS, PYTHON_FRAME, PYTHON_THREADS},
+    maps::{PYTHON_FRAME_WORDS, PYTHON_FRAMES, PYTHON_THREADS},
     stack::{Scratch, mix},
     task::peek_user,
 };
 
-/// What is read of a frame.
+/// The words that are read of one frame.
 pub type FrameWords = [u64; MAX_FRAME_WORDS];
 
-/// Walks the Python frames of the current thread into the chain of this [`Scratch`], and gives back a
-/// hash of them; 0 if it is not known to have any.
+/// Walks the Python frames of the current thread into the [`PYTHON_FRAMES`] of this [`Scratch`], and
+/// returns a hash of them; 0 if the thread is not known to have any.
 ///
-/// The verifier looks at a function that others can see once, and not at each call.
+/// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
 pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
-    let Some(chain) = PYTHON_CHAINS.get_ptr_mut(scratch) else { return 0 };
+    let Some(frames) = PYTHON_FRAMES.get_ptr_mut(scratch) else { return 0 };
     // SAFETY: this CPU's own, and `Scratch` says why nothing else uses it now.
-    let chain = unsafe { &mut *chain };
-    chain.depth = 0;
-    chain.is_cut = 0;
+    let frames = unsafe { &mut *frames };
+    frames.depth = 0;
+    frames.is_cut = 0;
     let Some(thread) = PYTHON_THREADS.get_ptr(tid) else { return 0 };
-    // SAFETY: what is taken out stays readable for whoever reads it just now.
-    let Thread { state, identity, layout } = unsafe { &*thread };
+    // SAFETY: an entry that user space removes stays readable while this runs.
+    let PythonThreadState { state, identity, layout } = unsafe { &*thread };
     let (state, identity) = (*state, *identity);
     if peek_user::<u64>(state + u64::from(layout.thread_identity)) != identity {
         return 0;
@@ -39,7 +42,7 @@ pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
     if layout.cframe_frame != NO_STEP {
         frame = peek_user(frame + u64::from(layout.cframe_frame));
     }
-    let mut hash = mix(NOTHING_SAID, state);
+    let mut hash = mix(FINGERPRINT_SEED, state);
     let mut number = 0;
     while number < MAX_FRAMES {
         if frame == 0 {
@@ -47,25 +50,25 @@ pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
         }
         let Some(captured) = read_frame(frame, layout, scratch) else { break };
         // SAFETY: below the length.
-        unsafe { *chain.frames.get_unchecked_mut(number) = captured.frame };
+        unsafe { *frames.frames.get_unchecked_mut(number) = captured.frame };
         hash = mix(mix(hash, captured.frame.code), captured.frame.instruction);
         frame = captured.previous;
         number += 1;
-        chain.depth = number as u32;
+        frames.depth = number as u32;
     }
-    chain.is_cut = u32::from(frame != 0);
+    frames.is_cut = u32::from(frame != 0);
     hash | 1
 }
 
-/// A frame, and where its caller's is.
-struct Captured {
-    frame: Frame,
+/// A frame, and the address of its caller's.
+struct CapturedFrame {
+    frame: PythonFrame,
     previous: u64,
 }
 
 #[inline(always)]
-fn read_frame(frame: u64, layout: &Layout, scratch: u32) -> Option<Captured> {
-    let words = PYTHON_FRAME.get_ptr_mut(scratch)?;
+fn read_frame(frame: u64, layout: &PythonLayout, scratch: u32) -> Option<CapturedFrame> {
+    let words = PYTHON_FRAME_WORDS.get_ptr_mut(scratch)?;
     let bytes = (layout.frame_words as u64 * 8).min((MAX_FRAME_WORDS * 8) as u64);
     let begin = frame + u64::from(layout.frame_begin);
     // SAFETY: the helper writes as many bytes as are named, which are no more than there are.
@@ -75,8 +78,8 @@ fn read_frame(frame: u64, layout: &Layout, scratch: u32) -> Option<Captured> {
     // SAFETY: this CPU's own; the index is masked to what is below the length.
     let word =
         |index: u32| unsafe { *(*words).get_unchecked(index as usize & (MAX_FRAME_WORDS - 1)) };
-    Some(Captured {
-        frame: Frame {
+    Some(CapturedFrame {
+        frame: PythonFrame {
             code: word(layout.code) & layout.code_mask,
             instruction: word(layout.instruction) & layout.instruction_mask,
             marks: word(layout.marks) & layout.marks_mask,
@@ -85,8 +88,8 @@ fn read_frame(frame: u64, layout: &Layout, scratch: u32) -> Option<Captured> {
     })
 }
 
-/// The chain that was walked last.
+/// The frames that were walked last.
 #[inline(always)]
-pub fn walked(scratch: Scratch) -> Option<*const Chain> {
-    PYTHON_CHAINS.get_ptr(scratch as u32)
+pub fn last_walked(scratch: Scratch) -> Option<*const PythonFrames> {
+    PYTHON_FRAMES.get_ptr(scratch as u32)
 }

@@ -9,7 +9,7 @@ use profiler_ebpf::{loss::Loss, record::RecordHeader};
 
 use super::maps::{LOSSES, RINGS};
 
-/// The consumer polls; a wake-up per record would be a switch of its own.
+/// No record wakes the consumer, which polls: a wake-up would be a switch of its own.
 const BPF_RB_NO_WAKEUP: u64 = 1;
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
@@ -28,19 +28,21 @@ pub fn cpu() -> u32 {
 
 /// Counts one loss.
 #[inline(always)]
-pub fn lost(loss: Loss) {
+pub fn count_loss(loss: Loss) {
     if let Some(counters) = LOSSES.get_ptr_mut(0) {
         // SAFETY: this CPU's own entry; the index is a constant inside the array.
         unsafe { (*counters).counts[loss as usize] += 1 };
     }
 }
 
+/// Counts a record that found no room in the ring, and when.
 #[inline(never)]
-fn ring_full(loss: Loss) {
+fn count_ring_full(loss: Loss) {
     if let Some(counters) = LOSSES.get_ptr_mut(0) {
         let now = now();
         // SAFETY: as above.
         unsafe {
+            // The mask is for the verifier: the losses of [`send`] are the first ones.
             (*counters).counts[(loss as usize) & 0x7] += 1;
             if (*counters).ring_full_first_ns == 0 {
                 (*counters).ring_full_first_ns = now;
@@ -73,6 +75,6 @@ pub fn send(record: *const c_void, len: usize, loss: Loss) -> Result<(), ()> {
             return Ok(());
         }
     }
-    ring_full(loss);
+    count_ring_full(loss);
     Err(())
 }

@@ -1,4 +1,4 @@
-//! The sampling clock: what is on the CPU right now.
+//! The sampling clock: which thread is on the CPU, and where.
 
 use core::ffi::c_void;
 
@@ -8,21 +8,20 @@ use profiler_ebpf::{
 };
 
 use super::{
-    maps::STRIKES,
+    maps::CLOCK_TICKS,
     ring::{header, now, send},
-    slot,
     stack::{self, Scratch},
     switch, target,
     task::Task,
-    user_stacks,
+    task_local, user_stack_copy,
 };
 
-/// The clock struck on this CPU.
+/// The clock has ticked on this CPU.
 #[inline(always)]
-pub fn struck(ctx: *mut c_void) {
-    if let Some(strikes) = STRIKES.get_ptr_mut(0) {
-        // SAFETY: this CPU's own entry, and no clock strikes on top of another.
-        unsafe { *strikes += 1 };
+pub fn on_clock_tick(ctx: *mut c_void) {
+    if let Some(ticks) = CLOCK_TICKS.get_ptr_mut(0) {
+        // SAFETY: this CPU's own entry, and no clock ticks on top of another.
+        unsafe { *ticks += 1 };
     }
     let task = Task::current();
     let tid = task.tid();
@@ -30,13 +29,13 @@ pub fn struck(ctx: *mut c_void) {
         return;
     }
     let mut seq = NO_SEQ;
-    if let Some(slot) = slot::find(task) {
-        if !target::is_in_scope(slot.thread_flags) {
+    if let Some(local) = task_local::find(task) {
+        if !target::is_in_scope(local.thread_flags) {
             return;
         }
-        switch::seen_on_cpu(slot, task, now());
-        slot::introduce_once(slot, task, phase::ON_CPU);
-        seq = slot.seq;
+        switch::mark_on_cpu(local, task, now());
+        task_local::send_thread_info_once(local, task, phase::ON_CPU);
+        seq = local.seq;
     }
     let mut record = SampleRecord {
         header: header(kind::SAMPLE, size_of::<SampleRecord>()),
@@ -48,12 +47,12 @@ pub fn struck(ctx: *mut c_void) {
         user_stack: NO_STACK,
         kernel_stack: NO_STACK,
     };
-    if stack::wanted() {
-        // A clock that struck in user code finds no kernel half: `bpf_get_stack` says so by an
-        // error, and it is no loss.
-        record.kernel_stack = stack::of_kernel_if_in_it(ctx, Scratch::Sample).0;
+    if stack::are_recorded() {
+        // A clock that ticks in user code finds no kernel half: `bpf_get_stack` returns an error, which
+        // is no loss.
+        record.kernel_stack = stack::walk_kernel_if_any(ctx, Scratch::Sample).0;
         if task.has_user_half() {
-            record.user_stack = user_stacks::of_sample(ctx, task).0;
+            record.user_stack = user_stack_copy::capture_sample(ctx, task).0;
         }
     }
     let _counted =

@@ -1,5 +1,5 @@
 //! The constants that the loader froze. Each read is volatile, so that the compiler leaves it to
-//! the verifier, which knows the value and prunes what can't happen.
+//! the verifier, which knows the value and prunes the branches that are never taken.
 
 use core::ptr;
 
@@ -19,8 +19,8 @@ pub static CONFIG: Config = Config {
     compat_mask: 0,
     stand_in_only: 0,
     socket_device: 0,
-    check_below: 0,
-    walking_share: 0,
+    check_threshold: 0,
+    stack_budget: 0,
     max_threads: 0,
     user_stacks: 0,
     unwinder_tgid: 0,

@@ -1,8 +1,9 @@
-//! Stacks: sent the first time that one is seen, known by an id after that.
+//! Walks stacks, and sends their frames: a stack is sent the first time that it is seen, and records
+//! refer to it by its id.
 //!
-//! The id is a seeded 64-bit hash of the frames, and the map of what was sent holds a second,
-//! independent one: two stacks that share an id are told apart, counted, and both arrive. Of a kernel
-//! stack the frames of the tracing itself are left out of both: they change where the stack does not.
+//! The id is a seeded 64-bit hash of the frames, and the map of the stacks that were sent holds a
+//! second, independent one: two stacks that share an id are told apart, counted, and both arrive. Both
+//! hashes leave out a kernel stack's frames of the tracing itself: those change where the stack does not.
 
 use core::{ffi::c_void, ptr};
 
@@ -15,7 +16,7 @@ use profiler_ebpf::{
 
 use super::{
     maps::{SENT_STACKS, STACK_SCRATCH},
-    ring::{cpu, lost, now, send},
+    ring::{count_loss, cpu, now, send},
     settings::{CONFIG, frozen},
     task::Task,
 };
@@ -23,7 +24,8 @@ use super::{
 /// `BPF_F_USER_STACK`
 const USER_STACK: u64 = 1 << 8;
 
-/// Who puts a stack together where ([`STACK_SCRATCH`]).
+/// Which program puts a stack together; the index into [`STACK_SCRATCH`], so that programs which can run
+/// on top of each other have memory of their own.
 #[derive(Clone, Copy)]
 pub enum Scratch {
     /// `sched_switch`: interrupts are off.
@@ -36,16 +38,17 @@ pub enum Scratch {
     Survey = 3,
 }
 
-/// The id of a stack that was taken, or [`NO_STACK`] if it could not be had; that is counted.
+/// The id of a stack that was walked, copied or found in a cache; [`NO_STACK`] if all of that failed,
+/// which is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
-pub struct Taken(pub u64);
+pub struct CapturedStack(pub u64);
 
-impl Taken {
-    /// It could not be had.
+impl CapturedStack {
+    /// There is no stack.
     pub const FAILED: Self = Self(NO_STACK);
 
-    /// The id for a record's field, and the flag to set if there is none.
+    /// The id for a record's field; adds `failed` to the record's flags if there is none.
     #[inline(always)]
     pub fn or_flag(self, flags: &mut u32, failed: u32) -> u64 {
         if self == Self::FAILED {
@@ -55,16 +58,18 @@ impl Taken {
     }
 }
 
-/// Whether stacks are wanted.
+/// Whether stacks are recorded.
 #[inline(always)]
-pub fn wanted() -> bool {
+pub fn are_recorded() -> bool {
     frozen(&CONFIG.stacks) != stacks::OFF
 }
 
-/// The current task's user half.
+/// Walks the current task's user half, by frame pointers.
 #[inline(always)]
-pub fn of_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> Taken {
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
+pub fn walk_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> CapturedStack {
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else {
+        return CapturedStack::FAILED;
+    };
     // SAFETY: the scratch is this CPU's own, and `Scratch` says why nothing else uses it now.
     let record = unsafe { &mut *record };
     // SAFETY: the buffer has the size that is named.
@@ -72,53 +77,57 @@ pub fn of_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> Taken {
         bpf_get_stack(ctx, record.frames.as_mut_ptr().cast(), (MAX_FRAMES * 8) as u32, USER_STACK)
     };
     if bytes <= 0 {
-        lost(Loss::UserStackFailed);
-        return Taken::FAILED;
+        count_loss(Loss::UserStackFailed);
+        return CapturedStack::FAILED;
     }
-    // The address space goes in: after an exec the same addresses are another program's.
-    identify_in(scratch, record, bytes as u64, current.tgid(), current.mm())
+    // The address space is part of the hash: after an exec the same addresses are another program's.
+    identify_walked(scratch, record, bytes as u64, current.tgid(), current.mm())
 }
 
-/// The current task's kernel half, interrupts on top of it included; nothing is counted if it is in
-/// user code.
+/// Walks the current task's kernel half, interrupts on top of it included. Nothing is counted if the task
+/// is in user code, where it has none.
 #[inline(always)]
-pub fn of_kernel_if_in_it(ctx: *mut c_void, scratch: Scratch) -> Taken {
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
-    // SAFETY: as in `of_user`.
+pub fn walk_kernel_if_any(ctx: *mut c_void, scratch: Scratch) -> CapturedStack {
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else {
+        return CapturedStack::FAILED;
+    };
+    // SAFETY: as in `walk_user`.
     let record = unsafe { &mut *record };
-    // SAFETY: as in `of_user`.
+    // SAFETY: as in `walk_user`.
     let bytes = unsafe {
         bpf_get_stack(ctx, record.frames.as_mut_ptr().cast(), (MAX_FRAMES * 8) as u32, 0)
     };
     if bytes <= 0 {
-        return Taken::FAILED;
+        return CapturedStack::FAILED;
     }
-    identify_in(scratch, record, bytes as u64, 0, 0)
+    identify_walked(scratch, record, bytes as u64, 0, 0)
 }
 
-/// The current task's kernel half where it must have one; counted if the kernel can't give it.
+/// Walks the current task's kernel half where it must have one. A failure is counted.
 #[inline(always)]
-pub fn of_kernel(ctx: *mut c_void, scratch: Scratch) -> Taken {
-    let taken = of_kernel_if_in_it(ctx, scratch);
-    if taken == Taken::FAILED {
-        lost(Loss::KernelStackFailed);
+pub fn walk_kernel(ctx: *mut c_void, scratch: Scratch) -> CapturedStack {
+    let stack = walk_kernel_if_any(ctx, scratch);
+    if stack == CapturedStack::FAILED {
+        count_loss(Loss::KernelStackFailed);
     }
-    taken
+    stack
 }
 
-/// A blocked task's kernel half. From the waker's side it costs a fifth of what it costs at the
-/// switch, and the frames are its own alone.
+/// Walks a blocked task's kernel half. A walk by the waker costs a fifth of what one costs at the
+/// switch-out, and finds no frames of the switch and its tracing.
 #[inline(always)]
-pub fn of_blocked(task: Task, scratch: Scratch) -> Taken {
+pub fn walk_blocked(task: Task, scratch: Scratch) -> CapturedStack {
     if task.is_on_cpu() {
-        // It is on its way out: what its saved stack pointer points to is of another time.
-        lost(Loss::KernelStackUnsettled);
-        return Taken::FAILED;
+        // The task is still leaving the CPU: its saved stack pointer is from an earlier switch.
+        count_loss(Loss::KernelStackUnsettled);
+        return CapturedStack::FAILED;
     }
-    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else { return Taken::FAILED };
-    // SAFETY: as in `of_user`.
+    let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else {
+        return CapturedStack::FAILED;
+    };
+    // SAFETY: as in `walk_user`.
     let record = unsafe { &mut *record };
-    // SAFETY: as in `of_user`.
+    // SAFETY: as in `walk_user`.
     let bytes = unsafe {
         bpf_get_task_stack(
             task.as_ptr().cast(),
@@ -128,43 +137,44 @@ pub fn of_blocked(task: Task, scratch: Scratch) -> Taken {
         )
     };
     if bytes <= 0 {
-        lost(Loss::KernelStackFailed);
-        return Taken::FAILED;
+        count_loss(Loss::KernelStackFailed);
+        return CapturedStack::FAILED;
     }
-    identify_in(scratch, record, bytes as u64, 0, 0)
+    identify_walked(scratch, record, bytes as u64, 0, 0)
 }
 
+/// The id of the stack whose frames were walked into `record`, `bytes` of them.
 #[inline(always)]
-fn identify_in(
+fn identify_walked(
     scratch: Scratch,
     record: &mut StackRecord,
     bytes: u64,
     tgid: u32,
-    space: u64,
-) -> Taken {
+    address_space: u64,
+) -> CapturedStack {
     record.depth = (bytes / 8) as u32;
-    Taken(identify(scratch as u32, tgid, space))
+    CapturedStack(identify_and_send(scratch as u32, tgid, address_space))
 }
 
-/// The id of the stack that was put together; it is sent if user space does not have it.
+/// The id of the stack that was put together; the stack is sent if user space does not have it.
 ///
-/// The verifier looks at a function that others can see once, and not at each call.
+/// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
-extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
+extern "C" fn identify_and_send(scratch: u32, tgid: u32, address_space: u64) -> u64 {
     let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch) else { return NO_STACK };
-    // SAFETY: as in `of_user`.
+    // SAFETY: as in `walk_user`.
     let record = unsafe { &mut *record };
     // Two multiplicative hashes with odd constants (the golden ratio's, and xxHash's second prime);
-    // the seed keeps a program from planning a collision.
+    // the seed keeps a program from constructing a collision.
     let seed = frozen(&CONFIG.stack_seed);
-    let mut id = seed ^ space ^ u64::from(tgid).rotate_left(32);
+    let mut id = seed ^ address_space ^ u64::from(tgid).rotate_left(32);
     let mut check = !id;
-    record.id = if space == 0 { frames_of_tracing(record) } else { 0 };
+    record.id = if address_space == 0 { count_tracing_frames(record) } else { 0 };
     let mut index = 0;
-    while index < MAX_FRAMES && index < depth_of(record) {
+    while index < MAX_FRAMES && index < read_depth(record) {
         // SAFETY: `index` is below `MAX_FRAMES`.
         let frame = unsafe { *record.frames.get_unchecked(index) };
-        if index >= passed_over(record) {
+        if index >= tracing_frames(record) {
             id = mix(id, frame);
             check = (check.rotate_left(27) ^ frame).wrapping_mul(0xc2b2_ae3d_27d4_eb4f);
         }
@@ -174,57 +184,57 @@ extern "C" fn identify(scratch: u32, tgid: u32, space: u64) -> u64 {
         id = 1;
     }
     if let Some(sent) = SENT_STACKS.get_ptr(id) {
-        // SAFETY: an entry that is evicted while it is read gives another stack's hash; the
+        // SAFETY: an entry that is evicted while it is read may hold another stack's hash; the
         // comparison then fails and the stack is sent once more.
         if unsafe { *sent } == check {
             return id;
         }
-        lost(Loss::StackIdCollision);
+        count_loss(Loss::StackIdCollision);
         id ^= check | 1;
     }
-    let mut depth = depth_of(record);
+    let mut depth = read_depth(record);
     if depth > MAX_FRAMES {
         depth = MAX_FRAMES;
     }
-    let len = StackRecord::len_of(depth);
+    let len = StackRecord::len_for_depth(depth);
     record.header = RecordHeader { kind: kind::STACK, cpu: cpu() as u16, len: len as u32 };
     record.id = id;
     record.ns = now();
     record.tgid = tgid;
-    // A stack that found no room is sent again with the next record that has it.
+    // A stack that found no room in the ring is sent when it is met again.
     if send(ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
         let _full = SENT_STACKS.insert(id, check, 0);
     }
     id
 }
 
-/// How many frames are those of the tracing. Without a branch: the verifier would else follow every
-/// number of them through the program.
+/// Counts the frames of the tracing itself, at the leaf. There is no branch, because the verifier would
+/// follow every possible count through the rest of the program.
 #[inline(always)]
-fn frames_of_tracing(record: &StackRecord) -> u64 {
-    /// At most: the program's own functions, and what runs it.
-    const MOST: usize = 6;
+fn count_tracing_frames(record: &StackRecord) -> u64 {
+    /// The most that there can be: the program's own functions, and the kernel's that run it.
+    const MAX_TRACING_FRAMES: usize = 6;
     let begin = frozen(&CONFIG.tracing_begin);
     let length = frozen(&CONFIG.tracing_end) - begin;
     let mut frames = 0;
     let mut index = 0;
-    while index < MOST {
+    while index < MAX_TRACING_FRAMES {
         // SAFETY: below the length.
         let frame = unsafe { *record.frames.get_unchecked(index) };
-        // Halves, as neither may have the uppermost bit. What lies behind a stack that has fewer frames
-        // is of another one.
-        let is_there = is_less(frame.wrapping_sub(begin) >> 1, length >> 1)
+        // Both are halved, as [`is_less`] takes no number with the uppermost bit. Frames from `depth` on
+        // are left over from another stack.
+        let is_tracing = is_less(frame.wrapping_sub(begin) >> 1, length >> 1)
             & is_less(index as u64, u64::from(record.depth));
-        frames = frames * (1 - is_there) + is_there * (index as u64 + 1);
+        frames = frames * (1 - is_tracing) + is_tracing * (index as u64 + 1);
         index += 1;
     }
     frames
 }
 
-/// The same while a stack's id is not known yet, in whose place it is kept; read anew each time, as
-/// [`depth_of`] says.
+/// The number of frames that [`count_tracing_frames`] found, which is kept in the id's place until the id
+/// is known. It is read anew each time for the reason that [`read_depth`] has.
 #[inline(always)]
-fn passed_over(record: &StackRecord) -> usize {
+fn tracing_frames(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.
     unsafe { ptr::read_volatile(&raw const record.id) as usize }
 }
@@ -233,20 +243,20 @@ fn passed_over(record: &StackRecord) -> usize {
 #[inline(always)]
 pub fn is_less(one: u64, other: u64) -> u64 {
     let sign = one.wrapping_sub(other) | (other & !one & (1 << 63));
-    // In two steps, of which the compiler sees each alone: of what it knows to be one of two values it
-    // makes a branch.
+    // In two steps, which the compiler can't join: it makes a branch of a value that it knows to be one
+    // of two.
     core::hint::black_box(sign >> 32) >> 31
 }
 
-/// Read anew each time: what the verifier learns of a variable from every comparison, it would carry
-/// along into the rest of the program.
+/// The number of frames, read anew each time: what the verifier concludes about a variable from each
+/// comparison, it would carry along through the rest of the program.
 #[inline(always)]
-pub fn depth_of(record: &StackRecord) -> usize {
+fn read_depth(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.
     unsafe { ptr::read_volatile(&raw const record.depth) as usize }
 }
 
-/// One value more in a multiplicative hash.
+/// A multiplicative hash with one value more.
 #[inline(always)]
 pub fn mix(hash: u64, value: u64) -> u64 {
     let mixed = (hash ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,5 +1,5 @@
-//! The survey: every thread is looked at once when the window opens and once when it closes, so
-//! that those which are off the CPU all along are known too; and whenever a snapshot is taken of a
+//! The survey: an iterator visits every thread once when the window opens and once when it closes, so
+//! that threads which are off the CPU all along are known too, and whenever a snapshot is taken of a
 //! recording that goes on.
 
 use core::{ffi::c_void, ptr};
@@ -9,69 +9,72 @@ use aya_log_ebpf::debug;
 use profiler_ebpf::{
     loss::Loss,
     record::{
-        NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, sighting, survey,
+        NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, survey, thread_event,
         thread_flags, wait_flags,
     },
 };
 
 use super::{
     maps::{SURVEY, WAIT_SCRATCH},
-    ring::{cpu, lost, now, send},
-    slot::{self, Slot},
+    ring::{count_loss, cpu, now, send},
     stack::{self, Scratch},
-    switch::{self, Current},
+    switch::{self, UserMemory},
     target,
     task::Task,
-    user_stacks,
+    task_local::{self, TaskLocal},
+    user_stack_copy,
 };
 
-/// What an iterator's program is called with, for the logger's use.
-pub struct Context(pub *mut c_void);
+/// The context that an iterator's program is called with, in the form that the logger takes.
+pub struct IteratorContext(pub *mut c_void);
 
-impl EbpfContext for Context {
+impl EbpfContext for IteratorContext {
     fn as_ptr(&self) -> *mut c_void {
         self.0
     }
 }
 
-/// Looks at one thread.
+/// Visits one thread.
 #[inline(always)]
-pub fn looked_at(ctx: &Context, task: Task) {
+pub fn survey_thread(ctx: &IteratorContext, task: Task) {
     if task.tid() == 0 || target::is_profiler(task) || task.is_dead() {
         return;
     }
     let Some(which) = SURVEY.get(0) else { return };
-    let Some(slot) = slot::find_or_make(task) else {
+    let Some(local) = task_local::find_or_create(task) else {
         debug!(ctx, "no room for thread {} of process {}", task.tid(), task.tgid());
         return;
     };
-    if !target::is_in_scope(slot.thread_flags) {
+    if !target::is_in_scope(local.thread_flags) {
         return;
     }
     match *which {
-        survey::OPENING => opening(slot, task),
-        survey::CLOSING => closing(slot, task),
-        _ => snapshot(slot, task),
+        survey::OPENING => survey_opening(local, task),
+        survey::CLOSING => survey_closing(local, task),
+        _ => survey_snapshot(local, task),
     }
 }
 
+/// The window opens: sends the thread's properties, and opens a wait if the thread is off the CPU.
 #[inline(always)]
-fn opening(slot: &mut Slot, task: Task) {
-    // The programs run already: a thread that has switched since is known better than this can tell.
-    if slot.phase == phase::UNKNOWN {
-        begin(slot, task);
+fn survey_opening(local: &mut TaskLocal, task: Task) {
+    // The programs run already: of a thread that has switched since, more is known than can be found
+    // here.
+    if local.phase == phase::UNKNOWN {
+        open_wait(local, task);
     }
-    let now = slot.phase;
-    slot::introduce(slot, task, sighting::OPENING, now);
+    let phase = local.phase;
+    task_local::send_thread_info(local, task, thread_event::OPENING, phase);
 }
 
+/// Finds what a thread does, and opens its wait or preemption if it is off the CPU.
 #[inline(always)]
-fn begin(slot: &mut Slot, task: Task) {
+fn open_wait(local: &mut TaskLocal, task: Task) {
     if task.is_on_cpu() {
-        slot.phase = phase::ON_CPU;
+        local.phase = phase::ON_CPU;
         return;
     }
-    let record = &mut slot.record;
+    let record = &mut local.record;
     record.tid = task.tid();
     record.tgid = task.tgid();
     record.wait_flags = wait_flags::BEFORE_WINDOW;
@@ -80,97 +83,101 @@ fn begin(slot: &mut Slot, task: Task) {
     record.state = task.state();
     record.cpus = cpu();
     record.user_stack = NO_STACK;
-    slot.next_tid = 0;
+    local.next_tid = 0;
     if !task.is_blocked() {
-        slot.phase = phase::RUNNABLE;
+        local.phase = phase::RUNNABLE;
         return;
     }
-    record.syscall.thread_flags = slot.thread_flags;
+    record.syscall.thread_flags = local.thread_flags;
     let registers = task.registers();
-    switch::note_what_for(record, task, registers, Current::No);
-    let is_target = slot.thread_flags & thread_flags::TARGET != 0;
-    if stack::wanted() && is_target && task.has_user_half() {
-        let taken = user_stacks::of_sleeper(task, registers);
-        let record = &mut slot.record;
-        record.user_stack = taken.0;
+    switch::record_syscall_and_file(record, task, registers, UserMemory::NotReadable);
+    let is_target = local.thread_flags & thread_flags::TARGET != 0;
+    if stack::are_recorded() && is_target && task.has_user_half() {
+        let stack = user_stack_copy::request_sleeper(task, registers);
+        let record = &mut local.record;
+        record.user_stack = stack.0;
     }
-    slot.phase = phase::BLOCKED;
+    local.phase = phase::BLOCKED;
 }
 
+/// The window closes: sends what is open, and the thread's properties.
 #[inline(always)]
-fn closing(slot: &mut Slot, task: Task) {
-    match slot.phase {
+fn survey_closing(local: &mut TaskLocal, task: Task) {
+    match local.phase {
         phase::BLOCKED => {
-            slot.seq += 1;
-            if let Some(record) = open_wait(slot, task, slot.seq) {
+            local.seq += 1;
+            if let Some(record) = copy_open_wait(local, task, local.seq) {
                 send_open_wait(record);
             }
         }
         phase::RUNNABLE => {
-            slot.seq += 1;
-            send_open_preemption(slot, slot.seq);
+            local.seq += 1;
+            send_open_preemption(local, local.seq);
         }
         phase::ON_CPU if !task.is_on_cpu() => {
-            // It left unseen.
-            lost(Loss::SwitchOutMissed);
-            slot.seq += 1;
-            slot.phase = phase::UNKNOWN;
+            // The switch-out was not seen.
+            count_loss(Loss::SwitchOutMissed);
+            local.seq += 1;
+            local.phase = phase::UNKNOWN;
         }
         _ => {}
     }
-    let now = slot.phase;
-    slot::introduce(slot, task, sighting::CLOSING, now);
+    let phase = local.phase;
+    task_local::send_thread_info(local, task, thread_event::CLOSING, phase);
 }
 
-/// As [`closing`], and the slot stays as it is: what is sent bears the number that the record of the
-/// same wait will have when it ends.
+/// A snapshot is taken: sends the same as [`survey_closing`], and leaves the task-local storage as it is.
+/// What is sent has the number that the record of the same wait will have when it ends.
 #[inline(always)]
-fn snapshot(slot: &mut Slot, task: Task) {
+fn survey_snapshot(local: &mut TaskLocal, task: Task) {
     // In this order: the number changes before the phase does.
-    let seq = slot_seq(slot);
-    let mut phase = slot_phase(slot);
+    let seq = read_seq(local);
+    let mut phase = read_phase(local);
     let mut newest = seq;
     match phase {
         phase::BLOCKED => {
             newest = seq + 1;
-            // A wait that ended meanwhile is sent whole, and what was copied may be half another.
-            if let Some(record) = open_wait(slot, task, newest)
-                && slot_seq(slot) == seq
+            // A wait that has ended meanwhile is sent whole by `sched_switch`, and the copy may be half
+            // of it and half of another.
+            if let Some(record) = copy_open_wait(local, task, newest)
+                && read_seq(local) == seq
             {
                 send_open_wait(record);
             }
         }
         phase::RUNNABLE => {
             newest = seq + 1;
-            send_open_preemption(slot, newest);
+            send_open_preemption(local, newest);
         }
-        // It left unseen, unless it leaves just now. It is counted when it comes back.
-        phase::ON_CPU if !task.is_on_cpu() && slot_phase(slot) == phase::ON_CPU => {
+        // The switch-out was not seen, unless the thread leaves just now. The loss is counted when it
+        // comes back.
+        phase::ON_CPU if !task.is_on_cpu() && read_phase(local) == phase::ON_CPU => {
             newest = seq + 1;
             phase = phase::UNKNOWN;
         }
         _ => {}
     }
-    let _counted = slot::send_sighting(slot, task, sighting::CLOSING, phase, newest);
+    let _counted =
+        task_local::send_thread_record(local, task, thread_event::CLOSING, phase, newest);
 }
 
-/// The number as it is now: another CPU may change it at any moment.
+/// The number of the newest record as it is now: another CPU may change it at any moment.
 #[inline(always)]
-fn slot_seq(slot: &Slot) -> u32 {
+fn read_seq(local: &TaskLocal) -> u32 {
     // SAFETY: a reference can be read from.
-    unsafe { ptr::read_volatile(&raw const slot.seq) }
+    unsafe { ptr::read_volatile(&raw const local.seq) }
 }
 
-/// The phase, likewise.
+/// The phase as it is now: another CPU may change it at any moment.
 #[inline(always)]
-fn slot_phase(slot: &Slot) -> u32 {
+fn read_phase(local: &TaskLocal) -> u32 {
     // SAFETY: a reference can be read from.
-    unsafe { ptr::read_volatile(&raw const slot.phase) }
+    unsafe { ptr::read_volatile(&raw const local.phase) }
 }
 
 #[inline(always)]
-fn send_open_preemption(slot: &Slot, seq: u32) {
-    let mut record = switch::preemption(slot, seq, now(), 0);
+fn send_open_preemption(local: &TaskLocal, seq: u32) {
+    let mut record = switch::preemption_record(local, seq, now(), 0);
     record.wait_flags |= wait_flags::STILL_OFF;
     let _counted =
         send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
@@ -182,16 +189,16 @@ fn send_open_wait(record: &WaitRecord) {
     let _counted = send(record, size_of::<WaitRecord>(), Loss::RingFullWait);
 }
 
-/// The wait that a slot is in, as it stands.
+/// The record of the wait that a thread is in, as it stands.
 #[inline(always)]
-fn open_wait(slot: &Slot, task: Task, seq: u32) -> Option<&'static WaitRecord> {
+fn copy_open_wait(local: &TaskLocal, task: Task, seq: u32) -> Option<&'static WaitRecord> {
     let scratch = WAIT_SCRATCH.get_ptr_mut(0)?;
     let len = size_of::<WaitRecord>();
-    // SAFETY: only the survey uses the scratch, and one runs at a time. The slot may change while
-    // it is copied: a wait that ends just now is sent whole as well, and user space drops this one.
+    // SAFETY: only the survey uses the scratch, and one runs at a time. The record may change while
+    // it is copied: a wait that ends just now is sent whole as well, and user space drops this copy.
     unsafe {
         ptr::copy_nonoverlapping(
-            (&raw const slot.record).cast::<u64>(),
+            (&raw const local.record).cast::<u64>(),
             scratch.cast::<u64>(),
             len / 8,
         );
@@ -203,8 +210,8 @@ fn open_wait(slot: &Slot, task: Task, seq: u32) -> Option<&'static WaitRecord> {
     record.wait_flags |= wait_flags::STILL_OFF;
     record.on_ns = now();
     record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
-    if record.wake.ns == 0 && record.kernel_stack == NO_STACK && stack::wanted() {
-        record.kernel_stack = stack::of_blocked(task, Scratch::Survey)
+    if record.wake.ns == 0 && record.kernel_stack == NO_STACK && stack::are_recorded() {
+        record.kernel_stack = stack::walk_blocked(task, Scratch::Survey)
             .or_flag(&mut record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
     }
     Some(record)

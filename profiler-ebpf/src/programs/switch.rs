@@ -8,30 +8,31 @@ use profiler_ebpf::{
         ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
         thread_flags, wait_flags,
     },
-    stack_counts::Side,
+    stack_counts::StackKind,
 };
 
 use super::{
-    context, known_stacks,
-    ring::{cpu, header, lost, now, send},
+    interrupt_context, kernel_stack_cache,
+    ring::{count_loss, cpu, header, now, send},
     settings::{CONFIG, frozen},
-    slot::{self, Slot},
     stack, syscall, target,
     task::{Registers, TASK_DEAD, Task},
-    user_stacks,
+    task_local::{self, TaskLocal},
+    user_stack_copy,
 };
 
-/// `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
+/// `sched_switch`: `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
 #[inline(always)]
-pub fn switched(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
-    context::leave_all();
+pub fn on_switch(ctx: *mut c_void, preempt: u64, prev: Task, next: Task) {
+    interrupt_context::leave_all();
     let now = now();
-    left(ctx, preempt, prev, next, now);
-    came(next, now);
+    on_switch_out(ctx, preempt, prev, next, now);
+    on_switch_in(next, now);
 }
 
+/// `prev` leaves the CPU: opens its wait or preemption.
 #[inline(always)]
-fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
+fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     let tid = prev.tid();
     if tid == 0 || target::is_profiler(prev) {
         return;
@@ -42,28 +43,29 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     } else {
         prev.state()
     };
-    // A preempted thread may have been about to sleep and have its state set: it is runnable.
+    // A preempted thread may have set its state because it was about to sleep, but it is runnable.
     let is_runnable = preempt != 0 || state == 0;
     if !is_runnable && state & TASK_DEAD != 0 {
-        exited(prev, now);
+        on_last_switch_out(prev, now);
         return;
     }
-    let Some(slot) = slot::find_or_make(prev) else { return };
+    let Some(local) = task_local::find_or_create(prev) else { return };
     if target::may_change() {
-        if target::holds(prev) {
-            slot.thread_flags |= thread_flags::TARGET;
+        if target::contains(prev) {
+            local.thread_flags |= thread_flags::TARGET;
         } else {
-            slot.thread_flags &= !thread_flags::TARGET;
+            local.thread_flags &= !thread_flags::TARGET;
         }
     }
-    if !target::is_in_scope(slot.thread_flags) {
-        // Should it come into the scope later, the number left out shows that something is missing.
-        slot.seq += 1;
-        slot.phase = phase::UNKNOWN;
+    if !target::is_in_scope(local.thread_flags) {
+        // Should the thread come into the scope later, the skipped number shows that something is
+        // missing.
+        local.seq += 1;
+        local.phase = phase::UNKNOWN;
         return;
     }
-    seen_on_cpu(slot, prev, now);
-    let record = &mut slot.record;
+    mark_on_cpu(local, prev, now);
+    let record = &mut local.record;
     record.tid = tid;
     record.tgid = prev.tgid();
     record.wait_flags = 0;
@@ -71,196 +73,210 @@ fn left(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u64) {
     record.migrated_ns = 0;
     record.state = state;
     record.cpus = cpu();
-    slot.next_tid = next.tid();
+    local.next_tid = next.tid();
     if is_runnable {
-        slot.phase = phase::RUNNABLE;
+        local.phase = phase::RUNNABLE;
         return;
     }
-    record.syscall.thread_flags = slot.thread_flags;
+    record.syscall.thread_flags = local.thread_flags;
     let registers = prev.registers();
-    note_what_for(record, prev, registers, Current::Yes);
+    record_syscall_and_file(record, prev, registers, UserMemory::Readable);
     record.user_stack = NO_STACK;
-    if stack::wanted() {
-        note_stacks(ctx, slot, prev, now);
-        slot::confess(slot, prev);
+    if stack::are_recorded() {
+        record_stacks(ctx, local, prev, now);
+        task_local::report_distrust(local, prev);
     }
-    slot.phase = phase::BLOCKED;
+    local.phase = phase::BLOCKED;
 }
 
+/// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if it
+/// is in the cache.
 #[inline(always)]
-fn note_stacks(ctx: *mut c_void, slot: &mut Slot, prev: Task, now: u64) {
+fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) {
     if prev.has_user_half() {
-        let known = &mut slot.known_stacks;
-        let taken = user_stacks::of_side(ctx, Side::WaitUser, Some(known), now);
-        let record = &mut slot.record;
-        record.user_stack = taken.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
+        let cache = &mut local.stack_cache;
+        let stack = user_stack_copy::capture(ctx, StackKind::WaitUser, Some(cache), now);
+        let record = &mut local.record;
+        record.user_stack = stack.or_flag(&mut record.wait_flags, wait_flags::USER_STACK_FAILED);
     }
-    let record = &slot.record;
-    let kind_of_file =
+    let record = &local.record;
+    let file_mode =
         if record.wait_flags & wait_flags::HAS_FILE != 0 { record.file.mode } else { 0 };
-    let about = u64::from(record.syscall.number as u32) | u64::from(kind_of_file) << 32;
-    let about = about ^ u64::from(record.state) << 48;
-    slot.record.kernel_stack = known_stacks::of_sleeper(ctx, &mut slot.known_stacks, about, now).0;
+    let wait_key = u64::from(record.syscall.number as u32) | u64::from(file_mode) << 32;
+    let wait_key = wait_key ^ u64::from(record.state) << 48;
+    local.record.kernel_stack =
+        kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, now).0;
 }
 
-/// The thread is on this CPU, and its slot may say that it is off it: its switch-in was not seen. The
-/// kernel does not run a program that runs on that CPU already, and some hide a process of theirs,
-/// with every switch away from it. What is known of the time off the CPU is sent; from the wake to
-/// this moment is a gap, which the sampling clock keeps short.
+/// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its switch-in was
+/// not seen: the kernel does not run a program that runs on that CPU already, and some kernels hide a
+/// process of theirs, with every switch away from it. What is known of the time off the CPU is sent; the
+/// time from the wake to this moment is a gap, which the sampling clock keeps short.
 #[inline(always)]
-pub fn seen_on_cpu(slot: &mut Slot, task: Task, now: u64) {
-    if slot.phase != phase::RUNNABLE && slot.phase != phase::BLOCKED {
+pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, now: u64) {
+    if local.phase != phase::RUNNABLE && local.phase != phase::BLOCKED {
         return;
     }
-    lost(Loss::SwitchInMissed);
-    slot.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
-    send_off_cpu(slot, task, now);
-    slot.record.wake.ns = 0;
-    slot.phase = phase::ON_CPU;
+    count_loss(Loss::SwitchInMissed);
+    local.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
+    send_off_cpu(local, task, now);
+    local.record.wake.ns = 0;
+    local.phase = phase::ON_CPU;
 }
 
-/// The scheduler is about to move a thread from one CPU's queue to another's: as it places one that
-/// is woken, as it balances, or as somebody says where the thread may run. The thread is not running.
+/// `sched_migrate_task`: the scheduler is about to move a thread from one CPU's queue to another's, as
+/// it places one that is woken, as it balances, or as somebody sets where the thread may run. The thread
+/// is not running.
 #[inline(always)]
-pub fn migrated(task: Task) {
+pub fn on_migrate(task: Task) {
     if task.tid() == 0 || target::is_profiler(task) {
         return;
     }
-    if let Some(slot) = slot::find(task)
-        && (slot.phase == phase::RUNNABLE || slot.phase == phase::BLOCKED)
+    if let Some(local) = task_local::find(task)
+        && (local.phase == phase::RUNNABLE || local.phase == phase::BLOCKED)
     {
-        slot.record.migrated_ns = now();
+        local.record.migrated_ns = now();
     }
 }
 
+/// `next` comes to the CPU: sends its wait or preemption.
 #[inline(always)]
-fn came(next: Task, now: u64) {
+fn on_switch_in(next: Task, now: u64) {
     let tid = next.tid();
     if tid == 0 || target::is_profiler(next) {
         return;
     }
-    let Some(slot) = slot::find(next) else {
-        // It came to be while the programs were being attached, or was never to be seen.
-        if slot::has_room_for(next) {
-            lost(Loss::SwitchInUnmatched);
-            if let Some(slot) = slot::find_or_make(next) {
-                slot.phase = phase::ON_CPU;
+    let Some(local) = task_local::find(next) else {
+        // The thread was created while the programs were being attached, or has been beyond the limit
+        // of threads.
+        if task_local::has_room_for(next) {
+            count_loss(Loss::SwitchInUnmatched);
+            if let Some(local) = task_local::find_or_create(next) {
+                local.phase = phase::ON_CPU;
             }
         }
         return;
     };
-    if slot.phase == phase::ON_CPU && target::is_in_scope(slot.thread_flags) {
-        // It left unseen: what it did meanwhile is a gap, which the number left out here shows.
-        lost(Loss::SwitchOutMissed);
-        slot.seq += 1;
+    if local.phase == phase::ON_CPU && target::is_in_scope(local.thread_flags) {
+        // The switch-out was not seen: what the thread did meanwhile is a gap, which the skipped number
+        // shows.
+        count_loss(Loss::SwitchOutMissed);
+        local.seq += 1;
     }
-    send_off_cpu(slot, next, now);
-    slot.phase = phase::ON_CPU;
-    slot.record.wake.ns = 0;
+    send_off_cpu(local, next, now);
+    local.phase = phase::ON_CPU;
+    local.record.wake.ns = 0;
 }
 
-/// Sends the time off the CPU that a thread comes back from. Who it is comes before that, and so says
-/// nothing of its phase: the number of its newest record is about to change.
+/// Sends the time off the CPU that a thread comes back from. The thread's properties are sent before
+/// that if need be, without its phase: the number of its newest record is about to change.
 #[inline(always)]
-fn send_off_cpu(slot: &mut Slot, task: Task, now: u64) {
-    match slot.phase {
+fn send_off_cpu(local: &mut TaskLocal, task: Task, now: u64) {
+    match local.phase {
         phase::RUNNABLE => {
-            slot::introduce_once(slot, task, phase::UNKNOWN);
-            send_preemption(slot, now);
+            task_local::send_thread_info_once(local, task, phase::UNKNOWN);
+            send_preemption(local, now);
         }
         phase::BLOCKED => {
-            slot::introduce_once(slot, task, phase::UNKNOWN);
-            send_wait(slot, now);
+            task_local::send_thread_info_once(local, task, phase::UNKNOWN);
+            send_wait(local, now);
         }
         _ => {}
     }
 }
 
 #[inline(always)]
-fn send_wait(slot: &mut Slot, now: u64) {
-    slot.seq += 1;
-    let record = &mut slot.record;
+fn send_wait(local: &mut TaskLocal, now: u64) {
+    local.seq += 1;
+    let record = &mut local.record;
     if now < record.off_ns {
-        lost(Loss::TimeBackwards);
+        count_loss(Loss::TimeBackwards);
     }
     let len = size_of::<WaitRecord>();
     record.header = RecordHeader { kind: kind::WAIT, cpu: cpu() as u16, len: len as u32 };
-    record.seq = slot.seq;
+    record.seq = local.seq;
     record.on_ns = now;
     record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
     let _counted = send(ptr::from_ref(record).cast(), len, Loss::RingFullWait);
 }
 
 #[inline(always)]
-fn send_preemption(slot: &mut Slot, now: u64) {
-    slot.seq += 1;
-    let record = preemption(slot, slot.seq, now, cpu());
+fn send_preemption(local: &mut TaskLocal, now: u64) {
+    local.seq += 1;
+    let record = preemption_record(local, local.seq, now, cpu());
     let _counted =
         send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
 }
 
-/// The preemption that a slot is in, as of `now`.
+/// The record of the preemption that a thread is in, as of `now`.
 #[inline(always)]
-pub fn preemption(slot: &Slot, seq: u32, now: u64, on_cpu: u32) -> PreemptionRecord {
+pub fn preemption_record(local: &TaskLocal, seq: u32, now: u64, on_cpu: u32) -> PreemptionRecord {
     PreemptionRecord {
         header: header(kind::PREEMPTION, size_of::<PreemptionRecord>()),
-        tid: slot.record.tid,
-        tgid: slot.record.tgid,
+        tid: local.record.tid,
+        tgid: local.record.tgid,
         seq,
-        wait_flags: slot.record.wait_flags,
-        thread_flags: slot.thread_flags,
-        cpus: (slot.record.cpus & 0xffff) | (on_cpu << 16),
-        off_ns: slot.record.off_ns,
+        wait_flags: local.record.wait_flags,
+        thread_flags: local.thread_flags,
+        cpus: (local.record.cpus & 0xffff) | (on_cpu << 16),
+        off_ns: local.record.off_ns,
         on_ns: now,
-        migrated_ns: slot.record.migrated_ns,
-        next_tid: slot.next_tid,
+        migrated_ns: local.record.migrated_ns,
+        next_tid: local.next_tid,
         reserved: 0,
     }
 }
 
+/// A thread that has ended leaves the CPU for the last time.
 #[inline(always)]
-fn exited(task: Task, now: u64) {
-    let Some(slot) = slot::find(task) else { return };
-    if target::is_in_scope(slot.thread_flags) {
-        slot::introduce_once(slot, task, phase::UNKNOWN);
+fn on_last_switch_out(task: Task, now: u64) {
+    let Some(local) = task_local::find(task) else { return };
+    if target::is_in_scope(local.thread_flags) {
+        task_local::send_thread_info_once(local, task, phase::UNKNOWN);
         let record = ExitRecord {
             header: header(kind::EXIT, size_of::<ExitRecord>()),
             tid: task.tid(),
             tgid: task.tgid(),
             ns: now,
-            seq: slot.seq,
-            thread_flags: slot.thread_flags,
+            seq: local.seq,
+            thread_flags: local.thread_flags,
             exit_code: task.exit_code(),
             reserved: 0,
         };
         let _counted =
             send((&raw const record).cast(), size_of::<ExitRecord>(), Loss::RingFullExit);
     }
-    slot::forget(task);
+    task_local::release(task);
 }
 
-/// Whether the task that is looked at is the one that runs.
+/// Whether the user memory of a task can be read here.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Current {
-    /// It is: its user memory can be read.
-    Yes,
-    /// It is another.
-    No,
+pub enum UserMemory {
+    /// The task is the current one.
+    Readable,
+    /// The task is another.
+    NotReadable,
 }
 
-/// Notes what a task waits on: its syscall, the file and the timeout that this names, its cgroup.
+/// Records what a task waits on: its syscall, the file and the timeout that the syscall names, its
+/// cgroup.
 #[inline(always)]
-pub fn note_what_for(record: &mut WaitRecord, task: Task, registers: Registers, current: Current) {
+pub fn record_syscall_and_file(
+    record: &mut WaitRecord,
+    task: Task,
+    registers: Registers,
+    memory: UserMemory,
+) {
     task.syscall(registers, &mut record.syscall);
     record.cgroup = task.cgroup();
     record.timeout_ns = NO_TIMEOUT;
     record.kernel_stack = NO_STACK;
-    let about = syscall::look_up(&record.syscall);
-    if let Some(file) = syscall::file(task, &record.syscall, about) {
+    let entry = syscall::table_entry(&record.syscall);
+    if let Some(file) = syscall::file(task, &record.syscall, entry) {
         record.file = file;
         record.wait_flags |= wait_flags::HAS_FILE;
     }
-    if current == Current::Yes {
-        record.timeout_ns = syscall::timeout(&record.syscall, about);
+    if memory == UserMemory::Readable {
+        record.timeout_ns = syscall::timeout(&record.syscall, entry);
     }
 }

@@ -1,4 +1,4 @@
-//! What a task's syscall names.
+//! What a task's syscall refers to: a file, a timeout.
 
 use core::ffi::c_void;
 
@@ -10,9 +10,9 @@ use profiler_ebpf::{
 
 use super::{file, maps::SYSCALLS, task::Task};
 
-/// What the table says of a syscall; 0 is nothing.
+/// The entry of a syscall in the table of [`profiler_ebpf::syscalls`]; 0 if it has none.
 #[inline(always)]
-pub fn look_up(syscall: &Syscall) -> u32 {
+pub fn table_entry(syscall: &Syscall) -> u32 {
     if syscall.number == NO_SYSCALL {
         return 0;
     }
@@ -25,19 +25,19 @@ pub fn look_up(syscall: &Syscall) -> u32 {
     SYSCALLS.get(base + number).copied().unwrap_or(0)
 }
 
-/// The file that a task's syscall is about, `about` being what the table says of it.
+/// The file that a task's syscall refers to, by the syscall's [`table_entry`].
 #[inline(always)]
-pub fn file(task: Task, syscall: &Syscall, about: u32) -> Option<Inode> {
-    if about & FIRST_ARG_IS_FD == 0 {
+pub fn file(task: Task, syscall: &Syscall, entry: u32) -> Option<Inode> {
+    if entry & FIRST_ARG_IS_FD == 0 {
         return None;
     }
-    file::behind(task, syscall.args[0] as u32)
+    file::read_inode(task, syscall.args[0] as u32)
 }
 
 /// The timeout that the current task's syscall points to, or [`NO_TIMEOUT`].
 #[inline(always)]
-pub fn timeout(syscall: &Syscall, about: u32) -> u64 {
-    let address = match (about >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
+pub fn timeout(syscall: &Syscall, entry: u32) -> u64 {
+    let address = match (entry >> TIMESPEC_ARG_SHIFT) & TIMESPEC_ARG_MASK {
         1 => syscall.args[0],
         2 => syscall.args[1],
         3 => syscall.args[2],

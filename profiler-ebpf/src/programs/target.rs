@@ -1,17 +1,17 @@
-//! Which threads are the target.
+//! Which threads belong to the target, and whose waits are recorded.
 
 use profiler_ebpf::{config, loss::Loss};
 
 use super::{
     maps::{TARGET_CGROUPS, TARGETS},
-    ring::lost,
+    ring::count_loss,
     settings::{CONFIG, frozen},
     task::Task,
 };
 
 /// Whether a thread belongs to the target.
 #[inline(always)]
-pub fn holds(task: Task) -> bool {
+pub fn contains(task: Task) -> bool {
     match frozen(&CONFIG.target) {
         config::target::PROCESSES => TARGETS.get_ptr(task.tgid()).is_some(),
         config::target::THREADS => TARGETS.get_ptr(task.tid()).is_some(),
@@ -25,13 +25,13 @@ pub fn holds(task: Task) -> bool {
     }
 }
 
-/// Whether threads come and go from the target while they live: they move between cgroups.
+/// Whether a thread may join or leave the target while it lives, as threads move between cgroups.
 #[inline(always)]
 pub fn may_change() -> bool {
     matches!(frozen(&CONFIG.target), config::target::CGROUP | config::target::CGROUPS)
 }
 
-/// A process forked: what a target process makes is a target, too.
+/// Makes the child process of a target process part of the target.
 #[inline(always)]
 pub fn inherit(parent: Task, child: Task) {
     if frozen(&CONFIG.target) != config::target::PROCESSES {
@@ -42,13 +42,14 @@ pub fn inherit(parent: Task, child: Task) {
         && TARGETS.get_ptr(parent.tgid()).is_some()
         && TARGETS.insert(child, 1, 0).is_err()
     {
-        lost(Loss::TargetsFull);
+        count_loss(Loss::TargetsFull);
     }
 }
 
-/// A thread of the target is about to end: whoever gets its id, or its process's, next is none.
+/// Takes a thread that is about to end out of the target: the next thread or process with the same id does
+/// not belong to it.
 #[inline(always)]
-pub fn leave(task: Task) {
+pub fn remove(task: Task) {
     let id = match frozen(&CONFIG.target) {
         config::target::PROCESSES if task.is_last_of_process() => task.tgid(),
         config::target::THREADS => task.tid(),
@@ -64,7 +65,7 @@ pub fn is_in_scope(thread_flags: u32) -> bool {
         || thread_flags & profiler_ebpf::record::thread_flags::TARGET != 0
 }
 
-/// Whether this is the profiler itself, which is left out.
+/// Whether a task is the profiler itself or the process that unwinds for it, of which nothing is recorded.
 #[inline(always)]
 pub fn is_profiler(task: Task) -> bool {
     let tgid = task.tgid();

@@ -1,8 +1,8 @@
-//! The only reads of the kernel's own structures.
+//! Reads the fields of the kernel's structures, above all of `struct task_struct`; nothing else does.
 //!
 //! Rust has no CO-RE relocations: the offsets come from the running kernel's BTF as frozen
 //! constants, and the loads go straight through typed pointers. The verifier folds the constant,
-//! type-checks the access against BTF and refuses an offset that is wrong.
+//! type-checks the access against BTF, and refuses a wrong offset.
 
 use core::{ffi::c_void, ptr};
 
@@ -28,15 +28,15 @@ pub const TASK_DEAD: u32 = 0x80;
 #[derive(Clone, Copy)]
 pub struct Task(*const c_void);
 
-/// A `struct pt_regs` that the kernel vouches for: a thread's registers as it left user code. Of a
-/// thread that never was in user code they are zeroes.
+/// A `struct pt_regs` that the kernel vouches for: a thread's registers as it left user code. They are
+/// zeroes for a thread that has never been in user code.
 #[derive(Clone, Copy)]
 pub struct Registers(*const c_void);
 
-/// Where a thread left user code.
+/// The registers that tell where a thread left user code.
 #[derive(Clone, Copy)]
 pub struct UserRegisters {
-    /// The instruction after the one that left it.
+    /// The instruction pointer: the instruction after the one that left user code.
     pub ip: u64,
     /// The stack pointer.
     pub sp: u64,
@@ -82,20 +82,20 @@ pub fn peek_user<T: Copy + Default>(address: u64) -> T {
 }
 
 impl Task {
-    /// A task as a program was given it.
+    /// The task that a program was called with.
     #[inline(always)]
     pub fn from_arg(task: *const c_void) -> Self {
         Self(task)
     }
 
-    /// The one that runs on this CPU, or was interrupted on it.
+    /// The task that runs on this CPU, or was interrupted on it.
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: the helper has no preconditions and never returns null.
         Self(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
-    /// As the helpers want it.
+    /// The pointer that helpers take.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut c_void {
         self.0.cast_mut()
@@ -119,20 +119,20 @@ impl Task {
         self.load(offset(&CONFIG.offsets.task_tgid))
     }
 
-    /// `__state`.
+    /// The scheduler's state of the thread (`__state`); 0 is running or runnable.
     #[inline(always)]
     pub fn state(self) -> u32 {
         self.load(offset(&CONFIG.offsets.task_state))
     }
 
-    /// Whether it is on a CPU, or has not yet quite left one.
+    /// Whether the thread is on a CPU, or has not yet quite left one.
     #[inline(always)]
     pub fn is_on_cpu(self) -> bool {
         self.load::<u32>(offset(&CONFIG.offsets.task_on_cpu)) != 0
     }
 
-    /// Whether it is blocked, though the scheduler may keep it queued for a while: 6.12 and later
-    /// delay the dequeue (`sched_delayed`).
+    /// Whether the thread is blocked. The scheduler may keep a blocked thread queued for a while: 6.12 and
+    /// later delay the dequeue (`sched_delayed`).
     #[inline(always)]
     pub fn is_blocked(self) -> bool {
         if self.state() == 0 {
@@ -145,7 +145,7 @@ impl Task {
         delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0
     }
 
-    /// Whether it has ended and only waits to be collected.
+    /// Whether the thread has ended and only waits for its parent to collect it.
     #[inline(always)]
     pub fn is_dead(self) -> bool {
         self.load::<u32>(offset(&CONFIG.offsets.task_exit_state)) != 0
@@ -161,53 +161,53 @@ impl Task {
             && unsafe { field::<u32>(signal, offset(&CONFIG.offsets.signal_live)) } == 0
     }
 
-    /// When it was created, `CLOCK_MONOTONIC`.
+    /// When the thread was created, in ns of `CLOCK_MONOTONIC`.
     #[inline(always)]
     pub fn start_time(self) -> u64 {
         self.load(offset(&CONFIG.offsets.task_start_time))
     }
 
-    /// Status as `wait4` would give it.
+    /// The exit status as `wait4` returns it.
     #[inline(always)]
     pub fn exit_code(self) -> u32 {
         self.load(offset(&CONFIG.offsets.task_exit_code))
     }
 
-    /// Its address space, as a number that tells one from another. Loaded through a typed pointer
-    /// it would be one itself, and no number.
+    /// A number that identifies the thread's address space: the pointer `mm`. It is read by a helper,
+    /// since what is loaded through a typed pointer is a typed pointer for the verifier, not a number.
     #[inline(always)]
     pub fn mm(self) -> u64 {
         peek(self.0 as u64 + offset(&CONFIG.offsets.task_mm) as u64)
     }
 
-    /// How often it has gone to sleep.
+    /// How often the thread has gone to sleep.
     #[inline(always)]
-    pub fn switches(self) -> u64 {
+    pub fn voluntary_switches(self) -> u64 {
         self.load(offset(&CONFIG.offsets.task_nvcsw))
     }
 
-    /// Where its kernel stack begins.
+    /// The lowest address of the thread's kernel stack.
     #[inline(always)]
     pub fn stack(self) -> u64 {
         self.load(offset(&CONFIG.offsets.task_stack))
     }
 
-    /// Its saved user registers: they lie at the top of its kernel stack, a kernel thread's too. A call
-    /// of the kernel's, so once a program.
+    /// The thread's saved user registers, which are at the top of its kernel stack, a kernel thread's
+    /// included. The helper is a real call, so a program should use it once.
     #[inline(always)]
     pub fn registers(self) -> Registers {
         // SAFETY: `self.0` is a task that the kernel vouches for.
         Registers(unsafe { bpf_task_pt_regs(self.as_ptr().cast()) as *const c_void })
     }
 
-    /// The process that is its parent; 0 if there is none.
+    /// The parent process; 0 if there is none.
     #[inline(always)]
     pub fn parent_tgid(self) -> u32 {
         let parent: *const c_void = self.load(offset(&CONFIG.offsets.task_real_parent));
         if parent.is_null() { 0 } else { Self(parent).tgid() }
     }
 
-    /// Its name.
+    /// The thread's name.
     #[inline(always)]
     pub fn comm(self) -> [u8; COMM_LEN] {
         let comm = offset(&CONFIG.offsets.task_comm);
@@ -218,7 +218,7 @@ impl Task {
         unsafe { core::mem::transmute(bytes) }
     }
 
-    /// Whether it lives in the kernel alone.
+    /// Whether the thread has no user code: a kernel thread, or a worker of io_uring.
     #[inline(always)]
     pub fn is_kernel_thread(self) -> bool {
         let flags: u32 = self.load(offset(&CONFIG.offsets.task_flags));
@@ -233,15 +233,15 @@ impl Task {
         !self.is_kernel_thread() && !mm.is_null()
     }
 
-    /// Id of its cgroup in the v2 hierarchy.
+    /// Id of the thread's cgroup in the v2 hierarchy.
     #[inline(always)]
     pub fn cgroup(self) -> u64 {
         let cgroup = self.default_cgroup();
         if cgroup.is_null() { 0 } else { cgroup_id(cgroup) }
     }
 
-    /// Id of the cgroup at the level of the target above its own, or its own if that is at this level;
-    /// 0 if its own is nearer to the root.
+    /// Id of the cgroup at this level, the target's, that the thread's cgroup is or is below; 0 if the
+    /// thread's cgroup is nearer to the root.
     #[inline(always)]
     pub fn cgroup_at(self, level: u32) -> u64 {
         let cgroup = self.default_cgroup();
@@ -276,7 +276,8 @@ impl Task {
         unsafe { field(css_set, offset(&CONFIG.offsets.css_set_dfl_cgrp)) }
     }
 
-    /// The syscall that it is in, with its arguments at entry; the registers are its own.
+    /// Reads the syscall that the thread is in, with its arguments at entry; `registers` are the
+    /// thread's own.
     #[inline(always)]
     pub fn syscall(self, registers: Registers, into: &mut Syscall) {
         into.number = NO_SYSCALL;
@@ -285,12 +286,12 @@ impl Task {
             return;
         }
         let register = |offset| registers.get::<u64>(offset);
-        // A thread that the kernel made for its own work on behalf of user space (vhost, say) has
-        // registers of zeroes, and would pass for one in syscall 0.
+        // A thread that the kernel created to work on behalf of user space (vhost, say) has registers of
+        // zeroes, and would seem to be in syscall 0.
         if register(offset(&CONFIG.offsets.pt_regs_ip)) == 0 {
             return;
         }
-        // It holds -1 if the kernel was entered by a fault or interrupt.
+        // The number is -1 if the kernel was entered by a fault or an interrupt.
         into.number = registers.get(offset(&CONFIG.offsets.pt_regs_syscall));
         if into.number < 0 {
             into.number = NO_SYSCALL;
@@ -315,7 +316,7 @@ impl Task {
         }
     }
 
-    /// Address of the `struct file` behind one of its descriptors; 0 if there is none.
+    /// Address of the `struct file` that one of the thread's descriptors refers to; 0 if there is none.
     #[inline(always)]
     pub fn open_file(self, descriptor: u32) -> u64 {
         let files: *const c_void = self.load(offset(&CONFIG.offsets.task_files));
@@ -339,13 +340,13 @@ impl Task {
 }
 
 impl Registers {
-    /// Where they lie.
+    /// The address of the registers.
     #[inline(always)]
     pub fn as_ptr(self) -> *mut c_void {
         self.0.cast_mut()
     }
 
-    /// Where the thread is in user code.
+    /// The registers that tell where the thread is in user code.
     #[inline(always)]
     pub fn user(self) -> UserRegisters {
         UserRegisters {

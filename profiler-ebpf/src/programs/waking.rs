@@ -1,5 +1,5 @@
-//! `sched_waking` and `sched_wakeup_new`: somebody ends a wait. Both run where the waker runs;
-//! `sched_wakeup` would run where the wakee goes to, and name a bystander.
+//! `sched_waking` and `sched_wakeup_new`: a wait is ended. Both run where the waker runs;
+//! `sched_wakeup` would run on the CPU that the wakee goes to, and name a bystander.
 //! <https://github.com/torvalds/linux/commit/fbd705a0c6184580d0e2fbcbd47a37b6e5822511>
 
 use core::ffi::c_void;
@@ -10,19 +10,19 @@ use profiler_ebpf::{
         NO_SEQ, NO_STACK, NO_SYSCALL, NO_TIMEOUT, Wake, phase, thread_flags, wait_flags,
         wake_context, wake_flags,
     },
-    stack_counts::Side,
+    stack_counts::StackKind,
 };
 
 use super::{
-    budget::{self, Price},
-    context, file,
-    known_stacks::{self, InSoftirq, Waker},
-    ring::{cpu, lost, now},
-    slot::{self, Slot},
+    budget::{self, Need},
+    file, interrupt_context,
+    kernel_stack_cache::{self, KernelStackCache, Waker, WakesFrom},
+    ring::{count_loss, cpu, now},
     stack::{self, Scratch},
     switch, syscall, target,
     task::Task,
-    user_stacks,
+    task_local::{self, TaskLocal},
+    user_stack_copy,
 };
 
 /// `NET_TX_SOFTIRQ` and `NET_RX_SOFTIRQ`:
@@ -30,61 +30,62 @@ use super::{
 const NET_TX_SOFTIRQ: u16 = 2;
 const NET_RX_SOFTIRQ: u16 = 3;
 
-/// `wakee` is about to be woken by whatever runs here.
+/// `sched_waking`: `wakee` is about to be woken by what runs here.
 #[inline(always)]
-pub fn waking(ctx: *mut c_void, wakee: Task) {
+pub fn on_waking(ctx: *mut c_void, wakee: Task) {
     if wakee.tid() == 0 || target::is_profiler(wakee) {
         return;
     }
-    let Some(slot) = slot::find(wakee) else {
-        if slot::has_room_for(wakee) {
-            lost(Loss::WakeUnmatched);
+    let Some(local) = task_local::find(wakee) else {
+        if task_local::has_room_for(wakee) {
+            count_loss(Loss::WakeUnmatched);
         }
         return;
     };
-    if !target::is_in_scope(slot.thread_flags) {
+    if !target::is_in_scope(local.thread_flags) {
         return;
     }
     let now = now();
-    match slot.phase {
-        // The first wake that comes while the thread is off the CPU ends its wait, and no second
-        // can be: the state no longer matches. What was there from before the switch-out gives way.
-        phase::BLOCKED if slot.record.wake.ns > slot.record.off_ns => {}
+    match local.phase {
+        // The first wake that comes while the thread is off the CPU ends its wait, and there can be no
+        // second: the state no longer matches. A wake from before the switch-out is overwritten.
+        phase::BLOCKED if local.record.wake.ns > local.record.off_ns => {}
         phase::BLOCKED => {
-            // Who wakes the reader or the writer of a pipe does it through this pipe.
-            let is_on_pipe = slot.record.wait_flags & wait_flags::HAS_FILE != 0
-                && file::is_pipe(&slot.record.file);
-            let through = if is_on_pipe { Through::Same } else { Through::Unknown };
-            note_waker(ctx, slot, through, now);
-            let record = &mut slot.record;
-            if stack::wanted()
+            // The reader or the writer of a pipe is woken by somebody who uses the same pipe.
+            let is_on_pipe = local.record.wait_flags & wait_flags::HAS_FILE != 0
+                && file::is_pipe(&local.record.file);
+            let file = if is_on_pipe { WakerFile::SameAsWakee } else { WakerFile::Unknown };
+            record_waker(ctx, local, file, now);
+            let record = &mut local.record;
+            if stack::are_recorded()
                 && record.kernel_stack == NO_STACK
                 && record.wait_flags & wait_flags::KERNEL_STACK_FAILED == 0
             {
-                record.kernel_stack = budget::walk(Price::WithinBudget, now, || {
-                    stack::of_blocked(wakee, Scratch::Waking)
+                record.kernel_stack = budget::walk(Need::WithinBudget, now, || {
+                    stack::walk_blocked(wakee, Scratch::Waking)
                 })
                 .or_flag(&mut record.wait_flags, wait_flags::KERNEL_STACK_FAILED);
             }
         }
-        // Still on the CPU, on its way to sleep perhaps: the next switch-in will tell.
-        phase::ON_CPU => note_waker(ctx, slot, Through::Unknown, now),
+        // The wakee is still on the CPU, perhaps about to sleep: its next switch-in decides whether
+        // this wake counts.
+        phase::ON_CPU => record_waker(ctx, local, WakerFile::Unknown, now),
         _ => {}
     }
 }
 
-/// `child` is woken for the first time, by the task that made it.
+/// `sched_wakeup_new`: `child` is woken for the first time, by the task that created it.
 #[inline(always)]
-pub fn newborn(ctx: *mut c_void, child: Task) {
+pub fn on_wakeup_new(ctx: *mut c_void, child: Task) {
     if target::is_profiler(child) {
         return;
     }
-    let Some(slot) = slot::find_or_make(child) else { return };
-    if !target::is_in_scope(slot.thread_flags) {
+    let Some(local) = task_local::find_or_create(child) else { return };
+    if !target::is_in_scope(local.thread_flags) {
         return;
     }
     let now = now();
-    let record = &mut slot.record;
+    let record = &mut local.record;
     record.tid = child.tid();
     record.tgid = child.tgid();
     record.wait_flags = wait_flags::NEWBORN;
@@ -93,31 +94,33 @@ pub fn newborn(ctx: *mut c_void, child: Task) {
     record.state = 0;
     record.cpus = cpu();
     record.syscall.number = NO_SYSCALL;
-    record.syscall.thread_flags = slot.thread_flags;
+    record.syscall.thread_flags = local.thread_flags;
     record.timeout_ns = NO_TIMEOUT;
     record.cgroup = child.cgroup();
     record.user_stack = NO_STACK;
     record.kernel_stack = NO_STACK;
-    note_waker(ctx, slot, Through::Unknown, now);
-    slot.phase = phase::BLOCKED;
+    record_waker(ctx, local, WakerFile::Unknown, now);
+    local.phase = phase::BLOCKED;
 }
 
-/// What the waker's file can be.
+/// What is known of the waker's file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Through {
-    /// The one that is waited on; it need not be looked at.
-    Same,
-    /// Any.
+enum WakerFile {
+    /// It is the file that the wakee waits on, and need not be read.
+    SameAsWakee,
+    /// It can be any.
     Unknown,
 }
 
+/// Adds the waker to a thread's wait: the current task, in what context it wakes, its syscall, file and
+/// stacks.
 #[inline(always)]
-fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
+fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u64) {
     let current = Task::current();
     let registers = current.registers();
-    let (context, vector) = context::now(ctx, current, registers);
+    let (context, vector) = interrupt_context::current_context(ctx, current, registers);
     let tid = current.tid();
-    let wake: &mut Wake = &mut slot.record.wake;
+    let wake: &mut Wake = &mut local.record.wake;
     wake.tid = tid;
     wake.tgid = current.tgid();
     wake.context = context;
@@ -130,8 +133,8 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
     wake.syscall.number = NO_SYSCALL;
     wake.syscall.thread_flags = 0;
     let is_task = context == wake_context::TASK;
-    // A softirq may run inside a local sender's own send, and only its stack shows that: it is
-    // needed to name the sender even where no stacks are wanted.
+    // A softirq may run inside a local sender's own send, and only its stack shows that: the stack is
+    // needed to name the sender even where no stacks are recorded.
     let may_be_sender = context == wake_context::SOFTIRQ
         && (vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ)
         && tid != 0;
@@ -140,56 +143,56 @@ fn note_waker(ctx: *mut c_void, slot: &mut Slot, through: Through, now: u64) {
             wake.syscall.thread_flags = thread_flags::KERNEL;
         }
         current.syscall(registers, &mut wake.syscall);
-        if through == Through::Unknown {
-            let about = syscall::look_up(&wake.syscall);
-            if let Some(file) = syscall::file(current, &wake.syscall, about) {
+        if file == WakerFile::Unknown {
+            let entry = syscall::table_entry(&wake.syscall);
+            if let Some(file) = syscall::file(current, &wake.syscall, entry) {
                 wake.file = file;
                 wake.flags |= wake_flags::HAS_FILE;
             }
         }
-        let mut own =
-            if tid == 0 || target::is_profiler(current) { None } else { slot::find(current) };
-        if tid != 0 && (stack::wanted() || may_be_sender) {
-            let softirq = if is_task { InSoftirq::No } else { InSoftirq::Yes };
-            let waker = Waker { task: current, registers, softirq };
-            note_stacks_of_waker(ctx, wake, waker, own.as_deref_mut(), now);
+        let mut waker_local =
+            if tid == 0 || target::is_profiler(current) { None } else { task_local::find(current) };
+        if tid != 0 && (stack::are_recorded() || may_be_sender) {
+            let from = if is_task { WakesFrom::Task } else { WakesFrom::Softirq };
+            let waker = Waker { task: current, registers, from };
+            let cache = waker_local.as_deref_mut().map(|local| &mut local.stack_cache);
+            record_waker_stacks(ctx, wake, waker, cache, now);
         }
-        if let Some(own) = own {
-            slot.record.wake.current_seq = look_at_waker(own, current, now);
-            slot::confess(own, current);
+        if let Some(waker_local) = waker_local {
+            local.record.wake.current_seq = update_waker(waker_local, current, now);
+            task_local::report_distrust(waker_local, current);
         }
     }
-    slot.record.wake.ns = now;
+    local.record.wake.ns = now;
 }
 
+/// Records both halves of the waker's stack. There is no cache for a waker that is not tracked.
 #[inline(always)]
-fn note_stacks_of_waker(
+fn record_waker_stacks(
     ctx: *mut c_void,
     wake: &mut Wake,
     waker: Waker,
-    own: Option<&mut Slot>,
+    mut cache: Option<&mut KernelStackCache>,
     now: u64,
 ) {
     let number = wake.syscall.number;
-    let mut known = own.map(|own| &mut own.known_stacks);
-    let kernel = match known.as_deref_mut() {
-        Some(known) => known_stacks::of_waker(ctx, known, waker, number, now),
-        // Nothing has been seen of it yet.
-        None => stack::of_kernel(ctx, Scratch::Waking),
+    let kernel = match cache.as_deref_mut() {
+        Some(cache) => kernel_stack_cache::capture_waker(ctx, cache, waker, number, now),
+        None => stack::walk_kernel(ctx, Scratch::Waking),
     };
     wake.kernel_stack = kernel.or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
-    if stack::wanted() && waker.task.has_user_half() {
-        let user = user_stacks::of_side(ctx, Side::WakeUser, known, now);
+    if stack::are_recorded() && waker.task.has_user_half() {
+        let user = user_stack_copy::capture(ctx, StackKind::WakeUser, cache, now);
         wake.user_stack = user.or_flag(&mut wake.flags, wake_flags::USER_STACK_FAILED);
     }
 }
 
-/// A waker that never waited itself has not been introduced yet; and whoever wakes is on a CPU. Gives
-/// back the number of its newest record.
+/// Updates what is kept for the waker: it is on a CPU, and its properties are sent if user space does
+/// not know them, as of a waker that has never waited. Returns the number of its newest record.
 #[inline(always)]
-fn look_at_waker(own: &mut Slot, current: Task, now: u64) -> u32 {
-    // In this order: the number is the right one for a thread on the CPU only after this.
-    switch::seen_on_cpu(own, current, now);
-    slot::introduce_once(own, current, phase::ON_CPU);
-    own.seq
+fn update_waker(local: &mut TaskLocal, current: Task, now: u64) -> u32 {
+    // In this order: only after the first call is the number that of a thread on the CPU.
+    switch::mark_on_cpu(local, current, now);
+    task_local::send_thread_info_once(local, current, phase::ON_CPU);
+    local.seq
 }

@@ -5,7 +5,7 @@ mod stack_copy;
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
     StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
-    sighting, system_vector, thread_flags, wait_flags, wake_context, wake_flags,
+    system_vector, thread_event, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -244,7 +244,7 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
         let bytes = bytes.get(offset..offset + 4)?;
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
     };
-    let fixed = StackRecord::len_of(0);
+    let fixed = StackRecord::len_for_depth(0);
     let (Some(id), Some(taken), Some(tgid), Some(depth)) = (
         word(std::mem::offset_of!(StackRecord, id)),
         word(std::mem::offset_of!(StackRecord, ns)),
@@ -266,14 +266,14 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
 fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
     let invalid =
         |field, value: u32| DecodeError::Value { kind: kind::THREAD, field, value: value.into() };
-    let reason = match raw.sighting {
-        sighting::OPENING => SightingReason::Opening,
-        sighting::SEEN => SightingReason::Seen,
-        sighting::FORK => SightingReason::Fork,
-        sighting::EXEC => SightingReason::Exec,
-        sighting::RENAME => SightingReason::Rename,
-        sighting::CLOSING => SightingReason::Closing,
-        sighting::MISTAKEN => SightingReason::Mistaken,
+    let reason = match raw.event {
+        thread_event::OPENING => SightingReason::Opening,
+        thread_event::FIRST_RECORD => SightingReason::Seen,
+        thread_event::FORK => SightingReason::Fork,
+        thread_event::EXEC => SightingReason::Exec,
+        thread_event::RENAME => SightingReason::Rename,
+        thread_event::CLOSING => SightingReason::Closing,
+        thread_event::STACKS_DISTRUSTED => SightingReason::Mistaken,
         other => return Err(invalid("sighting", other)),
     };
     let phase = match raw.phase {

@@ -1,7 +1,7 @@
 //! The copy of a user stack's top.
 
 use profiler_ebpf::{
-    python::{Chain, Frame},
+    python::{PythonFrame, PythonFrames},
     record::{NO_STACK, kind},
     user_stack::{PAGE, StackCopy, copy_size, purpose, with_python},
 };
@@ -22,7 +22,7 @@ const _: () = assert!(MissingPages::PAGE == PAGE as u64, "a bit is a page of the
 // SAFETY: profiler-ebpf asserts its size to be the sum of its integer fields.
 unsafe impl Plain for StackCopy {}
 // SAFETY: as above.
-unsafe impl Plain for Chain {}
+unsafe impl Plain for PythonFrames {}
 
 /// How much of a stack is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -118,7 +118,7 @@ pub struct PythonChain {
     /// A hash of them.
     pub hash: u64,
     /// The frames, leaf first.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<PythonFrame>,
     /// Whether there are more.
     pub is_cut: bool,
 }
@@ -152,19 +152,19 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         purpose::WAIT => Purpose::Wait,
         purpose::SAMPLE => Purpose::Sample,
         purpose::CHECK => Purpose::Check,
-        purpose::BEGUN_BEFORE => Purpose::BegunBefore { switches: head.switches },
+        purpose::BEFORE_WINDOW => Purpose::BegunBefore { switches: head.voluntary_switches },
         other => return Err(value("purpose", other.into())),
     };
     let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
-    let python = (head.python != 0).then(|| python(head.python, rest)).transpose()?;
+    let python = (head.python_hash != 0).then(|| python(head.python_hash, rest)).transpose()?;
     let stack = match head.bytes {
         0 => Some(&[][..]),
-        bytes => rest.get(size_of::<Chain>()..).and_then(|rest| rest.get(..bytes as usize)),
+        bytes => rest.get(size_of::<PythonFrames>()..).and_then(|rest| rest.get(..bytes as usize)),
     };
     Ok(CopiedStack {
         id: StackId(head.id),
-        place: (head.key != 0).then_some(PlaceKey(head.key)),
-        taken_for: (head.taken_for != NO_STACK).then_some(StackId(head.taken_for)),
+        place: (head.call_site != 0).then_some(PlaceKey(head.call_site)),
+        taken_for: (head.cached_id != NO_STACK).then_some(StackId(head.cached_id)),
         purpose,
         taken: Timestamp(head.ns),
         tgid: Tgid(head.tgid),
@@ -175,13 +175,13 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
         python,
         size,
         bytes: stack.ok_or(value("bytes", head.bytes.into()))?,
-        missing: MissingPages(head.missing),
+        missing: MissingPages(head.missing_pages),
         code_epoch: CodeEpoch(head.code_epoch),
     })
 }
 
 fn python(hash: u64, bytes: &[u8]) -> Result<PythonChain, DecodeError> {
-    let chain: Chain = read(kind::STACK_COPY, bytes)?;
+    let chain: PythonFrames = read(kind::STACK_COPY, bytes)?;
     let frames = chain.frames.get(..chain.depth as usize).ok_or(DecodeError::Value {
         kind: kind::STACK_COPY,
         field: "depth",
@@ -204,12 +204,12 @@ mod tests {
                 size_of::<StackCopy>(),
             )
         };
-        [head, &[0; size_of::<Chain>()], &vec![7; stack]].concat()
+        [head, &[0; size_of::<PythonFrames>()], &vec![7; stack]].concat()
     }
 
     fn head(bytes: u32, size: u32) -> StackCopy {
         let header = RecordHeader { kind: kind::STACK_COPY, cpu: 1, len: 0 };
-        StackCopy { header, id: 5, key: 0, bytes, size, ..StackCopy::default() }
+        StackCopy { header, id: 5, call_site: 0, bytes, size, ..StackCopy::default() }
     }
 
     #[test]

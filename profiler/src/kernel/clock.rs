@@ -18,7 +18,7 @@ use aya::{
 use super::{Kernel, KernelError};
 
 const PROGRAM: &str = "clock";
-const STRIKES: &str = "STRIKES";
+const CLOCK_TICKS: &str = "CLOCK_TICKS";
 
 /// The clock of every CPU.
 pub(super) struct Clock {
@@ -37,7 +37,7 @@ struct Event {
 impl Clock {
     /// Starts it on every CPU that is there.
     pub(super) fn start(ebpf: &mut Ebpf, hz: u32) -> Result<Self, KernelError> {
-        let map = ebpf.take_map(STRIKES).ok_or(KernelError::Missing(STRIKES))?;
+        let map = ebpf.take_map(CLOCK_TICKS).ok_or(KernelError::Missing(CLOCK_TICKS))?;
         let strikes = PerCpuArray::try_from(map).map_err(uncounted)?;
         let program = program(ebpf)?;
         program.load().map_err(failed("load"))?;
@@ -124,5 +124,5 @@ fn failed(action: &'static str) -> impl Fn(ProgramError) -> KernelError {
 }
 
 fn uncounted(source: MapError) -> KernelError {
-    KernelError::Map { map: STRIKES, source }
+    KernelError::Map { map: CLOCK_TICKS, source }
 }

@@ -7,7 +7,7 @@ use aya::{
     maps::{MapData, MapError, PerCpuArray},
     sys::{Stats, enable_stats},
 };
-use profiler_ebpf::stack_counts::{SIDES, Side, StackCounters};
+use profiler_ebpf::stack_counts::{STACK_KINDS, StackCounters, StackKind};
 
 use super::{KernelError, attach, program_info::ProgramInfo};
 use crate::{
@@ -26,19 +26,19 @@ struct Counters(StackCounters);
 unsafe impl Pod for Counters {}
 
 /// Whether the counters at this index are those of user stacks.
-fn is_user(side: usize) -> bool {
-    [Side::WaitUser, Side::WakeUser].into_iter().any(|user| user as usize == side)
+fn is_user(kind: usize) -> bool {
+    [StackKind::WaitUser, StackKind::WakeUser].into_iter().any(|user| user as usize == kind)
 }
 
-/// Adds what one CPU has counted of some sides.
-fn add(half: &mut HalfCounts, cpu: &StackCounters, is_of_it: impl Fn(usize) -> bool) {
-    let sum = |counts: &[u64; SIDES]| -> u64 {
-        counts.iter().enumerate().filter(|(side, _)| is_of_it(*side)).map(|(_, count)| count).sum()
+/// Adds what one CPU has counted of the kinds of stacks that are included.
+fn add(half: &mut HalfCounts, cpu: &StackCounters, includes: impl Fn(usize) -> bool) {
+    let sum = |counts: &[u64; STACK_KINDS]| -> u64 {
+        counts.iter().enumerate().filter(|(kind, _)| includes(*kind)).map(|(_, count)| count).sum()
     };
-    half.recognised += sum(&cpu.recognised);
-    half.taken += sum(&cpu.walked);
+    half.recognised += sum(&cpu.cache_hits);
+    half.taken += sum(&cpu.cache_misses);
     half.checked += sum(&cpu.checked);
-    half.disagreed += sum(&cpu.disagreed);
+    half.disagreed += sum(&cpu.mismatched);
 }
 
 /// What tells how long a program has run.
@@ -69,7 +69,7 @@ impl StackCounting {
         let mut stacks = StackCounts::default();
         for Counters(cpu) in per_cpu.iter() {
             add(&mut stacks.user, cpu, is_user);
-            add(&mut stacks.kernel, cpu, |side| !is_user(side));
+            add(&mut stacks.kernel, cpu, |kind| !is_user(kind));
             stacks.over_budget += cpu.over_budget;
             stacks.distrusted += cpu.distrusted;
         }

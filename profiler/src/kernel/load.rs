@@ -199,8 +199,8 @@ impl Kernel {
             .map_max_entries("RINGS", cpus)
             .map_max_entries("SENT_STACKS", settings.stacks.max_stacks)
             .map_max_entries("TARGETS", settings.max_targets)
-            .map_max_entries(user_stacks::COPIES, settings.stacks.copies_bytes)
-            .map_max_entries(user_stacks::PLACES, settings.stacks.max_stacks);
+            .map_max_entries(user_stacks::STACK_COPIES, settings.stacks.copies_bytes)
+            .map_max_entries(user_stacks::CALL_SITES, settings.stacks.max_stacks);
         if let Some(entries) = settings.stand_in_only {
             loader.map_max_entries("STAND_IN", entries);
         }
@@ -341,8 +341,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         compat_mask: COMPAT_MASK,
         stand_in_only: u32::from(settings.stand_in_only.is_some()),
         socket_device: socket_device().unwrap_or(0),
-        check_below: u32::MAX / settings.stacks.check_one_in.max(1),
-        walking_share: settings.stacks.budget.map_or(0, |budget| budget.parts),
+        check_threshold: u32::MAX / settings.stacks.check_one_in.max(1),
+        stack_budget: settings.stacks.budget.map_or(0, |budget| budget.parts),
         max_threads: settings.max_threads,
         user_stacks: match settings.stacks.user {
             UserStacks::Copied => config::user_stacks::COPIED,

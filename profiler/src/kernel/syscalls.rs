@@ -99,7 +99,7 @@ pub(super) fn table() -> Vec<u32> {
 #[cfg(test)]
 mod tests {
     use profiler_ebpf::{
-        code_epoch::may_bring_code,
+        code_epoch::may_map_code,
         syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
     };
 
@@ -130,7 +130,7 @@ mod tests {
     #[test]
     fn what_a_loader_maps_may_be_code_and_what_is_shared_is_not() {
         let brings = |protection: i32, flags: i32| {
-            may_bring_code(protection.cast_unsigned().into(), flags.cast_unsigned().into())
+            may_map_code(protection.cast_unsigned().into(), flags.cast_unsigned().into())
         };
         // ld.so of glibc, of musl; a JIT that writes by one mapping and runs by another.
         assert!(brings(libc::PROT_READ, libc::MAP_PRIVATE | libc::MAP_DENYWRITE));

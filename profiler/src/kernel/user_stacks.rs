@@ -9,7 +9,7 @@ use aya::{
     Pod,
     maps::{Array, HashMap, MapData, RingBuf},
 };
-use profiler_ebpf::{code_epoch, python::Thread, user_stack::Place};
+use profiler_ebpf::{code_epoch, python::PythonThreadState, user_stack::CallSite};
 
 use super::{Kernel, KernelError};
 use crate::{
@@ -18,32 +18,32 @@ use crate::{
     units::{Tgid, Tid},
 };
 
-pub(super) const COPIES: &str = "COPIES";
-pub(super) const PLACES: &str = "PLACES";
+pub(super) const STACK_COPIES: &str = "STACK_COPIES";
+pub(super) const CALL_SITES: &str = "CALL_SITES";
 const PYTHON: &str = "PYTHON_THREADS";
 const EPOCHS: &str = "CODE_EPOCHS";
 
-/// [`Place`] is plain integers; the wrapper is what lets aya know.
+/// [`CallSite`] is plain integers; the wrapper is what lets aya know.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct KnownPlace(Place);
+struct PodCallSite(CallSite);
 
-// SAFETY: `Place` is `repr(C)`, holds integers alone and has no padding (asserted where it is defined).
-unsafe impl Pod for KnownPlace {}
+// SAFETY: `CallSite` is `repr(C)`, holds integers alone and has no padding (asserted where it is defined).
+unsafe impl Pod for PodCallSite {}
 
-/// [`Thread`] is plain integers; the wrapper is what lets aya know.
+/// [`PythonThreadState`] is plain integers; the wrapper is what lets aya know.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct RunsPython(Thread);
+struct PodPythonThreadState(PythonThreadState);
 
 // SAFETY: as above.
-unsafe impl Pod for RunsPython {}
+unsafe impl Pod for PodPythonThreadState {}
 
 /// The ring of copies, of all CPUs.
 pub struct Copies(RingBuf<MapData>);
 
 /// The threads of which the kernel half walks the Python frames.
-pub struct PythonThreads(HashMap<MapData, u32, RunsPython>);
+pub struct PythonThreads(HashMap<MapData, u32, PodPythonThreadState>);
 
 /// The epochs of processes' code ([`profiler_ebpf::code_epoch`]).
 pub struct CodeEpochs(Array<MapData, u64>);
@@ -59,7 +59,7 @@ pub struct UserStackMaps {
 }
 
 /// The places that the kernel half knows.
-pub struct Places(HashMap<MapData, u64, KnownPlace>);
+pub struct Places(HashMap<MapData, u64, PodCallSite>);
 
 impl Kernel {
     /// Takes them out of the loaded kernel half.
@@ -68,12 +68,12 @@ impl Kernel {
     ///
     /// If one is missing.
     pub fn take_user_stacks(&mut self) -> Result<UserStackMaps, KernelError> {
-        let copies = self.ebpf.take_map(COPIES).ok_or(KernelError::Missing(COPIES))?;
-        let copies =
-            RingBuf::try_from(copies).map_err(|source| KernelError::Map { map: COPIES, source })?;
-        let places = self.ebpf.take_map(PLACES).ok_or(KernelError::Missing(PLACES))?;
-        let places =
-            HashMap::try_from(places).map_err(|source| KernelError::Map { map: PLACES, source })?;
+        let copies = self.ebpf.take_map(STACK_COPIES).ok_or(KernelError::Missing(STACK_COPIES))?;
+        let copies = RingBuf::try_from(copies)
+            .map_err(|source| KernelError::Map { map: STACK_COPIES, source })?;
+        let places = self.ebpf.take_map(CALL_SITES).ok_or(KernelError::Missing(CALL_SITES))?;
+        let places = HashMap::try_from(places)
+            .map_err(|source| KernelError::Map { map: CALL_SITES, source })?;
         let threads = self.ebpf.take_map(PYTHON).ok_or(KernelError::Missing(PYTHON))?;
         let threads = HashMap::try_from(threads)
             .map_err(|source| KernelError::Map { map: PYTHON, source })?;
@@ -116,8 +116,8 @@ impl Copies {
 
 impl Places {
     /// What is known of a place from now on. False if the kernel has no room for it.
-    pub fn know(&mut self, key: PlaceKey, place: &Place) -> bool {
-        self.0.insert(key.0, KnownPlace(*place), 0).is_ok()
+    pub fn know(&mut self, key: PlaceKey, call_site: &CallSite) -> bool {
+        self.0.insert(key.0, PodCallSite(*call_site), 0).is_ok()
     }
 
     /// Nothing is known of these places any more.
@@ -132,17 +132,17 @@ impl CodeEpochs {
     /// That of a process's code now.
     #[must_use]
     pub fn of(&self, tgid: Tgid) -> Option<CodeEpoch> {
-        let ended = self.0.get(&code_epoch::of(tgid.0), 0).ok()?;
-        Some(CodeEpoch(code_epoch::nth(ended)))
+        let ended = self.0.get(&code_epoch::counter_index(tgid.0), 0).ok()?;
+        Some(CodeEpoch(code_epoch::epoch_after(ended)))
     }
 }
 
 impl PythonThreads {
     /// Where a thread keeps its Python frames from now on; none if it has none any more. False if the
     /// kernel has no room for it.
-    pub fn know(&mut self, tid: Tid, runs: Option<Thread>) -> bool {
-        match runs {
-            Some(thread) => self.0.insert(tid.0, RunsPython(thread), 0).is_ok(),
+    pub fn know(&mut self, tid: Tid, thread: Option<PythonThreadState>) -> bool {
+        match thread {
+            Some(thread) => self.0.insert(tid.0, PodPythonThreadState(thread), 0).is_ok(),
             None => {
                 let _absent = self.0.remove(&tid.0);
                 true

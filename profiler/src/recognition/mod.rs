@@ -20,8 +20,8 @@ use std::{
 };
 
 use profiler_ebpf::user_stack::{
-    FAR, KnownStack, LOOKED_AT, NEAR, NEAR_IN_A_WORD, NO_FAR_WITNESS, NO_WITNESS, Place, STACKS,
-    proof_of,
+    CachedStack, CallSite, FAR_SLOTS, NEAR_SLOTS, NEAR_SLOTS_PER_WORD, NEAR_WORDS, NO_FAR_SLOT,
+    NO_NEAR_SLOT, STACKS_PER_CALL_SITE, fingerprint,
 };
 
 use crate::{
@@ -61,7 +61,7 @@ pub enum RunsPython {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lesson {
     /// What is known of these places now.
-    pub know: Vec<(PlaceKey, Place)>,
+    pub know: Vec<(PlaceKey, CallSite)>,
     /// Nothing is known of these any more.
     pub forget: Vec<PlaceKey>,
     /// The kernel half will recognise this stack, and refer to it.
@@ -191,7 +191,7 @@ impl Recognition {
     }
 
     /// What Python runs tells the stacks of this place apart. Gives back the place if that is new.
-    fn note_python(&mut self, key: PlaceKey, copy: &CopiedStack) -> Option<Place> {
+    fn note_python(&mut self, key: PlaceKey, copy: &CopiedStack) -> Option<CallSite> {
         if self.places.get(&key).is_some_and(|known| known.runs_python) {
             return None;
         }
@@ -268,24 +268,24 @@ impl Known {
         }
         if self.is_given_up {
             self.stacks.clear();
-        } else if self.stacks.len() < STACKS {
+        } else if self.stacks.len() < STACKS_PER_CALL_SITE {
             self.stacks.push(new);
         } else {
             self.stacks[self.turn] = new;
-            self.turn = (self.turn + 1) % STACKS;
+            self.turn = (self.turn + 1) % STACKS_PER_CALL_SITE;
         }
         true
     }
 
-    fn as_place(&self) -> Place {
-        let mut place = Place {
-            size: self.size.code(),
+    fn as_place(&self) -> CallSite {
+        let mut place = CallSite {
+            copy_size: self.size.code(),
             runs_python: u32::from(self.runs_python),
-            ..Place::default()
+            ..CallSite::default()
         };
         for (known, seen) in place.stacks.iter_mut().zip(&self.stacks) {
             *known = seen.as_known();
-            place.looked_at = place.looked_at.max(seen.looked_at());
+            place.near_bytes = place.near_bytes.max(seen.looked_at());
         }
         place
     }
@@ -316,7 +316,7 @@ impl Seen {
             return true;
         }
         let Some(telling) = far_witnesses(&self.unwound).find(differs) else { return false };
-        if self.far.len() == FAR {
+        if self.far.len() == FAR_SLOTS {
             self.far.remove(0);
         }
         self.far.push(telling);
@@ -328,22 +328,23 @@ impl Seen {
         near_witnesses(&self.unwound).map(|witness| witness.at + 8).max().unwrap_or(0)
     }
 
-    fn as_known(&self) -> KnownStack {
-        let mut near = [[NO_WITNESS as u8; NEAR_IN_A_WORD]; NEAR / NEAR_IN_A_WORD];
+    fn as_known(&self) -> CachedStack {
+        let mut near =
+            [[NO_NEAR_SLOT as u8; NEAR_SLOTS_PER_WORD]; NEAR_SLOTS / NEAR_SLOTS_PER_WORD];
         for (byte, witness) in near.as_flattened_mut().iter_mut().zip(near_witnesses(&self.unwound))
         {
             *byte = (witness.at / 8) as u8;
         }
-        let mut far = [NO_FAR_WITNESS; FAR];
+        let mut far = [NO_FAR_SLOT; FAR_SLOTS];
         for (place, witness) in far.iter_mut().zip(&self.far) {
             *place = witness.at;
         }
-        KnownStack {
-            near: near.map(u64::from_le_bytes),
-            proof: proof_of(near_witnesses(&self.unwound).map(|witness| witness.address)),
+        CachedStack {
+            near_slots: near.map(u64::from_le_bytes),
+            fingerprint: fingerprint(near_witnesses(&self.unwound).map(|witness| witness.address)),
             id: self.id.0,
-            far_proof: proof_of(self.far.iter().map(|witness| witness.address)),
-            far,
+            far_fingerprint: fingerprint(self.far.iter().map(|witness| witness.address)),
+            far_slots: far,
         }
     }
 }
@@ -368,11 +369,11 @@ fn witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
 }
 
 fn is_near(witness: &Witness) -> bool {
-    witness.at.is_multiple_of(8) && (witness.at / 8) < LOOKED_AT as u32
+    witness.at.is_multiple_of(8) && (witness.at / 8) < NEAR_WORDS as u32
 }
 
 fn near_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
-    witnesses(unwound).filter(is_near).take(NEAR)
+    witnesses(unwound).filter(is_near).take(NEAR_SLOTS)
 }
 
 /// All that are no near ones, those among the first words included for which there was no room.
@@ -382,7 +383,7 @@ fn far_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
     witnesses(unwound).filter(move |witness| {
         let is_taken = is_near(witness) && passed < near;
         passed += usize::from(is_taken);
-        !is_taken && witness.at != NO_FAR_WITNESS
+        !is_taken && witness.at != NO_FAR_SLOT
     })
 }
 

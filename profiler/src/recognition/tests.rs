@@ -56,18 +56,18 @@ fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
 }
 
 /// What the kernel half does with a place.
-fn recognise(place: &Place, words: &[u64]) -> Option<u64> {
+fn recognise(place: &CallSite, words: &[u64]) -> Option<u64> {
     let says = |index: usize| words.get(index).copied().unwrap_or(0);
-    let agrees = |known: &&KnownStack| {
-        let near = known.near.into_iter().flat_map(u64::to_le_bytes);
-        let near = near.take_while(|&word| u64::from(word) != NO_WITNESS);
-        let far = known.far.into_iter().take_while(|&at| at != NO_FAR_WITNESS);
-        let is_read = |word: u8| u32::from(word) * 8 < place.looked_at;
-        assert!(known.proof == 0 || near.clone().all(is_read));
-        known.proof != 0
-            && proof_of(near.map(|word| says(word.into()))) == known.proof
-            && (known.far[0] == NO_FAR_WITNESS
-                || proof_of(far.map(|at| says(at as usize / 8))) == known.far_proof)
+    let agrees = |known: &&CachedStack| {
+        let near = known.near_slots.into_iter().flat_map(u64::to_le_bytes);
+        let near = near.take_while(|&word| u64::from(word) != NO_NEAR_SLOT);
+        let far = known.far_slots.into_iter().take_while(|&at| at != NO_FAR_SLOT);
+        let is_read = |word: u8| u32::from(word) * 8 < place.near_bytes;
+        assert!(known.fingerprint == 0 || near.clone().all(is_read));
+        known.fingerprint != 0
+            && fingerprint(near.map(|word| says(word.into()))) == known.fingerprint
+            && (known.far_slots[0] == NO_FAR_SLOT
+                || fingerprint(far.map(|at| says(at as usize / 8))) == known.far_fingerprint)
     };
     place.stacks.iter().find(agrees).map(|known| known.id)
 }
@@ -95,7 +95,7 @@ proptest! {
     #[test]
     fn no_stack_is_taken_for_another_once_both_were_seen(stacks in stacks()) {
         let mut recognition = Recognition::new(10);
-        let mut place = Place::default();
+        let mut place = CallSite::default();
         for (number, stack) in stacks.iter().enumerate() {
             let bytes = stack.bytes();
             let (lesson, check) = recognition.learn(&copy(1 + number as u64, None, &bytes), &stack.unwound(), RunsPython::No);
@@ -174,7 +174,7 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     let whole = vec![0; 4097];
     let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound, RunsPython::No);
     let (_, place) = lesson.know[0];
-    assert_eq!((place.size, lesson.keeps), (CopySize::Medium.code(), false));
+    assert_eq!((place.copy_size, lesson.keeps), (CopySize::Medium.code(), false));
     let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound, RunsPython::No);
     assert_eq!(lesson.know, []);
     // A larger copy has no more of it.
@@ -214,7 +214,8 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
     // Nobody knew yet that it does.
     assert!(recognition.learn(&with(1, None), &stack.unwound(), RunsPython::No).0.keeps);
     let (lesson, _) = recognition.learn(&with(2, None), &stack.unwound(), RunsPython::Yes);
-    let of_all = Place { runs_python: 1, size: CopySize::Short.code(), ..Place::default() };
+    let of_all =
+        CallSite { runs_python: 1, copy_size: CopySize::Short.code(), ..CallSite::default() };
     assert_eq!((lesson.know, lesson.keeps), (vec![(PlaceKey(7), of_all)], false));
     for (id, hash) in [(3, 0xa), (4, 0xb)] {
         let (lesson, _) =

@@ -4,7 +4,7 @@
 use std::{collections::HashMap, rc::Rc};
 
 use object::ReadCache;
-use profiler_ebpf::python::Thread;
+use profiler_ebpf::python::PythonThreadState;
 use rustix::process::Resource;
 
 use super::{
@@ -54,7 +54,7 @@ pub struct PythonThread {
     /// The thread.
     pub tid: Tid,
     /// Where it keeps its Python frames; none if it is gone.
-    pub runs: Option<Thread>,
+    pub runs: Option<PythonThreadState>,
 }
 
 /// A frame of a stack into which Python's were put.
@@ -164,7 +164,7 @@ impl Pythons {
             now.insert(thread.tid, thread);
             self.news.push(PythonThread {
                 tid: thread.tid,
-                runs: Some(Thread { state, identity, layout }),
+                runs: Some(PythonThreadState { state, identity, layout }),
             });
         }
         let gone = running.threads.keys().filter(|tid| !now.contains_key(tid));

@@ -39,7 +39,7 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     cpu.set(Power::Off)?;
     thread::sleep(AWAY);
     cpu.set(Power::On)?;
-    let strikes = KernelObjects::held_by(recorder.pid())?.open_map("STRIKES")?;
+    let strikes = KernelObjects::held_by(recorder.pid())?.open_map("CLOCK_TICKS")?;
     let strikes: PerCpuArray<MapData, u64> = PerCpuArray::try_from(Map::PerCpuArray(strikes))?;
     let struck = || Ok::<_, anyhow::Error>(strikes.get(&0, 0)?.get(cpu.number()).copied());
     // Before it was away, and for a moment after that.

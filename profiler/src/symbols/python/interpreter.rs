@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use profiler_ebpf::python::{Frame, Layout};
+use profiler_ebpf::python::{PythonFrame, PythonLayout};
 
 use super::{
     debug_offsets,
@@ -14,7 +14,7 @@ use super::{
 use crate::recording::AddressKind;
 
 /// A frame as the kernel half captured it.
-pub(in crate::symbols) type Captured = Frame;
+pub(in crate::symbols) type Captured = PythonFrame;
 
 /// `FRAME_OWNED_BY_GENERATOR`
 const BY_GENERATOR: u64 = 1;
@@ -43,7 +43,7 @@ pub(in crate::symbols) struct Interpreter {
     pub(super) runtime: u64,
     pub(super) code_type: Option<u64>,
     pub(super) offsets: Offsets,
-    layout: Layout,
+    layout: PythonLayout,
     evaluate: Vec<Range<u64>>,
 }
 
@@ -102,7 +102,7 @@ impl Interpreter {
     }
 
     /// How the kernel half walks the frames of its threads.
-    pub(in crate::symbols) fn layout(&self) -> Layout {
+    pub(in crate::symbols) fn layout(&self) -> PythonLayout {
         self.layout
     }
 

@@ -4,7 +4,7 @@
 //! sources that each table names, as compiled for x86_64 without `Py_TRACE_REFS`. What was read through
 //! them is checked: a thread's state must point back to its interpreter, a code object to its type.
 
-use profiler_ebpf::python::{Layout, MAX_FRAME_WORDS, NO_STEP};
+use profiler_ebpf::python::{MAX_FRAME_WORDS, NO_STEP, PythonLayout};
 
 use super::version::Version;
 
@@ -244,7 +244,7 @@ impl Offsets {
 
     /// What the kernel half needs of them; none if a frame is too large to be read at once, or what is
     /// wanted of it lies where no word is.
-    pub(super) fn layout(&self) -> Option<Layout> {
+    pub(super) fn layout(&self) -> Option<PythonLayout> {
         let Self { thread, frame, .. } = self;
         let (instruction, instruction_mask) = match frame.instruction {
             Instruction::Byte(at) | Instruction::Unit(at) => (at, mask(at, 4)?),
@@ -263,7 +263,7 @@ impl Offsets {
         let frame_words = words.into_iter().max()? - begin + 1;
         let [previous, code, instruction, marks] = words.map(|word| word - begin);
         let is_aligned = frame.previous % 8 == 0 && frame.code % 8 == 0;
-        (is_aligned && frame_words as usize <= MAX_FRAME_WORDS).then_some(Layout {
+        (is_aligned && frame_words as usize <= MAX_FRAME_WORDS).then_some(PythonLayout {
             thread_identity: thread.identity.offset(),
             thread_frame: thread.frame,
             cframe_frame: thread.cframe.unwrap_or(NO_STEP),

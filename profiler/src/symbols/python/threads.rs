@@ -72,7 +72,7 @@ pub(in crate::symbols) struct ThreadState {
     pub tid: Tid,
     /// The address of its `PyThreadState`.
     pub state: u64,
-    /// What stands there as long as it is this thread's ([`profiler_ebpf::python::Thread::identity`]).
+    /// What stands there as long as it is this thread's ([`profiler_ebpf::python::PythonThreadState::identity`]).
     pub identity: u64,
 }
 

@@ -1,6 +1,6 @@
 //! The Python frames of a thread that sleeps, walked as the kernel half walks them.
 
-use profiler_ebpf::python::{Layout, MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP};
+use profiler_ebpf::python::{MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP, PythonLayout};
 
 use super::{interpreter::Captured, memory::Memory, merge::ChainEnd, threads::ThreadState};
 
@@ -9,7 +9,7 @@ use super::{interpreter::Captured, memory::Memory, merge::ChainEnd, threads::Thr
 pub(in crate::symbols) fn walk(
     memory: &impl Memory,
     thread: &ThreadState,
-    layout: &Layout,
+    layout: &PythonLayout,
 ) -> Option<(Vec<Captured>, ChainEnd)> {
     let at = |base: u64, offset: u32| memory.word(base.wrapping_add(u64::from(offset)));
     if at(thread.state, layout.thread_identity)? != thread.identity {

@@ -1,19 +1,20 @@
-//! Which interrupt a CPU is in, so that a wake from one is never blamed on the task that happened
-//! to be running.
+//! In which interrupt each CPU is, so that a wake from an interrupt is never blamed on the task that
+//! happened to be running.
 //!
-//! Entry sets and exit clears; nothing counts, as the programs may be attached while a CPU is
-//! inside one. A CPU that switches is in none: should an exit go unseen, it is made up for there.
+//! The tracepoint at an interrupt's entry sets it, the one at its exit clears it. Nesting is not
+//! counted, as the programs may be attached while a CPU is inside an interrupt. A CPU that switches is
+//! in no interrupt, so the switch clears everything, in case an exit was not seen.
 
 use core::{ffi::c_void, ptr};
 
 use profiler_ebpf::record::{system_vector, wake_context};
 
 use super::{
-    maps::CONTEXT,
+    maps::INTERRUPT_CONTEXTS,
     task::{Registers, Task},
 };
 
-/// One CPU's interrupts: 0 if it is in none of that kind, else the number plus one.
+/// The interrupts that one CPU is in: for each kind 0 if the CPU is in none, else the number plus one.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct InterruptContext {
@@ -21,17 +22,17 @@ pub struct InterruptContext {
     hardirq: u32,
     hrtimer: u32,
     system: u32,
-    /// Scratch of [`as_number`].
+    /// Scratch memory of [`pointer_as_number`].
     address: u64,
 }
 
 #[inline(always)]
 fn this_cpu() -> Option<&'static mut InterruptContext> {
     // SAFETY: the entry is this CPU's own, and lives as long as the map.
-    CONTEXT.get_ptr_mut(0).map(|context| unsafe { &mut *context })
+    INTERRUPT_CONTEXTS.get_ptr_mut(0).map(|context| unsafe { &mut *context })
 }
 
-/// The CPU switches from one thread to another.
+/// Forgets every interrupt, as the CPU switches from one thread to another.
 #[inline(always)]
 pub fn leave_all() {
     if let Some(context) = this_cpu() {
@@ -47,7 +48,7 @@ pub fn enter_softirq(vector: u32) {
     }
 }
 
-/// It ends.
+/// A softirq handler ends.
 #[inline(always)]
 pub fn leave_softirq() {
     if let Some(context) = this_cpu() {
@@ -63,7 +64,7 @@ pub fn enter_hardirq(irq: u32) {
     }
 }
 
-/// It ends.
+/// A device's interrupt handler ends.
 #[inline(always)]
 pub fn leave_hardirq() {
     if let Some(context) = this_cpu() {
@@ -79,7 +80,7 @@ pub fn enter_hrtimer() {
     }
 }
 
-/// It ends.
+/// A high-resolution timer's callback ends.
 #[inline(always)]
 pub fn leave_hrtimer() {
     if let Some(context) = this_cpu() {
@@ -87,7 +88,7 @@ pub fn leave_hrtimer() {
     }
 }
 
-/// An interrupt with no device behind it begins.
+/// An interrupt without a device begins: one of [`system_vector`].
 #[inline(always)]
 pub fn enter_system(vector: u16) {
     if let Some(context) = this_cpu() {
@@ -95,7 +96,7 @@ pub fn enter_system(vector: u16) {
     }
 }
 
-/// It ends.
+/// An interrupt without a device ends.
 #[inline(always)]
 pub fn leave_system() {
     if let Some(context) = this_cpu() {
@@ -103,10 +104,11 @@ pub fn leave_system() {
     }
 }
 
-/// In what context this CPU is: a [`wake_context`], and which one. The innermost counts: a timer's
-/// callback runs inside its interrupt, an interrupt's handler may run over a softirq.
+/// In which context this CPU is: one of [`wake_context`], and the number of the interrupt. The innermost
+/// counts: a timer's callback runs inside its interrupt, an interrupt's handler may run on top of a
+/// softirq.
 #[inline(always)]
-pub fn now(ctx: *mut c_void, current: Task, registers: Registers) -> (u16, u16) {
+pub fn current_context(ctx: *mut c_void, current: Task, registers: Registers) -> (u16, u16) {
     let Some(context) = this_cpu() else {
         return (wake_context::SYSTEM, system_vector::UNKNOWN);
     };
@@ -127,9 +129,10 @@ pub fn now(ctx: *mut c_void, current: Task, registers: Registers) -> (u16, u16) 
     }
 }
 
-/// Whether the program's context, which the kernel puts on the stack that it runs on, lies on the
-/// current task's own: x86 and arm64 take interrupts of kernel code on another. It catches the
-/// vectors that have no tracepoint here. The saved user registers are at the stack's very top.
+/// Whether this runs on the current task's own stack: the kernel puts the program's context, `ctx`, on
+/// the stack that the program runs on, and x86 and arm64 take interrupts of kernel code on another
+/// stack. This detects interrupts that no program here has a tracepoint for. The saved user registers
+/// are at the stack's very top.
 #[inline(always)]
 fn is_on_task_stack(
     context: &mut InterruptContext,
@@ -137,24 +140,24 @@ fn is_on_task_stack(
     current: Task,
     registers: Registers,
 ) -> bool {
-    let address = as_number(&mut context.address, ctx);
-    let top = as_number(&mut context.address, registers.as_ptr());
+    let address = pointer_as_number(&mut context.address, ctx);
+    let top = pointer_as_number(&mut context.address, registers.as_ptr());
     address >= current.stack() && address < top
 }
 
-/// Where a softirq came on top of the current task.
+/// How a softirq was called on top of the current task.
 pub struct SoftirqCall {
-    /// The task's stack pointer then.
+    /// The task's stack pointer at the call.
     pub sp: u64,
-    /// How much of its stack is above that, in bytes, up to the registers that it had in user space.
-    pub above: u64,
-    /// Where the caller goes on.
-    pub caller: u64,
-    /// How deep in the softirq this is, in bytes.
+    /// Bytes of the task's stack above that, up to the saved user registers.
+    pub bytes_above: u64,
+    /// Where the caller continues.
+    pub return_address: u64,
+    /// Bytes of the interrupts' stack that are in use: how deep in the softirq this runs.
     pub depth: u64,
 }
 
-/// How the softirq was called that this is in. None where it can't be told.
+/// Finds how the softirq was called that this runs in. None where that can't be told.
 ///
 /// ```text
 ///  task's stack     … | __dev_queue_xmit | __local_bh_enable_ip | data |
@@ -165,30 +168,36 @@ pub struct SoftirqCall {
 /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/irq_stack.h#L77>
 #[cfg(bpf_target_arch = "x86_64")]
 #[inline(always)]
-pub fn call_of_softirq(
+pub fn find_softirq_call(
     ctx: *mut c_void,
     current: Task,
     registers: Registers,
 ) -> Option<SoftirqCall> {
     use super::task::peek;
-    /// Bytes of a page, less one.
-    const IN_PAGE: u64 = 0xfff;
+    /// The bits of an address that are the offset in its page.
+    const PAGE_OFFSET: u64 = 0xfff;
     let context = this_cpu()?;
-    let here = as_number(&mut context.address, ctx);
-    let end = here | IN_PAGE;
+    let here = pointer_as_number(&mut context.address, ctx);
+    let end = here | PAGE_OFFSET;
     let sp: u64 = peek(end - 7);
-    let top = as_number(&mut context.address, registers.as_ptr());
-    // Deeper than a page, or not on the interrupts' stack at all.
+    let top = pointer_as_number(&mut context.address, registers.as_ptr());
+    // What was read is no stack pointer of the task: this is more than a page deep, or not on the
+    // interrupts' stack at all.
     if sp < current.stack() || sp >= top {
         return None;
     }
-    Some(SoftirqCall { sp, above: top - sp, caller: peek(end - 15), depth: end - here })
+    Some(SoftirqCall {
+        sp,
+        bytes_above: top - sp,
+        return_address: peek(end - 15),
+        depth: end - here,
+    })
 }
 
-/// Other machines lay their interrupts' stack out in other ways.
+/// Other machines lay out their interrupts' stack in other ways.
 #[cfg(not(bpf_target_arch = "x86_64"))]
 #[inline(always)]
-pub fn call_of_softirq(
+pub fn find_softirq_call(
     _ctx: *mut c_void,
     _current: Task,
     _registers: Registers,
@@ -196,10 +205,10 @@ pub fn call_of_softirq(
     None
 }
 
-/// A pointer's value. It goes through memory, and volatile so that the compiler can't forward it,
-/// since the verifier lets no arithmetic on it pass while it knows its type.
+/// A pointer's value. It goes through memory, because the verifier refuses arithmetic on the pointer as
+/// long as it knows its type; the accesses are volatile, so that the compiler can't bypass memory.
 #[inline(always)]
-pub fn as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
+pub fn pointer_as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
     // SAFETY: both go to this CPU's own scratch.
     unsafe {
         ptr::write_volatile(ptr::from_mut(scratch).cast(), pointer);
