@@ -1,6 +1,6 @@
 //! What is true of the frames of any stack.
 
-use offwake::unwind::{MAX_FRAMES, UnwoundFrame};
+use offwake_unwind::{MAX_FRAMES, UnwoundFrame};
 
 /// Checks that frames are in code and on the stack, further up with each.
 ///
@@ -12,7 +12,7 @@ pub fn check(frames: &[UnwoundFrame], stack: &[u8], is_code: impl Fn(u64) -> boo
     let mut above = 0;
     for frame in &frames[1..] {
         assert!(is_code(frame.address.wrapping_sub(frame.kind.before())));
-        let Some(at) = frame.at else { continue };
+        let Some(at) = frame.stack_offset else { continue };
         assert!(at as usize >= above);
         above = at as usize + 8;
         assert_eq!(stack[at as usize..above], frame.address.to_le_bytes());

@@ -2,7 +2,7 @@
 
 pub mod content;
 pub mod frames;
-pub mod said;
+pub mod messages;
 
 use std::io;
 

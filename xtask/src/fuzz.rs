@@ -13,8 +13,8 @@ const CARGO_FUZZ: CargoTool = CargoTool { package: "cargo-fuzz", version: "0.13.
 /// What is fuzzed, and how large an input may be: answers of the processes that parse, a real recording, what one
 /// is made up from, or a stack and a small program.
 const TARGETS: [(&str, u32); 5] = [
-    ("hear_parser", 4096),
-    ("hear_unwinder", 4096),
+    ("read_parser_messages", 4096),
+    ("read_unwinder_messages", 4096),
     ("read_recording", 65_536),
     ("report_recording", 16_384),
     ("unwind_stack", 16_384),

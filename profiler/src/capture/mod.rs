@@ -63,7 +63,7 @@ use crate::{
     recording::{ClosedBy, Effort, Meta, Window},
     symbols::{NameSources, Symbols},
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
-    unwind::UnwinderApart,
+    unwinder_process::UnwinderClient,
 };
 
 /// What is on its way to the look-ups: a stack takes 1 KiB at most.
@@ -211,7 +211,7 @@ impl<S: Sink> Armed<S> {
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
-                let unwinder = UnwinderApart::new(method, unwinding);
+                let unwinder = UnwinderClient::new(method, unwinding);
                 let user_stacks = UserStacks::new(maps, unwinder, max_stacks as usize, shared);
                 let symbols =
                     Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));

@@ -14,6 +14,7 @@ use std::{
     time::Duration,
 };
 
+use offwake_unwind::UnwoundStack;
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lookup::Lookup;
@@ -23,7 +24,7 @@ use crate::{
     recognition::{Check, Lesson, Recognition, RunsPython},
     symbols::{Sleeper, Symbols},
     units::{Nanos, StackId, Timestamp},
-    unwind::{UnwinderApart, Unwound},
+    unwinder_process::UnwinderClient,
 };
 
 /// The shortest time between two times that the look-ups are told of copies.
@@ -105,7 +106,7 @@ pub(super) struct UserStacks {
     copies: Copies,
     places: Places,
     python_threads: PythonThreads,
-    unwinder: UnwinderApart,
+    unwinder: UnwinderClient,
     recognition: Recognition,
     shared: Arc<Shared>,
 }
@@ -113,7 +114,7 @@ pub(super) struct UserStacks {
 impl UserStacks {
     pub fn new(
         UserStackMaps { copies, places, python_threads }: UserStackMaps,
-        unwinder: UnwinderApart,
+        unwinder: UnwinderClient,
         max_places: usize,
         shared: Arc<Shared>,
     ) -> Self {
@@ -173,7 +174,7 @@ impl UserStacks {
         is_all
     }
 
-    fn learn(&mut self, symbols: &mut Symbols, copy: &CopiedStack, unwound: Option<Unwound>) {
+    fn learn(&mut self, symbols: &mut Symbols, copy: &CopiedStack, unwound: Option<UnwoundStack>) {
         if symbols.take_lost_code(copy) {
             self.places.forget(self.recognition.forget_process(copy.tgid));
         }

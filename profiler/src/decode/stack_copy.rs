@@ -1,5 +1,6 @@
 //! The copy of a user stack's top.
 
+use offwake_unwind::MissingPages;
 use profiler_ebpf::{
     python::{PythonFrame, PythonFrames},
     record::{NO_STACK, kind},
@@ -7,17 +8,14 @@ use profiler_ebpf::{
 };
 
 use super::{DecodeError, Plain, read};
-use crate::{
-    units::{StackId, Tgid, Tid, Timestamp},
-    unwind::MissingPages,
-};
+use crate::units::{StackId, Tgid, Tid, Timestamp};
 
 /// An epoch of a process's code, in which nothing took the place of code that was there
 /// ([`profiler_ebpf::code_epoch`]): a number that its other epochs don't have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CodeEpoch(pub u32);
 
-const _: () = assert!(MissingPages::PAGE == PAGE as u64, "a bit is a page of the kernel half");
+const _: () = assert!(offwake_unwind::PAGE == PAGE as u64, "a bit is a page of the kernel half");
 
 // SAFETY: profiler-ebpf asserts its size to be the sum of its integer fields.
 unsafe impl Plain for StackCopy {}

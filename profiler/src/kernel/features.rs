@@ -2,11 +2,12 @@
 
 use std::{fs, path::Path};
 
+use offwake_unwind::Method;
+
 use super::{
     Budget, Kernel, KernelTypes, Messages, ProgramSize, Settings, StackSettings, Survey,
     TargetFilter, UserStacks, attach, object,
 };
-use crate::unwind::Method;
 use crate::{
     cgroup2, files,
     privileges::{Capability, OPTIONAL, REQUIRED},

@@ -8,6 +8,7 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+use offwake_unwind::Method;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
@@ -17,7 +18,6 @@ use super::{
 use crate::{
     recording::{Scope, StackMode},
     units::{CgroupId, Tgid, Tid},
-    unwind::Method,
 };
 
 /// Which threads the kernel half takes for the target.

@@ -19,6 +19,7 @@ use std::{
     rc::Rc,
 };
 
+use offwake_unwind::{UnwindEnd, UnwoundFrame, UnwoundStack};
 use profiler_ebpf::user_stack::{
     CachedStack, CallSite, FAR_SLOTS, NEAR_SLOTS, NEAR_SLOTS_PER_WORD, NEAR_WORDS, NO_FAR_SLOT,
     NO_NEAR_SLOT, STACKS_PER_CALL_SITE, fingerprint,
@@ -27,7 +28,6 @@ use profiler_ebpf::user_stack::{
 use crate::{
     decode::{CopiedStack, CopySize, PlaceKey},
     units::{StackId, Tgid},
-    unwind::{End, Unwound, UnwoundFrame},
 };
 
 /// Far witnesses that a stack has from the beginning, the nearest ones.
@@ -97,7 +97,7 @@ struct Known {
 #[derive(Clone, Debug)]
 struct Seen {
     id: StackId,
-    unwound: Rc<Unwound>,
+    unwound: Rc<UnwoundStack>,
     far: Vec<Witness>,
 }
 
@@ -121,7 +121,7 @@ impl Recognition {
     pub fn learn(
         &mut self,
         copy: &CopiedStack,
-        unwound: &Rc<Unwound>,
+        unwound: &Rc<UnwoundStack>,
         python: RunsPython,
     ) -> (Lesson, Option<Check>) {
         let mut lesson = Lesson::default();
@@ -181,7 +181,7 @@ impl Recognition {
         places
     }
 
-    fn check(&self, key: PlaceKey, id: StackId, unwound: &Unwound) -> Check {
+    fn check(&self, key: PlaceKey, id: StackId, unwound: &UnwoundStack) -> Check {
         let known = self.places.get(&key);
         match known.and_then(|known| known.stacks.iter().find(|seen| seen.id == id)) {
             None => Check::NotKnown,
@@ -242,11 +242,11 @@ impl Known {
     }
 
     /// Whether there is anything new to tell.
-    fn take(&mut self, copy: &CopiedStack, unwound: &Rc<Unwound>) -> bool {
+    fn take(&mut self, copy: &CopiedStack, unwound: &Rc<UnwoundStack>) -> bool {
         if self.is_given_up {
             return false;
         }
-        if unwound.end == End::CopyTooShort
+        if unwound.end == UnwindEnd::CopyTooShort
             && let Some(larger) = copy.size.larger()
         {
             let is_new = larger > self.size;
@@ -350,8 +350,10 @@ impl Seen {
 }
 
 /// Whether two stacks are the same, as far as both are known.
-fn is_same(one: &Unwound, other: &Unwound) -> bool {
-    let is_cut = |stack: &Unwound| matches!(stack.end, End::CopyTooShort | End::PageMissing);
+fn is_same(one: &UnwoundStack, other: &UnwoundStack) -> bool {
+    let is_cut = |stack: &UnwoundStack| {
+        matches!(stack.end, UnwindEnd::CopyTooShort | UnwindEnd::PageMissing)
+    };
     let most = match is_cut(one) || is_cut(other) {
         true => one.frames.len().min(other.frames.len()),
         false => usize::MAX,
@@ -361,23 +363,23 @@ fn is_same(one: &Unwound, other: &Unwound) -> bool {
 }
 
 /// The return addresses that lie in the stack, the nearest first.
-fn witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+fn witnesses(unwound: &UnwoundStack) -> impl Iterator<Item = Witness> + '_ {
     unwound
         .frames
         .iter()
-        .filter_map(|frame| Some(Witness { at: frame.at?, address: frame.address }))
+        .filter_map(|frame| Some(Witness { at: frame.stack_offset?, address: frame.address }))
 }
 
 fn is_near(witness: &Witness) -> bool {
     witness.at.is_multiple_of(8) && (witness.at / 8) < NEAR_WORDS as u32
 }
 
-fn near_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+fn near_witnesses(unwound: &UnwoundStack) -> impl Iterator<Item = Witness> + '_ {
     witnesses(unwound).filter(is_near).take(NEAR_SLOTS)
 }
 
 /// All that are no near ones, those among the first words included for which there was no room.
-fn far_witnesses(unwound: &Unwound) -> impl Iterator<Item = Witness> + '_ {
+fn far_witnesses(unwound: &UnwoundStack) -> impl Iterator<Item = Witness> + '_ {
     let near = near_witnesses(unwound).count();
     let mut passed = 0;
     witnesses(unwound).filter(move |witness| {

@@ -1,11 +1,12 @@
 use proptest::prelude::*;
 
+use offwake_unwind::MissingPages;
+
 use super::*;
 use crate::{
     decode::{CodeEpoch, Purpose, PythonChain},
     recording::AddressKind,
     units::{Tgid, Tid, Timestamp},
-    unwind::MissingPages,
 };
 
 /// A stack as it lies in memory: words that are data, and return addresses among them.
@@ -19,15 +20,16 @@ struct InMemory {
 const LEAF: u64 = 0x40_0000;
 
 impl InMemory {
-    fn unwound(&self) -> Rc<Unwound> {
-        let leaf = UnwoundFrame { address: LEAF, kind: AddressKind::Instruction, at: None };
+    fn unwound(&self) -> Rc<UnwoundStack> {
+        let leaf =
+            UnwoundFrame { address: LEAF, kind: AddressKind::Instruction, stack_offset: None };
         let callers = self.returns.iter().map(|&word| UnwoundFrame {
             address: self.words[word],
             kind: AddressKind::Return,
-            at: Some(u32::try_from(word * 8).unwrap()),
+            stack_offset: Some(u32::try_from(word * 8).unwrap()),
         });
         let frames = [leaf].into_iter().chain(callers).collect();
-        Rc::new(Unwound { frames, end: End::EntryPoint })
+        Rc::new(UnwoundStack { frames, end: UnwindEnd::EntryPoint })
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -150,7 +152,7 @@ fn where_nothing_tells_stacks_apart_none_is_recognised() {
     let with_caller = |caller| {
         let mut unwound = Rc::unwrap_or_clone(stack.unwound());
         let kind = AddressKind::Return;
-        unwound.frames.insert(1, UnwoundFrame { address: caller, kind, at: None });
+        unwound.frames.insert(1, UnwoundFrame { address: caller, kind, stack_offset: None });
         Rc::new(unwound)
     };
     let mut recognition = Recognition::new(10);
@@ -168,8 +170,8 @@ fn where_nothing_tells_stacks_apart_none_is_recognised() {
 #[test]
 fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     let ends_with =
-        |end| Rc::new(Unwound { end, ..(*with_returns(&[(4, 0x1000)]).unwound()).clone() });
-    let unwound = ends_with(End::CopyTooShort);
+        |end| Rc::new(UnwoundStack { end, ..(*with_returns(&[(4, 0x1000)]).unwound()).clone() });
+    let unwound = ends_with(UnwindEnd::CopyTooShort);
     let mut recognition = Recognition::new(10);
     let whole = vec![0; 4097];
     let (lesson, _) = recognition.learn(&copy(1, None, &whole), &unwound, RunsPython::No);
@@ -178,7 +180,7 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
     let (lesson, _) = recognition.learn(&copy(2, None, &whole), &unwound, RunsPython::No);
     assert_eq!(lesson.know, []);
     // A larger copy has no more of it.
-    let unwound = ends_with(End::PageMissing);
+    let unwound = ends_with(UnwindEnd::PageMissing);
     let (lesson, _) = recognition.learn(&copy(3, None, &whole), &unwound, RunsPython::No);
     assert!(lesson.keeps);
 }

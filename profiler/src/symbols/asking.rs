@@ -133,7 +133,7 @@ impl Hearing<'_> {
 /// # Errors
 ///
 /// If it breaks off, or is none.
-pub fn hear(
+pub fn receive_names(
     channel: &mut Channel<OwnedFd>,
     addresses: u32,
 ) -> Result<Vec<(FrameId, Vec<Function>)>, Broken> {

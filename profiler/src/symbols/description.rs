@@ -1,8 +1,9 @@
 //! What a recording says of a file, so that names can be found without it.
 
 use object::ReadRef;
+use offwake_unwind::elf::{build_id, headers, layout};
 
-use super::{Shortfalls, build_id, headers, layout};
+use super::Shortfalls;
 use crate::recording::{BuildId, Module, Segment};
 
 /// Segments of code that are kept of a file. Linkers make one, or two.
@@ -21,10 +22,10 @@ impl Description {
     /// What a file says of itself.
     pub(super) fn of<'data, R: ReadRef<'data>>(data: R) -> Self {
         let described = headers::read(data, |headers, data| {
-            let mut code = layout::code(&headers);
+            let mut code = layout::code_segments(&headers);
             let segments = code.by_ref().take(MAX_SEGMENTS).collect();
             let left_out = code.count();
-            Some(Self { build_id: build_id::of_headers(&headers, data), segments, left_out })
+            Some(Self { build_id: build_id::from_headers(&headers, data), segments, left_out })
         });
         described.unwrap_or_default()
     }
@@ -82,7 +83,7 @@ mod tests {
                 let mut bytes = whole.clone();
                 bytes[at] = value;
                 let segments = Description::of(bytes.as_slice()).segments;
-                let _any = layout::Layout::of_segments(&segments).map(|code| code.address(1));
+                let _any = layout::CodeLayout::from_segments(&segments).map(|code| code.address(1));
             }
         }
     }

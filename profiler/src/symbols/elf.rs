@@ -20,10 +20,14 @@ use blazesym::symbolize::{
     source::{Elf, Source},
 };
 use object::{Object, ObjectSection, ReadCache};
+use offwake_unwind::{
+    elf::{build_id, layout::CodeLayout},
+    go::table::SECTION_NAMES,
+};
 
 use super::{
-    Detail, Shortfalls, build_id, count, cut, frames::Wanted, go, handed::Handed, layout::Layout,
-    modules::Trust, names::Names,
+    Detail, Shortfalls, count, cut, frames::Wanted, go, handed::Handed, modules::Trust,
+    names::Names,
 };
 use crate::recording::{BuildId, Function};
 
@@ -124,7 +128,7 @@ fn name_by_others(
     shortfalls: &mut Shortfalls,
     names: &mut Names,
 ) {
-    let Some(build_id) = build_id::of_elf(&ReadCache::new(&mapped.file)) else { return };
+    let Some(build_id) = build_id::from_file(&ReadCache::new(&mapped.file)) else { return };
     let mut better = Vec::new();
     for kept in others.kept(&build_id) {
         match Readable::new(kept) {
@@ -145,7 +149,7 @@ fn name_by_others(
     if better.is_empty() {
         return;
     }
-    let Some(layout) = Layout::of(&ReadCache::new(&mapped.file)) else { return };
+    let Some(layout) = CodeLayout::from_file(&ReadCache::new(&mapped.file)) else { return };
     // In one segment the addresses are in the order of the offsets, and segments are neighbours.
     let address = |wanted: &Wanted| Some(Wanted { at: layout.address(wanted.at)?, ..*wanted });
     let wanted: Vec<_> = wanted.iter().filter_map(address).collect();
@@ -164,7 +168,7 @@ impl Readable {
     }
 
     pub(super) fn is_of(&self, build_id: &BuildId) -> bool {
-        build_id::of_elf(&ReadCache::new(&self.file)).as_ref() == Some(build_id)
+        build_id::from_file(&ReadCache::new(&self.file)).as_ref() == Some(build_id)
     }
 
     /// The file itself, or the copy.
@@ -288,7 +292,7 @@ fn overview(file: &File, trust: Trust) -> Option<Overview> {
     for section in elf.sections() {
         let name = section.name_bytes().unwrap_or_default();
         links |= [&b".gnu_debuglink"[..], b".gnu_debugaltlink", b".debug_sup"].contains(&name);
-        if go::SECTIONS.contains(&name) {
+        if SECTION_NAMES.contains(&name) {
             toolchain = Toolchain::Go;
         }
         knowledge = match name {

@@ -14,7 +14,9 @@ use blazesym::{
     },
 };
 
-use crate::recording::Function;
+use offwake_unwind::elf::build_id::from_native_notes;
+
+use crate::recording::{BuildId, Function};
 
 use super::{Shortfalls, cut, frames::Wanted, names::Names};
 
@@ -51,6 +53,13 @@ pub(super) fn name(wanted: &[Wanted], shortfalls: &mut Shortfalls, names: &mut N
     }
 }
 
+/// The build id of the running kernel, from its own notes.
+///
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/ksysfs.c>, `notes_read`
+pub(super) fn build_id() -> Option<BuildId> {
+    from_native_notes(&std::fs::read("/sys/kernel/notes").ok()?)
+}
+
 /// Where the functions are that are in the kernel from boot on. Elsewhere a module or a BPF program
 /// may have taken the place of another one.
 pub(super) fn built_in() -> Option<Range<u64>> {
@@ -72,4 +81,13 @@ pub(super) fn built_in() -> Option<Range<u64>> {
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_kernel_has_a_build_id_if_it_shows_its_notes() {
+        let shown = std::fs::exists("/sys/kernel/notes").unwrap();
+        assert_eq!(super::build_id().is_some(), shown);
+    }
 }

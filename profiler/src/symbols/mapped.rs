@@ -2,20 +2,22 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _, rc::Rc};
 
+use offwake_unwind::CodeMapping;
+
 use super::{
     maps::{Backing, Line, Mapping},
     modules::{Modules, mount_namespace},
     python::MappedAt,
     pythons::Candidate,
 };
-use crate::{decode::CodeEpoch, units::Tgid, unwind::Code};
+use crate::{decode::CodeEpoch, units::Tgid};
 
 /// What was mapped, as it was read.
 #[derive(Clone)]
 pub(super) struct Reading {
     pub mappings: Rc<[Mapping]>,
     /// The same for the unwinder.
-    pub code: Rc<[Code]>,
+    pub code: Rc<[CodeMapping]>,
     /// All of it was so in this epoch; none if the kernel tells of none, or if it was a parent's.
     pub code_epoch: Option<CodeEpoch>,
 }

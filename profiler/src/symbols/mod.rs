@@ -15,17 +15,14 @@
 mod answering;
 mod asking;
 mod backwards;
-mod build_id;
 mod debuginfod;
 mod description;
 mod elf;
 mod frames;
 mod go;
 mod handed;
-pub(crate) mod headers;
 mod identify;
 mod kernel;
-pub(crate) mod layout;
 mod mapped;
 mod maps;
 mod modules;
@@ -52,7 +49,7 @@ use std::{
 };
 
 pub use answering::answer;
-pub use asking::hear;
+pub use asking::receive_names;
 pub use debuginfod::{Debuginfod, Fetched, NoServers};
 use frames::{Frames, Place, Placed};
 use maps::Backing;

@@ -13,7 +13,7 @@ use rustix::{
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Shortfalls, build_id,
+    Shortfalls,
     description::Description,
     identify::{Identifier, Job},
     kernel,
@@ -171,7 +171,7 @@ impl Modules {
     pub(super) fn kernel(&mut self) -> Option<ModuleId> {
         if self.kernel.is_none() {
             let id = self.add(Module { path: None, content: Content::Missing })?;
-            let (path, build_id) = (kernel::MODULE.to_owned(), build_id::of_kernel());
+            let (path, build_id) = (kernel::MODULE.to_owned(), kernel::build_id());
             self.new.push((id, recording::Module { path, build_id, segments: Vec::new() }));
             self.kernel = Some(id);
         }

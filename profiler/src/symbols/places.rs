@@ -7,10 +7,11 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_unwind::elf::build_id;
 use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, Stat};
 
 use super::{
-    Shortfalls, build_id, count,
+    Shortfalls, count,
     elf::Readable,
     handed::Handed,
     identify,
@@ -113,7 +114,7 @@ pub(super) fn find(
     // The kernel's own, which is no file.
     if module.path == "[vdso]"
         && let Some(image) = own_vdso()
-        && build_id::of_elf(image.as_slice()).as_ref() == Some(build_id)
+        && build_id::from_file(image.as_slice()).as_ref() == Some(build_id)
         && let Ok(readable) = Handed::image(&image).and_then(Readable::new)
     {
         found.files.push(readable);
@@ -135,7 +136,7 @@ fn opened(paths: impl IntoIterator<Item = PathBuf>) -> impl Iterator<Item = Open
 }
 
 fn is_of(file: &File, build_id: &BuildId) -> bool {
-    build_id::of_elf(&ReadCache::new(file)).as_ref() == Some(build_id)
+    build_id::from_file(&ReadCache::new(file)).as_ref() == Some(build_id)
 }
 
 struct Opened {

@@ -12,6 +12,8 @@
 
 use std::{iter, rc::Rc};
 
+use offwake_unwind::CodeMapping;
+
 use super::{
     Shortfalls, count,
     mapped::{Reading, as_mappings},
@@ -24,7 +26,6 @@ use super::{
 use crate::{
     decode::CodeEpoch,
     units::{Nanos, Tgid, Timestamp},
-    unwind::Code,
 };
 
 /// Mappings older than this are read again when a new stack comes of which no epoch is known, in case
@@ -276,7 +277,7 @@ impl Process {
     }
 
     /// The code that was mapped when a stack was taken, as far as is known.
-    pub(super) fn code(&self, moment: Moment) -> Option<Rc<[Code]>> {
+    pub(super) fn code(&self, moment: Moment) -> Option<Rc<[CodeMapping]>> {
         let Moment { taken, code_epoch } = moment;
         let program = self.programs.iter().rev().find(|program| program.covers(taken))?;
         if let Some(read) = code_epoch.and_then(|epoch| program.read_in(epoch)) {

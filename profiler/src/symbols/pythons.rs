@@ -4,6 +4,7 @@
 use std::{collections::HashMap, rc::Rc};
 
 use object::ReadCache;
+use offwake_unwind::{UnwindEnd, UnwoundStack};
 use profiler_ebpf::python::PythonThreadState;
 use rustix::process::Resource;
 
@@ -22,7 +23,6 @@ use crate::{
     decode::PythonChain,
     recording::{Function, ModuleId},
     units::{Nanos, Tgid, Tid, Timestamp},
-    unwind::{End, Unwound},
 };
 
 /// What Python frames lie in.
@@ -186,7 +186,7 @@ impl Pythons {
     }
 
     /// Whether a thread runs Python in this stack.
-    pub(super) fn evaluates(&self, tgid: Tgid, unwound: &Unwound) -> bool {
+    pub(super) fn evaluates(&self, tgid: Tgid, unwound: &UnwoundStack) -> bool {
         let Some(Some(running)) = self.running.get(&tgid) else { return false };
         let interpreter = &running.interpreter;
         unwound.frames.iter().any(|frame| interpreter.evaluates_at(frame.address, frame.kind))
@@ -205,7 +205,7 @@ impl Pythons {
         &mut self,
         tgid: Tgid,
         tid: Tid,
-        unwound: &Unwound,
+        unwound: &UnwoundStack,
         chain: Option<&PythonChain>,
     ) -> Option<Vec<WithPython>> {
         let interpreter = &self.running.get(&tgid)?.as_ref()?.interpreter;
@@ -228,8 +228,10 @@ impl Pythons {
         };
         let running = self.running.get(&tgid)?.as_ref()?;
         let native_end = match unwound.end {
-            End::EntryPoint => NativeEnd::Entry,
-            End::CopyTooShort | End::PageMissing | End::TooDeep => NativeEnd::CutShort,
+            UnwindEnd::EntryPoint => NativeEnd::Entry,
+            UnwindEnd::CopyTooShort | UnwindEnd::PageMissing | UnwindEnd::TooDeep => {
+                NativeEnd::CutShort
+            }
             _ => NativeEnd::Doubtful,
         };
         let parts: Vec<Part> =

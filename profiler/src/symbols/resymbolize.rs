@@ -13,14 +13,14 @@
 use std::collections::BTreeMap;
 
 use object::ReadCache;
+use offwake_unwind::elf::layout::CodeLayout;
 
 use super::{
-    NameSources, Shortfalls, build_id, count,
+    NameSources, Shortfalls, count,
     elf::{At, Readable},
     frames::Wanted,
     handed::Handed,
     kernel,
-    layout::Layout,
     names::Names,
     places::{self, Found},
 };
@@ -141,8 +141,8 @@ fn name_file(
         }
         return;
     }
-    let layout = |file: &Readable| Layout::of(&ReadCache::new(file.file()));
-    let recorded = || Layout::of_segments(&module.segments);
+    let layout = |file: &Readable| CodeLayout::from_file(&ReadCache::new(file.file()));
+    let recorded = || CodeLayout::from_segments(&module.segments);
     let Some(layout) = files.iter().find_map(layout).or_else(recorded) else {
         result.modules_without_code += 1;
         return;
@@ -168,7 +168,7 @@ fn name_kernel(
         result.modules_without_build_id += 1;
         return;
     }
-    if module.build_id != build_id::of_kernel() {
+    if module.build_id != kernel::build_id() {
         result.modules_of_another_build += 1;
         return;
     }

@@ -2,6 +2,11 @@
 
 use std::{fs::File, iter, rc::Rc, sync::Arc};
 
+use offwake_unwind::{
+    CodeBacking, CodeMapping, FileContent, ModuleFiles, Registers, StackCopy, UnwindEnd,
+    UnwoundFrame, UnwoundStack,
+};
+
 use super::{
     FoundFrame, Symbols,
     identify::open,
@@ -13,35 +18,32 @@ use super::{
 use crate::{
     decode::{CopiedStack, Purpose},
     recording::{AddressKind, AddressSpace, ModuleId, StackEnd},
-    unwind::{
-        self, Asked, Code, CodeFile, End, Files, Registers, StackCopy, UnwinderApart, Unwound,
-        UnwoundFrame,
-    },
+    unwinder_process::{UnwindRequest, UnwinderClient, is_same_code},
 };
 
 /// Mappings as the unwinder wants them.
-pub(super) fn code(mappings: &[Mapping]) -> Rc<[Code]> {
-    let of = |&Mapping { start, end, offset, ref backing }: &Mapping| Code {
+pub(super) fn code(mappings: &[Mapping]) -> Rc<[CodeMapping]> {
+    let of = |&Mapping { start, end, offset, ref backing }: &Mapping| CodeMapping {
         start,
         end,
         offset,
-        file: match backing {
-            Backing::Module(module) => CodeFile::File(*module),
-            Backing::Memory(_) => CodeFile::Memory,
+        backing: match backing {
+            Backing::Module(module) => CodeBacking::File(*module),
+            Backing::Memory(_) => CodeBacking::Memory,
         },
     };
     mappings.iter().map(of).collect()
 }
 
-impl Files for Modules {
-    fn content(&self, module: ModuleId) -> Option<unwind::Content> {
+impl ModuleFiles for Modules {
+    fn content(&self, module: ModuleId) -> Option<FileContent> {
         match &self.get(module)?.content {
             Content::Missing => None,
-            Content::Image(image) => Some(unwind::Content::Image(Arc::clone(image))),
+            Content::Image(image) => Some(FileContent::Image(Arc::clone(image))),
             // What is in it now must be what ran.
             Content::Held { file, identity, .. } => {
                 let opened: File = open(file)?;
-                is_unchanged(file, *identity).then_some(unwind::Content::File(opened))
+                is_unchanged(file, *identity).then_some(FileContent::File(opened))
             }
         }
     }
@@ -51,26 +53,28 @@ impl Symbols {
     /// Has copies of user stacks unwound. None for each where that failed, which is counted.
     pub fn unwind(
         &mut self,
-        unwinder: &mut UnwinderApart,
+        unwinder: &mut UnwinderClient,
         copies: &[CopiedStack],
-    ) -> Vec<Option<Unwound>> {
+    ) -> Vec<Option<UnwoundStack>> {
         for copy in copies {
             self.know(copy.tgid, self.moment(copy), &[copy.ip]);
         }
-        let asked: Vec<Asked> = copies.iter().map(|copy| self.asked(copy)).collect();
+        let asked: Vec<UnwindRequest> = copies.iter().map(|copy| self.asked(copy)).collect();
         let mut unwound = unwinder.unwind(&asked, &self.modules, &mut self.shortfalls);
         // A library may have been loaded since the mappings were read.
         let mut asked_again = Vec::new();
         for (index, (copy, unwound)) in iter::zip(copies, &unwound).enumerate() {
-            let Some(Unwound { end: End::NotCode { address }, .. }) = *unwound else { continue };
+            let Some(UnwoundStack { end: UnwindEnd::NotCode { address }, .. }) = *unwound else {
+                continue;
+            };
             self.refresh(copy.tgid, self.moment(copy), &[address]);
             let anew = self.asked(copy);
             // They may have been read for another one of these.
-            if !unwind::is_same(&anew.code, &asked[index].code) {
+            if !is_same_code(&anew.code, &asked[index].code) {
                 asked_again.push((index, anew));
             }
         }
-        let (indices, asked): (Vec<usize>, Vec<Asked>) = asked_again.into_iter().unzip();
+        let (indices, asked): (Vec<usize>, Vec<UnwindRequest>) = asked_again.into_iter().unzip();
         let again = unwinder.unwind(&asked, &self.modules, &mut self.shortfalls);
         for (index, again) in iter::zip(indices, again) {
             unwound[index] = again;
@@ -78,11 +82,14 @@ impl Symbols {
         unwound
     }
 
-    fn asked<'a>(&self, copy: &CopiedStack<'a>) -> Asked<'a> {
+    fn asked<'a>(&self, copy: &CopiedStack<'a>) -> UnwindRequest<'a> {
         let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
         let process = self.processes.get(&tgid);
         let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
-        Asked { code, copy: StackCopy { registers: Registers { ip, sp, fp }, bytes, missing } }
+        UnwindRequest {
+            code,
+            copy: StackCopy { registers: Registers { ip, sp, fp }, bytes, missing },
+        }
     }
 
     fn moment(&self, copy: &CopiedStack) -> Moment {
@@ -115,12 +122,12 @@ impl Symbols {
 
     /// Whether Python runs in a stack that was unwound.
     #[must_use]
-    pub fn runs_python(&self, copy: &CopiedStack, unwound: &Unwound) -> bool {
+    pub fn runs_python(&self, copy: &CopiedStack, unwound: &UnwoundStack) -> bool {
         self.pythons.evaluates(copy.tgid, unwound)
     }
 
     /// A stack was unwound: its frames are looked up as [`Self::observe_stack`] does.
-    pub fn observe_unwound(&mut self, copy: &CopiedStack, unwound: &Unwound) {
+    pub fn observe_unwound(&mut self, copy: &CopiedStack, unwound: &UnwoundStack) {
         let space = AddressSpace::Process(copy.tgid);
         let native = |frame: &UnwoundFrame| FoundFrame::At(frame.address, frame.kind);
         let merged = self.pythons.merge(copy.tgid, copy.tid, unwound, copy.python.as_ref());
@@ -136,16 +143,16 @@ impl Symbols {
                 .collect(),
         };
         let end = match unwound.end {
-            End::EntryPoint => StackEnd::EntryPoint,
-            End::CopyTooShort => StackEnd::CopyTooShort,
-            End::PageMissing => StackEnd::PageMissing,
-            End::NoUnwindInfo { .. } => StackEnd::NoUnwindInfo,
-            End::NotCode { .. } => StackEnd::NotCode,
-            End::Broken { .. } => StackEnd::Broken,
-            End::OtherStack => StackEnd::OtherStack,
-            End::LostRegister { .. } => StackEnd::LostRegister,
-            End::OtherMachine { .. } => StackEnd::OtherMachine,
-            End::TooDeep => StackEnd::TooDeep,
+            UnwindEnd::EntryPoint => StackEnd::EntryPoint,
+            UnwindEnd::CopyTooShort => StackEnd::CopyTooShort,
+            UnwindEnd::PageMissing => StackEnd::PageMissing,
+            UnwindEnd::NoUnwindInfo { .. } => StackEnd::NoUnwindInfo,
+            UnwindEnd::NotCode { .. } => StackEnd::NotCode,
+            UnwindEnd::Broken { .. } => StackEnd::Broken,
+            UnwindEnd::OtherStack => StackEnd::OtherStack,
+            UnwindEnd::LostRegister { .. } => StackEnd::LostRegister,
+            UnwindEnd::OtherMachine { .. } => StackEnd::OtherMachine,
+            UnwindEnd::TooDeep => StackEnd::TooDeep,
         };
         self.add_stack(copy.id, space, self.moment(copy), frames.into_iter(), end);
         if copy.purpose == Purpose::Sample {

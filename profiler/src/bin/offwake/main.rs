@@ -33,11 +33,11 @@ use std::{
 };
 
 use clap::Parser as _;
-use offwake::{parser, symbols, unwind};
+use offwake::{parser, symbols, unwinder_process};
 use outcome::Outcome;
 
 fn main() -> ExitCode {
-    if let Some(done) = parser::run_if_asked(symbols::answer, unwind::answer) {
+    if let Some(done) = parser::run_if_asked(symbols::answer, unwinder_process::serve) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();

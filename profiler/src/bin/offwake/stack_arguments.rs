@@ -4,8 +4,8 @@ use clap::{Args, ValueEnum};
 use offwake::{
     kernel::{Budget, StackSettings, UserStacks},
     recording::StackMode,
-    unwind::Method,
 };
+use offwake_unwind::Method;
 
 use crate::values::{parse_bytes, round_ring_bytes};
 

@@ -17,12 +17,12 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_unwind::elf::build_id;
 use ureq::{
     Agent,
     tls::{RootCerts, TlsConfig, TlsProvider},
 };
 
-use super::build_id;
 use crate::recording::BuildId;
 use cache::Cache;
 
@@ -212,7 +212,7 @@ impl Debuginfod {
 }
 
 fn is_of(file: &File, build_id: &BuildId) -> bool {
-    build_id::of_elf(&ReadCache::new(file)).as_ref() == Some(build_id)
+    build_id::from_file(&ReadCache::new(file)).as_ref() == Some(build_id)
 }
 
 fn agent(server: &str, time: Duration) -> Agent {

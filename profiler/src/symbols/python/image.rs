@@ -7,15 +7,14 @@ use object::{
     elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB},
 };
 
-use super::version::Version;
-use crate::{
-    recording::Segment,
-    symbols::{
-        headers::{self, Headers, Limited},
-        layout,
-    },
-    unwind::split_off,
+use offwake_unwind::elf::{
+    function_parts::split_off_parts,
+    headers::{self, Headers, LimitedFile},
+    layout,
 };
+
+use super::version::Version;
+use crate::recording::Segment;
 
 /// Bytes of an entry of a 64-bit symbol table.
 const SYMBOL: usize = 24;
@@ -87,10 +86,10 @@ impl Image {
         let symbols = headers::read(data, |headers, data| {
             let symbols = Symbols::read(&headers, data);
             let split_off = match (symbols.runtime, symbols.evaluate.first()) {
-                (Some(_), Some(whole)) => split_off::parts(&headers, data, whole.start),
+                (Some(_), Some(whole)) => split_off_parts(&headers, data, whole.start),
                 _ => Vec::new(),
             };
-            Some((symbols, split_off, layout::code(&headers).collect()))
+            Some((symbols, split_off, layout::code_segments(&headers).collect()))
         });
         let (symbols, split_off, code) = symbols.ok_or(nothing)?;
         let Symbols { runtime: Some(runtime), version, code_type, mut evaluate } = symbols else {
@@ -121,7 +120,7 @@ struct Symbols {
 }
 
 impl Symbols {
-    fn read<'data, R: ReadRef<'data>>(headers: &Headers, data: Limited<'_, R>) -> Self {
+    fn read<'data, R: ReadRef<'data>>(headers: &Headers, data: LimitedFile<'_, R>) -> Self {
         let mut symbols = Self::default();
         // What other modules use is in the smaller table, and is enough; the larger one may be over the
         // limit of what is read of a file, or gone.

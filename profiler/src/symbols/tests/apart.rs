@@ -15,8 +15,8 @@ use crate::{
     symbols::{
         MAX_NAME, Shortfalls, Symbols, answer,
         elf::MAX_INLINED,
-        hear,
         process::now,
+        receive_names,
         wire::{Answer, Batch, Checked, Question},
     },
     units::StackId,
@@ -152,7 +152,7 @@ proptest! {
             its.write_all(message).unwrap();
         }
         its.shutdown(std::net::Shutdown::Write).unwrap();
-        if let Ok(names) = hear(&mut Channel::to_trusted(OwnedFd::from(ours)), 3) {
+        if let Ok(names) = receive_names(&mut Channel::to_trusted(OwnedFd::from(ours)), 3) {
             prop_assert!(names.iter().all(|(frame, functions)| frame.0 < 3 && !functions.is_empty()));
         }
         // What was asked for is there, or not.
@@ -164,8 +164,8 @@ proptest! {
 fn a_message_that_claims_to_be_too_long_is_refused_before_it_is_read() {
     let (ours, mut its) = UnixStream::pair().unwrap();
     its.write_all(&u32::MAX.to_le_bytes()).unwrap();
-    let heard = hear(&mut Channel::to_trusted(OwnedFd::from(ours)), 1);
-    assert_eq!(heard, Err(Broken::Nonsense));
+    let received = receive_names(&mut Channel::to_trusted(OwnedFd::from(ours)), 1);
+    assert_eq!(received, Err(Broken::Nonsense));
 }
 
 #[test]
@@ -175,7 +175,7 @@ fn files_that_come_with_an_answer_are_closed() {
     let mut its = Channel::to_trusted(its);
     its.send(&Answer::Done(Vec::new()), &[std::os::fd::AsFd::as_fd(&file)]).unwrap();
     drop(file);
-    assert_eq!(hear(&mut Channel::to_trusted(OwnedFd::from(ours)), 1), Ok(Vec::new()));
+    assert_eq!(receive_names(&mut Channel::to_trusted(OwnedFd::from(ours)), 1), Ok(Vec::new()));
     // Nobody has the one that was sent.
     assert_eq!(other_end.read(&mut [0]).unwrap(), 0);
 }

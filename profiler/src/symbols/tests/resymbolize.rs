@@ -7,6 +7,7 @@ use std::{
     process::Command,
 };
 
+use offwake_unwind::elf::{build_id, layout::CodeLayout};
 use tempfile::TempDir;
 
 use super::{PROGRAM, Running, compile, is_root, joined, own, parser, schedule};
@@ -16,8 +17,8 @@ use crate::{
         StackTable,
     },
     symbols::{
-        DebugPlaces, NameSources, RecordedIn, Resymbolized, Shortfalls, Symbols, build_id, kernel,
-        layout::Layout, maps, process::now, resymbolize,
+        DebugPlaces, NameSources, RecordedIn, Resymbolized, Shortfalls, Symbols, kernel, maps,
+        process::now, resymbolize,
     },
     units::StackId,
 };
@@ -239,7 +240,8 @@ fn a_file_of_names_alone_does_not_tell_where_the_code_was() {
 #[test]
 fn offsets_become_the_addresses_that_readelf_shows() {
     let recorded = Stripped::record();
-    let layout = Layout::of(fs::read(&recorded.program).unwrap().as_slice()).expect("a layout");
+    let layout =
+        CodeLayout::from_file(fs::read(&recorded.program).unwrap().as_slice()).expect("a layout");
     let module = recorded.table.modules.values().next().unwrap();
     let output = Command::new("readelf").args(["-lW"]).arg(&recorded.program).output().unwrap();
     let output = String::from_utf8(output.stdout).unwrap();
@@ -449,7 +451,7 @@ fn our_own_vdso_has_names() {
     let (lines, _) = maps::read(own()).unwrap();
     let line = lines.iter().find(|line| line.name == "[vdso]").expect("a vDSO");
     let image = maps::own_vdso().unwrap();
-    let build_id = build_id::of_elf(image.as_slice());
+    let build_id = build_id::from_file(image.as_slice());
     let module = Module { path: "[vdso]".to_owned(), build_id, segments: Vec::new() };
     let frame = |offset| Frame {
         address: line.start + offset,

@@ -3,13 +3,15 @@
 use std::{process::Command, time::Instant};
 
 use object::{Object, ObjectSection};
+use offwake_unwind::elf::build_id;
 
 use super::{PROGRAM, Running, a_function_of_this_test, compile, own, parser};
 use crate::{
     recording::{AddressKind, AddressSpace, BuildId, NewStacks, StackTable},
     symbols::{
-        Symbols, build_id,
+        Symbols,
         frames::{Frames, Place, Placed},
+        kernel,
         process::now,
     },
     units::{StackId, Tgid},
@@ -99,7 +101,7 @@ fn the_kernel_is_a_module_with_the_build_id_that_it_shows() {
     let new = symbols.take_new();
     assert_eq!(new.modules.len(), 1);
     assert_eq!(new.modules[0].1.path, "[kernel]");
-    assert_eq!(new.modules[0].1.build_id, build_id::of_kernel());
+    assert_eq!(new.modules[0].1.build_id, kernel::build_id());
     assert_eq!(new.modules[0].1.segments, []);
     let modules: Vec<_> = new.frames.iter().map(|(_, frame)| frame.module).collect();
     let kernel = Some(new.modules[0].0);
@@ -133,16 +135,16 @@ fn the_build_id_is_the_one_that_the_linker_wrote() {
     let note = elf.section_by_name(".note.gnu.build-id").unwrap().data().unwrap();
     let expected = BuildId::new(&note[16..]);
     assert_eq!(expected.as_ref().map(|id| id.bytes().len()), Some(20));
-    assert_eq!(build_id::of_elf(whole.as_slice()), expected);
+    assert_eq!(build_id::from_file(whole.as_slice()), expected);
     for option in ["--strip-all", "--only-keep-debug"] {
-        assert_eq!(build_id::of_elf(copy(option).as_slice()), expected, "{option}");
+        assert_eq!(build_id::from_file(copy(option).as_slice()), expected, "{option}");
     }
     // No section headers: only the segments say where the notes are.
     let mut bytes = whole.clone();
     bytes[0x28..0x30].fill(0);
-    assert_eq!(build_id::of_elf(bytes.as_slice()), expected);
+    assert_eq!(build_id::from_file(bytes.as_slice()), expected);
     let without = compile(directory.path(), "without", PROGRAM, &["-Wl,--build-id=none"]);
-    assert_eq!(build_id::of_elf(std::fs::read(without).unwrap().as_slice()), None);
+    assert_eq!(build_id::from_file(std::fs::read(without).unwrap().as_slice()), None);
 }
 
 #[test]

@@ -1,0 +1,90 @@
+//! The parts of a function that a compiler put elsewhere, in a file that has no names for them.
+//!
+//! GCC moves what it takes to be cold out of a function, and with some builds of CPython that is most of
+//! the function that evaluates. Such a part is named `….cold`, but that name is the first thing to be
+//! stripped. What stays is how it is unwound: the entry for a part follows that of its function, and it
+//! begins in the middle of things, with a stack frame that the function has made before.
+
+use std::ops::Range;
+
+use gimli::{
+    BaseAddresses, CallFrameInstruction, CieOrFde, EhFrame, EhFrameHdr, FrameDescriptionEntry,
+    LittleEndian, UnwindSection,
+};
+use object::{ReadRef, elf::PT_GNU_EH_FRAME};
+
+use super::headers::{Headers, LimitedFile};
+
+/// Parts of one function at most.
+const MAX_PARTS: usize = 16;
+
+type Slice<'data> = gimli::EndianSlice<'data, LittleEndian>;
+
+/// Finds the other parts of the function that begins at `function`.
+pub fn split_off_parts<'data, R: ReadRef<'data>>(
+    headers: &Headers,
+    data: LimitedFile<'_, R>,
+    function: u64,
+) -> Vec<Range<u64>> {
+    parts_in_entries(headers, data, function).unwrap_or_default()
+}
+
+fn parts_in_entries<'data, R: ReadRef<'data>>(
+    headers: &Headers,
+    data: LimitedFile<'_, R>,
+    function: u64,
+) -> Option<Vec<Range<u64>>> {
+    let (entries, bases) = find_eh_frame(headers, data)?;
+    let mut parts = Vec::new();
+    let mut is_behind = false;
+    let mut all = entries.entries(&bases);
+    while let Ok(Some(entry)) = all.next() {
+        let CieOrFde::Fde(partial) = entry else { continue };
+        let Ok(entry) = partial.parse(|_, bases, offset| entries.cie_from_offset(bases, offset))
+        else {
+            break;
+        };
+        if is_behind {
+            if parts.len() == MAX_PARTS || !begins_with_a_frame(&entry, &entries, &bases) {
+                break;
+            }
+            parts.push(entry.initial_address()..entry.end_address());
+        } else {
+            is_behind = entry.initial_address() == function;
+        }
+    }
+    Some(parts)
+}
+
+/// Finds `.eh_frame`, which its header leads to.
+fn find_eh_frame<'data, R: ReadRef<'data>>(
+    headers: &Headers,
+    data: LimitedFile<'_, R>,
+) -> Option<(EhFrame<Slice<'data>>, BaseAddresses)> {
+    let header = headers.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)?;
+    let bytes = data.read_bytes_at(header.offset, header.file_size).ok()?;
+    let bases = BaseAddresses::default().set_eh_frame_hdr(header.address);
+    let parsed = EhFrameHdr::new(bytes, LittleEndian).parse(&bases, 8).ok()?;
+    let address = parsed.eh_frame_ptr().direct().ok()?;
+    let section = headers.sections.iter().find(|section| section.address == address)?;
+    let bytes = data.read_bytes_at(section.offset, section.size).ok()?;
+    Some((EhFrame::new(bytes, LittleEndian), bases.set_eh_frame(address)))
+}
+
+/// Whether the entry describes a stack frame before the first instruction. A function begins as it was
+/// called, which no entry needs to describe.
+fn begins_with_a_frame(
+    entry: &FrameDescriptionEntry<Slice<'_>>,
+    entries: &EhFrame<Slice<'_>>,
+    bases: &BaseAddresses,
+) -> bool {
+    let first = entry.instructions(entries, bases).next();
+    matches!(
+        first,
+        Ok(Some(
+            CallFrameInstruction::DefCfa { .. }
+                | CallFrameInstruction::DefCfaRegister { .. }
+                | CallFrameInstruction::DefCfaOffset { .. }
+        ))
+    )
+}

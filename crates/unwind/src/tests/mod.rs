@@ -1,0 +1,8 @@
+//! Real stacks of real programs, and made-up ones.
+
+mod chains;
+mod hostile;
+mod instructions;
+mod live_process;
+mod own;
+mod programs;

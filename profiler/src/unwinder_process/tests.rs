@@ -1,0 +1,174 @@
+//! What is believed of the process that unwinds: no more than what the stack has.
+
+use std::{
+    io::Write as _,
+    os::{fd::OwnedFd, unix::net::UnixStream},
+    rc::Rc,
+};
+
+use offwake_unwind::{
+    CodeBacking, CodeMapping, FileContent, Method, MissingPages, ModuleFiles, Registers, StackCopy,
+    UnwindEnd, UnwoundFrame, UnwoundStack,
+};
+use proptest::prelude::*;
+
+use super::{
+    UnwindRequest, UnwinderClient,
+    messages::{CopiedStack, MAX_STACKS, Reply, Request},
+    receive_stack, serve,
+};
+use crate::{
+    parser::{Body, Broken, Channel, Parser},
+    recording::{AddressKind, ModuleId, loss::Shortfalls},
+};
+use live_process::{Process, capture_deep, check};
+
+#[path = "../../../crates/unwind/src/tests/live_process.rs"]
+mod live_process;
+
+fn unwound_by(
+    body: Body,
+    times: usize,
+) -> (Vec<Option<UnwoundStack>>, Shortfalls, Option<UnwoundStack>) {
+    let own = capture_deep(20);
+    let Process { code, .. } = &own.process;
+    let code: Rc<[CodeMapping]> = code.as_slice().into();
+    let copy = StackCopy {
+        registers: own.registers,
+        bytes: &own.bytes[..own.bytes.len().min(64 << 10)],
+        missing: MissingPages::default(),
+    };
+    let mut unwinder = UnwinderClient::new(Method::Auto, Parser::in_thread(body));
+    let mut shortfalls = Shortfalls::new();
+    let requests: Vec<UnwindRequest> =
+        (0..times).map(|_| UnwindRequest { code: Rc::clone(&code), copy }).collect();
+    let by_server = unwinder.unwind(&requests, &own.process, &mut shortfalls);
+    let by_us = own.unwind(Method::Auto);
+    assert_eq!(by_us.frames.len(), own.truth.len());
+    (by_server, shortfalls, Some(by_us))
+}
+
+#[test]
+fn another_process_unwinds_as_this_one_does() {
+    let (by_server, shortfalls, by_us) = unwound_by(serve, 3);
+    assert!(by_server.iter().all(|by_server| *by_server == by_us), "{by_server:?}");
+    assert!(by_us.is_some_and(|by_us| by_us.frames.len() > 21));
+    assert_eq!(shortfalls, Shortfalls::new());
+}
+
+/// Says of every stack that it is the one frame, and something else.
+fn reply_to_all(channel: &mut Channel<UnixStream>, more: &[UnwoundFrame]) {
+    while let Ok((question, _)) = channel.receive_with_files() {
+        let Request::Stacks { stacks, .. } = question else { continue };
+        for CopiedStack { registers, .. } in stacks {
+            reply(channel, registers, more);
+        }
+    }
+}
+
+fn reply(channel: &mut Channel<UnixStream>, registers: Registers, more: &[UnwoundFrame]) {
+    let kind = AddressKind::Instruction;
+    let leaf = UnwoundFrame { address: registers.ip, kind, stack_offset: None };
+    let frames = [&[leaf], more].concat();
+    let _gone =
+        channel.send(&Reply::Unwound(UnwoundStack { frames, end: UnwindEnd::EntryPoint }), &[]);
+}
+
+#[test]
+fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
+    let cases: [(Body, Option<&str>); 5] = [
+        (|channel| reply_to_all(channel, &[]), None),
+        (
+            |channel| {
+                let kind = AddressKind::Return;
+                reply_to_all(
+                    channel,
+                    &[UnwoundFrame { address: 0x1234, kind, stack_offset: None }],
+                );
+            },
+            Some("parser_nonsense"),
+        ),
+        (
+            |channel| {
+                let (address, kind) =
+                    (reply_to_all as *const () as usize as u64, AddressKind::Return);
+                reply_to_all(channel, &[UnwoundFrame { address, kind, stack_offset: Some(8) }]);
+            },
+            Some("parser_nonsense"),
+        ),
+        (
+            |channel| {
+                let _gone = channel.send(&Reply::NeedsFile(ModuleId(0)), &[]);
+            },
+            Some("parser_died"),
+        ),
+        (|_| {}, Some("parser_died")),
+    ];
+    for (body, expected) in cases {
+        let (by_server, shortfalls, _) = unwound_by(body, 1);
+        assert_eq!(by_server[0].is_some(), expected.is_none());
+        let counted = expected.map(|name| [(name, 1), ("parser_stacks_lost", 1)]);
+        assert_eq!(shortfalls, counted.into_iter().flatten().collect());
+    }
+}
+
+#[test]
+fn who_dies_of_a_stack_has_lost_that_one_alone() {
+    let dies_of_the_third: Body = |channel| {
+        let mut answered = 0;
+        while let Ok((question, _)) = channel.receive_with_files() {
+            let Request::Stacks { stacks, .. } = question else { continue };
+            for CopiedStack { registers, .. } in stacks {
+                if answered == 2 {
+                    return;
+                }
+                reply(channel, registers, &[]);
+                answered += 1;
+            }
+        }
+    };
+    let (by_server, shortfalls, _) = unwound_by(dies_of_the_third, 8);
+    let there: Vec<bool> = by_server.iter().map(Option::is_some).collect();
+    assert_eq!(there, [true, true, false, true, true, false, true, true]);
+    let counted = [("parser_died", 2), ("parser_stacks_lost", 2)];
+    assert_eq!(shortfalls, counted.into_iter().collect());
+}
+
+#[test]
+fn more_stacks_than_one_question_has_are_all_answered() {
+    let number = 3 * MAX_STACKS + 1;
+    let (by_server, shortfalls, by_us) = unwound_by(serve, number);
+    assert_eq!(by_server, vec![by_us; number]);
+    assert_eq!(shortfalls, Shortfalls::new());
+}
+
+struct NoFiles;
+
+impl ModuleFiles for NoFiles {
+    fn content(&self, _module: ModuleId) -> Option<FileContent> {
+        None
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_a_stack_that_can_be_or_none(
+        messages in prop::collection::vec(prop::collection::vec(0..4_u8, 0..30), 0..4),
+        stack in prop::collection::vec(0..4_u8, 0..64),
+    ) {
+        let (ours, mut its) = UnixStream::pair().unwrap();
+        for message in &messages {
+            its.write_all(&u32::try_from(message.len()).unwrap().to_le_bytes()).unwrap();
+            its.write_all(message).unwrap();
+        }
+        its.shutdown(std::net::Shutdown::Write).unwrap();
+        let code = [CodeMapping { start: 0, end: 1 << 40, offset: 0, backing: CodeBacking::Memory }];
+        let registers = Registers { ip: 1, sp: 0x1000, fp: 0 };
+        let copy = StackCopy { registers, bytes: &stack, missing: MissingPages::default() };
+        let requests = UnwindRequest { code: code.into(), copy };
+        match receive_stack(&mut Channel::to_trusted(OwnedFd::from(ours)), &requests, &NoFiles) {
+            Ok(unwound) => check(&unwound, &code, &copy),
+            Err(broken) => prop_assert!(matches!(broken, Broken::Died | Broken::Nonsense)),
+        }
+    }
+}
