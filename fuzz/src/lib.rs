@@ -9,9 +9,10 @@ use std::io;
 use offwake::{
     blame::{Blame, Limits},
     export::{Export, Table, parquet},
+    formats::{json, pprof, speedscope},
     perfetto::{self, Trace},
     recording::Recording,
-    report::{Filter, Report, flame::View, folded, json, pprof, speedscope, summary, svg},
+    report::{Filter, Report, flame::View, folded, summary, svg},
     spans::{self, Evidence, SpanLimits},
     timeline::Timeline,
     units::Nanos,

@@ -18,6 +18,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use offwake::{
     blame::{Blame, Limits},
+    formats,
     recording::stream::{Assembly, Slices},
     report::{self, Filter, Report, flame::View},
     timeline::Timeline,
@@ -66,7 +67,7 @@ fn measure(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     let mut written = Counted(0);
     report::svg::write(&report, &View::default(), &mut written)?;
     parts.end("svg");
-    report::json::write(&report, &mut written)?;
+    formats::json::write(&report, &mut written)?;
     parts.end("json");
     println!(
         "{{\"waits\":{},\"decode_ns\":{decode},\"add_ns\":{add},{}\"entries\":{},\"written\":{},\"peak_kib\":{}}}",

@@ -4,7 +4,10 @@ use std::io;
 
 use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
 use offwake::recording::Recording;
-use offwake::report::{Filter, Report, flame::View, pprof, speedscope};
+use offwake::{
+    formats::{pprof, speedscope},
+    report::{Filter, Report, flame::View},
+};
 
 use crate::golden::{golden, report, service, written};
 

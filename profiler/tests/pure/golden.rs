@@ -4,10 +4,11 @@ use std::{fs, io, path::Path};
 
 use offwake::{
     blame::{Blame, Limits},
+    formats::json,
     recording::{
         FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
     },
-    report::{Filter, Kinds, Report, flame::View, folded, json, summary, svg},
+    report::{Filter, Kinds, Report, flame::View, folded, summary, svg},
     timeline::Timeline,
     units::{Nanos, Tgid, Timestamp},
 };

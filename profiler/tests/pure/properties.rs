@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use offwake::{
     blame::{Blame, BlameKind, Ender, Limits},
+    formats::json,
     recording::{Recording, Wait, WakeContext},
-    report::{Filter, Report, json},
+    report::{Filter, Report},
     timeline::{Interval, State, Timeline, WaitIndex},
     units::{Nanos, Tid, Timestamp},
 };

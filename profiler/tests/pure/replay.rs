@@ -6,11 +6,12 @@ use std::{fs, path::Path};
 
 use offwake::{
     blame::{Blame, Limits},
+    formats::json,
     recording::{
         OpenFile, Recording,
         stream::{self, Damage},
     },
-    report::{Filter, json, summary},
+    report::{Filter, summary},
     spans::{self, SpanLimits},
     timeline::{Interval, Timeline, WaitIndex},
     units::{Nanos, Timestamp},

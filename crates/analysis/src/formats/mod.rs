@@ -5,14 +5,15 @@
 
 mod folded;
 mod html;
-mod json;
+pub mod json;
 mod otlp;
 mod parquet;
 mod perfetto;
-mod pprof;
+mod placed_name;
+pub mod pprof;
 mod recording;
 mod spans;
-mod speedscope;
+pub mod speedscope;
 mod svg;
 
 use std::{

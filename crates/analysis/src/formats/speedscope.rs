@@ -1,12 +1,73 @@
-//! A file for speedscope.
+//! The paths of the folded stacks as a file for speedscope: a profile for each process, that which
+//! waited longest first.
+//!
+//! <https://www.speedscope.app/file-format-schema.json>
 
-use std::io::{self, Write};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, HashMap},
+    io,
+    sync::Arc,
+};
 
-use crate::{analysis::Analysis, report::speedscope};
+use serde::Serialize;
 
-use super::OutputFormat;
+use offwake_recording::units::Tgid;
 
-/// [`crate::report::speedscope`]
+use crate::{
+    analysis::Analysis,
+    report::{
+        Report,
+        flame::{Path, View, paths},
+        text,
+    },
+};
+
+use super::{
+    OutputFormat,
+    placed_name::{PlacedName, PlacedNames},
+};
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct File<'a> {
+    #[serde(rename = "$schema")]
+    schema: &'static str,
+    name: String,
+    exporter: &'static str,
+    active_profile_index: u32,
+    shared: Shared<'a>,
+    profiles: Vec<Profile>,
+}
+
+#[derive(Serialize)]
+struct Shared<'a> {
+    frames: Vec<Frame<'a>>,
+}
+
+#[derive(Serialize)]
+struct Frame<'a> {
+    name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    line: Option<u32>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Profile {
+    r#type: &'static str,
+    name: String,
+    unit: &'static str,
+    start_value: u64,
+    end_value: u64,
+    /// The places of frames, root first.
+    samples: Vec<Vec<usize>>,
+    weights: Vec<u64>,
+}
+
+/// A file for speedscope.
 pub(super) struct Speedscope;
 
 impl OutputFormat for Speedscope {
@@ -18,7 +79,59 @@ impl OutputFormat for Speedscope {
         "speedscope.json"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        speedscope::write(analysis.report(), &analysis.options().view, out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
+        write(analysis.report(), &analysis.options().view, out)
     }
+}
+
+/// Writes the shown waits' blocked time.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+    let mut placed = PlacedNames::default();
+    let mut by_process: BTreeMap<Tgid, BTreeMap<Vec<Arc<PlacedName>>, u64>> = BTreeMap::new();
+    for Path { frames, wait, blame } in paths(report, view) {
+        let paths = by_process.entry(wait.tgid).or_default();
+        let sum = paths.entry(placed.path(&frames)).or_default();
+        *sum = sum.saturating_add(blame.ns.0);
+    }
+    let mut names: Vec<Arc<PlacedName>> = Vec::new();
+    let mut places: HashMap<Arc<PlacedName>, usize> = HashMap::new();
+    let mut place = |frame: &Arc<PlacedName>| {
+        *places.entry(Arc::clone(frame)).or_insert_with_key(|name| {
+            names.push(Arc::clone(name));
+            names.len() - 1
+        })
+    };
+    let comms: HashMap<Tgid, &str> =
+        report.processes.iter().map(|process| (process.tgid, process.comm.as_str())).collect();
+    let mut profiles: Vec<Profile> = (by_process.into_iter())
+        .map(|(tgid, paths)| Profile {
+            r#type: "sampled",
+            name: text::plain(&format!("{} {tgid}", comms.get(&tgid).unwrap_or(&""))),
+            unit: "nanoseconds",
+            start_value: 0,
+            end_value: paths.values().fold(0, |all, &ns| u64::saturating_add(all, ns)),
+            samples: paths.keys().map(|path| path.iter().map(&mut place).collect()).collect(),
+            weights: paths.into_values().collect(),
+        })
+        .collect();
+    profiles.sort_by_key(|profile| Reverse(profile.end_value));
+    let file = File {
+        schema: "https://www.speedscope.app/file-format-schema.json",
+        name: text::plain(&format!("offwake: what {} waited for", report.meta.target)),
+        exporter: "offwake",
+        active_profile_index: 0,
+        shared: Shared { frames: names.iter().map(|name| frame(name)).collect() },
+        profiles,
+    };
+    serde_json::to_writer(&mut *out, &file)?;
+    out.write_all(b"\n")
+}
+
+fn frame(placed: &PlacedName) -> Frame<'_> {
+    let PlacedName { name, file, line } = placed;
+    Frame { name, file: file.as_deref(), line: *line }
 }

@@ -26,7 +26,8 @@ mod tree;
 mod view;
 
 pub use frame::{Frame, FrameKind};
+pub(super) use path::leaf_name;
+pub(crate) use path::shown;
 pub use path::{Path, paths};
-pub(super) use path::{leaf_name, shown};
 pub(super) use tree::{NodeId, Tree};
 pub use view::{Direction, FlameGraph, GroupBy, ThreadNames, View};

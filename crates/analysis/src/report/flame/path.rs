@@ -31,7 +31,7 @@ pub fn paths<'r>(report: &'r Report, view: &View) -> impl Iterator<Item = Path<'
 }
 
 /// The parts of which there are paths: waits, and what is blamed for them.
-pub(in crate::report) fn shown(report: &Report) -> impl Iterator<Item = (&WaitEntry, &BlameEntry)> {
+pub(crate) fn shown(report: &Report) -> impl Iterator<Item = (&WaitEntry, &BlameEntry)> {
     let hidden = &report.filter.hidden;
     (report.waits.iter())
         .flat_map(|wait| wait.blame.iter().map(move |blame| (wait, blame)))
