@@ -1,4 +1,5 @@
-//! A wait, descended into: what its time was spent on, through which threads, with every stack.
+//! The description of one wait: what its time was spent on, through which threads, with every
+//! stack.
 
 use std::cmp::Reverse;
 
@@ -13,18 +14,18 @@ use super::{
 };
 use offwake_analysis::top::{Time, WaitKey, Waited};
 
-/// Stacks and leaves that are written out.
+/// The most stacks and chain ends that are written out.
 const SHOWN: usize = 32;
-/// Characters of a frame's name.
+/// The most characters of a frame's name.
 const FRAME: usize = 400;
 
-/// A line of it.
+/// A line of the description.
 pub(super) struct Line {
     pub(super) role: Role,
     pub(super) text: String,
 }
 
-/// All of it.
+/// Returns the whole description of a wait, line by line.
 pub(super) fn lines(key: &WaitKey, waited: &Waited) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut say = |role, text: String| lines.push(Line { role, text });

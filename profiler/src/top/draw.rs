@@ -1,4 +1,4 @@
-//! The screen.
+//! Draws the screen.
 
 use ratatui::{
     Frame,
@@ -48,7 +48,7 @@ const HELP: &[&str] = &[
     "· unattributed   nothing tells; the wait's chain has the reason",
 ];
 
-/// Draws everything. Without a picture, that there is none yet.
+/// Draws everything, or a notice if there is no data yet.
 pub fn draw(frame: &mut Frame<'_>, view: &View, picture: Option<&Picture>, paint: Paint) {
     let screen = Screen { view, paint };
     let [head, body, foot] =
@@ -411,7 +411,7 @@ impl Screen<'_> {
 /// A column's width and name.
 type Column = (Constraint, &'static str);
 
-/// A table's place on screen.
+/// What a table shows around its rows.
 struct Part<'a> {
     pane: Pane,
     title: &'a str,
@@ -423,7 +423,7 @@ fn right(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
-/// The parts of a ledger, which add up to its wall time.
+/// Returns the parts of a ledger, which add up to its wall time.
 fn parts(ledger: &Ledger) -> [(Role, &'static str, &'static str, Nanos); 5] {
     [
         (Role::OnCpu, "█", "on-CPU", ledger.on_cpu_ns),

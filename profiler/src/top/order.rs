@@ -2,26 +2,26 @@
 
 /// Something that a table can be sorted by: one key goes to the next.
 pub(super) trait Order: Copy + PartialEq + 'static {
-    /// All of them, the usual one first.
+    /// All orders, the usual one first.
     const ALL: &'static [Self];
 
-    /// Its name on screen.
+    /// Returns the order's name on screen.
     fn name(self) -> &'static str;
 
-    /// The next one.
+    /// Returns the next order.
     fn next(self) -> Self {
         let at = Self::ALL.iter().position(|order| *order == self).unwrap_or(0);
         Self::ALL.get(at + 1).or(Self::ALL.first()).copied().unwrap_or(self)
     }
 }
 
-/// Which end comes first.
+/// The direction of a sorted table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Direction {
     /// The largest time, the first letter.
     #[default]
     Usual,
-    /// The other one.
+    /// The opposite of the usual direction.
     Reversed,
 }
 
@@ -46,7 +46,7 @@ impl<O: Order> Sorting<O> {
         Self { order, direction: Direction::Usual }
     }
 
-    /// By the next order, in its usual direction.
+    /// Returns the sorting by the next order, in its usual direction.
     pub(super) fn next(self) -> Self {
         Self::by(self.order.next())
     }

@@ -2,16 +2,16 @@
 
 use ratatui::style::{Color, Modifier, Style};
 
-/// Whether there are colours. What they say is said by words or characters as well.
+/// Whether the screen has colours. What they tell is also told by words or characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
-    /// There are.
+    /// With colours.
     Colours,
-    /// `NO_COLOR`, or a terminal that has none.
+    /// Without colours: `NO_COLOR` is set, or the terminal has none.
     Plain,
 }
 
-/// What something on screen is.
+/// The role of a text on screen, which decides its style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Text,

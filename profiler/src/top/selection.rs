@@ -1,15 +1,16 @@
-//! Which row of a table is selected, and which keys select another.
+//! The selected row of a table, and the keys that move the selection.
 
 use super::view::Key;
 
-/// Rows that a page key goes.
+/// The number of rows that a page key moves.
 const PAGE: usize = 10;
 
-/// A row of a table: it is followed where it goes.
+/// The selected row of a table. It stays selected wherever sorting moves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Selection<K> {
     index: usize,
-    /// None until somebody has moved: then it is the first row, whichever that is.
+    /// None until a key has moved the selection: until then the first row is selected, whichever it
+    /// is.
     key: Option<K>,
 }
 
@@ -20,7 +21,7 @@ impl<K> Default for Selection<K> {
 }
 
 impl<K: PartialEq + Clone> Selection<K> {
-    /// Its place among these rows.
+    /// Returns the index of the selected row among these.
     pub(super) fn place<'k>(&self, mut keys: impl ExactSizeIterator<Item = &'k K>) -> usize
     where
         K: 'k,
@@ -30,7 +31,7 @@ impl<K: PartialEq + Clone> Selection<K> {
         found.unwrap_or(self.index.min(last))
     }
 
-    /// This row.
+    /// Selects a row.
     pub(super) fn of(index: usize, key: K) -> Self {
         Self { index, key: Some(key) }
     }
@@ -45,7 +46,7 @@ impl<K: PartialEq + Clone> Selection<K> {
     }
 }
 
-/// How far a key goes.
+/// How far a key moves the selection.
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Back(usize),

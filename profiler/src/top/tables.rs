@@ -1,4 +1,4 @@
-//! The rows that are on screen: filtered, and sorted.
+//! The rows that are on screen, filtered and sorted.
 
 use std::cmp::{Ordering, Reverse};
 
@@ -54,7 +54,7 @@ pub(super) struct Tables<'a> {
 }
 
 impl<'a> Tables<'a> {
-    /// What a view shows of these figures.
+    /// Selects the rows that a view shows of these figures.
     pub(super) fn new(figures: &'a Figures, view: &View) -> Self {
         let words = Words::new(view.filter());
         Self {
@@ -184,7 +184,7 @@ fn blocking<'a>(figures: &'a Figures, view: &View, words: &Words) -> Vec<Blockin
     rows
 }
 
-/// Rows that are equal stay in the order of their keys.
+/// Sorts rows; equal ones stay in the order of their keys.
 fn sort<T>(rows: &mut [T], direction: Direction, compare: impl Fn(&T, &T) -> Ordering) {
     rows.sort_by(|a, b| match direction {
         Direction::Usual => compare(a, b),

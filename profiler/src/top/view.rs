@@ -1,4 +1,4 @@
-//! What is looked at, and how keys change it.
+//! The state of the live view, and how keys change it.
 
 use crate::report::ThreadName;
 
@@ -35,14 +35,14 @@ pub enum Key {
     Interrupt,
 }
 
-/// What is to be done about a key, apart from drawing anew.
+/// What the caller has to do after a key, apart from drawing again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deed {
-    /// Nothing.
+    /// Do nothing more.
     Nothing,
     /// Write the recording that is on screen into a file.
     Save,
-    /// Leave.
+    /// Leave the view.
     Quit,
 }
 
@@ -57,16 +57,16 @@ pub enum Pane {
     Blocking,
 }
 
-/// The time that figures are of.
+/// The time that figures are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
-    /// The last stretch.
+    /// The last stretch alone.
     Window,
-    /// Everything since the start.
+    /// All time since the start.
     Totals,
 }
 
-/// What the ledgers are of.
+/// Whether ledgers are those of threads or of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Grouping {
     Threads,
@@ -80,23 +80,23 @@ pub(super) enum IdleRows {
     Hidden,
 }
 
-/// Whether new pictures are looked at.
+/// Whether the screen follows new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Live,
     Paused,
 }
 
-/// What keys are for at the moment.
+/// What keys do at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Going through tables.
+    /// Keys move through the tables.
     Tables,
-    /// Writing a filter; the one before comes back on Escape.
+    /// Keys write a filter; Escape brings back the one before.
     Filtering { before: String },
-    /// Inside a wait.
+    /// Keys scroll through the description of a wait.
     Chain { wait: Box<WaitKey>, scrolled: usize },
-    /// Reading what keys do.
+    /// The help is on screen.
     Help,
 }
 
@@ -116,7 +116,7 @@ pub(super) struct Selected {
     pub(super) blocking: Selection<(ThreadName, Culprit)>,
 }
 
-/// What is looked at.
+/// The state of the live view.
 #[derive(Clone, Debug)]
 pub struct View {
     pub(super) pane: Pane,
@@ -153,13 +153,13 @@ impl Default for View {
 }
 
 impl View {
-    /// Whether a new picture is to take the place of the one that is looked at.
+    /// Returns whether new data is to replace what is on screen.
     #[must_use]
     pub fn follows(&self) -> bool {
         self.flow == Flow::Live
     }
 
-    /// From where on figures are needed.
+    /// Returns the beginning of the time that figures are needed for.
     #[must_use]
     pub fn since(&self) -> Since {
         match self.span {
@@ -168,13 +168,13 @@ impl View {
         }
     }
 
-    /// The time that the figures on screen are of.
+    /// Returns the time that the figures on screen are from.
     #[must_use]
     pub fn span(&self) -> Span {
         self.span
     }
 
-    /// Says something until the next key.
+    /// Shows a message until the next key.
     pub fn say(&mut self, message: String) {
         self.message = Some(message);
     }
@@ -195,7 +195,7 @@ impl View {
         self.idle
     }
 
-    /// The figures that it shows of a picture.
+    /// Returns the figures that are shown of the data.
     pub(super) fn figures<'p>(&self, picture: &'p Picture) -> &'p Figures {
         match self.span {
             Span::Window => &picture.window,
@@ -203,7 +203,7 @@ impl View {
         }
     }
 
-    /// A key was pressed while this picture was on screen, if there was one yet.
+    /// Handles a key that was pressed while this data was on screen, if there was any yet.
     pub fn press(&mut self, key: Key, picture: Option<&Picture>) -> Deed {
         self.message = None;
         if key == Key::Interrupt {
@@ -346,7 +346,7 @@ impl View {
         }
     }
 
-    /// Into the selected wait; from another table, to the waits of the selected row.
+    /// Opens the selected wait; from another table, shows the waits of the selected row.
     fn descend(&mut self, picture: &Picture) {
         let tables = Tables::new(self.figures(picture), self);
         let filter = match self.pane {

@@ -1,4 +1,4 @@
-//! Figures in words. Names from other programs are made harmless here, and nowhere later.
+//! Describes figures. Names from other programs are sanitised here, and nowhere later.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
@@ -10,25 +10,25 @@ use crate::{
 
 use offwake_analysis::top::{Culprit, Leaf, WaitKey, Waited};
 
-/// Characters of a function's name.
+/// The most characters of a function's name.
 const PLACE: usize = 48;
 
-/// `redis-server 812`
+/// Describes a thread: `redis-server 812`.
 pub(super) fn thread(thread: &ThreadName) -> String {
     in_words::thread(&thread.comm, thread.tid, thread.container.as_deref())
 }
 
-/// The frame that something is known by; empty if there is none.
+/// Describes a label; empty if there is none.
 pub(super) fn label(label: Option<&Label>) -> String {
     label.map(|label| label.short(PLACE)).unwrap_or_default()
 }
 
-/// What a wait is on.
+/// Describes what a wait is on.
 pub(super) fn on(key: &WaitKey) -> String {
     in_words::waited_on(key.cause.name(), &key.on)
 }
 
-/// For whom a thread waited.
+/// Describes what a thread waited for.
 pub(super) fn culprit(culprit: &Culprit) -> String {
     match culprit {
         Culprit::Thread(thread) => self::thread(thread),
@@ -39,7 +39,7 @@ pub(super) fn culprit(culprit: &Culprit) -> String {
     }
 }
 
-/// What leaves have in common that are told in one.
+/// What chain ends have in common that are described as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Blamed<'a> {
     kind: BlameWord,
@@ -58,14 +58,14 @@ impl<'a> Blamed<'a> {
         }
     }
 
-    /// As the summary has it: `work of db 77`, `disk behind db 77`.
+    /// Describes the blame as the summary does: `work of db 77`, `disk behind db 77`.
     pub(super) fn words(&self) -> String {
         let holder = self.holder.map(|holder| holder.comm.as_str());
         in_words::blamed(self.kind, self.reason, self.thread.map(thread), holder)
     }
 }
 
-/// What most of a wait's time was spent on, and how much of it: `work of db 77 40%, 2 more`.
+/// Describes what most of a wait's time was spent on, and its share: `work of db 77 40%, 2 more`.
 pub(super) fn blame(waited: &Waited) -> String {
     let mut sums = BTreeMap::<Blamed<'_>, Nanos>::new();
     for (leaf, time) in waited.leaves.iter() {
@@ -82,7 +82,7 @@ pub(super) fn blame(waited: &Waited) -> String {
     }
 }
 
-/// `12%`; what is there is never 0%.
+/// Returns a percentage such as `12%`; a part that is not 0 is never `0%`.
 pub(super) fn share(part: Nanos, of: Nanos) -> String {
     let percent = if of.0 == 0 { 0.0 } else { part.0 as f64 * 100.0 / of.0 as f64 };
     if part.0 > 0 && percent < 0.5 { "<1%".to_owned() } else { format!("{percent:.0}%") }

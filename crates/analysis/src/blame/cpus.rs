@@ -1,4 +1,4 @@
-//! Who was on which CPU, and when.
+//! Which thread was on which CPU at what time.
 
 use rayon::prelude::*;
 
@@ -11,7 +11,7 @@ use offwake_recording::{
     units::{Cpu, Nanos, Timestamp},
 };
 
-/// A thread's stay on a CPU: an interval of its track.
+/// An interval of a thread's track in which it was on a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     from: Timestamp,
@@ -19,10 +19,10 @@ struct Stay {
     interval: u32,
 }
 
-/// Every CPU's stays.
+/// Which threads held each CPU, and when.
 #[derive(Debug, Default)]
 pub(super) struct Cpus {
-    /// By number; a CPU's by time.
+    /// The intervals of each CPU in order of time, indexed by the CPU's number.
     stays: Vec<Vec<Stay>>,
 }
 
@@ -43,7 +43,8 @@ impl Cpus {
         Self { stays }
     }
 
-    /// Divides `from..to`, a time in which a thread waited for a CPU, over those who ran there.
+    /// Divides `from..to`, in which a thread waited for a CPU, among the threads that ran there,
+    /// and calls `tell` with each thread and its share.
     ///
     /// ```text
     /// waits    |-------------------------------|
@@ -85,7 +86,7 @@ impl Cpus {
     }
 }
 
-/// How many stays each CPU has, by its number.
+/// Counts the on-CPU intervals of each CPU, indexed by the CPU's number.
 fn counts(timeline: &Timeline) -> Vec<usize> {
     let mut counts = Vec::new();
     for track in timeline.threads.iter().map(|thread| &thread.track) {
@@ -100,7 +101,7 @@ fn counts(timeline: &Timeline) -> Vec<usize> {
     counts
 }
 
-/// Where each CPU's stays were looked at last.
+/// Where the last search in each CPU's intervals ended: the next one is likely to end near there.
 #[derive(Debug)]
 pub(super) struct Near(Vec<u32>);
 
@@ -123,11 +124,12 @@ fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
     Some(interval.to)
 }
 
-/// In which CPU's queue a runnable thread stood, and since when that is known.
+/// Finds the CPU in whose run queue a runnable thread was, and since when that is known.
 ///
-/// From its last migration on it was in the queue of the CPU that it came to. One that came back to
-/// the CPU that it had left, and was not moved, was there from the beginning. Of one whose switch-out
-/// was not seen, the CPU that it left is that of whoever looked, or made it.
+/// After its last migration a thread was in the queue of the CPU that it came to. A thread that
+/// came back to the CPU that it had left, and did not migrate, was in that CPU's queue from the
+/// beginning. If the switch-out of a thread was not seen, the CPU that it left is that of whoever
+/// looked at it, or created it.
 fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
     let (begin, end, left, came, migrated) = match queued {
         Queued::Woken(index) => {

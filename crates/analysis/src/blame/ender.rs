@@ -1,4 +1,5 @@
-//! Who or what ended a wait: the wake's context, and whether it can be believed.
+//! Who or what ended a wait, decided by the wake's context and by whether that context proves
+//! anything.
 
 use offwake_recording::{
     DeviceKind, OpenFile, Recording, SocketEnd, SystemVector, ThreadRef, Wait, Wake, WakeContext,
@@ -12,7 +13,7 @@ use super::{
     softirq::{self, Origin, Place},
 };
 
-/// Who or what ended a wait.
+/// The source of the wake that ended a wait: a task, something outside of every thread, or unknown.
 ///
 /// ```text
 /// task context                                 → that task, unless it only sent a signal
@@ -35,23 +36,23 @@ use super::{
 /// period that every CPU has a part in; none of them proves a device or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ender {
-    /// Nobody was seen to.
+    /// No wake that ended the wait is known, for this reason.
     Nobody(Reason),
-    /// A task: it made the wake itself.
+    /// A task made the wake itself.
     Task(ThreadRef),
-    /// Something outside of every thread.
+    /// Something outside of every thread made the wake.
     External(External),
-    /// An interrupt that can't be traced to anything.
+    /// An interrupt made the wake, and can't be traced to a thread or a device.
     Interrupt(Reason),
 }
 
-/// Where a wake came from, as far as its record tells.
+/// The source of a wake, as far as its own record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// From here.
+    /// The record tells the source.
     Ender(Ender),
-    /// A packet to this machine's own socket, delivered by this `ksoftirqd`. Whose it was depends
-    /// on who had set that one to work.
+    /// A packet to this machine's own socket, delivered by this `ksoftirqd`. The sender is whoever
+    /// had woken that thread.
     Softirqd(ThreadRef),
 }
 
@@ -66,7 +67,7 @@ mod vector {
     pub const HRTIMER: u16 = 8;
 }
 
-/// Where a wake came from.
+/// Finds the source of a wake from its record.
 pub(super) fn source(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Source {
     match wake.context {
         WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => packet(recording, wait, wake),
@@ -98,9 +99,11 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
     }
 }
 
-/// Whether a wake was made by a disk's interrupt, or in the softirq that one leaves the rest to. A disk
-/// ends much that is no wait for a disk by itself: that of a kernel thread for work, say, whose work is then
-/// to tell others that their data is written.
+/// Returns whether a wake was made by a disk's interrupt, or in the softirq to which such an
+/// interrupt defers work.
+///
+/// A disk also ends waits that are not for a disk by themselves: for example that of a kernel
+/// thread for work, whose work is then to tell others that their data is written.
 pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
     match context {
         WakeContext::Softirq(vector) => matches!(vector, vector::BLOCK | vector::IRQ_POLL),
@@ -112,8 +115,8 @@ pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
     }
 }
 
-/// What the interrupt of a device stands for that is no disk's, as far as is known: one may lie behind a
-/// device that does other things too, a USB port.
+/// Classifies the interrupt of a device that is not known to be a disk. A disk may still be behind
+/// it: a USB port, for example, serves many kinds of devices.
 fn device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
     match cause {
         Cause::Disk | Cause::PageFault => External::Disk,
@@ -122,7 +125,7 @@ fn device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
     }
 }
 
-/// A wake out of the network's softirqs.
+/// Classifies a wake from one of the network's softirqs.
 fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
     let seen = softirq::read(&recording.stacks, wake.kernel_stack);
     let peer = peer(recording, wait);
@@ -145,19 +148,19 @@ fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
     })
 }
 
-/// Whether a process holds the other end of the socket that a wait was on.
+/// Returns whether a process holds the other end of the socket that a wait was on.
 pub(super) fn holds_other_end(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
     socket(recording, wait)
         .is_some_and(|socket| socket.peers.iter().any(|peer| peer.tgid == process))
 }
 
-/// Whether it does, or nobody is known to.
+/// Returns whether a process holds the other end of the socket, or no process is known to hold it.
 fn may_have_sent(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
     socket(recording, wait).is_none_or(|socket| socket.peers.is_empty())
         || holds_other_end(recording, wait, process)
 }
 
-/// Where the other end of the socket is that a wait was on.
+/// Where the other end of a socket is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Peer {
     /// On this machine.
@@ -168,7 +171,7 @@ enum Peer {
     Unknown,
 }
 
-/// The socket that a wait was on, if its syscall says so.
+/// Finds the socket that a wait was on, if the wait's syscall names one.
 fn socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     let named = wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::takes_fd);
     match recording.files.files.get(&wait.file.filter(|_| named)?)? {
@@ -198,7 +201,7 @@ fn is_loopback(address: &str) -> bool {
         || address.starts_with("[::ffff:127.")
 }
 
-/// Whether an address names a host: that of a listening socket's other end does not.
+/// Returns whether an address names a host: that of a listening socket's other end does not.
 fn has_host(address: &str) -> bool {
     !address.is_empty()
         && !["0.0.0.0", "[::]", "*"].iter().any(|nobody| address.starts_with(nobody))

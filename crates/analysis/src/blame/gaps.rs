@@ -1,4 +1,4 @@
-//! When something may have happened in a process that no record tells of.
+//! Times in which a process may have done something of which records were lost.
 
 use std::collections::HashMap;
 
@@ -29,7 +29,7 @@ impl Gaps {
         gaps
     }
 
-    /// Whether a process has any, or anybody.
+    /// Returns whether a process has any gap; without a process, whether any thread has.
     pub(super) fn are_in(&self, process: Option<Tgid>) -> bool {
         match process {
             Some(tgid) => self.of_processes.contains_key(&tgid),
@@ -37,7 +37,7 @@ impl Gaps {
         }
     }
 
-    /// The end of the last gap of a process, or of any, inside `from..to`.
+    /// Returns the end of the last gap inside `from..to`, of one process or of all of them.
     pub(super) fn last_end(
         &self,
         process: Option<Tgid>,
@@ -54,7 +54,7 @@ impl Gaps {
     }
 }
 
-/// Sorts stretches and makes one of those that touch.
+/// Sorts time ranges and merges those that touch or overlap.
 fn join(stretches: &mut Stretches) {
     stretches.sort_unstable();
     let mut joined: Stretches = Vec::new();

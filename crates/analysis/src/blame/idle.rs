@@ -1,4 +1,4 @@
-//! Waits of threads that have nothing to do, by who ends them.
+//! Tells waits of threads that have nothing to do from waits in the middle of something.
 
 use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
 
@@ -33,7 +33,7 @@ const WORK_LOOPS: &[&str] = &[
     "xfsaild",
 ];
 
-/// What the waits of one pattern are for.
+/// Decides whether the waits of one pattern are idle.
 pub(super) fn stance(
     recording: &Recording,
     wait: &Wait,
@@ -57,8 +57,9 @@ pub(super) fn stance(
     }
 }
 
-/// Whether a thread takes whatever another one hands it: on a condition, a semaphore, a pipe. Who
-/// waits for a lock has something to do, however idle the holder may be.
+/// Returns whether a thread waits for whatever another one hands over: on a condition variable, a
+/// semaphore, a pipe. A thread that waits for a lock has something to do, however idle the lock's
+/// holder may be.
 fn is_fed(wait: &Wait, cause: Cause) -> bool {
     match cause {
         Cause::Futex => LockWord::of(wait, cause).is_some_and(|word| !word.is_like_a_lock()),
@@ -73,10 +74,10 @@ fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
             .is_some_and(|function| cause::is_one_of(WORK_LOOPS, function))
 }
 
-/// Whether a wait is for what the asking end of a connection sends next.
+/// Returns whether a wait is for the next request of the client of a connection.
 ///
-/// The thread's own socket tells which end it has. Behind `epoll` and its kin that of the waker does:
-/// the other end is the thread's.
+/// The thread's own socket tells which end it has. Behind `epoll` and the like the waker's socket
+/// tells: the thread has the other end.
 fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Source>) -> bool {
     let role = |file: Option<FileId>| match recording.files.files.get(&file?)? {
         OpenFile::Socket(socket) => socket.role,
@@ -94,7 +95,7 @@ fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Sourc
     }
 }
 
-/// Whether a thread waited to read, not for room to write.
+/// Returns whether a thread waited to read, and not until it could write.
 fn reads(wait: &Wait) -> bool {
     wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::reads)
 }

@@ -5,7 +5,7 @@ use offwake_recording::units::Nanos;
 
 use super::{BlameKind, Duty, External, Reason};
 
-/// What a thread's time went to.
+/// How a thread's time divides.
 ///
 /// ```text
 /// wall = on_cpu + runnable + blocked
@@ -14,13 +14,13 @@ use super::{BlameKind, Duty, External, Reason};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
-    /// All of it.
+    /// The thread's whole time inside the window.
     pub wall: Nanos,
-    /// On a CPU.
+    /// Time on a CPU.
     pub on_cpu: Nanos,
-    /// Waiting for a CPU.
+    /// Time waiting for a CPU.
     pub runnable: Nanos,
-    /// Everything else, the time of which nothing is known included.
+    /// All other time, including the time of which nothing is known.
     pub blocked: Nanos,
     /// Blocked while another thread worked.
     pub work: Nanos,
@@ -30,30 +30,30 @@ pub struct Ledger {
     pub external: [Nanos; External::ALL.len()],
     /// Blocked, and not known on what, in the order of [`Reason::ALL`].
     pub unattributed: [Nanos; Reason::ALL.len()],
-    /// Of the blocked time, that which was idle by design. It is in the other sums as well.
+    /// The part of the blocked time that was idle by design. The other sums include it.
     pub idle: Nanos,
 }
 
 impl Ledger {
-    /// Blame on threads.
+    /// Returns the time that is blamed on threads.
     #[must_use]
     pub fn attributed(&self) -> Nanos {
         self.work + self.cpu_queue
     }
 
-    /// Blame on the world outside.
+    /// Returns the time that is blamed on something outside of every thread.
     #[must_use]
     pub fn external(&self) -> Nanos {
         self.external.iter().copied().sum()
     }
 
-    /// What can't be attributed.
+    /// Returns the time that can't be attributed.
     #[must_use]
     pub fn unattributed(&self) -> Nanos {
         self.unattributed.iter().copied().sum()
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's ledger.
     pub fn add(&mut self, other: &Self) {
         let Self { wall, on_cpu, runnable, blocked, work, cpu_queue, external, unattributed, idle } =
             other;
@@ -72,7 +72,7 @@ impl Ledger {
         }
     }
 
-    /// Adds what a part of a wait comes to.
+    /// Adds one part of a wait's blame.
     pub fn blame(&mut self, kind: BlameKind, duty: Duty, time: Nanos) {
         if duty == Duty::Idle {
             self.idle += time;
@@ -87,7 +87,7 @@ impl Ledger {
 }
 
 impl Ledger {
-    /// Of a thread. What its waits come to is still to be added.
+    /// Creates a thread's ledger from its track. The blame of its waits is still to be added.
     #[must_use]
     pub fn of_life(thread: &Thread) -> Self {
         let split = thread.track.split();

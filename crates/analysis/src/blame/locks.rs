@@ -22,10 +22,10 @@ use super::{
     verdict::Verdict,
 };
 
-/// A futex; a private one is told by its process too.
+/// Identifies a futex: its address, and for a private one its process.
 type Key = (Option<Tgid>, u64);
 
-/// What a waiter expects to find in the futex.
+/// The value that a waiter expects in the futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expects {
     /// The value of a lock that others wait for already.
@@ -34,16 +34,16 @@ enum Expects {
     Other,
 }
 
-/// How a wait on a futex ended.
+/// How a wait on a futex was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// By somebody who woke through that futex.
+    /// Another thread woke the waiter through that futex.
     ByRelease,
-    /// In another way.
+    /// The wait was ended in another way.
     Otherwise,
 }
 
-/// What a wait says of the futex that it is on.
+/// What a wait on a futex tells about that futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LockWord {
     key: Key,
@@ -61,7 +61,7 @@ const CONTENDED: u32 = 2;
 const CONTENDED_MUSL: u32 = 0x8000_0010;
 
 impl LockWord {
-    /// None if the wait is not on a futex of its own.
+    /// Reads it from a wait; none if the wait's syscall does not name a futex.
     pub(super) fn of(wait: &Wait, cause: Cause) -> Option<Self> {
         let Some(WaitedOn::Futex { address, op, private }) = cause::waited_on(wait, cause) else {
             return None;
@@ -85,18 +85,19 @@ impl LockWord {
         Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
     }
 
-    /// Whether its waiter expects the value of a contended lock.
+    /// Returns whether the waiter expects the value of a contended lock.
     pub(super) fn is_like_a_lock(self) -> bool {
         self.expects == Expects::Contended
     }
 
-    /// The process that the futex belongs to; none if several may share it.
+    /// Returns the process that the futex belongs to; none if several may share it.
     pub(super) fn process(self) -> Option<Tgid> {
         self.key.0
     }
 }
 
-/// Whether a wait is on a futex that looks like a lock: by what it expects to find there.
+/// Returns whether a wait is on a futex that looks like a lock, by the value that the waiter
+/// expects.
 #[must_use]
 pub fn is_for_a_lock(wait: &Wait, cause: Cause) -> bool {
     LockWord::of(wait, cause).is_some_and(LockWord::is_like_a_lock)
@@ -112,26 +113,30 @@ pub(super) struct Release {
 /// The releases of every lock that several waited for.
 #[derive(Debug, Default)]
 pub(super) struct Locks {
-    /// By time.
+    /// The releases of each lock, in order of time.
     releases: Vec<Vec<Release>>,
-    /// By the place of a wait's pattern.
+    /// The index into `releases` of the lock that waits of a pattern are on, by the pattern's
+    /// index.
     of_patterns: Vec<Option<u32>>,
 }
 
-/// What the waits on a futex say of it, as they come.
+/// What the waits on a futex that were seen so far tell about it.
 struct Draft {
     first_wake: Option<Timestamp>,
     waits: u32,
-    /// All that were seen expect the value of a contended lock.
+    /// All waits so far expect the value of a contended lock.
     is_like_a_lock: bool,
-    /// One that expects it began after a wake on the same address: a counter would have moved on.
+    /// A wait that expects that value began after a wake on the same address: a counter would have
+    /// moved on.
     is_no_counter: bool,
 }
 
 impl Locks {
-    /// A futex that no record proves to be a lock, though all its waits look like it, is taken for one
-    /// where the record that would prove it may be among those that were lost: what it was waited
-    /// for is then in doubt, and as a lock it is.
+    /// Finds the futexes that are locks, and their releases.
+    ///
+    /// A futex whose waits all look like waits for a lock counts as one if a record proves it, or
+    /// if the record that would prove it may be among the lost ones. Otherwise such a wait would be
+    /// blamed on the waker for all of its time, although others may have held the lock.
     pub(super) fn new(recording: &Recording, verdicts: &[Verdict], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
         if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == Expects::Contended)) {
@@ -183,13 +188,13 @@ impl Locks {
         Self { releases, of_patterns }
     }
 
-    /// Whether the waits of a pattern are on a lock.
+    /// Returns whether the waits of a pattern are on a lock.
     pub(super) fn is_lock(&self, pattern: usize) -> bool {
         self.of_patterns.get(pattern).is_some_and(Option::is_some)
     }
 
-    /// The releases after `from` and before `to` of the lock that waits of this pattern are on; none
-    /// if it is no lock.
+    /// Returns the releases after `from` and before `to` of the lock that waits of this pattern are
+    /// on; none if they are on no lock.
     pub(super) fn between(&self, pattern: usize, from: Timestamp, to: Timestamp) -> &[Release] {
         let number = self.of_patterns.get(pattern).copied().flatten();
         let releases = number.and_then(|number| self.releases.get(number as usize));

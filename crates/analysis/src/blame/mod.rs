@@ -1,6 +1,6 @@
 //! Waits + wakes → who or what each blocked nanosecond was spent on.
 //!
-//! `docs/blame.md` says what comes to what, and why.
+//! `docs/blame.md` explains which time is blamed on what, and why.
 //!
 //! ```text
 //! waiter   --+-- blocked ------------------------------+-- runnable --+--
@@ -50,17 +50,17 @@ use gaps::Gaps;
 use locks::Locks;
 use verdict::Verdict;
 
-/// Everything that is needed to find out what a wait's time was spent on, gathered once.
+/// Everything that is needed to find what a wait's time was spent on, gathered once.
 pub struct Blame<'a> {
     recording: &'a Recording,
     timeline: &'a Timeline,
     limits: Limits,
     stacks: StackPairs,
-    /// By the place of a pattern.
+    /// What waits of each pattern have in common, by the pattern's index.
     verdicts: Vec<Verdict>,
-    /// By the place of a waker: the lives of its tid.
+    /// The range of [`Timeline::threads`] with the waker's tid, by the waker's index.
     lives: Vec<Range<u32>>,
-    /// By [`ThreadIndex`]: its samples, by time.
+    /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
     gaps: Gaps,
@@ -68,7 +68,7 @@ pub struct Blame<'a> {
 }
 
 impl<'a> Blame<'a> {
-    /// Of a recording and the timeline that was built from it.
+    /// Prepares the blame of a recording and the timeline that was built from it.
     #[must_use]
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
         let of_records = || {
@@ -106,7 +106,7 @@ impl<'a> Blame<'a> {
         self.timeline
     }
 
-    /// Finds out about waits. Any number of them can be at work side by side.
+    /// Creates a walker, which finds the blame of single waits. Several can work in parallel.
     #[must_use]
     pub fn walker(&self) -> Walker<'_> {
         Walker::new(self)
@@ -118,7 +118,7 @@ impl<'a> Blame<'a> {
         &self.stacks
     }
 
-    /// A wait's own stacks, and those with which it was ended.
+    /// Returns a wait's own stacks, and the waker's stacks when it ended the wait.
     #[must_use]
     pub fn stacks_of(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
         self.verdict(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
@@ -126,19 +126,19 @@ impl<'a> Blame<'a> {
         })
     }
 
-    /// What a wait was on.
+    /// Returns the cause of a wait.
     #[must_use]
     pub fn cause(&self, wait: WaitIndex) -> Cause {
         self.verdict(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
     }
 
-    /// Whether a wait was one for the next request, as far as it tells by itself.
+    /// Returns whether a wait was for the next request, as far as the wait itself tells.
     #[must_use]
     pub fn stance(&self, wait: WaitIndex) -> Stance {
         self.verdict(wait).map_or(Stance::Busy, |(_, verdict)| verdict.stance)
     }
 
-    /// Who or what ended a wait.
+    /// Returns who or what ended a wait.
     #[must_use]
     pub fn ender(&self, wait: WaitIndex) -> Ender {
         let Some((row, verdict)) = self.verdict(wait) else { return Ender::Nobody(Reason::Lost) };
@@ -158,8 +158,8 @@ impl<'a> Blame<'a> {
         }
     }
 
-    /// The life of the task that was current when a wait was ended, and when that was. None if
-    /// nothing is known of it: the profiler's own, say.
+    /// Returns the thread that was current when a wait was ended, and when that was. None if
+    /// nothing is known of that thread, such as one of the profiler's own.
     #[must_use]
     pub fn waker_life(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
         let (row, _) = self.verdict(wait)?;
@@ -174,7 +174,7 @@ impl<'a> Blame<'a> {
         Some((ThreadIndex(lives.start.checked_add(u32::try_from(begun).ok()?)?), woken))
     }
 
-    /// The same, if its own waits were recorded.
+    /// Returns the same if that thread's own waits were recorded.
     fn recorded_waker(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
         self.waker_life(wait).filter(|&(index, _)| {
             self.recording.meta.scope == Scope::Machine
@@ -182,8 +182,8 @@ impl<'a> Blame<'a> {
         })
     }
 
-    /// A packet may have been left over to `ksoftirqd` by its sender. If the one that had woken that
-    /// thread holds the socket's other end, it did the sending.
+    /// Finds the sender of a packet that `ksoftirqd` delivered. The sender may have left the packet
+    /// over to `ksoftirqd`: it did if whoever had woken that thread holds the socket's other end.
     ///
     /// ```text
     /// sender     --- send, wakes ksoftirqd ----------------
@@ -218,7 +218,7 @@ impl<'a> Blame<'a> {
         row.is_some_and(|row| row.begin() == Begin::Newborn && row.woken_at().is_some())
     }
 
-    /// A thread's samples inside `from..to`.
+    /// Returns a thread's samples inside `from..to`.
     fn samples(
         &self,
         thread: ThreadIndex,

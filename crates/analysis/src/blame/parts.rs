@@ -1,4 +1,4 @@
-//! Leaves, added up as they come.
+//! Parts of blame, merged by key as they are added.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use offwake_recording::units::Nanos;
 
 use super::{BlameKind, Duty, Part, PathId, StackPairId};
 
-/// What two leaves must have in common to be one.
+/// What two parts must have in common to be merged.
 type Key = (BlameKind, u16, PathId, StackPairId, Duty);
 
-/// So many are compared one by one: most waits have two or three.
+/// Up to this many parts are compared one by one, without a map: most waits have two or three.
 const FEW: usize = 16;
 
-/// The leaves of one wait, or of several.
+/// The parts of the blame of one wait, or of several.
 #[derive(Debug, Default)]
 pub struct Parts {
     list: Vec<Part>,
-    /// Where each lies in the list, once they are many.
+    /// The index of each key's part in the list, once there are more than [`FEW`].
     places: HashMap<Key, usize, foldhash::fast::RandomState>,
 }
 
@@ -26,13 +26,13 @@ impl Parts {
         self.places.clear();
     }
 
-    /// In the order in which they first came.
+    /// Returns the parts in the order in which they were first added.
     #[must_use]
     pub fn list(&self) -> &[Part] {
         &self.list
     }
 
-    /// Adds one; what is alike becomes one.
+    /// Adds a part, merging it with an earlier one of the same key.
     pub fn push(&mut self, part: Part) {
         if part.time == Nanos(0) {
             return;
@@ -48,7 +48,8 @@ impl Parts {
         }
     }
 
-    /// The one that is like `part`; if there is none, the place at the end of the list becomes its own.
+    /// Finds the part with the key of `part` by the map. If there is none, the map gets the index
+    /// after the end of the list for it.
     fn among_many(&mut self, part: &Part) -> Option<&mut Part> {
         if self.places.is_empty() {
             self.places.extend(self.list.iter().map(key).zip(0..));

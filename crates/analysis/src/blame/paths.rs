@@ -5,16 +5,16 @@ use std::collections::HashMap;
 use crate::timeline::ThreadIndex;
 use offwake_recording::{Recording, StackRef};
 
-/// Names a chain of hops within one [`Paths`].
+/// Identifies a chain of hops within one [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 
 impl PathId {
-    /// No hop.
+    /// The chain without any hop.
     pub const ROOT: Self = Self(0);
 }
 
-/// Names a user and a kernel stack that belong together, within one [`StackPairs`].
+/// Identifies a pair of a user and a kernel stack within one [`StackPairs`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StackPairId(pub(super) u32);
 
@@ -26,15 +26,15 @@ impl StackPairId {
 /// A thread that was waited for, and the stack with which it ended the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// The thread.
+    /// The thread that was waited for.
     pub thread: ThreadIndex,
-    /// Index into its names of the one that it bore.
+    /// The index of its name at that time in the thread's names.
     pub name: Option<u32>,
-    /// Its stacks at the wake.
+    /// The thread's stacks at the wake.
     pub stack: StackPairId,
 }
 
-/// Every chain that was come across.
+/// All chains that were walked, as a tree: each chain refers to the one that is a hop shorter.
 ///
 /// ```text
 /// waiter ── hop ── hop ── hop      ids: ROOT ── 1 ── 2 ── 3
@@ -53,7 +53,7 @@ impl Default for Paths {
 }
 
 impl Paths {
-    /// One hop further than `path`.
+    /// Returns the chain that is one hop longer than `path`.
     pub(super) fn further(&mut self, path: PathId, hop: Hop) -> PathId {
         *self.ids.entry((path, hop)).or_insert_with(|| {
             self.nodes.push((path, Some(hop)));
@@ -61,7 +61,7 @@ impl Paths {
         })
     }
 
-    /// Takes over another's paths; returns what each of them is called here.
+    /// Adds another's chains; the result translates their ids.
     #[must_use]
     pub fn adopt(&mut self, other: &Self) -> Adopted {
         let mut names = vec![PathId::ROOT];
@@ -73,7 +73,7 @@ impl Paths {
         Adopted(names)
     }
 
-    /// The hops of a path, from the far end back to the wait.
+    /// Returns the hops of a chain, from its far end back to the wait.
     pub fn back(&self, path: PathId) -> impl Iterator<Item = Hop> + '_ {
         let mut at = path;
         std::iter::from_fn(move || {
@@ -83,7 +83,7 @@ impl Paths {
         })
     }
 
-    /// The hops of a path, from the wait on.
+    /// Returns the hops of a chain, from the wait on.
     #[must_use]
     pub fn hops(&self, path: PathId) -> Vec<Hop> {
         let mut hops: Vec<Hop> = self.back(path).collect();
@@ -92,19 +92,19 @@ impl Paths {
     }
 }
 
-/// What the paths of one [`Paths`] are called in another.
+/// Translates the ids of one [`Paths`] to those of another.
 #[derive(Debug)]
 pub struct Adopted(Vec<PathId>);
 
 impl Adopted {
-    /// What a path is called there.
+    /// Returns the id that a chain has there.
     #[must_use]
     pub fn name(&self, path: PathId) -> PathId {
         self.0.get(path.0 as usize).copied().unwrap_or(PathId::ROOT)
     }
 }
 
-/// The pairs of stacks that a recording's records have.
+/// The distinct pairs of a user and a kernel stack in a recording.
 #[derive(Debug, Default)]
 pub struct StackPairs {
     pairs: Vec<(StackRef, StackRef)>,
@@ -135,7 +135,7 @@ impl StackPairs {
         Self { pairs, of_waiters, of_wakers, of_samples }
     }
 
-    /// The user half and the kernel half.
+    /// Returns the user stack and the kernel stack of a pair.
     #[must_use]
     pub fn get(&self, id: StackPairId) -> (StackRef, StackRef) {
         self.pairs.get(id.0 as usize).copied().unwrap_or((StackRef::NotTaken, StackRef::NotTaken))

@@ -1,4 +1,4 @@
-//! One wait in several pieces: a thread that is woken, finds nothing, and goes back to sleep.
+//! Retries: one wait in several pieces, as a thread is woken, finds nothing, and sleeps again.
 //!
 //! ```text
 //! waiter  --+-- blocked --+-r-+##+-- blocked ----------+--
@@ -14,12 +14,14 @@ use super::{
     cause::{Cause, syscalls},
 };
 
-/// CPU time in which nothing but a look can be taken.
+/// The most CPU time between two waits for the second to count as a retry: a thread can do no more
+/// in it than check what it waits for.
 pub const LOOK: Nanos = Nanos(10_000);
 
 impl Blame<'_> {
-    /// Whether a wait goes on with the one before it of the same thread: on the same lock, which
-    /// somebody else had taken meanwhile; or a reader's that was woken because there was room to write.
+    /// Returns whether a wait continues the one before it of the same thread: on the same lock,
+    /// which another thread had taken meanwhile; or on a socket, of a reader that was woken because
+    /// the socket could be written to.
     #[must_use]
     pub fn is_retry(&self, wait: WaitIndex) -> bool {
         self.piece_before(wait).is_some()
@@ -46,7 +48,7 @@ impl Blame<'_> {
         goes_on.then_some(before)
     }
 
-    /// The wait before this one, if its thread only took a look in between.
+    /// Returns the wait before this one if its thread did no more than check in between.
     fn wait_just_before(&self, wait: WaitIndex) -> Option<WaitIndex> {
         let (track, place) = self.timeline.interval(wait)?;
         let look = track.get(place.checked_sub(1)?)?;
@@ -59,7 +61,8 @@ impl Blame<'_> {
         })
     }
 
-    /// Whether a thread had the lock between two waits for it: then it released it.
+    /// Returns whether a thread held the lock between two waits for it: then there is a release by
+    /// it.
     fn has_released(&self, before: WaitIndex, wait: WaitIndex) -> bool {
         let between = self.timeline.place(before).zip(self.timeline.place(wait));
         let Some((one, other)) = between else { return false };
@@ -72,8 +75,9 @@ impl Blame<'_> {
     }
 }
 
-/// Whether one that waits to read from a socket was woken by the other end's reading: there was room
-/// to write again ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
+/// Returns whether a thread that waits to read from a socket was woken because the other end had
+/// read, so that there was space to write again
+/// ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
 #[must_use]
 pub fn is_for_room(wait: &Wait) -> bool {
     let reads =

@@ -1,16 +1,16 @@
-//! Signals end waits too, and are not what was waited for.
+//! Waits that were cut short by a signal.
 
 use offwake_recording::{Frame, Recording, StackRef, Wake};
 
 use super::cause::{Cause, is_one_of, syscalls};
 
-/// Through which a signal wakes, in Linux 5.10 to 6.18.
+/// The functions through which a signal wakes a thread, in Linux 5.10 to 6.18.
 const WAKE_UP: &[&str] = &["signal_wake_up_state", "signal_wake_up", "complete_signal"];
 
 const SEND: &[&str] =
     &["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"];
 
-/// Whether a task ended a wait by a signal alone, and the wait was not for one.
+/// Returns whether a task ended a wait only by sending a signal, and the wait was not for a signal.
 pub(super) fn cut_short(recording: &Recording, wake: &Wake, cause: Cause) -> bool {
     // A child that ends tells its parent by a signal first, if the parent catches it:
     // https://github.com/torvalds/linux/blob/v6.12/kernel/signal.c#L2251

@@ -20,31 +20,31 @@ use offwake_recording::{Frame, StackRef, StackTable};
 
 use super::cause::is_one_of;
 
-/// On top of what a softirq ran.
+/// What a softirq interrupted, or was run by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Inside the current task's own send.
     InSend,
-    /// In the kernel thread that runs what is left over.
+    /// In `ksoftirqd`, the kernel thread that runs what is left over.
     InSoftirqd,
-    /// Anything else, or not known.
+    /// Anything else, or unknown.
     Elsewhere,
 }
 
-/// Where the packet came from.
+/// Where a packet came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Origin {
-    /// From the queue of packets that this machine hands to itself
+    /// The queue of packets that this machine hands to itself
     /// ([`process_backlog`](https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L6164)).
     /// Packets that another CPU passes on (RPS) go through it too: it does not prove a sender.
     Backlog,
-    /// From a network device's driver.
+    /// A network device's driver.
     Device,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
-/// What a stack tells.
+/// What a waker's kernel stack tells about a wake from a softirq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Seen {
     pub(super) place: Place,

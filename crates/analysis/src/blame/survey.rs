@@ -1,4 +1,4 @@
-//! All waits, on all CPUs at once.
+//! Walks all waits of a recording in parallel.
 
 use rayon::prelude::*;
 
@@ -7,9 +7,12 @@ use crate::timeline::WaitIndex;
 use super::{Blame, Ledger, Part, Paths};
 
 impl Blame<'_> {
-    /// Shows the waits that are wanted, with their parts, to visitors: each gets a stretch of the
-    /// waits, in their order, and the stretches come back in their order. The paths are those of the
-    /// parts.
+    /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
+    /// parts to `visit`.
+    ///
+    /// Each thread makes a visitor of its own with `make`, and visits a range of the waits in their
+    /// order. The visitors come back in the order of their ranges, each with the chains that the
+    /// parts it saw refer to.
     pub fn survey<V: Send>(
         &self,
         make: impl Fn() -> V + Sync,
@@ -34,7 +37,7 @@ impl Blame<'_> {
             .collect()
     }
 
-    /// Every thread's ledger, by [`crate::timeline::ThreadIndex`].
+    /// Returns every thread's ledger, by [`crate::timeline::ThreadIndex`].
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
         let threads = &self.timeline.threads;

@@ -1,4 +1,5 @@
-//! What waits of one pattern have in common: their cause, who ends them, what for.
+//! What all waits of one pattern have in common: cause, wake source, whether they are idle.
+//! Computed once for each pattern, since a recording has far fewer patterns than waits.
 
 use offwake_recording::{Pattern, Recording, Wait};
 
@@ -10,11 +11,11 @@ use super::{
     locks::LockWord,
 };
 
-/// What is known of all waits of one pattern.
+/// What all waits of one pattern have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Verdict {
     pub(super) cause: Cause,
-    /// None if nobody was seen to end them.
+    /// None if no wake is known.
     pub(super) source: Option<Source>,
     pub(super) stance: Stance,
     pub(super) lock: Option<LockWord>,
@@ -22,7 +23,7 @@ pub(super) struct Verdict {
     pub(super) waker_stack: StackPairId,
 }
 
-/// The verdicts on every pattern of a recording, by the pattern's place in its table.
+/// Analyses every pattern of a recording; the result has the order of the table of patterns.
 pub(super) fn all(recording: &Recording, stacks: &StackPairs) -> Vec<Verdict> {
     let waits = &recording.waits;
     let mut classifier = Classifier::new(recording);
@@ -50,7 +51,7 @@ fn verdict(
     let own_stack = stacks.of_waiter(pattern.waiter.index());
     let waker_stack =
         pattern.wake.map_or(StackPairId::NONE, |(waker, _)| stacks.of_waker(waker.index()));
-    // A pattern that no wait is left of: its double was dropped.
+    // No wait of this pattern is left: they were duplicates, and dropped.
     let Some(wait) = wait else {
         let (cause, stance) = (Cause::Other, Stance::Busy);
         return Verdict { cause, source: None, stance, lock: None, own_stack, waker_stack };

@@ -1,4 +1,4 @@
-//! From a wait back along those who ended it, to what its time was spent on.
+//! Follows a wait back along the chain of its wakers, to what its time was spent on.
 
 use crate::timeline::{Interval, Queued, State, Thread, ThreadIndex, Track, WaitIndex};
 use offwake_recording::{
@@ -11,32 +11,32 @@ use super::{
     parts::Parts,
 };
 
-/// Finds out about one wait after another. Quickest in the order of time.
+/// Finds the blame of one wait after another; fastest if they come in the order of time.
 pub struct Walker<'b> {
     blame: &'b Blame<'b>,
     paths: Paths,
     parts: Parts,
-    /// Where each thread's track was looked at last.
+    /// Where the last search in each thread's track ended, by [`ThreadIndex`].
     near: Vec<u32>,
     near_stays: cpus::Near,
-    /// The threads from the wait's own to the one that is being followed.
+    /// The threads from the wait's own to the one that is being walked, to detect cycles.
     chain: Vec<ThreadIndex>,
-    /// Waits followed below this one.
+    /// How many waits were walked below the current one.
     nodes: u32,
 }
 
-/// Where on a chain.
+/// A position on the chain that is being walked.
 #[derive(Clone, Copy)]
 struct At {
     path: PathId,
     depth: u16,
     duty: Duty,
-    /// Whether all waits on the way were for whatever was handed over.
+    /// Whether all waits on the way were for what another thread hands over.
     is_fed: bool,
 }
 
 impl At {
-    /// Inside a wait of this stance.
+    /// Returns the position inside a wait with this hint.
     fn inside(self, stance: Stance) -> Self {
         match stance {
             Stance::Idle if self.is_fed => Self { duty: Duty::Idle, ..self },
@@ -46,7 +46,7 @@ impl At {
     }
 }
 
-/// `from..to`, inside one interval or one wait.
+/// The time `from..to`, inside one interval or one wait.
 #[derive(Clone, Copy)]
 struct Stretch {
     from: Timestamp,
@@ -80,19 +80,20 @@ impl<'b> Walker<'b> {
         }
     }
 
-    /// The chains that the parts so far refer to.
+    /// Returns the chains that the parts so far refer to.
     #[must_use]
     pub fn paths(&self) -> &Paths {
         &self.paths
     }
 
-    /// The chains alone.
+    /// Returns the chains, dropping everything else.
     #[must_use]
     pub fn into_paths(self) -> Paths {
         self.paths
     }
 
-    /// The leaves of a wait's chain; they add up to its blocked part inside the window.
+    /// Returns what a wait's time was spent on: the parts add up to its blocked part inside the
+    /// window.
     pub fn parts(&mut self, wait: WaitIndex) -> &[Part] {
         self.parts.clear();
         self.nodes = 0;
@@ -118,7 +119,7 @@ impl<'b> Walker<'b> {
         self.push(BlameKind::Unattributed(reason), time, at);
     }
 
-    /// A stretch of a wait.
+    /// Walks a part of a wait.
     fn blocked(&mut self, wait: WaitIndex, stretch: Stretch, at: At) {
         let Some((_, verdict)) = self.blame.verdict(wait) else { return };
         let at = at.inside(verdict.stance);
@@ -138,8 +139,8 @@ impl<'b> Walker<'b> {
         }
     }
 
-    /// The part of a wait for a lock in which others held it than the one who ended the wait; returns
-    /// the rest.
+    /// Walks the part of a wait for a lock in which other threads held the lock than the one that
+    /// ended the wait; returns the rest of the wait.
     ///
     /// ```text
     /// wait on a lock   |---------------------------------|
@@ -162,7 +163,8 @@ impl<'b> Walker<'b> {
         rest
     }
 
-    /// The time before a lock's release, which ended some wait. One before it may have been lost.
+    /// Walks the time before a lock's release, which ended some wait. An earlier release may have
+    /// been lost.
     ///
     /// ```text
     /// last release              a gap                 release
@@ -182,7 +184,7 @@ impl<'b> Walker<'b> {
         }
     }
 
-    /// On to the task that ended `wait`, which the timeline knows or does not know.
+    /// Walks on to the task that ended `wait`, if the timeline has it.
     fn hop(&mut self, wait: WaitIndex, stretch: Stretch, at: At) {
         let all = stretch.length();
         let Some((index, ended)) = self.blame.recorded_waker(wait) else {
@@ -208,7 +210,7 @@ impl<'b> Walker<'b> {
         self.chain.pop();
     }
 
-    /// What a thread did meanwhile, from the end of `stretch` back to its beginning.
+    /// Walks what a thread did in `stretch`, from its end back to its beginning.
     ///
     /// ```text
     ///          from                                       to
@@ -252,8 +254,8 @@ impl<'b> Walker<'b> {
         self.before_birth(thread, stretch.until(thread.from), at);
     }
 
-    /// Who waited for long has others' short waits by the thousand behind it, that were last looked at
-    /// when they themselves were walked.
+    /// Fetches the rows of the waits before an interval into the CPU's caches. Behind a long wait
+    /// may be thousands of short ones, whose rows were last read when they themselves were walked.
     fn fetch_before(&self, track: &Track, place: usize) {
         let places = place.saturating_sub(Waits::FETCHED)..place;
         let intervals = places.filter_map(|place| track.get(place));
@@ -263,8 +265,8 @@ impl<'b> Walker<'b> {
         }));
     }
 
-    /// On a CPU: the time is shared out evenly over the samples that fall there. Without any, the
-    /// stack with which the thread then left the CPU, or woke somebody, has to do.
+    /// Adds time on a CPU, divided evenly among the samples in it. Without samples the stack with
+    /// which the thread then left the CPU, or woke another thread, has to do.
     fn work(&mut self, index: ThreadIndex, inside: Stretch, left_with: StackPairId, at: At) {
         let kind = BlameKind::Work(index);
         let samples = self.blame.samples(index, inside.from, inside.to);
@@ -293,7 +295,7 @@ impl<'b> Walker<'b> {
         blame.cpus.holders(blame.recording, blame.timeline, queued, times, near_stays, tell);
     }
 
-    /// It could not do anything yet: what delayed it is what delayed its creator.
+    /// Walks the time before a thread was created: what delayed it is what delayed its creator.
     fn before_birth(&mut self, thread: &Thread, unborn: Stretch, at: At) {
         if unborn.length() == Nanos(0) {
             return;

@@ -1,4 +1,4 @@
-//! What a wait's time can be put down to.
+//! What a wait's time can be blamed on.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -8,13 +8,13 @@ use offwake_recording::units::Nanos;
 
 use super::{PathId, StackPairId};
 
-/// Something outside of every thread.
+/// Something outside of every thread that a thread can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum External {
-    /// Time ran out.
+    /// A timer expired.
     Timer,
-    /// A disk was done.
+    /// A disk had finished.
     Disk,
     /// A packet came in that no local thread sent.
     Network,
@@ -38,7 +38,7 @@ impl External {
     }
 }
 
-/// Why something can't be attributed.
+/// Why time can't be attributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -50,7 +50,7 @@ pub enum Reason {
     StillBlocked,
     /// Records were lost.
     Lost,
-    /// Deeper than the chain was followed.
+    /// The chain is deeper than it was followed.
     DepthLimit,
     /// More waits of one thread inside one wait than were followed.
     FanOutLimit,
@@ -68,7 +68,8 @@ pub enum Reason {
     LocalSoftirq,
     /// An interrupt that says nothing about who or what is behind it.
     Interrupt,
-    /// Known, and one of so many small parts that a report has no room for them one by one.
+    /// The blame is known, but is one of so many small parts that the report's size limit leaves
+    /// them out.
     ReportLimit,
 }
 
@@ -127,44 +128,44 @@ pub enum BlameKind {
     },
     /// Something outside of every thread.
     External(External),
-    /// Not known.
+    /// Why it is not known.
     Unattributed(Reason),
 }
 
-/// Whether a thread had anything to do while it waited.
+/// Whether a thread that waited had anything to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Duty {
-    /// It waited in the middle of something.
+    /// The thread waited in the middle of something.
     Busy,
-    /// It waited for its next request.
+    /// The thread waited for its next request.
     Idle,
 }
 
-/// What a wait itself says of that.
+/// What a wait itself tells about whether its thread was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stance {
-    /// It is one in the middle of something, or nothing tells.
+    /// The thread was in the middle of something, or nothing tells.
     Busy,
-    /// It is one for whatever another thread hands over: as idle as that thread is.
+    /// The thread waited for what another thread hands over: it is as idle as that thread is.
     Fed,
-    /// It is one for the next request.
+    /// The thread waited for its next request.
     Idle,
 }
 
-/// A leaf of a wait's chain.
+/// A share of a wait's time, and what it was spent on: a leaf of the wait's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
-    /// What it was spent on.
+    /// What the time was spent on.
     pub kind: BlameKind,
-    /// Hops from the wait; 0 if there was nobody to go to.
+    /// The number of hops from the wait; 0 if no waker is known.
     pub depth: u16,
-    /// The hops, from the wait to the thread that the leaf is of.
+    /// The hops from the wait to the thread that the part is about.
     pub path: PathId,
-    /// That thread's stack at the time, where the leaf is its work.
+    /// That thread's stack at the time, if the part is its work.
     pub stack: StackPairId,
-    /// Whether some thread on the way was idle.
+    /// Whether some thread on the chain was idle.
     pub duty: Duty,
-    /// How much.
+    /// The length of the time.
     pub time: Nanos,
 }
 
@@ -180,7 +181,8 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The most hops that are followed whatever is asked for: each takes some of the stack.
+    /// The most hops that are followed, whatever the limit: the walk is recursive, so each takes
+    /// stack.
     pub const DEEPEST: u16 = 256;
 }
 

@@ -10,7 +10,7 @@ const NS_OF_AN_HOUR: i64 = 3_600_000_000_000;
 /// Tells the wall's time of a moment by the reading of the clocks that came last before it: a step
 /// or a suspension between two readings is in the later one.
 pub(super) struct WallClock {
-    /// In order.
+    /// The readings in order of time.
     readings: Vec<Clocks>,
 }
 
@@ -21,7 +21,8 @@ impl WallClock {
         Self { readings }
     }
 
-    /// Nanoseconds since 1970, UTC. None if the clocks were never read, or it is out of range
+    /// Returns nanoseconds since 1970, UTC. None if the clocks were never read, or the time is out
+    /// of range
     /// (1677 to 2262).
     pub(super) fn time(&self, at: Timestamp) -> Option<i64> {
         let later = self.readings.partition_point(|clocks| clocks.monotonic <= at);
@@ -43,8 +44,8 @@ pub struct Hour(pub i64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HourOrNone(pub Option<Hour>);
 
-/// As directories of a Hive table: `date=2026-03-01/hour=07`. What is not known has the name that
-/// Hive gives it.
+/// Formats the hour as directories of a Hive table: `date=2026-03-01/hour=07`. An unknown hour has
+/// the name that Hive gives it.
 impl fmt::Display for HourOrNone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(Hour(hour)) = self.0 else {

@@ -1,4 +1,4 @@
-//! What rows are joined with: who a process was at a moment, and which cgroup a thread was in.
+//! What rows are joined with: the program of a process at a moment, the cgroup of a thread.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-/// What is known of the machine at the time.
+/// Looks up what was known of processes, threads and cgroups at a moment.
 pub(super) struct Known<'a> {
     recording: &'a Recording,
     /// The cgroups that a thread was seen in, in order of time.
@@ -28,7 +28,7 @@ impl<'a> Known<'a> {
         Self { recording, cgroups, exits }
     }
 
-    /// The process as it was last looked at before `at`, or first after it.
+    /// Returns what was read of a process last before `at`, or first after it.
     fn process(&self, tgid: Tgid, at: Timestamp) -> Option<&'a ProcessInfo> {
         let looks = &self.recording.processes;
         let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
@@ -39,29 +39,29 @@ impl<'a> Known<'a> {
             .filter(|look| look.tgid == tgid)
     }
 
-    /// The program that a process ran.
+    /// Returns the program that a process ran.
     pub(super) fn executable(&self, tgid: Tgid, at: Timestamp) -> Option<&'a str> {
         self.process(tgid, at)?.executable.as_deref()
     }
 
-    /// The cgroup that a thread was in.
+    /// Returns the cgroup that a thread was in.
     pub(super) fn cgroup_of(&self, tid: Tid, at: Timestamp) -> Option<CgroupId> {
         let seen = self.cgroups.get(&tid)?;
         let later = seen.partition_point(|(since, _)| *since <= at);
         seen.get(later.saturating_sub(1)).map(|(_, cgroup)| *cgroup)
     }
 
-    /// The path of a cgroup.
+    /// Returns the path of a cgroup.
     pub(super) fn path(&self, cgroup: CgroupId) -> Option<&'a str> {
         self.cgroup(cgroup).map(|cgroup| cgroup.path.as_str())
     }
 
-    /// The container that a cgroup belongs to.
+    /// Returns the container that a cgroup belongs to.
     pub(super) fn container(&self, cgroup: CgroupId) -> Option<&'a str> {
         self.cgroup(cgroup)?.container.as_ref().map(ContainerId::as_str)
     }
 
-    /// How a thread ended that lived from `from` to `until`, if it did by then.
+    /// Returns the exit of a thread that lived from `from` to `until`, if it exited by then.
     pub(super) fn exit(
         &self,
         tid: Tid,

@@ -6,7 +6,7 @@ use offwake_recording::{StackRef, StackTable};
 /// Bytes after which no frame is added: [`super::dictionary`] cuts the text a little later.
 const ENOUGH: usize = 1 << 16;
 
-/// The number of a stack, as a column.
+/// Returns the number of a stack, as columns have it.
 pub(super) fn id(stack: StackRef) -> Option<u64> {
     match stack {
         StackRef::Id(id) => Some(id.0),
@@ -14,8 +14,8 @@ pub(super) fn id(stack: StackRef) -> Option<u64> {
     }
 }
 
-/// The user half, then the kernel half. None if neither was taken; one that failed or was lost shows
-/// as such.
+/// Returns the frames of the user half, then of the kernel half, as text. None if neither was
+/// taken; a half that failed or was lost shows as such.
 pub(super) fn joined(stacks: &StackTable, (user, kernel): (StackRef, StackRef)) -> Option<String> {
     let mut text = String::new();
     add(stacks, user, "user", &mut text);

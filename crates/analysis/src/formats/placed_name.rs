@@ -1,13 +1,13 @@
-//! Frames for those who keep the source apart from the name.
+//! Frames for formats that have the source apart from the name: pprof, speedscope.
 
 use std::{collections::HashMap, sync::Arc};
 
 use crate::report::{flame::Frame, text};
 
-/// A frame's name and where it is in the source, harmless.
+/// A frame's name and where it is in the source, sanitised.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct PlacedName {
-    /// As folded stacks have it, without the source.
+    /// The name as folded stacks have it, without the source.
     pub(super) name: String,
     /// The file, if it is known.
     pub(super) file: Option<String>,
@@ -26,20 +26,20 @@ impl PlacedName {
         }
     }
 
-    /// Nothing if it is not known.
+    /// Returns the file; empty if it is unknown.
     pub(super) fn file(&self) -> &str {
         self.file.as_deref().unwrap_or_default()
     }
 }
 
-/// Makes each name once.
+/// Makes each frame once.
 #[derive(Default)]
 pub(super) struct PlacedNames {
     by_frame: HashMap<Frame, Arc<PlacedName>>,
 }
 
 impl PlacedNames {
-    /// A path, in the same order.
+    /// Returns the frames of a path, in the same order.
     pub(super) fn path(&mut self, frames: &[Frame]) -> Vec<Arc<PlacedName>> {
         frames.iter().map(|frame| self.of(frame)).collect()
     }

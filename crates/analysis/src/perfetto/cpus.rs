@@ -1,4 +1,4 @@
-//! Whom each CPU was given to, and when.
+//! Derives which thread each CPU ran, and when it switched.
 //!
 //! A thread's life says where it ran. Put side by side, these stretches are what the scheduler did
 //! on each CPU:
@@ -18,7 +18,7 @@ use offwake_recording::{
     units::{Cpu, Timestamp},
 };
 
-/// A stretch of a thread's life on one CPU.
+/// An interval of a thread's track in which it was on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Stretch {
     cpu: Cpu,
@@ -28,16 +28,16 @@ struct Stretch {
     place: u32,
 }
 
-/// What a thread does when it leaves its CPU.
+/// The state of a thread as it leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leaves {
-    /// It could go on.
+    /// The thread can run.
     Runnable,
-    /// It is blocked, in a state with this letter.
+    /// The thread is blocked, in a state with this letter.
     Blocked(char),
-    /// It has ended.
+    /// The thread has exited.
     Dead,
-    /// Not known.
+    /// Unknown.
     Unknown,
 }
 
@@ -80,7 +80,7 @@ fn stretches(timeline: &Timeline) -> Vec<Stretch> {
     stretches
 }
 
-/// Of one CPU's stretches, by their beginnings.
+/// Derives one CPU's switches from its intervals, which are in order of time.
 fn of_one(recording: &Recording, timeline: &Timeline, stretches: &[Stretch]) -> Vec<Switch> {
     let mut switches = Vec::with_capacity(stretches.len());
     let mut running: Option<Stretch> = None;
@@ -112,7 +112,7 @@ fn of_one(recording: &Recording, timeline: &Timeline, stretches: &[Stretch]) -> 
     switches
 }
 
-/// What a thread does after a stretch.
+/// Returns the state of a thread after an interval on a CPU.
 fn after(recording: &Recording, timeline: &Timeline, stretch: Stretch) -> Leaves {
     let Some(thread) = timeline.thread(stretch.thread) else { return Leaves::Unknown };
     let next = (stretch.place as usize).saturating_add(1);

@@ -10,7 +10,8 @@ use super::{
     tracks::{self, TrackId},
 };
 
-/// Tracks of requests are numbered from 0; nobody has as many.
+/// The number of the first track of a counter. Tracks of requests are numbered from 0, and are
+/// never as many.
 const FIRST: u32 = u32::MAX / 2;
 
 pub(super) fn write(
@@ -42,7 +43,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// Of how many threads nothing is known, whenever that changes.
+/// Counts the threads of which nothing is known, at each moment at which the number changes.
 fn threads_in_gaps(timeline: &Timeline) -> BTreeMap<Timestamp, u64> {
     let mut changes: BTreeMap<Timestamp, i64> = BTreeMap::new();
     for interval in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {

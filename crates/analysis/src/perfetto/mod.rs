@@ -48,7 +48,7 @@ pub struct Trace<'a> {
 }
 
 impl<'a> Trace<'a> {
-    /// The target's waits that the filter keeps, and where they lie.
+    /// Returns the target's waits that the filter keeps, and their blocked intervals.
     fn shown(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, Placed)> {
         let Self { blame, filter, .. } = self;
         let waits = &blame.recording().waits;

@@ -1,4 +1,4 @@
-//! Threads that were blocked when their lives here begin.
+//! Threads that were already blocked when their lives in the trace begin.
 //!
 //! ftrace tells of them first when they wake. Perfetto has a message for kernels without ftrace that
 //! says what a thread is doing from a moment on, and takes both together.
@@ -30,7 +30,7 @@ pub(super) struct Opening<'a> {
     state: TaskState,
 }
 
-/// All of them.
+/// Finds the threads whose lives begin blocked.
 pub(super) fn all<'a>(
     recording: &'a Recording,
     timeline: &'a Timeline,

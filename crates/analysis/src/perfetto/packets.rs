@@ -1,4 +1,4 @@
-//! Packets, one after the other.
+//! Writes the packets of a trace.
 
 use std::io;
 
@@ -36,7 +36,7 @@ pub(super) enum Sequence {
 /// (<https://protobuf.dev/programming-guides/encoding/#last-one-wins>): nothing is kept.
 pub(super) struct Packets<'a> {
     out: &'a mut dyn io::Write,
-    /// What `CLOCK_BOOTTIME` is ahead of `CLOCK_MONOTONIC`.
+    /// How far `CLOCK_BOOTTIME` is ahead of `CLOCK_MONOTONIC`.
     ahead_ns: u64,
     bytes: Vec<u8>,
 }
@@ -49,7 +49,7 @@ impl<'a> Packets<'a> {
         Self { out, ahead_ns, bytes: Vec::new() }
     }
 
-    /// A moment of the recording on the trace's clock, `CLOCK_BOOTTIME`.
+    /// Returns a moment of the recording on the trace's clock, `CLOCK_BOOTTIME`.
     pub(super) fn at(&self, at: Timestamp) -> u64 {
         // The reader keeps times as signed numbers.
         at.0.saturating_add(self.ahead_ns).min(i64::MAX as u64)
@@ -72,13 +72,13 @@ impl<'a> Packets<'a> {
         )
     }
 
-    /// Something that refers to nothing.
+    /// Writes a packet that refers to no interned data.
     pub(super) fn send(&mut self, sequence: Sequence, at: Timestamp, data: Data) -> io::Result<()> {
         let timestamp = Some(self.at(at));
         self.put(sequence, TracePacket { timestamp, data: Some(data), ..TracePacket::new() })
     }
 
-    /// Something that refers to what was interned before, or is now.
+    /// Writes a packet that refers to data that was interned before, or is in it.
     pub(super) fn send_with(
         &mut self,
         sequence: Sequence,

@@ -1,4 +1,4 @@
-//! Who the threads are.
+//! The processes and threads, with their names.
 
 use std::{collections::BTreeMap, io};
 
@@ -21,7 +21,7 @@ use offwake_recording::{
 
 use super::packets::{Packets, Sequence};
 
-/// Threads to a packet.
+/// The number of threads in a packet.
 const MANY: usize = 256;
 
 pub(super) fn write(
@@ -84,7 +84,7 @@ fn processes(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
     of_tgids.into_iter().map(process).collect()
 }
 
-/// What was known of a process last before `at`.
+/// Returns what was read of a process last before `at`.
 fn info(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
     let looks = &recording.processes;
     let after = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));

@@ -22,7 +22,7 @@ struct Lane {
 }
 
 impl Lane {
-    /// Ends what has ended by `at`.
+    /// Ends the spans that have ended by `at`.
     fn close_until(&mut self, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
             tracks::end(self.track, end, packets)?;
@@ -30,7 +30,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Whether a span that ends at `until` lies inside all that is open.
+    /// Returns whether a span that ends at `until` lies inside all open ones.
     fn takes(&self, until: Timestamp) -> bool {
         self.open.last().is_none_or(|&end| until <= end)
     }
@@ -93,8 +93,8 @@ fn mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {
     Mark { category: "request", name: span.name.to_string(), arguments, arrows }
 }
 
-/// By the place of a span: the arrows from what it is a part of or linked with, where that is
-/// another thread's, and to what is a part of it.
+/// Returns the arrows of each span, by its index: from the span that it is a part of or linked
+/// with, if that is another thread's, and to the spans that are parts of it.
 fn arrows(spans: &[Span]) -> Vec<Vec<Arrow>> {
     let places: HashMap<(TraceId, SpanId), usize> =
         spans.iter().enumerate().map(|(n, span)| ((span.trace_id, span.span_id), n)).collect();

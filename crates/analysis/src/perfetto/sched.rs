@@ -36,7 +36,7 @@ use super::{
     packets::{Packets, Sequence},
 };
 
-/// Events to a packet.
+/// The number of events in a packet.
 const MANY: usize = 512;
 
 /// Bits of `common_flags`
@@ -46,7 +46,7 @@ mod flags {
     pub const SOFTIRQ: u32 = 0x10;
 }
 
-/// Who woke a thread, in the words of ftrace.
+/// The waker of a thread, as ftrace has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Waker {
     /// 0 if it was no task: the one that an interrupt stopped has nothing to do with it.
@@ -54,7 +54,7 @@ struct Waker {
     flags: u32,
 }
 
-/// What happened on a CPU.
+/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Happened {
     /// The thread was blocked there before.
@@ -106,7 +106,7 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
     wakings
 }
 
-/// Who a wake is to be laid to.
+/// Returns the task that a wake is attributed to.
 ///
 /// Perfetto takes the task that was current for the waker, in an interrupt too; of the flags, which
 /// would tell, it makes nothing in events of this kind
@@ -243,7 +243,7 @@ impl Writer<'_> {
         Some((waker, Event::SchedWaking(waking)))
     }
 
-    /// Where the thread is blocked from `at` on.
+    /// Returns the event that tells in which kernel function the thread is blocked from `at` on.
     fn reason(
         &mut self,
         index: ThreadIndex,
@@ -280,7 +280,8 @@ impl Writer<'_> {
         iid
     }
 
-    /// A thread's id and its name at a moment; the idle task's if there is none.
+    /// Returns a thread's id and its name at a moment; those of the idle task if there is no
+    /// thread.
     fn named(&self, index: Option<ThreadIndex>, at: Timestamp) -> (i32, String) {
         let thread: Option<&Thread> = index.and_then(|index| self.timeline.thread(index));
         thread.map_or((0, "swapper".to_owned()), |thread| {
@@ -290,7 +291,7 @@ impl Writer<'_> {
     }
 }
 
-/// From here on the tid is free for another thread.
+/// Returns the event after which another thread can have the tid.
 fn free(tid: Tid) -> Event {
     Event::SchedProcessFree(SchedProcessFreeFtraceEvent {
         pid: Some(tid.0.cast_signed()),

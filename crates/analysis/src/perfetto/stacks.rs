@@ -32,7 +32,7 @@ use super::{
     packets::{Packets, Sequence},
 };
 
-/// Whose stack was taken, where and when.
+/// A stack, whose it was, and where and when it was taken.
 struct Taken {
     at: Timestamp,
     cpu: Cpu,
@@ -93,10 +93,10 @@ pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<(
     woken.iter().try_for_each(|woke| wakes.write(stacks, woke, packets))
 }
 
-/// Where a frame lies that lies nowhere: Perfetto leaves out frames without a mapping.
+/// The mapping of frames that have none: Perfetto leaves out frames without a mapping.
 const NOWHERE: u64 = 1;
 
-/// What a sequence has told of already.
+/// Writes stacks, and keeps what its sequence has interned so far.
 struct Stacks {
     sequence: Sequence,
     names: HashMap<String, u64>,
@@ -105,7 +105,7 @@ struct Stacks {
     frames: HashMap<FrameId, Vec<u64>>,
     next_frame: u64,
     stacks: HashMap<(StackRef, StackRef), Option<u64>>,
-    /// How many stacks were taken on each CPU.
+    /// The number of stacks so far on each CPU.
     taken: BTreeMap<Cpu, u64>,
 }
 

@@ -32,23 +32,23 @@ use super::packets::{Packets, Sequence};
 pub(super) struct TrackId(u64);
 
 impl TrackId {
-    /// A thread's own.
+    /// Returns a thread's own track.
     fn of_thread(index: ThreadIndex) -> Self {
         Self((1 << 32) | u64::from(index.0))
     }
 
-    /// A further one, by its number.
+    /// Returns a track that is not a thread's own, by its number.
     pub(super) fn further(number: u32) -> Self {
         Self((2 << 32) | u64::from(number))
     }
 }
 
-/// Ties two events on different tracks by an arrow.
+/// An end of an arrow between two events on different tracks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arrow {
-    /// It starts here.
+    /// The arrow with this id starts here.
     From(u64),
-    /// It ends here.
+    /// The arrow with this id ends here.
     To(u64),
 }
 
@@ -60,13 +60,13 @@ pub(super) struct Mark<'a> {
     pub(super) arrows: Vec<Arrow>,
 }
 
-/// What is said of a slice or an instant.
+/// The value of an argument of a slice or an instant.
 pub(super) enum Argument<'a> {
     Text(&'a str),
     Number(u64),
 }
 
-/// Tracks that were told of.
+/// The tracks that were described so far.
 pub(super) struct Tracks<'a> {
     timeline: &'a Timeline,
     threads: HashSet<ThreadIndex>,
@@ -78,7 +78,8 @@ impl<'a> Tracks<'a> {
         Ok(Self { timeline, threads: HashSet::new() })
     }
 
-    /// A thread's own track. None if there is no such thread.
+    /// Returns a thread's own track, and describes it if it is new. None if there is no such
+    /// thread.
     pub(super) fn of_thread(
         &mut self,
         index: ThreadIndex,
@@ -102,7 +103,7 @@ impl<'a> Tracks<'a> {
     }
 }
 
-/// Tells of a track below another.
+/// Describes a track below another.
 pub(super) fn below(
     id: TrackId,
     parent: TrackId,
@@ -119,7 +120,7 @@ pub(super) fn below(
     packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
 }
 
-/// Tells of a counter.
+/// Describes a counter.
 pub(super) fn counter(
     id: TrackId,
     name: &str,
@@ -139,7 +140,7 @@ pub(super) fn counter(
     packets.send(Sequence::Tracks, at, Data::TrackDescriptor(descriptor))
 }
 
-/// Says what a counter stood at.
+/// Writes the value of a counter.
 pub(super) fn count(
     id: TrackId,
     at: Timestamp,
@@ -155,7 +156,7 @@ pub(super) fn count(
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
-/// A slice from `from` to `to`. Those of one track lie inside each other or apart.
+/// Writes a slice from `from` to `to`. The slices of one track are nested or apart.
 pub(super) fn slice(
     id: TrackId,
     (from, to): (Timestamp, Timestamp),
@@ -166,7 +167,7 @@ pub(super) fn slice(
     end(id, to, packets)
 }
 
-/// A slice's beginning.
+/// Writes a slice's beginning.
 pub(super) fn begin(
     id: TrackId,
     at: Timestamp,
@@ -177,13 +178,13 @@ pub(super) fn begin(
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
-/// The end of the slice that began last.
+/// Writes the end of the slice that began last.
 pub(super) fn end(id: TrackId, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
     let event = event(id, Type::TYPE_SLICE_END);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
-/// An instant.
+/// Writes an instant.
 pub(super) fn instant(
     id: TrackId,
     at: Timestamp,

@@ -25,7 +25,7 @@ use super::{
     tracks::{self, Argument, Arrow, Mark, Tracks},
 };
 
-/// Bytes of what was waited on: a path can be as long as its program likes.
+/// The most bytes of what was waited on: a path can be as long as its program likes.
 const LONGEST: usize = 256;
 
 pub(super) fn write(
@@ -53,7 +53,7 @@ pub(super) fn write(
     Ok(())
 }
 
-/// A wait, and what is said of it.
+/// A wait, and what is written of it.
 struct Drawn<'a> {
     trace: Trace<'a>,
     index: WaitIndex,
@@ -125,7 +125,7 @@ fn blocked<'a>(drawn: &Drawn<'a>) -> Mark<'a> {
     Mark { category: "wait", name, arguments, arrows: Vec::new() }
 }
 
-/// From the wake that ended a wait to the switch-in. None if no wake was seen.
+/// Returns the time from the wake that ended a wait to the switch-in. None if no wake was seen.
 fn runnable(trace: Trace<'_>, index: WaitIndex) -> Option<(Timestamp, Timestamp)> {
     let (track, place): (&Track, usize) = trace.blame.timeline().interval(index)?;
     let next = track.get(place.checked_add(1)?)?;

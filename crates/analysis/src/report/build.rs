@@ -1,4 +1,4 @@
-//! Timeline and blame → the report.
+//! Builds the report from the timeline and blame.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,11 +21,11 @@ use super::{
     waits,
 };
 
-/// A thread or process whose name nobody saw.
+/// The name of a thread or process of which no name was recorded.
 pub(crate) const NAMELESS: &str = "[unknown]";
 
 impl Report {
-    /// What is to be shown. The filter says which waits; the ledgers always have all of them.
+    /// Builds the report. The filter selects its waits; the ledgers always cover all of them.
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
@@ -136,7 +136,7 @@ fn programs(time: ProgramTime) -> Option<ProgramsEntry> {
     })
 }
 
-/// By the reading of the clocks that is nearest.
+/// Returns a moment as Unix time, by the nearest reading of the clocks.
 pub(crate) fn unix_time(recording: &Recording, at: Timestamp) -> Option<i64> {
     let distance = |clocks: &&Clocks| clocks.monotonic.0.abs_diff(at.0);
     let nearest = recording.clocks.iter().min_by_key(distance)?;
@@ -204,17 +204,17 @@ fn entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
     }
 }
 
-/// What a thread was called last.
+/// Returns a thread's last name.
 pub(super) fn last_name(thread: &Thread) -> &str {
     thread.names.last().map_or(NAMELESS, |name| &name.comm)
 }
 
-/// What the threads of a process come to.
+/// The sums of a process's threads.
 #[derive(Default)]
 struct ProcessSum<'t> {
     ledger: blame::Ledger,
     threads: u64,
-    /// The one that the process is called after.
+    /// The thread that the process is named after.
     first: Option<&'t Thread>,
 }
 

@@ -9,12 +9,12 @@ pub enum BlameGroup {
     Attributed,
     /// The cause is known, and no thread is to blame.
     External,
-    /// Not known on whom.
+    /// Unknown.
     Unattributed,
 }
 
 impl BlameGroup {
-    /// Its name in every output.
+    /// The name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -26,7 +26,7 @@ impl BlameGroup {
 }
 
 impl BlameWord {
-    /// Which of the three sums it counts for.
+    /// Returns which of the three sums the blame counts for.
     #[must_use]
     pub fn group(self) -> BlameGroup {
         match self {
@@ -37,8 +37,8 @@ impl BlameWord {
     }
 }
 
-/// What pictures tell apart by colour. Idle time comes first: of what it would be otherwise, nobody
-/// has to do anything about it.
+/// The classes of blame that have a colour of their own. Idle time is idle whatever it was spent
+/// on, since nobody has to act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A thread worked.
@@ -47,18 +47,18 @@ pub enum Class {
     CpuQueue,
     /// A timer, a disk, the network, a device.
     External,
-    /// Not known.
+    /// Unknown.
     Unattributed,
     /// The thread had nothing to do.
     Idle,
 }
 
 impl Class {
-    /// All of them, in the order in which they are told.
+    /// All classes, in the order of legends.
     pub const ALL: [Self; 5] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
 
-    /// Its name in pictures.
+    /// The name in legends.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Class {
 }
 
 impl BlameEntry {
-    /// Its class.
+    /// Returns the class by which the blame is coloured.
     #[must_use]
     pub fn class(&self) -> Class {
         match (self.idle, self.kind) {

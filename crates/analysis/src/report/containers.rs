@@ -10,7 +10,7 @@ use offwake_recording::{
 
 use super::{ContainerEntry, ContainerProcess, build::last_name};
 
-/// What the containers of a recording are called.
+/// The labels of a recording's containers, by cgroup.
 pub(super) struct Labels(HashMap<CgroupId, String>);
 
 impl Labels {
@@ -22,12 +22,12 @@ impl Labels {
         Self(labels.collect())
     }
 
-    /// Of the container that a cgroup is, or is a part of.
+    /// Returns the label of the container that a cgroup belongs to.
     pub(super) fn of_cgroup(&self, cgroup: Option<CgroupId>) -> Option<&str> {
         self.0.get(&cgroup?).map(String::as_str)
     }
 
-    /// Of the container that a thread was in last.
+    /// Returns the label of the container that a thread was in last.
     pub(super) fn of_thread(&self, thread: &Thread) -> Option<&str> {
         self.of_cgroup(thread.cgroup)
     }

@@ -1,4 +1,4 @@
-//! What the recording took, and how far stacks that were recognised can be believed, in a few lines.
+//! The summary's lines about what recording cost, and how far recognised stacks can be trusted.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use super::{
     text,
 };
 
-/// Writes them.
+/// Writes these lines of the summary.
 ///
 /// # Errors
 ///
@@ -34,7 +34,7 @@ fn in_kernel(programs: ProgramsEntry) -> String {
     )
 }
 
-/// A line for each half of which any stack was recognised.
+/// Returns a line for each half of which any stack was recognised.
 fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Vec<String> {
     let StackCountsEntry { user, kernel, distrusted, .. } = counts;
     let halves = [of_half("user", user, "copied"), of_half("kernel", kernel, "walked")];
@@ -49,7 +49,7 @@ fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Vec<Stri
     halves.into_iter().chain([fallen_back]).flatten().collect()
 }
 
-/// None if no stack was recognised.
+/// Describes how many stacks of one half were recognised; none if no stack was.
 fn of_half(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String> {
     let HalfCountsEntry { recognised, taken, checked, disagreed } = counts;
     if recognised == 0 {
@@ -70,7 +70,7 @@ fn of_half(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String
     ))
 }
 
-/// The first few of these threads by name.
+/// Lists the first few of these threads by name.
 fn whose(mistaken: &[MistakenThread]) -> String {
     const NAMED: usize = 3;
     let named = mistaken.iter().take(NAMED);

@@ -6,30 +6,30 @@ use super::BlameGroup;
 use crate::blame::Duty;
 use offwake_recording::{ThreadKind, Waiter, units::Nanos};
 
-/// Whose waits are shown.
+/// The kinds of threads whose waits are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kinds {
-    /// Everybody's.
+    /// All threads.
     #[default]
     All,
-    /// Those of threads that run a program.
+    /// Threads that run a program.
     User,
-    /// Those of kernel threads.
+    /// Kernel threads.
     Kernel,
 }
 
-/// Which waits are shown.
+/// Selects the waits that are shown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// The shortest: blocked for at least this long inside the window.
+    /// The shortest wait that is shown, by its blocked time inside the window.
     pub min: Option<Nanos>,
-    /// The longest.
+    /// The longest wait that is shown.
     pub max: Option<Nanos>,
-    /// Whose.
+    /// The kinds of threads whose waits are shown.
     pub kinds: Kinds,
     /// Letters of the task states, as `ps` has them; none for every state.
     pub states: Option<Vec<char>>,
-    /// Those for which a thread has nothing to do.
+    /// Whether waits of threads that have nothing to do are shown.
     pub idle: IdleWaits,
     /// Parts of the shown waits' blame that pictures leave out. Where blame is to add up, it stays.
     pub hidden: BTreeSet<BlameGroup>,
@@ -38,21 +38,21 @@ pub struct Filter {
 /// Whether waits for the next request are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleWaits {
-    /// As all others.
+    /// They are shown as all others.
     #[default]
     Shown,
-    /// They are not.
+    /// They are left out.
     Hidden,
 }
 
 impl Filter {
-    /// Whether it leaves nothing out.
+    /// Returns whether the filter leaves nothing out.
     #[must_use]
     pub fn is_open(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Whether a wait, blocked for so long, is shown.
+    /// Returns whether a wait that was blocked for this long is shown.
     #[must_use]
     pub fn keeps(&self, wait: &Waiter, blocked: Nanos, duty: Duty) -> bool {
         self.min.is_none_or(|min| blocked >= min)

@@ -1,4 +1,4 @@
-//! Stacks → text.
+//! Names of stacks' frames.
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
@@ -7,10 +7,10 @@ use serde::{Serialize, Serializer};
 
 use offwake_recording::{Frame, FrameId, Function, StackEnd, StackRef, StackTable};
 
-/// What a frame is called.
+/// The name of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameName {
-    /// As it is shown: `name`, or `name (file.c:123)` where the source is known.
+    /// The text that is shown: `name`, or `name (file.c:123)` if the source is known.
     pub text: Arc<str>,
     /// The function, where its source is known.
     pub function: Option<Arc<Function>>,
@@ -20,19 +20,19 @@ pub struct FrameName {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frames {
     names: Arc<[FrameName]>,
-    /// How many of the names are the user half's.
+    /// The number of names of the user half.
     of_user: usize,
 }
 
 impl Frames {
-    /// All names, root first.
+    /// Returns all names, root first.
     #[must_use]
     pub fn names(&self) -> &[FrameName] {
         &self.names
     }
 
-    /// The user half's names, and the kernel half's, each root first. What stands for a half that is
-    /// missing is in the half that it stands for.
+    /// Returns the names of the user half and those of the kernel half, each root first. The text
+    /// that stands for a missing half is in that half.
     #[must_use]
     pub fn halves(&self) -> (&[FrameName], &[FrameName]) {
         self.names.split_at_checked(self.of_user).unwrap_or((&self.names, &[]))
@@ -59,7 +59,7 @@ impl Serialize for Frames {
     }
 }
 
-/// What a frame is called when it has no name.
+/// The name of a frame of which nothing is known.
 pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Names each frame once, and each pair of stacks once.
@@ -74,7 +74,7 @@ impl<'a> Namer<'a> {
         Self { stacks, names: HashMap::new(), pairs: HashMap::new() }
     }
 
-    /// A stack's two halves as one. A half that failed, or that was lost, shows as such.
+    /// Names both halves of a stack. A half that failed or was lost shows as such.
     pub(super) fn frames(&mut self, user: StackRef, kernel: StackRef) -> Frames {
         if let Some(known) = self.pairs.get(&(user, kernel)) {
             return known.clone();
@@ -110,7 +110,7 @@ impl<'a> Namer<'a> {
     }
 }
 
-/// What stands where the frames should be that a stack lacks.
+/// Returns the text that stands for the frames that a stack lacks.
 fn reason(end: StackEnd) -> Option<&'static str> {
     match end {
         StackEnd::Unknown | StackEnd::EntryPoint => None,
@@ -132,7 +132,7 @@ fn text_alone(text: &str) -> FrameName {
     FrameName { text: text.into(), function: None }
 }
 
-/// What a frame is called: its functions, the outermost first; else the file and the offset in it.
+/// Returns a frame's names: its functions, the outermost first; else the file and the offset in it.
 fn frame_names(stacks: &StackTable, frame: &Frame) -> Vec<FrameName> {
     let named = frame.functions.iter().rev().map(|function| FrameName {
         text: with_source(function).into(),
@@ -144,7 +144,7 @@ fn frame_names(stacks: &StackTable, frame: &Frame) -> Vec<FrameName> {
     }
 }
 
-/// The same, as texts.
+/// Returns a frame's names as texts.
 pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     match frame.functions.is_empty() {
         false => frame.functions.iter().rev().map(with_source).collect(),
@@ -152,7 +152,7 @@ pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     }
 }
 
-/// `name (file.c:123)`, as much of it as is known.
+/// Returns `name (file.c:123)`, as much of it as is known.
 pub(super) fn with_source(function: &Function) -> String {
     let name = &function.name;
     match (function.file.as_deref().map(base_name), function.line) {
@@ -170,7 +170,7 @@ fn without_functions(stacks: &StackTable, frame: &Frame) -> String {
     }
 }
 
-/// A path without its folders.
+/// Returns a path without its folders.
 pub(super) fn base_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }

@@ -1,11 +1,11 @@
-//! Waits and blame as every text for people has them.
+//! Descriptions of waits, threads and blame for people, the same in every output.
 
 use crate::blame::Reason;
 use offwake_recording::units::Tid;
 
 use super::{BlameWord, text};
 
-/// `socket: tcp 127.0.0.1:6379 (redis-server 812)`; the cause alone if nothing else is known.
+/// Returns `socket: tcp 127.0.0.1:6379 (redis-server 812)`, or the cause alone if `on` is empty.
 pub fn waited_on(cause: &str, on: &str) -> String {
     match on {
         "" => cause.to_owned(),
@@ -15,17 +15,18 @@ pub fn waited_on(cause: &str, on: &str) -> String {
     }
 }
 
-/// `db 77`, `db 77 in web`; the container is what it is called.
+/// Returns `db 77`, or `db 77 in web` for a thread in a container with the label `web`.
 pub fn thread(comm: &str, tid: Tid, container: Option<&str>) -> String {
     format!("{} {tid}{}", text::terminal(comm), in_container(container))
 }
 
-/// ` in web`; nothing of a thread that lives in none.
+/// Returns ` in web`, or nothing for a thread in no container.
 pub fn in_container(container: Option<&str>) -> String {
     container.map(|name| format!(" in {}", text::terminal(name))).unwrap_or_default()
 }
 
-/// `work of db 77`, `disk behind db 77`; `thread` is in words already, `holder` a name as it was recorded.
+/// Returns `work of db 77`, `disk behind db 77`. `thread` is described already; `holder` is a name
+/// as it was recorded.
 pub fn blamed(
     kind: BlameWord,
     reason: Option<Reason>,

@@ -1,4 +1,4 @@
-//! How much of blame a file has room for: the parts of all waits that say most.
+//! Limits the size of a report's blame to the parts of all waits that tell most.
 //!
 //! A wait that is followed sixteen hops far has dozens of parts, and each names all hops up to it. Twenty thousand threads
 //! that pass a baton on, recorded for three seconds, were 13 MB of records and 48 GB of JSON before it was given up.
@@ -17,12 +17,12 @@ use crate::blame::Reason;
 use offwake_recording::units::Nanos;
 
 impl Report {
-    /// Hops of all parts together that files have room for. Each is 1 to 2.5 KB in JSON, by its stack, and a few dozen
-    /// frames in a flame graph.
+    /// The most hops of all parts together in a file. Each takes 1 to 2.5 KB in JSON, depending on
+    /// its stack, and a few dozen frames in a flame graph.
     pub const ROOM: usize = 200_000;
 
-    /// The report as files have it: with the parts of blame that say most, of `hops` hops in all. All others
-    /// are summed up in their waits, as what followed the hop that ended them, and counted.
+    /// Returns the report with only those parts of blame that tell most, of `hops` hops in all. In
+    /// each wait all others become one part that follows the wait's first hop; they are counted.
     #[must_use]
     pub fn within(mut self, hops: usize) -> Self {
         let all = || self.waits.iter().flat_map(|wait| &wait.blame).filter(|part| part.depth > 0);
@@ -53,12 +53,12 @@ impl Report {
     }
 }
 
-/// The time that a hop of it accounts for.
+/// Returns the time of a part for each of its hops.
 fn worth(part: &BlameEntry) -> Nanos {
     Nanos(part.ns.0 / u64::from(part.depth.max(1)))
 }
 
-/// Adds a part to the one that stands for it.
+/// Adds a part to the one that stands for all like it.
 fn sum_up(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
     let first = part.chain.first();
     let is_its = |rest: &&mut BlameEntry| rest.idle == part.idle && rest.chain.first() == first;

@@ -1,4 +1,5 @@
-//! Whether the recording itself was sound: what is wrong with its file, and with the clocks meanwhile.
+//! The integrity of the recording itself: what is wrong with its file, and what the clocks did
+//! meanwhile.
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -89,7 +90,8 @@ impl Soundness {
 }
 
 impl Report {
-    /// What a reader must know before believing the rest, a line each; none if all is well.
+    /// Returns what a reader must know before believing the rest, one line each; none if all is
+    /// well.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         warnings(self)
@@ -180,7 +182,7 @@ fn warnings(report: &Report) -> Vec<String> {
     lines
 }
 
-/// What it costs that a process that parses failed.
+/// Describes what is missing because a parser process failed.
 fn unparsed(report: &Report) -> Option<String> {
     let counted = |words: &[(&str, &str)]| {
         let count = |name: &str| report.loss.counters.get(name).copied().filter(|count| *count > 0);

@@ -8,24 +8,24 @@ use super::{ContainerEntry, Ledger, Report, cost, text, worst};
 use crate::blame::Reason;
 use offwake_recording::units::Nanos;
 
-/// Processes and threads shown; the rest is counted.
+/// The most processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
-/// Threads shown of one process.
+/// The most threads shown of one process.
 const THREADS: usize = 4;
 const WIDTH: usize = 100;
-/// Containers shown.
+/// The most containers shown.
 const CONTAINERS: usize = 8;
-/// Processes shown of one.
+/// The most processes shown of one container.
 const CONTAINER_PROCESSES: usize = 3;
 
-/// How what matters most stands out.
+/// The styles that emphasise what matters most.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Palette {
     /// Titles, and the waits.
     pub(super) strong: Style,
-    /// Who ended them.
+    /// The lines that tell who ended the waits.
     pub(super) culprit: Style,
-    /// What is missing.
+    /// The lines about what is missing.
     pub(super) warning: Style,
 }
 
@@ -38,7 +38,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     write_with(report, Palette::default(), out)
 }
 
-/// The same with a terminal's colours, whatever `out` is.
+/// Writes the summary with a terminal's colours, whatever `out` is.
 ///
 /// # Errors
 ///
@@ -92,12 +92,12 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
 /// What the loss line says when all is well.
 pub(super) const NOTHING_LOST: &str = "lost: nothing";
 
-/// What was lost, in one line.
+/// Describes what was lost in one line.
 pub(crate) fn loss_line(report: &Report) -> String {
     lost(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
 }
 
-/// What was lost, if anything was.
+/// Describes what was lost; none if nothing was.
 pub(super) fn lost(report: &Report) -> Option<String> {
     let loss = &report.loss;
     let counts = [
@@ -167,8 +167,8 @@ fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Re
     Ok(())
 }
 
-/// The containers of the target and of whoever it waited for, with the processes of each, inside and
-/// outside.
+/// Writes the containers of the target and of the threads that it waited for, each with its
+/// processes, by their ids inside and outside.
 fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
     let blamed = report.waits.iter().flat_map(|wait| &wait.blame).flat_map(|part| &part.chain);
     let met: BTreeSet<&str> = (report.processes.iter())
@@ -213,7 +213,7 @@ fn container_words(container: &ContainerEntry) -> String {
     format!("  {} ({about}): {}", text::terminal(&container.label), processes.join(", "))
 }
 
-/// What to show first: a thread that only ever sleeps is the least of all.
+/// Returns the time to sort by: a thread that only sleeps comes last.
 fn busy(ledger: &Ledger) -> Nanos {
     ledger.on_cpu_ns + ledger.runnable_ns + ledger.attributed_ns
 }
@@ -233,7 +233,7 @@ fn row(out: &mut dyn io::Write, name: &str, ledger: &Ledger) -> io::Result<()> {
     )
 }
 
-/// What the blocked time of the whole target went to, by kind and reason.
+/// Writes what the blocked time of the whole target was spent on, by kind and reason.
 fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let blocked = report.processes.iter().map(|process| process.ledger.blocked_ns).sum();
     type Parts = fn(&Ledger) -> &std::collections::BTreeMap<&'static str, Nanos>;
@@ -268,7 +268,7 @@ pub(super) fn styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::R
     writeln!(out, "{style}{}{style:#}", text::cut(text, WIDTH))
 }
 
-/// `12.3%`; `-` of nothing.
+/// Returns a percentage such as `12.3%`, or `-` if the whole is 0.
 pub(crate) fn percent(part: Nanos, of: Nanos) -> String {
     if of == Nanos(0) {
         return "-".to_owned();

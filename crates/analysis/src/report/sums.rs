@@ -1,4 +1,4 @@
-//! Waits that are alike, added up.
+//! Adds up waits that are alike.
 
 use std::{collections::HashMap, hash::Hash};
 
@@ -25,7 +25,7 @@ pub(super) struct Named {
     pub(super) name: Option<u32>,
 }
 
-/// Who made a wake.
+/// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Waker {
     Nobody,
@@ -40,7 +40,7 @@ pub(super) struct WakerCall {
     pub(super) through: Option<WokenThrough>,
 }
 
-/// What the waits of a pattern look like, whoever ended them.
+/// The attributes that waits of a pattern show in the report, except for the waker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Look {
     pub(super) cause: Cause,
@@ -100,7 +100,8 @@ impl Timeout {
     }
 }
 
-/// Sums in the order of their first appearance, which makes every order after it a settled one.
+/// Sums in the order of their keys' first appearance, so that every order derived from it is
+/// stable.
 pub(super) struct Sums<K, V> {
     places: HashMap<K, usize, foldhash::fast::RandomState>,
     pub(super) sums: Vec<(K, V)>,
@@ -120,10 +121,10 @@ impl<K: Copy + Eq + Hash, V: Default> Sums<K, V> {
     }
 }
 
-/// How each pattern looks, with its wake believed and without.
+/// The distinct attributes of all patterns, each pattern's with its wake and without it.
 pub(super) struct Looks {
     looks: Vec<Look>,
-    /// By the place of a pattern.
+    /// The index of a pattern's attributes, by the pattern's index.
     woken: Vec<u32>,
     by_nobody: Vec<u32>,
     timeouts: Vec<Option<Nanos>>,
@@ -186,13 +187,13 @@ fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
     }
 }
 
-/// What is shown of the target's waits, and what all of them come to.
+/// The sums of the target's waits that the filter keeps, and the ledgers of all of them.
 pub(super) struct Summed {
     pub(super) waits: Sums<WaitKey, WaitSum>,
     pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
-    /// By [`ThreadIndex`]; of the target's threads.
+    /// The ledgers of the target's threads, by [`ThreadIndex`].
     pub(super) ledgers: Vec<Ledger>,
 }
 
@@ -251,7 +252,7 @@ impl Summed {
         }
     }
 
-    /// Adds what came later.
+    /// Adds the sums of later waits.
     fn append(&mut self, later: Self, paths: &mut Paths, their_paths: &Paths) {
         let adopted = paths.adopt(their_paths);
         for (key, more) in later.waits.sums {
@@ -282,7 +283,7 @@ impl Summed {
     }
 }
 
-/// A wait, and what it came to.
+/// A wait and its blame.
 struct Seen<'p> {
     wait: WaitIndex,
     parts: &'p [Part],
@@ -313,7 +314,7 @@ pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Path
     (summed, looks, paths)
 }
 
-/// Who made the wake. What an interrupt ran over is nobody's.
+/// Returns who made a wake. A task that an interrupt ran on top of did not make it.
 fn waker_of(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> Waker {
     match (blame.ender(wait), context) {
         (Ender::Task(task), Some(context)) => {

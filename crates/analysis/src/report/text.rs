@@ -1,4 +1,4 @@
-//! Names from other programs, made harmless.
+//! Sanitises names from other programs for each kind of output.
 
 use std::fmt::Write;
 

@@ -1,11 +1,11 @@
-//! What a wait was on, and what it was ended through, in words.
+//! Describes what a wait was on, and what it was ended through.
 
 use crate::blame::cause::WaitedOn;
 use offwake_recording::{FileId, FileKind, FileTable, OpenFile, SocketEnd};
 
 use super::WaitedOnEntry;
 
-/// Processes named for one socket; a listening one can be held by hundreds.
+/// The most processes named for one socket; a listening one can be held by hundreds.
 const PEERS: usize = 3;
 
 pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
@@ -27,7 +27,7 @@ pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
     }
 }
 
-/// What a file is, as far as it was found out.
+/// Describes a file, as far as it is known.
 pub(crate) fn file_text(files: &FileTable, file: FileId) -> String {
     match files.files.get(&file) {
         Some(OpenFile::Socket(socket)) => socket_text(socket),
@@ -56,7 +56,7 @@ fn socket_text(socket: &SocketEnd) -> String {
     format!("{text} ({}{more})", named.join(", "))
 }
 
-/// A file that was gone before it could be looked at.
+/// Describes a file that was gone before it could be looked up.
 fn unnamed(file: FileId) -> String {
     let kind = match file.kind {
         FileKind::Socket => "socket",

@@ -1,4 +1,4 @@
-//! Sums of waits → the entries of the report.
+//! Turns the sums of waits into the entries of the report.
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
@@ -22,17 +22,17 @@ use super::{
     waited_on, waker,
 };
 
-/// What is shown of the target's waits.
+/// The report's entries of the target's waits.
 pub(super) struct Shown {
     pub(super) waits: Vec<WaitEntry>,
     pub(super) wakes: Vec<WakeEntry>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
-    /// By [`ThreadIndex`]; of the target's threads.
+    /// The ledgers of the target's threads, by [`ThreadIndex`].
     pub(super) ledgers: Vec<crate::blame::Ledger>,
 }
 
-/// Adds up the target's waits, and writes out those that the filter keeps.
+/// Adds up the target's waits, and makes entries of those that the filter keeps.
 pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     let (summed, looks, paths) = sums::sum_up(blame, filter);
     let Summed { waits, wakes, left_out_count, left_out, ledgers } = summed;
@@ -48,7 +48,7 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
     Shown { waits, wakes, left_out_count, left_out, ledgers }
 }
 
-/// Writes out what the keys stand for.
+/// Makes entries of sums, resolving what their keys stand for.
 struct Writer<'a> {
     blame: &'a Blame<'a>,
     looks: &'a Looks,
@@ -56,7 +56,7 @@ struct Writer<'a> {
     namer: Namer<'a>,
     best_fit: BestFit<'a>,
     labels: Labels,
-    /// Those that were written out: many chains go the same way.
+    /// The entries of hops so far: many chains share hops.
     hops: HashMap<Hop, Arc<HopEntry>, foldhash::fast::RandomState>,
 }
 
@@ -85,7 +85,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What the container of a thread is called.
+    /// Returns the label of a thread's container.
     fn container(&self, thread: ThreadIndex) -> Option<String> {
         let thread = self.blame.timeline().thread(thread)?;
         self.labels.of_thread(thread).map(str::to_owned)
@@ -245,7 +245,7 @@ impl Writer<'_> {
     }
 }
 
-/// The largest part first.
+/// Sorts parts of blame, the largest first.
 pub(super) fn sort(blame: &mut [BlameEntry]) {
     blame.sort_by(|a, b| {
         let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);

@@ -1,4 +1,4 @@
-//! What a wake's context is called.
+//! Names of wake contexts, and descriptions of wakers.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::{WaitEntry, WakerEntry, WakerKind, in_words, text};
 const SOFTIRQS: [&str; 10] =
     ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
 
-/// Which kind of context it is. An interrupt is one, whether a device or the machine itself made it.
+/// Returns the kind of a wake's context. An interrupt is one, whether a device or the machine
+/// itself made it.
 pub(super) fn kind(context: WakeContext) -> WakerKind {
     match context {
         WakeContext::Task => WakerKind::Task,
@@ -21,7 +22,7 @@ pub(super) fn kind(context: WakeContext) -> WakerKind {
     }
 }
 
-/// Which one it is.
+/// Returns the name of the interrupt or softirq of a wake's context.
 pub(crate) fn vector(context: WakeContext) -> Option<String> {
     match context {
         WakeContext::Task => None,
@@ -40,7 +41,7 @@ pub(crate) fn vector(context: WakeContext) -> Option<String> {
     }
 }
 
-/// What the handler of a device's interrupt is called.
+/// Returns the name of the handler of a device's interrupt.
 pub(super) fn device(
     interrupts: &BTreeMap<u16, InterruptInfo>,
     context: WakeContext,
@@ -50,7 +51,7 @@ pub(super) fn device(
     (!handlers.is_empty()).then(|| handlers.clone())
 }
 
-/// An interrupt, in words.
+/// Describes an interrupt.
 pub(super) fn interrupt(waker: &WakerEntry) -> String {
     match (&waker.vector, &waker.device) {
         (Some(vector), Some(device)) => format!("interrupt ({vector} {})", text::terminal(device)),
@@ -59,7 +60,7 @@ pub(super) fn interrupt(waker: &WakerEntry) -> String {
     }
 }
 
-/// Who ended a wait, in words.
+/// Describes who ended a wait.
 pub(super) fn in_words(wait: &WaitEntry) -> String {
     match &wait.waker {
         None => "nobody seen".to_owned(),

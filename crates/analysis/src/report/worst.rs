@@ -15,16 +15,16 @@ use super::{
 use crate::blame::{Reason, cause::Cause};
 use offwake_recording::units::{Nanos, Tid};
 
-/// Lines shown; the rest is counted.
+/// The most lines shown; the rest is counted.
 const SHOWN: usize = 10;
-/// Wakers named in one line.
+/// The most wakers named in one line.
 const WAKERS: usize = 3;
-/// Characters of the place of a wait.
+/// The most characters of a wait's label.
 const PLACE: usize = 48;
-/// Characters of the place of some work.
+/// The most characters of the label of some work.
 const WORK_PLACE: usize = 32;
 
-/// Everything that one thread waited for in one way.
+/// All waits of one thread that are one line of the summary.
 #[derive(Default)]
 pub(super) struct Worst<'a> {
     pub(super) comm: &'a str,
@@ -47,7 +47,7 @@ pub(super) struct Leaf<'a> {
     holder: Option<&'a str>,
 }
 
-/// What was spent on one thing, by whom, and at which places.
+/// The time that was spent on one thing, by which threads, and in which functions.
 #[derive(Default)]
 struct Spent<'a> {
     time: Nanos,
@@ -95,17 +95,17 @@ pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) 
     Ok(())
 }
 
-/// Whether a thread never woke: whoever looks for what holds a program up looks elsewhere first.
+/// Returns whether a thread never woke. A reader who looks for delays looks elsewhere first.
 pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
     wait.blocked_ns == window
         && wait.blame.iter().all(|part| part.reason == Some(Reason::StillBlocked))
 }
 
-/// Gathered waits with what they have in common.
+/// Groups of waits with their keys.
 pub(super) type Gathered<'a> = Vec<(Key<'a>, Worst<'a>)>;
 
-/// The waits, those with the most of `weight` first; and apart from them those of threads that never
-/// woke.
+/// Groups the waits, those with the largest `weight` first; the waits of threads that never woke
+/// come apart from them.
 pub(super) fn gather(
     report: &Report,
     weight: impl Fn(&Worst<'_>) -> Nanos,
@@ -149,13 +149,13 @@ fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
     gathered
 }
 
-/// Gathered waits in words.
+/// The description of a group of waits.
 pub(super) struct Words {
-    /// Who waited on what.
+    /// Describes who waited on what.
     pub(super) what: String,
-    /// Who ended it.
+    /// Describes who ended the waits.
     pub(super) wakers: String,
-    /// What the time was spent on, the most first.
+    /// Describes what the time was spent on, the largest parts first.
     pub(super) blame: Vec<String>,
 }
 
@@ -189,8 +189,8 @@ pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
     Words { what, wakers: named.join(", "), blame }
 }
 
-/// What most of some blame was on, in words; the rest is counted. Places are named where most of
-/// the work was done.
+/// Describes what most of some blame was on; the rest is counted. Functions are named if most of
+/// the work was done in them.
 pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
     let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
     for part in parts {
@@ -262,7 +262,7 @@ impl<'a> Leaf<'a> {
         })
     }
 
-    /// Whoever held the CPU: who is there to hold it differs from run to run.
+    /// Creates the key without the thread that held the CPU, which differs from run to run.
     pub(super) fn of_whatever_holder(part: &'a BlameEntry) -> Self {
         Self { holder: None, ..Self::of(part) }
     }

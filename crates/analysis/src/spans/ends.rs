@@ -1,4 +1,4 @@
-//! Threads that ended, and wakes that were a part of that.
+//! Threads that exited, and the wakes that were part of their exit.
 //!
 //! A thread that ends closes its files, lets go of its robust futexes and tells its parent on its way
 //! out ([`do_exit`](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c#L878)). Its last
@@ -22,12 +22,12 @@ use offwake_recording::{
 
 use super::{Evidence, SpanStatus};
 
-/// What is known of the ends of threads.
+/// When and how threads exited.
 pub(super) struct Ends<'a> {
     evidence: Evidence<'a>,
-    /// In order of time.
+    /// The exits of each tid, in order of time.
     exits: HashMap<Tid, Vec<&'a ThreadExit>>,
-    /// Kernel stacks of threads that are ending.
+    /// The kernel stacks of threads in `do_exit`.
     of_ending: HashSet<StackId>,
 }
 
@@ -47,12 +47,12 @@ impl<'a> Ends<'a> {
         Self { evidence, exits, of_ending }
     }
 
-    /// The processes of the threads that ended.
+    /// Returns the processes of all threads that exited.
     pub(super) fn processes(&self) -> HashSet<Tgid> {
         self.evidence.recording.exits.iter().map(|exit| exit.tgid).collect()
     }
 
-    /// How the thread ended that ended a wait by that.
+    /// Returns how the thread exited that ended a wait by exiting.
     pub(super) fn of_waker(&self, wait: WaitIndex) -> Option<SpanStatus> {
         let wake = self.evidence.wait(wait)?.wake?;
         self.evidence.task(wait)?;
@@ -66,7 +66,7 @@ impl<'a> Ends<'a> {
         })
     }
 
-    /// How a thread ended, if it did in the window, at `from` or later.
+    /// Returns how a thread exited, if it did inside the window, at `from` or later.
     pub(super) fn after(&self, thread: ThreadIndex, from: Timestamp) -> Option<SpanStatus> {
         let thread = self.evidence.thread(thread)?;
         let exits = self.exits.get(&thread.tid)?;

@@ -1,4 +1,4 @@
-//! What spans are found from, and the little that they ask of it.
+//! The input that spans are found from, and queries on it.
 
 use crate::{
     blame::{
@@ -13,20 +13,20 @@ use offwake_recording::{
     units::{Nanos, Timestamp},
 };
 
-/// A recording, and what was found out about its waits.
+/// A recording, and what was found out about its waits before spans are built.
 #[derive(Clone, Copy)]
 pub struct Evidence<'a> {
     /// The recording.
     pub recording: &'a Recording,
     /// What its threads did.
     pub timeline: &'a Timeline,
-    /// Who ended each wait.
+    /// Returns who or what ended a wait.
     pub ender: &'a dyn Fn(WaitIndex) -> Ender,
-    /// What each wait was on.
+    /// Returns the cause of a wait.
     pub cause: &'a dyn Fn(WaitIndex) -> Cause,
 }
 
-/// Where a wait lies: `from..to` is its blocked part inside the window, if it has one.
+/// A wait's thread and its blocked part inside the window, `from..to`; empty if it has none.
 #[derive(Clone, Copy)]
 pub(super) struct Place {
     pub(super) thread: Option<ThreadIndex>,
@@ -35,12 +35,12 @@ pub(super) struct Place {
 }
 
 impl<'a> Evidence<'a> {
-    /// A wait's record.
+    /// Returns a wait's record.
     pub(super) fn wait(&self, index: WaitIndex) -> Option<Wait> {
         self.recording.waits.get(index.0 as usize)
     }
 
-    /// Where a wait lies.
+    /// Returns a wait's interval.
     pub(super) fn place(&self, index: WaitIndex) -> Option<Place> {
         if let Some(place) = self.timeline.place(index) {
             return Some(Place { thread: Some(place.thread), from: place.from, to: place.to });
@@ -53,22 +53,22 @@ impl<'a> Evidence<'a> {
         Some(Place { thread, from: at, to: at })
     }
 
-    /// How many waits there are.
+    /// Returns the number of waits.
     pub(super) fn count(&self) -> usize {
         self.recording.waits.len()
     }
 
-    /// Every wait.
+    /// Returns all waits.
     pub(super) fn waits(&self) -> impl Iterator<Item = WaitIndex> + use<> {
         (0..u32::try_from(self.count()).unwrap_or(u32::MAX)).map(WaitIndex)
     }
 
-    /// A thread.
+    /// Returns a thread.
     pub(super) fn thread(&self, index: ThreadIndex) -> Option<&'a Thread> {
         self.timeline.thread(index)
     }
 
-    /// The task that ended a wait.
+    /// Returns the task that ended a wait.
     pub(super) fn task(&self, index: WaitIndex) -> Option<ThreadRef> {
         match (self.ender)(index) {
             Ender::Task(task) => Some(task),
@@ -76,17 +76,17 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The thread that ended a wait, as far as its life is known.
+    /// Returns the thread that ended a wait, if the timeline has it.
     pub(super) fn waker(&self, index: WaitIndex) -> Option<ThreadIndex> {
         self.timeline.find(self.task(index)?.tid, self.place(index)?.to)
     }
 
-    /// How long a wait was blocked inside the window.
+    /// Returns how long a wait was blocked inside the window.
     pub(super) fn blocked(&self, index: WaitIndex) -> Nanos {
         self.place(index).map_or(Nanos(0), |place| place.to.since(place.from))
     }
 
-    /// When a wait was ended: before its switch-out, if its wake came that early.
+    /// Returns when a wait was ended: before its switch-out if its wake came that early.
     pub(super) fn woken_at(&self, index: WaitIndex) -> Timestamp {
         let Some(place) = self.place(index) else { return Timestamp(0) };
         let row = self.recording.waits.rows().get(index.0 as usize);
@@ -98,19 +98,21 @@ impl<'a> Evidence<'a> {
         }
     }
 
-    /// The very thing that a wait was on.
+    /// Returns the object that a wait was on.
     pub(super) fn waited_on(&self, index: WaitIndex) -> Option<WaitedOn> {
         waited_on(&self.wait(index)?, (self.cause)(index))
     }
 
-    /// Whether what a thread did was recorded: of a thread out of scope only its wakes are known.
+    /// Returns whether a thread's own records were recorded: of a thread out of scope only its
+    /// wakes are.
     pub(super) fn is_recorded(&self, index: ThreadIndex) -> bool {
         self.thread(index)
             .is_some_and(|thread| self.recording.meta.scope == Scope::Machine || thread.in_target)
     }
 
-    /// Whether whoever ends such a wait can hand something over by that: a thread's first task, say. A
-    /// lock is let go of, a disk or a clock has nothing to say.
+    /// Returns whether the thread that ends a wait may hand something over by that, such as a
+    /// thread's first task. To release a lock hands nothing over, and neither does a disk or a
+    /// clock.
     pub(super) fn can_carry(&self, index: WaitIndex) -> bool {
         let Some(wait) = self.wait(index) else { return false };
         if wait.begin == Begin::Newborn {

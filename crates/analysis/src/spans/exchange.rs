@@ -1,4 +1,5 @@
-//! Which waits were answers: the thread that ended them had been asked to by the one that waited.
+//! Finds the waits that were requests: the thread that ended them had been asked to by the one that
+//! waited.
 //!
 //! ```text
 //! A  ---- on-CPU --+-----+-- blocked ------------------+--
@@ -43,22 +44,22 @@ use super::{
     sides::{Side, Sides, descriptor},
 };
 
-/// Threads that one request is followed through from hand to hand.
+/// The most threads that a request is followed through as it is handed on.
 const MOST_LEGS: u16 = 8;
 
 /// A wait that was answered, or that would have been had the window been longer.
 #[derive(Clone, Copy, Debug)]
 enum Exchange {
-    /// Who was asked was woken for it.
+    /// The thread that was asked was woken for it.
     Woken {
         /// The wait of the thread that was asked last, which the thread before it ended.
         last: WaitIndex,
-        /// How many threads it went through.
+        /// How many threads the request went through.
         legs: u16,
         /// When the client asked; at the earliest, when it had come back from its wait before.
         asked: Timestamp,
     },
-    /// Who answered was awake, and was asked before the wait began.
+    /// The thread that answered was awake when it was asked, before the wait began.
     Awake,
 }
 
@@ -78,22 +79,22 @@ pub(super) struct Leg {
     pub(super) ended: WaitIndex,
 }
 
-/// What a thread was given and did last, as the pass goes on.
+/// A thread's most recent wakes, up to the point that the pass has reached.
 #[derive(Clone, Copy, Debug, Default)]
 struct Dealings {
-    /// When its last wait ended that kept it off the CPU.
+    /// When the thread last came back from a wait that kept it off the CPU.
     back: Timestamp,
-    /// Its last wait that was ended by a thread which it had not asked.
+    /// The thread's last wait that was ended by a thread which it had not asked.
     given: Option<Event>,
-    /// Its last wait that was ended by anybody or anything but an answer.
+    /// The thread's last wait that was ended by anything but an answer.
     turned: Option<Event>,
-    /// The last wait of another thread that it ended, and of which.
+    /// The last wait of another thread that this one ended, and that other thread.
     woke: Option<(ThreadIndex, Event)>,
-    /// The last one that it had ended before of any other thread than that.
+    /// The last wait that it ended of any thread but that one.
     woke_another: Option<Event>,
 }
 
-/// The end of a wait, with its place in the order of all ends.
+/// The end of a wait, and its index in the order of all ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     place: usize,
@@ -102,11 +103,11 @@ struct Event {
 
 /// The answered waits of a recording.
 pub(super) struct Exchanges {
-    /// By [`WaitIndex`].
+    /// The exchange that a wait was part of, by [`WaitIndex`].
     exchanges: Vec<Option<Exchange>>,
-    /// By [`WaitIndex`]: the wait by whose end its ender had come to what it did.
+    /// By [`WaitIndex`]: the earlier wait of its waker whose end made the waker do what it did.
     given_to_ender: Vec<Option<WaitIndex>>,
-    /// By [`WaitIndex`].
+    /// The thread that ended a wait, by [`WaitIndex`].
     wakers: Vec<Option<ThreadIndex>>,
 }
 
@@ -136,7 +137,7 @@ impl Exchanges {
         }
     }
 
-    /// Through what threads were found to answer each other.
+    /// Returns the channels through which threads were found to answer each other.
     fn channels(
         &self,
         evidence: Evidence<'_>,
@@ -151,12 +152,12 @@ impl Exchanges {
             .collect()
     }
 
-    /// Whether the wait's ender had been asked by the one that waited.
+    /// Returns whether the wait's waker had been asked by the one that waited.
     pub(super) fn is_answered(&self, wait: WaitIndex) -> bool {
         self.exchange(wait).is_some()
     }
 
-    /// When the one that waited asked, if it is known.
+    /// Returns when the one that waited had asked, if it is known.
     pub(super) fn asked_at(&self, wait: WaitIndex) -> Option<Timestamp> {
         match self.exchange(wait)? {
             Exchange::Woken { asked, .. } => Some(asked),
@@ -164,13 +165,13 @@ impl Exchanges {
         }
     }
 
-    /// The thread that ended a wait, as far as its life is known.
+    /// Returns the thread that ended a wait, if the timeline has it.
     pub(super) fn waker(&self, wait: WaitIndex) -> Option<ThreadIndex> {
         self.wakers.get(wait.0 as usize).copied().flatten()
     }
 
-    /// The threads that a request went through, in order, if it began at `from`; none if the wait was
-    /// no request.
+    /// Returns the threads that a request went through, in order, if it began at `from`; none if
+    /// the wait was no request.
     pub(super) fn legs(
         &self,
         evidence: Evidence<'_>,
@@ -234,14 +235,14 @@ struct Pass<'a> {
     evidence: Evidence<'a>,
     sides: &'a Sides<'a>,
     ends: &'a Ends<'a>,
-    /// By [`ThreadIndex`].
+    /// Each thread's recent wakes, by [`ThreadIndex`].
     dealings: Vec<Dealings>,
-    /// The last wait of the second that the first ended.
+    /// The last wait of the second thread that the first thread ended.
     wakes: HashMap<(ThreadIndex, ThreadIndex), Event>,
-    /// Processes of which a thread ended.
+    /// Processes of which a thread exited.
     ending: HashSet<Tgid>,
     channels: HashSet<Channel>,
-    /// The last wait of any of such a process's threads that the thread ended.
+    /// The last wait of any thread of an exiting process that the thread ended.
     wakes_in_process: HashMap<(ThreadIndex, Tgid), Event>,
     found: Exchanges,
 }
@@ -271,7 +272,7 @@ impl<'a> Pass<'a> {
         pass.found
     }
 
-    /// Takes the end of a wait into account.
+    /// Takes the end of the next wait into account.
     fn see(&mut self, event: Event) {
         let Some(place) = self.evidence.place(event.wait) else { return };
         let Some(waiter) = place.thread else { return };
@@ -319,7 +320,7 @@ impl<'a> Pass<'a> {
         self.dealings.get(thread.0 as usize).copied().unwrap_or_default()
     }
 
-    /// Whether the waker of a wait had been asked by the one that waited.
+    /// Returns the exchange of a wait whose waker had been asked by the one that waited.
     fn answered(
         &self,
         waiter: ThreadIndex,
@@ -341,7 +342,7 @@ impl<'a> Pass<'a> {
             .or_else(|| self.awake(waiter, waker, wait, last_answer))
     }
 
-    /// Whether the waker was asked while it was awake.
+    /// Returns the exchange if the waker was asked while it was awake.
     fn awake(
         &self,
         waiter: ThreadIndex,
@@ -373,7 +374,7 @@ impl<'a> Pass<'a> {
         still_at_it.then_some(Exchange::Woken { last: asked.wait, legs: 1, asked: at.max(back) })
     }
 
-    /// Follows what the waker had been given back to the one that waited.
+    /// Follows the wakes that led to the waker back to the one that waited.
     fn handed_round(
         &self,
         waiter: ThreadIndex,
@@ -396,8 +397,9 @@ impl<'a> Pass<'a> {
         None
     }
 
-    /// Whom a thread had asked whose wait did not end: the only one that it had woken since it came
-    /// back from its wait before. An event loop waits for anybody.
+    /// Finds the request of a wait that did not end: its thread had asked the only thread that it
+    /// had woken since it came back from its wait before. An event loop may wait for any of
+    /// several.
     fn asked_to_the_end(&self, waiter: ThreadIndex, wait: WaitIndex) -> Option<Exchange> {
         let Dealings { back, woke, woke_another, .. } = self.dealings(waiter);
         let (callee, asked) = woke?;
@@ -416,7 +418,7 @@ impl<'a> Pass<'a> {
         })
     }
 
-    /// Whether a thread waits on the descriptor that it had woken another through.
+    /// Returns whether a thread waits on the same descriptor that it had woken another through.
     fn is_through_one_descriptor(&self, asked: WaitIndex, wait: WaitIndex) -> bool {
         let asked = self.evidence.wait(asked).and_then(|asked| woken_through(&asked.wake?));
         let waits = self.evidence.wait(wait).and_then(|wait| descriptor(&wait));

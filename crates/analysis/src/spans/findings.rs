@@ -1,4 +1,4 @@
-//! What was found out about the waits of a recording before any span is made.
+//! What is found out about the waits of a recording before any span is built.
 
 use crate::{
     blame::{Ender, Reason},
@@ -18,7 +18,7 @@ use super::{
     sides::Sides,
 };
 
-/// What was found out about the waits.
+/// What was found out about the waits of a recording.
 pub(super) struct Findings<'a> {
     pub(super) evidence: Evidence<'a>,
     pub(super) sides: Sides<'a>,
@@ -27,7 +27,7 @@ pub(super) struct Findings<'a> {
     pub(super) exchanges: Exchanges,
     /// The waits that can be spans. The last piece of a wait stands for all of them.
     pub(super) long: Lanes<'a>,
-    /// Those that are too short, with nobody asked for anything.
+    /// The waits that are too short to be spans, and are no requests.
     pub(super) short: Lanes<'a>,
 }
 
@@ -46,12 +46,13 @@ impl<'a> Findings<'a> {
         Self { evidence, sides, ends, pieces, exchanges, long, short }
     }
 
-    /// Whether its ender had been asked by the one that waited.
+    /// Returns whether the wait's waker had been asked by the one that waited.
     pub(super) fn is_request(&self, wait: WaitIndex) -> bool {
         self.exchanges.is_answered(wait)
     }
 
-    /// What was done for a wait: the legs of a request, else whatever its ender did meanwhile.
+    /// Returns what was done for a wait: the legs of a request, else whatever its waker did
+    /// meanwhile.
     pub(super) fn parts(&self, wait: WaitIndex) -> Vec<Leg> {
         if self.is_request(wait) {
             return self.exchanges.legs(self.evidence, wait, self.pieces.from(wait));
@@ -63,13 +64,13 @@ impl<'a> Findings<'a> {
         vec![Leg { thread, from: self.pieces.from(wait), to: place.to, ended: wait }]
     }
 
-    /// When the span of a wait begins.
+    /// Returns when the span of a wait begins.
     pub(super) fn beginning(&self, wait: WaitIndex) -> Timestamp {
         let from = self.pieces.from(wait);
         self.exchanges.asked_at(wait).map_or(from, |asked| asked.min(from))
     }
 
-    /// How a wait ended.
+    /// Returns how a wait ended.
     pub(super) fn status(&self, wait: WaitIndex) -> SpanStatus {
         match (self.evidence.ender)(wait) {
             Ender::Task(_) => self.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
@@ -79,7 +80,7 @@ impl<'a> Findings<'a> {
         }
     }
 
-    /// Whom a wait was for: who ended it, else who was asked.
+    /// Returns the thread that a wait was for: the one that ended it, else the one that was asked.
     pub(super) fn waiting_on(&self, wait: WaitIndex) -> Option<ThreadRef> {
         self.evidence.task(wait).or_else(|| {
             let leg = self.parts(wait).pop()?;
@@ -88,7 +89,7 @@ impl<'a> Findings<'a> {
         })
     }
 
-    /// Whether a thread belongs to the target.
+    /// Returns whether a thread belongs to the target.
     pub(super) fn is_target(&self, thread: Option<ThreadIndex>) -> bool {
         let thread = thread.and_then(|thread| self.evidence.thread(thread));
         thread.is_some_and(|thread| thread.in_target)

@@ -1,4 +1,4 @@
-//! Requests and what was done for them → spans.
+//! Builds spans from requests and what was done for them.
 //!
 //! ```text
 //! trace  client A   |-------------------------------------|
@@ -52,13 +52,13 @@ struct Finder<'a> {
     findings: Findings<'a>,
     limits: SpanLimits,
     names: Names<'a>,
-    /// By [`WaitIndex`].
+    /// Whether a wait has a span already, by [`WaitIndex`].
     is_shown: Vec<bool>,
     spans: Vec<Span>,
     left_out: LeftOut,
 }
 
-/// A span, and where it is among them all.
+/// A span that was built, and its index among all spans.
 #[derive(Clone, Copy)]
 struct Made {
     place: usize,
@@ -66,28 +66,28 @@ struct Made {
     id: SpanId,
 }
 
-/// A thread's doings that are to be followed: the children of a span.
+/// What a thread did in a span, still to be walked for the span's children.
 #[derive(Clone, Copy)]
 struct Doings {
     parent: Made,
     thread: ThreadIndex,
     from: Timestamp,
-    /// What ends at this moment is not a part of it.
+    /// What ends at this moment or later is not a part of it.
     before: Timestamp,
     /// Hops from the wait that the trace begins with.
     depth: u16,
 }
 
-/// Where a span is to be.
+/// What a new span is a part of.
 #[derive(Clone, Copy)]
 enum Under {
-    /// It begins a trace.
+    /// The span begins a trace.
     Nothing(TraceId),
-    /// It is a part of that span, which began then.
+    /// The span is a part of this one, which began then.
     Parent(Made, Timestamp),
 }
 
-/// What a span is of.
+/// What a new span is made from.
 struct Draft {
     kind: SpanKind,
     thread: ThreadIndex,
@@ -131,7 +131,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Makes the spans of the waits in a thread's doings.
+    /// Adds the spans of the waits in a thread's activity.
     fn children(&mut self, doings: Doings, left: &mut Vec<Doings>) {
         let Doings { parent, thread, from, before, depth } = doings;
         let inside = self.findings.long.reaching_into(thread, from, before);
@@ -149,7 +149,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Makes the span of a wait and those of what was done for it.
+    /// Adds the span of a wait and those of what was done for it.
     fn wait(&mut self, wait: WaitIndex, under: Under, depth: u16, left: &mut Vec<Doings>) {
         let Some(place) = self.evidence.place(wait) else { return };
         let Some(thread) = place.thread else { return };
@@ -191,7 +191,7 @@ impl Finder<'_> {
         }
     }
 
-    /// Makes the spans of those who were asked.
+    /// Adds the spans of the threads that were asked.
     fn answer(
         &mut self,
         client: Made,
@@ -229,8 +229,8 @@ impl Finder<'_> {
         }
     }
 
-    /// Makes the span of one leg. None if nothing is known of it, if it was over before the client's
-    /// span begins, or if there is no room.
+    /// Adds the span of one leg. None if nothing is known of it, if it was over before the client's
+    /// span begins, or if the limit of spans is reached.
     fn server(&mut self, client: Made, wait: WaitIndex, leg: Leg, is_last: bool) -> Option<Made> {
         let thread = self.evidence.thread(leg.thread)?;
         if !self.evidence.is_recorded(leg.thread) {
@@ -255,7 +255,7 @@ impl Finder<'_> {
         self.make(draft, Under::Parent(client, begin))
     }
 
-    /// Makes the span of what ended a wait unasked, in a trace of its own.
+    /// Adds the span of what ended a wait unasked, in a trace of its own.
     fn unasked(
         &mut self,
         waiting: Made,

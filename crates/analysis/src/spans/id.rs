@@ -1,5 +1,5 @@
-//! What spans and traces are called: hashes of what they are, so that the same recording gives the
-//! same names, and two stretches of one run name the same wait alike.
+//! Ids of spans and traces: hashes of what they are, so that the same recording gives the same ids,
+//! and two excerpts of one run give the same wait the same id.
 
 use std::fmt;
 
@@ -13,18 +13,19 @@ use offwake_recording::units::{Tid, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(u128);
 
-/// Names a span within its trace: 8 bytes, not all of them 0.
+/// Identifies a span within its trace: 8 bytes, not all of them 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SpanId(u64);
 
 impl TraceId {
-    /// The trace that begins with a wait: the boot, the thread, and when it left the CPU.
+    /// Returns the trace that begins with a wait, identified by the boot, the thread, and when it
+    /// left the CPU.
     pub(super) fn of_wait(boot_id: &str, tid: Tid, off: Timestamp) -> Self {
         let numbers = [u64::from(tid.0), off.0].map(u64::to_le_bytes).concat();
         Self::of([b"wait".as_slice(), boot_id.as_bytes(), &numbers].concat())
     }
 
-    /// The trace of what a span is linked with.
+    /// Returns the trace of the activity that a span is linked with.
     pub(super) fn linked_with(trace: Self, span: SpanId) -> Self {
         Self::of([b"link".as_slice(), &trace.0.to_le_bytes(), &span.0.to_le_bytes()].concat())
     }
@@ -41,7 +42,7 @@ impl TraceId {
 }
 
 impl SpanId {
-    /// The child of this number of a span; number 0 of no span is the trace's root.
+    /// Returns the child with this number of a span; number 0 without a parent is the trace's root.
     pub(super) fn of(trace: TraceId, parent: Option<Self>, number: usize) -> Self {
         let parent = parent.map_or(0, |parent| parent.0);
         let numbers = [parent, number as u64].map(u64::to_le_bytes).concat();

@@ -32,7 +32,7 @@ pub fn write(recording: &Recording, spans: &Spans, out: &mut dyn io::Write) -> i
     out.write_all(b"\n]\n}\n")
 }
 
-/// A span, key by key.
+/// A span as it is written.
 #[derive(Serialize)]
 struct Entry<'a> {
     trace_id: TraceId,
@@ -92,7 +92,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whole microseconds: the contract has these in no other unit.
+/// Returns whole microseconds, the only unit that the format has for these times.
 pub(super) fn micros(time: Nanos) -> u64 {
     time.0 / 1_000
 }

@@ -11,12 +11,13 @@ use super::{Evidence, evidence::Place};
 pub(super) struct Lanes<'a> {
     evidence: Evidence<'a>,
     waits: Vec<WaitIndex>,
-    /// By [`ThreadIndex`]: where its waits end. They begin where those of the thread before end.
+    /// The end of each thread's waits, by [`ThreadIndex`]. They begin where those of the thread
+    /// before end.
     ends: Vec<usize>,
 }
 
 impl<'a> Lanes<'a> {
-    /// Of the waits that `belongs` says.
+    /// Collects the waits for which `belongs` returns true.
     pub(super) fn of(evidence: Evidence<'a>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
         let mut waits: Vec<_> = (evidence.waits())
             .filter_map(|index| Some((evidence.place(index)?.thread?, index)))
@@ -30,12 +31,13 @@ impl<'a> Lanes<'a> {
         Self { evidence, waits: waits.into_iter().map(|(_, index)| index).collect(), ends }
     }
 
-    /// All of them.
+    /// Returns all waits.
     pub(super) fn waits(&self) -> &[WaitIndex] {
         &self.waits
     }
 
-    /// Where in [`Self::waits`] those lie that begin and end inside `from..to` of a thread's life.
+    /// Returns the range in [`Self::waits`] of the waits that begin and end inside `from..to` of a
+    /// thread's life.
     pub(super) fn inside(
         &self,
         thread: ThreadIndex,
@@ -45,7 +47,7 @@ impl<'a> Lanes<'a> {
         self.ending_in(thread, to, |place| place.from < from)
     }
 
-    /// The same, and the one that had begun before, if it ends there.
+    /// Returns the same range, with the wait that had begun before if it ends there.
     pub(super) fn reaching_into(
         &self,
         thread: ThreadIndex,
@@ -55,7 +57,8 @@ impl<'a> Lanes<'a> {
         self.ending_in(thread, to, |place| place.to <= from)
     }
 
-    /// Of a thread's waits, in order, those that end before `to`, less the first of which `is_over`.
+    /// Returns the range of a thread's waits that end before `to`, without the first for which
+    /// `is_over` returns true.
     fn ending_in(
         &self,
         thread: ThreadIndex,

@@ -45,10 +45,11 @@ impl Default for SpanLimits {
 pub struct Share(f64);
 
 impl Share {
-    /// All of them.
+    /// All traces.
     pub const ALL: Self = Self(1.0);
 
-    /// Whether a trace belongs to it: whether the random part of its id reaches the threshold
+    /// Returns whether a trace belongs to the share: whether the random part of its id reaches the
+    /// threshold
     /// (<https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>).
     pub(super) fn keeps(self, trace: TraceId) -> bool {
         const ALL: f64 = (1_u64 << 56) as f64;
@@ -68,7 +69,7 @@ impl Serialize for Share {
     }
 }
 
-/// Text that is no share.
+/// A text that is no share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a share like 1, 0.1 or 1/10")]
 pub struct NotAShare(String);
@@ -89,7 +90,8 @@ impl FromStr for Share {
     }
 }
 
-/// What is not among the spans, and why. Each counts waits; one that lies in two spans counts in both.
+/// Waits that have no span of their own, or were not followed, by reason. A wait that lies in two
+/// spans counts in both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LeftOut {
     /// Shown, and not followed: too many hops deep.
@@ -100,20 +102,20 @@ pub struct LeftOut {
     pub fan_out: u64,
     /// Found when there were as many spans as there may be.
     pub max_spans: u64,
-    /// They could begin a trace, but are too short, with nobody asked for anything.
+    /// Waits that could begin a trace, but are too short and no requests.
     pub short: u64,
-    /// They begin a trace, and the sample does not keep it.
+    /// Waits that begin a trace that the sample does not include.
     pub sampled: u64,
     /// Shown, and not followed: what the other thread did was not recorded.
     pub not_recorded: u64,
     /// Waits of a server for its next request.
     pub idle: u64,
-    /// They begin a trace, and the report's filter left them out.
+    /// Waits that begin a trace, and that the report's filter left out.
     pub filtered: u64,
 }
 
 impl LeftOut {
-    /// Each that is not 0, by its key.
+    /// Returns the counters that are not 0, each with its key.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         let Self {
             depth,
@@ -141,7 +143,7 @@ impl LeftOut {
         .filter(|(_, count)| *count > 0)
     }
 
-    /// What a limit took away that was not meant to be left out: one line, none if there is nothing.
+    /// Describes what a limit left out in one line; none if no limit was reached.
     #[must_use]
     pub fn warning(&self) -> Option<String> {
         let limits = [

@@ -1,4 +1,4 @@
-//! What a span is.
+//! The types of spans, traces and links.
 
 use std::sync::Arc;
 
@@ -34,52 +34,53 @@ pub struct Span {
     pub parent_span_id: Option<SpanId>,
     /// The thread.
     pub tid: Tid,
-    /// Its process.
+    /// The thread's process.
     pub pid: Tgid,
-    /// The thread's name at the time. From another program: it may hold anything but NUL.
+    /// The thread's name at the time. It comes from another program, and may contain anything but
+    /// NUL.
     pub comm: Arc<str>,
     /// When it began, inside the window.
     pub started_at: Timestamp,
     /// When it ended, inside the window.
     pub ended_at: Timestamp,
-    /// What the thread did meanwhile; adds up to the span.
+    /// How the thread's time divides; adds up to the span.
     pub split: Split,
-    /// Who ended the wait; none for a server's span, and where that was no thread.
+    /// The thread that ended the wait; none for a server's span, and if no thread did.
     pub waiting_on: Option<ThreadRef>,
     /// The spans that have it as their parent, in order of time.
     pub children: Vec<SpanId>,
-    /// Which side of a request it is.
+    /// The span's side of a request.
     pub kind: SpanKind,
-    /// Of a request, the frame that asked; of what was done for another, the frame that ended the wait,
-    /// else the thread; of any other wait, its cause.
+    /// The span's name: of a request, the frame that asked; of what was done for another thread,
+    /// the frame that ended the wait, else the thread; of any other wait, its cause.
     pub name: Arc<str>,
     /// What the wait was on; none for a span that is no wait.
     pub cause: Option<Cause>,
     /// The frame that the wait was seen in.
     pub frame: Option<Arc<str>>,
-    /// The very thing that the wait was on, in words.
+    /// The object that the wait was on, as text.
     pub waited_on: Option<Arc<str>>,
-    /// How it ended.
+    /// How the span ended.
     pub status: SpanStatus,
-    /// Spans that it is tied to otherwise than by being a part of them.
+    /// Spans that are related otherwise than as parent and child.
     pub links: Vec<SpanLink>,
 }
 
 impl Span {
-    /// Time that its thread spent on a CPU.
+    /// Returns the time that the span's thread spent on a CPU.
     #[must_use]
     pub fn self_time(&self) -> Nanos {
         self.split.on_cpu
     }
 
-    /// The rest of it.
+    /// Returns the rest of the span's time.
     #[must_use]
     pub fn wait_time(&self) -> Nanos {
         self.ended_at.since(self.started_at) - self.split.on_cpu
     }
 }
 
-/// Which side of a request a span is.
+/// A span's side of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SpanKind {
@@ -110,13 +111,13 @@ pub enum SpanStatus {
     Ok,
     /// The thread that was asked ended instead of an answer, with this code; none if that was lost.
     Exited(Option<u8>),
-    /// It was ended by a fault of its own, that is by this signal.
+    /// The thread that was asked was killed by a fault of its own, with this signal.
     Crashed(u8),
-    /// It was ended by this signal.
+    /// The thread that was asked was killed by this signal.
     Killed(u8),
-    /// It had not ended when the window did.
+    /// The span had not ended when the window did.
     Unfinished,
-    /// Its end was lost.
+    /// The record of the end was lost.
     Lost,
 }
 
@@ -147,7 +148,7 @@ impl SpanStatus {
         }
     }
 
-    /// What the thread that was asked exited with.
+    /// Returns what the thread that was asked exited with.
     #[must_use]
     pub fn exit_code(self) -> Option<u8> {
         match self {
@@ -156,7 +157,7 @@ impl SpanStatus {
         }
     }
 
-    /// The signal that ended the thread that was asked.
+    /// Returns the signal that killed the thread that was asked.
     #[must_use]
     pub fn signal(self) -> Option<u8> {
         match self {
@@ -169,7 +170,7 @@ impl SpanStatus {
 /// A tie to a span, in the same trace or in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SpanLink {
-    /// Its trace.
+    /// The linked span's trace.
     pub trace_id: TraceId,
     /// Its name in there.
     pub span_id: SpanId,
@@ -181,11 +182,11 @@ pub struct SpanLink {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LinkKind {
-    /// It is the request that came from another process.
+    /// The linked span is the request, which came from another process.
     RequestedBy,
-    /// It handed the request on.
+    /// The linked span handed the request on.
     HandedOnBy,
-    /// It ended the wait, and nobody had asked it to.
+    /// The linked span ended the wait, and nobody had asked it to.
     EndedBy,
 }
 

@@ -1,4 +1,4 @@
-//! What spans are called.
+//! Names of spans.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -15,10 +15,10 @@ use offwake_recording::{StackRef, Wait, units::Timestamp};
 
 use super::Evidence;
 
-/// Bytes of a name or of what was waited on. A symbol can be as long as its program likes.
+/// The most bytes of a name or of what was waited on. A symbol can be as long as its program likes.
 const LONGEST: usize = 256;
 
-/// Gives each name once, however many spans bear it.
+/// Makes each name once, however many spans have it.
 pub(super) struct Names<'a> {
     evidence: Evidence<'a>,
     best_fit: BestFit<'a>,
@@ -38,7 +38,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The name of a thread at a moment.
+    /// Returns the name of a thread at a moment.
     pub(super) fn comm(&mut self, index: ThreadIndex, at: Timestamp) -> Arc<str> {
         let evidence = self.evidence;
         let thread = evidence.thread(index);
@@ -48,19 +48,19 @@ impl<'a> Names<'a> {
         entry.or_insert_with(|| comm().unwrap_or_else(|| Arc::from(report::NAMELESS))).clone()
     }
 
-    /// The frame in which a thread asked and waited, else what it waited on.
+    /// Returns the frame in which a thread asked and waited, else the wait's cause.
     pub(super) fn of_request(&mut self, index: WaitIndex) -> Arc<str> {
         self.seen_in(index).unwrap_or_else(|| Arc::from((self.evidence.cause)(index).name()))
     }
 
-    /// The frame in which a thread waited.
+    /// Returns the frame in which a thread waited.
     pub(super) fn seen_in(&mut self, index: WaitIndex) -> Option<Arc<str>> {
         let cause = (self.evidence.cause)(index);
         let wait = self.evidence.wait(index)?;
         self.frame(cause, wait.user_stack, wait.kernel_stack)
     }
 
-    /// The frame in which a thread ended a wait; its name, if there is none or it did not.
+    /// Returns the frame in which a thread ended a wait, else the thread's name.
     pub(super) fn of_ender(
         &mut self,
         ended: WaitIndex,
@@ -75,7 +75,7 @@ impl<'a> Names<'a> {
             .unwrap_or_else(|| self.comm(thread, at))
     }
 
-    /// The very thing that a wait was on.
+    /// Returns the object that a wait was on, as text.
     pub(super) fn waited_on(&mut self, wait: &Wait, cause: Cause) -> Option<Arc<str>> {
         let on = waited_on(wait, cause)?;
         let files = &self.evidence.recording.files;

@@ -17,10 +17,10 @@ use offwake_recording::{
 
 use super::{LinkKind, Span, SpanId, SpanKind, SpanStatus, Spans, TraceId, json::micros};
 
-/// Bytes of a path.
+/// The most bytes of a path.
 const LONGEST_PATH: usize = 1_024;
 
-/// Which clock the times of an export are of.
+/// The clock that the times of an export are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportClock {
     /// The wall's, as OTLP wants it.
@@ -40,7 +40,7 @@ pub struct Exporter<'a> {
     containers: HashMap<&'a ContainerId, &'a ContainerNames>,
 }
 
-/// What is known of a process.
+/// A process, as OpenTelemetry's service.
 struct Service<'a> {
     name: Cow<'a, str>,
     process: Option<&'a ProcessInfo>,
@@ -67,7 +67,7 @@ impl<'a> Exporter<'a> {
         Self { recording, spans, start_unix_ns, services, containers }
     }
 
-    /// The clock of its times.
+    /// Returns the clock that the times are from.
     #[must_use]
     pub fn clock(&self) -> ExportClock {
         match self.start_unix_ns {
@@ -86,7 +86,7 @@ impl<'a> Exporter<'a> {
         out.write_all(b"\n")
     }
 
-    /// Requests of at most so many spans each.
+    /// Returns requests of at most `most` spans each.
     pub fn batches(&self, most: usize) -> impl Iterator<Item = (&'a [Span], Request<'_>)> {
         self.spans.spans.chunks(most.max(1)).map(|spans| (spans, self.request(spans)))
     }
@@ -141,7 +141,7 @@ impl<'a> Exporter<'a> {
         ResourceSpans { resource: Resource { attributes }, scope_spans }
     }
 
-    /// Unix time in nanoseconds, as text.
+    /// Returns Unix time in nanoseconds, as text.
     fn time(&self, at: Timestamp) -> String {
         let window = self.recording.meta.window;
         let since = i128::from(at.0) - i128::from(window.start.0);
@@ -150,7 +150,8 @@ impl<'a> Exporter<'a> {
     }
 
     fn span(&self, span: &'a Span) -> SpanMessage<'_> {
-        /// W3C's flag of a trace that is sampled; the parent is known to be remote or not; it is.
+        /// W3C's flag of a sampled trace; it is known whether the parent is remote; the parent is
+        /// remote.
         const SAMPLED: u32 = 0x1;
         const HAS_IS_REMOTE: u32 = 0x100;
         const IS_REMOTE: u32 = 0x200;
@@ -187,7 +188,7 @@ impl<'a> Exporter<'a> {
     }
 }
 
-/// The process as it was last looked at before `at`, or first after it.
+/// Returns what was read of a process last before `at`, or first after it.
 fn process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
     let looks = &recording.processes;
     let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
@@ -287,7 +288,8 @@ struct Scope<'a> {
     attributes: Attributes<'a>,
 }
 
-/// A span that is made into its message when it is written: not all of them at once.
+/// A span that is turned into its message only when it is written, so that not all messages exist
+/// at once.
 struct OfExporter<'a> {
     exporter: &'a Exporter<'a>,
     span: &'a Span,

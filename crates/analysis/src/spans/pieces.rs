@@ -22,13 +22,14 @@ use offwake_recording::{
 
 use super::{Evidence, lanes::Lanes};
 
-/// What belongs together.
+/// Which waits are pieces of one wait.
 pub(super) struct Pieces {
-    /// By [`WaitIndex`]: the piece that goes before it.
+    /// The piece before a wait, by [`WaitIndex`].
     before: Vec<Option<WaitIndex>>,
-    /// By [`WaitIndex`]: whether another piece comes after it.
+    /// Whether another piece comes after a wait, by [`WaitIndex`].
     goes_on: Vec<bool>,
-    /// By [`WaitIndex`]: when its first piece began, and how long all of them up to it were.
+    /// When a wait's first piece began, and how long all pieces up to the wait were, by
+    /// [`WaitIndex`].
     sums: Vec<(Timestamp, Nanos)>,
 }
 
@@ -64,17 +65,17 @@ impl Pieces {
         pieces
     }
 
-    /// Whether its thread went back to sleep at once.
+    /// Returns whether the wait's thread went back to the same wait at once.
     pub(super) fn goes_on(&self, wait: WaitIndex) -> bool {
         self.goes_on.get(wait.0 as usize).is_some_and(|goes_on| *goes_on)
     }
 
-    /// When its first piece began.
+    /// Returns when the wait's first piece began.
     pub(super) fn from(&self, wait: WaitIndex) -> Timestamp {
         self.sums.get(wait.0 as usize).map_or(Timestamp(0), |(from, _)| *from)
     }
 
-    /// For how long it was blocked, in all pieces up to this one.
+    /// Returns how long the wait was blocked in all pieces up to this one.
     pub(super) fn blocked(&self, wait: WaitIndex) -> Nanos {
         self.sums.get(wait.0 as usize).map_or(Nanos(0), |(_, blocked)| *blocked)
     }
@@ -84,7 +85,8 @@ impl Pieces {
     }
 }
 
-/// Whether the second wait is the first one's next piece. None if they are not of one thread.
+/// Returns whether the second wait is the first one's next piece. None if they are not of one
+/// thread.
 fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Option<bool> {
     let (one, other) = (evidence.place(first)?, evidence.place(second)?);
     let index = one.thread.filter(|_| one.thread == other.thread)?;
@@ -99,7 +101,7 @@ fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Optio
     )
 }
 
-/// Whether two waits are on the same thing, for the same.
+/// Returns whether two waits are on the same object, in the same call.
 fn is_same(one: &Wait, other: &Wait) -> bool {
     one.syscall == other.syscall && one.file == other.file && one.user_stack == other.user_stack
 }

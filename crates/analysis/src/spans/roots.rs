@@ -7,8 +7,9 @@ use offwake_recording::units::Nanos;
 
 use super::{LeftOut, findings::Findings, sides::Side};
 
-/// The waits that begin a trace, in the order of their beginnings: those of the target, and those for
-/// what it was asked on connections that others made. None lies in what was done for another.
+/// Finds the waits that begin a trace, in the order of their beginnings: those of the target, and
+/// those for what it was asked on connections that others made. None lies in what was done for
+/// another.
 pub(super) fn roots(
     findings: &Findings<'_>,
     filter: &Filter,
@@ -44,7 +45,7 @@ pub(super) fn roots(
     roots
 }
 
-/// Whether a wait can begin a trace.
+/// Returns whether a wait can begin a trace.
 fn takes_part(findings: &Findings<'_>, wait: WaitIndex) -> bool {
     let evidence = findings.evidence;
     if findings.is_target(evidence.place(wait).and_then(|place| place.thread)) {
@@ -55,7 +56,7 @@ fn takes_part(findings: &Findings<'_>, wait: WaitIndex) -> bool {
         && (findings.parts(wait).iter()).any(|leg| findings.is_target(Some(leg.thread)))
 }
 
-/// Which waits lie in what was done for one of `roots`, by [`WaitIndex`].
+/// Returns which waits lie in what was done for one of `roots`, by [`WaitIndex`].
 ///
 /// What was done ends later than any wait in it, so that no two waits lie in one another.
 fn served(findings: &Findings<'_>, roots: &[WaitIndex], lifetime: Nanos) -> Vec<bool> {

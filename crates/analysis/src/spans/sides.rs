@@ -1,4 +1,4 @@
-//! Which end of a socket a thread waits on: the one that asks, or the one that serves.
+//! Tells whether a thread waits on the client's or the server's end of a connection.
 
 use std::collections::{HashMap, HashSet};
 
@@ -10,23 +10,23 @@ use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tg
 
 use super::Evidence;
 
-/// Which end of a connection.
+/// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// It connected.
+    /// The client's end, which connected.
     Asking,
-    /// It was connected to: it waits for its next request.
+    /// The server's end, which was connected to: it waits for its next request.
     Serving,
-    /// There is nothing to tell them apart: a pipe, a pair of sockets, a futex.
+    /// Nothing tells the ends apart: a pipe, a pair of sockets, a futex.
     Unknown,
 }
 
-/// What tells the ends of sockets apart.
+/// The knowledge by which the ends of connections are told apart.
 pub(super) struct Sides<'a> {
     evidence: Evidence<'a>,
-    /// The ports that were listened on.
+    /// The ports on which some socket listened.
     listened: HashSet<&'a str>,
-    /// The end that a descriptor of a process was, while it was waited on.
+    /// The end that a process's descriptor stood for while a thread waited on it.
     descriptors: HashMap<(Tgid, u32), Side>,
 }
 
@@ -50,7 +50,7 @@ impl<'a> Sides<'a> {
         sides
     }
 
-    /// The end that a wait was on; of an event loop's wait, the one that the event came from.
+    /// Returns the end that a wait was on; for an event loop, the end that the event came from.
     pub(super) fn waited_on(&self, index: WaitIndex) -> Side {
         let Some(wait) = self.evidence.wait(index) else { return Side::Unknown };
         if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
@@ -62,7 +62,7 @@ impl<'a> Sides<'a> {
         }
     }
 
-    /// The other end of what the waker woke through.
+    /// Returns the opposite of the end that the waker woke through.
     fn beyond_waker(&self, wait: &Wait) -> Side {
         let other = wait.wake.as_ref().and_then(|wake| {
             let WokenThrough::File { fd, file } = woken_through(wake)? else { return None };
@@ -102,7 +102,7 @@ impl<'a> Sides<'a> {
     }
 }
 
-/// What the first argument of a wait's syscall stood for.
+/// Returns the descriptor that a wait's syscall names, and the file that it stood for.
 pub(super) fn descriptor(wait: &Wait) -> Option<(u32, FileId)> {
     let syscall = wait.syscall.as_ref()?;
     let takes_fd = syscalls::name(syscall).is_some_and(syscalls::takes_fd);
@@ -110,9 +110,9 @@ pub(super) fn descriptor(wait: &Wait) -> Option<(u32, FileId)> {
     wait.file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
 }
 
-/// The ports that were listened on: those of listening sockets, which have no other end, and those
-/// that several connections have in common. A port that was picked for a connection is its alone, as
-/// long as there are enough of them
+/// Finds the ports that were listened on: those of listening sockets, which have no other end, and
+/// those that several connections share. A port that was picked for a single connection is not
+/// shared, as long as there are enough of them
 /// ([`__inet_hash_connect`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/inet_hashtables.c#L1007)).
 fn listened(evidence: Evidence<'_>) -> HashSet<&str> {
     let mut connections: HashMap<&str, HashSet<(&str, &str)>> = HashMap::new();

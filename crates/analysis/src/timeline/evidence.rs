@@ -1,4 +1,4 @@
-//! What the records of others say of a thread of whose own records some were lost.
+//! What the records of other threads prove about a thread some of whose own records were lost.
 
 use std::collections::HashMap;
 
@@ -7,24 +7,25 @@ use offwake_recording::{
     units::{Tid, Timestamp},
 };
 
-/// A thread was on a CPU, and had made so many records.
+/// A moment at which a thread was on a CPU, and how many records it had made by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Anchor {
     pub(super) at: Timestamp,
-    /// The number of its newest wait or preemption at that moment.
+    /// The number of the thread's newest wait or preemption at that moment.
     pub(super) seq: u32,
 }
 
-/// What is known of one tid.
+/// What the records of others prove about one tid.
 #[derive(Debug, Default)]
 pub(super) struct OfTid {
-    /// By time.
+    /// In order of time.
     pub(super) anchors: Vec<Anchor>,
-    /// When it came to a CPU from which another thread was preempted; by time.
+    /// When the thread came to a CPU from which another thread was preempted for it, in order of
+    /// time.
     pub(super) arrivals: Vec<Timestamp>,
 }
 
-/// What is known of those tids that have gaps.
+/// What the records of others prove about the tids that have gaps.
 #[derive(Default)]
 pub(super) struct Evidence(HashMap<Tid, OfTid>);
 
@@ -34,7 +35,7 @@ impl Evidence {
     }
 }
 
-/// Gathers it from a whole recording.
+/// Gathers the evidence about `tids` from a whole recording.
 pub(super) fn of(recording: &Recording, tids: &[Tid]) -> Evidence {
     let mut known: HashMap<Tid, OfTid> = tids.iter().map(|&tid| (tid, OfTid::default())).collect();
     for sighting in &recording.sightings {

@@ -5,25 +5,25 @@ use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
 use super::{PreemptionIndex, WaitIndex};
 
-/// Since when a runnable thread has been waiting for a CPU.
+/// The event since which a runnable thread has been waiting for a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queued {
-    /// Since the wake that ended this wait.
+    /// The wake that ended this wait.
     Woken(WaitIndex),
-    /// Since this preemption.
+    /// This preemption.
     Preempted(PreemptionIndex),
 }
 
 /// What a thread was doing for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It was on a CPU.
+    /// The thread was on a CPU.
     OnCpu,
-    /// It could have gone on, and waited for a CPU.
+    /// The thread could run, and waited for a CPU.
     Runnable(Queued),
-    /// It was blocked, in this wait.
+    /// The thread was blocked in this wait.
     Blocked(WaitIndex),
-    /// Not known: records of it were lost, or there is nothing that says.
+    /// Unknown: records of the thread were lost, or there never were any.
     Lost,
 }
 
@@ -40,7 +40,7 @@ impl Packed {
     const PREEMPTED: u32 = 3 << 30;
     const LOST: Self = Self(Self::OTHER);
     const ON_SOME_CPU: Self = Self(Self::OTHER | 1);
-    /// With the CPU's number on top.
+    /// On a CPU whose number is added to this.
     const ON_CPU: u32 = Self::OTHER | 2;
 
     fn new(state: State, cpu: Option<Cpu>) -> Self {
@@ -80,7 +80,7 @@ impl Packed {
     }
 }
 
-/// How a stretch of time divides over the states.
+/// How some time of a thread's life divides over the states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Split {
     /// Time on a CPU.
@@ -94,7 +94,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// All of it.
+    /// Returns the sum of all states.
     #[must_use]
     pub fn total(self) -> Nanos {
         self.on_cpu + self.runnable + self.blocked + self.lost
@@ -113,9 +113,9 @@ impl Split {
 /// An interval of a thread's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Interval {
-    /// Its first moment.
+    /// The interval's first moment.
     pub from: Timestamp,
-    /// The first moment after it.
+    /// The first moment after the interval.
     pub to: Timestamp,
     /// What the thread was doing.
     pub state: State,
@@ -132,25 +132,25 @@ pub struct Track {
 }
 
 impl Track {
-    /// An empty one that begins at `start`.
+    /// Creates an empty track that begins at `start`.
     #[must_use]
     pub fn starting(start: Timestamp) -> Self {
         Self { end: start, ..Self::default() }
     }
 
-    /// When it ends.
+    /// Returns the end of the track.
     #[must_use]
     pub fn end(&self) -> Timestamp {
         self.end
     }
 
-    /// How many intervals it has.
+    /// Returns the number of intervals.
     #[must_use]
     pub fn len(&self) -> usize {
         self.starts.len()
     }
 
-    /// Whether it has none.
+    /// Returns whether the track has no interval.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.starts.is_empty()
@@ -161,7 +161,7 @@ impl Track {
         self.append(to, Packed::new(state, None));
     }
 
-    /// The same for a time on a CPU, as far as it is known which.
+    /// Appends time on a CPU, which may be unknown, from the end until `to`.
     pub(super) fn extend_on(&mut self, to: Timestamp, cpu: Option<Cpu>) {
         self.append(to, Packed::new(State::OnCpu, cpu));
     }
@@ -185,13 +185,13 @@ impl Track {
         self.end = to;
     }
 
-    /// Gives back what was reserved for more.
+    /// Frees the memory that was reserved for more intervals.
     pub(super) fn close(&mut self) {
         self.starts.shrink_to_fit();
         self.states.shrink_to_fit();
     }
 
-    /// An interval by its place.
+    /// Returns an interval by its index.
     #[must_use]
     pub fn get(&self, place: usize) -> Option<Interval> {
         let (from, state) = (*self.starts.get(place)?, self.states.get(place)?.state());
@@ -199,45 +199,45 @@ impl Track {
         Some(Interval { from, to, state })
     }
 
-    /// The CPU of an interval on one, if it is known.
+    /// Returns the CPU of an on-CPU interval, if it is known.
     #[must_use]
     pub fn cpu(&self, place: usize) -> Option<Cpu> {
         self.states.get(place)?.cpu()
     }
 
-    /// The intervals in order.
+    /// Returns the intervals in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = Interval> + '_ {
         (0..self.len()).filter_map(|place| self.get(place))
     }
 
-    /// The place of the interval that `at` lies in.
+    /// Returns the index of the interval that contains `at`.
     #[must_use]
     pub fn place_of(&self, at: Timestamp) -> Option<usize> {
         let place = self.starts.partition_point(|&from| from <= at).checked_sub(1)?;
         (at < self.end).then_some(place)
     }
 
-    /// How many intervals begin before `at`, looked for around `near` first: who goes through a
-    /// recording in the order of time finds it within a few steps.
+    /// Counts the intervals that begin before `at`, searching around the index `near` first: a
+    /// caller that goes through a recording in order of time finds the number within a few steps.
     #[must_use]
     pub fn begun_before(&self, at: Timestamp, near: usize) -> usize {
         let starts = &self.starts;
         partition_near(starts.len(), near, |n| starts.get(n).is_some_and(|&from| from < at))
     }
 
-    /// The interval that `at` lies in.
+    /// Returns the interval that contains `at`.
     #[must_use]
     pub fn at(&self, at: Timestamp) -> Option<Interval> {
         self.get(self.place_of(at)?)
     }
 
-    /// How all of it divides.
+    /// Returns how the whole track divides over the states.
     #[must_use]
     pub fn split(&self) -> Split {
         self.split_of(Timestamp(0), self.end)
     }
 
-    /// How `from..to` divides, as far as it lies inside.
+    /// Returns how `from..to` divides over the states, as far as it lies inside the track.
     #[must_use]
     pub fn split_of(&self, from: Timestamp, to: Timestamp) -> Split {
         let mut split = Split::default();

@@ -1,4 +1,4 @@
-//! A life's records → its track.
+//! Lays out a life's records as its track.
 
 use offwake_recording::{
     Begin, End, Phase, Recording, WaitRow, Waits,
@@ -19,20 +19,20 @@ use super::{
 /// thread never slept on: it was woken while it still ran, and went on.
 pub const EARLY_WAKE: Nanos = Nanos(100_000);
 
-/// What became of a wait's wake.
+/// What a wait's wake did to the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeUse {
-    /// Nobody was seen to wake the thread.
+    /// No wake is known.
     None,
-    /// It ended the blocked part.
+    /// The wake ended the blocked part.
     Ended,
-    /// It came before the switch-out: the thread never was blocked.
+    /// The wake came before the switch-out: the thread never was blocked.
     Early,
-    /// It came too long before the switch-out to belong to this wait, and is not believed.
+    /// The wake came too long before the switch-out to belong to this wait, and is ignored.
     Stale,
 }
 
-/// What became of a wait's wake.
+/// Returns what a wait's wake did to the wait.
 ///
 /// ```text
 ///              off            wake.at           on
@@ -55,16 +55,16 @@ pub fn wake_use(wait: &WaitRow) -> WakeUse {
     }
 }
 
-/// What becomes of a life with gaps.
+/// What to do with a life that has gaps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Gaps {
-    /// It is laid out as any other.
+    /// Lay it out with its gaps.
     Stay,
-    /// It is not laid out: others' records may prove what is missing.
+    /// Don't lay it out yet: the records of other threads may prove what is missing.
     Forbidden,
 }
 
-/// A thread was seen on a CPU, and had made so many records.
+/// A thread was seen on a CPU, and had made this many records.
 #[derive(Clone, Copy)]
 struct Look {
     at: Timestamp,
@@ -72,7 +72,7 @@ struct Look {
     when: When,
 }
 
-/// When a thread was looked at.
+/// The occasion on which a thread was seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     Opening,
@@ -92,7 +92,7 @@ struct Off {
     queued: Queued,
 }
 
-/// Divides a life into intervals. None if it has gaps and may have none.
+/// Divides a life into intervals. None if it has gaps and `gaps` forbids them.
 pub(super) fn lay(
     recording: &Recording,
     life: &Life<'_>,
@@ -163,7 +163,8 @@ pub(super) fn lay(
     })
 }
 
-/// Every moment at which the thread was seen on a CPU with a known number of records, by time.
+/// Collects the moments at which the thread was seen on a CPU with a known number of records, in
+/// order of time.
 fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<Look> {
     let edges = [(life.opening, When::Opening), (life.closing, When::Closing)];
     let edges = (edges.into_iter())
@@ -215,11 +216,11 @@ struct Layer<'a, 'r> {
     inferred: Vec<(Timestamp, Timestamp)>,
     /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
     newest: Option<u32>,
-    /// Which, as far as that is known.
+    /// The CPU that the thread is on at the end of the track, if it is known.
     cpu: Option<Cpu>,
-    /// The switch-in of the newest record, not clipped.
+    /// The time of the newest record's switch-in, not clipped to the window.
     off_until: Timestamp,
-    /// Where what only others prove begins: at most the end of the track.
+    /// The beginning of the time that only others' records prove; not after the end of the track.
     proven_from: Option<Timestamp>,
     has_gap: bool,
     /// What the thread does from the end of the track to the end of its life.
@@ -296,7 +297,7 @@ impl Layer<'_, '_> {
         self.cpu = (record.end == End::Seen).then_some(record.on_cpu);
     }
 
-    /// Fills the time before a record.
+    /// Fills the time between the end of the track and a record.
     fn reach(&mut self, record: &Off) {
         let proven_from = self.proven_from.take();
         let state = match self.newest {
@@ -336,7 +337,7 @@ impl Layer<'_, '_> {
         self.extend(record.off, state);
     }
 
-    /// Whether nothing is known of the time just before `at`.
+    /// Returns whether nothing is known of the time just before `at`.
     fn is_gap_before(&self, at: Timestamp) -> bool {
         let before = at.0.checked_sub(1).and_then(|before| self.track.at(Timestamp(before)));
         before.is_some_and(|interval| interval.state == State::Lost)
@@ -349,8 +350,8 @@ impl Layer<'_, '_> {
         }
     }
 
-    /// When the thread came back from the one time off the CPU whose record is missing: another
-    /// was preempted for it.
+    /// Returns when the thread came back from the single time off the CPU whose record is missing:
+    /// another thread was preempted for it then.
     ///
     /// ```text
     ///          seq 4          missing          seq 6
@@ -367,12 +368,12 @@ impl Layer<'_, '_> {
         (came < record.off && is_only).then_some(came)
     }
 
-    /// Whether no record came before the one with this number, nor could have.
+    /// Returns whether there can't have been a record before the one with this number.
     fn is_first(&self, seq: u32) -> bool {
         seq <= self.life.opening.map_or(0, |sighting| sighting.seq).saturating_add(1)
     }
 
-    /// Lays the blocked part of a wait; see [`wake_use`].
+    /// Appends the blocked part of a wait; see [`wake_use`].
     fn block(&mut self, index: WaitIndex, wait: &WaitRow, on: Timestamp) {
         let used = wake_use(wait);
         self.misfits.stale_wakes += u64::from(used == WakeUse::Stale);
@@ -390,13 +391,13 @@ impl Layer<'_, '_> {
         self.extend(until, State::Blocked(index));
     }
 
-    /// Whether something newer than record `seq` is known to have been.
+    /// Returns whether a record newer than `seq` is known to have existed.
     fn tail_is_lost(&self, seq: u32) -> bool {
         self.life.closing.is_some_and(|sighting| sighting.seq > seq)
             || self.life.exit.is_some_and(|exit| exit.seq > seq)
     }
 
-    /// Fills the time after the newest record.
+    /// Fills the time from the newest record to the end of the life.
     fn end(&mut self) {
         if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
             && exit.seq == newest
@@ -418,8 +419,8 @@ impl Layer<'_, '_> {
     }
 }
 
-/// What a thread does from its wake, or its preemption, to its switch-in: it waits for a CPU,
-/// unless nobody saw it come back.
+/// Returns the state of a thread from its wake, or its preemption, to its switch-in: it waits for a
+/// CPU, unless nobody saw it come back.
 fn after_wake(record: &Off) -> State {
     match record.end {
         End::Seen | End::StillOff => State::Runnable(record.queued),

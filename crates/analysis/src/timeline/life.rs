@@ -1,4 +1,4 @@
-//! One tid → the threads that bore it.
+//! Splits the records of one tid into those of the threads that had it, one after another.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -12,7 +12,7 @@ use offwake_recording::{
 
 use super::{Name, PreemptionIndex, WaitIndex, merge::merge};
 
-/// A time off the CPU.
+/// A record of a time off the CPU.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Record {
     /// A wait.
@@ -21,7 +21,7 @@ pub(super) enum Record {
     Preemption(PreemptionIndex),
 }
 
-/// What is known of one thread.
+/// The records of one thread, and what is known of it from them.
 #[derive(Debug)]
 pub(super) struct Life<'a> {
     pub tid: Tid,
@@ -33,7 +33,7 @@ pub(super) struct Life<'a> {
     pub from: Timestamp,
     pub until: Timestamp,
     pub names: Vec<Name>,
-    /// By switch-out.
+    /// In order of their switch-outs.
     pub records: Vec<Record>,
     pub opening: Option<&'a Sighting>,
     pub closing: Option<&'a Sighting>,
@@ -47,7 +47,7 @@ enum Entry {
     Exit(u32),
 }
 
-/// Everything that speaks of one tid: indices into the recording's lists, by time.
+/// All records of one tid, as indices into the recording's lists, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct OfTid {
     pub(super) tid: Tid,
@@ -57,7 +57,7 @@ pub(super) struct OfTid {
     exits: Vec<u32>,
 }
 
-/// Shares the records out over the tids, in their order. The idle task has none.
+/// Sorts a recording's records by tid. Those of the idle task are left out.
 pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
     let mut tids = Tids::default();
     let waits = &recording.waits;
@@ -83,7 +83,7 @@ pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
     tids
 }
 
-/// The tids in the order in which they were come across.
+/// The tids in order of their first record.
 #[derive(Default)]
 struct Tids {
     list: Vec<OfTid>,
@@ -105,7 +105,8 @@ impl Tids {
 }
 
 impl OfTid {
-    /// In the order of time; at one moment first sightings, then waits, preemptions and exits.
+    /// Returns the records in order of time; at one moment first sightings, then waits, preemptions
+    /// and exits.
     fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, Entry)> {
         let rows = recording.waits.rows();
         let waits = (self.waits.chunks(Waits::FETCHED))
@@ -130,12 +131,12 @@ impl OfTid {
     }
 }
 
-/// A life in the making.
+/// A life that is still being gathered.
 struct Draft<'a> {
     life: Life<'a>,
-    /// When it began; 0 if that is not known.
+    /// The beginning of the life; 0 if unknown.
     start: Timestamp,
-    /// The newest thing that speaks of it.
+    /// The time of the newest record so far.
     newest: Timestamp,
 }
 
@@ -162,9 +163,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether it was still there when the window opened. What was seen before that and not when
-    /// everybody was looked at had ended, while the programs were still being attached and nobody
-    /// saw it.
+    /// Returns whether the thread still lived when the window opened. A thread that was seen before
+    /// that, but not when all threads were listed at the opening, had ended while the programs were
+    /// still being attached, so that its exit was not seen.
     fn was_in(&self, window: Window) -> bool {
         self.life.opening.is_some() || self.newest >= window.start
     }
@@ -263,7 +264,7 @@ pub(super) fn split<'a>(recording: &'a Recording, of_tid: &OfTid) -> Vec<Life<'a
     bound(recording, window, drafts)
 }
 
-/// Whose life a sighting speaks of: both lists are in the order of creation.
+/// Finds the life that a sighting belongs to. Both lists are in order of creation.
 fn owner_of<'d, 'a>(
     sighting: &Sighting,
     drafts: &'d mut [Draft<'a>],
@@ -279,7 +280,7 @@ fn owner_of<'d, 'a>(
     drafts.get_mut(next.checked_sub(1)?).filter(|draft| draft.life.created == created)
 }
 
-/// One draft for each time of creation, and one before them if something is older than they are.
+/// Creates a draft for each time of creation, and one before them if there are older records.
 fn drafts_of<'a>(recording: &Recording, of_tid: &OfTid) -> VecDeque<Draft<'a>> {
     let mut created: Vec<Timestamp> = (of_tid.sightings.iter())
         .filter_map(|&n| recording.sightings.get(n as usize).map(|sighting| sighting.created))
@@ -299,7 +300,7 @@ fn drafts_of<'a>(recording: &Recording, of_tid: &OfTid) -> VecDeque<Draft<'a>> {
         .collect()
 }
 
-/// Clips the lives to the window, and leaves out those that lie outside.
+/// Clips the lives to the window, and drops those outside it.
 fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) -> Vec<Life<'a>> {
     let mut next_start = window.end;
     for draft in drafts.iter_mut().rev() {
@@ -321,7 +322,7 @@ fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) 
         .collect()
 }
 
-/// When a thread was born, if its first record says so.
+/// Returns when a thread was created, if its first record tells.
 fn born(recording: &Recording, first: Option<&Record>) -> Option<Timestamp> {
     let (begin, off) = match *first? {
         Record::Wait(n) => recording.waits.rows().get(n.0 as usize).map(|w| (w.begin(), w.off)),

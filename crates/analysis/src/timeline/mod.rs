@@ -1,4 +1,4 @@
-//! Records → what each thread was doing, at every moment of its life inside the window.
+//! The timeline: what each thread was doing at every moment of its life inside the window.
 //!
 //! ```text
 //!          window.start                                             window.end
@@ -7,7 +7,8 @@
 //!        created         off          wake.at       on
 //! ```
 //!
-//! A life has no holes and no overlaps: what no record speaks for is [`State::Lost`], never guessed.
+//! A life has no holes and no overlaps: time that no record covers is [`State::Lost`], never
+//! guessed.
 
 mod evidence;
 mod interval;
@@ -42,12 +43,12 @@ pub struct PreemptionIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub u32);
 
-/// A name, and since when a thread bore it.
+/// A thread's name, and since when it had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// Since when.
+    /// When the thread got the name.
     pub since: Timestamp,
-    /// The name. From another program: it may hold anything but NUL.
+    /// The name. It comes from another program, and may contain anything but NUL.
     pub comm: Arc<str>,
 }
 
@@ -56,48 +57,48 @@ pub struct Name {
 /// The kernel uses a tid again, so that one tid may name several of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Thread {
-    /// Its id.
+    /// The thread's id.
     pub tid: Tid,
-    /// Its process.
+    /// The thread's process.
     pub tgid: Tgid,
-    /// What kind of thread it is.
+    /// The kind of thread.
     pub kind: ThreadKind,
-    /// Whether it belonged to the target, if only for a time.
+    /// Whether the thread belonged to the target at any time.
     pub in_target: bool,
-    /// The cgroup that it was in last, as far as anything says.
+    /// The thread's last cgroup, as far as it is known.
     pub cgroup: Option<CgroupId>,
-    /// When it was created; none if no sighting of it arrived.
+    /// When the thread was created; none if no sighting of it arrived.
     pub created: Option<Timestamp>,
-    /// The beginning of its life, or of the window if that is later.
+    /// The beginning of the thread's life, or of the window if that is later.
     pub from: Timestamp,
-    /// The end of its life, or of the window if that is earlier.
+    /// The end of the thread's life, or of the window if that is earlier.
     pub until: Timestamp,
-    /// The names that it bore, in order. Empty if no sighting of it arrived.
+    /// The thread's names in order of time. Empty if no sighting of the thread arrived.
     pub names: Vec<Name>,
-    /// What it did.
+    /// What the thread did.
     pub track: Track,
-    /// The parts of it that its own records don't tell, because some were lost, and that other
-    /// records prove all the same.
+    /// The times of which the thread's own records tell nothing, because some were lost, but which
+    /// the records of other threads prove.
     pub inferred: Vec<(Timestamp, Timestamp)>,
 }
 
 impl Thread {
-    /// The index into `names` of the name that it bore at `at`; of the first, if it was first seen
-    /// later than that.
+    /// Returns the index into `names` of the thread's name at `at`; of the first name if the thread
+    /// was first seen later than that.
     #[must_use]
     pub fn name_at(&self, at: Timestamp) -> Option<usize> {
         let borne = self.names.partition_point(|name| name.since <= at);
         (!self.names.is_empty()).then(|| borne.saturating_sub(1))
     }
 
-    /// The name that it bore at `at`.
+    /// Returns the thread's name at `at`.
     #[must_use]
     pub fn comm_at(&self, at: Timestamp) -> Option<&str> {
         self.name_at(at).and_then(|index| self.names.get(index)).map(|name| &*name.comm)
     }
 }
 
-/// Where a wait lies in its thread's life: `from..to` is its blocked part inside the window.
+/// A wait's blocked part inside the window, `from..to`, and its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The thread.
@@ -108,7 +109,7 @@ pub struct Placed {
     pub to: Timestamp,
 }
 
-/// The interval in which a thread was blocked in a wait.
+/// The position of a wait's blocked interval: its thread, and the index in the thread's track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Place {
     thread: ThreadIndex,
@@ -116,18 +117,18 @@ struct Place {
 }
 
 impl Place {
-    /// Outside of every life, or without a blocked part.
+    /// The position of a wait without a blocked part inside the window.
     const NOWHERE: Self = Self { thread: ThreadIndex(u32::MAX), interval: u32::MAX };
 }
 
-/// What did not fit together.
+/// Counts of records that contradict each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Misfits {
     /// Records that began before the one before them had ended; they were clipped.
     pub overlaps: u64,
-    /// Records whose times or numbers ran backwards; they were clipped.
+    /// Records whose times or numbers run backwards; they were clipped.
     pub backwards: u64,
-    /// Wakes that were too old for their wait, and not believed.
+    /// Wakes that were too old for their wait, and were ignored.
     pub stale_wakes: u64,
 }
 
@@ -145,9 +146,9 @@ impl Misfits {
 pub struct Timeline {
     /// Sorted by tid, then by time.
     pub threads: Vec<Thread>,
-    /// By [`WaitIndex`], one for each wait of the recording.
+    /// The interval of each wait of the recording, by [`WaitIndex`].
     places: Vec<Place>,
-    /// What did not fit together.
+    /// Counts of records that contradict each other.
     pub misfits: Misfits,
 }
 
@@ -179,14 +180,14 @@ impl Timeline {
         Self { threads, places, misfits }
     }
 
-    /// A thread. None if there is no such index.
+    /// Returns a thread; none if there is no such index.
     #[must_use]
     pub fn thread(&self, index: ThreadIndex) -> Option<&Thread> {
         self.threads.get(index.0 as usize)
     }
 
-    /// Where a wait's blocked part lies. None if it has none: its thread was woken before it left
-    /// the CPU, or was just created, or had no life inside the window.
+    /// Returns a wait's blocked part. None if it has none: its thread was woken before it left the
+    /// CPU, or was just created, or did not live inside the window.
     #[must_use]
     pub fn place(&self, wait: WaitIndex) -> Option<Placed> {
         let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
@@ -194,14 +195,14 @@ impl Timeline {
         Some(Placed { thread, from, to })
     }
 
-    /// The track that a wait's blocked part lies in, and the place of its interval.
+    /// Returns the track of a wait's thread, and the index of the wait's blocked interval in it.
     #[must_use]
     pub fn interval(&self, wait: WaitIndex) -> Option<(&Track, usize)> {
         let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
         Some((&self.thread(thread)?.track, interval as usize))
     }
 
-    /// Who bore `tid` at `at`.
+    /// Returns the thread that had `tid` at `at`.
     #[must_use]
     pub fn find(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {
         let next = self.threads.partition_point(|thread| (thread.tid, thread.from) <= (tid, at));
@@ -215,14 +216,14 @@ fn thread_index(index: usize) -> ThreadIndex {
     ThreadIndex(u32::try_from(index).unwrap_or(u32::MAX))
 }
 
-/// The lives of one tid, by time.
+/// The laid-out lives of one tid, in order of time.
 type Laid = (Vec<Thread>, Misfits);
 
-/// The lives of one tid, seen by themselves.
+/// The lives of one tid, laid out as far as its own records suffice.
 enum Lives<'a> {
-    /// They have no gaps.
+    /// The lives have no gaps, and are laid out.
     Laid(Laid),
-    /// They are still to be laid out.
+    /// Some life has gaps: they are laid out when the evidence of others has been gathered.
     Gapped(Tid, Vec<Life<'a>>),
 }
 

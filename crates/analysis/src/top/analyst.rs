@@ -1,4 +1,4 @@
-//! A stretch's bytes → what is on screen.
+//! Analyses the bytes of a recorded stretch into the figures that are on screen.
 
 use std::sync::Arc;
 
@@ -20,14 +20,14 @@ use super::{
     totals::{Totals, Wholeness},
 };
 
-/// Everything that can be shown of one moment.
+/// Everything that can be on screen at one moment.
 #[derive(Clone, Debug)]
 pub struct Picture {
     /// What is above the tables.
     pub header: Header,
-    /// Of the last stretch.
+    /// The figures of the last stretch.
     pub window: Figures,
-    /// Since the start, as far as that was asked for.
+    /// The figures since the start, as far as they were asked for.
     pub totals: Arc<Totals>,
     /// The recording that the window's figures are of.
     pub bytes: Arc<[u8]>,
@@ -48,28 +48,28 @@ pub struct Header {
     pub standing: Standing,
 }
 
-/// Whether a target is still there.
+/// Whether the target still has threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It is.
+    /// Some thread of the target lives.
     Alive,
-    /// None of its threads has lived to the window's end.
+    /// No thread of the target has lived to the window's end.
     Ended,
 }
 
-/// From where on figures are wanted.
+/// The beginning of the time that figures are wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Since {
-    /// Those of the last stretch alone.
+    /// Figures of the last stretch alone.
     Window,
-    /// Those since the start as well, up to this very moment.
+    /// Also figures since the start, up to this very moment.
     Start,
 }
 
-/// Why there is no picture.
+/// Why a recording can't be analysed.
 #[derive(Debug, Error)]
 pub enum NoPicture {
-    /// There is too much of it.
+    /// The recording exceeds the limit of memory.
     #[error(
         "the last stretch takes more than {0} bytes of memory: use a shorter --window, or raise --max-memory"
     )]
@@ -79,7 +79,7 @@ pub enum NoPicture {
     Unreadable(ReadError),
 }
 
-/// Makes pictures of stretches that come one after another.
+/// Analyses stretches that come one after another, and keeps the sums since the start.
 #[derive(Clone, Debug)]
 pub struct Analyst {
     max_memory: usize,
@@ -90,14 +90,15 @@ pub struct Analyst {
 }
 
 impl Analyst {
-    /// For windows of at least `window`, of which each may take `max_memory` bytes.
+    /// Creates an analysis for windows of at least `window`, each of which may take `max_memory`
+    /// bytes.
     #[must_use]
     pub fn new(window: Nanos, max_memory: usize) -> Self {
         let sum_after = Nanos(window.0 / 2);
         Self { max_memory, sum_after, limits: Limits::default(), totals: Arc::default() }
     }
 
-    /// Makes a picture of the window that a recording has.
+    /// Analyses the window of a recording.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What a report comes to in the rows of the view; those of later stretches can be added.
+//! The figures of a report by row of the live view, to which those of later stretches can be added.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -17,7 +17,7 @@ const MAX_ROWS: usize = 4_096;
 /// Stacks of a wait, and leaves of its chains, that are kept.
 const MAX_PARTS: usize = 64;
 
-/// What a stretch of time comes to, or several stretches one after another.
+/// The figures of a stretch of time, or of several that follow one another.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
     /// The time that it covers.
@@ -28,7 +28,7 @@ pub struct Figures {
     pub threads: Rows<ThreadKey, Account>,
     /// What they waited for.
     pub waits: Rows<WaitKey, Waited>,
-    /// For whom.
+    /// The threads that they waited for.
     pub blocking: Rows<(ThreadName, Culprit), Blocking>,
 }
 
@@ -44,13 +44,13 @@ pub struct ThreadKey {
 /// A thread's or process's time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Account {
-    /// Its last known name. From another program: it may hold anything.
+    /// The last known name. It comes from another program, and may contain anything.
     pub comm: String,
     /// What its container is called, if it lives in one; from another program as well.
     pub container: Option<String>,
     /// Threads of the process.
     pub threads: u64,
-    /// Its ledger.
+    /// The ledger.
     pub ledger: Ledger,
 }
 
@@ -60,7 +60,8 @@ pub struct Account {
 pub struct WaitKey {
     pub waiter: ThreadName,
     pub cause: Cause,
-    /// In words; empty where it is not known, and for a disk, for which hundreds of files wait.
+    /// What the wait was on, as text; empty if it is unknown, and for a disk, for which waits on
+    /// hundreds of files are one.
     pub on: String,
     pub label: Option<Label>,
 }
@@ -68,13 +69,13 @@ pub struct WaitKey {
 /// Waits that are alike.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waited {
-    /// How many. One that spans two stretches counts in both.
+    /// The number of waits. One that spans two stretches counts in both.
     pub count: u64,
     /// How long they were blocked, added up.
     pub blocked: Nanos,
-    /// Of that, idle by design.
+    /// The part of it that was idle by design.
     pub idle: Nanos,
-    /// Of that, in waits that had not ended when their stretch did.
+    /// The part of it in waits that had not ended when their stretch did.
     pub still_blocked: Nanos,
     /// The longest of them.
     pub longest: Nanos,
@@ -101,7 +102,7 @@ pub struct Leaf {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Time(pub Nanos);
 
-/// For whom, or for what, a thread waited.
+/// The thread, or the thing outside of every thread, that a thread waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
     /// A thread that worked, or waited for a CPU itself.
@@ -110,17 +111,17 @@ pub enum Culprit {
     External(BlameWord, Option<ThreadName>),
 }
 
-/// How long a thread was kept waiting by a culprit.
+/// How long a thread waited for another, or for something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blocking {
-    /// In all.
+    /// The whole time.
     pub time: Nanos,
-    /// Of that, idle by design.
+    /// The part of it that was idle by design.
     pub idle: Nanos,
 }
 
 impl Figures {
-    /// Of one report.
+    /// Creates the figures of one report.
     #[must_use]
     pub fn of(report: &Report) -> Self {
         let mut figures = Self { length: report.window.duration_ns, ..Self::default() };
@@ -153,7 +154,7 @@ impl Figures {
         figures
     }
 
-    /// Adds those of a later stretch.
+    /// Adds the figures of a later stretch.
     pub fn append(&mut self, later: Self) {
         let Self { length, processes, threads, waits, blocking } = later;
         self.length += length;
@@ -163,7 +164,7 @@ impl Figures {
         self.blocking.append(blocking, MAX_ROWS);
     }
 
-    /// A wait, by the key that it once had: its label may have become known since.
+    /// Finds a wait by the key that it once had: its label may have become known since.
     #[must_use]
     pub fn wait(&self, key: &WaitKey) -> Option<(&WaitKey, &Waited)> {
         let is_same = |(other, _): &(&WaitKey, &Waited)| {
@@ -175,7 +176,7 @@ impl Figures {
         }
     }
 
-    /// The whole target's ledger.
+    /// Returns the whole target's ledger.
     #[must_use]
     pub fn ledger(&self) -> Ledger {
         let mut sum = Ledger::default();
@@ -222,8 +223,8 @@ impl Waited {
         waited
     }
 
-    /// The time for which the thread had something to do, as far as the chain tells: neither idle nor
-    /// asleep throughout.
+    /// Returns the time for which the thread had something to do, as far as the chain tells:
+    /// neither idle nor asleep throughout.
     #[must_use]
     pub fn pressing(&self, length: Nanos) -> Nanos {
         if self.still_blocked >= length { Nanos(0) } else { self.blocked - self.idle }

@@ -4,17 +4,17 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use offwake_recording::units::Nanos;
 
-/// Something that can be added up.
+/// Figures that can be added up.
 pub trait Figure: Default {
-    /// Adds what another one has.
+    /// Adds other figures.
     fn add(&mut self, other: Self);
 
-    /// How much of it there is: the least goes first when there are too many.
+    /// Returns the weight by which rows are kept: the lightest go first if there are too many.
     fn weight(&self) -> Nanos;
 }
 
-/// Sums by key. What finds no room is in one sum of its own, so that nothing is missing from all of
-/// them together.
+/// Sums by key, up to a limit. Rows beyond it are added up in one sum, so that the total stays
+/// complete.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rows<K, V> {
     rows: BTreeMap<K, V>,
@@ -59,30 +59,31 @@ impl<K: Ord + Clone, V: Figure> Rows<K, V> {
         }
     }
 
-    /// The row of this key.
+    /// Returns the row of a key.
     #[must_use]
     pub fn get_key_value(&self, key: &K) -> Option<(&K, &V)> {
         self.rows.get_key_value(key)
     }
 
-    /// Every row, by key.
+    /// Returns all rows in order of their keys.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.rows.iter()
     }
 
-    /// How many rows there are.
+    /// Returns the number of rows.
     #[must_use]
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no rows.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// What found no room: its sum, and how many rows it was (one that came again counts again).
+    /// Returns the sum of the rows beyond the limit, and their number (one that came again counts
+    /// again).
     #[must_use]
     pub fn rest(&self) -> (&V, u64) {
         (&self.rest, self.rest_count)

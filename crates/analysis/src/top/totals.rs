@@ -14,37 +14,38 @@ use offwake_recording::units::{Nanos, Timestamp};
 
 use super::figures::Figures;
 
-/// What is summed up so far.
+/// The sums of all stretches so far.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Totals {
-    /// Of all stretches.
+    /// The figures of all stretches.
     pub figures: Figures,
-    /// Time between stretches that was in none: it had left the window before its turn came.
+    /// Time between stretches that was in none of them, as it had left the window before it was
+    /// summed.
     pub missed: Nanos,
-    /// Stretches, and those of them in whose window records, stacks or time were lost.
+    /// The number of stretches.
     pub stretches: u64,
-    /// See there.
+    /// The number of stretches in whose window records, stacks or time were lost.
     pub lossy_stretches: u64,
-    /// The end of the newest.
+    /// The end of the newest stretch.
     until: Option<Timestamp>,
 }
 
-/// Whether everything of a stretch came.
+/// Whether everything of a stretch was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wholeness {
-    /// It did.
+    /// Everything of the stretch was recorded.
     Whole,
-    /// Something is missing.
+    /// Something of the stretch is missing.
     Lossy,
 }
 
 impl Totals {
-    /// The first window began here: what is in no stretch is counted from here on.
+    /// Sets the beginning of the first window: time that is in no stretch is counted from here on.
     pub fn begin(&mut self, start: Timestamp) {
         self.until.get_or_insert(start);
     }
 
-    /// Where the next stretch is to begin, if the window begins at `kept`.
+    /// Returns where the next stretch begins if the window begins at `kept`.
     #[must_use]
     pub fn next_start(&self, kept: Timestamp) -> Timestamp {
         self.until.map_or(kept, |until| until.max(kept))

@@ -18,7 +18,7 @@ pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 use super::ender;
 use rules::{MACHINERY, RULES, Test, matches};
 
-/// What a wait was on.
+/// The kind of thing that a wait was on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -32,15 +32,15 @@ pub enum Cause {
     Eventfd,
     /// Several files at once: poll, select, epoll.
     Poll,
-    /// Time: it slept on purpose.
+    /// A timer: the thread slept on purpose.
     Timer,
     /// A child's end, or its `exec`.
     Child,
     /// A signal.
     Signal,
-    /// A disk, or whatever the filesystem lies on.
+    /// A disk, or whatever else the filesystem is stored on.
     Disk,
-    /// A page that was not there.
+    /// A page that was not in memory.
     PageFault,
     /// A lock inside the kernel.
     KernelLock,
@@ -48,16 +48,16 @@ pub enum Cause {
     IoUring,
     /// A terminal.
     Tty,
-    /// It was stopped, by a signal, a debugger or the freezer.
+    /// The thread was stopped by a signal, a debugger or the freezer.
     Stopped,
-    /// Its cgroup had used up its CPU time.
+    /// The thread's cgroup had used up its CPU time.
     Throttled,
-    /// None of these: see the frame that it was seen in.
+    /// None of these causes: the frame that the thread was seen in says more.
     Other,
 }
 
 impl Cause {
-    /// Its name in every output.
+    /// The cause's name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,7 +81,7 @@ impl Cause {
     }
 }
 
-/// Applies the table to the waits of one recording.
+/// Applies the table of rules to the waits of one recording.
 ///
 /// A recording has few stacks and many waits: each stack's frames are read once.
 pub struct Classifier<'a> {
@@ -90,13 +90,13 @@ pub struct Classifier<'a> {
 }
 
 impl<'a> Classifier<'a> {
-    /// For the waits of `recording`.
+    /// Creates a classifier for the waits of `recording`.
     #[must_use]
     pub fn new(recording: &'a Recording) -> Self {
         Self { recording, by_stack: HashMap::new() }
     }
 
-    /// What a wait was on.
+    /// Finds the cause of a wait.
     pub fn cause(&mut self, wait: &Wait) -> Cause {
         let frames = match wait.kernel_stack {
             StackRef::Id(id) => *(self.by_stack.entry(id))
@@ -122,7 +122,7 @@ impl<'a> Classifier<'a> {
     }
 }
 
-/// Which rules' frame tests a stack passes, as a bit for each rule.
+/// Finds the rules whose frame conditions a stack meets, as one bit for each rule.
 fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
     const { assert!(RULES.len() <= 64, "one bit for each rule") };
     let innermost = kernel_frame(stacks, StackRef::Id(id));
@@ -174,7 +174,7 @@ impl Subject<'_> {
     }
 }
 
-/// Whether a kernel function is one of these, whatever the compiler added to its name.
+/// Returns whether a kernel function is one of `names`, whatever the compiler added to its name.
 pub(super) fn is_one_of(names: &[&str], function: &str) -> bool {
     names.contains(&function.split('.').next().unwrap_or(function))
 }

@@ -12,28 +12,29 @@ use super::Cause;
 /// One condition on a wait.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Test {
-    /// Its state at switch-out has one of these letters.
+    /// The thread's state at switch-out has one of these letters.
     State(&'static [char]),
-    /// Its syscall has one of these names.
+    /// The wait's syscall has one of these names.
     Syscall(&'static [&'static str]),
-    /// This argument of its syscall is 0.
+    /// The syscall's argument with this index is 0.
     Zero(usize),
-    /// The file that it waited on is of this kind.
+    /// The file that the thread waited on is of this kind.
     File(FileKind),
-    /// The file that it waited on has a name that begins like this.
+    /// The file that the thread waited on has a name with one of these prefixes.
     FileName(&'static [&'static str]),
-    /// Some frame of its kernel stack matches one of these.
+    /// Some frame of the thread's kernel stack matches one of these patterns.
     Frame(&'static [&'static str]),
-    /// The frame of its kernel stack that it is best known by matches one of these. No rule has this and
-    /// the one before.
+    /// The innermost frame of the thread's kernel stack that is not the scheduler's matches one of
+    /// these patterns. No rule has both this condition and the one before.
     Innermost(&'static [&'static str]),
-    /// A disk ended it: by its interrupt, or by the softirq that such an interrupt leaves the rest to.
+    /// A disk ended the wait: by its interrupt, or by the softirq to which such an interrupt defers
+    /// work.
     EndedByDisk,
     /// The thread runs a program, so that its kernel stack is there for that program's sake.
     UserThread,
 }
 
-/// A cause, and the conditions that all have to hold.
+/// A cause, and the conditions that all have to hold for it.
 pub(super) struct Rule {
     pub(super) cause: Cause,
     pub(super) when: &'static [Test],
@@ -62,7 +63,7 @@ const TRANSFER: &[&str] = &[
     "copy_file_range",
 ];
 
-/// The first rule that holds names the cause.
+/// The rules in order of precedence: the first whose conditions hold decides the cause.
 ///
 /// What lies deepest in the kernel comes first: a read from a pipe that stands in the pipe's mutex
 /// waits for a kernel lock.
@@ -314,7 +315,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(Cause::Disk, &[Test::Syscall(TRANSFER), Test::File(FileKind::Block)]),
 ];
 
-/// Frames that only carry a wait out, and say nothing about why.
+/// Frames of the scheduler and of generic waiting, which say nothing about why a thread waits.
 pub(super) const MACHINERY: &[&str] = &[
     "__schedule",
     "schedule*",
@@ -330,7 +331,7 @@ pub(super) const MACHINERY: &[&str] = &[
     "__switch_to",
 ];
 
-/// Whether a kernel function's name is the one that `pattern` stands for.
+/// Returns whether a kernel function's name matches `pattern`.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),

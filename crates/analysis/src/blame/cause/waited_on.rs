@@ -1,4 +1,5 @@
-//! The very thing that a wait was on: this futex, that socket.
+//! The object that a wait was on (a certain futex, a certain socket), and the one it was ended
+//! through.
 
 use serde::Serialize;
 
@@ -11,22 +12,22 @@ use super::{Cause, syscalls};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FutexOp {
-    /// Until it is woken.
+    /// Waits until it is woken.
     Wait,
-    /// The same, for wakers that share a bit with it.
+    /// Waits for wakers that share a bit with the waiter's mask.
     WaitBitset,
-    /// For ownership, with priority inheritance.
+    /// Waits for ownership of a lock with priority inheritance.
     LockPi,
-    /// Moved to such a lock when woken.
+    /// Waits to be requeued to a lock with priority inheritance.
     WaitRequeuePi,
-    /// Several at once; the address is that of their list.
+    /// Waits for several futexes at once; the address is that of their list.
     WaitVector,
-    /// Something else.
+    /// Any other operation.
     Unknown,
 }
 
 impl FutexOp {
-    /// Its name in every output.
+    /// The operation's name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -51,28 +52,28 @@ impl FutexOp {
     }
 }
 
-/// The very thing that a wait was on.
+/// The object that a wait was on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WaitedOn {
     /// A futex.
     Futex {
-        /// Its address in the process.
+        /// The futex's address in the process.
         address: u64,
-        /// What the thread did to it.
+        /// What the thread did to the futex.
         op: FutexOp,
-        /// Whether it asked for one that no other process shares.
+        /// Whether the thread asked for a futex that no other process shares.
         private: bool,
     },
     /// An open file.
     File {
-        /// Its number in the process at that time.
+        /// The descriptor's number in the process at that time.
         fd: u32,
         /// The file.
         file: FileId,
     },
 }
 
-/// The very thing that a wait was on, as far as its syscall tells.
+/// Finds the object that a wait was on, as far as its syscall tells.
 #[must_use]
 pub fn waited_on(wait: &Wait, cause: Cause) -> Option<WaitedOn> {
     const PRIVATE: u64 = 128;
@@ -100,19 +101,19 @@ pub enum WokenThrough {
     /// A futex in the waker's process. The same address as the waiter's, unless the memory is shared
     /// between processes.
     Futex {
-        /// Its address.
+        /// The futex's address in the waker's process.
         address: u64,
     },
     /// A descriptor of the waker's process.
     File {
-        /// Its number.
+        /// The descriptor's number in the waker's process.
         fd: u32,
-        /// What it stood for, if that was noted.
+        /// The file that the descriptor stood for, if that was recorded.
         file: Option<FileId>,
     },
 }
 
-/// The very thing that a task woke through, as far as its syscall tells.
+/// Finds the object that a task woke another through, as far as its syscall tells.
 #[must_use]
 pub fn woken_through(wake: &Wake) -> Option<WokenThrough> {
     let syscall = wake.syscall.as_ref()?;

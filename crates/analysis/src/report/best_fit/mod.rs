@@ -1,5 +1,5 @@
-//! The one frame of a stack that means most to the program's owner: the deepest one of the
-//! program's own code.
+//! Labels: the one frame of a stack that tells the program's author most, which is the deepest one
+//! of the program's own code.
 //!
 //! ```text
 //!                      leaf                                                            root
@@ -31,24 +31,24 @@ use modules::Place;
 
 use super::frames::{base_name, names_of, with_source};
 
-/// Whose code a frame is of. What comes first says more to the program's owner.
+/// The owner of a frame's code. Earlier variants tell the program's author more than later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Whose {
-    /// The program's.
+    /// The program itself.
     Program,
-    /// A library's that somebody else wrote: it says what the program was at.
+    /// A library by somebody else, which tells what the program was doing.
     Library,
-    /// That which runs any program of its kind: a language's standard library, an interpreter, an
+    /// What runs any program of its kind: a language's standard library, an interpreter, an
     /// executor, an event loop, an allocator.
     Runtime,
-    /// The kernel's.
+    /// The kernel.
     Kernel,
-    /// The C library's or the loader's, which all programs share.
+    /// The C library or the loader, which all programs share.
     Libc,
 }
 
-/// The frame that a stack is known by.
+/// The frame that a stack is best known by.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct Label {
     /// The function, as it was recorded; `file+0x1234` if it has no name.
@@ -60,12 +60,13 @@ pub struct Label {
     #[serde(serialize_with = "optional_text")]
     #[schemars(with = "Option<String>")]
     pub module: Option<Arc<str>>,
-    /// Why it was chosen.
+    /// The owner of the code, for which the frame was chosen.
     pub whose: Whose,
 }
 
 impl Label {
-    /// Whether the function has a name, and is of the program or of what its author chose for it.
+    /// Returns whether the function has a name, and belongs to the program or to a library that its
+    /// author chose.
     pub(crate) fn is_place(&self) -> bool {
         let file_and_offset = |module: &Arc<str>| {
             self.function.strip_prefix(&**module).is_some_and(|rest| rest.starts_with("+0x"))
@@ -82,15 +83,15 @@ fn optional_text<S: Serializer>(text: &Option<Arc<str>>, to: S) -> Result<S::Ok,
     text.as_deref().serialize(to)
 }
 
-/// What one frame offers, however many stacks it is in.
+/// What a frame offers as a label, in whatever stack it is.
 enum Offer {
     Nothing,
     Frame(Label),
-    /// What comes after it, towards the root, is a task that this thread has left.
+    /// The frames towards the root are of a task that this thread has left.
     Left,
 }
 
-/// Finds labels. Each frame is judged once, and each stack; what stacks have in common they share.
+/// Finds the labels of stacks. Each frame and each stack is examined once.
 pub(crate) struct BestFit<'a> {
     stacks: &'a StackTable,
     modules: HashMap<ModuleId, Known>,
@@ -100,7 +101,7 @@ pub(crate) struct BestFit<'a> {
     kernel_functions: HashMap<&'a str, Label>,
 }
 
-/// What is known of a module.
+/// A module that was classified.
 struct Known {
     place: Place,
     name: Arc<str>,
@@ -118,9 +119,9 @@ impl<'a> BestFit<'a> {
         }
     }
 
-    /// The label of a wait; none if nothing in its stack has a name. Where the C library is all that
-    /// is known of the user half, and always for [`Cause::Other`], it is the kernel's frame: no rule
-    /// knows that one.
+    /// Returns the label of a wait; none if nothing in its stack has a name. It is the kernel's
+    /// frame if the user stack has nothing but the C library, and always for [`Cause::Other`], of
+    /// which only that frame tells anything.
     pub(crate) fn of_wait(
         &mut self,
         cause: Cause,
@@ -134,9 +135,9 @@ impl<'a> BestFit<'a> {
         }
     }
 
-    /// The label of what a thread did: it was sampled, or seen when it woke another or fell asleep.
-    /// The last two are all that the kernel half of a program's thread tells then, so that only a
-    /// kernel thread is known by it.
+    /// Returns the label of what a thread did when it was sampled, when it woke another, or when it
+    /// left its CPU. The kernel half of the last two tells no more than that, so that only a kernel
+    /// thread is labelled by its kernel half.
     pub(crate) fn of_deed(&mut self, user: StackRef, kernel: StackRef) -> Option<Label> {
         match user {
             StackRef::NotTaken => self.in_kernel(kernel),
@@ -171,7 +172,7 @@ impl<'a> BestFit<'a> {
         label
     }
 
-    /// The deepest frame of those that say most.
+    /// Finds the deepest of the frames with the owner that tells most.
     fn deepest(&mut self, stack: StackId) -> Option<Label> {
         let stacks = self.stacks;
         let mut best: Option<Label> = None;
@@ -195,8 +196,8 @@ impl<'a> BestFit<'a> {
     }
 }
 
-/// What a frame offers: of the functions that were inlined into one another, the innermost one of
-/// those that say most.
+/// Returns what a frame offers: of functions that were inlined into one another, the innermost of
+/// those whose owner tells most.
 fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known>) -> Offer {
     let Some((id, module)) = frame.module.zip(stacks.module_of(frame)) else {
         // What lies nowhere most likely is no code.

@@ -1,24 +1,24 @@
-//! Whose code is in a file, by its path.
+//! Who owns the code in a file, decided by its path.
 
 use super::Whose;
 use crate::report::frames::base_name;
 
-/// What a frame's module is.
+/// The kind of a frame's module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A file with code of this kind.
+    /// A file with code of this owner.
     File(Whose),
-    /// Memory: what code is there, only its name tells.
+    /// Memory without a file: only the functions' names tell whose code it is.
     Memory,
 }
 
-/// What tells a file.
+/// A pattern that files match.
 enum Files {
-    /// Its name, `*` being the rest of it.
+    /// The file's name; `*` matches any rest of it.
     Named(&'static [&'static str]),
-    /// Part of its path.
+    /// A part of the file's path.
     In(&'static [&'static str]),
-    /// A shared object `lib*` in a folder that begins like this.
+    /// A shared object `lib*` in a folder with this prefix.
     SharedIn(&'static [&'static str]),
 }
 
@@ -31,7 +31,8 @@ const fn named(whose: Whose, names: &'static [&'static str]) -> Rule {
     Rule { whose, files: Files::Named(names) }
 }
 
-/// The first that holds says whose code it is; if none does, it is the program's own.
+/// The rules in order of precedence: the first that matches decides the owner; if none does, it is
+/// the program.
 ///
 /// An installed library (TLS, a database's client) is not the runtime: it is what the program called
 /// for a purpose. But its owner can change only what calls it, so that the program's own frames come
@@ -160,7 +161,7 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// What is at `path`, as a recording's module has it.
+/// Classifies the module at `path`, as a recording has it.
 pub(super) fn place(path: &str) -> Place {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let name = base_name(path);
@@ -180,7 +181,8 @@ pub(super) fn place(path: &str) -> Place {
     }
 }
 
-/// A mapping without a file that one could look into: `[anon]`, and what JITs give a name to.
+/// Returns whether a mapping has no file that could be read: `[anon]`, and memory that JITs give a
+/// name to.
 fn is_memory(path: &str) -> bool {
     ["[", "//anon", "/memfd:", "/dev/", "/SYSV"].iter().any(|start| path.starts_with(start))
 }

@@ -1,4 +1,5 @@
-//! Whose a function is, by its name: of code that several share one file, and of what a JIT made.
+//! Who owns a function, decided by its name: for files with code of several owners, and for code
+//! that a JIT made.
 
 use offwake_recording::Function;
 
@@ -22,17 +23,17 @@ pub(super) fn is_switch(name: &str) -> bool {
     is_like("runtime.mcall", name)
 }
 
-/// Whether a kernel function only says that its thread woke somebody.
+/// Returns whether a kernel function tells only that its thread woke another.
 pub(super) fn is_waking(name: &str) -> bool {
     WAKING.iter().any(|pattern| is_like(pattern, name))
 }
 
-/// Whose a function in a file is.
+/// Returns the owner of a function in a file.
 pub(super) fn in_file(name: &str) -> Whose {
     by(IN_FILES, name).unwrap_or(Whose::Program)
 }
 
-/// Whose a function is that is in no file that was mapped.
+/// Returns the owner of a function in memory that is mapped from no file.
 pub(super) fn in_memory(function: &Function) -> Whose {
     let name = &function.name;
     (function.file.as_deref().map(of_script))
@@ -41,12 +42,12 @@ pub(super) fn in_memory(function: &Function) -> Whose {
         .unwrap_or(Whose::Program)
 }
 
-/// Whose a file is that an interpreter reads.
+/// Returns the owner of a file that an interpreter reads.
 fn of_script(file: &str) -> Whose {
     javascript_file(file).or_else(|| python_file(file)).unwrap_or(Whose::Program)
 }
 
-/// Whether the name ends with the function's file.
+/// Returns whether a function's name ends with its file.
 pub(super) fn has_file(name: &str) -> bool {
     by_own_file(name).is_some()
 }
@@ -103,8 +104,8 @@ fn is_in_java(package: &str, name: &str) -> bool {
     is_in(name) || name.strip_prefix('L').is_some_and(is_in)
 }
 
-/// Of a function that Python's trampolines name: `py::wait:/usr/lib/python3.12/threading.py`. So it is in
-/// recordings of earlier builds.
+/// Returns the owner of a function that Python's trampolines name:
+/// `py::wait:/usr/lib/python3.12/threading.py`. Recordings of earlier versions have such names.
 ///
 /// <https://github.com/python/cpython/blob/v3.12.0/Python/perf_trampoline.c>
 fn python(name: &str) -> Option<Whose> {
@@ -112,7 +113,7 @@ fn python(name: &str) -> Option<Whose> {
     Some(python_file(file).unwrap_or(Whose::Program))
 }
 
-/// Of a file that is not the program's own.
+/// Returns the owner of a Python file; none if it is the program's own.
 fn python_file(file: &str) -> Option<Whose> {
     const STANDARD: &[&str] = &["/lib/python3", "/lib64/python3"];
     const INSTALLED: &[&str] = &["/site-packages/", "/dist-packages/"];
@@ -146,7 +147,8 @@ fn python_file(file: &str) -> Option<Whose> {
     }
 }
 
-/// Of a function that V8 names: `JS:*emit node:events:465:44`. So it is in recordings of earlier builds.
+/// Returns the owner of a function that V8 names: `JS:*emit node:events:465:44`. Recordings of
+/// earlier versions have such names.
 ///
 /// <https://nodejs.org/docs/latest-v20.x/api/cli.html#--perf-basic-prof>
 fn javascript(name: &str) -> Option<Whose> {
@@ -162,7 +164,7 @@ fn javascript(name: &str) -> Option<Whose> {
     })
 }
 
-/// Of a file that is not the program's own.
+/// Returns the owner of a JavaScript file; none if it is the program's own.
 fn javascript_file(file: &str) -> Option<Whose> {
     if file.starts_with("node:") || file.starts_with("internal/") {
         return Some(Whose::Runtime);

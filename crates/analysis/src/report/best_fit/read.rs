@@ -1,7 +1,7 @@
-//! The part of a function's name that says whose it is. All of this takes time that is linear in
-//! the name: who compiles a file says what its functions are called.
+//! Parses symbol names for the part that tells their owner. All of it takes time linear in the
+//! name's length, since names come from whoever compiled the file.
 
-/// The crate or the outermost namespace of a demangled Rust or C++ name; none if it has none.
+/// Returns the crate or the outermost namespace of a demangled Rust or C++ name, if it has one.
 ///
 /// ```text
 /// std::sync::Mutex<T>::lock                                  std
@@ -41,7 +41,7 @@ fn is_of_the_language(of_type: &str) -> bool {
     false
 }
 
-/// The first path in an `impl`: that of the type, or of the trait if the type has none.
+/// Returns the first crate in an `impl`: that of the type, or of the trait if the type has none.
 fn first_crate(name: &str) -> Option<&str> {
     name.match_indices("::").find_map(|(at, _)| {
         let before = name.get(..at)?;
@@ -55,7 +55,7 @@ fn is_part_of_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// A name without what C++ and Java write before it: `int T.compute(int)` → `T.compute(int)`.
+/// Strips what C++ and Java write before a name: `int T.compute(int)` → `T.compute(int)`.
 ///
 /// The name begins after the last space outside of all brackets; what comes after the arguments'
 /// bracket is not looked at.

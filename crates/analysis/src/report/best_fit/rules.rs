@@ -2,9 +2,9 @@
 
 use super::Whose;
 
-/// What tells a function.
+/// A pattern that functions match.
 pub(super) enum Names {
-    /// Its whole name, or with `*` its beginning or its end.
+    /// The whole name, or with `*` its beginning or its end.
     Like(&'static [&'static str]),
     /// The outermost namespace, or the crate.
     Namespaces(&'static [&'static str]),
@@ -23,7 +23,8 @@ const fn rule(whose: Whose, names: Names) -> Rule {
     Rule { whose, names }
 }
 
-/// In files; the first that holds says whose it is, and if none does, it is the program's.
+/// The rules for functions in files: the first that matches decides the owner; if none does, it is
+/// the program.
 pub(super) const IN_FILES: &[Rule] = &[
     // Rust's standard library, and C++'s, which both begin with `std::`.
     rule(
@@ -289,8 +290,8 @@ pub(super) const IN_FILES: &[Rule] = &[
     ),
 ];
 
-/// In memory: what JITs note in their perf maps. Python's and JavaScript's functions have their files
-/// with them, so that these tell.
+/// The rules for functions in memory, which JITs name in their perf maps. Python's and JavaScript's
+/// functions are decided by their files before.
 pub(super) const IN_MEMORY: &[Rule] = &[
     // https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/sharedRuntime.cpp
     rule(

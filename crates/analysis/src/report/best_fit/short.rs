@@ -1,12 +1,12 @@
-//! A function's name where there is little room. The whole of it stays in the label.
+//! Shortens a function's name for narrow columns. The label keeps the whole name.
 
 use super::{Label, names};
 use crate::report::text;
 
 impl Label {
-    /// The function's name, made harmless for a terminal, and cut to `width` characters: first its
-    /// arguments go, then its beginning. Python's and JavaScript's names end with their file, and lose
-    /// that.
+    /// Returns the function's name, sanitised for a terminal and cut to `width` characters: first
+    /// its arguments go, then its beginning. Python's and JavaScript's names end with their file,
+    /// and lose that.
     pub fn short(&self, width: usize) -> String {
         let name = text::terminal(&self.function);
         if name.chars().count() <= width {

@@ -1,4 +1,4 @@
-//! Which waiting became longer or shorter.
+//! The waits that became longer or shorter.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ impl Change<'_> {
     }
 }
 
-/// All of them, those that became longer by most first.
+/// Returns all changes, those that became longer by most first.
 pub(in crate::report) fn changes<'r>(diff: &Diff<'r>) -> Vec<Change<'r>> {
     let mut sums = BTreeMap::<(&str, &'static str, Leaf<'r>), Times>::new();
     for (side, wait, part) in diff.shown() {

@@ -21,9 +21,9 @@ use offwake_recording::units::Nanos;
 /// Two reports, made with the same filter.
 #[derive(Clone, Copy, Debug)]
 pub struct Diff<'r> {
-    /// Of the recording that was made first, or that is the one to compare with.
+    /// The report of the recording that was made first, or that is the baseline.
     pub before: &'r Report,
-    /// Of the other one.
+    /// The report of the other recording.
     pub after: &'r Report,
 }
 
@@ -39,12 +39,12 @@ impl fmt::Display for Rate {
     }
 }
 
-/// What some waiting was before, and what it is after.
+/// How much time some waiting took before and after.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Before.
+    /// The rate before.
     pub before: Rate,
-    /// After.
+    /// The rate after.
     pub after: Rate,
 }
 
@@ -57,8 +57,8 @@ impl Rates {
     }
 }
 
-/// Time on both sides, not yet divided by the windows: wider than a report's sums, which stop at
-/// their largest.
+/// Time on both sides, not yet divided by the windows' lengths: wider than a report's sums, which
+/// saturate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Times {
     pub(super) before: u128,
@@ -89,7 +89,7 @@ impl Times {
 }
 
 impl<'r> Diff<'r> {
-    /// By the second of the window.
+    /// Divides times by the length of each side's window.
     pub(super) fn rates(&self, times: Times) -> Rates {
         let rate = |time: u128, report: &Report| {
             let window = u128::from(report.window.duration_ns.0.max(1));
@@ -98,25 +98,25 @@ impl<'r> Diff<'r> {
         Rates { before: rate(times.before, self.before), after: rate(times.after, self.after) }
     }
 
-    /// Each side with its name.
+    /// Returns each side with its name.
     pub(super) fn sides(&self) -> [(&'static str, &'r Report); 2] {
         [("before", self.before), ("after", self.after)]
     }
 
-    /// The parts of both of which there are paths.
+    /// Returns the parts of both reports that flame graphs show.
     fn shown(&self) -> impl Iterator<Item = (Side, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
         let of = |side, report| flame::shown(report).map(move |(wait, part)| (side, wait, part));
         of(Side::Before, self.before).chain(of(Side::After, self.after))
     }
 
-    /// All of it.
+    /// Returns the rates of all waiting.
     fn all(&self) -> Rates {
         let mut all = Times::default();
         self.shown().for_each(|(side, _, part)| all += Times::of(side, part.ns));
         self.rates(all)
     }
 
-    /// The paths of both. Whatever the view, threads go by their names.
+    /// Returns the paths of both reports, with threads by name, whatever the view.
     pub(super) fn paths(&self, view: &View) -> impl Iterator<Item = (Side, Path<'r>)> + use<'r> {
         let view = View { names: ThreadNames::WithoutIds, ..*view };
         let before = flame::paths(self.before, &view).map(|path| (Side::Before, path));

@@ -1,4 +1,4 @@
-//! The page's own code and looks, and the library that it uses: files of this crate.
+//! The page's own code and style, and the library that it uses: files of this crate.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use sha2::{Digest as _, Sha256};

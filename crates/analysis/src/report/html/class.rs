@@ -1,4 +1,4 @@
-//! The few classes of time that have a colour.
+//! The classes of time that have a colour on the page.
 
 use serde::{Serialize, Serializer};
 
@@ -8,25 +8,25 @@ use crate::{
 };
 use offwake_recording::units::Nanos;
 
-/// What some blocked time comes to, as a picture shows it.
+/// The class of some blocked time, by which the page colours it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Class {
     Work,
     CpuQueue,
     External,
     Unattributed,
-    /// Whatever it was spent on: the thread had nothing to do.
+    /// The thread had nothing to do, whatever the time was spent on.
     Idle,
     /// The thread never woke: nobody knows what it waited for, and it held nobody up.
     Asleep,
 }
 
 impl Class {
-    /// In the order of their numbers, by which the page knows them.
+    /// All classes in the order of the numbers by which the page's code knows them.
     pub(super) const ALL: [Self; 6] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle, Self::Asleep];
 
-    /// Of a part of a wait.
+    /// Classifies a part of a wait's blame in the report.
     pub(super) fn of(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
         match blame.class() {
             report::Class::Idle => Self::Idle,
@@ -38,7 +38,7 @@ impl Class {
         }
     }
 
-    /// Whether nobody was held up by it: what looks for what holds a program up passes it over.
+    /// Returns whether the time held nobody up, so that a reader who looks for delays can skip it.
     pub(super) fn is_quiet(self) -> bool {
         matches!(self, Self::Idle | Self::Asleep)
     }

@@ -17,10 +17,10 @@ use super::{
     texts::{TextId, Texts},
 };
 
-/// Edges drawn of each graph.
+/// The most edges that are drawn of each graph.
 const EDGES: usize = 60;
 
-/// Threads, or what is no thread.
+/// An end of an edge: a thread, a process, or something outside of every thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End<'a> {
     Thread(Tid, Tgid, Called<'a>),
@@ -28,17 +28,17 @@ enum End<'a> {
     Outside(BlameWord),
 }
 
-/// What leads from one end to the other.
+/// The kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Link {
-    /// It was blocked until the other was done.
+    /// The first was blocked until the second had finished.
     WaitsFor,
-    /// It waited for the CPU that the other held.
+    /// The first waited for the CPU that the second held.
     QueuesBehind,
 }
 
-/// A part of a wait.
+/// A part of a wait's blame, and its class.
 #[derive(Clone, Copy)]
 struct Blamed<'a> {
     blame: &'a BlameEntry,
@@ -48,7 +48,7 @@ struct Blamed<'a> {
 #[derive(Clone, Copy, Default)]
 struct Weight {
     ns: u64,
-    /// Of it, idle or asleep.
+    /// The part of it that is idle or asleep.
     quiet_ns: u64,
 }
 
@@ -62,7 +62,7 @@ impl Weight {
     }
 }
 
-/// Both graphs.
+/// The graph of processes and the graph of threads.
 #[derive(Serialize)]
 pub(super) struct Graphs {
     processes: Graph,
@@ -80,11 +80,11 @@ struct Graph {
 #[derive(Serialize)]
 struct Node {
     text: TextId,
-    /// None of a thread or a process.
+    /// The name of something outside of every thread; none for a thread or a process.
     outside: Option<&'static str>,
-    /// Its own work and queueing that somebody waited for.
+    /// The node's own work and waiting for a CPU that others waited for.
     blamed_ns: u64,
-    /// Of a process: its threads' waits for each other.
+    /// The waits of a process's threads for each other.
     within_ns: u64,
 }
 
@@ -115,7 +115,7 @@ impl<'a> From<&'a ThreadName> for OnChain<'a> {
     }
 }
 
-/// Of the shown waits.
+/// Builds both graphs from the report's waits.
 pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
     let names = process_names(report);
     let by_thread = |thread: OnChain<'a>| End::Thread(thread.tid, thread.tgid, thread.called);
@@ -126,7 +126,7 @@ pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
     }
 }
 
-/// Processes are called what their first thread is, or what any is that came by.
+/// Returns the names of processes: that of the process's first thread, or of any thread of it.
 fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
     let mut names = BTreeMap::new();
     for wait in &report.waits {
@@ -150,7 +150,7 @@ fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
     names
 }
 
-/// A graph, added up.
+/// The sums from which a graph is made.
 #[derive(Default)]
 struct Sums<'a> {
     edges: BTreeMap<(End<'a>, End<'a>, Link), Weight>,

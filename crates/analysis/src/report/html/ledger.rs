@@ -15,7 +15,7 @@ use super::{
     texts::{TextId, Texts, thread},
 };
 
-/// Threads that have a row of their own; for the processes and cgroups there are as many.
+/// The most threads that have rows of their own; the same holds for processes and for cgroups.
 const ROWS: usize = 6_000;
 
 /// `wall, on_cpu, runnable, attributed, external, unattributed, idle`, in nanoseconds.
@@ -49,7 +49,7 @@ impl Columns {
 #[derive(Serialize)]
 struct Row {
     text: TextId,
-    /// Of a process or thread: the process.
+    /// The process's id; none for a cgroup.
     process: Option<u32>,
     threads: u64,
     time: Columns,
@@ -75,12 +75,12 @@ impl Table {
     }
 }
 
-/// What was not idle.
+/// Returns the time that was not idle.
 fn active(Columns([wall, .., idle]): Columns) -> u64 {
     wall.saturating_sub(idle)
 }
 
-/// All ledgers.
+/// All ledgers of the page.
 #[derive(Serialize)]
 pub(super) struct Ledgers {
     total: Columns,
@@ -94,7 +94,7 @@ pub(super) struct Ledgers {
     threads: Table,
 }
 
-/// Of the target.
+/// Builds the ledgers of the target.
 pub(super) fn of(report: &Report, texts: &mut Texts<'_>) -> Ledgers {
     let mut total = Columns::default();
     let mut parts = [const { BTreeMap::new() }; 3];
@@ -169,7 +169,8 @@ fn about(container: &ContainerEntry) -> String {
     }
 }
 
-/// From the shown waits, if all are shown, and whole; gaps are no waits.
+/// Adds up the classes from the report's waits, if it has all of them. Gaps are no waits, and count
+/// as unattributed.
 fn classes(report: &Report, total: Columns) -> Option<[u64; Class::ALL.len()]> {
     let mut sums = [0_u64; Class::ALL.len()];
     for wait in &report.waits {

@@ -1,4 +1,4 @@
-//! All that a page shows, as JSON.
+//! All data of a page, as JSON.
 
 use serde::Serialize;
 
@@ -18,15 +18,15 @@ use super::{
     waits::{self, Waits},
 };
 
-/// Bytes of all texts.
+/// The most bytes of all texts.
 const TEXTS: usize = 1_500_000;
-/// Bytes of the table of waits, texts not counted.
+/// The most bytes of the table of waits, without its texts.
 const WAITS: usize = 1_500_000;
-/// Waits told in words.
+/// The most waits that are described in words.
 const WORST: usize = 5;
-/// Parts of each.
+/// The most parts of each.
 const PARTS: usize = 4;
-/// Threads named that slept all the time.
+/// The most threads named that slept all the time.
 const ASLEEP: usize = 12;
 
 /// The page's data. Numbers that name a text are places in `texts`.
@@ -72,7 +72,7 @@ struct Worst {
     list: Vec<WorstEntry>,
     left_out: u64,
     left_out_ns: u64,
-    /// Of threads that slept on purpose.
+    /// The time of threads that slept on purpose.
     sleeping_ns: u64,
     asleep: u64,
     asleep_names: Vec<String>,
@@ -89,7 +89,7 @@ struct WorstEntry {
     more_parts: u64,
 }
 
-/// Gathers it.
+/// Builds the page's data from the report.
 pub(super) fn of<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
     let mut texts = Texts::within(TEXTS);
     // What is told first finds room first.

@@ -9,11 +9,11 @@ use serde::Serialize;
 
 use crate::report::{Frames, text};
 
-/// Characters of one text.
+/// The most characters of one text.
 const LONGEST: usize = 300;
-/// Characters of a thread's name; the kernel has 15.
+/// The most characters of a thread's name; the kernel allows 15.
 const LONGEST_COMM: usize = 64;
-/// Frames of one stack, counted from its leaf.
+/// The most frames of one stack, counted from its leaf.
 const DEEPEST: usize = 256;
 
 /// Index into [`Texts::list`].
@@ -37,10 +37,10 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// What stands for a text that found no room: the first in the list.
+    /// The text that stands for those beyond the limit: the first in the list.
     const NO_ROOM: &'static str = "[too much text: not in this file]";
 
-    /// As many as there is room for.
+    /// Creates an empty table whose texts may take up to `bytes` bytes in the file.
     pub(super) fn within(bytes: usize) -> Self {
         Self {
             list: vec![Self::NO_ROOM.to_owned()],
@@ -52,7 +52,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// A text of which nothing is known.
+    /// Returns the id of a text from another program, which may contain anything.
     pub(super) fn id(&mut self, raw: &str) -> TextId {
         let raw = beginning(raw);
         if let Some(&known) = self.ids.get(raw) {
@@ -82,7 +82,7 @@ impl<'a> Texts<'a> {
         self.id(&thread(comm, id, container))
     }
 
-    /// A stack; the frames next to its root go first if it is too deep.
+    /// Returns the id of a stack. If it is too deep, the frames next to its root are left out.
     pub(super) fn stack(&mut self, frames: &'a Frames) -> StackTextId {
         if let Some(&known) = self.stack_ids.get(frames) {
             return known;
@@ -100,18 +100,18 @@ impl<'a> Texts<'a> {
         id
     }
 
-    /// What is still free.
+    /// Returns the bytes that are left of the limit.
     pub(super) fn bytes_left(&self) -> usize {
         self.bytes_left
     }
 
-    /// All texts, all stacks, and how often a text found no room.
+    /// Returns all texts, all stacks, and how often a text exceeded the limit.
     pub(super) fn into_parts(self) -> (Vec<String>, Vec<Vec<TextId>>, u64) {
         (self.list, self.stacks, self.left_out)
     }
 }
 
-/// A name from another program, written out and cut.
+/// Sanitises a name from another program, and cuts it.
 pub(super) fn harmless(raw: &str) -> String {
     text::cut(&text::terminal(beginning(raw)), LONGEST)
 }
@@ -125,7 +125,7 @@ pub(super) fn thread(comm: &str, id: impl std::fmt::Display, container: Option<&
     }
 }
 
-/// One character more than is shown, so that it shows that it was cut.
+/// Cuts a text to one character more than is shown, so that the cut shows later.
 fn beginning(raw: &str) -> &str {
     raw.char_indices().nth(LONGEST + 1).and_then(|(end, _)| raw.get(..end)).unwrap_or(raw)
 }

@@ -1,4 +1,4 @@
-//! Lanes → JSON.
+//! The timeline's lanes as JSON.
 
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
@@ -35,7 +35,7 @@ struct LaneEntry<'a> {
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum ShapeEntry<'a> {
-    /// By turns: how long after the one before an interval begins, and its state.
+    /// Pairs: how long after the interval before it an interval begins, and its state.
     Exact(Vec<u64>),
     Binned(Bins<'a>),
 }
@@ -45,7 +45,7 @@ struct Bins<'a>(&'a [Bin]);
 
 impl Serialize for Bins<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        /// That of base64: no character of it needs escaping.
+        /// The alphabet of base64: no character of it needs escaping in JSON.
         const DIGITS: &[u8; 64] =
             b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let digits = self.0.iter().flat_map(|bin| bin.0);
@@ -87,7 +87,7 @@ impl Serialize for WaitEntry {
     }
 }
 
-/// Of the report's target.
+/// Builds the timeline of the report's target.
 pub(super) fn of<'a>(report: &Report, lanes: &'a Lanes, texts: &mut Texts<'_>) -> Timeline<'a> {
     let since = |at: Timestamp| at.since(report.window.start_ns).0;
     let waits = (lanes.waits.iter())

@@ -13,9 +13,9 @@ use super::{
     texts::{StackTextId, TextId, Texts, thread},
 };
 
-/// Waits listed, as far as there is room.
+/// The most waits that are listed, as far as the size limit allows.
 const LISTED: usize = 2_000;
-/// Parts listed of one wait.
+/// The most parts that are listed of one wait.
 const PARTS: usize = 24;
 
 /// The worst waits first.
@@ -39,7 +39,7 @@ struct Wait {
     count: u64,
     retries: u64,
     ns: u64,
-    /// Idle, or the whole of it if the thread never woke.
+    /// The idle time, or the whole wait if the thread never woke.
     quiet_ns: u64,
     longest_ns: u64,
     stack: StackTextId,
@@ -52,7 +52,7 @@ struct Wait {
 
 #[derive(Serialize)]
 struct Part {
-    /// As in the flame graph: `[work]`.
+    /// The name of the leaf, as in the flame graph: `[work]`.
     leaf: TextId,
     class: Class,
     ns: u64,
@@ -62,7 +62,7 @@ struct Part {
     chain: Vec<(TextId, Option<TextId>, StackTextId)>,
 }
 
-/// Who made a wake.
+/// Describes who made a wake.
 pub(super) fn waker_words(waker: Option<&WakerEntry>) -> String {
     let Some(waker) = waker else { return "nobody seen".to_owned() };
     match (waker.kind, &waker.comm, waker.tid) {
@@ -71,7 +71,7 @@ pub(super) fn waker_words(waker: Option<&WakerEntry>) -> String {
     }
 }
 
-/// Those that are shown, until there is no room for the next.
+/// Lists the report's waits until the next would exceed `bytes`.
 pub(super) fn list<'a>(report: &'a Report, bytes: usize, texts: &mut Texts<'a>) -> Waits {
     let mut list = Vec::new();
     let mut bytes_left = bytes;
@@ -91,7 +91,7 @@ pub(super) fn list<'a>(report: &'a Report, bytes: usize, texts: &mut Texts<'a>) 
     }
 }
 
-/// Bytes of a part as JSON, numbers of eight digits taken for granted.
+/// Estimates the bytes of a part as JSON, for numbers of eight digits.
 fn cost(part: &BlameEntry) -> usize {
     120 + 24 * part.chain.len()
 }

@@ -7,7 +7,7 @@ use super::LaneState;
 
 /// Bins of one lane: about what a screen can show, and twice that to zoom into.
 const BINS: u64 = 2_000;
-/// What the whole of a bin counts as. Two hexadecimal digits would take more room than they tell.
+/// The value of a whole bin. It fits into one character of the page's encoding.
 pub(in crate::report::html) const WHOLE: u64 = 63;
 
 /// How a bin divides, in parts of [`WHOLE`]: on a CPU, runnable, blocked, lost. Outside of the
@@ -15,7 +15,7 @@ pub(in crate::report::html) const WHOLE: u64 = 63;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::report::html) struct Bin(pub(in crate::report::html) [u8; 4]);
 
-/// The whole window's, in order.
+/// Divides a track into bins of equal length over the whole window.
 pub(super) fn of(window: Window, track: &Track) -> Vec<Bin> {
     let length = window.length().0.div_ceil(BINS).max(1);
     let count = usize::try_from(window.length().0.div_ceil(length)).unwrap_or(0);
@@ -36,7 +36,8 @@ pub(super) fn of(window: Window, track: &Track) -> Vec<Bin> {
     sums.into_iter().map(|sum| Bin(shares(sum))).collect()
 }
 
-/// What is there at all stays visible.
+/// Returns a bin's shares. A state with any time in it gets at least one part, so that it stays
+/// visible.
 fn shares(sum: [u64; 4]) -> [u8; 4] {
     let all = sum.iter().fold(0, |all: u64, &part| all.saturating_add(part));
     sum.map(|part| {

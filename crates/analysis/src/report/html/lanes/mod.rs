@@ -21,20 +21,20 @@ use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 pub(super) use bins::Bin;
 pub(super) use wait::LaneWait;
 
-/// Threads drawn.
+/// The most threads that are drawn.
 const LANES: usize = 150;
-/// Intervals of a lane that is drawn exactly.
+/// The most intervals of a lane that is drawn exactly.
 const EXACT: usize = 3_000;
-/// Intervals of all of them together.
+/// The most intervals of all exact lanes together.
 const EXACT_IN_ALL: usize = 60_000;
-/// Waits with their details.
+/// The most waits that are written with their details.
 const WAITS: usize = 3_000;
 
 /// The timeline of a page.
 #[derive(Debug, Default)]
 pub struct Lanes {
     pub(super) lanes: Vec<Lane>,
-    /// By lane, then by time.
+    /// The longest waits, by lane, then by time.
     pub(super) waits: Vec<LaneWait>,
     pub(super) waits_left_out: u64,
     pub(super) threads_left_out: u64,
@@ -83,8 +83,8 @@ impl From<State> for LaneState {
 }
 
 impl Lanes {
-    /// Of the threads that did most or were kept waiting most, those of a process beside each other.
-    /// The report has to be of the same blame.
+    /// Makes the lanes of the threads that did most or waited most, those of a process beside each
+    /// other. The report has to be from the same blame.
     #[must_use]
     pub fn new(blame: &Blame<'_>, report: &Report) -> Self {
         let timeline = blame.timeline();
@@ -138,7 +138,8 @@ impl Lanes {
     }
 }
 
-/// Whether a thread's intervals are few enough; then they are taken from what is left.
+/// Returns whether a thread has few enough intervals to be drawn exactly; if so, takes them from
+/// the budget.
 fn is_exact(thread: &Thread, exact_left: &mut usize) -> bool {
     let intervals = thread.track.len();
     let fits = intervals <= EXACT.min(*exact_left);

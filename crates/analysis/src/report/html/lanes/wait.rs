@@ -1,4 +1,4 @@
-//! The longest waits of a timeline, each by itself.
+//! The longest waits of the drawn threads, one by one.
 
 use std::{
     cmp::Reverse,
@@ -24,7 +24,7 @@ use offwake_recording::{
     units::{Nanos, Timestamp},
 };
 
-/// Parts of one wait.
+/// The most parts of one wait.
 const PARTS: usize = 4;
 
 /// One wait of a drawn thread.
@@ -37,13 +37,13 @@ pub(in crate::report::html) struct LaneWait {
     pub(in crate::report::html) cause: Cause,
     pub(in crate::report::html) on: Option<String>,
     pub(in crate::report::html) label: Option<Label>,
-    /// In words: a thread, what is no thread, or why that is not known.
+    /// Who ended the wait, as text: a thread, something else, or why it is unknown.
     pub(in crate::report::html) ended_by: String,
-    /// The lane of the thread that ended it, if that is drawn.
+    /// The lane of the thread that ended the wait, if that is drawn.
     pub(in crate::report::html) ended_from: Option<usize>,
-    /// What most of it was spent on.
+    /// The largest parts of the wait's blame.
     pub(in crate::report::html) parts: Vec<LanePart>,
-    /// The parts that are not among them.
+    /// The time of the other parts.
     pub(in crate::report::html) rest: Nanos,
 }
 
@@ -55,7 +55,7 @@ pub(in crate::report::html) struct LanePart {
     pub(in crate::report::html) ns: Nanos,
 }
 
-/// The longest of these threads' waits, by lane and time; and how many more there are.
+/// Returns the longest of these threads' waits, by lane and time, and the number of the others.
 pub(super) fn longest(
     blame: &Blame<'_>,
     lanes: &[ThreadIndex],
