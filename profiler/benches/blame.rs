@@ -13,7 +13,7 @@ use std::{env, fs, process::ExitCode, time::Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     recording::{
         AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, Meta, Phase,
         Preemption, Recording, Sighting, SightingReason, Stack, StackEnd, StackRef, Syscall,
@@ -56,7 +56,7 @@ fn main() -> ExitCode {
     let begun = Instant::now();
     let timeline = Timeline::build(&recording);
     let laid = begun.elapsed();
-    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let blame = Blame::new(&recording, &timeline, ChainLimits::default());
     let prepared = begun.elapsed();
     let ledgers = blame.ledgers();
     let blamed = begun.elapsed();

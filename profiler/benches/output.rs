@@ -17,7 +17,7 @@ use std::{
 use rustix::time::{ClockId, clock_gettime};
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     formats,
     recording::stream::{Assembly, Slices},
     report::{self, Filter, Report, flame::View},
@@ -60,7 +60,7 @@ fn measure(path: &str) -> Result<(), Box<dyn std::error::Error>> {
     parts.end("sort");
     let timeline = Timeline::build(&recording);
     parts.end("timeline");
-    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let blame = Blame::new(&recording, &timeline, ChainLimits::default());
     parts.end("prepare");
     let report = Report::new(&blame, &Filter::default());
     parts.end("report");

@@ -14,7 +14,7 @@ use std::{fmt, io, sync::OnceLock};
 use offwake_recording::{Recording, stream};
 
 use crate::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     report::{Filter, Report, flame::View, html::Lanes},
     spans::{self, Evidence, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
@@ -97,7 +97,7 @@ pub struct AnalysisOptions {
     /// What flame graphs and folded stacks show of them.
     pub view: View,
     /// How far blame is followed.
-    pub limits: Limits,
+    pub limits: ChainLimits,
     /// How far requests are followed.
     pub span_limits: SpanLimits,
 }
@@ -190,7 +190,7 @@ impl<'i> Analysis<'i> {
         self.report.take().unwrap_or_else(|| self.build_report())
     }
 
-    /// Limits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a size.
+    /// ChainLimits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a size.
     pub fn limit_report(&mut self) {
         let report = self.report.take().unwrap_or_else(|| self.build_report());
         self.report = OnceLock::from(report.within(Report::ROOM));

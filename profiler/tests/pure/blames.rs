@@ -1,7 +1,7 @@
 //! Who or what a wait is blamed on, one rule each.
 
 use offwake::{
-    blame::{Blame, BlameKind, Duty, Ender, External, Limits, Part, Reason},
+    blame::{Blame, BlameKind, BlamePart, ChainLimits, External, IdleState, Reason, WakeSource},
     recording::{
         DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope,
         StackRef, SystemVector, ThreadRef, Waits, WakeContext,
@@ -20,11 +20,11 @@ use crate::{
 fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
     recording.sort();
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
     let index = WaitIndex(index as u32);
     let parts = blame.walker().parts(index).to_vec();
-    let place = timeline.place(index).expect("blocked");
+    let place = timeline.blocked_interval(index).expect("blocked");
     assert_eq!(parts.iter().map(|part| part.time).sum::<Nanos>(), place.to.since(place.from));
     (parts.iter())
         .map(|part| {
@@ -122,7 +122,7 @@ impl Case {
         Self { context, current: 8, syscall: READ, file: None, stack: StackRef::NotTaken }
     }
 
-    fn ended_by(self, recording: &mut Recording) -> Ender {
+    fn ended_by(self, recording: &mut Recording) -> WakeSource {
         recording.waits = Waits::default();
         recording.sightings.clear();
         live(recording, 7, "#........r#", 8);
@@ -139,8 +139,8 @@ impl Case {
         });
         recording.sort();
         let timeline = Timeline::build(recording);
-        let blame = Blame::new(recording, &timeline, Limits::default());
-        let is_task = matches!(blame.ender(WaitIndex(0)), Ender::Task(_));
+        let blame = Blame::new(recording, &timeline, ChainLimits::default());
+        let is_task = matches!(blame.ender(WaitIndex(0)), WakeSource::Task(_));
         let named = (blame.walker().parts(WaitIndex(0)).iter())
             .any(|part| matches!(part.kind, BlameKind::Work(_) | BlameKind::CpuQueue { .. }));
         assert_eq!(is_task, named);
@@ -148,9 +148,9 @@ impl Case {
     }
 }
 
-const TASK: Ender = Ender::Task(ThreadRef { tid: Tid(8), tgid: Tgid(8) });
-const LOCAL: Ender = Ender::Interrupt(Reason::LocalSoftirq);
-const NOBODY: Ender = Ender::Interrupt(Reason::Interrupt);
+const TASK: WakeSource = WakeSource::Task(ThreadRef { tid: Tid(8), tgid: Tgid(8) });
+const LOCAL: WakeSource = WakeSource::Interrupt(Reason::LocalSoftirq);
+const NOBODY: WakeSource = WakeSource::Interrupt(Reason::Interrupt);
 const NET_RX: WakeContext = WakeContext::Softirq(3);
 
 #[test]
@@ -160,18 +160,18 @@ fn an_interrupt_never_names_the_task_that_it_ran_over() {
     for (context, expected) in [
         (WakeContext::Task, TASK),
         (WakeContext::Softirq(0), NOBODY),
-        (WakeContext::Softirq(1), Ender::External(External::Timer)),
+        (WakeContext::Softirq(1), WakeSource::External(External::Timer)),
         (WakeContext::Softirq(2), NOBODY),
         (NET_RX, NOBODY),
-        (WakeContext::Softirq(4), Ender::External(External::Disk)),
-        (WakeContext::Softirq(5), Ender::External(External::Disk)),
+        (WakeContext::Softirq(4), WakeSource::External(External::Disk)),
+        (WakeContext::Softirq(5), WakeSource::External(External::Disk)),
         (WakeContext::Softirq(6), NOBODY),
         (WakeContext::Softirq(7), NOBODY),
-        (WakeContext::Softirq(8), Ender::External(External::Timer)),
+        (WakeContext::Softirq(8), WakeSource::External(External::Timer)),
         (WakeContext::Softirq(9), NOBODY),
-        (WakeContext::Hardirq(24), Ender::External(External::Device)),
-        (WakeContext::Hrtimer, Ender::External(External::Timer)),
-        (system(SystemVector::LocalTimer), Ender::External(External::Timer)),
+        (WakeContext::Hardirq(24), WakeSource::External(External::Device)),
+        (WakeContext::Hrtimer, WakeSource::External(External::Timer)),
+        (system(SystemVector::LocalTimer), WakeSource::External(External::Timer)),
         (system(SystemVector::Unknown), NOBODY),
         (system(SystemVector::CallFunction), NOBODY),
         (system(SystemVector::IrqWork), NOBODY),
@@ -211,7 +211,7 @@ fn a_softirq_inside_a_send_is_the_senders() {
     let interrupted = over(&mut recording, irq);
     let daemon = over(&mut recording, &["run_ksoftirqd", "smpboot_thread_fn", "kthread"]);
     let enabling = over(&mut recording, &["do_softirq", "__local_bh_enable_ip", "tcp_recvmsg"]);
-    let network = Ender::External(External::Network);
+    let network = WakeSource::External(External::Network);
     for (file, stack, expected) in [
         (local, sending, TASK),
         (local, interrupted, LOCAL),
@@ -270,7 +270,7 @@ fn a_devices_interrupt_is_what_the_wait_was_for() {
         (RECVFROM, local, External::Device),
     ] {
         let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(24)) };
-        assert_eq!(case.ended_by(&mut recording), Ender::External(expected));
+        assert_eq!(case.ended_by(&mut recording), WakeSource::External(expected));
     }
 }
 
@@ -303,7 +303,7 @@ fn a_disks_interrupt_is_the_disk_whatever_the_wait_was_on() {
         (47, IO_URING_ENTER, None, External::Device),
     ] {
         let ender = ended_by(number, syscall, file);
-        assert_eq!(ender, Ender::External(expected), "irq {number}, syscall {syscall}");
+        assert_eq!(ender, WakeSource::External(expected), "irq {number}, syscall {syscall}");
     }
 }
 
@@ -314,8 +314,8 @@ fn the_ledger_of_a_drawing() {
     live(&mut recording, 8, "###..rr####", 9);
     recording.sort();
     let timeline = Timeline::build(&recording);
-    let blame = Blame::new(&recording, &timeline, Limits::default());
-    let index = timeline.find(Tid(7), recording.meta.window.start).expect("7");
+    let blame = Blame::new(&recording, &timeline, ChainLimits::default());
+    let index = timeline.find_thread(Tid(7), recording.meta.window.start).expect("7");
     let ledger = blame.ledgers()[index.0 as usize];
     assert_eq!(ledger.wall, ticks(11));
     assert_eq!((ledger.on_cpu, ledger.runnable, ledger.blocked), (ticks(2), ticks(1), ticks(8)));
@@ -354,7 +354,7 @@ fn twice_for_a_lock(look: Nanos, released_by_7: bool) -> Vec<bool> {
     });
     recording.sort();
     let timeline = Timeline::build(&recording);
-    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let blame = Blame::new(&recording, &timeline, ChainLimits::default());
     (recording.waits.iter().zip(0..))
         .filter(|(wait, _)| wait.tid == Tid(7))
         .map(|(_, n)| blame.is_retry(WaitIndex(n)))
@@ -371,7 +371,7 @@ fn who_finds_a_lock_taken_and_waits_on_does_not_wait_twice() {
 }
 
 /// Thread 7 waits for 8, which waits four times for 9 meanwhile.
-fn with_limits(limits: Limits) -> Vec<(String, u64)> {
+fn with_limits(limits: ChainLimits) -> Vec<(String, u64)> {
     let mut recording = recording(20);
     live(&mut recording, 7, "#................r##", 8);
     live(&mut recording, 8, "##.##.##.##.########", 9);
@@ -393,19 +393,19 @@ fn with_limits(limits: Limits) -> Vec<(String, u64)> {
 
 #[test]
 fn what_lies_beyond_a_limit_says_so() {
-    let open = Limits::default();
+    let open = ChainLimits::default();
     assert_eq!(with_limits(open), parts(&[("known", 16)]));
     assert_eq!(
-        with_limits(Limits { depth: 1, ..open }),
+        with_limits(ChainLimits { depth: 1, ..open }),
         parts(&[("depth_limit", 4), ("known", 12)])
     );
     assert_eq!(
-        with_limits(Limits { fan_out: 3, ..open }),
+        with_limits(ChainLimits { fan_out: 3, ..open }),
         parts(&[("fan_out_limit", 1), ("known", 15)])
     );
     // The wait's own hop is a node too.
     assert_eq!(
-        with_limits(Limits { nodes: 3, ..open }),
+        with_limits(ChainLimits { nodes: 3, ..open }),
         parts(&[("known", 14), ("node_limit", 2)])
     );
 }
@@ -480,9 +480,9 @@ fn idle_behind_accept(expected_value: u64) -> (u64, u64) {
     });
     recording.sort();
     let timeline = Timeline::build(&recording);
-    let blame = Blame::new(&recording, &timeline, Limits::default());
+    let blame = Blame::new(&recording, &timeline, ChainLimits::default());
     let index = recording.waits.iter().position(|wait| wait.tid == Tid(7)).expect("a wait");
-    let is_idle = |part: &&Part| part.duty == Duty::Idle;
+    let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
     let parts = blame.walker().parts(WaitIndex(index as u32)).to_vec();
     let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
     let hidden = Report::new(&blame, &Filter { idle: IdleWaits::Hidden, ..Filter::default() });

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use offwake::{
-    blame::{Blame, BlameKind, Limits},
+    blame::{Blame, BlameKind, ChainLimits},
     recording::Recording,
     timeline::{Timeline, WaitIndex},
     units::{Nanos, Tid},
@@ -12,7 +12,7 @@ use offwake::{
 use crate::simulator::{Leaf, Parts};
 
 /// Hops without a limit that any run could reach.
-pub const ALL_HOPS: u16 = Limits::DEEPEST;
+pub const ALL_HOPS: u16 = ChainLimits::DEEPEST;
 
 /// What is said of one wait.
 pub struct Said {
@@ -30,7 +30,7 @@ pub fn blame(recording: &Recording, max_depth: u16) -> Vec<Said> {
     (recording.waits.iter().zip(0..))
         .map(|(wait, n)| {
             let index = WaitIndex(n);
-            let place = timeline.place(index);
+            let place = timeline.blocked_interval(index);
             let mut parts = Parts::new();
             for part in walker.parts(index) {
                 let leaf = leaf(&timeline, part.kind);
@@ -48,7 +48,7 @@ pub fn by_record(said: Vec<Said>) -> BTreeMap<(Tid, u32), Said> {
 }
 
 fn assign<'a>(recording: &'a Recording, timeline: &'a Timeline, max_depth: u16) -> Blame<'a> {
-    Blame::new(recording, timeline, Limits { depth: max_depth, ..Limits::default() })
+    Blame::new(recording, timeline, ChainLimits { depth: max_depth, ..ChainLimits::default() })
 }
 
 fn leaf(timeline: &Timeline, kind: BlameKind) -> Leaf {

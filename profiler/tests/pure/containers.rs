@@ -1,7 +1,7 @@
 //! Threads that live in containers are said to, wherever they are named.
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     recording::{CgroupInfo, ContainerNames, PodName, ProcessInfo, Recording},
     report::{Filter, Report, flame::View, folded, html, summary, svg},
     timeline::Timeline,
@@ -61,7 +61,7 @@ fn cgroup_of(tid: u32) -> CgroupId {
 
 fn with_report(recording: &Recording, check: impl FnOnce(&Blame<'_>, &Report)) {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     check(&blame, &Report::new(&blame, &Filter::default()));
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use arrow_array::{Array as _, Int64Array, RecordBatch, UInt32Array};
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     export::{Export, HourOrNone, Part, Table, parquet},
     recording::{Clocks, Recording},
     report::Filter,
@@ -22,7 +22,7 @@ use crate::{
 /// Does something with an export of a recording.
 fn exported<T>(recording: &Recording, then: impl FnOnce(&Export<'_>) -> T) -> T {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     then(&Export::new(&blame))
 }
 

@@ -3,7 +3,7 @@
 use std::{fs, io, path::Path};
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     formats::json,
     recording::{
         FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
@@ -123,7 +123,7 @@ pub fn service() -> Recording {
 
 pub fn report(recording: &Recording, filter: &Filter) -> Report {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     Report::new(&blame, filter)
 }
 

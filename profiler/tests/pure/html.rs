@@ -1,7 +1,7 @@
 //! The page: what it holds, how large it can become, and that nothing in it can break out.
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     recording::{
         AddressSpace, Function, Recording, SightingReason, Stack, StackEnd, StackRef, ThreadRef,
         Window,
@@ -22,7 +22,7 @@ use crate::{
 
 fn page_of(recording: &Recording, filter: &Filter) -> (Report, String) {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let report = Report::new(&blame, filter);
     let lanes = Lanes::new(&blame, &report);
     let mut bytes = Vec::new();

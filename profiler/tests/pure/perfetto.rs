@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     perfetto::{self, Trace},
     recording::{Function, Recording},
     report::Filter,
@@ -28,7 +28,7 @@ use crate::{
 
 fn bytes(recording: &Recording) -> Vec<u8> {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let filter = Filter::default();
     let spans = find_with(recording, &filter, SpanLimits::default());
     let mut bytes = Vec::new();

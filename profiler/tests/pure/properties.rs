@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use offwake::{
-    blame::{Blame, BlameKind, Ender, Limits},
+    blame::{Blame, BlameKind, ChainLimits, WakeSource},
     formats::json,
     recording::{Recording, Wait, WakeContext},
     report::{Filter, Report},
@@ -119,7 +119,7 @@ type Named = BTreeMap<(Tid, u32, Tid), Nanos>;
 /// Checks what always holds; returns what is blamed on threads.
 fn check(recording: &Recording) -> Named {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let ledgers = blame.ledgers();
     let mut walker = blame.walker();
     for (n, thread) in timeline.threads.iter().enumerate() {
@@ -154,7 +154,7 @@ fn check(recording: &Recording) -> Named {
                 let blamed = timeline.thread(thread).unwrap().tid;
                 *named.entry((wait.tid, wait.seq, blamed)).or_default() += part.time;
                 assert_eq!(wait.wake.unwrap().context, WakeContext::Task);
-                assert!(matches!(blame.ender(index), Ender::Task(_)));
+                assert!(matches!(blame.ender(index), WakeSource::Task(_)));
             }
         }
     }
@@ -167,7 +167,7 @@ fn check(recording: &Recording) -> Named {
 
 fn bytes(recording: &Recording) -> Vec<u8> {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let mut bytes = Vec::new();
     json::write(&Report::new(&blame, &Filter::default()), &mut bytes).unwrap();
     bytes

@@ -5,7 +5,7 @@
 use std::{fs, path::Path};
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     formats::json,
     recording::{
         OpenFile, Recording,
@@ -107,7 +107,7 @@ fn every_nanosecond_is_accounted_for() {
     for (name, bytes) in recordings() {
         let recording = read(&bytes);
         let timeline = Timeline::build(&recording);
-        let blame = Blame::new(&recording, &timeline, Limits::default());
+        let blame = Blame::new(&recording, &timeline, ChainLimits::default());
         for (thread, ledger) in timeline.threads.iter().zip(blame.ledgers()) {
             assert_eq!(ledger.wall, thread.until.since(thread.from), "{name}");
             assert_eq!(ledger.wall, ledger.on_cpu + ledger.runnable + ledger.blocked, "{name}");
@@ -117,7 +117,7 @@ fn every_nanosecond_is_accounted_for() {
         let mut walker = blame.walker();
         for n in 0..recording.waits.len() {
             let index = WaitIndex(n as u32);
-            let blocked = timeline.place(index).map_or(Nanos(0), |p| p.to.since(p.from));
+            let blocked = timeline.blocked_interval(index).map_or(Nanos(0), |p| p.to.since(p.from));
             let parts = walker.parts(index).iter().map(|part| part.time);
             assert_eq!(parts.sum::<Nanos>(), blocked, "{name}");
         }
@@ -125,7 +125,7 @@ fn every_nanosecond_is_accounted_for() {
             let parts = wait.blame.iter().map(|part| part.ns);
             assert_eq!(parts.sum::<Nanos>(), wait.blocked_ns, "{name}");
         }
-        let misfits = timeline.misfits;
+        let misfits = timeline.anomalies;
         assert_eq!((misfits.overlaps, misfits.backwards), (0, 0), "{name}");
     }
 }

@@ -1,7 +1,7 @@
 //! What a report has room for when there are very many threads.
 
 use offwake::{
-    blame::{Blame, Limits, Reason},
+    blame::{Blame, ChainLimits, Reason},
     report::{BlameEntry, Filter, Report},
     timeline::Timeline,
     units::Nanos,
@@ -30,7 +30,7 @@ fn ring(threads: usize) -> Report {
     recording.sightings.iter_mut().for_each(|sighting| sighting.in_target = true);
     recording.sort();
     let timeline = Timeline::build(&recording);
-    Report::new(&Blame::new(&recording, &timeline, Limits::default()), &Filter::default())
+    Report::new(&Blame::new(&recording, &timeline, ChainLimits::default()), &Filter::default())
 }
 
 fn is_summed_up(part: &&BlameEntry) -> bool {

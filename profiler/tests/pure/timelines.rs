@@ -76,7 +76,7 @@ fn a_wake_just_before_the_switch_out_leaves_no_blocked_time() {
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##rrrrr###");
     assert_eq!(wake_use(&recording.waits.rows()[0]), WakeUse::Early);
-    assert_eq!(timeline.place(WaitIndex(0)), None);
+    assert_eq!(timeline.blocked_interval(WaitIndex(0)), None);
 
     edit(&mut recording, |waits| {
         waits[0].wake = Some(wake_by(8, Timestamp(at(2).0 - 100_001)));
@@ -84,7 +84,7 @@ fn a_wake_just_before_the_switch_out_leaves_no_blocked_time() {
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##.....###");
     assert_eq!(wake_use(&recording.waits.rows()[0]), WakeUse::Stale);
-    assert_eq!(timeline.misfits.stale_wakes, 1);
+    assert_eq!(timeline.anomalies.stale_wakes, 1);
 }
 
 #[test]
@@ -94,8 +94,8 @@ fn records_that_overlap_are_clipped_and_counted() {
     recording.preemptions.push(preemption(7, 2, at(4), at(8)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##...rrr??");
-    assert_eq!(timeline.misfits.overlaps, 1);
-    assert_eq!(timeline.threads[0].track.split().total(), Nanos(10_000_000));
+    assert_eq!(timeline.anomalies.overlaps, 1);
+    assert_eq!(timeline.threads[0].track.total_times().total(), Nanos(10_000_000));
 }
 
 #[test]
@@ -104,8 +104,8 @@ fn times_that_run_backwards_are_clipped_and_counted() {
     live(&mut recording, 7, "##...r####", 8);
     edit(&mut recording, |waits| waits[0].on = at(1));
     let timeline = build(&mut recording);
-    assert_eq!(timeline.misfits.backwards, 2, "the switch-in, and the wake after it");
-    assert_eq!(timeline.threads[0].track.split().total(), Nanos(10_000_000));
+    assert_eq!(timeline.anomalies.backwards, 2, "the switch-in, and the wake after it");
+    assert_eq!(timeline.threads[0].track.total_times().total(), Nanos(10_000_000));
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn a_tid_used_again_is_another_thread() {
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##..r##     rr##..r#");
     assert_eq!(timeline.threads.len(), 2);
-    assert_eq!(timeline.find(Tid(7), at(3)).map(|index| index.0), Some(0));
-    assert_eq!(timeline.find(Tid(7), at(10)), None);
-    assert_eq!(timeline.find(Tid(7), at(13)).map(|index| index.0), Some(1));
+    assert_eq!(timeline.find_thread(Tid(7), at(3)).map(|index| index.0), Some(0));
+    assert_eq!(timeline.find_thread(Tid(7), at(10)), None);
+    assert_eq!(timeline.find_thread(Tid(7), at(13)).map(|index| index.0), Some(1));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn edges_of_the_window_continue_what_was_seen_near_them() {
     recording.sightings.push(sighting(7, SightingReason::Opening, at(1), Timestamp(1)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "..........");
-    let place = timeline.place(WaitIndex(0)).expect("blocked");
+    let place = timeline.blocked_interval(WaitIndex(0)).expect("blocked");
     assert_eq!((place.from, place.to), (at(0), at(10)));
 }
 
@@ -191,7 +191,7 @@ fn the_idle_task_is_no_thread() {
     });
     let timeline = build(&mut recording);
     assert!(timeline.threads.is_empty());
-    assert_eq!(timeline.place(WaitIndex(0)), None);
+    assert_eq!(timeline.blocked_interval(WaitIndex(0)), None);
 }
 
 #[test]

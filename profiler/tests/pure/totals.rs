@@ -47,7 +47,7 @@ fn totals(
 
 fn report(recording: &Recording) -> Report {
     let timeline = offwake::timeline::Timeline::build(recording);
-    let limits = offwake::blame::Limits::default();
+    let limits = offwake::blame::ChainLimits::default();
     Report::new(&offwake::blame::Blame::new(recording, &timeline, limits), &Filter::default())
 }
 

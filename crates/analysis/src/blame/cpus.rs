@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::{
     search::partition_near,
-    timeline::{Queued, ThreadIndex, Timeline},
+    timeline::{RunnableSince, ThreadIndex, Timeline},
 };
 use offwake_recording::{
     Begin, End, Preemption, Recording,
@@ -13,7 +13,7 @@ use offwake_recording::{
 
 /// An interval of a thread's track in which it was on a CPU.
 #[derive(Clone, Copy, Debug)]
-struct Stay {
+struct OnCpuInterval {
     from: Timestamp,
     thread: ThreadIndex,
     interval: u32,
@@ -21,26 +21,26 @@ struct Stay {
 
 /// Which threads held each CPU, and when.
 #[derive(Debug, Default)]
-pub(super) struct Cpus {
+pub(super) struct CpuOccupancy {
     /// The intervals of each CPU in order of time, indexed by the CPU's number.
-    stays: Vec<Vec<Stay>>,
+    intervals: Vec<Vec<OnCpuInterval>>,
 }
 
-impl Cpus {
+impl CpuOccupancy {
     pub(super) fn new(timeline: &Timeline) -> Self {
-        let mut stays: Vec<Vec<Stay>> =
-            counts(timeline).into_iter().map(Vec::with_capacity).collect();
+        let mut stays: Vec<Vec<OnCpuInterval>> =
+            count_intervals(timeline).into_iter().map(Vec::with_capacity).collect();
         for (thread, n) in timeline.threads.iter().zip(0..) {
             for (interval, place) in thread.track.iter().zip(0..) {
                 let Some(cpu) = thread.track.cpu(place as usize) else { continue };
                 let Some(of_cpu) = stays.get_mut(usize::from(cpu.0)) else { continue };
                 let (from, thread) = (interval.from, ThreadIndex(n));
-                of_cpu.push(Stay { from, thread, interval: place });
+                of_cpu.push(OnCpuInterval { from, thread, interval: place });
             }
         }
         // Each thread's are in order: that sort merges them.
         stays.par_iter_mut().for_each(|of_cpu| of_cpu.sort_by_key(|stay| (stay.from, stay.thread)));
-        Self { stays }
+        Self { intervals: stays }
     }
 
     /// Divides `from..to`, in which a thread waited for a CPU, among the threads that ran there,
@@ -55,19 +55,19 @@ impl Cpus {
         &self,
         recording: &Recording,
         timeline: &Timeline,
-        queued: Queued,
+        queued: RunnableSince,
         (from, to): (Timestamp, Timestamp),
-        near: &mut Near,
+        near: &mut CpuSearchHints,
         mut tell: impl FnMut(Option<ThreadIndex>, Nanos),
     ) {
         let all = to.since(from);
-        let Some((cpu, since)) = queue(recording, queued) else { return tell(None, all) };
+        let Some((cpu, since)) = cpu_queued_on(recording, queued) else { return tell(None, all) };
         let from = from.max(since).min(to);
-        let stays = self.stays.get(usize::from(cpu.0)).map_or([].as_slice(), Vec::as_slice);
-        let begun = near.begun_before(cpu, stays, to);
+        let stays = self.intervals.get(usize::from(cpu.0)).map_or([].as_slice(), Vec::as_slice);
+        let begun = near.count_begun_before(cpu, stays, to);
         let (mut until, mut held) = (to, Nanos(0));
         for stay in stays.get(..begun).unwrap_or_default().iter().rev() {
-            let Some(end) = end_of(timeline, stay) else { continue };
+            let Some(end) = interval_end(timeline, stay) else { continue };
             // Two at once would contradict each other: the later one counts.
             let (begin, end) = (stay.from.max(from), end.min(until));
             let time = end.since(begin);
@@ -87,7 +87,7 @@ impl Cpus {
 }
 
 /// Counts the on-CPU intervals of each CPU, indexed by the CPU's number.
-fn counts(timeline: &Timeline) -> Vec<usize> {
+fn count_intervals(timeline: &Timeline) -> Vec<usize> {
     let mut counts = Vec::new();
     for track in timeline.threads.iter().map(|thread| &thread.track) {
         for cpu in (0..track.len()).filter_map(|place| track.cpu(place)) {
@@ -103,14 +103,14 @@ fn counts(timeline: &Timeline) -> Vec<usize> {
 
 /// Where the last search in each CPU's intervals ended: the next one is likely to end near there.
 #[derive(Debug)]
-pub(super) struct Near(Vec<u32>);
+pub(super) struct CpuSearchHints(Vec<u32>);
 
-impl Near {
-    pub(super) fn of(cpus: &Cpus) -> Self {
-        Self(vec![0; cpus.stays.len()])
+impl CpuSearchHints {
+    pub(super) fn new(cpus: &CpuOccupancy) -> Self {
+        Self(vec![0; cpus.intervals.len()])
     }
 
-    fn begun_before(&mut self, cpu: Cpu, stays: &[Stay], to: Timestamp) -> usize {
+    fn count_begun_before(&mut self, cpu: Cpu, stays: &[OnCpuInterval], to: Timestamp) -> usize {
         let Some(near) = self.0.get_mut(usize::from(cpu.0)) else { return 0 };
         let is_before = |n: usize| stays.get(n).is_some_and(|stay| stay.from < to);
         let begun = partition_near(stays.len(), *near as usize, is_before);
@@ -119,7 +119,7 @@ impl Near {
     }
 }
 
-fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
+fn interval_end(timeline: &Timeline, stay: &OnCpuInterval) -> Option<Timestamp> {
     let interval = timeline.thread(stay.thread)?.track.get(stay.interval as usize)?;
     Some(interval.to)
 }
@@ -130,14 +130,14 @@ fn end_of(timeline: &Timeline, stay: &Stay) -> Option<Timestamp> {
 /// came back to the CPU that it had left, and did not migrate, was in that CPU's queue from the
 /// beginning. If the switch-out of a thread was not seen, the CPU that it left is that of whoever
 /// looked at it, or created it.
-fn queue(recording: &Recording, queued: Queued) -> Option<(Cpu, Timestamp)> {
+fn cpu_queued_on(recording: &Recording, queued: RunnableSince) -> Option<(Cpu, Timestamp)> {
     let (begin, end, left, came, migrated) = match queued {
-        Queued::Woken(index) => {
+        RunnableSince::Woken(index) => {
             let wait = recording.waits.rows().get(index.0 as usize)?;
             let migrated = recording.waits.migrated(wait);
             (wait.begin(), wait.end(), wait.off_cpu, wait.on_cpu, migrated)
         }
-        Queued::Preempted(index) => {
+        RunnableSince::Preempted(index) => {
             let preemption = recording.preemptions.get(index.0 as usize)?;
             let Preemption { begin, end, off_cpu, on_cpu, migrated, .. } = *preemption;
             (begin, end, off_cpu, on_cpu, migrated)

@@ -10,7 +10,7 @@ use super::{
     External, Reason,
     cause::{Cause, syscalls},
     signal,
-    softirq::{self, Origin, Place},
+    softirq::{self, PacketOrigin, SoftirqContext},
 };
 
 /// The source of the wake that ended a wait: a task, something outside of every thread, or unknown.
@@ -35,9 +35,9 @@ use super::{
 /// HI and TASKLET run any driver's deferred work, SCHED balances the run queues, RCU ends a grace
 /// period that every CPU has a part in; none of them proves a device or a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Ender {
+pub enum WakeSource {
     /// No wake that ended the wait is known, for this reason.
-    Nobody(Reason),
+    Unknown(Reason),
     /// A task made the wake itself.
     Task(ThreadRef),
     /// Something outside of every thread made the wake.
@@ -48,9 +48,9 @@ pub enum Ender {
 
 /// The source of a wake, as far as its own record tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PatternWakeSource {
     /// The record tells the source.
-    Ender(Ender),
+    Known(WakeSource),
     /// A packet to this machine's own socket, delivered by this `ksoftirqd`. The sender is whoever
     /// had woken that thread.
     Softirqd(ThreadRef),
@@ -68,34 +68,43 @@ mod vector {
 }
 
 /// Finds the source of a wake from its record.
-pub(super) fn source(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Source {
+pub(super) fn classify_source(
+    recording: &Recording,
+    wait: &Wait,
+    wake: &Wake,
+    cause: Cause,
+) -> PatternWakeSource {
     match wake.context {
-        WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => packet(recording, wait, wake),
-        _ => Source::Ender(ender(recording, wait, wake, cause)),
+        WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => {
+            classify_packet(recording, wait, wake)
+        }
+        _ => PatternWakeSource::Known(classify_wake(recording, wait, wake, cause)),
     }
 }
 
-fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender {
+fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> WakeSource {
     match wake.context {
         // The idle task runs nothing of anybody's.
-        WakeContext::Task if wake.current.tid == Tid(0) => Ender::Interrupt(Reason::Interrupt),
-        WakeContext::Task if signal::cut_short(recording, wake, cause) => {
-            Ender::Nobody(Reason::Signal)
+        WakeContext::Task if wake.current.tid == Tid(0) => WakeSource::Interrupt(Reason::Interrupt),
+        WakeContext::Task if signal::is_signal_only(recording, wake, cause) => {
+            WakeSource::Unknown(Reason::Signal)
         }
-        WakeContext::Task => Ender::Task(wake.current),
+        WakeContext::Task => WakeSource::Task(wake.current),
         WakeContext::Hrtimer | WakeContext::System(SystemVector::LocalTimer) => {
-            Ender::External(External::Timer)
+            WakeSource::External(External::Timer)
         }
-        WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => Ender::External(External::Timer),
-        context if is_of_disk(recording, context) => Ender::External(External::Disk),
-        WakeContext::Hardirq(_) => Ender::External(device(recording, wait, cause)),
+        WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => {
+            WakeSource::External(External::Timer)
+        }
+        context if is_from_disk(recording, context) => WakeSource::External(External::Disk),
+        WakeContext::Hardirq(_) => WakeSource::External(classify_device(recording, wait, cause)),
         WakeContext::Softirq(_)
         | WakeContext::System(
             SystemVector::Unknown
             | SystemVector::CallFunction
             | SystemVector::IrqWork
             | SystemVector::Idle,
-        ) => Ender::Interrupt(Reason::Interrupt),
+        ) => WakeSource::Interrupt(Reason::Interrupt),
     }
 }
 
@@ -104,7 +113,7 @@ fn ender(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> Ender
 ///
 /// A disk also ends waits that are not for a disk by themselves: for example that of a kernel
 /// thread for work, whose work is then to tell others that their data is written.
-pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
+pub(super) fn is_from_disk(recording: &Recording, context: WakeContext) -> bool {
     match context {
         WakeContext::Softirq(vector) => matches!(vector, vector::BLOCK | vector::IRQ_POLL),
         WakeContext::Hardirq(number) => {
@@ -117,52 +126,60 @@ pub(super) fn is_of_disk(recording: &Recording, context: WakeContext) -> bool {
 
 /// Classifies the interrupt of a device that is not known to be a disk. A disk may still be behind
 /// it: a USB port, for example, serves many kinds of devices.
-fn device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
+fn classify_device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
     match cause {
         Cause::Disk | Cause::PageFault => External::Disk,
-        Cause::Socket | Cause::Poll if peer(recording, wait) == Peer::Remote => External::Network,
+        Cause::Socket | Cause::Poll if locate_peer(recording, wait) == PeerLocation::Remote => {
+            External::Network
+        }
         _ => External::Device,
     }
 }
 
 /// Classifies a wake from one of the network's softirqs.
-fn packet(recording: &Recording, wait: &Wait, wake: &Wake) -> Source {
-    let seen = softirq::read(&recording.stacks, wake.kernel_stack);
-    let peer = peer(recording, wait);
-    Source::Ender(match (seen.place, peer, seen.origin) {
+fn classify_packet(recording: &Recording, wait: &Wait, wake: &Wake) -> PatternWakeSource {
+    let seen = softirq::read_stack(&recording.stacks, wake.kernel_stack);
+    let peer = locate_peer(recording, wait);
+    PatternWakeSource::Known(match (seen.context, peer, seen.origin) {
         // A remote socket's packet may be handled while some other thread sends something; and so may
         // be what another sender has left over, where it is known who could have sent it.
-        (Place::InSend, Peer::Local | Peer::Unknown, Origin::Backlog)
-            if wake.current.tid != Tid(0) && may_have_sent(recording, wait, wake.current.tgid) =>
-        {
-            Ender::Task(wake.current)
+        (
+            SoftirqContext::InSend,
+            PeerLocation::Local | PeerLocation::Unknown,
+            PacketOrigin::Backlog,
+        ) if wake.current.tid != Tid(0) && may_have_sent(recording, wait, wake.current.tgid) => {
+            WakeSource::Task(wake.current)
         }
-        (Place::InSoftirqd, Peer::Local, Origin::Backlog) => {
-            return Source::Softirqd(wake.current);
+        (SoftirqContext::InSoftirqd, PeerLocation::Local, PacketOrigin::Backlog) => {
+            return PatternWakeSource::Softirqd(wake.current);
         }
-        (_, Peer::Local, _) => Ender::Interrupt(Reason::LocalSoftirq),
-        (_, Peer::Remote, _) => Ender::External(External::Network),
-        (_, Peer::Unknown, Origin::Backlog) => Ender::Interrupt(Reason::LocalSoftirq),
-        (_, Peer::Unknown, Origin::Device) => Ender::External(External::Network),
-        (_, Peer::Unknown, Origin::Unknown) => Ender::Interrupt(Reason::Interrupt),
+        (_, PeerLocation::Local, _) => WakeSource::Interrupt(Reason::LocalSoftirq),
+        (_, PeerLocation::Remote, _) => WakeSource::External(External::Network),
+        (_, PeerLocation::Unknown, PacketOrigin::Backlog) => {
+            WakeSource::Interrupt(Reason::LocalSoftirq)
+        }
+        (_, PeerLocation::Unknown, PacketOrigin::Device) => WakeSource::External(External::Network),
+        (_, PeerLocation::Unknown, PacketOrigin::Unknown) => {
+            WakeSource::Interrupt(Reason::Interrupt)
+        }
     })
 }
 
 /// Returns whether a process holds the other end of the socket that a wait was on.
 pub(super) fn holds_other_end(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
-    socket(recording, wait)
+    find_socket(recording, wait)
         .is_some_and(|socket| socket.peers.iter().any(|peer| peer.tgid == process))
 }
 
 /// Returns whether a process holds the other end of the socket, or no process is known to hold it.
 fn may_have_sent(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
-    socket(recording, wait).is_none_or(|socket| socket.peers.is_empty())
+    find_socket(recording, wait).is_none_or(|socket| socket.peers.is_empty())
         || holds_other_end(recording, wait, process)
 }
 
 /// Where the other end of a socket is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Peer {
+enum PeerLocation {
     /// On this machine.
     Local,
     /// On another one.
@@ -172,7 +189,7 @@ enum Peer {
 }
 
 /// Finds the socket that a wait was on, if the wait's syscall names one.
-fn socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
+fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     let named = wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::takes_fd);
     match recording.files.files.get(&wait.file.filter(|_| named)?)? {
         OpenFile::Socket(socket) => Some(socket),
@@ -180,18 +197,18 @@ fn socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
     }
 }
 
-fn peer(recording: &Recording, wait: &Wait) -> Peer {
-    let Some(socket) = socket(recording, wait) else { return Peer::Unknown };
+fn locate_peer(recording: &Recording, wait: &Wait) -> PeerLocation {
+    let Some(socket) = find_socket(recording, wait) else { return PeerLocation::Unknown };
     if socket.protocol.starts_with("unix")
         || !socket.peers.is_empty()
         || is_loopback(&socket.local)
         || is_loopback(&socket.remote)
     {
-        Peer::Local
+        PeerLocation::Local
     } else if has_host(&socket.remote) {
-        Peer::Remote
+        PeerLocation::Remote
     } else {
-        Peer::Unknown
+        PeerLocation::Unknown
     }
 }
 

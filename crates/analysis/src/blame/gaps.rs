@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use crate::timeline::{State, Timeline};
 use offwake_recording::units::{Tgid, Timestamp};
 
-type Stretches = Vec<(Timestamp, Timestamp)>;
+type TimeRanges = Vec<(Timestamp, Timestamp)>;
 
 /// The gaps in the lives of all threads.
 #[derive(Debug, Default)]
 pub(super) struct Gaps {
-    of_processes: HashMap<Tgid, Stretches>,
-    of_all: Stretches,
+    by_process: HashMap<Tgid, TimeRanges>,
+    all: TimeRanges,
 }
 
 impl Gaps {
@@ -20,20 +20,20 @@ impl Gaps {
         for thread in &timeline.threads {
             for interval in thread.track.iter().filter(|i| i.state == State::Lost) {
                 let gap = (interval.from, interval.to);
-                gaps.of_processes.entry(thread.tgid).or_default().push(gap);
-                gaps.of_all.push(gap);
+                gaps.by_process.entry(thread.tgid).or_default().push(gap);
+                gaps.all.push(gap);
             }
         }
-        gaps.of_processes.values_mut().for_each(join);
-        join(&mut gaps.of_all);
+        gaps.by_process.values_mut().for_each(merge_overlapping);
+        merge_overlapping(&mut gaps.all);
         gaps
     }
 
     /// Returns whether a process has any gap; without a process, whether any thread has.
-    pub(super) fn are_in(&self, process: Option<Tgid>) -> bool {
+    pub(super) fn has_any(&self, process: Option<Tgid>) -> bool {
         match process {
-            Some(tgid) => self.of_processes.contains_key(&tgid),
-            None => !self.of_all.is_empty(),
+            Some(tgid) => self.by_process.contains_key(&tgid),
+            None => !self.all.is_empty(),
         }
     }
 
@@ -45,8 +45,8 @@ impl Gaps {
         to: Timestamp,
     ) -> Option<Timestamp> {
         let stretches = match process {
-            Some(tgid) => self.of_processes.get(&tgid)?,
-            None => &self.of_all,
+            Some(tgid) => self.by_process.get(&tgid)?,
+            None => &self.all,
         };
         let begun = stretches.partition_point(|&(begin, _)| begin < to);
         let &(_, end) = stretches.get(begun.checked_sub(1)?)?;
@@ -55,9 +55,9 @@ impl Gaps {
 }
 
 /// Sorts time ranges and merges those that touch or overlap.
-fn join(stretches: &mut Stretches) {
+fn merge_overlapping(stretches: &mut TimeRanges) {
     stretches.sort_unstable();
-    let mut joined: Stretches = Vec::new();
+    let mut joined: TimeRanges = Vec::new();
     for &(from, to) in stretches.iter() {
         match joined.last_mut() {
             Some((_, end)) if from <= *end => *end = to.max(*end),

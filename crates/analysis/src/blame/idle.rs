@@ -3,10 +3,10 @@
 use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
 
 use super::{
-    Ender, External, Stance,
+    External, IdleHint, WakeSource,
     cause::{self, Cause, syscalls},
-    ender::Source,
-    locks::LockWord,
+    ender::PatternWakeSource,
+    locks::FutexWait,
 };
 
 /// The functions in which kernel threads wait for their next work, in Linux 6.1 to 6.18.
@@ -34,51 +34,61 @@ const WORK_LOOPS: &[&str] = &[
 ];
 
 /// Decides whether the waits of one pattern are idle.
-pub(super) fn stance(
+pub(super) fn idle_hint(
     recording: &Recording,
     wait: &Wait,
     cause: Cause,
-    source: Option<Source>,
-) -> Stance {
+    source: Option<PatternWakeSource>,
+) -> IdleHint {
     let is_idle = wait.state.letter() == 'I'
-        || waits_for_work(recording, wait)
-        || accepts(wait)
-        || serves(recording, wait, cause, source)
+        || waits_in_work_loop(recording, wait)
+        || waits_in_accept(wait)
+        || waits_for_request(recording, wait, cause, source)
         || matches!(
             (cause, source),
-            (Cause::Poll | Cause::Futex, Some(Source::Ender(Ender::External(External::Timer))))
+            (
+                Cause::Poll | Cause::Futex,
+                Some(PatternWakeSource::Known(WakeSource::External(External::Timer)))
+            )
         );
     if is_idle {
-        Stance::Idle
-    } else if is_fed(wait, cause) {
-        Stance::Fed
+        IdleHint::Idle
+    } else if waits_for_hand_over(wait, cause) {
+        IdleHint::SameAsWaker
     } else {
-        Stance::Busy
+        IdleHint::Busy
     }
 }
 
 /// Returns whether a thread waits for whatever another one hands over: on a condition variable, a
 /// semaphore, a pipe. A thread that waits for a lock has something to do, however idle the lock's
 /// holder may be.
-fn is_fed(wait: &Wait, cause: Cause) -> bool {
+fn waits_for_hand_over(wait: &Wait, cause: Cause) -> bool {
     match cause {
-        Cause::Futex => LockWord::of(wait, cause).is_some_and(|word| !word.is_like_a_lock()),
-        Cause::Pipe | Cause::Eventfd => reads(wait),
+        Cause::Futex => {
+            FutexWait::from_wait(wait, cause).is_some_and(|word| !word.looks_like_lock())
+        }
+        Cause::Pipe | Cause::Eventfd => waits_to_read(wait),
         _ => false,
     }
 }
 
-fn waits_for_work(recording: &Recording, wait: &Wait) -> bool {
+fn waits_in_work_loop(recording: &Recording, wait: &Wait) -> bool {
     wait.kind == ThreadKind::Kernel
         && cause::kernel_frame(&recording.stacks, wait.kernel_stack)
-            .is_some_and(|function| cause::is_one_of(WORK_LOOPS, function))
+            .is_some_and(|function| cause::matches_any(WORK_LOOPS, function))
 }
 
 /// Returns whether a wait is for the next request of the client of a connection.
 ///
 /// The thread's own socket tells which end it has. Behind `epoll` and the like the waker's socket
 /// tells: the thread has the other end.
-fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Source>) -> bool {
+fn waits_for_request(
+    recording: &Recording,
+    wait: &Wait,
+    cause: Cause,
+    source: Option<PatternWakeSource>,
+) -> bool {
     let role = |file: Option<FileId>| match recording.files.files.get(&file?)? {
         OpenFile::Socket(socket) => socket.role,
         OpenFile::Named(_) => None,
@@ -86,21 +96,26 @@ fn serves(recording: &Recording, wait: &Wait, cause: Cause, source: Option<Sourc
     let comes = || wait.wake?.syscall.as_ref().and_then(syscalls::name);
     match (cause, source) {
         // Somebody new.
-        (Cause::Poll, Some(Source::Ender(Ender::Task(_)))) if comes() == Some("connect") => true,
-        (Cause::Socket, _) => role(wait.file) == Some(SocketRole::Serving) && reads(wait),
-        (Cause::Poll, Some(Source::Ender(Ender::Task(_)) | Source::Softirqd(_))) => {
-            role(wait.wake.and_then(|wake| wake.file)) == Some(SocketRole::Asking)
+        (Cause::Poll, Some(PatternWakeSource::Known(WakeSource::Task(_))))
+            if comes() == Some("connect") =>
+        {
+            true
         }
+        (Cause::Socket, _) => role(wait.file) == Some(SocketRole::Serving) && waits_to_read(wait),
+        (
+            Cause::Poll,
+            Some(PatternWakeSource::Known(WakeSource::Task(_)) | PatternWakeSource::Softirqd(_)),
+        ) => role(wait.wake.and_then(|wake| wake.file)) == Some(SocketRole::Asking),
         _ => false,
     }
 }
 
 /// Returns whether a thread waited to read, and not until it could write.
-fn reads(wait: &Wait) -> bool {
+fn waits_to_read(wait: &Wait) -> bool {
     wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::reads)
 }
 
-fn accepts(wait: &Wait) -> bool {
+fn waits_in_accept(wait: &Wait) -> bool {
     let name = wait.syscall.as_ref().and_then(syscalls::name);
     matches!(name, Some("accept" | "accept4"))
 }

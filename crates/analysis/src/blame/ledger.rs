@@ -3,7 +3,7 @@
 use crate::timeline::Thread;
 use offwake_recording::units::Nanos;
 
-use super::{BlameKind, Duty, External, Reason};
+use super::{BlameKind, External, IdleState, Reason};
 
 /// How a thread's time divides.
 ///
@@ -73,8 +73,8 @@ impl Ledger {
     }
 
     /// Adds one part of a wait's blame.
-    pub fn blame(&mut self, kind: BlameKind, duty: Duty, time: Nanos) {
-        if duty == Duty::Idle {
+    pub fn add_blame(&mut self, kind: BlameKind, duty: IdleState, time: Nanos) {
+        if duty == IdleState::Idle {
             self.idle += time;
         }
         match kind {
@@ -89,8 +89,8 @@ impl Ledger {
 impl Ledger {
     /// Creates a thread's ledger from its track. The blame of its waits is still to be added.
     #[must_use]
-    pub fn of_life(thread: &Thread) -> Self {
-        let split = thread.track.split();
+    pub fn for_thread(thread: &Thread) -> Self {
+        let split = thread.track.total_times();
         let mut ledger = Self {
             wall: thread.until.since(thread.from),
             on_cpu: split.on_cpu,
@@ -98,7 +98,7 @@ impl Ledger {
             blocked: split.blocked + split.lost,
             ..Self::default()
         };
-        ledger.blame(BlameKind::Unattributed(Reason::Lost), Duty::Busy, split.lost);
+        ledger.add_blame(BlameKind::Unattributed(Reason::Lost), IdleState::Busy, split.lost);
         ledger
     }
 }

@@ -19,15 +19,15 @@ use offwake_recording::{
 use super::{
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
     gaps::Gaps,
-    verdict::Verdict,
+    verdict::PatternAnalysis,
 };
 
 /// Identifies a futex: its address, and for a private one its process.
-type Key = (Option<Tgid>, u64);
+type FutexKey = (Option<Tgid>, u64);
 
 /// The value that a waiter expects in the futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Expects {
+enum ExpectedValue {
     /// The value of a lock that others wait for already.
     Contended,
     /// Anything else: a counter, a flag.
@@ -36,7 +36,7 @@ enum Expects {
 
 /// How a wait on a futex was ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ended {
+enum FutexWake {
     /// Another thread woke the waiter through that futex.
     ByRelease,
     /// The wait was ended in another way.
@@ -45,10 +45,10 @@ enum Ended {
 
 /// What a wait on a futex tells about that futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LockWord {
-    key: Key,
-    expects: Expects,
-    ended: Ended,
+pub(super) struct FutexWait {
+    key: FutexKey,
+    expects: ExpectedValue,
+    ended: FutexWake,
 }
 
 /// What glibc, Rust and Go write into a lock that somebody waits for:
@@ -60,34 +60,36 @@ const CONTENDED: u32 = 2;
 /// `EBUSY` with the highest bit.
 const CONTENDED_MUSL: u32 = 0x8000_0010;
 
-impl LockWord {
+impl FutexWait {
     /// Reads it from a wait; none if the wait's syscall does not name a futex.
-    pub(super) fn of(wait: &Wait, cause: Cause) -> Option<Self> {
+    pub(super) fn from_wait(wait: &Wait, cause: Cause) -> Option<Self> {
         let Some(WaitedOn::Futex { address, op, private }) = cause::waited_on(wait, cause) else {
             return None;
         };
         // The kernel compares 32 bits.
         let value = wait.syscall.map_or(0, |syscall| syscall.args[2] as u32);
         let expects = match op {
-            FutexOp::LockPi => Expects::Contended,
+            FutexOp::LockPi => ExpectedValue::Contended,
             FutexOp::Wait | FutexOp::WaitBitset
                 if value == CONTENDED || value == CONTENDED_MUSL =>
             {
-                Expects::Contended
+                ExpectedValue::Contended
             }
-            _ => Expects::Other,
+            _ => ExpectedValue::Other,
         };
         let through = wait.wake.as_ref().and_then(cause::woken_through);
         let ended = match through {
-            Some(WokenThrough::Futex { address: woken }) if woken == address => Ended::ByRelease,
-            _ => Ended::Otherwise,
+            Some(WokenThrough::Futex { address: woken }) if woken == address => {
+                FutexWake::ByRelease
+            }
+            _ => FutexWake::Otherwise,
         };
         Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
     }
 
     /// Returns whether the waiter expects the value of a contended lock.
-    pub(super) fn is_like_a_lock(self) -> bool {
-        self.expects == Expects::Contended
+    pub(super) fn looks_like_lock(self) -> bool {
+        self.expects == ExpectedValue::Contended
     }
 
     /// Returns the process that the futex belongs to; none if several may share it.
@@ -99,8 +101,8 @@ impl LockWord {
 /// Returns whether a wait is on a futex that looks like a lock, by the value that the waiter
 /// expects.
 #[must_use]
-pub fn is_for_a_lock(wait: &Wait, cause: Cause) -> bool {
-    LockWord::of(wait, cause).is_some_and(LockWord::is_like_a_lock)
+pub fn is_lock_wait(wait: &Wait, cause: Cause) -> bool {
+    FutexWait::from_wait(wait, cause).is_some_and(FutexWait::looks_like_lock)
 }
 
 /// The end of a wait that shows a release.
@@ -117,15 +119,15 @@ pub(super) struct Locks {
     releases: Vec<Vec<Release>>,
     /// The index into `releases` of the lock that waits of a pattern are on, by the pattern's
     /// index.
-    of_patterns: Vec<Option<u32>>,
+    by_pattern: Vec<Option<u32>>,
 }
 
 /// What the waits on a futex that were seen so far tell about it.
-struct Draft {
+struct FutexUse {
     first_wake: Option<Timestamp>,
     waits: u32,
     /// All waits so far expect the value of a contended lock.
-    is_like_a_lock: bool,
+    looks_like_lock: bool,
     /// A wait that expects that value began after a wake on the same address: a counter would have
     /// moved on.
     is_no_counter: bool,
@@ -137,34 +139,34 @@ impl Locks {
     /// A futex whose waits all look like waits for a lock counts as one if a record proves it, or
     /// if the record that would prove it may be among the lost ones. Otherwise such a wait would be
     /// blamed on the waker for all of its time, although others may have held the lock.
-    pub(super) fn new(recording: &Recording, verdicts: &[Verdict], gaps: &Gaps) -> Self {
+    pub(super) fn new(recording: &Recording, verdicts: &[PatternAnalysis], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
-        if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == Expects::Contended)) {
-            return Self { releases: Vec::new(), of_patterns: vec![None; verdicts.len()] };
+        if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == ExpectedValue::Contended)) {
+            return Self { releases: Vec::new(), by_pattern: vec![None; verdicts.len()] };
         }
         let lock_of = |place: usize| verdicts.get(place).and_then(|verdict| verdict.lock);
-        let mut drafts: HashMap<Key, Draft> = HashMap::new();
+        let mut drafts: HashMap<FutexKey, FutexUse> = HashMap::new();
         for row in waits.rows() {
             let Some(lock) = lock_of(row.pattern.index()) else { continue };
-            let draft = drafts.entry(lock.key).or_insert(Draft {
+            let draft = drafts.entry(lock.key).or_insert(FutexUse {
                 first_wake: None,
                 waits: 0,
-                is_like_a_lock: true,
+                looks_like_lock: true,
                 is_no_counter: false,
             });
             draft.waits += 1;
-            draft.is_like_a_lock &= lock.expects == Expects::Contended;
+            draft.looks_like_lock &= lock.expects == ExpectedValue::Contended;
             draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
-            if lock.ended == Ended::ByRelease && wake_use(row) != WakeUse::Stale {
+            if lock.ended == FutexWake::ByRelease && wake_use(row) != WakeUse::Stale {
                 let woken = row.woken_at();
                 draft.first_wake =
                     draft.first_wake.map_or(woken, |first| woken.map(|w| w.min(first)));
             }
         }
-        let mut numbers: HashMap<Key, u32> = HashMap::new();
+        let mut numbers: HashMap<FutexKey, u32> = HashMap::new();
         for (key, draft) in drafts {
-            let is_proven = draft.is_no_counter || gaps.are_in(key.0);
-            if draft.is_like_a_lock && is_proven {
+            let is_proven = draft.is_no_counter || gaps.has_any(key.0);
+            if draft.looks_like_lock && is_proven {
                 numbers.insert(key, u32::try_from(numbers.len()).unwrap_or(u32::MAX));
             }
         }
@@ -175,7 +177,7 @@ impl Locks {
             let place = row.pattern.index();
             if let (Some(at), Some(lock), Some(Some(number))) =
                 (row.woken_at(), lock_of(place), of_patterns.get(place))
-                && lock.ended == Ended::ByRelease
+                && lock.ended == FutexWake::ByRelease
                 && wake_use(row) != WakeUse::Stale
                 && let Some(releases) = releases.get_mut(*number as usize)
             {
@@ -185,18 +187,23 @@ impl Locks {
         for releases in &mut releases {
             releases.sort_by_key(|release| release.at);
         }
-        Self { releases, of_patterns }
+        Self { releases, by_pattern: of_patterns }
     }
 
     /// Returns whether the waits of a pattern are on a lock.
     pub(super) fn is_lock(&self, pattern: usize) -> bool {
-        self.of_patterns.get(pattern).is_some_and(Option::is_some)
+        self.by_pattern.get(pattern).is_some_and(Option::is_some)
     }
 
     /// Returns the releases after `from` and before `to` of the lock that waits of this pattern are
     /// on; none if they are on no lock.
-    pub(super) fn between(&self, pattern: usize, from: Timestamp, to: Timestamp) -> &[Release] {
-        let number = self.of_patterns.get(pattern).copied().flatten();
+    pub(super) fn releases_between(
+        &self,
+        pattern: usize,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> &[Release] {
+        let number = self.by_pattern.get(pattern).copied().flatten();
         let releases = number.and_then(|number| self.releases.get(number as usize));
         let releases = releases.map_or([].as_slice(), Vec::as_slice);
         let first = releases.partition_point(|release| release.at <= from);

@@ -10,21 +10,21 @@
 //! ```
 
 pub mod cause;
+mod chains;
 mod cpus;
 mod ender;
 mod gaps;
 mod idle;
+mod kinds;
 mod ledger;
 mod locks;
 mod parts;
-mod paths;
 mod retries;
 mod signal;
 mod softirq;
-mod survey;
 mod verdict;
+mod visit;
 mod walk;
-mod words;
 
 use std::{collections::HashMap, ops::Range};
 
@@ -34,57 +34,57 @@ use offwake_recording::{
     units::{Tid, Timestamp},
 };
 
-pub use ender::Ender;
+pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
+pub use ender::WakeSource;
+pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
-pub use locks::is_for_a_lock;
-pub use parts::Parts;
-pub use paths::{Hop, PathId, Paths, StackPairId, StackPairs};
-pub use retries::{LOOK, is_for_room};
+pub use locks::is_lock_wait;
+pub use parts::BlameParts;
+pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
 pub use walk::Walker;
-pub use words::{BlameKind, Duty, External, Limits, Part, Reason, Stance};
 
 use cause::Cause;
-use cpus::Cpus;
-use ender::Source;
+use cpus::CpuOccupancy;
+use ender::PatternWakeSource;
 use gaps::Gaps;
 use locks::Locks;
-use verdict::Verdict;
+use verdict::PatternAnalysis;
 
 /// Everything that is needed to find what a wait's time was spent on, gathered once.
 pub struct Blame<'a> {
     recording: &'a Recording,
     timeline: &'a Timeline,
-    limits: Limits,
+    limits: ChainLimits,
     stacks: StackPairs,
     /// What waits of each pattern have in common, by the pattern's index.
-    verdicts: Vec<Verdict>,
+    verdicts: Vec<PatternAnalysis>,
     /// The range of [`Timeline::threads`] with the waker's tid, by the waker's index.
     lives: Vec<Range<u32>>,
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
     gaps: Gaps,
-    cpus: Cpus,
+    cpus: CpuOccupancy,
 }
 
 impl<'a> Blame<'a> {
     /// Prepares the blame of a recording and the timeline that was built from it.
     #[must_use]
-    pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: Limits) -> Self {
+    pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: ChainLimits) -> Self {
         let of_records = || {
             let stacks = StackPairs::new(recording);
-            let verdicts = verdict::all(recording, &stacks);
+            let verdicts = verdict::analyse_all(recording, &stacks);
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &verdicts, &gaps);
             (stacks, verdicts, gaps, locks)
         };
         let ((stacks, verdicts, gaps, locks), cpus) =
-            rayon::join(of_records, || Cpus::new(timeline));
+            rayon::join(of_records, || CpuOccupancy::new(timeline));
         Self {
             recording,
             timeline,
-            limits: Limits { depth: limits.depth.min(Limits::DEEPEST), ..limits },
-            lives: lives(recording, timeline),
+            limits: ChainLimits { depth: limits.depth.min(ChainLimits::DEEPEST), ..limits },
+            lives: threads_by_waker(recording, timeline),
             samples: samples(recording, timeline, &stacks),
             locks,
             gaps,
@@ -120,8 +120,8 @@ impl<'a> Blame<'a> {
 
     /// Returns a wait's own stacks, and the waker's stacks when it ended the wait.
     #[must_use]
-    pub fn stacks_of(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
-        self.verdict(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
+    pub fn wait_and_waker_stacks(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
+        self.pattern(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
             (verdict.own_stack, verdict.waker_stack)
         })
     }
@@ -129,26 +129,28 @@ impl<'a> Blame<'a> {
     /// Returns the cause of a wait.
     #[must_use]
     pub fn cause(&self, wait: WaitIndex) -> Cause {
-        self.verdict(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
+        self.pattern(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
     }
 
     /// Returns whether a wait was for the next request, as far as the wait itself tells.
     #[must_use]
-    pub fn stance(&self, wait: WaitIndex) -> Stance {
-        self.verdict(wait).map_or(Stance::Busy, |(_, verdict)| verdict.stance)
+    pub fn idle_hint(&self, wait: WaitIndex) -> IdleHint {
+        self.pattern(wait).map_or(IdleHint::Busy, |(_, verdict)| verdict.idle_hint)
     }
 
     /// Returns who or what ended a wait.
     #[must_use]
-    pub fn ender(&self, wait: WaitIndex) -> Ender {
-        let Some((row, verdict)) = self.verdict(wait) else { return Ender::Nobody(Reason::Lost) };
+    pub fn ender(&self, wait: WaitIndex) -> WakeSource {
+        let Some((row, verdict)) = self.pattern(wait) else {
+            return WakeSource::Unknown(Reason::Lost);
+        };
         match (verdict.source, wake_use(row)) {
-            (Some(Source::Ender(ender)), WakeUse::Ended | WakeUse::Early) => ender,
-            (Some(Source::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
-                self.sender_behind(wait, softirqd)
+            (Some(PatternWakeSource::Known(ender)), WakeUse::Ended | WakeUse::Early) => ender,
+            (Some(PatternWakeSource::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
+                self.find_packet_sender(wait, softirqd)
             }
             (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
-                Ender::Nobody(match (row.begin(), row.end()) {
+                WakeSource::Unknown(match (row.begin(), row.end()) {
                     (_, End::StillOff) => Reason::StillBlocked,
                     (_, End::Missed) => Reason::Lost,
                     (Begin::BeforeWindow, End::Seen) => Reason::BeforeWindow,
@@ -161,8 +163,8 @@ impl<'a> Blame<'a> {
     /// Returns the thread that was current when a wait was ended, and when that was. None if
     /// nothing is known of that thread, such as one of the profiler's own.
     #[must_use]
-    pub fn waker_life(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
-        let (row, _) = self.verdict(wait)?;
+    pub fn waker_thread(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        let (row, _) = self.pattern(wait)?;
         let woken = row.woken_at()?;
         let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
         let lives = self.lives.get(waker.index())?.clone();
@@ -175,8 +177,8 @@ impl<'a> Blame<'a> {
     }
 
     /// Returns the same if that thread's own waits were recorded.
-    fn recorded_waker(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
-        self.waker_life(wait).filter(|&(index, _)| {
+    fn recorded_waker_thread(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
+        self.waker_thread(wait).filter(|&(index, _)| {
             self.recording.meta.scope == Scope::Machine
                 || self.timeline.thread(index).is_some_and(|life| life.in_target)
         })
@@ -190,25 +192,27 @@ impl<'a> Blame<'a> {
     /// ksoftirqd  ........................|-- on-CPU --+----
     /// waiter     -------- blocked --------------------^ wake
     /// ```
-    fn sender_behind(&self, wait: WaitIndex, softirqd: ThreadRef) -> Ender {
+    fn find_packet_sender(&self, wait: WaitIndex, softirqd: ThreadRef) -> WakeSource {
         let sender = || {
-            let (index, woken) = self.recorded_waker(wait)?;
+            let (index, woken) = self.recorded_waker_thread(wait)?;
             let track = &self.timeline.thread(index)?.track;
-            let begun = track.begun_before(woken, track.len());
+            let begun = track.count_begun_before(woken, track.len());
             let set_to_work = (0..begun).rev().find_map(|place| match track.get(place)?.state {
                 State::Blocked(wait) => Some(wait),
                 _ => None,
             })?;
-            let Source::Ender(Ender::Task(sender)) = self.verdict(set_to_work)?.1.source? else {
+            let PatternWakeSource::Known(WakeSource::Task(sender)) =
+                self.pattern(set_to_work)?.1.source?
+            else {
                 return None;
             };
             let whole = self.recording.waits.get(wait.0 as usize)?;
             ender::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
         };
-        sender().map_or(Ender::Interrupt(Reason::LocalSoftirq), Ender::Task)
+        sender().map_or(WakeSource::Interrupt(Reason::LocalSoftirq), WakeSource::Task)
     }
 
-    fn verdict(&self, wait: WaitIndex) -> Option<(&WaitRow, &Verdict)> {
+    fn pattern(&self, wait: WaitIndex) -> Option<(&WaitRow, &PatternAnalysis)> {
         let row = self.recording.waits.rows().get(wait.0 as usize)?;
         Some((row, self.verdicts.get(row.pattern.index())?))
     }
@@ -232,7 +236,7 @@ impl<'a> Blame<'a> {
     }
 }
 
-fn lives(recording: &Recording, timeline: &Timeline) -> Vec<Range<u32>> {
+fn threads_by_waker(recording: &Recording, timeline: &Timeline) -> Vec<Range<u32>> {
     let mut of_tids: HashMap<Tid, Range<u32>> = HashMap::new();
     for (thread, n) in timeline.threads.iter().zip(0..) {
         of_tids.entry(thread.tid).or_insert(n..n).end = n + 1;
@@ -248,10 +252,10 @@ fn samples(
 ) -> Vec<Vec<(Timestamp, StackPairId)>> {
     let mut samples = vec![Vec::new(); timeline.threads.len()];
     for (n, sample) in recording.samples.iter().enumerate() {
-        if let Some(thread) = timeline.find(sample.tid, sample.at)
+        if let Some(thread) = timeline.find_thread(sample.tid, sample.at)
             && let Some(of_thread) = samples.get_mut(thread.0 as usize)
         {
-            of_thread.push((sample.at, stacks.of_sample(n)));
+            of_thread.push((sample.at, stacks.sample(n)));
         }
     }
     samples

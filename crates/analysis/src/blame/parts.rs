@@ -4,43 +4,43 @@ use std::collections::HashMap;
 
 use offwake_recording::units::Nanos;
 
-use super::{BlameKind, Duty, Part, PathId, StackPairId};
+use super::{BlameKind, BlamePart, ChainId, IdleState, StackPairId};
 
 /// What two parts must have in common to be merged.
-type Key = (BlameKind, u16, PathId, StackPairId, Duty);
+type PartKey = (BlameKind, u16, ChainId, StackPairId, IdleState);
 
 /// Up to this many parts are compared one by one, without a map: most waits have two or three.
 const FEW: usize = 16;
 
 /// The parts of the blame of one wait, or of several.
 #[derive(Debug, Default)]
-pub struct Parts {
-    list: Vec<Part>,
+pub struct BlameParts {
+    list: Vec<BlamePart>,
     /// The index of each key's part in the list, once there are more than [`FEW`].
-    places: HashMap<Key, usize, foldhash::fast::RandomState>,
+    indices: HashMap<PartKey, usize, foldhash::fast::RandomState>,
 }
 
-impl Parts {
+impl BlameParts {
     pub(super) fn clear(&mut self) {
         self.list.clear();
-        self.places.clear();
+        self.indices.clear();
     }
 
     /// Returns the parts in the order in which they were first added.
     #[must_use]
-    pub fn list(&self) -> &[Part] {
+    pub fn list(&self) -> &[BlamePart] {
         &self.list
     }
 
     /// Adds a part, merging it with an earlier one of the same key.
-    pub fn push(&mut self, part: Part) {
+    pub fn push(&mut self, part: BlamePart) {
         if part.time == Nanos(0) {
             return;
         }
         let known = if self.list.len() <= FEW {
-            self.list.iter_mut().find(|known| key(known) == key(&part))
+            self.list.iter_mut().find(|known| part_key(known) == part_key(&part))
         } else {
-            self.among_many(&part)
+            self.find_by_key(&part)
         };
         match known {
             Some(known) => known.time += part.time,
@@ -50,15 +50,15 @@ impl Parts {
 
     /// Finds the part with the key of `part` by the map. If there is none, the map gets the index
     /// after the end of the list for it.
-    fn among_many(&mut self, part: &Part) -> Option<&mut Part> {
-        if self.places.is_empty() {
-            self.places.extend(self.list.iter().map(key).zip(0..));
+    fn find_by_key(&mut self, part: &BlamePart) -> Option<&mut BlamePart> {
+        if self.indices.is_empty() {
+            self.indices.extend(self.list.iter().map(part_key).zip(0..));
         }
-        let place = *self.places.entry(key(part)).or_insert(self.list.len());
+        let place = *self.indices.entry(part_key(part)).or_insert(self.list.len());
         self.list.get_mut(place)
     }
 }
 
-fn key(part: &Part) -> Key {
-    (part.kind, part.depth, part.path, part.stack, part.duty)
+fn part_key(part: &BlamePart) -> PartKey {
+    (part.kind, part.depth, part.chain, part.stack, part.idle_state)
 }

@@ -10,13 +10,13 @@ use crate::timeline::{State, WaitIndex};
 use offwake_recording::{Syscall, Wait, units::Nanos};
 
 use super::{
-    Blame, Ender,
+    Blame, WakeSource,
     cause::{Cause, syscalls},
 };
 
 /// The most CPU time between two waits for the second to count as a retry: a thread can do no more
 /// in it than check what it waits for.
-pub const LOOK: Nanos = Nanos(10_000);
+pub const MAX_RETRY_CPU_TIME: Nanos = Nanos(10_000);
 
 impl Blame<'_> {
     /// Returns whether a wait continues the one before it of the same thread: on the same lock,
@@ -24,35 +24,38 @@ impl Blame<'_> {
     /// the socket could be written to.
     #[must_use]
     pub fn is_retry(&self, wait: WaitIndex) -> bool {
-        self.piece_before(wait).is_some()
+        self.previous_piece(wait).is_some()
     }
 
-    fn piece_before(&self, wait: WaitIndex) -> Option<WaitIndex> {
-        let (row, verdict) = self.verdict(wait)?;
+    fn previous_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        let (row, verdict) = self.pattern(wait)?;
         let is_lock = self.locks.is_lock(row.pattern.index());
         if !is_lock && verdict.cause != Cause::Socket {
             return None;
         }
-        let before = self.wait_just_before(wait)?;
-        let (row_before, _) = self.verdict(before)?;
+        let before = self.previous_wait(wait)?;
+        let (row_before, _) = self.pattern(before)?;
         let patterns = self.recording.waits.patterns();
         let (one, other) = (&patterns[row_before.pattern], &patterns[row.pattern]);
         if (one.waiter, one.call) != (other.waiter, other.call) {
             return None;
         }
         let goes_on = if is_lock {
-            !self.has_released(before, wait)
+            !self.held_lock_between(before, wait)
         } else {
-            self.recording.waits.get(before.0 as usize).is_some_and(|wait| is_for_room(&wait))
+            self.recording
+                .waits
+                .get(before.0 as usize)
+                .is_some_and(|wait| is_woken_by_write_space(&wait))
         };
         goes_on.then_some(before)
     }
 
     /// Returns the wait before this one if its thread did no more than check in between.
-    fn wait_just_before(&self, wait: WaitIndex) -> Option<WaitIndex> {
-        let (track, place) = self.timeline.interval(wait)?;
+    fn previous_wait(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        let (track, place) = self.timeline.track_position(wait)?;
         let look = track.get(place.checked_sub(1)?)?;
-        if look.state != State::OnCpu || look.to.since(look.from) > LOOK {
+        if look.state != State::OnCpu || look.to.since(look.from) > MAX_RETRY_CPU_TIME {
             return None;
         }
         (0..place - 1).rev().take(2).find_map(|earlier| match track.get(earlier)?.state {
@@ -63,14 +66,15 @@ impl Blame<'_> {
 
     /// Returns whether a thread held the lock between two waits for it: then there is a release by
     /// it.
-    fn has_released(&self, before: WaitIndex, wait: WaitIndex) -> bool {
-        let between = self.timeline.place(before).zip(self.timeline.place(wait));
+    fn held_lock_between(&self, before: WaitIndex, wait: WaitIndex) -> bool {
+        let between =
+            self.timeline.blocked_interval(before).zip(self.timeline.blocked_interval(wait));
         let Some((one, other)) = between else { return false };
-        let Some((row, _)) = self.verdict(wait) else { return false };
-        let releases = self.locks.between(row.pattern.index(), one.to, other.from);
+        let Some((row, _)) = self.pattern(wait) else { return false };
+        let releases = self.locks.releases_between(row.pattern.index(), one.to, other.from);
         let own = self.timeline.thread(other.thread).map(|thread| thread.tid);
         releases.iter().any(|release| {
-            matches!(self.ender(release.wait), Ender::Task(task) if Some(task.tid) == own)
+            matches!(self.ender(release.wait), WakeSource::Task(task) if Some(task.tid) == own)
         })
     }
 }
@@ -79,7 +83,7 @@ impl Blame<'_> {
 /// read, so that there was space to write again
 /// ([`sock_wfree`](https://github.com/torvalds/linux/blob/v6.12/net/core/sock.c#L2581)).
 #[must_use]
-pub fn is_for_room(wait: &Wait) -> bool {
+pub fn is_woken_by_write_space(wait: &Wait) -> bool {
     let reads =
         |syscall: Option<&Syscall>| syscall.and_then(syscalls::name).is_some_and(syscalls::reads);
     let wake = wait.wake.as_ref().and_then(|wake| wake.syscall.as_ref());

@@ -18,22 +18,22 @@
 
 use offwake_recording::{Frame, StackRef, StackTable};
 
-use super::cause::is_one_of;
+use super::cause::matches_any;
 
 /// What a softirq interrupted, or was run by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SoftirqContext {
     /// Inside the current task's own send.
     InSend,
     /// In `ksoftirqd`, the kernel thread that runs what is left over.
     InSoftirqd,
     /// Anything else, or unknown.
-    Elsewhere,
+    Other,
 }
 
 /// Where a packet came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Origin {
+pub(super) enum PacketOrigin {
     /// The queue of packets that this machine hands to itself
     /// ([`process_backlog`](https://github.com/torvalds/linux/blob/v6.12/net/core/dev.c#L6164)).
     /// Packets that another CPU passes on (RPS) go through it too: it does not prove a sender.
@@ -46,9 +46,9 @@ pub(super) enum Origin {
 
 /// What a waker's kernel stack tells about a wake from a softirq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Seen {
-    pub(super) place: Place,
-    pub(super) origin: Origin,
+pub(super) struct SoftirqStack {
+    pub(super) context: SoftirqContext,
+    pub(super) origin: PacketOrigin,
 }
 
 const RUNS_SOFTIRQS: &[&str] = &["handle_softirqs", "__do_softirq", "__softirqentry_text_start"];
@@ -70,31 +70,34 @@ const DRIVER: &[&str] = &[
 const SENDS: &[&str] = &["__dev_queue_xmit", "dev_queue_xmit", "__dev_direct_xmit"];
 
 /// Reads a waker's kernel stack.
-pub(super) fn read(stacks: &StackTable, stack: StackRef) -> Seen {
-    let unknown = Seen { place: Place::Elsewhere, origin: Origin::Unknown };
+pub(super) fn read_stack(stacks: &StackTable, stack: StackRef) -> SoftirqStack {
+    let unknown = SoftirqStack { context: SoftirqContext::Other, origin: PacketOrigin::Unknown };
     let StackRef::Id(id) = stack else { return unknown };
     // Leaf first; of one address innermost first.
     let mut frames = stacks.frames_of(id).flat_map(Frame::names).peekable();
-    let mut origin = Origin::Unknown;
+    let mut origin = PacketOrigin::Unknown;
     for frame in frames.by_ref() {
-        if is_one_of(BACKLOG, frame) {
-            origin = Origin::Backlog;
-        } else if is_one_of(DRIVER, frame) && origin == Origin::Unknown {
-            origin = Origin::Device;
-        } else if is_one_of(RUNS_SOFTIRQS, frame) {
+        if matches_any(BACKLOG, frame) {
+            origin = PacketOrigin::Backlog;
+        } else if matches_any(DRIVER, frame) && origin == PacketOrigin::Unknown {
+            origin = PacketOrigin::Device;
+        } else if matches_any(RUNS_SOFTIRQS, frame) {
             break;
         }
     }
-    while frames.peek().is_some_and(|frame| is_one_of(CALLS_RUNNER, frame)) {
+    while frames.peek().is_some_and(|frame| matches_any(CALLS_RUNNER, frame)) {
         frames.next();
     }
     let caller = frames.next();
-    if caller.is_some_and(|frame| is_one_of(SOFTIRQD, frame)) {
-        return Seen { place: Place::InSoftirqd, origin };
+    if caller.is_some_and(|frame| matches_any(SOFTIRQD, frame)) {
+        return SoftirqStack { context: SoftirqContext::InSoftirqd, origin };
     }
-    let own = caller.is_some_and(|frame| is_one_of(ENABLES_SOFTIRQS, frame));
+    let own = caller.is_some_and(|frame| matches_any(ENABLES_SOFTIRQS, frame));
     // Enabling softirqs runs whatever is due on this CPU; only a task that is just sending is the
     // sender. The frame may sit behind inlined helpers.
-    let sends = frames.take(4).any(|frame| is_one_of(SENDS, frame));
-    Seen { place: if own && sends { Place::InSend } else { Place::Elsewhere }, origin }
+    let sends = frames.take(4).any(|frame| matches_any(SENDS, frame));
+    SoftirqStack {
+        context: if own && sends { SoftirqContext::InSend } else { SoftirqContext::Other },
+        origin,
+    }
 }

@@ -4,27 +4,27 @@
 use offwake_recording::{Pattern, Recording, Wait};
 
 use super::{
-    StackPairId, StackPairs, Stance,
+    IdleHint, StackPairId, StackPairs,
     cause::{Cause, Classifier},
-    ender::{self, Source},
+    ender::{self, PatternWakeSource},
     idle,
-    locks::LockWord,
+    locks::FutexWait,
 };
 
 /// What all waits of one pattern have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Verdict {
+pub(super) struct PatternAnalysis {
     pub(super) cause: Cause,
     /// None if no wake is known.
-    pub(super) source: Option<Source>,
-    pub(super) stance: Stance,
-    pub(super) lock: Option<LockWord>,
+    pub(super) source: Option<PatternWakeSource>,
+    pub(super) idle_hint: IdleHint,
+    pub(super) lock: Option<FutexWait>,
     pub(super) own_stack: StackPairId,
     pub(super) waker_stack: StackPairId,
 }
 
 /// Analyses every pattern of a recording; the result has the order of the table of patterns.
-pub(super) fn all(recording: &Recording, stacks: &StackPairs) -> Vec<Verdict> {
+pub(super) fn analyse_all(recording: &Recording, stacks: &StackPairs) -> Vec<PatternAnalysis> {
     let waits = &recording.waits;
     let mut classifier = Classifier::new(recording);
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
@@ -36,33 +36,41 @@ pub(super) fn all(recording: &Recording, stacks: &StackPairs) -> Vec<Verdict> {
     (waits.patterns().iter().zip(examples))
         .map(|((_, pattern), example)| {
             let wait = example.and_then(|n| waits.get(n as usize));
-            verdict(recording, stacks, &mut classifier, pattern, wait.as_ref())
+            analyse(recording, stacks, &mut classifier, pattern, wait.as_ref())
         })
         .collect()
 }
 
-fn verdict(
+fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
     classifier: &mut Classifier<'_>,
     pattern: &Pattern,
     wait: Option<&Wait>,
-) -> Verdict {
-    let own_stack = stacks.of_waiter(pattern.waiter.index());
+) -> PatternAnalysis {
+    let own_stack = stacks.waiter(pattern.waiter.index());
     let waker_stack =
-        pattern.wake.map_or(StackPairId::NONE, |(waker, _)| stacks.of_waker(waker.index()));
+        pattern.wake.map_or(StackPairId::NONE, |(waker, _)| stacks.waker(waker.index()));
     // No wait of this pattern is left: they were duplicates, and dropped.
     let Some(wait) = wait else {
-        let (cause, stance) = (Cause::Other, Stance::Busy);
-        return Verdict { cause, source: None, stance, lock: None, own_stack, waker_stack };
+        let (cause, stance) = (Cause::Other, IdleHint::Busy);
+        return PatternAnalysis {
+            cause,
+            source: None,
+            idle_hint: stance,
+            lock: None,
+            own_stack,
+            waker_stack,
+        };
     };
     let cause = classifier.cause(wait);
-    let source = wait.wake.as_ref().map(|wake| ender::source(recording, wait, wake, cause));
-    Verdict {
+    let source =
+        wait.wake.as_ref().map(|wake| ender::classify_source(recording, wait, wake, cause));
+    PatternAnalysis {
         cause,
         source,
-        stance: idle::stance(recording, wait, cause, source),
-        lock: LockWord::of(wait, cause),
+        idle_hint: idle::idle_hint(recording, wait, cause, source),
+        lock: FutexWait::from_wait(wait, cause),
         own_stack,
         waker_stack,
     }

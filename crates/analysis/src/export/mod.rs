@@ -24,7 +24,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use thiserror::Error;
 
 use crate::{
-    blame::{Blame, Duty, Ledger, Limits, Stance},
+    blame::{Blame, ChainLimits, IdleHint, IdleState, Ledger},
     report::Filter,
     timeline::{ThreadIndex, Timeline, WaitIndex},
 };
@@ -100,7 +100,7 @@ impl Table {
     /// None that is known: a table of nothing can always be made.
     pub fn schema(self) -> Result<SchemaRef, ArrowError> {
         let (recording, timeline) = (Recording::default(), Timeline::default());
-        let blame = Blame::new(&recording, &timeline, Limits::default());
+        let blame = Blame::new(&recording, &timeline, ChainLimits::default());
         Export::new(&blame).batch(self, &[]).map(|batch| batch.schema())
     }
 
@@ -196,10 +196,10 @@ impl<'a> Export<'a> {
         let waits = &self.recording.waits;
         let kept = waits.rows().iter().zip(0..).filter(|&(row, item)| {
             let index = WaitIndex(item);
-            let place = self.timeline.place(index);
+            let place = self.timeline.blocked_interval(index);
             let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
-            let is_idle = self.blame.stance(index) == Stance::Idle;
-            let duty = if is_idle { Duty::Idle } else { Duty::Busy };
+            let is_idle = self.blame.idle_hint(index) == IdleHint::Idle;
+            let duty = if is_idle { IdleState::Idle } else { IdleState::Busy };
             filter.keeps(waits.waiter(row), blocked, duty)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();

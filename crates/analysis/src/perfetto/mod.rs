@@ -25,10 +25,10 @@ mod waits;
 use std::io;
 
 use crate::{
-    blame::{Blame, Duty, Stance},
+    blame::{Blame, IdleHint, IdleState},
     report::Filter,
     spans::Spans,
-    timeline::{Placed, WaitIndex},
+    timeline::{BlockedInterval, WaitIndex},
 };
 use offwake_recording::WaitRow;
 
@@ -49,15 +49,15 @@ pub struct Trace<'a> {
 
 impl<'a> Trace<'a> {
     /// Returns the target's waits that the filter keeps, and their blocked intervals.
-    fn shown(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, Placed)> {
+    fn shown(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, BlockedInterval)> {
         let Self { blame, filter, .. } = self;
         let waits = &blame.recording().waits;
         waits.rows().iter().zip(0..).filter_map(move |(row, n)| {
             let index = WaitIndex(n);
-            let place = blame.timeline().place(index)?;
+            let place = blame.timeline().blocked_interval(index)?;
             let waiter = waits.waiter(row);
-            let is_idle = blame.stance(index) == Stance::Idle;
-            let duty = if is_idle { Duty::Idle } else { Duty::Busy };
+            let is_idle = blame.idle_hint(index) == IdleHint::Idle;
+            let duty = if is_idle { IdleState::Idle } else { IdleState::Busy };
             let keeps = filter.keeps(waiter, place.to.since(place.from), duty);
             (waiter.in_target && keeps).then_some((index, row, place))
         })

@@ -44,7 +44,7 @@ pub(super) fn write(
     let timeline = trace.blame.timeline();
     let arrows = arrows(&trace.spans.spans);
     let mut by_thread: Vec<(ThreadIndex, usize, &Span)> = (trace.spans.spans.iter().enumerate())
-        .filter_map(|(n, span)| Some((timeline.find(span.tid, span.started_at)?, n, span)))
+        .filter_map(|(n, span)| Some((timeline.find_thread(span.tid, span.started_at)?, n, span)))
         .collect();
     by_thread.sort_by_key(|&(thread, n, span)| {
         (thread, span.started_at, std::cmp::Reverse(span.ended_at), n)

@@ -19,7 +19,7 @@ use perfetto_protos::{
 
 use crate::{
     blame::{
-        Blame, Ender, Reason,
+        Blame, Reason, WakeSource,
         cause::{Cause, kernel_frame},
     },
     report::text,
@@ -92,7 +92,8 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
     let recording = blame.recording();
     for (row, n) in recording.waits.rows().iter().zip(0..) {
         let index = WaitIndex(n);
-        let is_end = wake_use(row) == WakeUse::Ended && blame.timeline().place(index).is_some();
+        let is_end =
+            wake_use(row) == WakeUse::Ended && blame.timeline().blocked_interval(index).is_some();
         let is_birth = row.begin() == Begin::Newborn;
         if (is_end || is_birth)
             && let Some(at) = row.woken_at()
@@ -112,12 +113,14 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
 /// would tell, it makes nothing in events of this kind
 /// ([`ParseSchedWaking`](https://github.com/google/perfetto/blob/v52.0/src/trace_processor/importers/ftrace/ftrace_parser.cc)).
 /// So interrupts are given to the idle task, which accuses nobody.
-fn waker(ender: Ender, context: WakeContext, current: Tid) -> Waker {
+fn waker(ender: WakeSource, context: WakeContext, current: Tid) -> Waker {
     let in_interrupt = |flags| Waker { tid: Tid(0), flags };
     match (ender, context) {
-        (Ender::Task(task), _) => Waker { tid: task.tid, flags: 0 },
+        (WakeSource::Task(task), _) => Waker { tid: task.tid, flags: 0 },
         // It did wake the thread, though not for what that waited for.
-        (Ender::Nobody(Reason::Signal), WakeContext::Task) => Waker { tid: current, flags: 0 },
+        (WakeSource::Unknown(Reason::Signal), WakeContext::Task) => {
+            Waker { tid: current, flags: 0 }
+        }
         (_, WakeContext::Task) => in_interrupt(0),
         (_, WakeContext::Softirq(_)) => in_interrupt(flags::SOFTIRQ),
         (_, WakeContext::Hardirq(_) | WakeContext::Hrtimer | WakeContext::System(_)) => {
@@ -230,7 +233,7 @@ impl Writer<'_> {
     fn waking(&self, index: WaitIndex) -> Option<(Waker, Event)> {
         let wait = self.recording.waits.get(index.0 as usize)?;
         let wake = wait.wake?;
-        let thread = self.timeline.find(wait.tid, wake.at);
+        let thread = self.timeline.find_thread(wait.tid, wake.at);
         let (pid, comm) = self.named(thread, wake.at);
         let waking = SchedWakingFtraceEvent {
             comm: Some(comm),
@@ -251,7 +254,7 @@ impl Writer<'_> {
         interned: &mut InternedData,
     ) -> Option<Event> {
         let thread = self.timeline.thread(index)?;
-        let State::Blocked(wait) = thread.track.at(at)?.state else { return None };
+        let State::Blocked(wait) = thread.track.interval_at(at)?.state else { return None };
         let row = self.recording.waits.rows().get(wait.0 as usize)?;
         let stack = self.recording.waits.waiter(row).kernel_stack;
         let StackRef::Id(_) = stack else { return None };
@@ -309,15 +312,15 @@ mod tests {
     fn an_interrupt_names_no_task_as_waker() {
         let task = ThreadRef { tid: Tid(7), tgid: Tgid(7) };
         let named = Waker { tid: Tid(7), flags: 0 };
-        assert_eq!(waker(Ender::Task(task), WakeContext::Task, Tid(7)), named);
+        assert_eq!(waker(WakeSource::Task(task), WakeContext::Task, Tid(7)), named);
         // A packet that the sender itself delivered.
-        assert_eq!(waker(Ender::Task(task), WakeContext::Softirq(3), Tid(7)), named);
+        assert_eq!(waker(WakeSource::Task(task), WakeContext::Softirq(3), Tid(7)), named);
         for (context, flags) in [
             (WakeContext::Hrtimer, flags::HARDIRQ),
             (WakeContext::Hardirq(24), flags::HARDIRQ),
             (WakeContext::Softirq(3), flags::SOFTIRQ),
         ] {
-            let ender = Ender::External(External::Timer);
+            let ender = WakeSource::External(External::Timer);
             assert_eq!(waker(ender, context, Tid(7)), Waker { tid: Tid(0), flags });
         }
     }

@@ -19,7 +19,7 @@ use perfetto_protos::{
 use protobuf::MessageField;
 
 use crate::{
-    blame::Ender,
+    blame::WakeSource,
     report::{frames, text},
 };
 use offwake_recording::{
@@ -76,7 +76,7 @@ pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<(
             kernel: wait.kernel_stack,
         };
         waits.write(stacks, &waited, packets)?;
-        if let (Ender::Task(task), Some(wake)) = (trace.blame.ender(index), wait.wake) {
+        if let (WakeSource::Task(task), Some(wake)) = (trace.blame.ender(index), wait.wake) {
             let woke = Taken {
                 at: wake.at,
                 cpu: wake.cpu,

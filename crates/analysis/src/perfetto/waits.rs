@@ -10,12 +10,12 @@ use std::{collections::HashMap, io};
 
 use crate::{
     blame::{
-        Ender, Stance,
+        IdleHint, WakeSource,
         cause::{WaitedOn, waited_on},
     },
     report::{Label, best_fit::BestFit, waited_on as words, waker},
     text,
-    timeline::{Placed, Queued, State, ThreadIndex, Track, WaitIndex},
+    timeline::{BlockedInterval, RunnableSince, State, ThreadIndex, Track, WaitIndex},
 };
 use offwake_recording::{Wait, units::Timestamp};
 
@@ -58,7 +58,7 @@ struct Drawn<'a> {
     trace: Trace<'a>,
     index: WaitIndex,
     wait: &'a Wait,
-    place: Placed,
+    place: BlockedInterval,
     label: Option<&'a Label>,
     thing: Option<&'a String>,
 }
@@ -80,8 +80,8 @@ fn draw(drawn: &Drawn<'_>, tracks: &mut Tracks<'_>, packets: &mut Packets<'_>) -
         arrows: Vec::new(),
     };
     let context = drawn.wait.wake.and_then(|wake| waker::vector(wake.context));
-    if let Ender::Task(task) = trace.blame.ender(index)
-        && let Some(waker) = timeline.find(task.tid, runnable.0)
+    if let WakeSource::Task(task) = trace.blame.ender(index)
+        && let Some(waker) = timeline.find_thread(task.tid, runnable.0)
         && let Some(waker_track) = tracks.of_thread(waker, packets)?
     {
         let arrow = u64::from(index.0) + 1;
@@ -108,17 +108,17 @@ fn blocked<'a>(drawn: &Drawn<'a>) -> Mark<'a> {
     };
     let mut arguments = vec![("cause", Argument::Text(cause.name()))];
     arguments.extend(drawn.thing.map(|thing| ("waited_on", Argument::Text(thing))));
-    if drawn.trace.blame.stance(drawn.index) == Stance::Idle {
+    if drawn.trace.blame.idle_hint(drawn.index) == IdleHint::Idle {
         arguments.push(("idle", Argument::Text("waits for the next request")));
     }
     match drawn.trace.blame.ender(drawn.index) {
-        Ender::Nobody(reason) | Ender::Interrupt(reason) => {
+        WakeSource::Unknown(reason) | WakeSource::Interrupt(reason) => {
             arguments.push(("unattributed", Argument::Text(reason.name())));
         }
-        Ender::External(external) => {
+        WakeSource::External(external) => {
             arguments.push(("external", Argument::Text(external.name())));
         }
-        Ender::Task(task) => {
+        WakeSource::Task(task) => {
             arguments.push(("waker_tid", Argument::Number(u64::from(task.tid.0))));
         }
     }
@@ -127,7 +127,7 @@ fn blocked<'a>(drawn: &Drawn<'a>) -> Mark<'a> {
 
 /// Returns the time from the wake that ended a wait to the switch-in. None if no wake was seen.
 fn runnable(trace: Trace<'_>, index: WaitIndex) -> Option<(Timestamp, Timestamp)> {
-    let (track, place): (&Track, usize) = trace.blame.timeline().interval(index)?;
+    let (track, place): (&Track, usize) = trace.blame.timeline().track_position(index)?;
     let next = track.get(place.checked_add(1)?)?;
-    (next.state == State::Runnable(Queued::Woken(index))).then_some((next.from, next.to))
+    (next.state == State::Runnable(RunnableSince::Woken(index))).then_some((next.from, next.to))
 }

@@ -165,9 +165,9 @@ fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
         counters: loss.counters.clone(),
         ring_full: (loss.ring_full)
             .map(|(first_ns, last_ns): (Timestamp, _)| RingFull { first_ns, last_ns }),
-        overlaps: timeline.misfits.overlaps,
-        backwards: timeline.misfits.backwards,
-        stale_wakes: timeline.misfits.stale_wakes,
+        overlaps: timeline.anomalies.overlaps,
+        backwards: timeline.anomalies.backwards,
+        stale_wakes: timeline.anomalies.stale_wakes,
         inferred_ns: inferred.map(|&(from, to)| to.since(from)).sum(),
     }
 }
@@ -185,7 +185,7 @@ fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, 
     let mut samples = BTreeMap::new();
     for sample in &recording.samples {
         if (window.start..window.end).contains(&sample.at)
-            && let Some(thread) = timeline.find(sample.tid, sample.at)
+            && let Some(thread) = timeline.find_thread(sample.tid, sample.at)
         {
             *samples.entry(thread).or_default() += 1;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::BlameGroup;
-use crate::blame::Duty;
+use crate::blame::IdleState;
 use offwake_recording::{ThreadKind, Waiter, units::Nanos};
 
 /// The kinds of threads whose waits are shown.
@@ -54,7 +54,7 @@ impl Filter {
 
     /// Returns whether a wait that was blocked for this long is shown.
     #[must_use]
-    pub fn keeps(&self, wait: &Waiter, blocked: Nanos, duty: Duty) -> bool {
+    pub fn keeps(&self, wait: &Waiter, blocked: Nanos, duty: IdleState) -> bool {
         self.min.is_none_or(|min| blocked >= min)
             && self.max.is_none_or(|max| blocked <= max)
             && match self.kinds {
@@ -62,7 +62,7 @@ impl Filter {
                 Kinds::User => wait.kind != ThreadKind::Kernel,
                 Kinds::Kernel => wait.kind == ThreadKind::Kernel,
             }
-            && !(self.idle == IdleWaits::Hidden && duty == Duty::Idle)
+            && !(self.idle == IdleWaits::Hidden && duty == IdleState::Idle)
             && (self.states.as_ref()).is_none_or(|states| states.contains(&wait.state.letter()))
     }
 }

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, Duty, Ender, Ledger, Part, Parts, Paths, StackPairId,
+        Blame, BlamePart, BlameParts, Chains, IdleState, Ledger, StackPairId, WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     timeline::{ThreadIndex, WaitIndex},
@@ -76,7 +76,7 @@ pub(super) struct WaitSum {
     pub(super) longest: Nanos,
     pub(super) idle: Nanos,
     pub(super) timeout: Timeout,
-    pub(super) parts: Parts,
+    pub(super) parts: BlameParts,
     /// When the first of them ended.
     pub(super) ended: Timestamp,
 }
@@ -172,7 +172,7 @@ impl Looks {
 
 fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
     let cause = blame.cause(index);
-    let (stack, waker_stack) = blame.stacks_of(index);
+    let (stack, waker_stack) = blame.wait_and_waker_stacks(index);
     Look {
         cause,
         state: wait.state.letter(),
@@ -212,17 +212,17 @@ impl Summed {
         let Seen { wait, parts } = *seen;
         let timeline = blame.timeline();
         let waits = &blame.recording().waits;
-        let Some(place) = timeline.place(wait) else { return };
+        let Some(place) = timeline.blocked_interval(wait) else { return };
         let Some(thread) = timeline.thread(place.thread) else { return };
         let Some(row) = waits.rows().get(wait.0 as usize) else { return };
         let blocked = place.to.since(place.from);
-        let is_idle = |part: &&Part| part.duty == Duty::Idle;
+        let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
         let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
         if let Some(ledger) = self.ledgers.get_mut(place.thread.0 as usize) {
-            parts.iter().for_each(|part| ledger.blame(part.kind, part.duty, part.time));
+            parts.iter().for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
         }
         // What was idle for the better part of it.
-        let duty = if idle > blocked - idle { Duty::Idle } else { Duty::Busy };
+        let duty = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
         if !filter.keeps(waits.waiter(row), blocked, duty) {
             self.left_out_count += 1;
             self.left_out += blocked;
@@ -253,8 +253,8 @@ impl Summed {
     }
 
     /// Adds the sums of later waits.
-    fn append(&mut self, later: Self, paths: &mut Paths, their_paths: &Paths) {
-        let adopted = paths.adopt(their_paths);
+    fn append(&mut self, later: Self, paths: &mut Chains, their_paths: &Chains) {
+        let adopted = paths.import(their_paths);
         for (key, more) in later.waits.sums {
             let sum = self.waits.get(key);
             if sum.count == 0 {
@@ -267,7 +267,7 @@ impl Summed {
             sum.longest = sum.longest.max(more.longest);
             sum.idle += more.idle;
             for &part in more.parts.list() {
-                sum.parts.push(Part { path: adopted.name(part.path), ..part });
+                sum.parts.push(BlamePart { chain: adopted.translate(part.chain), ..part });
             }
         }
         for (key, (count, time)) in later.wakes.sums {
@@ -286,45 +286,48 @@ impl Summed {
 /// A wait and its blame.
 struct Seen<'p> {
     wait: WaitIndex,
-    parts: &'p [Part],
+    parts: &'p [BlamePart],
 }
 
 /// Adds up the target's waits that the filter keeps.
-pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Paths) {
+pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Chains) {
     let looks = Looks::new(blame);
     let timeline = blame.timeline();
     let threads = &timeline.threads;
     let is_of_target = |wait| {
-        let thread = timeline.place(wait).and_then(|place| timeline.thread(place.thread));
+        let thread =
+            timeline.blocked_interval(wait).and_then(|place| timeline.thread(place.thread));
         thread.is_some_and(|thread| thread.in_target)
     };
-    let surveyed = blame.survey(
+    let surveyed = blame.visit_waits(
         || Summed::new(threads.len()),
         is_of_target,
         |summed, wait, parts| summed.add(blame, &looks, filter, &Seen { wait, parts }),
     );
     let mut surveyed = surveyed.into_iter();
     let (mut summed, mut paths) =
-        surveyed.next().unwrap_or_else(|| (Summed::new(threads.len()), Paths::default()));
+        surveyed.next().unwrap_or_else(|| (Summed::new(threads.len()), Chains::default()));
     for (later, their_paths) in surveyed {
         summed.append(later, &mut paths, &their_paths);
     }
     (summed.ledgers.par_iter_mut().zip(threads))
-        .for_each(|(ledger, thread)| ledger.add(&Ledger::of_life(thread)));
+        .for_each(|(ledger, thread)| ledger.add(&Ledger::for_thread(thread)));
     (summed, looks, paths)
 }
 
 /// Returns who made a wake. A task that an interrupt ran on top of did not make it.
 fn waker_of(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> Waker {
     match (blame.ender(wait), context) {
-        (Ender::Task(task), Some(context)) => {
-            let named = blame.waker_life(wait).map(|(thread, woken)| {
+        (WakeSource::Task(task), Some(context)) => {
+            let named = blame.waker_thread(wait).map(|(thread, woken)| {
                 let name = blame.timeline().thread(thread).and_then(|life| life.name_at(woken));
                 Named { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
             });
             Waker::Task { task, named, context }
         }
-        (Ender::External(_) | Ender::Interrupt(_), Some(context)) => Waker::Interrupt(context),
-        (Ender::Nobody(_), _) | (_, None) => Waker::Nobody,
+        (WakeSource::External(_) | WakeSource::Interrupt(_), Some(context)) => {
+            Waker::Interrupt(context)
+        }
+        (WakeSource::Unknown(_), _) | (_, None) => Waker::Nobody,
     }
 }

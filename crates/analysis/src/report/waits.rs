@@ -3,7 +3,10 @@
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
 use crate::{
-    blame::{Blame, BlameKind, Duty, External, Hop, Part, Paths, StackPairId, cause::WokenThrough},
+    blame::{
+        Blame, BlameKind, BlamePart, Chains, External, Hop, IdleState, StackPairId,
+        cause::WokenThrough,
+    },
     timeline::ThreadIndex,
 };
 use offwake_recording::{
@@ -52,7 +55,7 @@ pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
 struct Writer<'a> {
     blame: &'a Blame<'a>,
     looks: &'a Looks,
-    paths: &'a Paths,
+    paths: &'a Chains,
     namer: Namer<'a>,
     best_fit: BestFit<'a>,
     labels: Labels,
@@ -196,8 +199,8 @@ impl Writer<'_> {
         entry
     }
 
-    fn blame(&mut self, part: &Part, at: Timestamp) -> BlameEntry {
-        let hops = self.paths.hops(part.path);
+    fn blame(&mut self, part: &BlamePart, at: Timestamp) -> BlameEntry {
+        let hops = self.paths.hops(part.chain);
         let last = hops.last().copied();
         let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop(hop)).collect();
         let (word, reason) = match part.kind {
@@ -236,7 +239,7 @@ impl Writer<'_> {
             container: blamed.and_then(|thread| thread.container),
             depth: part.depth,
             ns: part.time,
-            idle: part.duty == Duty::Idle,
+            idle: part.idle_state == IdleState::Idle,
             holder,
             label,
             stack: self.frames(stack),

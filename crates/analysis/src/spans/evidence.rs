@@ -2,9 +2,9 @@
 
 use crate::{
     blame::{
-        Ender,
+        WakeSource,
         cause::{Cause, WaitedOn, waited_on},
-        is_for_a_lock,
+        is_lock_wait,
     },
     timeline::{Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
 };
@@ -21,7 +21,7 @@ pub struct Evidence<'a> {
     /// What its threads did.
     pub timeline: &'a Timeline,
     /// Returns who or what ended a wait.
-    pub ender: &'a dyn Fn(WaitIndex) -> Ender,
+    pub ender: &'a dyn Fn(WaitIndex) -> WakeSource,
     /// Returns the cause of a wait.
     pub cause: &'a dyn Fn(WaitIndex) -> Cause,
 }
@@ -42,14 +42,14 @@ impl<'a> Evidence<'a> {
 
     /// Returns a wait's interval.
     pub(super) fn place(&self, index: WaitIndex) -> Option<Place> {
-        if let Some(place) = self.timeline.place(index) {
+        if let Some(place) = self.timeline.blocked_interval(index) {
             return Some(Place { thread: Some(place.thread), from: place.from, to: place.to });
         }
         let waits = &self.recording.waits;
         let row = waits.rows().get(index.0 as usize)?;
         let at = if row.begin() == Begin::Newborn { row.on } else { row.off };
         let (at, _) = self.recording.meta.window.clip(at, at);
-        let thread = self.timeline.find(waits.waiter(row).tid, at);
+        let thread = self.timeline.find_thread(waits.waiter(row).tid, at);
         Some(Place { thread, from: at, to: at })
     }
 
@@ -71,14 +71,14 @@ impl<'a> Evidence<'a> {
     /// Returns the task that ended a wait.
     pub(super) fn task(&self, index: WaitIndex) -> Option<ThreadRef> {
         match (self.ender)(index) {
-            Ender::Task(task) => Some(task),
-            Ender::Nobody(_) | Ender::External(_) | Ender::Interrupt(_) => None,
+            WakeSource::Task(task) => Some(task),
+            WakeSource::Unknown(_) | WakeSource::External(_) | WakeSource::Interrupt(_) => None,
         }
     }
 
     /// Returns the thread that ended a wait, if the timeline has it.
     pub(super) fn waker(&self, index: WaitIndex) -> Option<ThreadIndex> {
-        self.timeline.find(self.task(index)?.tid, self.place(index)?.to)
+        self.timeline.find_thread(self.task(index)?.tid, self.place(index)?.to)
     }
 
     /// Returns how long a wait was blocked inside the window.
@@ -128,7 +128,7 @@ impl<'a> Evidence<'a> {
             | Cause::IoUring
             | Cause::Tty
             | Cause::Other => true,
-            Cause::Futex => !is_for_a_lock(&wait, Cause::Futex),
+            Cause::Futex => !is_lock_wait(&wait, Cause::Futex),
             Cause::Timer
             | Cause::Disk
             | Cause::PageFault

@@ -30,7 +30,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::{
     blame::{
-        Ender, Reason,
+        Reason, WakeSource,
         cause::{Cause, WaitedOn, WokenThrough, woken_through},
     },
     timeline::{ThreadIndex, WaitIndex},
@@ -290,8 +290,10 @@ impl<'a> Pass<'a> {
         let waker = self.evidence.waker(event.wait).filter(|&waker| waker != waiter);
         let exchange = match ((self.evidence.ender)(event.wait), waker) {
             _ if self.sides.waited_on(event.wait) == Side::Serving => None,
-            (Ender::Task(_), Some(waker)) => self.answered(waiter, waker, event.wait),
-            (Ender::Nobody(Reason::StillBlocked), _) => self.asked_to_the_end(waiter, event.wait),
+            (WakeSource::Task(_), Some(waker)) => self.answered(waiter, waker, event.wait),
+            (WakeSource::Unknown(Reason::StillBlocked), _) => {
+                self.asked_to_the_end(waiter, event.wait)
+            }
             _ => None,
         };
         let given = waker.and_then(|waker| self.dealings(waker).given);

@@ -1,7 +1,7 @@
 //! What is found out about the waits of a recording before any span is built.
 
 use crate::{
-    blame::{Ender, Reason},
+    blame::{Reason, WakeSource},
     timeline::{ThreadIndex, WaitIndex},
 };
 use offwake_recording::{
@@ -73,10 +73,10 @@ impl<'a> Findings<'a> {
     /// Returns how a wait ended.
     pub(super) fn status(&self, wait: WaitIndex) -> SpanStatus {
         match (self.evidence.ender)(wait) {
-            Ender::Task(_) => self.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
-            Ender::Nobody(Reason::StillBlocked) => SpanStatus::Unfinished,
-            Ender::Nobody(_) => SpanStatus::Lost,
-            Ender::External(_) | Ender::Interrupt(_) => SpanStatus::Ok,
+            WakeSource::Task(_) => self.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
+            WakeSource::Unknown(Reason::StillBlocked) => SpanStatus::Unfinished,
+            WakeSource::Unknown(_) => SpanStatus::Lost,
+            WakeSource::External(_) | WakeSource::Interrupt(_) => SpanStatus::Ok,
         }
     }
 

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::{
-    blame::Ender,
+    blame::WakeSource,
     report::Filter,
     timeline::{ThreadIndex, WaitIndex},
 };
@@ -217,7 +217,7 @@ impl Finder<'_> {
             }
             before = Some(server);
             // What is still open at the window's end is a part of what is.
-            let is_open = matches!((self.evidence.ender)(wait), Ender::Nobody(_));
+            let is_open = matches!((self.evidence.ender)(wait), WakeSource::Unknown(_));
             let before = if is_open { to + Nanos(1) } else { to };
             left.push(Doings {
                 parent: server,
@@ -321,7 +321,7 @@ impl Finder<'_> {
             comm: self.names.comm(draft.thread, draft.to),
             started_at: draft.from,
             ended_at: draft.to,
-            split: thread.track.split_of(draft.from, draft.to),
+            split: thread.track.times_between(draft.from, draft.to),
             waiting_on: draft.wait.and_then(|wait| self.findings.waiting_on(wait)),
             children: Vec::new(),
             kind: draft.kind,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use crate::{blame::cause::Cause, timeline::Split};
+use crate::{blame::cause::Cause, timeline::StateTimes};
 use offwake_recording::{
     ThreadRef,
     units::{Nanos, Tgid, Tid, Timestamp},
@@ -44,7 +44,7 @@ pub struct Span {
     /// When it ended, inside the window.
     pub ended_at: Timestamp,
     /// How the thread's time divides; adds up to the span.
-    pub split: Split,
+    pub split: StateTimes,
     /// The thread that ended the wait; none for a server's span, and if no thread did.
     pub waiting_on: Option<ThreadRef>,
     /// The spans that have it as their parent, in order of time.

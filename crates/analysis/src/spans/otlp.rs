@@ -54,7 +54,7 @@ impl<'a> Exporter<'a> {
         for span in &spans.spans {
             services.entry(span.pid).or_insert_with(|| Service {
                 // A process is called what its first thread is.
-                name: (timeline.find(Tid(span.pid.0), span.ended_at))
+                name: (timeline.find_thread(Tid(span.pid.0), span.ended_at))
                     .and_then(|first| timeline.thread(first)?.comm_at(span.ended_at))
                     .map_or(Cow::Borrowed(&*span.comm), Cow::Borrowed),
                 process: process(recording, span.pid, span.ended_at),

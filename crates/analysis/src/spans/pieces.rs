@@ -12,7 +12,7 @@
 //! are quick, an answer and the next request need no more time than a look.
 
 use crate::{
-    blame::{LOOK, cause::Cause, is_for_room},
+    blame::{MAX_RETRY_CPU_TIME, cause::Cause, is_woken_by_write_space},
     timeline::WaitIndex,
 };
 use offwake_recording::{
@@ -90,13 +90,13 @@ impl Pieces {
 fn goes_on(evidence: Evidence<'_>, first: WaitIndex, second: WaitIndex) -> Option<bool> {
     let (one, other) = (evidence.place(first)?, evidence.place(second)?);
     let index = one.thread.filter(|_| one.thread == other.thread)?;
-    let between = evidence.thread(index)?.track.split_of(one.to, other.from);
+    let between = evidence.thread(index)?.track.times_between(one.to, other.from);
     let wait = evidence.wait(first)?;
     Some(
         (evidence.cause)(first) == Cause::Socket
-            && is_for_room(&wait)
+            && is_woken_by_write_space(&wait)
             && is_same(&wait, &evidence.wait(second)?)
-            && between.on_cpu <= LOOK
+            && between.on_cpu <= MAX_RETRY_CPU_TIME
             && between.lost == Nanos(0),
     )
 }

@@ -2,7 +2,7 @@
 
 use std::{cmp::Reverse, ops::Range};
 
-use crate::{blame::Duty, report::Filter, timeline::WaitIndex};
+use crate::{blame::IdleState, report::Filter, timeline::WaitIndex};
 use offwake_recording::units::Nanos;
 
 use super::{LeftOut, findings::Findings, sides::Side};
@@ -27,7 +27,7 @@ pub(super) fn roots(
         }
         let waits = &findings.evidence.recording.waits;
         let blocked = findings.pieces.blocked(wait);
-        let keeps = |row| filter.keeps(waits.waiter(row), blocked, Duty::Busy);
+        let keeps = |row| filter.keeps(waits.waiter(row), blocked, IdleState::Busy);
         if waits.rows().get(wait.0 as usize).is_some_and(keeps) {
             roots.push(wait);
         } else {

@@ -17,7 +17,7 @@ pub(super) struct Anchor {
 
 /// What the records of others prove about one tid.
 #[derive(Debug, Default)]
-pub(super) struct OfTid {
+pub(super) struct TidEvidence {
     /// In order of time.
     pub(super) anchors: Vec<Anchor>,
     /// When the thread came to a CPU from which another thread was preempted for it, in order of
@@ -27,17 +27,18 @@ pub(super) struct OfTid {
 
 /// What the records of others prove about the tids that have gaps.
 #[derive(Default)]
-pub(super) struct Evidence(HashMap<Tid, OfTid>);
+pub(super) struct OthersEvidence(HashMap<Tid, TidEvidence>);
 
-impl Evidence {
-    pub(super) fn of(&self, tid: Tid) -> Option<&OfTid> {
+impl OthersEvidence {
+    pub(super) fn get(&self, tid: Tid) -> Option<&TidEvidence> {
         self.0.get(&tid)
     }
 }
 
 /// Gathers the evidence about `tids` from a whole recording.
-pub(super) fn of(recording: &Recording, tids: &[Tid]) -> Evidence {
-    let mut known: HashMap<Tid, OfTid> = tids.iter().map(|&tid| (tid, OfTid::default())).collect();
+pub(super) fn gather(recording: &Recording, tids: &[Tid]) -> OthersEvidence {
+    let mut known: HashMap<Tid, TidEvidence> =
+        tids.iter().map(|&tid| (tid, TidEvidence::default())).collect();
     for sighting in &recording.sightings {
         if sighting.phase == Phase::OnCpu
             && let Some(of_tid) = known.get_mut(&sighting.tid)
@@ -75,5 +76,5 @@ pub(super) fn of(recording: &Recording, tids: &[Tid]) -> Evidence {
         of_tid.anchors.sort_by_key(|anchor| anchor.at);
     }
     known.retain(|_, of_tid| !of_tid.anchors.is_empty() || !of_tid.arrivals.is_empty());
-    Evidence(known)
+    OthersEvidence(known)
 }

@@ -7,7 +7,7 @@ use super::{PreemptionIndex, WaitIndex};
 
 /// The event since which a runnable thread has been waiting for a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queued {
+pub enum RunnableSince {
     /// The wake that ended this wait.
     Woken(WaitIndex),
     /// This preemption.
@@ -20,7 +20,7 @@ pub enum State {
     /// The thread was on a CPU.
     OnCpu,
     /// The thread could run, and waited for a CPU.
-    Runnable(Queued),
+    Runnable(RunnableSince),
     /// The thread was blocked in this wait.
     Blocked(WaitIndex),
     /// Unknown: records of the thread were lost, or there never were any.
@@ -30,9 +30,9 @@ pub enum State {
 /// A [`State`] in four bytes: two bits for its kind, the rest for the record that it comes from, or
 /// for the CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Packed(u32);
+struct PackedState(u32);
 
-impl Packed {
+impl PackedState {
     const INDEX: u32 = (1 << 30) - 1;
     const OTHER: u32 = 0;
     const BLOCKED: u32 = 1 << 30;
@@ -55,8 +55,10 @@ impl Packed {
             }
             State::Lost => Self::LOST,
             State::Blocked(wait) => with(Self::BLOCKED, wait.0),
-            State::Runnable(Queued::Woken(wait)) => with(Self::WOKEN, wait.0),
-            State::Runnable(Queued::Preempted(preemption)) => with(Self::PREEMPTED, preemption.0),
+            State::Runnable(RunnableSince::Woken(wait)) => with(Self::WOKEN, wait.0),
+            State::Runnable(RunnableSince::Preempted(preemption)) => {
+                with(Self::PREEMPTED, preemption.0)
+            }
         }
     }
 
@@ -64,8 +66,8 @@ impl Packed {
         let index = self.0 & Self::INDEX;
         match self.0 & !Self::INDEX {
             Self::BLOCKED => State::Blocked(WaitIndex(index)),
-            Self::WOKEN => State::Runnable(Queued::Woken(WaitIndex(index))),
-            Self::PREEMPTED => State::Runnable(Queued::Preempted(PreemptionIndex(index))),
+            Self::WOKEN => State::Runnable(RunnableSince::Woken(WaitIndex(index))),
+            Self::PREEMPTED => State::Runnable(RunnableSince::Preempted(PreemptionIndex(index))),
             _ if self == Self::LOST => State::Lost,
             _ => State::OnCpu,
         }
@@ -82,7 +84,7 @@ impl Packed {
 
 /// How some time of a thread's life divides over the states.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Split {
+pub struct StateTimes {
     /// Time on a CPU.
     pub on_cpu: Nanos,
     /// Time waiting for a CPU.
@@ -93,7 +95,7 @@ pub struct Split {
     pub lost: Nanos,
 }
 
-impl Split {
+impl StateTimes {
     /// Returns the sum of all states.
     #[must_use]
     pub fn total(self) -> Nanos {
@@ -127,14 +129,14 @@ pub struct Interval {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Track {
     starts: Vec<Timestamp>,
-    states: Vec<Packed>,
+    states: Vec<PackedState>,
     end: Timestamp,
 }
 
 impl Track {
     /// Creates an empty track that begins at `start`.
     #[must_use]
-    pub fn starting(start: Timestamp) -> Self {
+    pub fn starting_at(start: Timestamp) -> Self {
         Self { end: start, ..Self::default() }
     }
 
@@ -158,23 +160,23 @@ impl Track {
 
     /// Appends `state` from the end until `to`; nothing if `to` is not after the end.
     pub(super) fn extend(&mut self, to: Timestamp, state: State) {
-        self.append(to, Packed::new(state, None));
+        self.append(to, PackedState::new(state, None));
     }
 
     /// Appends time on a CPU, which may be unknown, from the end until `to`.
-    pub(super) fn extend_on(&mut self, to: Timestamp, cpu: Option<Cpu>) {
-        self.append(to, Packed::new(State::OnCpu, cpu));
+    pub(super) fn extend_on_cpu(&mut self, to: Timestamp, cpu: Option<Cpu>) {
+        self.append(to, PackedState::new(State::OnCpu, cpu));
     }
 
-    fn append(&mut self, to: Timestamp, state: Packed) {
+    fn append(&mut self, to: Timestamp, state: PackedState) {
         if to <= self.end {
             return;
         }
         match self.states.last_mut() {
             Some(last) if *last == state => {}
             // It stays on one CPU for as long as it does not leave it.
-            Some(last) if last.state() == State::OnCpu && state == Packed::ON_SOME_CPU => {}
-            Some(last) if *last == Packed::ON_SOME_CPU && state.state() == State::OnCpu => {
+            Some(last) if last.state() == State::OnCpu && state == PackedState::ON_SOME_CPU => {}
+            Some(last) if *last == PackedState::ON_SOME_CPU && state.state() == State::OnCpu => {
                 *last = state;
             }
             _ => {
@@ -186,7 +188,7 @@ impl Track {
     }
 
     /// Frees the memory that was reserved for more intervals.
-    pub(super) fn close(&mut self) {
+    pub(super) fn shrink_to_fit(&mut self) {
         self.starts.shrink_to_fit();
         self.states.shrink_to_fit();
     }
@@ -212,7 +214,7 @@ impl Track {
 
     /// Returns the index of the interval that contains `at`.
     #[must_use]
-    pub fn place_of(&self, at: Timestamp) -> Option<usize> {
+    pub fn index_at(&self, at: Timestamp) -> Option<usize> {
         let place = self.starts.partition_point(|&from| from <= at).checked_sub(1)?;
         (at < self.end).then_some(place)
     }
@@ -220,27 +222,27 @@ impl Track {
     /// Counts the intervals that begin before `at`, searching around the index `near` first: a
     /// caller that goes through a recording in order of time finds the number within a few steps.
     #[must_use]
-    pub fn begun_before(&self, at: Timestamp, near: usize) -> usize {
+    pub fn count_begun_before(&self, at: Timestamp, near: usize) -> usize {
         let starts = &self.starts;
         partition_near(starts.len(), near, |n| starts.get(n).is_some_and(|&from| from < at))
     }
 
     /// Returns the interval that contains `at`.
     #[must_use]
-    pub fn at(&self, at: Timestamp) -> Option<Interval> {
-        self.get(self.place_of(at)?)
+    pub fn interval_at(&self, at: Timestamp) -> Option<Interval> {
+        self.get(self.index_at(at)?)
     }
 
     /// Returns how the whole track divides over the states.
     #[must_use]
-    pub fn split(&self) -> Split {
-        self.split_of(Timestamp(0), self.end)
+    pub fn total_times(&self) -> StateTimes {
+        self.times_between(Timestamp(0), self.end)
     }
 
     /// Returns how `from..to` divides over the states, as far as it lies inside the track.
     #[must_use]
-    pub fn split_of(&self, from: Timestamp, to: Timestamp) -> Split {
-        let mut split = Split::default();
+    pub fn times_between(&self, from: Timestamp, to: Timestamp) -> StateTimes {
+        let mut split = StateTimes::default();
         let first = self.starts.partition_point(|&start| start <= from).saturating_sub(1);
         let intervals = (first..self.len()).filter_map(|place| self.get(place));
         for interval in intervals.take_while(|interval| interval.from < to) {
@@ -252,21 +254,24 @@ impl Track {
 
 #[cfg(test)]
 mod tests {
-    use super::{PreemptionIndex, Queued, State, Track};
+    use super::{PreemptionIndex, RunnableSince, State, Track};
     use crate::timeline::WaitIndex;
     use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
     #[test]
     fn a_time_on_a_cpu_is_one_interval_wherever_its_cpu_became_known() {
-        let mut track = Track::starting(Timestamp(0));
-        track.extend_on(Timestamp(10), None);
-        track.extend_on(Timestamp(20), Some(Cpu(65_535)));
-        track.extend_on(Timestamp(30), None);
+        let mut track = Track::starting_at(Timestamp(0));
+        track.extend_on_cpu(Timestamp(10), None);
+        track.extend_on_cpu(Timestamp(20), Some(Cpu(65_535)));
+        track.extend_on_cpu(Timestamp(30), None);
         assert_eq!((track.len(), track.cpu(0)), (1, Some(Cpu(65_535))));
         track.extend(Timestamp(40), State::Lost);
-        track.extend_on(Timestamp(50), None);
+        track.extend_on_cpu(Timestamp(50), None);
         assert_eq!((track.len(), track.cpu(1), track.cpu(2)), (3, None, None));
-        assert_eq!(track.at(Timestamp(45)).map(|interval| interval.state), Some(State::OnCpu));
+        assert_eq!(
+            track.interval_at(Timestamp(45)).map(|interval| interval.state),
+            Some(State::OnCpu)
+        );
     }
 
     #[test]
@@ -274,27 +279,27 @@ mod tests {
         let states = [
             State::OnCpu,
             State::Blocked(WaitIndex(0)),
-            State::Runnable(Queued::Woken(WaitIndex(0))),
-            State::Runnable(Queued::Preempted(PreemptionIndex(7))),
+            State::Runnable(RunnableSince::Woken(WaitIndex(0))),
+            State::Runnable(RunnableSince::Preempted(PreemptionIndex(7))),
             State::Lost,
         ];
-        let mut track = Track::starting(Timestamp(1_000));
+        let mut track = Track::starting_at(Timestamp(1_000));
         for n in 0..100_u64 {
             track.extend(track.end() + Nanos(1 + n * n % 7), states[n as usize % states.len()]);
         }
         for (place, interval) in track.iter().enumerate() {
             assert_eq!(interval.state, states[place % states.len()]);
             for at in [interval.from.0, (interval.from.0 + interval.to.0) / 2, interval.to.0 - 1] {
-                assert_eq!(track.at(Timestamp(at)), Some(interval));
+                assert_eq!(track.interval_at(Timestamp(at)), Some(interval));
             }
             for near in [0, place / 2, place, place + 1, place + 9, track.len(), usize::MAX] {
-                assert_eq!(track.begun_before(interval.from, near), place);
-                assert_eq!(track.begun_before(interval.to, near), place + 1);
+                assert_eq!(track.count_begun_before(interval.from, near), place);
+                assert_eq!(track.count_begun_before(interval.to, near), place + 1);
             }
         }
-        assert_eq!(track.at(Timestamp(999)), None);
-        assert_eq!(track.at(track.end()), None);
-        assert_eq!(track.begun_before(Timestamp(0), 50), 0);
-        assert_eq!(track.begun_before(Timestamp(u64::MAX), 50), track.len());
+        assert_eq!(track.interval_at(Timestamp(999)), None);
+        assert_eq!(track.interval_at(track.end()), None);
+        assert_eq!(track.count_begun_before(Timestamp(0), 50), 0);
+        assert_eq!(track.count_begun_before(Timestamp(u64::MAX), 50), track.len());
     }
 }

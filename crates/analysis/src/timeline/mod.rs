@@ -12,19 +12,19 @@
 
 mod evidence;
 mod interval;
-mod lay;
-mod life;
+mod layout;
+mod lives;
 mod merge;
 
 use std::sync::Arc;
 
-use life::Life;
+use lives::ThreadLife;
 use rayon::prelude::*;
 
-pub use interval::{Interval, Queued, Split, State, Track};
-pub use lay::EARLY_WAKE;
-use lay::Gaps;
-pub use lay::{WakeUse, wake_use};
+pub use interval::{Interval, RunnableSince, State, StateTimes, Track};
+pub use layout::EARLY_WAKE;
+use layout::GapPolicy;
+pub use layout::{WakeUse, wake_use};
 
 use offwake_recording::{
     Recording, ThreadKind,
@@ -45,7 +45,7 @@ pub struct ThreadIndex(pub u32);
 
 /// A thread's name, and since when it had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
+pub struct NameSince {
     /// When the thread got the name.
     pub since: Timestamp,
     /// The name. It comes from another program, and may contain anything but NUL.
@@ -74,7 +74,7 @@ pub struct Thread {
     /// The end of the thread's life, or of the window if that is earlier.
     pub until: Timestamp,
     /// The thread's names in order of time. Empty if no sighting of the thread arrived.
-    pub names: Vec<Name>,
+    pub names: Vec<NameSince>,
     /// What the thread did.
     pub track: Track,
     /// The times of which the thread's own records tell nothing, because some were lost, but which
@@ -100,7 +100,7 @@ impl Thread {
 
 /// A wait's blocked part inside the window, `from..to`, and its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Placed {
+pub struct BlockedInterval {
     /// The thread.
     pub thread: ThreadIndex,
     /// Where the blocked part begins.
@@ -111,19 +111,19 @@ pub struct Placed {
 
 /// The position of a wait's blocked interval: its thread, and the index in the thread's track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+struct TrackPosition {
     thread: ThreadIndex,
     interval: u32,
 }
 
-impl Place {
+impl TrackPosition {
     /// The position of a wait without a blocked part inside the window.
     const NOWHERE: Self = Self { thread: ThreadIndex(u32::MAX), interval: u32::MAX };
 }
 
 /// Counts of records that contradict each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Misfits {
+pub struct Anomalies {
     /// Records that began before the one before them had ended; they were clipped.
     pub overlaps: u64,
     /// Records whose times or numbers run backwards; they were clipped.
@@ -132,7 +132,7 @@ pub struct Misfits {
     pub stale_wakes: u64,
 }
 
-impl Misfits {
+impl Anomalies {
     fn add(&mut self, other: Self) {
         let Self { overlaps, backwards, stale_wakes } = other;
         self.overlaps += overlaps;
@@ -147,9 +147,9 @@ pub struct Timeline {
     /// Sorted by tid, then by time.
     pub threads: Vec<Thread>,
     /// The interval of each wait of the recording, by [`WaitIndex`].
-    places: Vec<Place>,
+    wait_positions: Vec<TrackPosition>,
     /// Counts of records that contradict each other.
-    pub misfits: Misfits,
+    pub anomalies: Anomalies,
 }
 
 impl Timeline {
@@ -160,24 +160,24 @@ impl Timeline {
     /// everybody else say of them.
     #[must_use]
     pub fn build(recording: &Recording) -> Self {
-        let tids = life::of_tids(recording);
-        let lives: Vec<Lives<'_>> =
-            tids.into_par_iter().map(|of_tid| Lives::of(recording, &of_tid)).collect();
+        let tids = lives::records_by_tid(recording);
+        let lives: Vec<TidLives<'_>> =
+            tids.into_par_iter().map(|of_tid| TidLives::new(recording, &of_tid)).collect();
         let gapped = lives.iter().filter_map(|lives| match lives {
-            Lives::Laid(_) => None,
-            Lives::Gapped(tid, _) => Some(*tid),
+            TidLives::LaidOut(_) => None,
+            TidLives::Gapped(tid, _) => Some(*tid),
         });
-        let evidence = evidence::of(recording, &gapped.collect::<Vec<Tid>>());
-        let laid: Vec<Laid> =
-            lives.into_par_iter().map(|lives| lives.lay(recording, &evidence)).collect();
+        let evidence = evidence::gather(recording, &gapped.collect::<Vec<Tid>>());
+        let laid: Vec<LaidOut> =
+            lives.into_par_iter().map(|lives| lives.lay_out(recording, &evidence)).collect();
         let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
-        let mut misfits = Misfits::default();
+        let mut misfits = Anomalies::default();
         for (more, mismatched) in laid {
             threads.extend(more);
             misfits.add(mismatched);
         }
-        let places = places(recording, &threads);
-        Self { threads, places, misfits }
+        let places = locate_waits(recording, &threads);
+        Self { threads, wait_positions: places, anomalies: misfits }
     }
 
     /// Returns a thread; none if there is no such index.
@@ -189,22 +189,22 @@ impl Timeline {
     /// Returns a wait's blocked part. None if it has none: its thread was woken before it left the
     /// CPU, or was just created, or did not live inside the window.
     #[must_use]
-    pub fn place(&self, wait: WaitIndex) -> Option<Placed> {
-        let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
+    pub fn blocked_interval(&self, wait: WaitIndex) -> Option<BlockedInterval> {
+        let TrackPosition { thread, interval } = *self.wait_positions.get(wait.0 as usize)?;
         let Interval { from, to, .. } = self.thread(thread)?.track.get(interval as usize)?;
-        Some(Placed { thread, from, to })
+        Some(BlockedInterval { thread, from, to })
     }
 
     /// Returns the track of a wait's thread, and the index of the wait's blocked interval in it.
     #[must_use]
-    pub fn interval(&self, wait: WaitIndex) -> Option<(&Track, usize)> {
-        let Place { thread, interval } = *self.places.get(wait.0 as usize)?;
+    pub fn track_position(&self, wait: WaitIndex) -> Option<(&Track, usize)> {
+        let TrackPosition { thread, interval } = *self.wait_positions.get(wait.0 as usize)?;
         Some((&self.thread(thread)?.track, interval as usize))
     }
 
     /// Returns the thread that had `tid` at `at`.
     #[must_use]
-    pub fn find(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {
+    pub fn find_thread(&self, tid: Tid, at: Timestamp) -> Option<ThreadIndex> {
         let next = self.threads.partition_point(|thread| (thread.tid, thread.from) <= (tid, at));
         let index = next.checked_sub(1)?;
         let thread = self.threads.get(index)?;
@@ -217,56 +217,59 @@ fn thread_index(index: usize) -> ThreadIndex {
 }
 
 /// The laid-out lives of one tid, in order of time.
-type Laid = (Vec<Thread>, Misfits);
+type LaidOut = (Vec<Thread>, Anomalies);
 
 /// The lives of one tid, laid out as far as its own records suffice.
-enum Lives<'a> {
+enum TidLives<'a> {
     /// The lives have no gaps, and are laid out.
-    Laid(Laid),
+    LaidOut(LaidOut),
     /// Some life has gaps: they are laid out when the evidence of others has been gathered.
-    Gapped(Tid, Vec<Life<'a>>),
+    Gapped(Tid, Vec<ThreadLife<'a>>),
 }
 
-impl<'a> Lives<'a> {
-    fn of(recording: &'a Recording, of_tid: &life::OfTid) -> Self {
-        let lives = life::split(recording, of_tid);
-        match lay_all(recording, &lives, None, Gaps::Forbidden) {
-            Some(laid) => Self::Laid(laid),
+impl<'a> TidLives<'a> {
+    fn new(recording: &'a Recording, of_tid: &lives::TidRecords) -> Self {
+        let lives = lives::split_into_lives(recording, of_tid);
+        match lay_out_all(recording, &lives, None, GapPolicy::Reject) {
+            Some(laid) => Self::LaidOut(laid),
             None => Self::Gapped(of_tid.tid, lives),
         }
     }
 
-    fn lay(self, recording: &Recording, evidence: &evidence::Evidence) -> Laid {
+    fn lay_out(self, recording: &Recording, evidence: &evidence::OthersEvidence) -> LaidOut {
         match self {
-            Self::Laid(laid) => laid,
+            Self::LaidOut(laid) => laid,
             Self::Gapped(tid, lives) => {
-                lay_all(recording, &lives, evidence.of(tid), Gaps::Stay).unwrap_or_default()
+                lay_out_all(recording, &lives, evidence.get(tid), GapPolicy::Allow)
+                    .unwrap_or_default()
             }
         }
     }
 }
 
-fn lay_all(
+fn lay_out_all(
     recording: &Recording,
-    lives: &[Life<'_>],
-    known: Option<&evidence::OfTid>,
-    gaps: Gaps,
-) -> Option<Laid> {
-    let mut misfits = Misfits::default();
-    let threads: Option<Vec<Thread>> =
-        lives.iter().map(|life| lay::lay(recording, life, known, gaps, &mut misfits)).collect();
+    lives: &[ThreadLife<'_>],
+    known: Option<&evidence::TidEvidence>,
+    gaps: GapPolicy,
+) -> Option<LaidOut> {
+    let mut misfits = Anomalies::default();
+    let threads: Option<Vec<Thread>> = lives
+        .iter()
+        .map(|life| layout::lay_out(recording, life, known, gaps, &mut misfits))
+        .collect();
     Some((threads?, misfits))
 }
 
-fn places(recording: &Recording, threads: &[Thread]) -> Vec<Place> {
-    let mut places = vec![Place::NOWHERE; recording.waits.len()];
+fn locate_waits(recording: &Recording, threads: &[Thread]) -> Vec<TrackPosition> {
+    let mut places = vec![TrackPosition::NOWHERE; recording.waits.len()];
     for (index, thread) in threads.iter().enumerate() {
         for (interval, Interval { state, .. }) in thread.track.iter().enumerate() {
             if let State::Blocked(wait) = state
                 && let Some(place) = places.get_mut(wait.0 as usize)
             {
                 let interval = u32::try_from(interval).unwrap_or(u32::MAX);
-                *place = Place { thread: thread_index(index), interval };
+                *place = TrackPosition { thread: thread_index(index), interval };
             }
         }
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use crate::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     report::{Filter, LossNote, Report, summary},
     timeline::Timeline,
 };
@@ -85,7 +85,7 @@ pub struct Analyst {
     max_memory: usize,
     /// A stretch that is this long is summed.
     sum_after: Nanos,
-    limits: Limits,
+    limits: ChainLimits,
     totals: Arc<Totals>,
 }
 
@@ -95,7 +95,7 @@ impl Analyst {
     #[must_use]
     pub fn new(window: Nanos, max_memory: usize) -> Self {
         let sum_after = Nanos(window.0 / 2);
-        Self { max_memory, sum_after, limits: Limits::default(), totals: Arc::default() }
+        Self { max_memory, sum_after, limits: ChainLimits::default(), totals: Arc::default() }
     }
 
     /// Analyses the window of a recording.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use offwake::{
     analysis::AnalysisOptions,
-    blame::Limits,
+    blame::ChainLimits,
     formats::OutputFormat,
     report::{
         BlameGroup, Filter, IdleWaits, Kinds,
@@ -63,16 +63,16 @@ pub struct ReportArguments {
     pub hide: Vec<Hide>,
 
     /// How many hops a chain is followed: the waker, who had woken that one, and so on
-    #[arg(long, value_name = "HOPS", default_value_t = Limits::default().depth,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(Limits::DEEPEST)))]
+    #[arg(long, value_name = "HOPS", default_value_t = ChainLimits::default().depth,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(ChainLimits::DEEPEST)))]
     pub max_depth: u16,
 
     /// How many waits of one thread are followed inside one wait
-    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().fan_out)]
+    #[arg(long, value_name = "WAITS", default_value_t = ChainLimits::default().fan_out)]
     pub max_fan_out: u32,
 
     /// How many waits are followed below one wait, on all levels
-    #[arg(long, value_name = "WAITS", default_value_t = Limits::default().nodes)]
+    #[arg(long, value_name = "WAITS", default_value_t = ChainLimits::default().nodes)]
     pub max_nodes: u32,
 
     #[command(flatten)]
@@ -85,7 +85,7 @@ impl ReportArguments {
         AnalysisOptions {
             filter: self.filter(),
             view: self.pictures.view(),
-            limits: Limits {
+            limits: ChainLimits {
                 depth: self.max_depth,
                 fan_out: self.max_fan_out,
                 nodes: self.max_nodes,

@@ -10,7 +10,7 @@ mod whatever;
 use std::collections::{BTreeMap, BTreeSet};
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     recording::{Recording, TaskState, Wait, Wake, WakeContext},
     report::Filter,
     spans::{self, Evidence, Share, Span, SpanId, SpanKind, SpanLimits, Spans},
@@ -24,7 +24,7 @@ pub const EXIT_GROUP: u32 = 231;
 
 pub fn find_with(recording: &Recording, filter: &Filter, limits: SpanLimits) -> Spans {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let evidence = Evidence {
         recording,
         timeline: &timeline,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use offwake::{
-    blame::{Blame, Ender, Limits},
+    blame::{Blame, ChainLimits, WakeSource},
     report::Filter,
     spans::SpanLimits,
     timeline::{Timeline, WaitIndex},
@@ -44,13 +44,13 @@ proptest! {
     fn no_wait_of_the_target_for_a_thread_is_forgotten(world in world()) {
         let recording = world.lossy();
         let timeline = Timeline::build(&recording);
-        let blame = Blame::new(&recording, &timeline, Limits::default());
+        let blame = Blame::new(&recording, &timeline, ChainLimits::default());
         let spans = find_with(&recording, &Filter::default(), OPEN);
         let ends: BTreeSet<_> = spans.spans.iter().filter(|span| span.cause.is_some())
             .map(|span| (span.tid, span.ended_at)).collect();
         for (wait, n) in recording.waits.iter().zip(0..) {
-            let by_thread = matches!(blame.ender(WaitIndex(n)), Ender::Task(_));
-            if let Some(place) = timeline.place(WaitIndex(n)).filter(|_| wait.in_target && by_thread) {
+            let by_thread = matches!(blame.ender(WaitIndex(n)), WakeSource::Task(_));
+            if let Some(place) = timeline.blocked_interval(WaitIndex(n)).filter(|_| wait.in_target && by_thread) {
                 prop_assert!(ends.contains(&(wait.tid, place.to)), "{:?}", wait);
             }
         }

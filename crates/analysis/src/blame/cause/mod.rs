@@ -16,7 +16,7 @@ use offwake_recording::{
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
 use super::ender;
-use rules::{MACHINERY, RULES, Test, matches};
+use rules::{Condition, RULES, SCHEDULER_FRAMES, matches_pattern};
 
 /// The kind of thing that a wait was on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -100,10 +100,10 @@ impl<'a> Classifier<'a> {
     pub fn cause(&mut self, wait: &Wait) -> Cause {
         let frames = match wait.kernel_stack {
             StackRef::Id(id) => *(self.by_stack.entry(id))
-                .or_insert_with(|| frame_rules(&self.recording.stacks, id)),
+                .or_insert_with(|| passed_frame_rules(&self.recording.stacks, id)),
             StackRef::NotTaken | StackRef::Failed => 0,
         };
-        let subject = Subject {
+        let subject = ClassifiedWait {
             wait,
             frames,
             letter: wait.state.letter(),
@@ -114,7 +114,7 @@ impl<'a> Classifier<'a> {
             }),
             ended_by_disk: wait
                 .wake
-                .is_some_and(|wake| ender::is_of_disk(self.recording, wake.context)),
+                .is_some_and(|wake| ender::is_from_disk(self.recording, wake.context)),
         };
         (RULES.iter().enumerate())
             .find(|(n, rule)| rule.when.iter().all(|test| subject.passes(*n, test)))
@@ -123,16 +123,19 @@ impl<'a> Classifier<'a> {
 }
 
 /// Finds the rules whose frame conditions a stack meets, as one bit for each rule.
-fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
+fn passed_frame_rules(stacks: &StackTable, id: StackId) -> u64 {
     const { assert!(RULES.len() <= 64, "one bit for each rule") };
     let innermost = kernel_frame(stacks, StackRef::Id(id));
     let mut passed = 0;
     for name in stacks.frames_of(id).flat_map(Frame::names) {
         for (n, rule) in RULES.iter().enumerate() {
-            let passes = |test: &Test| match test {
-                Test::Frame(patterns) => patterns.iter().any(|pattern| matches(pattern, name)),
-                Test::Innermost(patterns) => {
-                    innermost == Some(name) && patterns.iter().any(|pattern| matches(pattern, name))
+            let passes = |test: &Condition| match test {
+                Condition::Frame(patterns) => {
+                    patterns.iter().any(|pattern| matches_pattern(pattern, name))
+                }
+                Condition::Innermost(patterns) => {
+                    innermost == Some(name)
+                        && patterns.iter().any(|pattern| matches_pattern(pattern, name))
                 }
                 _ => false,
             };
@@ -144,7 +147,7 @@ fn frame_rules(stacks: &StackTable, id: StackId) -> u64 {
     passed
 }
 
-struct Subject<'a> {
+struct ClassifiedWait<'a> {
     wait: &'a Wait,
     frames: u64,
     letter: char,
@@ -153,29 +156,29 @@ struct Subject<'a> {
     ended_by_disk: bool,
 }
 
-impl Subject<'_> {
-    fn passes(&self, rule: usize, test: &Test) -> bool {
+impl ClassifiedWait<'_> {
+    fn passes(&self, rule: usize, test: &Condition) -> bool {
         match *test {
-            Test::State(letters) => letters.contains(&self.letter),
-            Test::Syscall(names) => self.syscall.is_some_and(|name| names.contains(&name)),
-            Test::Zero(n) => {
+            Condition::State(letters) => letters.contains(&self.letter),
+            Condition::Syscall(names) => self.syscall.is_some_and(|name| names.contains(&name)),
+            Condition::ZeroArgument(n) => {
                 self.wait.syscall.is_some_and(|syscall| syscall.args.get(n) == Some(&0))
             }
-            Test::File(kind) => {
+            Condition::File(kind) => {
                 self.syscall.is_some_and(syscalls::takes_fd)
                     && self.wait.file.is_some_and(|file| file.kind == kind)
             }
-            Test::FileName(prefixes) => (self.file_name)
+            Condition::FileName(prefixes) => (self.file_name)
                 .is_some_and(|name| prefixes.iter().any(|prefix| name.starts_with(prefix))),
-            Test::Frame(_) | Test::Innermost(_) => self.frames & (1 << rule) != 0,
-            Test::EndedByDisk => self.ended_by_disk,
-            Test::UserThread => self.wait.kind != ThreadKind::Kernel,
+            Condition::Frame(_) | Condition::Innermost(_) => self.frames & (1 << rule) != 0,
+            Condition::EndedByDisk => self.ended_by_disk,
+            Condition::UserThread => self.wait.kind != ThreadKind::Kernel,
         }
     }
 }
 
 /// Returns whether a kernel function is one of `names`, whatever the compiler added to its name.
-pub(super) fn is_one_of(names: &[&str], function: &str) -> bool {
+pub(super) fn matches_any(names: &[&str], function: &str) -> bool {
     names.contains(&function.split('.').next().unwrap_or(function))
 }
 
@@ -195,5 +198,5 @@ pub(crate) fn kernel_frames(stacks: &StackTable, stack: StackRef) -> impl Iterat
     id.into_iter()
         .flat_map(|id| stacks.frames_of(id))
         .flat_map(Frame::names)
-        .filter(|name| !MACHINERY.iter().any(|pattern| matches(pattern, name)))
+        .filter(|name| !SCHEDULER_FRAMES.iter().any(|pattern| matches_pattern(pattern, name)))
 }

@@ -11,13 +11,13 @@ use super::Cause;
 
 /// One condition on a wait.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Test {
+pub(super) enum Condition {
     /// The thread's state at switch-out has one of these letters.
     State(&'static [char]),
     /// The wait's syscall has one of these names.
     Syscall(&'static [&'static str]),
     /// The syscall's argument with this index is 0.
-    Zero(usize),
+    ZeroArgument(usize),
     /// The file that the thread waited on is of this kind.
     File(FileKind),
     /// The file that the thread waited on has a name with one of these prefixes.
@@ -35,13 +35,13 @@ pub(super) enum Test {
 }
 
 /// A cause, and the conditions that all have to hold for it.
-pub(super) struct Rule {
+pub(super) struct CauseRule {
     pub(super) cause: Cause,
-    pub(super) when: &'static [Test],
+    pub(super) when: &'static [Condition],
 }
 
-const fn rule(cause: Cause, when: &'static [Test]) -> Rule {
-    Rule { cause, when }
+const fn rule(cause: Cause, when: &'static [Condition]) -> CauseRule {
+    CauseRule { cause, when }
 }
 
 const TRANSFER: &[&str] = &[
@@ -67,11 +67,11 @@ const TRANSFER: &[&str] = &[
 ///
 /// What lies deepest in the kernel comes first: a read from a pipe that stands in the pipe's mutex
 /// waits for a kernel lock.
-pub(super) const RULES: &[Rule] = &[
-    rule(Cause::Stopped, &[Test::State(&['T', 't'])]),
+pub(super) const RULES: &[CauseRule] = &[
+    rule(Cause::Stopped, &[Condition::State(&['T', 't'])]),
     rule(
         Cause::Stopped,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "ptrace_stop",
             "do_signal_stop",
             "do_jobctl_trap",
@@ -80,11 +80,11 @@ pub(super) const RULES: &[Rule] = &[
         ])],
     ),
     // The freezer of cgroups v2, where compilers put `do_freezer_trap` into its only caller.
-    rule(Cause::Stopped, &[Test::Innermost(&["get_signal"])]),
-    rule(Cause::Throttled, &[Test::Frame(&["throttle_cfs_rq*"])]),
+    rule(Cause::Stopped, &[Condition::Innermost(&["get_signal"])]),
+    rule(Cause::Throttled, &[Condition::Frame(&["throttle_cfs_rq*"])]),
     rule(
         Cause::KernelLock,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "__mutex_lock*",
             "mutex_lock*",
             "__ww_mutex_lock*",
@@ -103,7 +103,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Futex,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "futex_wait*",
             "futex_do_wait",
             "__futex_wait",
@@ -115,8 +115,8 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         Cause::PageFault,
         &[
-            Test::UserThread,
-            Test::Frame(&[
+            Condition::UserThread,
+            Condition::Frame(&[
                 "exc_page_fault",
                 "asm_exc_page_fault",
                 "do_user_addr_fault",
@@ -129,7 +129,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Disk,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "io_schedule*",
             "blk_mq_get_tag",
             "blk_execute_rq",
@@ -153,18 +153,24 @@ pub(super) const RULES: &[Rule] = &[
     // them (`stack_trace_consume_entry_nosched`,
     // https://github.com/torvalds/linux/blob/v6.12/kernel/stacktrace.c). Who sleeps like this and is woken
     // by a disk waited for it: a lock's waiter is woken by a task.
-    rule(Cause::Disk, &[Test::State(&['D']), Test::EndedByDisk]),
-    rule(Cause::Child, &[Test::Frame(&["do_wait", "kernel_wait4", "wait_for_vfork_done"])]),
-    rule(Cause::Child, &[Test::Syscall(&["wait4", "waitid", "waitpid", "vfork"])]),
+    rule(Cause::Disk, &[Condition::State(&['D']), Condition::EndedByDisk]),
+    rule(Cause::Child, &[Condition::Frame(&["do_wait", "kernel_wait4", "wait_for_vfork_done"])]),
+    rule(Cause::Child, &[Condition::Syscall(&["wait4", "waitid", "waitpid", "vfork"])]),
     // A poll of nothing is how programs slept before nanosleep.
-    rule(Cause::Timer, &[Test::Syscall(&["poll", "ppoll", "ppoll_time64"]), Test::Zero(1)]),
     rule(
         Cause::Timer,
-        &[Test::Syscall(&["select", "_newselect", "pselect6", "pselect6_time64"]), Test::Zero(0)],
+        &[Condition::Syscall(&["poll", "ppoll", "ppoll_time64"]), Condition::ZeroArgument(1)],
+    ),
+    rule(
+        Cause::Timer,
+        &[
+            Condition::Syscall(&["select", "_newselect", "pselect6", "pselect6_time64"]),
+            Condition::ZeroArgument(0),
+        ],
     ),
     rule(
         Cause::Poll,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "ep_poll",
             "do_epoll_wait*",
             "do_poll",
@@ -175,7 +181,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Poll,
-        &[Test::Syscall(&[
+        &[Condition::Syscall(&[
             "epoll_wait",
             "epoll_pwait",
             "epoll_pwait2",
@@ -189,17 +195,17 @@ pub(super) const RULES: &[Rule] = &[
             "pselect6_time64",
         ])],
     ),
-    rule(Cause::IoUring, &[Test::Frame(&["io_cqring_wait", "io_wq_worker", "io_sq_thread"])]),
-    rule(Cause::IoUring, &[Test::Syscall(&["io_uring_enter"])]),
-    rule(Cause::Timer, &[Test::Frame(&["do_nanosleep", "hrtimer_nanosleep", "timerfd_read"])]),
+    rule(Cause::IoUring, &[Condition::Frame(&["io_cqring_wait", "io_wq_worker", "io_sq_thread"])]),
+    rule(Cause::IoUring, &[Condition::Syscall(&["io_uring_enter"])]),
+    rule(Cause::Timer, &[Condition::Frame(&["do_nanosleep", "hrtimer_nanosleep", "timerfd_read"])]),
     rule(
         Cause::Timer,
-        &[Test::Syscall(&["nanosleep", "clock_nanosleep", "clock_nanosleep_time64"])],
+        &[Condition::Syscall(&["nanosleep", "clock_nanosleep", "clock_nanosleep_time64"])],
     ),
-    rule(Cause::Signal, &[Test::Frame(&["do_sigtimedwait", "sigsuspend", "signalfd_*"])]),
+    rule(Cause::Signal, &[Condition::Frame(&["do_sigtimedwait", "sigsuspend", "signalfd_*"])]),
     rule(
         Cause::Signal,
-        &[Test::Syscall(&[
+        &[Condition::Syscall(&[
             "pause",
             "sigsuspend",
             "rt_sigsuspend",
@@ -207,11 +213,11 @@ pub(super) const RULES: &[Rule] = &[
             "rt_sigtimedwait_time64",
         ])],
     ),
-    rule(Cause::Eventfd, &[Test::Frame(&["eventfd_read", "eventfd_write"])]),
-    rule(Cause::Tty, &[Test::Frame(&["n_tty_*", "tty_*", "do_tty_*"])]),
+    rule(Cause::Eventfd, &[Condition::Frame(&["eventfd_read", "eventfd_write"])]),
+    rule(Cause::Tty, &[Condition::Frame(&["n_tty_*", "tty_*", "do_tty_*"])]),
     rule(
         Cause::Pipe,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "pipe_read",
             "pipe_write",
             "anon_pipe_read",
@@ -225,7 +231,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Socket,
-        &[Test::Frame(&[
+        &[Condition::Frame(&[
             "sk_wait_data",
             "sk_stream_wait_*",
             "__skb_wait_for_more_packets",
@@ -247,10 +253,10 @@ pub(super) const RULES: &[Rule] = &[
             "__lock_sock*",
         ])],
     ),
-    rule(Cause::Socket, &[Test::File(FileKind::Socket)]),
+    rule(Cause::Socket, &[Condition::File(FileKind::Socket)]),
     rule(
         Cause::Socket,
-        &[Test::Syscall(&[
+        &[Condition::Syscall(&[
             "recvfrom",
             "recvmsg",
             "recvmmsg",
@@ -266,23 +272,35 @@ pub(super) const RULES: &[Rule] = &[
             "socketcall",
         ])],
     ),
-    rule(Cause::Pipe, &[Test::File(FileKind::Pipe)]),
-    rule(Cause::Eventfd, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[eventfd"])]),
-    rule(Cause::Timer, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[timerfd"])]),
-    rule(Cause::Signal, &[Test::Syscall(TRANSFER), Test::FileName(&["anon_inode:[signalfd"])]),
+    rule(Cause::Pipe, &[Condition::File(FileKind::Pipe)]),
+    rule(
+        Cause::Eventfd,
+        &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:[eventfd"])],
+    ),
+    rule(
+        Cause::Timer,
+        &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:[timerfd"])],
+    ),
+    rule(
+        Cause::Signal,
+        &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:[signalfd"])],
+    ),
     rule(
         Cause::Tty,
         &[
-            Test::File(FileKind::Character),
-            Test::FileName(&["/dev/pts/", "/dev/tty", "/dev/console"]),
+            Condition::File(FileKind::Character),
+            Condition::FileName(&["/dev/pts/", "/dev/tty", "/dev/console"]),
         ],
     ),
-    rule(Cause::Futex, &[Test::Syscall(&["futex", "futex_time64", "futex_wait", "futex_waitv"])]),
+    rule(
+        Cause::Futex,
+        &[Condition::Syscall(&["futex", "futex_time64", "futex_wait", "futex_waitv"])],
+    ),
     rule(
         Cause::Disk,
         &[
-            Test::UserThread,
-            Test::Frame(&[
+            Condition::UserThread,
+            Condition::Frame(&[
                 "ext4_*",
                 "xfs_*",
                 "btrfs_*",
@@ -298,7 +316,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Disk,
-        &[Test::Syscall(&[
+        &[Condition::Syscall(&[
             "fsync",
             "fdatasync",
             "sync",
@@ -310,13 +328,17 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         Cause::Disk,
-        &[Test::Syscall(TRANSFER), Test::File(FileKind::Regular), Test::State(&['D'])],
+        &[
+            Condition::Syscall(TRANSFER),
+            Condition::File(FileKind::Regular),
+            Condition::State(&['D']),
+        ],
     ),
-    rule(Cause::Disk, &[Test::Syscall(TRANSFER), Test::File(FileKind::Block)]),
+    rule(Cause::Disk, &[Condition::Syscall(TRANSFER), Condition::File(FileKind::Block)]),
 ];
 
 /// Frames of the scheduler and of generic waiting, which say nothing about why a thread waits.
-pub(super) const MACHINERY: &[&str] = &[
+pub(super) const SCHEDULER_FRAMES: &[&str] = &[
     "__schedule",
     "schedule*",
     "preempt_schedule*",
@@ -332,7 +354,7 @@ pub(super) const MACHINERY: &[&str] = &[
 ];
 
 /// Returns whether a kernel function's name matches `pattern`.
-pub(super) fn matches(pattern: &str, name: &str) -> bool {
+pub(super) fn matches_pattern(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(beginning) => name.starts_with(beginning),
         None => name.strip_prefix(pattern).is_some_and(|r| r.is_empty() || r.starts_with('.')),

@@ -40,7 +40,7 @@ impl FutexOp {
         }
     }
 
-    fn of_command(op: u64) -> Self {
+    fn from_command(op: u64) -> Self {
         const COMMAND: u64 = 0x7f;
         match op & COMMAND {
             0 => Self::Wait,
@@ -82,7 +82,7 @@ pub fn waited_on(wait: &Wait, cause: Cause) -> Option<WaitedOn> {
     let [first, op, _, flags, ..] = syscall.args;
     if cause == Cause::Futex {
         let (op, private) = match name {
-            "futex" | "futex_time64" => (FutexOp::of_command(op), op & PRIVATE != 0),
+            "futex" | "futex_time64" => (FutexOp::from_command(op), op & PRIVATE != 0),
             "futex_wait" => (FutexOp::Wait, flags & PRIVATE != 0),
             "futex_waitv" => (FutexOp::WaitVector, false),
             // A futex that the kernel waits for on the way: there is no address to tell.

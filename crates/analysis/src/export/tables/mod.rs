@@ -134,6 +134,6 @@ fn bearer<'a>(
     tid: Tid,
     at: Timestamp,
 ) -> Option<(ThreadIndex, &'a Thread, Timestamp)> {
-    let index = export.timeline.find(tid, at)?;
+    let index = export.timeline.find_thread(tid, at)?;
     Some((index, export.timeline.thread(index)?, at))
 }

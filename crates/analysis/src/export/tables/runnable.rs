@@ -23,7 +23,7 @@ pub(super) fn part(thread: &Thread, off: Off) -> Nanos {
         End::Seen | End::Missed => off.on.min(thread.until),
     };
     let Some(last) = on.0.checked_sub(1) else { return Nanos(0) };
-    match thread.track.at(Timestamp(last)) {
+    match thread.track.interval_at(Timestamp(last)) {
         Some(Interval { from, state: State::Runnable(_), .. }) => on.since(match off.begin {
             // A thread that is off the CPU before anybody looks: its timeline says since when.
             Begin::BeforeWindow | Begin::Newborn => from,

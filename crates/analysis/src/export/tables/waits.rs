@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     blame::{
-        Ender,
+        WakeSource,
         cause::{self, Cause, FutexOp, WaitedOn, WokenThrough, syscalls},
     },
     export::{
@@ -18,7 +18,7 @@ use crate::{
         stacks::{id, joined},
     },
     report::{waited_on, waker},
-    timeline::{Placed, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
+    timeline::{BlockedInterval, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
 };
 use offwake_recording::{
     FileId, StackRef, ThreadRef, Wait, Wake,
@@ -33,13 +33,13 @@ use offwake_recording::{
 struct Row<'a> {
     wait: Wait,
     /// None if it has no blocked part.
-    place: Option<Placed>,
+    place: Option<BlockedInterval>,
     thread: Option<(ThreadIndex, &'a Thread)>,
     cause: Cause,
     waited_on: Option<WaitedOn>,
     /// The wake that ended it: not one that is too old to be believed.
     wake: Option<Wake>,
-    ender: Ender,
+    ender: WakeSource,
     waker: Option<Waker>,
 }
 
@@ -55,16 +55,16 @@ impl<'a> Row<'a> {
         let wait = export.recording.waits.get(item as usize)?;
         let row = export.recording.waits.rows().get(item as usize)?;
         let index = WaitIndex(item);
-        let place = export.timeline.place(index);
+        let place = export.timeline.blocked_interval(index);
         let (cause, ender) = (export.blame.cause(index), export.blame.ender(index));
         let wake = wait.wake.filter(|_| wake_use(row) != WakeUse::Stale);
         let waker = match (ender, wake) {
-            (Ender::Task(task), Some(wake)) => Some(Waker { task, wake }),
+            (WakeSource::Task(task), Some(wake)) => Some(Waker { task, wake }),
             _ => None,
         };
         let lived = wait.off.max(export.recording.meta.window.start);
         let thread = place.map(|place| place.thread);
-        let thread = thread.or_else(|| export.timeline.find(wait.tid, lived));
+        let thread = thread.or_else(|| export.timeline.find_thread(wait.tid, lived));
         let thread = thread.and_then(|n| Some((n, export.timeline.thread(n)?)));
         let waited_on = cause::waited_on(&wait, cause);
         Some(Self { wait, place, thread, cause, waited_on, wake, ender, waker })
@@ -266,11 +266,13 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
 }
 
 /// Who or what, and why that is not known.
-fn ender(ender: Ender) -> (&'static str, Option<&'static str>) {
+fn ender(ender: WakeSource) -> (&'static str, Option<&'static str>) {
     match ender {
-        Ender::Task(_) => ("task", None),
-        Ender::External(external) => (external.name(), None),
-        Ender::Interrupt(reason) | Ender::Nobody(reason) => ("unattributed", Some(reason.name())),
+        WakeSource::Task(_) => ("task", None),
+        WakeSource::External(external) => (external.name(), None),
+        WakeSource::Interrupt(reason) | WakeSource::Unknown(reason) => {
+            ("unattributed", Some(reason.name()))
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 
 use crate::{
-    blame::{BlameKind, Duty, Part},
+    blame::{BlameKind, BlamePart, IdleState},
     report::{self, BlameEntry, WaitEntry, worst},
 };
 use offwake_recording::units::Nanos;
@@ -43,9 +43,9 @@ impl Class {
         matches!(self, Self::Idle | Self::Asleep)
     }
 
-    pub(super) fn of_part(part: &Part) -> Self {
+    pub(super) fn of_part(part: &BlamePart) -> Self {
         match part.kind {
-            _ if part.duty == Duty::Idle => Self::Idle,
+            _ if part.idle_state == IdleState::Idle => Self::Idle,
             BlameKind::Work(_) => Self::Work,
             BlameKind::CpuQueue { .. } => Self::CpuQueue,
             BlameKind::External(_) => Self::External,

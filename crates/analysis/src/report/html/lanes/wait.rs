@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, Ender, Part, Walker,
+        Blame, BlameKind, BlamePart, WakeSource, Walker,
         cause::{Cause, waited_on},
     },
     report::{
@@ -105,12 +105,12 @@ impl Writer<'_> {
         let cause = self.blame.cause(index);
         let whole = recording.waits.get(index.0 as usize);
         let on = whole.as_ref().and_then(|wait| waited_on(wait, cause));
-        let (own, _) = self.blame.stacks_of(index);
+        let (own, _) = self.blame.wait_and_waker_stacks(index);
         let (user, kernel) = self.blame.stacks().get(own);
         let (ended_by, ended_from) = match self.blame.ender(index) {
-            Ender::Task(task) => self.task(index, task),
-            Ender::External(external) => (external.name().to_owned(), None),
-            Ender::Interrupt(reason) | Ender::Nobody(reason) => {
+            WakeSource::Task(task) => self.task(index, task),
+            WakeSource::External(external) => (external.name().to_owned(), None),
+            WakeSource::Interrupt(reason) | WakeSource::Unknown(reason) => {
                 (format!("unattributed: {}", reason.name()), None)
             }
         };
@@ -130,7 +130,7 @@ impl Writer<'_> {
     }
 
     fn task(&self, index: WaitIndex, task: ThreadRef) -> (String, Option<usize>) {
-        let life = self.blame.waker_life(index);
+        let life = self.blame.waker_thread(index);
         let timeline = self.blame.timeline();
         let comm = life.and_then(|(thread, woken)| timeline.thread(thread)?.comm_at(woken));
         let comm = match comm {
@@ -147,7 +147,7 @@ impl Writer<'_> {
     }
 
     fn parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
-        let mut parts: Vec<Part> = self.walker.parts(index).to_vec();
+        let mut parts: Vec<BlamePart> = self.walker.parts(index).to_vec();
         parts.sort_by_key(|part| Reverse(part.time));
         let rest = parts.iter().skip(PARTS).map(|part| part.time).sum();
         parts.truncate(PARTS);
@@ -159,7 +159,7 @@ impl Writer<'_> {
         (parts.collect(), rest)
     }
 
-    fn words(&self, part: &Part, at: Timestamp) -> String {
+    fn words(&self, part: &BlamePart, at: Timestamp) -> String {
         let name = |index| {
             let thread = self.blame.timeline().thread(index);
             thread.map_or(NAMELESS.to_owned(), |thread| {
@@ -167,7 +167,7 @@ impl Writer<'_> {
                 thread_words(comm, thread.tid, self.labels.of_thread(thread))
             })
         };
-        let behind = |what: &str| match self.walker.paths().back(part.path).next() {
+        let behind = |what: &str| match self.walker.paths().hops_back(part.chain).next() {
             Some(hop) => format!("{what} behind {}", name(hop.thread)),
             None => what.to_owned(),
         };

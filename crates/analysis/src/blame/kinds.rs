@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::timeline::ThreadIndex;
 use offwake_recording::units::Nanos;
 
-use super::{PathId, StackPairId};
+use super::{ChainId, StackPairId};
 
 /// Something outside of every thread that a thread can wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
@@ -134,7 +134,7 @@ pub enum BlameKind {
 
 /// Whether a thread that waited had anything to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Duty {
+pub enum IdleState {
     /// The thread waited in the middle of something.
     Busy,
     /// The thread waited for its next request.
@@ -143,35 +143,35 @@ pub enum Duty {
 
 /// What a wait itself tells about whether its thread was idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stance {
+pub enum IdleHint {
     /// The thread was in the middle of something, or nothing tells.
     Busy,
     /// The thread waited for what another thread hands over: it is as idle as that thread is.
-    Fed,
+    SameAsWaker,
     /// The thread waited for its next request.
     Idle,
 }
 
 /// A share of a wait's time, and what it was spent on: a leaf of the wait's chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct BlamePart {
     /// What the time was spent on.
     pub kind: BlameKind,
     /// The number of hops from the wait; 0 if no waker is known.
     pub depth: u16,
     /// The hops from the wait to the thread that the part is about.
-    pub path: PathId,
+    pub chain: ChainId,
     /// That thread's stack at the time, if the part is its work.
     pub stack: StackPairId,
     /// Whether some thread on the chain was idle.
-    pub duty: Duty,
+    pub idle_state: IdleState,
     /// The length of the time.
     pub time: Nanos,
 }
 
 /// How far chains are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ChainLimits {
     /// Hops from a wait.
     pub depth: u16,
     /// Waits of one thread within one wait.
@@ -180,13 +180,13 @@ pub struct Limits {
     pub nodes: u32,
 }
 
-impl Limits {
+impl ChainLimits {
     /// The most hops that are followed, whatever the limit: the walk is recursive, so each takes
     /// stack.
     pub const DEEPEST: u16 = 256;
 }
 
-impl Default for Limits {
+impl Default for ChainLimits {
     fn default() -> Self {
         Self { depth: 16, fan_out: 100_000, nodes: 1_000_000 }
     }

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use crate::timeline::WaitIndex;
 
-use super::{Blame, Ledger, Part, Paths};
+use super::{Blame, BlamePart, Chains, Ledger};
 
 impl Blame<'_> {
     /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
@@ -13,12 +13,12 @@ impl Blame<'_> {
     /// Each thread makes a visitor of its own with `make`, and visits a range of the waits in their
     /// order. The visitors come back in the order of their ranges, each with the chains that the
     /// parts it saw refer to.
-    pub fn survey<V: Send>(
+    pub fn visit_waits<V: Send>(
         &self,
         make: impl Fn() -> V + Sync,
         is_wanted: impl Fn(WaitIndex) -> bool + Sync,
-        visit: impl Fn(&mut V, WaitIndex, &[Part]) + Sync,
-    ) -> Vec<(V, Paths)> {
+        visit: impl Fn(&mut V, WaitIndex, &[BlamePart]) + Sync,
+    ) -> Vec<(V, Chains)> {
         let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
         let visitors = u32::try_from(rayon::current_num_threads()).unwrap_or(1).max(1);
         let stretch = waits.div_ceil(visitors).max(1);
@@ -32,7 +32,7 @@ impl Blame<'_> {
                 for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {
                     visit(&mut visitor, wait, walker.parts(wait));
                 }
-                (visitor, walker.into_paths())
+                (visitor, walker.into_chains())
             })
             .collect()
     }
@@ -41,14 +41,16 @@ impl Blame<'_> {
     #[must_use]
     pub fn ledgers(&self) -> Vec<Ledger> {
         let threads = &self.timeline.threads;
-        let mut ledgers: Vec<Ledger> = threads.iter().map(Ledger::of_life).collect();
-        let surveyed = self.survey(
+        let mut ledgers: Vec<Ledger> = threads.iter().map(Ledger::for_thread).collect();
+        let surveyed = self.visit_waits(
             || vec![Ledger::default(); threads.len()],
             |_| true,
             |ledgers, wait, parts| {
-                let place = self.timeline.place(wait);
+                let place = self.timeline.blocked_interval(wait);
                 if let Some(ledger) = place.and_then(|at| ledgers.get_mut(at.thread.0 as usize)) {
-                    parts.iter().for_each(|part| ledger.blame(part.kind, part.duty, part.time));
+                    parts
+                        .iter()
+                        .for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
                 }
             },
         );

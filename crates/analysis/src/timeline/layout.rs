@@ -6,9 +6,9 @@ use offwake_recording::{
 };
 
 use super::{
-    Misfits, Queued, State, Thread, Track, WaitIndex,
-    evidence::{Anchor, OfTid},
-    life::{Life, Record},
+    Anomalies, RunnableSince, State, Thread, Track, WaitIndex,
+    evidence::{Anchor, TidEvidence},
+    lives::{OffCpuRecord, ThreadLife},
 };
 
 /// How long before the switch-out a wake may come and still belong to the wait.
@@ -57,31 +57,31 @@ pub fn wake_use(wait: &WaitRow) -> WakeUse {
 
 /// What to do with a life that has gaps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Gaps {
+pub(super) enum GapPolicy {
     /// Lay it out with its gaps.
-    Stay,
+    Allow,
     /// Don't lay it out yet: the records of other threads may prove what is missing.
-    Forbidden,
+    Reject,
 }
 
 /// A thread was seen on a CPU, and had made this many records.
 #[derive(Clone, Copy)]
-struct Look {
+struct OnCpuObservation {
     at: Timestamp,
     seq: u32,
-    when: When,
+    when: ObservedAt,
 }
 
 /// The occasion on which a thread was seen.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum When {
+enum ObservedAt {
     Opening,
-    Meanwhile,
+    DuringWindow,
     Closing,
 }
 
 /// A time off the CPU: what waits and preemptions have in common.
-struct Off {
+struct OffCpuPeriod {
     seq: u32,
     begin: Begin,
     end: End,
@@ -89,22 +89,22 @@ struct Off {
     on: Timestamp,
     off_cpu: Cpu,
     on_cpu: Cpu,
-    queued: Queued,
+    queued: RunnableSince,
 }
 
 /// Divides a life into intervals. None if it has gaps and `gaps` forbids them.
-pub(super) fn lay(
+pub(super) fn lay_out(
     recording: &Recording,
-    life: &Life<'_>,
-    known: Option<&OfTid>,
-    gaps: Gaps,
-    misfits: &mut Misfits,
+    life: &ThreadLife<'_>,
+    known: Option<&TidEvidence>,
+    gaps: GapPolicy,
+    misfits: &mut Anomalies,
 ) -> Option<Thread> {
-    let mut layer = Layer {
+    let mut layer = TrackBuilder {
         life,
         known,
-        misfits,
-        track: Track::starting(life.from),
+        anomalies: misfits,
+        track: Track::starting_at(life.from),
         inferred: Vec::new(),
         newest: None,
         cpu: None,
@@ -116,37 +116,39 @@ pub(super) fn lay(
     let mut records = (life.records.chunks(Waits::FETCHED))
         .flat_map(|records| {
             recording.waits.fetch(records.iter().filter_map(|record| match record {
-                Record::Wait(index) => Some(index.0),
-                Record::Preemption(_) => None,
+                OffCpuRecord::Wait(index) => Some(index.0),
+                OffCpuRecord::Preemption(_) => None,
             }));
             records
         })
-        .filter_map(|&record| look_up(recording, record))
+        .filter_map(|&record| off_cpu_period(recording, record))
         .peekable();
-    let mut looks = looks(life, known).into_iter().peekable();
+    let mut looks = collect_observations(life, known).into_iter().peekable();
     while let Some(off) = records.next() {
         while let Some(look) = looks.next_if(|look| look.at <= off.off) {
-            layer.look(look);
+            layer.add_observation(look);
         }
         let is_last = records.peek().is_none() && looks.peek().is_none();
         match off.queued {
-            Queued::Woken(index) if off.begin != Begin::Newborn => {
+            RunnableSince::Woken(index) if off.begin != Begin::Newborn => {
                 let row = recording.waits.rows().get(index.0 as usize);
-                layer.off(&off, is_last, row.map(|row| (index, row)));
+                layer.add_off_cpu(&off, is_last, row.map(|row| (index, row)));
             }
-            Queued::Woken(_) | Queued::Preempted(_) => layer.off(&off, is_last, None),
+            RunnableSince::Woken(_) | RunnableSince::Preempted(_) => {
+                layer.add_off_cpu(&off, is_last, None)
+            }
         }
-        if layer.has_gap && gaps == Gaps::Forbidden {
+        if layer.has_gap && gaps == GapPolicy::Reject {
             return None;
         }
     }
-    looks.for_each(|look| layer.look(look));
-    layer.end();
-    if layer.has_gap && gaps == Gaps::Forbidden {
+    looks.for_each(|look| layer.add_observation(look));
+    layer.finish();
+    if layer.has_gap && gaps == GapPolicy::Reject {
         return None;
     }
-    let Layer { track, inferred, .. } = layer;
-    let &Life { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
+    let TrackBuilder { track, inferred, .. } = layer;
+    let &ThreadLife { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
     let names = life.names.clone();
     Some(Thread {
         tid,
@@ -165,53 +167,57 @@ pub(super) fn lay(
 
 /// Collects the moments at which the thread was seen on a CPU with a known number of records, in
 /// order of time.
-fn looks(life: &Life<'_>, known: Option<&OfTid>) -> Vec<Look> {
-    let edges = [(life.opening, When::Opening), (life.closing, When::Closing)];
+fn collect_observations(
+    life: &ThreadLife<'_>,
+    known: Option<&TidEvidence>,
+) -> Vec<OnCpuObservation> {
+    let edges = [(life.opening, ObservedAt::Opening), (life.closing, ObservedAt::Closing)];
     let edges = (edges.into_iter())
         .filter_map(|(sighting, when)| sighting.map(|sighting| (sighting, when)))
         .filter(|(sighting, _)| sighting.phase == Phase::OnCpu)
-        .map(|(sighting, when)| Look { at: sighting.at, seq: sighting.seq, when });
+        .map(|(sighting, when)| OnCpuObservation { at: sighting.at, seq: sighting.seq, when });
     let is_inside = |anchor: &&Anchor| life.from < anchor.at && anchor.at < life.until;
     let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
-    let meanwhile = (anchors.iter().filter(is_inside)).map(|&Anchor { at, seq }| Look {
-        at,
-        seq,
-        when: When::Meanwhile,
-    });
+    let meanwhile = (anchors.iter().filter(is_inside))
+        .map(|&Anchor { at, seq }| OnCpuObservation { at, seq, when: ObservedAt::DuringWindow });
     let mut looks: Vec<_> = edges.chain(meanwhile).collect();
     looks.sort_by_key(|look| look.at);
     looks
 }
 
-fn look_up(recording: &Recording, record: Record) -> Option<Off> {
+fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuPeriod> {
     match record {
-        Record::Wait(index) => recording.waits.rows().get(index.0 as usize).map(|wait| Off {
-            seq: wait.seq,
-            begin: wait.begin(),
-            end: wait.end(),
-            off: wait.off,
-            on: wait.on,
-            off_cpu: wait.off_cpu,
-            on_cpu: wait.on_cpu,
-            queued: Queued::Woken(index),
-        }),
-        Record::Preemption(index) => recording.preemptions.get(index.0 as usize).map(|p| Off {
-            seq: p.seq,
-            begin: p.begin,
-            end: p.end,
-            off: p.off,
-            on: p.on,
-            off_cpu: p.off_cpu,
-            on_cpu: p.on_cpu,
-            queued: Queued::Preempted(index),
-        }),
+        OffCpuRecord::Wait(index) => {
+            recording.waits.rows().get(index.0 as usize).map(|wait| OffCpuPeriod {
+                seq: wait.seq,
+                begin: wait.begin(),
+                end: wait.end(),
+                off: wait.off,
+                on: wait.on,
+                off_cpu: wait.off_cpu,
+                on_cpu: wait.on_cpu,
+                queued: RunnableSince::Woken(index),
+            })
+        }
+        OffCpuRecord::Preemption(index) => {
+            recording.preemptions.get(index.0 as usize).map(|p| OffCpuPeriod {
+                seq: p.seq,
+                begin: p.begin,
+                end: p.end,
+                off: p.off,
+                on: p.on,
+                off_cpu: p.off_cpu,
+                on_cpu: p.on_cpu,
+                queued: RunnableSince::Preempted(index),
+            })
+        }
     }
 }
 
-struct Layer<'a, 'r> {
-    life: &'a Life<'r>,
-    known: Option<&'a OfTid>,
-    misfits: &'a mut Misfits,
+struct TrackBuilder<'a, 'r> {
+    life: &'a ThreadLife<'r>,
+    known: Option<&'a TidEvidence>,
+    anomalies: &'a mut Anomalies,
     track: Track,
     inferred: Vec<(Timestamp, Timestamp)>,
     /// The number up to which everything was seen. The thread is on a CPU at the end of the track.
@@ -227,12 +233,12 @@ struct Layer<'a, 'r> {
     tail: State,
 }
 
-impl Layer<'_, '_> {
+impl TrackBuilder<'_, '_> {
     fn extend(&mut self, to: Timestamp, state: State) {
         let to = to.min(self.life.until);
         self.has_gap |= state == State::Lost && to > self.track.end();
         match state {
-            State::OnCpu => self.track.extend_on(to, self.cpu),
+            State::OnCpu => self.track.extend_on_cpu(to, self.cpu),
             State::Runnable(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
         }
     }
@@ -253,15 +259,15 @@ impl Layer<'_, '_> {
     ///   seq 4                  newest is 5        seq 6
     /// ---[==].....................*---------------[==]---> time
     /// ```
-    fn look(&mut self, Look { at, seq, when }: Look) {
+    fn add_observation(&mut self, OnCpuObservation { at, seq, when }: OnCpuObservation) {
         let state = match self.newest {
             Some(newest) if newest > seq => return,
             Some(newest) if newest == seq => State::OnCpu,
             // It was looked at as the window opened: it had not left the CPU before.
-            None if when == When::Opening => State::OnCpu,
+            None if when == ObservedAt::Opening => State::OnCpu,
             _ => State::Lost,
         };
-        if when == When::Meanwhile {
+        if when == ObservedAt::DuringWindow {
             if state == State::OnCpu {
                 self.proven_from.get_or_insert(self.track.end());
             } else {
@@ -274,22 +280,27 @@ impl Layer<'_, '_> {
         self.extend(at, state);
         self.newest = Some(seq);
         // The same as the window closed.
-        self.tail = if when == When::Closing { State::OnCpu } else { State::Lost };
+        self.tail = if when == ObservedAt::Closing { State::OnCpu } else { State::Lost };
     }
 
-    fn off(&mut self, record: &Off, is_last: bool, wait: Option<(WaitIndex, &WaitRow)>) {
+    fn add_off_cpu(
+        &mut self,
+        record: &OffCpuPeriod,
+        is_last: bool,
+        wait: Option<(WaitIndex, &WaitRow)>,
+    ) {
         if record.on < record.off || self.newest.is_some_and(|newest| record.seq <= newest) {
-            self.misfits.backwards += 1;
+            self.anomalies.backwards += 1;
         }
         if record.off < self.off_until {
-            self.misfits.overlaps += 1;
+            self.anomalies.overlaps += 1;
         }
         self.off_until = self.off_until.max(record.on);
-        self.reach(record);
+        self.fill_until(record);
         let stays_off = record.end == End::StillOff && is_last && !self.tail_is_lost(record.seq);
         let on = if stays_off { self.life.until } else { record.on };
         if let Some((index, wait)) = wait {
-            self.block(index, wait, on);
+            self.extend_blocked(index, wait, on);
         }
         self.extend(on, after_wake(record));
         self.tail = State::Lost;
@@ -298,23 +309,23 @@ impl Layer<'_, '_> {
     }
 
     /// Fills the time between the end of the track and a record.
-    fn reach(&mut self, record: &Off) {
+    fn fill_until(&mut self, record: &OffCpuPeriod) {
         let proven_from = self.proven_from.take();
         let state = match self.newest {
             Some(newest) if newest.checked_add(1) == Some(record.seq) => {
                 // What lies before the look is a gap: what lies behind it is known by it alone.
                 if let Some(from) = proven_from.filter(|&from| self.is_gap_before(from)) {
-                    self.infer(from, record.off);
+                    self.mark_inferred(from, record.off);
                 }
                 State::OnCpu
             }
             Some(newest) => {
                 if let Some(from) = proven_from {
-                    self.infer(from, self.track.end());
+                    self.mark_inferred(from, self.track.end());
                 }
-                if let Some(came) = self.arrival(newest, record) {
+                if let Some(came) = self.find_arrival(newest, record) {
                     self.extend(came, State::Lost);
-                    self.infer(came, record.off);
+                    self.mark_inferred(came, record.off);
                     self.cpu = None;
                     State::OnCpu
                 } else {
@@ -339,11 +350,12 @@ impl Layer<'_, '_> {
 
     /// Returns whether nothing is known of the time just before `at`.
     fn is_gap_before(&self, at: Timestamp) -> bool {
-        let before = at.0.checked_sub(1).and_then(|before| self.track.at(Timestamp(before)));
+        let before =
+            at.0.checked_sub(1).and_then(|before| self.track.interval_at(Timestamp(before)));
         before.is_some_and(|interval| interval.state == State::Lost)
     }
 
-    fn infer(&mut self, from: Timestamp, to: Timestamp) {
+    fn mark_inferred(&mut self, from: Timestamp, to: Timestamp) {
         let to = to.min(self.life.until);
         if from < to {
             self.inferred.push((from, to));
@@ -358,7 +370,7 @@ impl Layer<'_, '_> {
     /// thread  --[==]--......................-----[==]---> time
     /// another ----------------------------+ preempted, next: thread
     /// ```
-    fn arrival(&self, newest: u32, record: &Off) -> Option<Timestamp> {
+    fn find_arrival(&self, newest: u32, record: &OffCpuPeriod) -> Option<Timestamp> {
         let is_single = newest.checked_add(2) == Some(record.seq);
         let arrivals = &self.known.filter(|_| is_single)?.arrivals;
         let first = arrivals.partition_point(|&at| at <= self.track.end());
@@ -374,13 +386,13 @@ impl Layer<'_, '_> {
     }
 
     /// Appends the blocked part of a wait; see [`wake_use`].
-    fn block(&mut self, index: WaitIndex, wait: &WaitRow, on: Timestamp) {
+    fn extend_blocked(&mut self, index: WaitIndex, wait: &WaitRow, on: Timestamp) {
         let used = wake_use(wait);
-        self.misfits.stale_wakes += u64::from(used == WakeUse::Stale);
+        self.anomalies.stale_wakes += u64::from(used == WakeUse::Stale);
         let until = match (used, wait.woken_at()) {
             (WakeUse::Ended, Some(woken)) => {
                 if woken > wait.on {
-                    self.misfits.backwards += 1;
+                    self.anomalies.backwards += 1;
                 }
                 woken.min(on)
             }
@@ -398,7 +410,7 @@ impl Layer<'_, '_> {
     }
 
     /// Fills the time from the newest record to the end of the life.
-    fn end(&mut self) {
+    fn finish(&mut self) {
         if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
             && exit.seq == newest
             && self.life.until <= exit.at
@@ -409,19 +421,19 @@ impl Layer<'_, '_> {
         if let Some(from) = proven_from {
             let known_behind = self.tail == State::OnCpu;
             if !known_behind {
-                self.infer(from, self.track.end());
+                self.mark_inferred(from, self.track.end());
             } else if self.is_gap_before(from) {
-                self.infer(from, self.life.until);
+                self.mark_inferred(from, self.life.until);
             }
         }
         self.extend(self.life.until, self.tail);
-        self.track.close();
+        self.track.shrink_to_fit();
     }
 }
 
 /// Returns the state of a thread from its wake, or its preemption, to its switch-in: it waits for a
 /// CPU, unless nobody saw it come back.
-fn after_wake(record: &Off) -> State {
+fn after_wake(record: &OffCpuPeriod) -> State {
     match record.end {
         End::Seen | End::StillOff => State::Runnable(record.queued),
         End::Missed => State::Lost,

@@ -7,9 +7,9 @@ use offwake_recording::{Recording, StackRef};
 
 /// Identifies a chain of hops within one [`Paths`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PathId(u32);
+pub struct ChainId(u32);
 
-impl PathId {
+impl ChainId {
     /// The chain without any hop.
     pub const ROOT: Self = Self(0);
 }
@@ -41,40 +41,40 @@ pub struct Hop {
 ///                    └─── hop                        └── 4
 /// ```
 #[derive(Clone, Debug)]
-pub struct Paths {
-    nodes: Vec<(PathId, Option<Hop>)>,
-    ids: HashMap<(PathId, Hop), PathId, foldhash::fast::RandomState>,
+pub struct Chains {
+    nodes: Vec<(ChainId, Option<Hop>)>,
+    ids: HashMap<(ChainId, Hop), ChainId, foldhash::fast::RandomState>,
 }
 
-impl Default for Paths {
+impl Default for Chains {
     fn default() -> Self {
-        Self { nodes: vec![(PathId::ROOT, None)], ids: HashMap::default() }
+        Self { nodes: vec![(ChainId::ROOT, None)], ids: HashMap::default() }
     }
 }
 
-impl Paths {
+impl Chains {
     /// Returns the chain that is one hop longer than `path`.
-    pub(super) fn further(&mut self, path: PathId, hop: Hop) -> PathId {
+    pub(super) fn extend(&mut self, path: ChainId, hop: Hop) -> ChainId {
         *self.ids.entry((path, hop)).or_insert_with(|| {
             self.nodes.push((path, Some(hop)));
-            PathId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
+            ChainId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
         })
     }
 
     /// Adds another's chains; the result translates their ids.
     #[must_use]
-    pub fn adopt(&mut self, other: &Self) -> Adopted {
-        let mut names = vec![PathId::ROOT];
+    pub fn import(&mut self, other: &Self) -> ImportedChains {
+        let mut names = vec![ChainId::ROOT];
         for &(before, hop) in other.nodes.iter().skip(1) {
             // A path's beginning was there before it.
-            let before = names.get(before.0 as usize).copied().unwrap_or(PathId::ROOT);
-            names.push(hop.map_or(PathId::ROOT, |hop| self.further(before, hop)));
+            let before = names.get(before.0 as usize).copied().unwrap_or(ChainId::ROOT);
+            names.push(hop.map_or(ChainId::ROOT, |hop| self.extend(before, hop)));
         }
-        Adopted(names)
+        ImportedChains(names)
     }
 
     /// Returns the hops of a chain, from its far end back to the wait.
-    pub fn back(&self, path: PathId) -> impl Iterator<Item = Hop> + '_ {
+    pub fn hops_back(&self, path: ChainId) -> impl Iterator<Item = Hop> + '_ {
         let mut at = path;
         std::iter::from_fn(move || {
             let &(before, hop) = self.nodes.get(at.0 as usize)?;
@@ -85,8 +85,8 @@ impl Paths {
 
     /// Returns the hops of a chain, from the wait on.
     #[must_use]
-    pub fn hops(&self, path: PathId) -> Vec<Hop> {
-        let mut hops: Vec<Hop> = self.back(path).collect();
+    pub fn hops(&self, path: ChainId) -> Vec<Hop> {
+        let mut hops: Vec<Hop> = self.hops_back(path).collect();
         hops.reverse();
         hops
     }
@@ -94,13 +94,13 @@ impl Paths {
 
 /// Translates the ids of one [`Paths`] to those of another.
 #[derive(Debug)]
-pub struct Adopted(Vec<PathId>);
+pub struct ImportedChains(Vec<ChainId>);
 
-impl Adopted {
+impl ImportedChains {
     /// Returns the id that a chain has there.
     #[must_use]
-    pub fn name(&self, path: PathId) -> PathId {
-        self.0.get(path.0 as usize).copied().unwrap_or(PathId::ROOT)
+    pub fn translate(&self, path: ChainId) -> ChainId {
+        self.0.get(path.0 as usize).copied().unwrap_or(ChainId::ROOT)
     }
 }
 
@@ -108,9 +108,9 @@ impl Adopted {
 #[derive(Debug, Default)]
 pub struct StackPairs {
     pairs: Vec<(StackRef, StackRef)>,
-    of_waiters: Vec<StackPairId>,
-    of_wakers: Vec<StackPairId>,
-    of_samples: Vec<StackPairId>,
+    waiters: Vec<StackPairId>,
+    wakers: Vec<StackPairId>,
+    samples: Vec<StackPairId>,
 }
 
 impl StackPairs {
@@ -132,7 +132,7 @@ impl StackPairs {
             waits.wakers().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
         let of_samples =
             recording.samples.iter().map(|s| id(s.user_stack, s.kernel_stack)).collect();
-        Self { pairs, of_waiters, of_wakers, of_samples }
+        Self { pairs, waiters: of_waiters, wakers: of_wakers, samples: of_samples }
     }
 
     /// Returns the user stack and the kernel stack of a pair.
@@ -141,15 +141,15 @@ impl StackPairs {
         self.pairs.get(id.0 as usize).copied().unwrap_or((StackRef::NotTaken, StackRef::NotTaken))
     }
 
-    pub(super) fn of_waiter(&self, place: usize) -> StackPairId {
-        self.of_waiters.get(place).copied().unwrap_or(StackPairId::NONE)
+    pub(super) fn waiter(&self, place: usize) -> StackPairId {
+        self.waiters.get(place).copied().unwrap_or(StackPairId::NONE)
     }
 
-    pub(super) fn of_waker(&self, place: usize) -> StackPairId {
-        self.of_wakers.get(place).copied().unwrap_or(StackPairId::NONE)
+    pub(super) fn waker(&self, place: usize) -> StackPairId {
+        self.wakers.get(place).copied().unwrap_or(StackPairId::NONE)
     }
 
-    pub(super) fn of_sample(&self, place: usize) -> StackPairId {
-        self.of_samples.get(place).copied().unwrap_or(StackPairId::NONE)
+    pub(super) fn sample(&self, place: usize) -> StackPairId {
+        self.samples.get(place).copied().unwrap_or(StackPairId::NONE)
     }
 }

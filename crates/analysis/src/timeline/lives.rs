@@ -10,11 +10,11 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-use super::{Name, PreemptionIndex, WaitIndex, merge::merge};
+use super::{NameSince, PreemptionIndex, WaitIndex, merge::merge};
 
 /// A record of a time off the CPU.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Record {
+pub(super) enum OffCpuRecord {
     /// A wait.
     Wait(WaitIndex),
     /// A preemption.
@@ -23,7 +23,7 @@ pub(super) enum Record {
 
 /// The records of one thread, and what is known of it from them.
 #[derive(Debug)]
-pub(super) struct Life<'a> {
+pub(super) struct ThreadLife<'a> {
     pub tid: Tid,
     pub tgid: Tgid,
     pub kind: ThreadKind,
@@ -32,24 +32,24 @@ pub(super) struct Life<'a> {
     pub created: Option<Timestamp>,
     pub from: Timestamp,
     pub until: Timestamp,
-    pub names: Vec<Name>,
+    pub names: Vec<NameSince>,
     /// In order of their switch-outs.
-    pub records: Vec<Record>,
+    pub records: Vec<OffCpuRecord>,
     pub opening: Option<&'a Sighting>,
     pub closing: Option<&'a Sighting>,
     pub exit: Option<&'a ThreadExit>,
 }
 
 #[derive(Clone, Copy)]
-enum Entry {
+enum TidEntry {
     Sighting(u32),
-    Record(Record),
+    Record(OffCpuRecord),
     Exit(u32),
 }
 
 /// All records of one tid, as indices into the recording's lists, in order of time.
 #[derive(Debug, Default)]
-pub(super) struct OfTid {
+pub(super) struct TidRecords {
     pub(super) tid: Tid,
     waits: Vec<u32>,
     preemptions: Vec<u32>,
@@ -58,12 +58,12 @@ pub(super) struct OfTid {
 }
 
 /// Sorts a recording's records by tid. Those of the idle task are left out.
-pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
-    let mut tids = Tids::default();
+pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
+    let mut tids = TidTable::default();
     let waits = &recording.waits;
     // Many waits share a pattern: its tid is looked up once.
     let of_patterns: Vec<usize> = (waits.patterns().iter())
-        .map(|(_, pattern)| tids.place(waits.waiters()[pattern.waiter].tid))
+        .map(|(_, pattern)| tids.index_of(waits.waiters()[pattern.waiter].tid))
         .collect();
     for (row, n) in waits.rows().iter().zip(0..) {
         tids.list[of_patterns[row.pattern.index()]].waits.push(n);
@@ -85,65 +85,67 @@ pub(super) fn of_tids(recording: &Recording) -> Vec<OfTid> {
 
 /// The tids in order of their first record.
 #[derive(Default)]
-struct Tids {
-    list: Vec<OfTid>,
-    places: HashMap<Tid, usize, foldhash::fast::RandomState>,
+struct TidTable {
+    list: Vec<TidRecords>,
+    indices: HashMap<Tid, usize, foldhash::fast::RandomState>,
 }
 
-impl Tids {
-    fn place(&mut self, tid: Tid) -> usize {
-        *self.places.entry(tid).or_insert_with(|| {
-            self.list.push(OfTid { tid, ..OfTid::default() });
+impl TidTable {
+    fn index_of(&mut self, tid: Tid) -> usize {
+        *self.indices.entry(tid).or_insert_with(|| {
+            self.list.push(TidRecords { tid, ..TidRecords::default() });
             self.list.len() - 1
         })
     }
 
-    fn get(&mut self, tid: Tid) -> &mut OfTid {
-        let place = self.place(tid);
+    fn get(&mut self, tid: Tid) -> &mut TidRecords {
+        let place = self.index_of(tid);
         &mut self.list[place]
     }
 }
 
-impl OfTid {
+impl TidRecords {
     /// Returns the records in order of time; at one moment first sightings, then waits, preemptions
     /// and exits.
-    fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, Entry)> {
+    fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, TidEntry)> {
         let rows = recording.waits.rows();
         let waits = (self.waits.chunks(Waits::FETCHED))
             .flat_map(|waits| {
                 recording.waits.fetch(waits.iter().copied());
                 waits
             })
-            .filter_map(move |&n| Some((rows.get(n as usize)?.off, Record::Wait(WaitIndex(n)))));
+            .filter_map(move |&n| {
+                Some((rows.get(n as usize)?.off, OffCpuRecord::Wait(WaitIndex(n))))
+            });
         let preemptions = (self.preemptions.iter()).filter_map(move |&n| {
             let preemption = recording.preemptions.get(n as usize)?;
-            Some((preemption.off, Record::Preemption(PreemptionIndex(n))))
+            Some((preemption.off, OffCpuRecord::Preemption(PreemptionIndex(n))))
         });
         let records = merge(waits, preemptions, |&(at, _)| at)
-            .map(|(at, record)| (at, Entry::Record(record)));
+            .map(|(at, record)| (at, TidEntry::Record(record)));
         let sightings = (self.sightings.iter()).filter_map(move |&n| {
-            Some((recording.sightings.get(n as usize)?.at, Entry::Sighting(n)))
+            Some((recording.sightings.get(n as usize)?.at, TidEntry::Sighting(n)))
         });
         let exits = (self.exits.iter())
-            .filter_map(move |&n| Some((recording.exits.get(n as usize)?.at, Entry::Exit(n))));
+            .filter_map(move |&n| Some((recording.exits.get(n as usize)?.at, TidEntry::Exit(n))));
         let living = merge(sightings, records, |&(at, _)| at);
         merge(living, exits, |&(at, _)| at)
     }
 }
 
 /// A life that is still being gathered.
-struct Draft<'a> {
-    life: Life<'a>,
+struct LifeDraft<'a> {
+    life: ThreadLife<'a>,
     /// The beginning of the life; 0 if unknown.
     start: Timestamp,
     /// The time of the newest record so far.
     newest: Timestamp,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> LifeDraft<'a> {
     fn new(tid: Tid, created: Option<Timestamp>, start: Timestamp) -> Self {
         Self {
-            life: Life {
+            life: ThreadLife {
                 tid,
                 tgid: Tgid(tid.0),
                 kind: ThreadKind::User,
@@ -180,13 +182,13 @@ impl<'a> Draft<'a> {
         self.life.in_target |= in_target;
     }
 
-    fn see(&mut self, sighting: &'a Sighting) {
+    fn add_sighting(&mut self, sighting: &'a Sighting) {
         self.newest = self.newest.max(sighting.at);
         self.describe(sighting.tgid, sighting.kind, sighting.in_target);
         self.life.cgroup = Some(sighting.cgroup);
         if self.life.names.last().is_none_or(|name| *name.comm != *sighting.comm) {
             let comm = Arc::from(sighting.comm.as_str());
-            self.life.names.push(Name { since: sighting.at, comm });
+            self.life.names.push(NameSince { since: sighting.at, comm });
         }
         match sighting.reason {
             SightingReason::Opening => self.life.opening = Some(sighting),
@@ -206,52 +208,55 @@ impl<'a> Draft<'a> {
 /// `exec` from a thread that is not its process's first leaves behind: it takes over the tid, and
 /// the time of creation, of the first one, which has ended
 /// ([`de_thread`](https://github.com/torvalds/linux/blob/v6.12/fs/exec.c#L968)).
-pub(super) fn split<'a>(recording: &'a Recording, of_tid: &OfTid) -> Vec<Life<'a>> {
+pub(super) fn split_into_lives<'a>(
+    recording: &'a Recording,
+    of_tid: &TidRecords,
+) -> Vec<ThreadLife<'a>> {
     let window = recording.meta.window;
-    let mut pending = drafts_of(recording, of_tid);
-    let mut drafts: Vec<Draft<'a>> = pending.pop_front().into_iter().collect();
+    let mut pending = draft_lives(recording, of_tid);
+    let mut drafts: Vec<LifeDraft<'a>> = pending.pop_front().into_iter().collect();
     for (at, entry) in of_tid.entries(recording) {
         while pending.front().is_some_and(|next| next.start <= at) {
             drafts.extend(pending.pop_front());
         }
         let Some(current) = drafts.last() else { break };
         let opens_successor = match entry {
-            Entry::Sighting(n) => recording.sightings.get(n as usize).is_some_and(|sighting| {
+            TidEntry::Sighting(n) => recording.sightings.get(n as usize).is_some_and(|sighting| {
                 // A zombie is still there to be looked at.
                 !matches!(sighting.reason, SightingReason::Opening | SightingReason::Closing)
                     && current.life.created == Some(sighting.created)
             }),
-            Entry::Record(_) => true,
-            Entry::Exit(_) => false,
+            TidEntry::Record(_) => true,
+            TidEntry::Exit(_) => false,
         };
         if opens_successor && current.is_over(at) {
-            drafts.push(Draft::new(of_tid.tid, current.life.created, at));
+            drafts.push(LifeDraft::new(of_tid.tid, current.life.created, at));
         }
         let Some(draft) = drafts.last_mut() else { break };
         match entry {
-            Entry::Sighting(n) => {
+            TidEntry::Sighting(n) => {
                 let Some(sighting) = recording.sightings.get(n as usize) else { continue };
-                if let Some(owner) = owner_of(sighting, &mut drafts, &mut pending) {
-                    owner.see(sighting);
+                if let Some(owner) = find_owner(sighting, &mut drafts, &mut pending) {
+                    owner.add_sighting(sighting);
                 }
             }
-            Entry::Record(Record::Wait(index)) => {
+            TidEntry::Record(OffCpuRecord::Wait(index)) => {
                 let waits = &recording.waits;
                 let Some(wait) = waits.rows().get(index.0 as usize) else { continue };
                 let waiter = waits.waiter(wait);
                 draft.describe(waiter.tgid, waiter.kind, waiter.in_target);
                 draft.life.cgroup = Some(waiter.cgroup);
                 draft.newest = draft.newest.max(wait.on);
-                draft.life.records.push(Record::Wait(index));
+                draft.life.records.push(OffCpuRecord::Wait(index));
             }
-            Entry::Record(Record::Preemption(index)) => {
+            TidEntry::Record(OffCpuRecord::Preemption(index)) => {
                 let preemption = recording.preemptions.get(index.0 as usize);
                 let Some(preemption) = preemption else { continue };
                 draft.describe(preemption.tgid, preemption.kind, preemption.in_target);
                 draft.newest = draft.newest.max(preemption.on);
-                draft.life.records.push(Record::Preemption(index));
+                draft.life.records.push(OffCpuRecord::Preemption(index));
             }
-            Entry::Exit(n) => {
+            TidEntry::Exit(n) => {
                 let Some(exit) = recording.exits.get(n as usize) else { continue };
                 draft.life.tgid = exit.tgid;
                 draft.newest = draft.newest.max(exit.at);
@@ -261,15 +266,15 @@ pub(super) fn split<'a>(recording: &'a Recording, of_tid: &OfTid) -> Vec<Life<'a
         }
     }
     drafts.extend(pending);
-    bound(recording, window, drafts)
+    clip_to_window(recording, window, drafts)
 }
 
 /// Finds the life that a sighting belongs to. Both lists are in order of creation.
-fn owner_of<'d, 'a>(
+fn find_owner<'d, 'a>(
     sighting: &Sighting,
-    drafts: &'d mut [Draft<'a>],
-    pending: &'d mut VecDeque<Draft<'a>>,
-) -> Option<&'d mut Draft<'a>> {
+    drafts: &'d mut [LifeDraft<'a>],
+    pending: &'d mut VecDeque<LifeDraft<'a>>,
+) -> Option<&'d mut LifeDraft<'a>> {
     let created = Some(sighting.created);
     if drafts.last().is_some_and(|current| current.life.created < created) {
         let next = pending.partition_point(|draft| draft.life.created < created);
@@ -281,7 +286,7 @@ fn owner_of<'d, 'a>(
 }
 
 /// Creates a draft for each time of creation, and one before them if there are older records.
-fn drafts_of<'a>(recording: &Recording, of_tid: &OfTid) -> VecDeque<Draft<'a>> {
+fn draft_lives<'a>(recording: &Recording, of_tid: &TidRecords) -> VecDeque<LifeDraft<'a>> {
     let mut created: Vec<Timestamp> = (of_tid.sightings.iter())
         .filter_map(|&n| recording.sightings.get(n as usize).map(|sighting| sighting.created))
         .collect();
@@ -290,24 +295,28 @@ fn drafts_of<'a>(recording: &Recording, of_tid: &OfTid) -> VecDeque<Draft<'a>> {
     let known_since = created.first().copied().unwrap_or(Timestamp(u64::MAX));
     let first_record = of_tid
         .entries(recording)
-        .find(|(_, entry)| !matches!(entry, Entry::Sighting(_)))
+        .find(|(_, entry)| !matches!(entry, TidEntry::Sighting(_)))
         .map(|(at, _)| at);
     let unknown = first_record
         .is_some_and(|at| at < known_since)
-        .then(|| Draft::new(of_tid.tid, None, Timestamp(0)));
+        .then(|| LifeDraft::new(of_tid.tid, None, Timestamp(0)));
     (unknown.into_iter())
-        .chain(created.into_iter().map(|at| Draft::new(of_tid.tid, Some(at), at)))
+        .chain(created.into_iter().map(|at| LifeDraft::new(of_tid.tid, Some(at), at)))
         .collect()
 }
 
 /// Clips the lives to the window, and drops those outside it.
-fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) -> Vec<Life<'a>> {
+fn clip_to_window<'a>(
+    recording: &Recording,
+    window: Window,
+    mut drafts: Vec<LifeDraft<'a>>,
+) -> Vec<ThreadLife<'a>> {
     let mut next_start = window.end;
     for draft in drafts.iter_mut().rev() {
         let life = &mut draft.life;
         let end = life.exit.map_or(next_start, |exit| exit.at.min(next_start));
         if life.created.is_none()
-            && let Some(born) = born(recording, life.records.first())
+            && let Some(born) = birth_time(recording, life.records.first())
         {
             draft.start = born;
         }
@@ -323,10 +332,14 @@ fn bound<'a>(recording: &Recording, window: Window, mut drafts: Vec<Draft<'a>>) 
 }
 
 /// Returns when a thread was created, if its first record tells.
-fn born(recording: &Recording, first: Option<&Record>) -> Option<Timestamp> {
+fn birth_time(recording: &Recording, first: Option<&OffCpuRecord>) -> Option<Timestamp> {
     let (begin, off) = match *first? {
-        Record::Wait(n) => recording.waits.rows().get(n.0 as usize).map(|w| (w.begin(), w.off)),
-        Record::Preemption(n) => recording.preemptions.get(n.0 as usize).map(|p| (p.begin, p.off)),
+        OffCpuRecord::Wait(n) => {
+            recording.waits.rows().get(n.0 as usize).map(|w| (w.begin(), w.off))
+        }
+        OffCpuRecord::Preemption(n) => {
+            recording.preemptions.get(n.0 as usize).map(|p| (p.begin, p.off))
+        }
     }?;
     (begin == Begin::Newborn).then_some(off)
 }
