@@ -1,4 +1,4 @@
-//! Who called: under sudo not root, but the user who called sudo. As that user everything is done from
+//! The user who started the program: under sudo not root, but whoever called sudo. As that user everything is done from
 //! the beginning, with the rights added that recording takes: outputs are its own and can be nowhere
 //! where it could not write, and a command that is run is run as if it had started it.
 
@@ -11,7 +11,7 @@ use rustix::process::{Gid, Uid, geteuid};
 
 /// Becomes the user who called sudo, if one did. Before there are other threads.
 pub fn become_caller() -> anyhow::Result<()> {
-    let Some((id, group)) = who_called_sudo() else { return Ok(()) };
+    let Some((id, group)) = sudo_caller() else { return Ok(()) };
     let known = unistd::User::from_uid(id.as_raw().into()).ok().flatten();
     let groups = match &known {
         Some(user) => groups(user, group).context("cannot tell the groups of who called sudo")?,
@@ -37,8 +37,8 @@ fn groups(user: &unistd::User, group: Gid) -> anyhow::Result<Vec<Gid>> {
     Ok(groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect())
 }
 
-/// sudo sets these for root. Root that calls sudo stays root.
-fn who_called_sudo() -> Option<(Uid, Gid)> {
+/// The user and group that called sudo, which sets these variables for root. Root that calls sudo stays root.
+fn sudo_caller() -> Option<(Uid, Gid)> {
     let id = |name: &str| env::var(name).ok()?.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if !geteuid().is_root() {
         return None;

@@ -105,14 +105,14 @@ impl Terminal {
 /// A line on standard error that tells what is being done, where that is a terminal. Dropping it removes the line.
 pub struct Progress(ProgressBar);
 
-/// How often the line is drawn anew.
-const TICK: Duration = Duration::from_millis(200);
+/// Time between two drawings of the line.
+const TICK_INTERVAL: Duration = Duration::from_millis(200);
 
 impl Progress {
     /// Begins a job of unknown length.
     pub fn start(what: &str) -> Self {
         let bar = ProgressBar::with_draw_target(None, draw_target());
-        bar.enable_steady_tick(TICK);
+        bar.enable_steady_tick(TICK_INTERVAL);
         let progress = Self(bar);
         progress.set_message(what);
         progress

@@ -17,7 +17,7 @@ use crate::{
     reporting::{Reporting, nothing_recorded},
 };
 
-/// Compares.
+/// Compares two recordings.
 pub fn run(
     arguments: &ReportCommand,
     later: &Path,

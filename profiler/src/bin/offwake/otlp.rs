@@ -8,12 +8,12 @@ use offwake::spans::otlp::Exporter;
 use serde::Deserialize;
 use ureq::{Agent, http::Uri};
 
-/// For a name's look-up and the connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// Bytes of an answer that are read.
-const LONGEST_ANSWER: u64 = 64 << 10;
-/// Characters of an answer that are shown.
-const SHOWN: usize = 200;
+/// Time for a name's look-up and the connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a response that are read.
+const MAX_RESPONSE_BYTES: u64 = 64 << 10;
+/// Characters of a response that are shown.
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Where spans are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub struct Collector {
 /// How spans are sent.
 #[derive(Clone, Debug)]
 pub struct Delivery {
-    /// Where to.
+    /// Where spans are sent to.
     pub collector: Collector,
-    /// Spans of one request.
+    /// Spans in one request.
     pub batch: usize,
-    /// For one request, its answer included.
+    /// Time for one request, its response included.
     pub timeout: Duration,
 }
 
@@ -74,7 +74,7 @@ impl fmt::Display for Collector {
 /// `ExportTraceServiceResponse`.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Answer {
+struct TraceResponse {
     partial_success: Option<PartialSuccess>,
 }
 
@@ -85,7 +85,7 @@ struct PartialSuccess {
     error_message: String,
 }
 
-/// A 64-bit number: text, or a number.
+/// A 64-bit number in JSON: text, or a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Count {
@@ -113,7 +113,7 @@ impl Delivery {
     /// a whole is the last.
     pub fn send(&self, exporter: &Exporter<'_>) -> anyhow::Result<usize> {
         let agent: Agent = Agent::config_builder()
-            .timeout_connect(Some(CONNECT.min(self.timeout)))
+            .timeout_connect(Some(CONNECT_TIMEOUT.min(self.timeout)))
             .timeout_global(Some(self.timeout))
             .http_status_as_error(false)
             .max_redirects(0)
@@ -137,19 +137,20 @@ impl Collector {
     fn post(&self, agent: &Agent, body: &[u8]) -> anyhow::Result<()> {
         let mut response =
             agent.post(&self.url).header("content-type", "application/json").send(body)?;
-        let read = response.body_mut().with_config().limit(LONGEST_ANSWER).read_to_vec();
+        let read = response.body_mut().with_config().limit(MAX_RESPONSE_BYTES).read_to_vec();
         let status = response.status();
         let answer = read.as_deref().unwrap_or_default();
         if !status.is_success() {
             let text = String::from_utf8_lossy(answer);
             let first: String =
-                text.lines().next().unwrap_or_default().chars().take(SHOWN).collect();
+                text.lines().next().unwrap_or_default().chars().take(MAX_SHOWN_CHARS).collect();
             bail!("it answered {status}{}{first}", if first.is_empty() { "" } else { ": " });
         }
         // A collector that says nothing has taken everything.
-        let partial = serde_json::from_slice::<Answer>(answer).unwrap_or_default().partial_success;
+        let partial =
+            serde_json::from_slice::<TraceResponse>(answer).unwrap_or_default().partial_success;
         if let Some(partial) = partial.filter(|partial| partial.rejected_spans.get() > 0) {
-            let why: String = partial.error_message.chars().take(SHOWN).collect();
+            let why: String = partial.error_message.chars().take(MAX_SHOWN_CHARS).collect();
             bail!("it rejected {} spans: {why}", partial.rejected_spans.get());
         }
         Ok(())

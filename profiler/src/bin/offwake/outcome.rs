@@ -8,11 +8,11 @@ use offwake::capture::{Sink, Written};
 /// How a run ended, as an exit status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It did what it was asked for.
+    /// The run did what it was asked for.
     Done,
     /// Something went wrong, and was printed.
     Failed,
-    /// It ran, and there is nothing to show for it.
+    /// Recording went well, and there is nothing to show for it.
     NothingRecorded,
 }
 

@@ -26,9 +26,9 @@ pub enum Destination {
 /// One output to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Where to.
+    /// Where the output goes.
     pub destination: Destination,
-    /// In which format.
+    /// Its format.
     pub format: &'static dyn OutputFormat,
 }
 
@@ -118,7 +118,7 @@ pub fn remove_partial_file(partial_file: &PartialFile) {
     }
 }
 
-/// What is at a path. A symbolic link stands for itself, and is replaced: where it leads is somebody
+/// Looks up what is at a path. A symbolic link stands for itself, and is replaced: where it leads is somebody
 /// else's choice. The kernel's own are followed, `/dev/stdout` for one.
 fn metadata(path: &Path) -> io::Result<fs::Metadata> {
     match is_kernel_path(path) {

@@ -10,7 +10,7 @@ use crate::{
     reporting::Reporting, session::Session,
 };
 
-/// Records, and reports.
+/// Records into memory, and writes every output.
 pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     let reporting = Reporting::prepare(&arguments.report)?;
     let names = arguments.names.sources()?;
@@ -22,7 +22,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     } else {
         Assembled::default()
     };
-    // It outlives the session, in whose last thread it is filled and analysed.
+    // The input outlives the session, whose last thread fills and analyses it.
     let input = OnceLock::new();
     let analysis = session.run(sink, &partial_file, |written| {
         if let Some(error) = written.failed {

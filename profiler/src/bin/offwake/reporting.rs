@@ -20,7 +20,7 @@ use crate::{
     report_arguments::ReportArguments,
 };
 
-/// What is to be shown, and where: found to be possible.
+/// The outputs that were asked for, each of which can be written where it should be.
 pub struct Reporting {
     outputs: Vec<Output>,
     options: AnalysisOptions,
@@ -37,7 +37,7 @@ impl Reporting {
         })
     }
 
-    /// Finds out all that the outputs need.
+    /// Builds all that the outputs say that they need.
     pub fn analyse<'i>(&self, input: &'i AnalysisInput) -> Analysis<'i> {
         let analysis = Analysis::new(input, self.options.clone());
         analysis.prepare(self.needs());
@@ -54,17 +54,17 @@ impl Reporting {
         self.needs().any(|need| need == Need::EncodedRecording)
     }
 
-    /// What is written, and where.
+    /// The outputs.
     pub fn outputs(&self) -> &[Output] {
         &self.outputs
     }
 
-    /// What is to be found out, and how it is shown.
+    /// What the outputs are made with.
     pub fn options(&self) -> &AnalysisOptions {
         &self.options
     }
 
-    /// Where people read: standard output, unless an output takes it.
+    /// The terminal for messages: standard output, unless an output takes that.
     pub fn terminal(&self) -> Terminal {
         let takes_standard_output =
             self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
@@ -131,7 +131,7 @@ fn outputs(
     paths.iter().map(output).collect()
 }
 
-/// Why there is nothing to show, if there is not.
+/// The reason why there is nothing to show, if there is nothing.
 pub fn nothing_recorded(report: &Report) -> Option<String> {
     let target = &report.meta.target;
     if report.threads.is_empty() {

@@ -49,21 +49,21 @@ pub struct Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Snapshots {
     /// No: everything is written as it comes.
-    None,
-    /// Snapshots of what is retained.
-    Taken,
+    Refused,
+    /// Yes: of what is retained in memory.
+    OfRetained,
 }
 
-/// What happens while it records.
+/// What happens while a session records.
 enum Event {
     /// Recording ends.
     End(ClosedBy),
     /// A snapshot is asked for.
-    Request(Why),
+    SnapshotRequest(Why),
     /// The container that is followed has this cgroup now.
-    Restart(CgroupId),
-    /// CPUs may have come or gone.
-    Clock,
+    ContainerRestart(CgroupId),
+    /// It is time to start the sampling clocks of CPUs that have come back.
+    ClockTick,
 }
 
 impl Session {
@@ -86,15 +86,17 @@ impl Session {
         }
         check_machine()?;
         let deadline = arguments.duration.map(|duration| Instant::now() + duration);
-        let found = target(arguments, streams, deadline)?;
+        let found = find_target(arguments, streams, deadline)?;
         let duration = match found {
-            Found::AtOnce(_) => arguments.duration,
+            FoundTarget::AtOnce(_) => arguments.duration,
             // Waiting for the target has taken a part of the time.
-            Found::Awaited(_) => deadline.map(|at| at.saturating_duration_since(Instant::now())),
+            FoundTarget::AfterWaiting(_) => {
+                deadline.map(|at| at.saturating_duration_since(Instant::now()))
+            }
         };
-        let (Found::AtOnce(target) | Found::Awaited(target)) = found;
-        let plan = plan(arguments, &target, memory_limit);
-        Ok(Self { target, plan, duration, snapshots: Snapshots::None, remote: None })
+        let (FoundTarget::AtOnce(target) | FoundTarget::AfterWaiting(target)) = found;
+        let plan = build_plan(arguments, &target, memory_limit);
+        Ok(Self { target, plan, duration, snapshots: Snapshots::Refused, remote: None })
     }
 
     /// Prepares a session that another thread controls: it asks for snapshots, and has the terminal, on which the
@@ -104,7 +106,7 @@ impl Session {
         remote: Arc<RemoteControl>,
     ) -> anyhow::Result<Self> {
         let session = Self::prepare_with(arguments, None, Streams::Null)?;
-        Ok(Self { snapshots: Snapshots::Taken, remote: Some(remote), ..session })
+        Ok(Self { snapshots: Snapshots::OfRetained, remote: Some(remote), ..session })
     }
 
     /// Takes snapshots: when a signal asks for one, and when a wait trips one of `triggers`.
@@ -112,7 +114,7 @@ impl Session {
     pub fn with_snapshots(mut self, triggers: Vec<Trigger>, pause: Nanos) -> Self {
         self.plan.triggers = triggers;
         self.plan.trigger_pause = pause;
-        self.snapshots = Snapshots::Taken;
+        self.snapshots = Snapshots::OfRetained;
         self
     }
 
@@ -176,22 +178,22 @@ impl Session {
         let closed_by = loop {
             let event = tokio::select! {
                 closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
-                why = wait_for_request(&capture, remote, &mut requests) => Event::Request(why),
-                cgroup = wait_for_restart(self.target.follower.as_ref()) => Event::Restart(cgroup),
-                _ = clock.tick() => Event::Clock,
+                why = wait_for_request(&capture, remote, &mut requests) => Event::SnapshotRequest(why),
+                cgroup = wait_for_restart(self.target.follower.as_ref()) => Event::ContainerRestart(cgroup),
+                _ = clock.tick() => Event::ClockTick,
             };
             match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
-                (Event::Restart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
-                (Event::Clock, _) => {
+                (Event::ContainerRestart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
+                (Event::ClockTick, _) => {
                     if let (Err(error), false) = (capture.keep_clock(), has_clock_failed) {
                         eprintln!("offwake: CPUs that come back may not be sampled: {error}");
                         has_clock_failed = true;
                     }
                 }
-                (Event::Request(why), Snapshots::Taken) => capture.snapshot(why)?,
-                (Event::Request(_), Snapshots::None) if was_refused => {}
-                (Event::Request(_), Snapshots::None) => {
+                (Event::SnapshotRequest(why), Snapshots::OfRetained) => capture.snapshot(why)?,
+                (Event::SnapshotRequest(_), Snapshots::Refused) if was_refused => {}
+                (Event::SnapshotRequest(_), Snapshots::Refused) => {
                     eprintln!(
                         "offwake: a signal asks for a snapshot: there is none without --keep"
                     );
@@ -245,10 +247,10 @@ impl Session {
     }
 }
 
-/// When the target was found.
-enum Found {
+/// A target, and when it was found.
+enum FoundTarget {
     AtOnce(Target),
-    Awaited(Target),
+    AfterWaiting(Target),
 }
 
 /// Fails in one line for what is missing, before the kernel does in many.
@@ -263,20 +265,20 @@ fn check_machine() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// As with perf, a command beside a target says no more than how long to record.
-fn target(
+/// Finds the target. As with perf, a command beside another target only tells how long to record.
+fn find_target(
     arguments: &RecordingArguments,
     streams: Streams,
     deadline: Option<Instant>,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<FoundTarget> {
     let command = &arguments.command;
     let restarts = if arguments.follow { Restarts::Followed } else { Restarts::Ignored };
-    let Some(request) = named(&arguments.target, restarts) else {
+    let Some(request) = requested_target(&arguments.target, restarts) else {
         let request = match command.as_slice() {
             [] => Request::All,
             command => Request::Command(command.to_vec(), streams),
         };
-        return Ok(Found::AtOnce(Target::find(request)?));
+        return Ok(FoundTarget::AtOnce(Target::find(request)?));
     };
     let beside = || -> anyhow::Result<Option<HeldCommand>> {
         Ok(if command.is_empty() { None } else { Some(HeldCommand::start(command, streams)?) })
@@ -285,14 +287,14 @@ fn target(
         Err(error) if arguments.follow && error.may_pass() => {
             let mut command = beside()?;
             let target = wait_for_start(&request, &error, deadline, command.as_mut())?;
-            Ok(Found::Awaited(Target { command, ..target }))
+            Ok(FoundTarget::AfterWaiting(Target { command, ..target }))
         }
-        found => Ok(Found::AtOnce(Target { command: beside()?, ..found? })),
+        found => Ok(FoundTarget::AtOnce(Target { command: beside()?, ..found? })),
     }
 }
 
-/// The target that the options name.
-fn named(arguments: &TargetArguments, restarts: Restarts) -> Option<Request> {
+/// The target that the options ask for, if they name one.
+fn requested_target(arguments: &TargetArguments, restarts: Restarts) -> Option<Request> {
     let TargetArguments { pid, tid, cgroup, container, all } = arguments;
     if !pid.is_empty() {
         Some(Request::Processes(pid.iter().copied().map(Tgid).collect()))
@@ -307,7 +309,11 @@ fn named(arguments: &TargetArguments, restarts: Restarts) -> Option<Request> {
     }
 }
 
-fn plan(arguments: &RecordingArguments, target: &Target, memory_limit: Option<usize>) -> Plan {
+fn build_plan(
+    arguments: &RecordingArguments,
+    target: &Target,
+    memory_limit: Option<usize>,
+) -> Plan {
     Plan {
         settings: Settings {
             target: target.filter.clone(),

@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use offwake::{
     capture::{Trigger, flight::Keep},
     containers::Wanted,
-    formats::{self, OutputFormat},
+    formats::{self, OutputFormat, RecordingFile},
     units::Nanos,
 };
 
@@ -19,14 +19,14 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
 pub struct States(pub Vec<char>);
 
 /// Splits `500ms` into its number and its unit.
-fn split(text: &str) -> Option<(u64, &str)> {
+fn split_unit(text: &str) -> Option<(u64, &str)> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     Some((number.parse().ok()?, unit))
 }
 
-fn time(text: &str, bare_unit: &str) -> Option<u128> {
-    let (number, unit) = split(text)?;
+fn parse_ns(text: &str, bare_unit: &str) -> Option<u128> {
+    let (number, unit) = split_unit(text)?;
     let scale = match if unit.is_empty() { bare_unit } else { unit } {
         "ns" => 1,
         "us" => 1_000,
@@ -39,9 +39,9 @@ fn time(text: &str, bare_unit: &str) -> Option<u128> {
     Some(u128::from(number) * scale)
 }
 
-/// A profile's length.
+/// Parses a profile's length.
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let ns = time(text, "s")
+    let ns = parse_ns(text, "s")
         .ok_or_else(|| format!("the duration {text:?} is not a time like 10, 10s, 500ms or 2m"))?;
     if ns == 0 {
         return Err("a duration of 0 records nothing".to_owned());
@@ -52,29 +52,29 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A container, by a name or the beginning of an id.
+/// Parses a container's name, or the beginning of its id.
 pub fn parse_container(text: &str) -> Result<Wanted, String> {
     Wanted::parse(text)
         .ok_or_else(|| format!("{text:?} is no NAME, ID, pod/NAME or pod/NAME/CONTAINER"))
 }
 
-/// A wait's length; a bare number is microseconds, as with bcc's `-m`.
+/// Parses a wait's length; a bare number is microseconds, as with bcc's `-m`.
 pub fn parse_wait(text: &str) -> Result<Nanos, String> {
-    time(text, "us")
+    parse_ns(text, "us")
         .and_then(|ns| u64::try_from(ns).ok())
         .map(Nanos)
         .ok_or_else(|| format!("{text:?} is not a time like 5ms, 1s or 100 (microseconds)"))
 }
 
-/// A collector's address.
+/// Parses a collector's address.
 pub fn parse_collector(text: &str) -> Result<Collector, String> {
     text.parse().map_err(|error: NotACollector| error.to_string())
 }
 
-/// A size in bytes.
+/// Parses a size in bytes.
 pub fn parse_bytes(text: &str) -> Result<usize, String> {
     let invalid = || format!("{text:?} is not a size like 65536, 64K, 8M or 2G");
-    let (number, unit) = split(text).ok_or_else(invalid)?;
+    let (number, unit) = split_unit(text).ok_or_else(invalid)?;
     let scale: u64 = match unit {
         "" | "B" => 1,
         "K" | "KiB" => 1 << 10,
@@ -86,7 +86,7 @@ pub fn parse_bytes(text: &str) -> Result<usize, String> {
     bytes.filter(|bytes| *bytes > 0).ok_or_else(invalid)
 }
 
-/// The size of a ring: a power of two, and a page at least.
+/// Rounds a ring's size up to what it can be: a power of two, and a page at least.
 pub fn round_ring_bytes(bytes: usize) -> u32 {
     const PAGE: usize = 4096;
     const LARGEST: usize = 1 << 30;
@@ -101,10 +101,10 @@ pub fn default_ring_bytes() -> u32 {
     round_ring_bytes(((128 << 20) / cpus).clamp(1 << 20, 8 << 20))
 }
 
-/// How much a flight recorder retains: a time or a size, with its unit.
+/// Parses how much a flight recorder retains: a time or a size, with its unit.
 pub fn parse_keep(text: &str) -> Result<Keep, String> {
     let invalid = || format!("{text:?} is not a time like 30s or 2m, nor a size like 512M or 1GB");
-    let (number, unit) = split(text).ok_or_else(invalid)?;
+    let (number, unit) = split_unit(text).ok_or_else(invalid)?;
     // A bare number could be either.
     if unit.is_empty() {
         return Err(invalid());
@@ -122,7 +122,7 @@ pub fn parse_keep(text: &str) -> Result<Keep, String> {
     if let Ok(bytes) = parse_bytes(text) {
         return Ok(Keep::Bytes(bytes));
     }
-    let ns = time(text, "").ok_or_else(invalid)?;
+    let ns = parse_ns(text, "").ok_or_else(invalid)?;
     match u64::try_from(ns) {
         Ok(0) => Err("to keep 0 keeps nothing".to_owned()),
         Ok(ns) if Duration::from_nanos(ns) <= LONGEST => Ok(Keep::Time(Nanos(ns))),
@@ -130,7 +130,7 @@ pub fn parse_keep(text: &str) -> Result<Keep, String> {
     }
 }
 
-/// `wait>200ms`, `wait>200ms,comm=NAME`: a name may hold anything, commas too.
+/// Parses `wait>200ms` or `wait>200ms,comm=NAME`: a name may hold anything, commas too.
 pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
     /// `TASK_COMM_LEN`, the NUL at its end left out.
     const LONGEST_COMM: usize = 15;
@@ -143,7 +143,7 @@ pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
     if length.ends_with(|c: char| c.is_ascii_digit()) {
         return Err(format!("{text:?} has no unit: use ns, us, ms, s, m or h"));
     }
-    let ns = time(length, "").and_then(|ns| u64::try_from(ns).ok()).ok_or_else(invalid)?;
+    let ns = parse_ns(length, "").and_then(|ns| u64::try_from(ns).ok()).ok_or_else(invalid)?;
     match comm {
         Some("") => Err(format!("{text:?} names no thread behind comm=")),
         Some(comm) if comm.len() > LONGEST_COMM => Err(format!(
@@ -153,7 +153,7 @@ pub fn parse_trigger(text: &str) -> Result<Trigger, String> {
     }
 }
 
-/// Letters of task states, commas or not.
+/// Parses letters of task states, with commas or without.
 pub fn parse_states(text: &str) -> Result<States, String> {
     const KNOWN: &str = "SDTtXZPI";
     let letters: Vec<char> = text.chars().filter(|c| *c != ',').collect();
@@ -163,12 +163,12 @@ pub fn parse_states(text: &str) -> Result<States, String> {
     }
 }
 
-/// A format by name.
+/// Parses a format's name.
 pub fn parse_format(text: &str) -> Result<&'static dyn OutputFormat, String> {
     formats::from_name(text).map_err(|error| error.to_string())
 }
 
-/// A file whose name tells its format, or `-`.
+/// Parses the name of an output, which tells its format, or `-`.
 pub fn parse_output(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
     if text != "-" {
@@ -177,10 +177,11 @@ pub fn parse_output(text: &str) -> Result<PathBuf, String> {
     Ok(path)
 }
 
-/// A recording's file, or `-`.
+/// Parses the name of a recording's file, or `-`.
 pub fn parse_recording(text: &str) -> Result<PathBuf, String> {
     let path = PathBuf::from(text);
-    let is_recording = path.extension().is_some_and(|extension| extension == "offwake");
+    let is_recording =
+        path.extension().is_some_and(|extension| extension == RecordingFile.extension());
     if text == "-" || is_recording {
         Ok(path)
     } else {
@@ -188,7 +189,7 @@ pub fn parse_recording(text: &str) -> Result<PathBuf, String> {
     }
 }
 
-/// A recording's file.
+/// Parses the name of a recording's file.
 pub fn parse_file(text: &str) -> Result<PathBuf, String> {
     match text {
         "-" => Err("standard output is no file: name one that ends in .offwake".to_owned()),

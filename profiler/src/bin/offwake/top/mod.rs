@@ -48,10 +48,10 @@ use screen::{Input, Screen};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The shortest time between two pictures: nobody reads faster.
 const MIN_REFRESH: Duration = Duration::from_millis(100);
-/// A picture that took its time is followed by a pause that is so many times as long.
-const REST: u32 = 3;
-/// How long leaving may take: the programs are detached when the process ends in any case.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The pause after a picture is this many times as long as the picture took.
+const PAUSE_FACTOR: u32 = 3;
+/// The longest time that leaving takes: the programs are detached when the process ends in any case.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was made of one snapshot.
 struct PictureUpdate {
@@ -61,7 +61,7 @@ struct PictureUpdate {
 
 /// Shows waits live until somebody leaves, or recording ends.
 pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
-    check(arguments);
+    check_arguments(arguments);
     let paint = screen::check()?;
     if arguments.recording.verbose && std::io::stderr().is_terminal() {
         bail!("-v writes to standard error, which is the screen: send it elsewhere (2>log)");
@@ -109,8 +109,8 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
-/// Usage errors that no single value shows.
-fn check(arguments: &Top) {
+/// Ends the program with a usage error for arguments that don't go together.
+fn check_arguments(arguments: &Top) {
     let refuse = |message: &str| -> ! { usage_error(ErrorKind::ValueValidation, message) };
     if arguments.refresh < MIN_REFRESH {
         refuse("--refresh is 100ms at least");
@@ -160,7 +160,7 @@ fn viewer(
 struct Watch {
     remote: Arc<RemoteControl>,
     updates: Receiver<PictureUpdate>,
-    /// None once it has ended.
+    /// None once the session has ended.
     session: Option<JoinHandle<anyhow::Result<()>>>,
     wants_totals: Arc<AtomicBool>,
     refresh: Duration,
@@ -179,7 +179,7 @@ struct Watch {
 /// Whether to go on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
-    GoOn,
+    Continue,
     Leave,
 }
 
@@ -219,7 +219,7 @@ impl Watch {
     fn handle_input(&mut self, input: Input) -> Next {
         let key = match input {
             Input::Key(key) => key,
-            Input::Resized => return Next::GoOn,
+            Input::Resized => return Next::Continue,
             Input::Gone => return Next::Leave,
         };
         let deed = self.view.press(key, self.picture.as_deref());
@@ -235,14 +235,14 @@ impl Watch {
             }
             Deed::Nothing => {}
         }
-        Next::GoOn
+        Next::Continue
     }
 
     /// Takes a picture over. Returns whether the screen is to be drawn again.
     fn receive(&mut self, PictureUpdate { picture, took }: PictureUpdate) -> bool {
         let now = Instant::now();
         let requested_at = self.requested_at.take().unwrap_or(now);
-        self.next = (requested_at + self.refresh).max(now + took * REST);
+        self.next = (requested_at + self.refresh).max(now + took * PAUSE_FACTOR);
         match picture {
             Ok(picture) => {
                 if self.ends_with_target && picture.header.standing == Standing::Ended {
@@ -279,14 +279,14 @@ impl Watch {
         Ok(match self.closed_by {
             Some(ClosedBy::Duration) => Next::Leave,
             Some(ClosedBy::Signal) if !self.remote.is_stopped() => Next::Leave,
-            Some(_) | None => Next::GoOn,
+            Some(_) | None => Next::Continue,
         })
     }
 
     /// Ends the session, and waits a while for it.
     fn leave(&mut self) {
         self.remote.stop();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + LEAVE_TIMEOUT;
         while self.session.as_ref().is_some_and(|session| !session.is_finished())
             && Instant::now() < until
         {

@@ -1,12 +1,15 @@
 //! Saving what is on screen.
 
 use std::{
+    fs::Permissions,
     io::{self, Write as _},
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
 use offwake::{
     capture::flight::numbered,
+    formats::{OutputFormat as _, RecordingFile},
     top::{Picture, Span},
 };
 
@@ -53,6 +56,7 @@ impl SavedRecordings {
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
         let mut file = new_file_beside(&self.beside)?;
+        file.as_file().set_permissions(Permissions::from_mode(RecordingFile.file_mode()))?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         while self.next <= MAX_NUMBER {
