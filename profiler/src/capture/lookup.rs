@@ -102,8 +102,8 @@ pub(super) fn run(
                 processes.observe_exit(tgid);
             }
             Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
-            Ok(Lookup::Stack(NewStack { id, taken, space, addresses })) => {
-                symbols.observe_stack(id, space, taken, &addresses);
+            Ok(Lookup::Stack(NewStack { id, walked, space, addresses })) => {
+                symbols.observe_stack(id, space, walked, &addresses);
             }
             Ok(Lookup::Copies) => {
                 user_stacks.unwind(&mut symbols);

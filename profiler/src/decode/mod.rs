@@ -1,4 +1,4 @@
-//! Ring bytes → the types of a recording.
+//! Decodes the records of the kernel half, as bytes of its rings, to the types of a recording.
 
 mod stack_copy;
 
@@ -20,7 +20,7 @@ pub use stack_copy::{
     CodeEpoch, CopiedStack, CopySize, PlaceKey, Purpose, PythonChain, stack_copy,
 };
 
-/// One record, decoded.
+/// A decoded record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
@@ -31,56 +31,56 @@ pub enum Record {
     Wait(Wait),
     /// A preemption.
     Preemption(Preemption),
-    /// A stack that was not seen before.
+    /// The frames of a stack, before the first record that refers to it.
     Stack(NewStack),
     /// Who a thread is.
     Sighting(Sighting),
-    /// A thread's end.
+    /// The end of a thread.
     Exit(ThreadExit),
-    /// What a CPU was doing.
+    /// A sample of what a CPU was doing.
     Sample(Sample),
 }
 
-/// A stack as it arrives: addresses, leaf first.
+/// A stack as the kernel half sends it: addresses, leaf first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewStack {
-    /// Its id.
+    /// The id that other records refer to it by.
     pub id: StackId,
-    /// When it was taken.
-    pub taken: Timestamp,
-    /// What its addresses are addresses of.
+    /// When it was walked.
+    pub walked: Timestamp,
+    /// The address space that the addresses belong to.
     pub space: AddressSpace,
-    /// The addresses.
+    /// The addresses of the frames.
     pub addresses: Vec<u64>,
 }
 
-/// Why a record can't be read.
+/// The reason that a record can't be decoded.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
-    /// Fewer bytes than the kind has.
+    /// The record has fewer bytes than its kind needs.
     #[error("a record of kind {kind} has {len} bytes, {expected} were expected")]
     Length {
         /// The record's kind.
         kind: u16,
-        /// The bytes that there are.
+        /// How many bytes there are.
         len: usize,
-        /// The bytes that there should be.
+        /// How many bytes there should be.
         expected: usize,
     },
-    /// Not even a header.
+    /// The record is shorter than a header.
     #[error("a record of {0} bytes has no header")]
     NoHeader(usize),
-    /// A kind from a newer kernel half.
+    /// The kind is unknown.
     #[error("a record of unknown kind {0}")]
     Kind(u16),
-    /// A field with a value that it can't have.
+    /// A field has a value that it can't have.
     #[error("a record of kind {kind} has {value} for its {field}")]
     Value {
         /// The record's kind.
         kind: u16,
         /// The field's name.
         field: &'static str,
-        /// What it holds.
+        /// The value.
         value: u64,
     },
 }
@@ -105,11 +105,11 @@ unsafe impl Plain for ExitRecord {}
 // SAFETY: as above.
 unsafe impl Plain for SampleRecord {}
 
-fn read<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
+fn read_plain<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
     if bytes.len() < size_of::<T>() {
         return Err(DecodeError::Length { kind, len: bytes.len(), expected: size_of::<T>() });
     }
-    // SAFETY: there are enough bytes, and `Plain` says that any of them will do.
+    // SAFETY: there are enough bytes, and any bytes are a value of a `Plain` type.
     Ok(unsafe { bytes.as_ptr().cast::<T>().read_unaligned() })
 }
 
@@ -120,19 +120,23 @@ fn read<T: Plain>(kind: u16, bytes: &[u8]) -> Result<T, DecodeError> {
 /// If the bytes are not one whole record of a known kind.
 pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
     let header: RecordHeader =
-        read(0, bytes).map_err(|_short| DecodeError::NoHeader(bytes.len()))?;
+        read_plain(0, bytes).map_err(|_short| DecodeError::NoHeader(bytes.len()))?;
     match header.kind {
-        kind::WAIT => wait(&read(kind::WAIT, bytes)?).map(Record::Wait),
-        kind::PREEMPTION => Ok(Record::Preemption(preemption(&read(kind::PREEMPTION, bytes)?))),
-        kind::STACK => stack(bytes).map(Record::Stack),
-        kind::THREAD => Ok(Record::Sighting(thread(&read(kind::THREAD, bytes)?)?)),
-        kind::EXIT => Ok(Record::Exit(exit(&read(kind::EXIT, bytes)?))),
-        kind::SAMPLE => Ok(Record::Sample(sample(&read(kind::SAMPLE, bytes)?, header.cpu))),
+        kind::WAIT => decode_wait(&read_plain(kind::WAIT, bytes)?).map(Record::Wait),
+        kind::PREEMPTION => {
+            Ok(Record::Preemption(decode_preemption(&read_plain(kind::PREEMPTION, bytes)?)))
+        }
+        kind::STACK => decode_stack(bytes).map(Record::Stack),
+        kind::THREAD => Ok(Record::Sighting(decode_thread(&read_plain(kind::THREAD, bytes)?)?)),
+        kind::EXIT => Ok(Record::Exit(decode_exit(&read_plain(kind::EXIT, bytes)?))),
+        kind::SAMPLE => {
+            Ok(Record::Sample(decode_sample(&read_plain(kind::SAMPLE, bytes)?, header.cpu)))
+        }
         other => Err(DecodeError::Kind(other)),
     }
 }
 
-fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
+fn decode_wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
     let flags = raw.wait_flags;
     Ok(Wait {
         tid: Tid(raw.tid),
@@ -140,25 +144,25 @@ fn wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         kind: thread_kind(raw.syscall.thread_flags),
         in_target: raw.syscall.thread_flags & thread_flags::TARGET != 0,
         seq: raw.seq,
-        begin: begin(flags),
-        end: end(flags),
+        begin: wait_begin(flags),
+        end: wait_end(flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
-        migrated: migrated(raw.migrated_ns),
+        migrated: migration_time(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         state: TaskState(raw.state),
-        syscall: syscall(&raw.syscall),
+        syscall: decode_syscall(&raw.syscall),
         timeout: (raw.timeout_ns != NO_TIMEOUT).then_some(Nanos(raw.timeout_ns)),
-        file: (flags & wait_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
+        file: (flags & wait_flags::HAS_FILE != 0).then(|| decode_file(raw.file)).transpose()?,
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),
-        wake: wake(&raw.wake)?,
+        wake: decode_wake(&raw.wake)?,
     })
 }
 
-fn wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
+fn decode_wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
     if raw.ns == 0 {
         return Ok(None);
     }
@@ -185,15 +189,15 @@ fn wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
         cpu: low_cpu(raw.cpu),
         current: ThreadRef { tid: Tid(raw.tid), tgid: Tgid(raw.tgid) },
         current_kind: thread_kind(raw.syscall.thread_flags),
-        current_seq: seq(raw.current_seq),
-        syscall: syscall(&raw.syscall),
-        file: (raw.flags & wake_flags::HAS_FILE != 0).then(|| file(raw.file)).transpose()?,
+        current_seq: known_seq(raw.current_seq),
+        syscall: decode_syscall(&raw.syscall),
+        file: (raw.flags & wake_flags::HAS_FILE != 0).then(|| decode_file(raw.file)).transpose()?,
         user_stack: stack_ref(raw.user_stack, raw.flags & wake_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, raw.flags & wake_flags::KERNEL_STACK_FAILED),
     }))
 }
 
-fn file(raw: Inode) -> Result<FileId, DecodeError> {
+fn decode_file(raw: Inode) -> Result<FileId, DecodeError> {
     /// The file type's bits of `st_mode`, as in `include/uapi/linux/stat.h`.
     const S_IFMT: u32 = 0o170_000;
     let kind = match raw.mode & S_IFMT {
@@ -215,25 +219,25 @@ fn file(raw: Inode) -> Result<FileId, DecodeError> {
     Ok(FileId { device: raw.device, inode: raw.number, kind })
 }
 
-fn preemption(raw: &PreemptionRecord) -> Preemption {
+fn decode_preemption(raw: &PreemptionRecord) -> Preemption {
     Preemption {
         tid: Tid(raw.tid),
         tgid: Tgid(raw.tgid),
         kind: thread_kind(raw.thread_flags),
         in_target: raw.thread_flags & thread_flags::TARGET != 0,
         seq: raw.seq,
-        begin: begin(raw.wait_flags),
-        end: end(raw.wait_flags),
+        begin: wait_begin(raw.wait_flags),
+        end: wait_end(raw.wait_flags),
         off: Timestamp(raw.off_ns),
         on: Timestamp(raw.on_ns),
-        migrated: migrated(raw.migrated_ns),
+        migrated: migration_time(raw.migrated_ns),
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         next: Tid(raw.next_tid),
     }
 }
 
-fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
+fn decode_stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
     let too_short =
         |expected| DecodeError::Length { kind: kind::STACK, len: bytes.len(), expected };
     let word = |offset: usize| -> Option<u64> {
@@ -245,7 +249,7 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
         Some(u32::from_ne_bytes(bytes.try_into().ok()?))
     };
     let fixed = StackRecord::len_for_depth(0);
-    let (Some(id), Some(taken), Some(tgid), Some(depth)) = (
+    let (Some(id), Some(walked), Some(tgid), Some(depth)) = (
         word(std::mem::offset_of!(StackRecord, id)),
         word(std::mem::offset_of!(StackRecord, ns)),
         half(std::mem::offset_of!(StackRecord, tgid)),
@@ -260,10 +264,10 @@ fn stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
     }
     let space = if tgid == 0 { AddressSpace::Kernel } else { AddressSpace::Process(Tgid(tgid)) };
     let addresses = (0..depth).filter_map(|frame| word(fixed + frame * 8)).collect();
-    Ok(NewStack { id: StackId(id), taken: Timestamp(taken), space, addresses })
+    Ok(NewStack { id: StackId(id), walked: Timestamp(walked), space, addresses })
 }
 
-fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
+fn decode_thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
     let invalid =
         |field, value: u32| DecodeError::Value { kind: kind::THREAD, field, value: value.into() };
     let reason = match raw.event {
@@ -274,7 +278,7 @@ fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
         thread_event::RENAME => SightingReason::Rename,
         thread_event::CLOSING => SightingReason::Closing,
         thread_event::STACKS_DISTRUSTED => SightingReason::Mistaken,
-        other => return Err(invalid("sighting", other)),
+        other => return Err(invalid("event", other)),
     };
     let phase = match raw.phase {
         phase::UNKNOWN => Phase::Unknown,
@@ -300,7 +304,7 @@ fn thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
     })
 }
 
-fn exit(raw: &ExitRecord) -> ThreadExit {
+fn decode_exit(raw: &ExitRecord) -> ThreadExit {
     ThreadExit {
         at: Timestamp(raw.ns),
         tid: Tid(raw.tid),
@@ -311,13 +315,13 @@ fn exit(raw: &ExitRecord) -> ThreadExit {
     }
 }
 
-fn sample(raw: &SampleRecord, cpu: u16) -> Sample {
+fn decode_sample(raw: &SampleRecord, cpu: u16) -> Sample {
     Sample {
         at: Timestamp(raw.ns),
         cpu: Cpu(cpu),
         tid: Tid(raw.tid),
         tgid: Tgid(raw.tgid),
-        seq: seq(raw.seq),
+        seq: known_seq(raw.seq),
         user_stack: stack_ref(raw.user_stack, 0),
         kernel_stack: stack_ref(raw.kernel_stack, 0),
     }
@@ -333,7 +337,7 @@ fn thread_kind(flags: u32) -> ThreadKind {
     }
 }
 
-fn begin(flags: u32) -> Begin {
+fn wait_begin(flags: u32) -> Begin {
     if flags & wait_flags::BEFORE_WINDOW != 0 {
         Begin::BeforeWindow
     } else if flags & wait_flags::NEWBORN != 0 {
@@ -343,7 +347,7 @@ fn begin(flags: u32) -> Begin {
     }
 }
 
-fn end(flags: u32) -> End {
+fn wait_end(flags: u32) -> End {
     if flags & wait_flags::STILL_OFF != 0 {
         End::StillOff
     } else if flags & wait_flags::SWITCH_IN_MISSED != 0 {
@@ -353,7 +357,7 @@ fn end(flags: u32) -> End {
     }
 }
 
-fn syscall(raw: &RawSyscall) -> Option<Syscall> {
+fn decode_syscall(raw: &RawSyscall) -> Option<Syscall> {
     let number = u32::try_from(raw.number).ok()?;
     let table = if raw.thread_flags & thread_flags::COMPAT != 0 {
         SyscallTable::Compat
@@ -363,12 +367,12 @@ fn syscall(raw: &RawSyscall) -> Option<Syscall> {
     Some(Syscall { table, number, args: raw.args })
 }
 
-fn migrated(ns: u64) -> Option<Timestamp> {
+fn migration_time(ns: u64) -> Option<Timestamp> {
     (ns != 0).then_some(Timestamp(ns))
 }
 
-fn seq(number: u32) -> Option<u32> {
-    (number != NO_SEQ).then_some(number)
+fn known_seq(seq: u32) -> Option<u32> {
+    (seq != NO_SEQ).then_some(seq)
 }
 
 fn stack_ref(id: u64, failed: u32) -> StackRef {
@@ -379,10 +383,12 @@ fn stack_ref(id: u64, failed: u32) -> StackRef {
     }
 }
 
+/// The CPU in the lower half of two.
 fn low_cpu(cpus: u32) -> Cpu {
     Cpu((cpus & 0xffff) as u16)
 }
 
+/// The CPU in the upper half of two.
 fn high_cpu(cpus: u32) -> Cpu {
     Cpu((cpus >> 16) as u16)
 }

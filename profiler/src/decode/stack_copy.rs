@@ -7,7 +7,7 @@ use profiler_ebpf::{
     user_stack::{PAGE, StackCopy, copy_size, purpose, with_python},
 };
 
-use super::{DecodeError, Plain, read};
+use super::{DecodeError, Plain, read_plain};
 use crate::units::{StackId, Tgid, Tid, Timestamp};
 
 /// An epoch of a process's code, in which nothing took the place of code that was there
@@ -140,7 +140,7 @@ impl PlaceKey {
 /// If the bytes are no whole one.
 pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
     const KIND: u16 = kind::STACK_COPY;
-    let head: StackCopy = read(KIND, bytes)?;
+    let head: StackCopy = read_plain(KIND, bytes)?;
     if head.header.kind != KIND {
         return Err(DecodeError::Kind(head.header.kind));
     }
@@ -179,7 +179,7 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
 }
 
 fn python(hash: u64, bytes: &[u8]) -> Result<PythonChain, DecodeError> {
-    let chain: PythonFrames = read(kind::STACK_COPY, bytes)?;
+    let chain: PythonFrames = read_plain(kind::STACK_COPY, bytes)?;
     let frames = chain.frames.get(..chain.depth as usize).ok_or(DecodeError::Value {
         kind: kind::STACK_COPY,
         field: "depth",
