@@ -19,7 +19,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 
 use super::lookup::Lookup;
 use crate::{
-    decode::{self, CopiedStack, Purpose},
+    decode::{self, CopyPurpose, UserStackCopy},
     kernel::{self, Copies, Places, PythonThreads, UserStackMaps},
     recognition::{Check, Lesson, Recognition, RunsPython},
     symbols::{Sleeper, Symbols},
@@ -154,13 +154,13 @@ impl UserStacks {
         }
         let is_all = records.len() < AT_A_TIME;
         let decoded = records.iter().filter_map(|record| {
-            let copy = decode::stack_copy(record).ok();
+            let copy = decode::decode_stack_copy(record).ok();
             count(&self.shared.undecodable, copy.is_none());
             copy
         });
-        let (copies, sleepers): (Vec<CopiedStack>, Vec<Option<Sleeper>>) =
+        let (copies, sleepers): (Vec<UserStackCopy>, Vec<Option<Sleeper>>) =
             decoded.filter_map(|copy| read_if_asleep(copy, symbols)).unzip();
-        let (own, others): (Vec<CopiedStack>, Vec<CopiedStack>) = iter::zip(copies, &sleepers)
+        let (own, others): (Vec<UserStackCopy>, Vec<UserStackCopy>) = iter::zip(copies, &sleepers)
             .map(|(copy, sleeper)| with_sleeper(copy, sleeper.as_ref()))
             .partition(|copy| self.unwinder.is_own(copy.tgid));
         // To ask for these would make the next ones.
@@ -174,13 +174,18 @@ impl UserStacks {
         is_all
     }
 
-    fn learn(&mut self, symbols: &mut Symbols, copy: &CopiedStack, unwound: Option<UnwoundStack>) {
+    fn learn(
+        &mut self,
+        symbols: &mut Symbols,
+        copy: &UserStackCopy,
+        unwound: Option<UnwoundStack>,
+    ) {
         if symbols.take_lost_code(copy) {
             self.places.forget(self.recognition.forget_process(copy.tgid));
         }
         // Nothing is learnt from that: it is copied the next time too.
         let Some(unwound) = unwound.map(Rc::new) else {
-            if copy.purpose != Purpose::Check {
+            if copy.purpose != CopyPurpose::Check {
                 symbols.observe_not_unwound(copy);
             }
             return;
@@ -191,7 +196,7 @@ impl UserStacks {
         };
         let (Lesson { know, forget, keeps, is_given_up }, check) =
             self.recognition.learn(copy, &unwound, python);
-        if keeps || copy.purpose != Purpose::Check {
+        if keeps || copy.purpose != CopyPurpose::Check {
             symbols.observe_unwound(copy, &unwound);
         }
         for (key, place) in know {
@@ -207,23 +212,25 @@ fn count(counter: &AtomicU64, is_so: bool) {
     counter.fetch_add(u64::from(is_so), Ordering::Relaxed);
 }
 
-/// The stack of a thread that slept before anybody looked is read now. None if it has woken.
+/// Reads the stack of a thread that has slept since before the window opened. None if it has woken.
 fn read_if_asleep<'a>(
-    copy: CopiedStack<'a>,
+    copy: UserStackCopy<'a>,
     symbols: &mut Symbols,
-) -> Option<(CopiedStack<'a>, Option<Sleeper>)> {
-    let Purpose::BegunBefore { switches } = copy.purpose else { return Some((copy, None)) };
-    let sleeper = symbols.read_sleeper(&copy, switches);
+) -> Option<(UserStackCopy<'a>, Option<Sleeper>)> {
+    let CopyPurpose::BeforeWindow { voluntary_switches } = copy.purpose else {
+        return Some((copy, None));
+    };
+    let sleeper = symbols.read_sleeper(&copy, voluntary_switches);
     if sleeper.is_none() {
         symbols.observe_woken(&copy);
     }
     sleeper.map(|sleeper| (copy, Some(sleeper)))
 }
 
-fn with_sleeper<'a>(copy: CopiedStack<'a>, sleeper: Option<&'a Sleeper>) -> CopiedStack<'a> {
+fn with_sleeper<'a>(copy: UserStackCopy<'a>, sleeper: Option<&'a Sleeper>) -> UserStackCopy<'a> {
     match sleeper {
         None => copy,
-        Some(Sleeper { bytes, python }) => CopiedStack { bytes, python: python.clone(), ..copy },
+        Some(Sleeper { bytes, python }) => UserStackCopy { bytes, python: python.clone(), ..copy },
     }
 }
 

@@ -17,7 +17,7 @@ use crate::recording::{
 use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
 pub use stack_copy::{
-    CodeEpoch, CopiedStack, CopySize, PlaceKey, Purpose, PythonChain, stack_copy,
+    CallSiteKey, CodeEpoch, CopyPurpose, CopySize, PythonStack, UserStackCopy, decode_stack_copy,
 };
 
 /// A decoded record.

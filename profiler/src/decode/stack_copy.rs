@@ -1,4 +1,4 @@
-//! The copy of a user stack's top.
+//! Decodes the copies of user stacks' tops, which come on a ring of their own.
 
 use offwake_unwind::MissingPages;
 use profiler_ebpf::{
@@ -25,7 +25,7 @@ unsafe impl Plain for PythonFrames {}
 /// How much of a stack is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CopySize {
-    /// 4 to 8 KiB.
+    /// Two pages, of which the first may begin anywhere: 4 to 8 KiB.
     Short,
     /// 16 to 20 KiB.
     Medium,
@@ -34,7 +34,7 @@ pub enum CopySize {
 }
 
 impl CopySize {
-    /// The next larger one, if there is one.
+    /// The next larger size, if there is one.
     #[must_use]
     pub fn larger(self) -> Option<Self> {
         match self {
@@ -44,7 +44,7 @@ impl CopySize {
         }
     }
 
-    /// The number that the kernel half has for it.
+    /// The number of the size in the kernel half.
     #[must_use]
     pub fn code(self) -> u32 {
         match self {
@@ -54,40 +54,40 @@ impl CopySize {
         }
     }
 
-    fn of_code(code: u32) -> Option<Self> {
+    fn from_code(code: u32) -> Option<Self> {
         [Self::Short, Self::Medium, Self::Long].into_iter().find(|size| size.code() == code)
     }
 }
 
-/// What refers to a copied stack.
+/// What a stack was copied for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// A wait, by whoever waits or wakes: its record may come much later.
+pub enum CopyPurpose {
+    /// A wait's record will refer to it, of the thread that waits or wakes; it may come much later.
     Wait,
-    /// A sample.
+    /// A sample's record refers to it.
     Sample,
-    /// Nothing: it was recognised as another one, and is to be compared with that.
+    /// No record refers to it: the stack was found in the cache, and the copy is to verify that.
     Check,
-    /// A wait that had begun before anybody looked: nothing was copied.
-    BegunBefore {
-        /// How often the thread had gone to sleep: its memory stays as it is until it wakes.
-        switches: u64,
+    /// A wait that had begun before the window opened: nothing was copied.
+    BeforeWindow {
+        /// How often the thread had gone to sleep: its memory stays as it is while that number does.
+        voluntary_switches: u64,
     },
 }
 
 /// A copy of the top of a user stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CopiedStack<'a> {
+pub struct UserStackCopy<'a> {
     /// The id that other records refer to it by.
     pub id: StackId,
-    /// The place where the thread is, if it is to be learnt.
-    pub place: Option<PlaceKey>,
-    /// The stack that it was taken for, if it was recognised and is to be compared.
-    pub taken_for: Option<StackId>,
-    /// What refers to it.
-    pub purpose: Purpose,
-    /// When it was taken.
-    pub taken: Timestamp,
+    /// The call site, if the stack is to be cached.
+    pub call_site: Option<CallSiteKey>,
+    /// The cached stack that was found for it, if the copy is to verify that.
+    pub cached_id: Option<StackId>,
+    /// What it was copied for.
+    pub purpose: CopyPurpose,
+    /// When it was copied.
+    pub copied: Timestamp,
     /// The process.
     pub tgid: Tgid,
     /// The thread.
@@ -98,13 +98,13 @@ pub struct CopiedStack<'a> {
     pub sp: u64,
     /// The frame pointer, or whatever code without one keeps there.
     pub fp: u64,
-    /// What Python ran in it, if the thread is known to run any.
-    pub python: Option<PythonChain>,
+    /// The thread's Python frames, if it is known to run Python.
+    pub python: Option<PythonStack>,
     /// How much was asked for.
     pub size: CopySize,
     /// The stack from the stack pointer on.
     pub bytes: &'a [u8],
-    /// What of it was not in memory.
+    /// Pages of it that were not in memory.
     pub missing: MissingPages,
     /// The epoch of the process's code.
     pub code_epoch: CodeEpoch,
@@ -112,8 +112,8 @@ pub struct CopiedStack<'a> {
 
 /// The Python frames of a thread, as they were captured with the copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PythonChain {
-    /// A hash of them.
+pub struct PythonStack {
+    /// A hash of the frames.
     pub hash: u64,
     /// The frames, leaf first.
     pub frames: Vec<PythonFrame>,
@@ -121,12 +121,12 @@ pub struct PythonChain {
     pub is_cut: bool,
 }
 
-/// A thread's registers in user code, as a number: where it waits, or wakes others.
+/// A hash of a thread and its registers in user code: the place where it waits, or wakes others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct PlaceKey(pub u64);
+pub struct CallSiteKey(pub u64);
 
-impl PlaceKey {
-    /// The same place where Python with this hash runs.
+impl CallSiteKey {
+    /// The key of the same call site where Python frames with this hash run.
     #[must_use]
     pub fn with_python(self, hash: u64) -> Self {
         Self(with_python(self.0, hash))
@@ -137,34 +137,37 @@ impl PlaceKey {
 ///
 /// # Errors
 ///
-/// If the bytes are no whole one.
-pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
+/// If the bytes are not one whole copy.
+pub fn decode_stack_copy(bytes: &[u8]) -> Result<UserStackCopy<'_>, DecodeError> {
     const KIND: u16 = kind::STACK_COPY;
     let head: StackCopy = read_plain(KIND, bytes)?;
     if head.header.kind != KIND {
         return Err(DecodeError::Kind(head.header.kind));
     }
     let value = |field, value| DecodeError::Value { kind: KIND, field, value };
-    let size = CopySize::of_code(head.size).ok_or(value("size", head.size.into()))?;
+    let size = CopySize::from_code(head.size).ok_or(value("size", head.size.into()))?;
     let purpose = match head.purpose {
-        purpose::WAIT => Purpose::Wait,
-        purpose::SAMPLE => Purpose::Sample,
-        purpose::CHECK => Purpose::Check,
-        purpose::BEFORE_WINDOW => Purpose::BegunBefore { switches: head.voluntary_switches },
+        purpose::WAIT => CopyPurpose::Wait,
+        purpose::SAMPLE => CopyPurpose::Sample,
+        purpose::CHECK => CopyPurpose::Check,
+        purpose::BEFORE_WINDOW => {
+            CopyPurpose::BeforeWindow { voluntary_switches: head.voluntary_switches }
+        }
         other => return Err(value("purpose", other.into())),
     };
     let rest = bytes.get(size_of::<StackCopy>()..).unwrap_or_default();
-    let python = (head.python_hash != 0).then(|| python(head.python_hash, rest)).transpose()?;
+    let python =
+        (head.python_hash != 0).then(|| decode_python(head.python_hash, rest)).transpose()?;
     let stack = match head.bytes {
         0 => Some(&[][..]),
         bytes => rest.get(size_of::<PythonFrames>()..).and_then(|rest| rest.get(..bytes as usize)),
     };
-    Ok(CopiedStack {
+    Ok(UserStackCopy {
         id: StackId(head.id),
-        place: (head.call_site != 0).then_some(PlaceKey(head.call_site)),
-        taken_for: (head.cached_id != NO_STACK).then_some(StackId(head.cached_id)),
+        call_site: (head.call_site != 0).then_some(CallSiteKey(head.call_site)),
+        cached_id: (head.cached_id != NO_STACK).then_some(StackId(head.cached_id)),
         purpose,
-        taken: Timestamp(head.ns),
+        copied: Timestamp(head.ns),
         tgid: Tgid(head.tgid),
         tid: Tid(head.tid),
         ip: head.ip,
@@ -178,14 +181,14 @@ pub fn stack_copy(bytes: &[u8]) -> Result<CopiedStack<'_>, DecodeError> {
     })
 }
 
-fn python(hash: u64, bytes: &[u8]) -> Result<PythonChain, DecodeError> {
+fn decode_python(hash: u64, bytes: &[u8]) -> Result<PythonStack, DecodeError> {
     let chain: PythonFrames = read_plain(kind::STACK_COPY, bytes)?;
     let frames = chain.frames.get(..chain.depth as usize).ok_or(DecodeError::Value {
         kind: kind::STACK_COPY,
         field: "depth",
         value: chain.depth.into(),
     })?;
-    Ok(PythonChain { hash, frames: frames.to_vec(), is_cut: chain.is_cut != 0 })
+    Ok(PythonStack { hash, frames: frames.to_vec(), is_cut: chain.is_cut != 0 })
 }
 
 #[cfg(test)]
@@ -213,16 +216,16 @@ mod tests {
     #[test]
     fn a_copy_has_the_bytes_that_were_copied_and_no_more() {
         let bytes = bytes_of(&head(5000, copy_size::SHORT), 8192);
-        let copy = stack_copy(&bytes).unwrap();
-        assert_eq!((copy.bytes.len(), copy.place, copy.taken_for), (5000, None, None));
+        let copy = decode_stack_copy(&bytes).unwrap();
+        assert_eq!((copy.bytes.len(), copy.call_site, copy.cached_id), (5000, None, None));
     }
 
     #[test]
     fn what_claims_more_than_it_has_is_refused() {
-        let refused = |head, stack| stack_copy(&bytes_of(&head, stack)).is_err();
+        let refused = |head, stack| decode_stack_copy(&bytes_of(&head, stack)).is_err();
         assert!(refused(head(8193, copy_size::SHORT), 8192));
         assert!(refused(head(1, 3), 8192));
         assert!(refused(StackCopy::default(), 8192));
-        assert!(stack_copy(&[0; 40]).is_err());
+        assert!(decode_stack_copy(&[0; 40]).is_err());
     }
 }

@@ -13,8 +13,8 @@ use profiler_ebpf::{code_epoch, python::PythonThreadState, user_stack::CallSite}
 
 use super::{Kernel, KernelError};
 use crate::{
+    decode::CallSiteKey,
     decode::CodeEpoch,
-    decode::PlaceKey,
     units::{Tgid, Tid},
 };
 
@@ -116,12 +116,12 @@ impl Copies {
 
 impl Places {
     /// What is known of a place from now on. False if the kernel has no room for it.
-    pub fn know(&mut self, key: PlaceKey, call_site: &CallSite) -> bool {
+    pub fn know(&mut self, key: CallSiteKey, call_site: &CallSite) -> bool {
         self.0.insert(key.0, PodCallSite(*call_site), 0).is_ok()
     }
 
     /// Nothing is known of these places any more.
-    pub fn forget(&mut self, places: impl IntoIterator<Item = PlaceKey>) {
+    pub fn forget(&mut self, places: impl IntoIterator<Item = CallSiteKey>) {
         for key in places {
             let _absent = self.0.remove(&key.0);
         }

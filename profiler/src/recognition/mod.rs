@@ -26,7 +26,7 @@ use profiler_ebpf::user_stack::{
 };
 
 use crate::{
-    decode::{CopiedStack, CopySize, PlaceKey},
+    decode::{CallSiteKey, CopySize, UserStackCopy},
     units::{StackId, Tgid},
 };
 
@@ -61,9 +61,9 @@ pub enum RunsPython {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Lesson {
     /// What is known of these places now.
-    pub know: Vec<(PlaceKey, CallSite)>,
+    pub know: Vec<(CallSiteKey, CallSite)>,
     /// Nothing is known of these any more.
-    pub forget: Vec<PlaceKey>,
+    pub forget: Vec<CallSiteKey>,
     /// The kernel half will recognise this stack, and refer to it.
     pub keeps: bool,
     /// Whether this place is one where nothing tells one stack from another, as it turns out.
@@ -73,11 +73,11 @@ pub struct Lesson {
 /// Everything that was learnt.
 #[derive(Debug)]
 pub struct Recognition {
-    places: HashMap<PlaceKey, Known>,
+    places: HashMap<CallSiteKey, Known>,
     /// In the order of their coming.
-    order: VecDeque<PlaceKey>,
+    order: VecDeque<CallSiteKey>,
     /// Where stacks are recognised.
-    by_stack: HashMap<StackId, PlaceKey>,
+    by_stack: HashMap<StackId, CallSiteKey>,
     max_places: usize,
     memory: usize,
 }
@@ -120,12 +120,12 @@ impl Recognition {
     /// A stack was unwound. What came of it, if it was to be compared with another.
     pub fn learn(
         &mut self,
-        copy: &CopiedStack,
+        copy: &UserStackCopy,
         unwound: &Rc<UnwoundStack>,
         python: RunsPython,
     ) -> (Lesson, Option<Check>) {
         let mut lesson = Lesson::default();
-        let Some(mut key) = copy.place else { return (lesson, None) };
+        let Some(mut key) = copy.call_site else { return (lesson, None) };
         if python == RunsPython::Yes {
             if let Some(place) = self.note_python(key, copy) {
                 lesson.know.push((key, place));
@@ -134,7 +134,7 @@ impl Recognition {
             let Some(chain) = &copy.python else { return (lesson, None) };
             key = key.with_python(chain.hash);
         }
-        let check = copy.taken_for.map(|id| self.check(key, id, unwound));
+        let check = copy.cached_id.map(|id| self.check(key, id, unwound));
         if check == Some(Check::Agreed) {
             return (lesson, check);
         }
@@ -162,15 +162,15 @@ impl Recognition {
 
     /// What a process had mapped as code is gone, or something else is there now: its return addresses
     /// can be another's. Gives back where nothing is known now.
-    pub fn forget_process(&mut self, tgid: Tgid) -> Vec<PlaceKey> {
+    pub fn forget_process(&mut self, tgid: Tgid) -> Vec<CallSiteKey> {
         let of_process = self.places.iter().filter(|(_, known)| known.tgid == tgid);
-        let places: Vec<PlaceKey> = of_process.map(|(&key, _)| key).collect();
+        let places: Vec<CallSiteKey> = of_process.map(|(&key, _)| key).collect();
         places.iter().for_each(|&key| self.drop_place(key));
         places
     }
 
     /// These stand for nothing any more. Gives back where nothing is known now.
-    pub fn forget(&mut self, gone: &[StackId]) -> Vec<PlaceKey> {
+    pub fn forget(&mut self, gone: &[StackId]) -> Vec<CallSiteKey> {
         let mut places = Vec::new();
         for id in gone {
             if let Some(&key) = self.by_stack.get(id) {
@@ -181,7 +181,7 @@ impl Recognition {
         places
     }
 
-    fn check(&self, key: PlaceKey, id: StackId, unwound: &UnwoundStack) -> Check {
+    fn check(&self, key: CallSiteKey, id: StackId, unwound: &UnwoundStack) -> Check {
         let known = self.places.get(&key);
         match known.and_then(|known| known.stacks.iter().find(|seen| seen.id == id)) {
             None => Check::NotKnown,
@@ -191,7 +191,7 @@ impl Recognition {
     }
 
     /// What Python runs tells the stacks of this place apart. Gives back the place if that is new.
-    fn note_python(&mut self, key: PlaceKey, copy: &CopiedStack) -> Option<CallSite> {
+    fn note_python(&mut self, key: CallSiteKey, copy: &UserStackCopy) -> Option<CallSite> {
         if self.places.get(&key).is_some_and(|known| known.runs_python) {
             return None;
         }
@@ -203,7 +203,7 @@ impl Recognition {
     }
 
     /// What is known of a place; nothing yet if it is new.
-    fn place(&mut self, key: PlaceKey, copy: &CopiedStack) -> &mut Known {
+    fn place(&mut self, key: CallSiteKey, copy: &UserStackCopy) -> &mut Known {
         self.places.entry(key).or_insert_with(|| {
             let known = Known {
                 tgid: copy.tgid,
@@ -227,7 +227,7 @@ impl Recognition {
         }
     }
 
-    fn drop_place(&mut self, key: PlaceKey) {
+    fn drop_place(&mut self, key: CallSiteKey) {
         let Some(known) = self.places.remove(&key) else { return };
         self.memory -= known.memory();
         for id in known.ids() {
@@ -242,7 +242,7 @@ impl Known {
     }
 
     /// Whether there is anything new to tell.
-    fn take(&mut self, copy: &CopiedStack, unwound: &Rc<UnwoundStack>) -> bool {
+    fn take(&mut self, copy: &UserStackCopy, unwound: &Rc<UnwoundStack>) -> bool {
         if self.is_given_up {
             return false;
         }

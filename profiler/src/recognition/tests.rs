@@ -4,7 +4,7 @@ use offwake_unwind::MissingPages;
 
 use super::*;
 use crate::{
-    decode::{CodeEpoch, Purpose, PythonChain},
+    decode::{CodeEpoch, CopyPurpose, PythonStack},
     recording::AddressKind,
     units::{Tgid, Tid, Timestamp},
 };
@@ -37,14 +37,14 @@ impl InMemory {
     }
 }
 
-fn copy(id: u64, taken_for: Option<u64>, bytes: &[u8]) -> CopiedStack<'_> {
-    CopiedStack {
+fn copy(id: u64, cached_id: Option<u64>, bytes: &[u8]) -> UserStackCopy<'_> {
+    UserStackCopy {
         id: StackId(id),
-        place: Some(PlaceKey(7)),
-        taken_for: taken_for.map(StackId),
+        call_site: Some(CallSiteKey(7)),
+        cached_id: cached_id.map(StackId),
         python: None,
-        purpose: taken_for.map_or(Purpose::Wait, |_| Purpose::Check),
-        taken: Timestamp(1),
+        purpose: cached_id.map_or(CopyPurpose::Wait, |_| CopyPurpose::Check),
+        copied: Timestamp(1),
         tgid: Tgid(1),
         tid: Tid(1),
         ip: LEAF,
@@ -189,14 +189,15 @@ fn a_copy_that_was_too_short_asks_for_more_of_the_next() {
 fn the_oldest_places_give_way_and_what_is_forgotten_is_learnt_anew() {
     let stack = with_returns(&[(4, 0x1000)]);
     let bytes = stack.bytes();
-    let at = |key, id| CopiedStack { place: Some(PlaceKey(key)), ..copy(id, None, &bytes) };
+    let at =
+        |key, id| UserStackCopy { call_site: Some(CallSiteKey(key)), ..copy(id, None, &bytes) };
     let mut recognition = Recognition::new(2);
     for key in 1..=2 {
         assert!(recognition.learn(&at(key, key), &stack.unwound(), RunsPython::No).0.keeps);
     }
     let (lesson, _) = recognition.learn(&at(3, 3), &stack.unwound(), RunsPython::No);
-    assert_eq!(lesson.forget, [PlaceKey(1)]);
-    assert_eq!(recognition.forget(&[StackId(1), StackId(2), StackId(9)]), [PlaceKey(2)]);
+    assert_eq!(lesson.forget, [CallSiteKey(1)]);
+    assert_eq!(recognition.forget(&[StackId(1), StackId(2), StackId(9)]), [CallSiteKey(2)]);
     assert!(recognition.learn(&at(2, 4), &stack.unwound(), RunsPython::No).0.keeps);
     assert_eq!(recognition.places.len(), 2);
     let of_all: usize = recognition.places.values().map(Known::memory).sum();
@@ -209,8 +210,8 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
     let stack = with_returns(&[(4, 0x1000)]);
     let bytes = stack.bytes();
     let with = |id, hash| {
-        let chain = |hash| PythonChain { hash, frames: Vec::new(), is_cut: false };
-        CopiedStack { python: Option::map(hash, chain), ..copy(id, None, &bytes) }
+        let chain = |hash| PythonStack { hash, frames: Vec::new(), is_cut: false };
+        UserStackCopy { python: Option::map(hash, chain), ..copy(id, None, &bytes) }
     };
     let mut recognition = Recognition::new(10);
     // Nobody knew yet that it does.
@@ -218,12 +219,12 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
     let (lesson, _) = recognition.learn(&with(2, None), &stack.unwound(), RunsPython::Yes);
     let of_all =
         CallSite { runs_python: 1, copy_size: CopySize::Short.code(), ..CallSite::default() };
-    assert_eq!((lesson.know, lesson.keeps), (vec![(PlaceKey(7), of_all)], false));
+    assert_eq!((lesson.know, lesson.keeps), (vec![(CallSiteKey(7), of_all)], false));
     for (id, hash) in [(3, 0xa), (4, 0xb)] {
         let (lesson, _) =
             recognition.learn(&with(id, Some(hash)), &stack.unwound(), RunsPython::Yes);
         let [(key, place)] = lesson.know[..] else { panic!("{lesson:?}") };
-        assert_eq!(key, PlaceKey(7).with_python(hash));
+        assert_eq!(key, CallSiteKey(7).with_python(hash));
         assert_eq!(recognise(&place, &stack.words), Some(id));
     }
     assert_eq!(recognition.places.len(), 3);
@@ -233,9 +234,9 @@ fn where_python_runs_its_frames_are_part_of_the_place() {
 fn a_process_whose_code_was_unmapped_is_learnt_anew_and_no_other() {
     let stack = with_returns(&[(4, 0x1000)]);
     let bytes = stack.bytes();
-    let of = |tgid, key| CopiedStack {
+    let of = |tgid, key| UserStackCopy {
         tgid: Tgid(tgid),
-        place: Some(PlaceKey(key)),
+        call_site: Some(CallSiteKey(key)),
         ..copy(key, None, &bytes)
     };
     let mut recognition = Recognition::new(10);
@@ -244,7 +245,7 @@ fn a_process_whose_code_was_unmapped_is_learnt_anew_and_no_other() {
     }
     let mut forgotten = recognition.forget_process(Tgid(1));
     forgotten.sort_unstable();
-    assert_eq!(forgotten, [PlaceKey(1), PlaceKey(3)]);
+    assert_eq!(forgotten, [CallSiteKey(1), CallSiteKey(3)]);
     assert_eq!(recognition.forget_process(Tgid(1)), []);
     assert!(recognition.learn(&of(1, 1), &stack.unwound(), RunsPython::No).0.keeps);
     assert_eq!(recognition.places.len(), 2);

@@ -20,7 +20,7 @@ use super::{
     },
 };
 use crate::{
-    decode::PythonChain,
+    decode::PythonStack,
     recording::{Function, ModuleId},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
@@ -193,11 +193,11 @@ impl Pythons {
     }
 
     /// What Python runs in a thread that sleeps, if any is known to.
-    pub(super) fn walk(&self, tgid: Tgid, tid: Tid) -> Option<PythonChain> {
+    pub(super) fn walk(&self, tgid: Tgid, tid: Tid) -> Option<PythonStack> {
         let running = self.running.get(&tgid)?.as_ref()?;
         let layout = running.interpreter.layout();
         let (frames, end) = walk(&running.memory, running.threads.get(&tid)?, &layout)?;
-        Some(PythonChain { hash: 0, frames, is_cut: end == ChainEnd::CutShort })
+        Some(PythonStack { hash: 0, frames, is_cut: end == ChainEnd::CutShort })
     }
 
     /// Puts Python frames into a native stack, leaf first. None if there is nothing to put in.
@@ -206,7 +206,7 @@ impl Pythons {
         tgid: Tgid,
         tid: Tid,
         unwound: &UnwoundStack,
-        chain: Option<&PythonChain>,
+        chain: Option<&PythonStack>,
     ) -> Option<Vec<WithPython>> {
         let interpreter = &self.running.get(&tgid)?.as_ref()?.interpreter;
         let native: Vec<NativeFrame> = (unwound.frames.iter())

@@ -18,7 +18,7 @@ use profiler_ebpf::user_stack::PAGE;
 
 use super::Symbols;
 use crate::{
-    decode::{CopiedStack, PythonChain},
+    decode::{PythonStack, UserStackCopy},
     units::{Tgid, Tid},
 };
 
@@ -30,17 +30,21 @@ pub struct Sleeper {
     /// Its stack, from the stack pointer on.
     pub bytes: Vec<u8>,
     /// What Python ran in it.
-    pub python: Option<PythonChain>,
+    pub python: Option<PythonStack>,
 }
 
 impl Symbols {
-    /// Reads the stack of a thread that has gone to sleep `switches` times. None if it has woken since.
-    pub fn read_sleeper(&mut self, copy: &CopiedStack, switches: u64) -> Option<Sleeper> {
-        let CopiedStack { tgid, tid, sp, .. } = *copy;
+    /// Reads the stack of a thread that has gone to sleep `voluntary_switches` times. None if it has woken since.
+    pub fn read_sleeper(
+        &mut self,
+        copy: &UserStackCopy,
+        voluntary_switches: u64,
+    ) -> Option<Sleeper> {
+        let UserStackCopy { tgid, tid, sp, .. } = *copy;
         let memory = File::open(format!("/proc/{tgid}/mem")).ok()?;
         let bytes = read_stack(&memory, sp);
         let python = self.pythons.walk(tgid, tid);
-        (sleeps(tgid, tid)? == switches).then_some(Sleeper { bytes, python })
+        (sleeps(tgid, tid)? == voluntary_switches).then_some(Sleeper { bytes, python })
     }
 }
 

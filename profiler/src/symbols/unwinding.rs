@@ -16,7 +16,7 @@ use super::{
     pythons::WithPython,
 };
 use crate::{
-    decode::{CopiedStack, Purpose},
+    decode::{CopyPurpose, UserStackCopy},
     recording::{AddressKind, AddressSpace, ModuleId, StackEnd},
     unwinder_process::{UnwindRequest, UnwinderClient, is_same_code},
 };
@@ -54,7 +54,7 @@ impl Symbols {
     pub fn unwind(
         &mut self,
         unwinder: &mut UnwinderClient,
-        copies: &[CopiedStack],
+        copies: &[UserStackCopy],
     ) -> Vec<Option<UnwoundStack>> {
         for copy in copies {
             self.know(copy.tgid, self.moment(copy), &[copy.ip]);
@@ -82,8 +82,8 @@ impl Symbols {
         unwound
     }
 
-    fn asked<'a>(&self, copy: &CopiedStack<'a>) -> UnwindRequest<'a> {
-        let &CopiedStack { tgid, ip, sp, fp, bytes, missing, .. } = copy;
+    fn asked<'a>(&self, copy: &UserStackCopy<'a>) -> UnwindRequest<'a> {
+        let &UserStackCopy { tgid, ip, sp, fp, bytes, missing, .. } = copy;
         let process = self.processes.get(&tgid);
         let code = process.and_then(|process| process.code(self.moment(copy))).unwrap_or_default();
         UnwindRequest {
@@ -92,42 +92,42 @@ impl Symbols {
         }
     }
 
-    fn moment(&self, copy: &CopiedStack) -> Moment {
+    fn moment(&self, copy: &UserStackCopy) -> Moment {
         let is_told = self.code_epochs.is_some();
-        Moment { taken: copy.taken, code_epoch: is_told.then_some(copy.code_epoch) }
+        Moment { taken: copy.copied, code_epoch: is_told.then_some(copy.code_epoch) }
     }
 
     /// The thread woke before its stack could be read.
-    pub fn observe_woken(&mut self, copy: &CopiedStack) {
+    pub fn observe_woken(&mut self, copy: &UserStackCopy) {
         let space = AddressSpace::Process(copy.tgid);
         self.add_stack(copy.id, space, self.moment(copy), iter::empty(), StackEnd::WaitOver);
     }
 
     /// Nobody could unwind it: of its frames the leaf is known.
-    pub fn observe_not_unwound(&mut self, copy: &CopiedStack) {
+    pub fn observe_not_unwound(&mut self, copy: &UserStackCopy) {
         let space = AddressSpace::Process(copy.tgid);
         let leaf = FoundFrame::At(copy.ip, AddressKind::Instruction);
         let end = StackEnd::NotUnwound;
         self.add_stack(copy.id, space, self.moment(copy), iter::once(leaf), end);
-        if copy.purpose == Purpose::Sample {
+        if copy.purpose == CopyPurpose::Sample {
             self.passing.push((space, copy.id));
         }
     }
 
     /// Whether code of this process was unmapped since this was asked last: what its return addresses
     /// stood for is not certain any more.
-    pub fn take_lost_code(&mut self, copy: &CopiedStack) -> bool {
+    pub fn take_lost_code(&mut self, copy: &UserStackCopy) -> bool {
         self.processes.get_mut(&copy.tgid).is_some_and(Process::take_lost_code)
     }
 
     /// Whether Python runs in a stack that was unwound.
     #[must_use]
-    pub fn runs_python(&self, copy: &CopiedStack, unwound: &UnwoundStack) -> bool {
+    pub fn runs_python(&self, copy: &UserStackCopy, unwound: &UnwoundStack) -> bool {
         self.pythons.evaluates(copy.tgid, unwound)
     }
 
     /// A stack was unwound: its frames are looked up as [`Self::observe_stack`] does.
-    pub fn observe_unwound(&mut self, copy: &CopiedStack, unwound: &UnwoundStack) {
+    pub fn observe_unwound(&mut self, copy: &UserStackCopy, unwound: &UnwoundStack) {
         let space = AddressSpace::Process(copy.tgid);
         let native = |frame: &UnwoundFrame| FoundFrame::At(frame.address, frame.kind);
         let merged = self.pythons.merge(copy.tgid, copy.tid, unwound, copy.python.as_ref());
@@ -155,7 +155,7 @@ impl Symbols {
             UnwindEnd::TooDeep => StackEnd::TooDeep,
         };
         self.add_stack(copy.id, space, self.moment(copy), frames.into_iter(), end);
-        if copy.purpose == Purpose::Sample {
+        if copy.purpose == CopyPurpose::Sample {
             self.passing.push((space, copy.id));
         }
     }
