@@ -213,8 +213,9 @@ impl<S: Sink> Armed<S> {
             start("look-up", Task::LookingUp, move || {
                 let unwinder = UnwinderClient::new(method, unwinding);
                 let user_stacks = UserStacks::new(maps, unwinder, max_stacks as usize, shared);
-                let symbols =
-                    Symbols::new().named_by(names).told_of(Box::new(move |tgid| epochs.of(tgid)));
+                let symbols = Symbols::new()
+                    .named_by(names)
+                    .told_of(Box::new(move |tgid| epochs.current(tgid)));
                 lookup::run(&wanted, &parts, symbols, user_stacks)
             })?
         };

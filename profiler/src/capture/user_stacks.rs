@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use super::lookup::Lookup;
 use crate::{
     decode::{self, CopyPurpose, UserStackCopy},
-    kernel::{self, Copies, Places, PythonThreads, UserStackMaps},
+    kernel::{self, CallSites, PythonThreads, StackCopies, UserStackMaps},
     recognition::{Check, Lesson, Recognition, RunsPython},
     symbols::{Sleeper, Symbols},
     units::{Nanos, StackId, Timestamp},
@@ -103,8 +103,8 @@ impl Shared {
 
 /// Unwinds copies.
 pub(super) struct UserStacks {
-    copies: Copies,
-    places: Places,
+    copies: StackCopies,
+    call_sites: CallSites,
     python_threads: PythonThreads,
     unwinder: UnwinderClient,
     recognition: Recognition,
@@ -113,13 +113,13 @@ pub(super) struct UserStacks {
 
 impl UserStacks {
     pub fn new(
-        UserStackMaps { copies, places, python_threads }: UserStackMaps,
+        UserStackMaps { copies, call_sites, python_threads }: UserStackMaps,
         unwinder: UnwinderClient,
         max_places: usize,
         shared: Arc<Shared>,
     ) -> Self {
         let recognition = Recognition::new(max_places);
-        Self { copies, places, python_threads, unwinder, recognition, shared }
+        Self { copies, call_sites, python_threads, unwinder, recognition, shared }
     }
 
     /// There is nothing to do.
@@ -130,7 +130,7 @@ impl UserStacks {
     /// Tells the kernel half which threads run Python.
     pub fn tell_of_python(&mut self, symbols: &mut Symbols) {
         for thread in symbols.take_python_threads() {
-            self.python_threads.know(thread.tid, thread.runs);
+            self.python_threads.set(thread.tid, thread.runs);
         }
     }
 
@@ -140,7 +140,7 @@ impl UserStacks {
         self.shared.is_told.store(false, Ordering::Relaxed);
         let gone = self.shared.take_gone();
         if !gone.is_empty() {
-            self.places.forget(self.recognition.forget(&gone));
+            self.call_sites.remove(self.recognition.forget(&gone));
         }
         (0..IN_A_ROW).any(|_| self.unwind_some(symbols))
     }
@@ -181,7 +181,7 @@ impl UserStacks {
         unwound: Option<UnwoundStack>,
     ) {
         if symbols.take_lost_code(copy) {
-            self.places.forget(self.recognition.forget_process(copy.tgid));
+            self.call_sites.remove(self.recognition.forget_process(copy.tgid));
         }
         // Nothing is learnt from that: it is copied the next time too.
         let Some(unwound) = unwound.map(Rc::new) else {
@@ -200,9 +200,9 @@ impl UserStacks {
             symbols.observe_unwound(copy, &unwound);
         }
         for (key, place) in know {
-            self.places.know(key, &place);
+            self.call_sites.insert(key, &place);
         }
-        self.places.forget(forget);
+        self.call_sites.remove(forget);
         count(&self.shared.disagreed, check == Some(Check::Disagreed));
         count(&self.shared.given_up, is_given_up);
     }

@@ -37,7 +37,7 @@ pub use object::is_embedded;
 pub use rings::Ring;
 pub use sent::SentStacks;
 pub use survey::Survey;
-pub use user_stacks::{CodeEpochs, Copies, Places, PythonThreads, UserStackMaps};
+pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.
 #[must_use]

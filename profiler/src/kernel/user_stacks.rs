@@ -1,4 +1,5 @@
-//! User stacks: the copies that the kernel half sends, and the places that it is told of.
+//! The maps of user stacks: the ring of copies that the kernel half sends, and the call sites whose
+//! stacks it finds without a copy.
 
 use std::{
     io,
@@ -40,7 +41,7 @@ struct PodPythonThreadState(PythonThreadState);
 unsafe impl Pod for PodPythonThreadState {}
 
 /// The ring of copies, of all CPUs.
-pub struct Copies(RingBuf<MapData>);
+pub struct StackCopies(RingBuf<MapData>);
 
 /// The threads of which the kernel half walks the Python frames.
 pub struct PythonThreads(HashMap<MapData, u32, PodPythonThreadState>);
@@ -48,18 +49,18 @@ pub struct PythonThreads(HashMap<MapData, u32, PodPythonThreadState>);
 /// The epochs of processes' code ([`profiler_ebpf::code_epoch`]).
 pub struct CodeEpochs(Array<MapData, u64>);
 
-/// What the halves say to each other of user stacks.
+/// The maps by which the halves exchange what they know of user stacks.
 pub struct UserStackMaps {
-    /// What the kernel half sends.
-    pub copies: Copies,
-    /// What it knows.
-    pub places: Places,
-    /// Of which threads it walks Python frames.
+    /// The copies that the kernel half sends.
+    pub copies: StackCopies,
+    /// The call sites that it knows.
+    pub call_sites: CallSites,
+    /// The threads whose Python frames it walks.
     pub python_threads: PythonThreads,
 }
 
-/// The places that the kernel half knows.
-pub struct Places(HashMap<MapData, u64, PodCallSite>);
+/// The call sites whose stacks the kernel half finds without a copy.
+pub struct CallSites(HashMap<MapData, u64, PodCallSite>);
 
 impl Kernel {
     /// Takes them out of the loaded kernel half.
@@ -71,15 +72,15 @@ impl Kernel {
         let copies = self.ebpf.take_map(STACK_COPIES).ok_or(KernelError::Missing(STACK_COPIES))?;
         let copies = RingBuf::try_from(copies)
             .map_err(|source| KernelError::Map { map: STACK_COPIES, source })?;
-        let places = self.ebpf.take_map(CALL_SITES).ok_or(KernelError::Missing(CALL_SITES))?;
-        let places = HashMap::try_from(places)
+        let call_sites = self.ebpf.take_map(CALL_SITES).ok_or(KernelError::Missing(CALL_SITES))?;
+        let call_sites = HashMap::try_from(call_sites)
             .map_err(|source| KernelError::Map { map: CALL_SITES, source })?;
         let threads = self.ebpf.take_map(PYTHON).ok_or(KernelError::Missing(PYTHON))?;
         let threads = HashMap::try_from(threads)
             .map_err(|source| KernelError::Map { map: PYTHON, source })?;
         Ok(UserStackMaps {
-            copies: Copies(copies),
-            places: Places(places),
+            copies: StackCopies(copies),
+            call_sites: CallSites(call_sites),
             python_threads: PythonThreads(threads),
         })
     }
@@ -97,7 +98,7 @@ impl Kernel {
     }
 }
 
-impl Copies {
+impl StackCopies {
     /// The oldest copy that is there; none if there is none.
     pub fn take_oldest(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
         self.0.next()
@@ -114,33 +115,33 @@ impl Copies {
     }
 }
 
-impl Places {
-    /// What is known of a place from now on. False if the kernel has no room for it.
-    pub fn know(&mut self, key: CallSiteKey, call_site: &CallSite) -> bool {
+impl CallSites {
+    /// Sets the stacks of a call site. False if the kernel has no room for it.
+    pub fn insert(&mut self, key: CallSiteKey, call_site: &CallSite) -> bool {
         self.0.insert(key.0, PodCallSite(*call_site), 0).is_ok()
     }
 
-    /// Nothing is known of these places any more.
-    pub fn forget(&mut self, places: impl IntoIterator<Item = CallSiteKey>) {
-        for key in places {
+    /// Removes call sites: their stacks are copied again.
+    pub fn remove(&mut self, keys: impl IntoIterator<Item = CallSiteKey>) {
+        for key in keys {
             let _absent = self.0.remove(&key.0);
         }
     }
 }
 
 impl CodeEpochs {
-    /// That of a process's code now.
+    /// The current epoch of a process's code.
     #[must_use]
-    pub fn of(&self, tgid: Tgid) -> Option<CodeEpoch> {
+    pub fn current(&self, tgid: Tgid) -> Option<CodeEpoch> {
         let ended = self.0.get(&code_epoch::counter_index(tgid.0), 0).ok()?;
         Some(CodeEpoch(code_epoch::epoch_after(ended)))
     }
 }
 
 impl PythonThreads {
-    /// Where a thread keeps its Python frames from now on; none if it has none any more. False if the
+    /// Sets where a thread keeps its Python frames; none if it does not run Python any more. False if the
     /// kernel has no room for it.
-    pub fn know(&mut self, tid: Tid, thread: Option<PythonThreadState>) -> bool {
+    pub fn set(&mut self, tid: Tid, thread: Option<PythonThreadState>) -> bool {
         match thread {
             Some(thread) => self.0.insert(tid.0, PodPythonThreadState(thread), 0).is_ok(),
             None => {
