@@ -1,4 +1,5 @@
-//! A recording and everything that is found out about it: each part is built once, when somebody asks for it.
+//! A recording and everything that is found out about it: each part is built once, when somebody
+//! asks for it.
 //!
 //! ```text
 //! AnalysisInput   Recording ──▶ Timeline
@@ -147,8 +148,8 @@ impl<'i> Analysis<'i> {
         }
     }
 
-    /// Builds the report, and ahead of time what outputs say that they need: what is not built here, or was not
-    /// declared, is built while the output is written.
+    /// Builds the report, and ahead of time what outputs say that they need: what is not built
+    /// here, or was not declared, is built while the output is written.
     pub fn prepare(&self, needs: impl IntoIterator<Item = Need>) {
         self.report();
         for need in needs {
@@ -190,7 +191,8 @@ impl<'i> Analysis<'i> {
         self.report.take().unwrap_or_else(|| self.build_report())
     }
 
-    /// ChainLimits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a size.
+    /// Limits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a
+    /// size.
     pub fn limit_report(&mut self) {
         let report = self.report.take().unwrap_or_else(|| self.build_report());
         self.report = OnceLock::from(report.within(Report::ROOM));

@@ -31,8 +31,8 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     out.write_all(b"\n")
 }
 
-/// The JSON schema of what [`write()`] writes; `docs/report.schema.json` is a copy. It allows for more keys
-/// than there are: additions are free.
+/// The JSON schema of what [`write()`] writes; `docs/report.schema.json` is a copy. It allows for
+/// more keys than there are: additions are free.
 #[must_use]
 pub fn schema() -> Schema {
     let settings = SchemaSettings::draft2020_12().for_serialize();

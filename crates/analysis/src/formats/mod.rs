@@ -1,7 +1,7 @@
 //! The formats that an output can be in: one file each, and the list [`FORMATS`].
 //!
-//! A format says what it is called and what it needs, and writes an [`Analysis`]. Where its bytes go is none of its
-//! business.
+//! A format says what it is called and what it needs, and writes an [`Analysis`]. Where its bytes
+//! go is none of its business.
 
 mod folded;
 mod html;

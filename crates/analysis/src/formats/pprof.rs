@@ -2,8 +2,8 @@
 //!
 //! The messages are those of
 //! [`profile.proto`](https://github.com/google/pprof/blob/main/proto/profile.proto). Each path is a
-//! sample, and each of its frames a function, with its file and line where they are known: what they have
-//! besides, hops and kinds of blame, has no address.
+//! sample, and each of its frames a function, with its file and line where they are known: what
+//! they have besides, hops and kinds of blame, has no address.
 
 use std::{
     collections::{BTreeMap, HashMap},

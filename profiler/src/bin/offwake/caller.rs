@@ -1,6 +1,7 @@
-//! The user who started the program: under sudo not root, but whoever called sudo. As that user everything is done from
-//! the beginning, with the rights added that recording takes: outputs are its own and can be nowhere
-//! where it could not write, and a command that is run is run as if it had started it.
+//! The user who started the program: under sudo not root, but whoever called sudo. As that user
+//! everything is done from the beginning, with the rights added that recording takes: outputs are
+//! its own and can be nowhere where it could not write, and a command that is run is run as if it
+//! had started it.
 
 use std::{env, ffi::CString};
 
@@ -20,7 +21,8 @@ pub fn become_caller() -> anyhow::Result<()> {
     privileges::become_user(&User { id, group, groups })
         .with_context(|| format!("cannot become user {}, who called sudo", id.as_raw()))?;
     if let Some(user) = known {
-        // sudo has set these for root; a command that is run, and what keeps files at home, want these.
+        // sudo has set these for root; a command that is run, and what keeps files at home, want
+        // these.
         let home = user.dir.into_os_string();
         let name = user.name.into();
         for (variable, value) in [("HOME", &home), ("USER", &name), ("LOGNAME", &name)] {
@@ -37,7 +39,8 @@ fn groups(user: &unistd::User, group: Gid) -> anyhow::Result<Vec<Gid>> {
     Ok(groups.into_iter().map(|group| Gid::from_raw(group.as_raw())).collect())
 }
 
-/// The user and group that called sudo, which sets these variables for root. Root that calls sudo stays root.
+/// The user and group that called sudo, which sets these variables for root. Root that calls sudo
+/// stays root.
 fn sudo_caller() -> Option<(Uid, Gid)> {
     let id = |name: &str| env::var(name).ok()?.parse::<u32>().ok().filter(|id| *id != u32::MAX);
     if !geteuid().is_root() {

@@ -102,7 +102,8 @@ impl Terminal {
     }
 }
 
-/// A line on standard error that tells what is being done, where that is a terminal. Dropping it removes the line.
+/// A line on standard error that tells what is being done, where that is a terminal. Dropping it
+/// removes the line.
 pub struct Progress(ProgressBar);
 
 /// Time between two drawings of the line.

@@ -36,8 +36,9 @@ enum EndedBy {
     Command,
 }
 
-/// Waits for the container that `request` means, which was not found because of `why`, for as long as the recording
-/// may take. A command that only says how long that is runs meanwhile: it may be what starts the container.
+/// Waits for the container that `request` means, which was not found because of `why`, for as long
+/// as the recording may take. A command that only says how long that is runs meanwhile: it may be
+/// what starts the container.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! `offwake export`: a recording as a tree of Parquet files, one table for the recordings of all hosts.
+//! `offwake export`: a recording as a tree of Parquet files, one table for the recordings of all
+//! hosts.
 
 use std::{
     fs,

@@ -1,4 +1,5 @@
-//! `offwake record --keep`: the latest part of a recording is retained in memory, and written out on demand.
+//! `offwake record --keep`: the latest part of a recording is retained in memory, and written out
+//! on demand.
 
 use std::path::Path;
 

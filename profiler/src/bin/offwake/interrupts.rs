@@ -3,7 +3,8 @@
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that end a recording. They do not end the program once this exists, not even when it is dropped.
+/// The signals that end a recording. They do not end the program once this exists, not even when it
+/// is dropped.
 pub struct Interrupts([Signal; 3]);
 
 impl Interrupts {

@@ -109,8 +109,8 @@ impl Count {
 }
 
 impl Delivery {
-    /// Sends all spans; returns how many those were. The first batch that the collector does not take as
-    /// a whole is the last.
+    /// Sends all spans; returns how many those were. The first batch that the collector does not
+    /// take as a whole is the last.
     pub fn send(&self, exporter: &Exporter<'_>) -> anyhow::Result<usize> {
         let agent: Agent = Agent::config_builder()
             .timeout_connect(Some(CONNECT_TIMEOUT.min(self.timeout)))

@@ -1,5 +1,5 @@
-//! Where outputs go: files that are whole or not there at all, devices and pipes, and a standard output whose reader
-//! may leave.
+//! Where outputs go: files that are whole or not there at all, devices and pipes, and a standard
+//! output whose reader may leave.
 
 use std::{
     fs::{self, OpenOptions},
@@ -118,8 +118,8 @@ pub fn remove_partial_file(partial_file: &PartialFile) {
     }
 }
 
-/// Looks up what is at a path. A symbolic link stands for itself, and is replaced: where it leads is somebody
-/// else's choice. The kernel's own are followed, `/dev/stdout` for one.
+/// Looks up what is at a path. A symbolic link stands for itself, and is replaced: where it leads
+/// is somebody else's choice. The kernel's own are followed, `/dev/stdout` for one.
 fn metadata(path: &Path) -> io::Result<fs::Metadata> {
     match is_kernel_path(path) {
         true => fs::metadata(path),

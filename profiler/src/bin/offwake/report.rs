@@ -40,8 +40,8 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     reporting.write(analysis, &PartialFile::default())
 }
 
-/// Names all frames again. Prints on standard error what came of it: what is missing there is missing in the
-/// report.
+/// Names all frames again. Prints on standard error what came of it: what is missing there is
+/// missing in the report.
 fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Progress) {
     let this_boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
     let recorded_in = match this_boot {

@@ -1,4 +1,5 @@
-//! A recording session: check everything that can be checked before, record until something ends it.
+//! A recording session: check everything that can be checked before, record until something ends
+//! it.
 
 use std::{
     sync::Arc,
@@ -99,8 +100,8 @@ impl Session {
         Ok(Self { target, plan, duration, snapshots: Snapshots::Refused, remote: None })
     }
 
-    /// Prepares a session that another thread controls: it asks for snapshots, and has the terminal, on which the
-    /// session then prints nothing.
+    /// Prepares a session that another thread controls: it asks for snapshots, and has the
+    /// terminal, on which the session then prints nothing.
     pub fn prepare_remote(
         arguments: &RecordingArguments,
         remote: Arc<RemoteControl>,
@@ -125,8 +126,8 @@ impl Session {
         self
     }
 
-    /// Records into `sink` until something ends it, then does `afterwards` with what was written, in another thread;
-    /// a second Ctrl-C or SIGTERM leaves at once.
+    /// Records into `sink` until something ends it, then does `afterwards` with what was written,
+    /// in another thread; a second Ctrl-C or SIGTERM leaves at once.
     pub fn run<S: Sink, T: Send>(
         self,
         sink: S,

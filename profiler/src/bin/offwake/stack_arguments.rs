@@ -77,7 +77,7 @@ pub enum BudgetArgument {
     Share(Budget),
 }
 
-/// What is spent at most unless the user says otherwise: a busy redis-server takes a thirtieth of it.
+/// The budget unless the user says otherwise: a busy redis-server takes a thirtieth of it.
 const DEFAULT_PERCENT: f64 = 3.0;
 
 impl StackArguments {

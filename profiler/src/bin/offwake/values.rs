@@ -94,8 +94,8 @@ pub fn round_ring_bytes(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(1 << 30)
 }
 
-/// The size of each CPU's ring. 128 MiB are shared out over the CPUs: 8 MiB each hold a fifth of a second of the
-/// fastest switching that was seen.
+/// The size of each CPU's ring. 128 MiB are shared out over the CPUs: 8 MiB each hold a fifth of a
+/// second of the fastest switching that was seen.
 pub fn default_ring_bytes() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     round_ring_bytes(((128 << 20) / cpus).clamp(1 << 20, 8 << 20))

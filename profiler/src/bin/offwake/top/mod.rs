@@ -6,8 +6,8 @@
 //!                        └────────── Picture ◀── Analyst (offwake-view) ┘
 //! ```
 //!
-//! The next picture is asked for when the one before has come: when there is too much to do, they come more
-//! seldom, and none is late.
+//! The next picture is asked for when the one before has come: when there is too much to do, they
+//! come more seldom, and none is late.
 
 mod save;
 mod screen;
@@ -50,7 +50,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const MIN_REFRESH: Duration = Duration::from_millis(100);
 /// The pause after a picture is this many times as long as the picture took.
 const PAUSE_FACTOR: u32 = 3;
-/// The longest time that leaving takes: the programs are detached when the process ends in any case.
+/// The longest time that leaving takes: the programs are detached when the process ends in any
+/// case.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was made of one snapshot.

@@ -36,7 +36,8 @@ impl SavedRecordings {
         &self.paths
     }
 
-    /// Saves the recording behind a picture, under the first number that is free. Returns what came of it, in words.
+    /// Saves the recording behind a picture, under the first number that is free. Returns what came
+    /// of it, in words.
     pub fn save(&mut self, picture: Option<&Picture>, span: Span) -> String {
         let Some(picture) = picture else { return "there is nothing to save yet".to_owned() };
         match self.write(&picture.bytes) {

@@ -74,7 +74,8 @@ pub fn was_restored() -> bool {
 }
 
 impl Screen {
-    /// Takes the terminal over. A panic, of whichever thread, restores it before it prints anything.
+    /// Takes the terminal over. A panic, of whichever thread, restores it before it prints
+    /// anything.
     pub fn open(paint: Paint) -> anyhow::Result<Self> {
         let cannot = "cannot take the terminal over";
         let default_hook = std::panic::take_hook();
@@ -127,8 +128,8 @@ enum Keyboard {
     Gone,
 }
 
-/// crossterm's own `poll` never comes back from a terminal that is gone: it reads its end over and over
-/// (0.29, `event/source/unix/mio.rs`).
+/// crossterm's own `poll` never comes back from a terminal that is gone: it reads its end over and
+/// over (0.29, `event/source/unix/mio.rs`).
 fn wait_for_keys(within: Duration) -> io::Result<Keyboard> {
     let stdin = io::stdin();
     let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
