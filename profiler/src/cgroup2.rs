@@ -1,4 +1,4 @@
-//! Where the v2 hierarchy of cgroups is mounted.
+//! Where the hierarchies of cgroups are mounted.
 
 use std::{
     ffi::OsString,
@@ -17,16 +17,16 @@ const MAX_BYTES: u64 = 32 << 20;
 /// Where the v2 hierarchy is mounted, whole: a mount of a part of it (a bind mount, a container's)
 /// does not show how deep its cgroups are.
 pub(crate) fn mount_point() -> Option<PathBuf> {
-    mounts_of(b"cgroup2", &mountinfo()).next()
+    parse_mounts(b"cgroup2", &read_mountinfo()).next()
 }
 
 /// Where the hierarchies of v1 are mounted.
-pub(crate) fn mount_points_of_v1() -> Vec<PathBuf> {
-    mounts_of(b"cgroup", &mountinfo()).collect()
+pub(crate) fn v1_mount_points() -> Vec<PathBuf> {
+    parse_mounts(b"cgroup", &read_mountinfo()).collect()
 }
 
-/// Nothing where it can't be read.
-fn mountinfo() -> Vec<u8> {
+/// Reads the mounts of this process; empty if that fails.
+fn read_mountinfo() -> Vec<u8> {
     let mut mountinfo = Vec::new();
     let file = File::open("/proc/self/mountinfo");
     let read = file.and_then(|file| file.take(MAX_BYTES).read_to_end(&mut mountinfo));
@@ -38,8 +38,11 @@ pub(crate) fn is_inside(file: impl AsFd) -> bool {
     rustix::fs::fstatfs(file).is_ok_and(|filesystem| filesystem.f_type == MAGIC)
 }
 
-/// The mounts of whole hierarchies of one kind.
-fn mounts_of<'m>(wanted: &'m [u8], mountinfo: &'m [u8]) -> impl Iterator<Item = PathBuf> + use<'m> {
+/// Where the whole hierarchies of one kind are mounted.
+fn parse_mounts<'m>(
+    wanted: &'m [u8],
+    mountinfo: &'m [u8],
+) -> impl Iterator<Item = PathBuf> + use<'m> {
     mountinfo.split(|&byte| byte == b'\n').filter_map(move |line| {
         // id parent major:minor root mount-point options… - type source super-options
         let mut fields = line.split(|&byte| byte == b' ');
@@ -74,7 +77,7 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 mod tests {
     use std::{fs::File, path::PathBuf};
 
-    use super::{is_inside, mount_point, mounts_of};
+    use super::{is_inside, mount_point, parse_mounts};
 
     #[test]
     fn the_unified_mount_of_a_hybrid_host_is_found() {
@@ -84,7 +87,7 @@ mod tests {
             31 30 0:27 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
             32 30 0:28 /part /mnt/part rw shared:9 - cgroup2 cgroup2 rw\n\
             33 30 0:28 / /sys/fs/cgroup/uni\\040fied\\1 rw shared:9 - cgroup2 cgroup2 rw\n";
-        let found = |kind: &[u8], mounts: &[u8]| mounts_of(kind, mounts).collect::<Vec<_>>();
+        let found = |kind: &[u8], mounts: &[u8]| parse_mounts(kind, mounts).collect::<Vec<_>>();
         let (unified, cpu) = ("/sys/fs/cgroup/uni fied\\1", "/sys/fs/cgroup/cpu");
         assert_eq!(found(b"cgroup2", mountinfo), [PathBuf::from(unified)]);
         assert_eq!(found(b"cgroup", mountinfo), [PathBuf::from(cpu)]);

@@ -1,4 +1,4 @@
-//! Whose an interrupt is: looked up while it is there, by the number that a wake came with.
+//! The device of an interrupt: looked up while it is there, by the number that a wake came with.
 //!
 //! ```text
 //!  /sys/kernel/irq/N/actions                         --> its handlers
@@ -24,32 +24,33 @@ use crate::{
 /// Bytes of the handlers' names that are kept.
 const MAX_HANDLERS: usize = 128;
 
-/// What the kernel says of an interrupt.
+/// Finds the device and the handlers of an interrupt.
 #[must_use]
-pub fn look(number: u16) -> InterruptInfo {
-    look_in(Path::new("/sys"), number)
+pub fn describe_interrupt(number: u16) -> InterruptInfo {
+    describe_in(Path::new("/sys"), number)
 }
 
-fn look_in(sysfs: &Path, number: u16) -> InterruptInfo {
+fn describe_in(sysfs: &Path, number: u16) -> InterruptInfo {
     let handlers = Handlers::read(sysfs, number);
-    // A record has room for 16 bits of the number: it could mean that one as well.
+    // A record has 16 bits of the number: another interrupt with the same low bits makes it ambiguous.
     let is_ambiguous = sysfs.join(format!("kernel/irq/{}", u32::from(number) + (1 << 16))).exists();
-    let device = if is_ambiguous { None } else { device(sysfs, number, &handlers) };
+    let device = if is_ambiguous { None } else { device_kind(sysfs, number, &handlers) };
     InterruptInfo { number, device, handlers: text::cut(&handlers.0, MAX_HANDLERS) }
 }
 
-fn device(sysfs: &Path, number: u16, handlers: &Handlers) -> Option<DeviceKind> {
+fn device_kind(sysfs: &Path, number: u16, handlers: &Handlers) -> Option<DeviceKind> {
     let pci = PciDevice::all(sysfs);
     // A message-signalled interrupt is one device's alone.
     if let Some(device) = pci.iter().find(|device| device.has_message(number)) {
         return device.kind();
     }
-    of_shared_line(&pci, number, handlers).or_else(|| virtio(sysfs, handlers))
+    shared_line_kind(&pci, number, handlers).or_else(|| virtio_kind(sysfs, handlers))
 }
 
-/// Whose a line is that several may pull: all have to be of one kind, and none may be missing.
-fn of_shared_line(pci: &[PciDevice], number: u16, handlers: &Handlers) -> Option<DeviceKind> {
-    // The number of a device that has none.
+/// The kind of the devices on a line that several may pull: all have to be of one kind, and none may
+/// be missing.
+fn shared_line_kind(pci: &[PciDevice], number: u16, handlers: &Handlers) -> Option<DeviceKind> {
+    // A device that has no line has the number 0.
     if number == 0 {
         return None;
     }
@@ -81,7 +82,7 @@ impl PciDevice {
             && read(&self.0.join("irq")) == number.to_string()
     }
 
-    /// By its class: base class, subclass, interface, a byte each
+    /// The kind of the device, by its class: base class, subclass, interface, a byte each
     /// ([`include/linux/pci_ids.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/pci_ids.h#L17)).
     fn kind(&self) -> Option<DeviceKind> {
         const STORAGE: u32 = 0x01;
@@ -93,10 +94,10 @@ impl PciDevice {
     }
 }
 
-/// Of a virtio device without a PCI bus, as small virtual machines have them, the handler is called
-/// after the device
+/// The kind of a virtio device without a PCI bus, as small virtual machines have them: its handler is
+/// called after it
 /// ([`vm_find_vqs`](https://github.com/torvalds/linux/blob/v6.12/drivers/virtio/virtio_mmio.c#L478)).
-fn virtio(sysfs: &Path, handlers: &Handlers) -> Option<DeviceKind> {
+fn virtio_kind(sysfs: &Path, handlers: &Handlers) -> Option<DeviceKind> {
     /// `VIRTIO_ID_BLOCK`, `_SCSI` and `_FS`
     /// ([`virtio_ids.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/virtio_ids.h)).
     const STORE: [u32; 3] = [2, 8, 26];

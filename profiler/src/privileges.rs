@@ -7,7 +7,7 @@
 //! ```text
 //!  root ──▶ the caller's ids, with          attached    read, unwound      closed      named
 //!           Recording ───────────────────────|────────────────────────────────|
-//!             drain thread                    Counting ────────────────────────
+//!             drain thread                    Draining ────────────────────────
 //!             look-up thread                  LookingUp ──────────────────────  Naming ──
 //!               names of containers             AskingEngines ──
 //!             store                           Naming ────────────────────────────────────────
@@ -31,9 +31,9 @@ use rustix::{
 /// A capability, and what offwake needs it for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capability {
-    /// Its name.
+    /// The capability's name.
     pub name: &'static str,
-    /// What can't be done without it.
+    /// What can't be done without the capability.
     pub allows: &'static str,
     bit: CapabilitySet,
 }
@@ -43,14 +43,14 @@ impl Capability {
         Self { name, allows, bit }
     }
 
-    /// Whether this thread has it.
+    /// Whether this thread has the capability.
     #[must_use]
-    pub fn is_there(&self) -> bool {
+    pub fn is_held(&self) -> bool {
         capabilities(None).is_ok_and(|sets| sets.effective.contains(self.bit))
     }
 }
 
-/// Without these nothing can be recorded.
+/// The capabilities without which nothing can be recorded.
 pub const REQUIRED: [Capability; 3] = [
     Capability::new("CAP_BPF", CapabilitySet::BPF, "loading programs and their maps"),
     Capability::new("CAP_PERFMON", CapabilitySet::PERFMON, "attaching programs to tracepoints"),
@@ -61,7 +61,7 @@ pub const REQUIRED: [Capability; 3] = [
     ),
 ];
 
-/// Without these something is missing from what is recorded.
+/// The capabilities without which something is missing from what is recorded.
 pub const OPTIONAL: [Capability; 4] = [
     Capability::new(
         "CAP_DAC_READ_SEARCH",
@@ -81,20 +81,20 @@ pub const OPTIONAL: [Capability; 4] = [
     ),
 ];
 
-/// What a thread does, and needs rights for.
+/// What a thread does that it needs rights for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Attaches, looks at every thread, and detaches.
     Recording,
     /// Empties the rings and reads the counters.
-    Counting,
+    Draining,
     /// Looks at other processes while they are there.
     LookingUp,
     /// Opens files that are held, to have names found in them.
     Naming,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
-    /// What needs no rights.
+    /// Does what needs no rights.
     Other,
 }
 
@@ -106,7 +106,7 @@ impl Task {
                 .iter()
                 .chain(&OPTIONAL)
                 .fold(CapabilitySet::empty(), |all, capability| all | capability.bit),
-            Self::Counting => {
+            Self::Draining => {
                 CapabilitySet::BPF | CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN
             }
             Self::LookingUp => {
@@ -119,57 +119,57 @@ impl Task {
         }
     }
 
-    /// What it needs besides if it is root's: the processes that parse are nobody's then, and one that does not
-    /// answer has to be ended.
+    /// What a task needs besides if root runs offwake: the processes that parse belong to the user nobody
+    /// then, and one that does not answer has to be killed.
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
-            Self::Recording | Self::Counting | Self::AskingEngines | Self::Other => {
+            Self::Recording | Self::Draining | Self::AskingEngines | Self::Other => {
                 CapabilitySet::empty()
             }
         }
     }
 
-    /// What it needs, and what the threads need that it makes.
-    fn hands_on(self) -> CapabilitySet {
+    /// What a task needs, and what the threads need that it starts.
+    fn needs_with_children(self) -> CapabilitySet {
         match self {
             Self::Recording | Self::LookingUp => self.needs() | Self::AskingEngines.needs(),
-            Self::Counting | Self::Naming | Self::AskingEngines | Self::Other => self.needs(),
+            Self::Draining | Self::Naming | Self::AskingEngines | Self::Other => self.needs(),
         }
     }
 }
 
-/// Writing against the permissions of files, among other things.
+/// The right to write against the permissions of files, among other things.
 const OVERRIDE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
-/// The calling thread, and those that it makes from now on, can do no more than this takes.
-pub fn keep_for(task: Task) {
-    let kept = capabilities(None).and_then(|sets| {
+/// Gives up all rights of the calling thread, and of those that it starts from now on, that this task
+/// does not need.
+pub fn restrict_to(task: Task) {
+    let restricted = capabilities(None).and_then(|sets| {
         let more = match geteuid().is_root() {
             true => task.needs_as_root(),
             false => CapabilitySet::empty(),
         };
         let needed = sets.permitted & (task.needs() | more);
-        set(needed, sets.permitted & (task.hands_on() | more))
+        set(needed, sets.permitted & (task.needs_with_children() | more))
     });
-    // To give rights up is nothing that is refused; where it is all the same, nobody is worse off than with a
-    // profiler that never tried.
-    if let Err(error) = kept {
+    // The kernel does not refuse to take rights away; should it all the same, nobody is worse off than with
+    // a profiler that never tried.
+    if let Err(error) = restricted {
         log::warn!("a thread keeps more rights than it needs: {error}");
     }
 }
 
-/// The same, for a thread that writes files: root writes wherever it likes, as long as it is root who
-/// called.
-pub fn keep_for_writing(task: Task) {
+/// Does the same for a thread that writes files, unless root runs offwake: root may write anywhere.
+pub fn restrict_unless_root(task: Task) {
     if !geteuid().is_root() {
-        keep_for(task);
+        restrict_to(task);
     }
 }
 
-/// Does something without regard to the permissions of files, if this process may: asks an engine that
-/// runs containers, and only root can talk to, say. Nothing that writes.
-pub fn while_overriding<T>(body: impl FnOnce() -> T) -> T {
+/// Runs `body` without regard to the permissions of files, if this process may: it queries an engine
+/// that only root can talk to, say. `body` must not write.
+pub fn with_dac_override<T>(body: impl FnOnce() -> T) -> T {
     let Ok(before) = capabilities(None) else { return body() };
     let more = before.effective | before.permitted & OVERRIDE;
     let _as_before = set(more, before.permitted);
@@ -178,18 +178,18 @@ pub fn while_overriding<T>(body: impl FnOnce() -> T) -> T {
     done
 }
 
-/// A user, as whom to go on.
+/// A user that offwake can go on as.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
-    /// Its id.
+    /// The user's id.
     pub id: Uid,
-    /// Its first group.
+    /// The user's first group.
     pub group: Gid,
-    /// All of its groups.
+    /// All of the user's groups.
     pub groups: Vec<Gid>,
 }
 
-/// Root becomes a user with the rights that recording takes, and can go on to [override](while_overriding)
+/// Root becomes a user with the rights that recording takes, and can go on to [override](with_dac_override)
 /// the permissions of files. To be called before there are other threads.
 ///
 /// # Errors
@@ -220,7 +220,7 @@ mod tests {
 
     fn effective_in_a_thread(task: Task) -> CapabilitySet {
         std::thread::spawn(move || {
-            keep_for(task);
+            restrict_to(task);
             capabilities(None).unwrap().effective
         })
         .join()
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_thread_keeps_what_its_task_needs_and_others_are_as_they_were() {
         let before = capabilities(None).unwrap();
-        for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [Task::Recording, Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
             let more = match geteuid().is_root() {
                 true => task.needs_as_root(),
                 false => CapabilitySet::empty(),
@@ -244,16 +244,16 @@ mod tests {
     fn no_task_can_write_where_its_user_can_not() {
         let writing = CapabilitySet::DAC_OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::CHOWN;
         let all = CapabilitySet::SETUID | CapabilitySet::SYS_MODULE | writing;
-        for task in [Task::Recording, Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [Task::Recording, Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
             assert!(!task.needs().intersects(all), "{task:?}");
         }
-        // It writes nothing, and hands nothing on.
+        // A thread that queries engines writes nothing, and starts no program.
         assert!(!Task::AskingEngines.needs().intersects(all - OVERRIDE));
     }
 
     #[test]
     fn every_task_of_a_recording_needs_no_more_than_recording_does() {
-        for task in [Task::Counting, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
             assert!(Task::Recording.needs().contains(task.needs()), "{task:?}");
         }
     }

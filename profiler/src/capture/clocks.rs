@@ -1,8 +1,11 @@
-//! Reading the clocks.
+//! Reading the clocks, and the CPU time that the profiler has used.
+
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::{
+    parser,
     recording::Clocks,
     units::{Nanos, Timestamp},
 };
@@ -24,7 +27,7 @@ pub fn read() -> Clocks {
     best.1
 }
 
-/// The clocks, and how long that took.
+/// The clocks, and how long it took to read them.
 fn read_once() -> (Nanos, Clocks) {
     let before = Timestamp(unsigned(ClockId::Monotonic));
     let realtime_ns = nanoseconds(ClockId::Realtime);
@@ -42,6 +45,24 @@ fn unsigned(clock: ClockId) -> u64 {
 fn nanoseconds(clock: ClockId) -> i64 {
     let time = clock_gettime(clock);
     time.tv_sec.saturating_mul(1_000_000_000).saturating_add(time.tv_nsec)
+}
+
+/// CPU time that this process has used, user and system, and those that parse for it.
+pub(super) fn own_cpu_time() -> Nanos {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call fills `usage`; it can't fail with these arguments, and zeroes are valid.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    let duration = |time: libc::timeval| {
+        Duration::new(
+            u64::try_from(time.tv_sec).unwrap_or(0),
+            u32::try_from(time.tv_usec).unwrap_or(0).saturating_mul(1000),
+        )
+    };
+    let total = duration(usage.ru_utime) + duration(usage.ru_stime) + parser::cpu_used();
+    Nanos(u64::try_from(total.as_nanos()).unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

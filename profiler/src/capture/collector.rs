@@ -1,4 +1,5 @@
-//! Putting together what comes out of the rings, and asking for what must be looked up soon.
+//! Decodes what comes out of the rings, gathers it in batches, and requests what must be looked up
+//! while it is there.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -8,8 +9,8 @@ use std::{
 use foldhash::fast::RandomState;
 
 use super::{
-    lookup::Lookup,
-    trigger::{Trip, Watch},
+    messages::{LongWait, Lookup, OpenRecords, RecordBatch},
+    trigger::TriggerMatcher,
 };
 use crate::{
     decode::{self, Record},
@@ -20,56 +21,19 @@ use crate::{
     units::{CgroupId, Nanos, Tgid, Timestamp},
 };
 
-/// How often a file is asked for: it may be gone for one thread and there for another.
+/// How often a file is requested: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
-/// Files that have been asked for are all forgotten when there are so many: asking again is cheap.
+/// Files that were requested are all forgotten when there are so many: another request is cheap.
 const MAX_FILES: usize = 1 << 20;
-/// Cgroups that have been asked for are all forgotten when there are so many: asking again is cheap.
+/// Cgroups that were requested are all forgotten when there are so many: another request is cheap.
 const MAX_CGROUPS: usize = 65_536;
-
-/// What came out of the rings in a stretch of time.
-#[derive(Debug, Default)]
-pub(super) struct Records {
-    /// Everything before this moment has come.
-    pub until: Timestamp,
-    /// What was lost since the programs were loaded.
-    pub loss: LossTotals,
-    /// What the kernel half did since it was loaded.
-    pub effort: Effort,
-    /// CPU time that this process has used.
-    pub own_cpu: Nanos,
-    pub waits: Vec<Wait>,
-    pub preemptions: Vec<Preemption>,
-    pub samples: Vec<Sample>,
-    pub sightings: Vec<Sighting>,
-    pub exits: Vec<ThreadExit>,
-}
-
-impl Records {
-    /// How many there are.
-    pub fn count(&self) -> u64 {
-        let Self { waits, preemptions, samples, sightings, exits, .. } = self;
-        (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
-    }
-}
 
 /// What the kernel half counts, as it was read last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Totals {
+pub(super) struct KernelTotals {
     pub loss: LossTotals,
     pub effort: Effort,
     pub undecodable_copies: u64,
-}
-
-/// How everybody stood when they were looked at: by a closing survey.
-#[derive(Clone, Debug, Default)]
-pub struct OpenRecords {
-    /// Waits that have not ended.
-    pub waits: Vec<Wait>,
-    /// Preemptions that have not.
-    pub preemptions: Vec<Preemption>,
-    /// Everybody.
-    pub sightings: Vec<Sighting>,
 }
 
 /// What was lost on this side of the rings.
@@ -80,9 +44,9 @@ struct LostHere {
     lookups: u64,
 }
 
-/// Takes the records of a run.
+/// Gathers the records of a run.
 pub(super) struct Collector {
-    records: Records,
+    batch: RecordBatch,
     lookups: SyncSender<Lookup>,
     files: HashMap<FileId, u8, RandomState>,
     processes: HashSet<Tgid, RandomState>,
@@ -92,17 +56,21 @@ pub(super) struct Collector {
     memory: usize,
     lost: LostHere,
     open: OpenRecords,
-    watch: Watch,
+    triggers: TriggerMatcher,
     /// The window's first moment, once it is open.
     window_start: Option<Timestamp>,
-    trips: Vec<Trip>,
+    long_waits: Vec<LongWait>,
 }
 
 impl Collector {
     /// `memory_limit` is what the records may take once they are read again, if they must be.
-    pub fn new(lookups: SyncSender<Lookup>, memory_limit: Option<usize>, watch: Watch) -> Self {
+    pub fn new(
+        lookups: SyncSender<Lookup>,
+        memory_limit: Option<usize>,
+        triggers: TriggerMatcher,
+    ) -> Self {
         Self {
-            records: Records::default(),
+            batch: RecordBatch::default(),
             lookups,
             files: HashMap::default(),
             processes: HashSet::default(),
@@ -112,14 +80,14 @@ impl Collector {
             memory: 0,
             lost: LostHere::default(),
             open: OpenRecords::default(),
-            watch,
+            triggers,
             window_start: None,
-            trips: Vec::new(),
+            long_waits: Vec::new(),
         }
     }
 
-    /// Waits that begin from now on can trip a trigger.
-    pub fn open_at(&mut self, start: Timestamp) {
+    /// Opens the window: waits that begin from now on can be too long for a trigger.
+    pub fn open_window(&mut self, start: Timestamp) {
         if self.window_start.is_none() {
             self.window_start = Some(start);
             // What came before is not reported.
@@ -127,18 +95,18 @@ impl Collector {
         }
     }
 
-    /// The triggers that were tripped since the last time.
-    pub fn take_trips(&mut self) -> Vec<Trip> {
-        std::mem::take(&mut self.trips)
+    /// The waits that were too long for a trigger since the last call.
+    pub fn take_long_waits(&mut self) -> Vec<LongWait> {
+        std::mem::take(&mut self.long_waits)
     }
 
     /// What a closing survey has sent.
-    pub fn take_open(&mut self) -> OpenRecords {
+    pub fn take_open_records(&mut self) -> OpenRecords {
         std::mem::take(&mut self.open)
     }
 
-    /// Asks for something that must not be left out, and gives it back if there is no room now.
-    pub fn ask(&self, lookup: Lookup) -> Option<Lookup> {
+    /// Requests something that must not be left out, and returns it if there is no room for it now.
+    pub fn try_request(&self, lookup: Lookup) -> Option<Lookup> {
         match self.lookups.try_send(lookup) {
             Ok(()) | Err(TrySendError::Disconnected(_)) => None,
             Err(TrySendError::Full(lookup)) => Some(lookup),
@@ -150,43 +118,48 @@ impl Collector {
         self.window_start.is_some() && self.memory_limit.is_some_and(is_over)
     }
 
-    /// Records since the last [`Self::cut`].
-    pub fn count(&self) -> u64 {
-        self.records.count()
+    /// How many records there are since the last [`Self::take_batch`].
+    pub fn len(&self) -> u64 {
+        self.batch.len()
     }
 
-    /// Gives away what has come since the last time, and what was lost here in all.
-    pub fn cut(&mut self, until: Timestamp, own_cpu: Nanos, totals: Totals) -> Records {
-        let Totals { mut loss, effort, undecodable_copies } = totals;
+    /// Returns what has come since the last time, and what was lost here in all.
+    pub fn take_batch(
+        &mut self,
+        until: Timestamp,
+        own_cpu: Nanos,
+        totals: KernelTotals,
+    ) -> RecordBatch {
+        let KernelTotals { mut loss, effort, undecodable_copies } = totals;
         loss.undecodable = self.lost.undecodable + undecodable_copies;
         loss.over_memory = self.lost.over_memory;
         if self.lost.lookups > 0 {
             loss.counters.insert("lookups_over_limit".to_owned(), self.lost.lookups);
         }
-        let records = std::mem::take(&mut self.records);
-        // The next slice is about as large as this one.
-        self.records.waits.reserve(records.waits.len());
-        Records { until, own_cpu, loss, effort, ..records }
+        let batch = std::mem::take(&mut self.batch);
+        // The next one is about as large as this one.
+        self.batch.waits.reserve(batch.waits.len());
+        RecordBatch { until, own_cpu, loss, effort, ..batch }
     }
 
-    /// Takes one record as it came.
-    pub fn take(&mut self, bytes: &[u8]) {
+    /// Adds one record as it came out of a ring.
+    pub fn add_record(&mut self, bytes: &[u8]) {
         let Some(record) = self.decode(bytes) else { return };
-        // What says who and when a thread was stays, so that the rest can be told apart; it is
-        // bounded by the number of threads.
+        // Records of who a thread is and when it ended are added in any case, so that the rest can
+        // be told apart; the number of threads bounds them.
         let is_bulk = !matches!(record, Record::Sighting(_) | Record::Exit(_));
         if is_bulk && self.is_full() {
             self.lost.over_memory += 1;
         } else {
-            self.keep(record);
+            self.add_decoded(record);
         }
     }
 
-    /// Takes one record from before anybody was looked at: only what others refer to is kept.
-    pub fn take_early(&mut self, bytes: &[u8]) {
+    /// Adds one record from before the opening survey: only what others refer to is kept.
+    pub fn add_early_record(&mut self, bytes: &[u8]) {
         match self.decode(bytes) {
             None | Some(Record::Wait(_) | Record::Preemption(_) | Record::Sample(_)) => {}
-            Some(record) => self.keep(record),
+            Some(record) => self.add_decoded(record),
         }
     }
 
@@ -196,66 +169,66 @@ impl Collector {
         record.ok()
     }
 
-    fn keep(&mut self, record: Record) {
+    fn add_decoded(&mut self, record: Record) {
         match record {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
-                self.want_file(wait.file, wait.syscall, wait.tgid);
+                self.request_file(wait.file, wait.syscall, wait.tgid);
                 if let Some(wake) = &wait.wake {
-                    self.want_file(wake.file, wake.syscall, wake.current.tgid);
-                    self.want_interrupt(wake.context);
+                    self.request_file(wake.file, wake.syscall, wake.current.tgid);
+                    self.request_interrupt(wake.context);
                 }
-                self.want_cgroup(wait.cgroup, wait.tgid);
+                self.request_cgroup(wait.cgroup, wait.tgid);
                 if wait.end == End::StillOff {
                     return self.open.waits.push(wait);
                 }
                 if let Some(start) = self.window_start
-                    && let Some(trip) = self.watch.look(&wait, start)
+                    && let Some(long) = self.triggers.match_wait(&wait, start)
                 {
-                    self.trips.push(trip);
+                    self.long_waits.push(long);
                 }
-                self.records.waits.push(wait);
+                self.batch.waits.push(wait);
             }
             Record::Preemption(preemption) => {
                 self.memory += size_of::<Preemption>();
                 if preemption.end == End::StillOff {
                     self.open.preemptions.push(preemption);
                 } else {
-                    self.records.preemptions.push(preemption);
+                    self.batch.preemptions.push(preemption);
                 }
             }
             Record::Stack(stack) => {
                 self.memory += size_of::<u64>() * stack.addresses.len();
-                self.want(Lookup::Stack(stack));
+                self.request(Lookup::Stack(stack));
             }
             Record::Sighting(sighting) => {
                 self.memory += size_of::<Sighting>();
-                self.want_process(&sighting);
-                self.want_cgroup(sighting.cgroup, sighting.tgid);
-                self.watch.see(&sighting);
+                self.request_process(&sighting);
+                self.request_cgroup(sighting.cgroup, sighting.tgid);
+                self.triggers.record_name(&sighting);
                 if sighting.reason == SightingReason::Closing {
                     self.open.sightings.push(sighting);
                 } else {
-                    self.records.sightings.push(sighting);
+                    self.batch.sightings.push(sighting);
                 }
             }
             Record::Exit(exit) => {
                 self.memory += size_of::<ThreadExit>();
                 if exit.tid.0 == exit.tgid.0 {
                     self.processes.remove(&exit.tgid);
-                    self.want(Lookup::Exit { tgid: exit.tgid, at: exit.at });
+                    self.request(Lookup::Exit { tgid: exit.tgid, at: exit.at });
                 }
-                self.watch.forget(&exit);
-                self.records.exits.push(exit);
+                self.triggers.forget_thread(&exit);
+                self.batch.exits.push(exit);
             }
             Record::Sample(sample) => {
                 self.memory += size_of::<Sample>();
-                self.records.samples.push(sample);
+                self.batch.samples.push(sample);
             }
         }
     }
 
-    fn want(&mut self, lookup: Lookup) {
+    fn request(&mut self, lookup: Lookup) {
         match self.lookups.try_send(lookup) {
             // The other end is gone only if its thread has died; that is noticed when it is joined.
             Ok(()) | Err(TrySendError::Disconnected(_)) => {}
@@ -263,22 +236,22 @@ impl Collector {
         }
     }
 
-    /// Asks for a file while the process that called with it still has it open.
-    fn want_file(&mut self, file: Option<FileId>, syscall: Option<Syscall>, tgid: Tgid) {
+    /// Requests a file while the process that called with it still has it open.
+    fn request_file(&mut self, file: Option<FileId>, syscall: Option<Syscall>, tgid: Tgid) {
         let (Some(file), Some(syscall)) = (file, syscall) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();
         }
-        let asked = self.files.entry(file).or_default();
-        if *asked < FILE_LOOKUPS {
-            *asked += 1;
+        let requests = self.files.entry(file).or_default();
+        if *requests < FILE_LOOKUPS {
+            *requests += 1;
             let descriptor = (syscall.args[0] & u64::from(u32::MAX)) as u32;
-            self.want(Lookup::File { file, tgid, descriptor });
+            self.request(Lookup::File { file, tgid, descriptor });
         }
     }
 
-    /// Asks for each cgroup once. Waits are looked at as well: no sighting says that a thread moved.
-    fn want_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
+    /// Requests each cgroup once. Waits are looked at as well: no sighting says that a thread moved.
+    fn request_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
         if self.cgroups.contains(&id) {
             return;
         }
@@ -286,18 +259,20 @@ impl Collector {
             self.cgroups.clear();
         }
         self.cgroups.insert(id);
-        self.want(Lookup::Cgroup { id, tgid });
+        self.request(Lookup::Cgroup { id, tgid });
     }
 
-    /// Asks for each interrupt once; where there is no room now, with its next wake.
-    fn want_interrupt(&mut self, context: WakeContext) {
+    /// Requests each interrupt once; where there is no room now, with its next wake.
+    fn request_interrupt(&mut self, context: WakeContext) {
         let WakeContext::Hardirq(number) = context else { return };
-        if !self.interrupts.contains(&number) && self.ask(Lookup::Interrupt { number }).is_none() {
+        if !self.interrupts.contains(&number)
+            && self.try_request(Lookup::Interrupt { number }).is_none()
+        {
             self.interrupts.insert(number);
         }
     }
 
-    fn want_process(&mut self, sighting: &Sighting) {
+    fn request_process(&mut self, sighting: &Sighting) {
         let &Sighting { tid, tgid, parent, at, reason, kind, .. } = sighting;
         if kind == ThreadKind::Kernel {
             return;
@@ -305,15 +280,15 @@ impl Collector {
         match reason {
             SightingReason::Exec => {
                 self.processes.insert(tgid);
-                self.want(Lookup::Exec { tgid, at });
+                self.request(Lookup::Exec { tgid, at });
             }
             SightingReason::Fork if tid.0 == tgid.0 => {
                 self.processes.insert(tgid);
-                self.want(Lookup::Fork { parent, child: tgid, at });
+                self.request(Lookup::Fork { parent, child: tgid, at });
             }
             _ => {
                 if self.processes.insert(tgid) {
-                    self.want(Lookup::Process { tgid });
+                    self.request(Lookup::Process { tgid });
                 }
             }
         }
@@ -324,7 +299,7 @@ impl Collector {
 mod tests {
     use std::sync::mpsc;
 
-    use super::{Collector, Lookup, MAX_CGROUPS, Watch};
+    use super::{Collector, Lookup, MAX_CGROUPS, TriggerMatcher};
     use crate::{
         decode::Record,
         recording::{Phase, Sighting, SightingReason, ThreadKind},
@@ -351,9 +326,9 @@ mod tests {
     #[test]
     fn processes_and_cgroups_are_asked_for_once_and_memory_stays_flat() {
         let (lookups, wanted) = mpsc::sync_channel(4 * MAX_CGROUPS);
-        let mut collector = Collector::new(lookups, None, Watch::default());
+        let mut collector = Collector::new(lookups, None, TriggerMatcher::default());
         for cgroup in [1, 2, 1, 2] {
-            collector.keep(in_cgroup(cgroup));
+            collector.add_decoded(in_cgroup(cgroup));
         }
         let mut asked = Vec::new();
         for lookup in wanted.try_iter() {
@@ -365,7 +340,7 @@ mod tests {
         }
         assert_eq!(asked, [(7, None), (1, Some(7)), (2, Some(7))]);
         for cgroup in 0..2 * MAX_CGROUPS as u64 {
-            collector.keep(in_cgroup(cgroup));
+            collector.add_decoded(in_cgroup(cgroup));
             assert!(collector.cgroups.len() <= MAX_CGROUPS);
         }
         assert_eq!(wanted.try_iter().count(), 2 * MAX_CGROUPS - 2);

@@ -1,4 +1,4 @@
-//! Emptying the rings, often enough that they never fill.
+//! The drain: empties the rings, often enough that they never fill.
 
 use std::{
     sync::{Arc, atomic::Ordering, mpsc::SyncSender},
@@ -6,46 +6,45 @@ use std::{
 };
 
 use super::{
-    Control,
-    collector::{Collector, OpenRecords, Records, Totals},
-    counting::Counting,
-    lookup::Lookup,
-    own_cpu,
-    snapshot::Snapshot,
-    store::Part,
+    clocks::own_cpu_time,
+    collector::{Collector, KernelTotals},
+    control::Control,
+    counters::Counters,
+    messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyedSnapshot},
 };
 use crate::{
-    kernel::{self, ProgramClock, Ring},
+    kernel::{self, ProgramTimer, Ring},
     units::{Nanos, Timestamp},
 };
 
-/// A ring of 4 MiB holds 16,900 waits: 1.7 million a second on each CPU at this pace.
-const PACE: Duration = Duration::from_millis(10);
-/// What is recorded is stored no later than this.
+/// A ring of 4 MiB holds 16,900 waits: 1.7 million a second on each CPU at this interval.
+const DRAIN_INTERVAL: Duration = Duration::from_millis(10);
+/// A slice covers no more time than this.
 const LONGEST_SLICE: Nanos = Nanos(1_000_000_000);
-/// Nor when there are more: 5 MiB before they are compressed, which stay in the cache meanwhile.
+/// A slice has no more records than this: 5 MiB before they are compressed, which stay in the
+/// CPU's cache meanwhile.
 const LARGEST_SLICE: u64 = 16_384;
 /// How long the kernel measures the programs, which makes each run of one dearer by some 20 ns.
-const MEASURED_FOR: Nanos = Nanos(50_000_000);
-/// How often it does.
-const MEASURED_EVERY: Nanos = Nanos(5_000_000_000);
-/// The counters are not read for every slice when there are many.
-const LOSSES_EVERY: Nanos = Nanos(500_000_000);
-/// A record gets its time some 100 ns before it can be seen in a ring.
-const ON_ITS_WAY: Nanos = Nanos(1_000_000);
+const MEASURING_TIME: Nanos = Nanos(50_000_000);
+/// How often the kernel measures the programs.
+const MEASURING_INTERVAL: Nanos = Nanos(5_000_000_000);
+/// How often the counters are read at most: not for every slice when there are many.
+const TOTALS_INTERVAL: Nanos = Nanos(500_000_000);
+/// A record gets its time some 100 ns before it can be seen in a ring: this is surely longer.
+const RING_DELAY: Nanos = Nanos(1_000_000);
 
 /// Empties the rings.
 pub(super) struct Drain {
     rings: Vec<Ring>,
     collector: Collector,
-    counting: Arc<Counting>,
-    programs: ProgramClock,
-    parts: SyncSender<Part>,
-    totals: Totals,
+    counters: Arc<Counters>,
+    programs: ProgramTimer,
+    store: SyncSender<StoreMessage>,
+    totals: KernelTotals,
     totals_read: Timestamp,
     measured: Timestamp,
     last_cut: Timestamp,
-    /// A snapshot for which the look-ups had no room yet.
+    /// A snapshot for which the look-up thread had no room yet.
     pending: Option<Lookup>,
 }
 
@@ -53,17 +52,17 @@ impl Drain {
     pub fn new(
         rings: Vec<Ring>,
         collector: Collector,
-        counting: Arc<Counting>,
-        programs: ProgramClock,
-        parts: SyncSender<Part>,
+        counters: Arc<Counters>,
+        programs: ProgramTimer,
+        store: SyncSender<StoreMessage>,
     ) -> Self {
         Self {
             rings,
             collector,
-            counting,
+            counters,
             programs,
-            parts,
-            totals: Totals::default(),
+            store,
+            totals: KernelTotals::default(),
             totals_read: Timestamp(0),
             measured: Timestamp(0),
             last_cut: kernel::now(),
@@ -71,104 +70,110 @@ impl Drain {
         }
     }
 
-    /// Takes what was sent before anybody was looked at.
-    pub fn take_early(&mut self) {
+    /// Drains what was sent before the opening survey.
+    pub fn drain_early_records(&mut self) {
         for ring in &mut self.rings {
-            ring.drain(|bytes| self.collector.take_early(bytes));
+            ring.drain(|bytes| self.collector.add_early_record(bytes));
         }
     }
 
     /// Runs until it is told to stop, and once more after that: everything that was sent before is
-    /// kept. Gives back what was not handed on any more, and how everybody stood at last.
-    pub fn run(mut self, control: &Control) -> (Records, OpenRecords) {
+    /// kept. Returns what was not sent to the store any more, and how everybody stood at last.
+    pub fn run(mut self, control: &Control) -> (RecordBatch, OpenRecords) {
         loop {
             let is_last = control.stop.load(Ordering::Relaxed);
-            // Before the rings: the survey has been, and what it sent is in them.
-            let request = if self.pending.is_none() { control.desk.take() } else { None };
+            // Taken before the rings are read: the survey is done, and what it sent is in them.
+            let request = if self.pending.is_none() { control.snapshots.take() } else { None };
             if let Some(start) = control.window_start.get() {
-                self.collector.open_at(*start);
+                self.collector.open_window(*start);
             }
             let from = kernel::now();
             if control.window_start.get().is_some() {
-                self.measure(from);
+                self.measure_programs(from);
             }
             for ring in &mut self.rings {
-                ring.drain(|bytes| self.collector.take(bytes));
+                ring.drain(|bytes| self.collector.add_record(bytes));
                 // One busy ring must not make a slice that is many times as large as it should be.
-                if self.collector.count() >= 2 * LARGEST_SLICE && !is_last {
+                if self.collector.len() >= 2 * LARGEST_SLICE && !is_last {
                     let until = self.last_cut;
-                    hand_on(&mut self.collector, until, &self.totals, &self.parts);
+                    send_batch(&mut self.collector, until, &self.totals, &self.store);
                 }
             }
-            for trip in self.collector.take_trips() {
-                control.trips.trip(trip);
+            for long_wait in self.collector.take_long_waits() {
+                control.pacer.request(long_wait);
             }
             if let Some(request) = request {
                 self.read_totals(from);
-                let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
-                hand_on(&mut self.collector, until, &self.totals, &self.parts);
+                let until = Timestamp(from.0.saturating_sub(RING_DELAY.0));
+                send_batch(&mut self.collector, until, &self.totals, &self.store);
                 self.last_cut = from;
-                let open = self.collector.take_open();
-                self.pending = Some(Lookup::Snapshot(Box::new(Snapshot { request, open })));
-                control.desk.done();
+                let open = self.collector.take_open_records();
+                self.pending = Some(Lookup::Snapshot(Box::new(SurveyedSnapshot { request, open })));
+                control.snapshots.complete();
             }
             if let Some(lookup) = self.pending.take() {
-                self.pending = self.collector.ask(lookup);
+                self.pending = self.collector.try_request(lookup);
             }
             if self.collector.is_full() {
                 control.memory_full.store(true, Ordering::Relaxed);
             }
             if is_last && self.pending.is_none() {
-                self.programs.end_measuring();
+                self.programs.stop_measuring();
                 self.read_totals(from);
-                let open = self.collector.take_open();
-                let records = self.collector.cut(from, own_cpu::used(), self.totals);
+                let open = self.collector.take_open_records();
+                let records = self.collector.take_batch(from, own_cpu_time(), self.totals);
                 return (records, open);
             }
             let is_long = from.since(self.last_cut) >= LONGEST_SLICE;
-            if is_long || self.collector.count() >= LARGEST_SLICE {
-                if from.since(self.totals_read) >= LOSSES_EVERY {
+            if is_long || self.collector.len() >= LARGEST_SLICE {
+                if from.since(self.totals_read) >= TOTALS_INTERVAL {
                     self.read_totals(from);
                 }
-                let until = Timestamp(from.0.saturating_sub(ON_ITS_WAY.0));
-                hand_on(&mut self.collector, until, &self.totals, &self.parts);
+                let until = Timestamp(from.0.saturating_sub(RING_DELAY.0));
+                send_batch(&mut self.collector, until, &self.totals, &self.store);
                 self.last_cut = from;
             }
-            std::thread::sleep(PACE);
+            std::thread::sleep(DRAIN_INTERVAL);
         }
     }
 
     fn read_totals(&mut self, at: Timestamp) {
         self.totals_read = at;
-        // They were read as the window opened. What was lost up to here is known in any case.
-        if let Ok(loss) = self.counting.losses() {
+        // If a read fails, the totals of the last one stand: all of them were read once as the
+        // window opened.
+        if let Ok(loss) = self.counters.losses() {
             self.totals.loss = loss;
         }
-        if let Ok(stacks) = self.counting.stacks() {
+        if let Ok(stacks) = self.counters.stacks() {
             self.totals.effort.stacks = stacks;
         }
         self.totals.effort.programs = self.programs.measured();
-        self.totals.undecodable_copies = self.counting.undecodable_copies();
+        self.totals.undecodable_copies = self.counters.undecodable_copies();
     }
 
     /// Has the kernel measure the programs for a moment now and then.
-    fn measure(&mut self, at: Timestamp) {
+    fn measure_programs(&mut self, at: Timestamp) {
         let since = at.since(self.measured);
         if self.programs.is_measuring() {
-            if since >= MEASURED_FOR {
-                self.programs.end_measuring();
+            if since >= MEASURING_TIME {
+                self.programs.stop_measuring();
             }
-        } else if since >= MEASURED_EVERY {
-            self.programs.begin_measuring();
+        } else if since >= MEASURING_INTERVAL {
+            self.programs.start_measuring();
             self.measured = at;
         }
     }
 }
 
-/// Waits if the store has not kept up: the rings fill meanwhile, and what finds no room there is
+/// Sends a batch to the store, and waits if the store has not kept up: the rings fill meanwhile, and what finds no room there is
 /// counted and dated.
-fn hand_on(collector: &mut Collector, until: Timestamp, totals: &Totals, parts: &SyncSender<Part>) {
-    let records = collector.cut(until, own_cpu::used(), totals.clone());
+fn send_batch(
+    collector: &mut Collector,
+    until: Timestamp,
+    totals: &KernelTotals,
+    store: &SyncSender<StoreMessage>,
+) {
+    let records = collector.take_batch(until, own_cpu_time(), totals.clone());
     // The other end is gone only if its thread has died, and that is noticed when it is joined.
-    let _died = parts.send(Part::Records(Box::new(records)));
+    let _died = store.send(StoreMessage::Records(Box::new(records)));
 }

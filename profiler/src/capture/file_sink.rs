@@ -7,28 +7,28 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::sink::{NewSlice, Places, Sink, TakenBack};
+use super::sink::{NewSlice, RemovedSlice, Sink, SliceOffsets};
 
 /// A file that takes its name when the window opens, and is a recording from then on, whatever
 /// happens.
 #[derive(Debug)]
-pub struct RecordingFile {
+pub struct FileSink {
     path: PathBuf,
     stage: Stage,
-    /// Bytes of it that are whole.
+    /// Bytes up to the end of the last whole message.
     length: u64,
-    places: Places,
+    offsets: SliceOffsets,
 }
 
 #[derive(Debug)]
 enum Stage {
-    /// Beside its place, under another name.
+    /// Beside its path, under another name.
     Unnamed(Option<tempfile::NamedTempFile>),
-    /// In its place.
+    /// At its path.
     Named(File),
 }
 
-impl RecordingFile {
+impl FileSink {
     /// Makes the file, not under its name yet.
     ///
     /// # Errors
@@ -36,16 +36,16 @@ impl RecordingFile {
     /// If its directory can't be written to.
     pub fn create(path: &Path) -> io::Result<Self> {
         let stage = Stage::Unnamed(Some(new_file_beside(path)?));
-        Ok(Self { path: path.to_path_buf(), stage, length: 0, places: Places::default() })
+        Ok(Self { path: path.to_path_buf(), stage, length: 0, offsets: SliceOffsets::default() })
     }
 
-    /// Its name.
+    /// The path that the file has from the window's opening on.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Bytes of it that are whole.
+    /// Bytes up to the end of the last whole message.
     #[must_use]
     pub fn length(&self) -> u64 {
         self.length
@@ -62,8 +62,8 @@ impl RecordingFile {
         let length = self.length;
         let file = self.file()?;
         if let Err(error) = file.write_all(bytes) {
-            // A part of a message is worse than none.
-            cut(file, length)?;
+            // Readers can do without a message, but not with a part of one.
+            truncate(file, length)?;
             return Err(error);
         }
         self.length += bytes.len() as u64;
@@ -83,12 +83,12 @@ pub(super) fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile
     Ok(file)
 }
 
-fn cut(file: &mut File, length: u64) -> io::Result<()> {
+fn truncate(file: &mut File, length: u64) -> io::Result<()> {
     file.set_len(length)?;
     file.seek(SeekFrom::Start(length)).map(drop)
 }
 
-impl Sink for RecordingFile {
+impl Sink for FileSink {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
         let Stage::Unnamed(unnamed) = &mut self.stage else {
             return Err(io::Error::other("the recording has begun already"));
@@ -105,15 +105,15 @@ impl Sink for RecordingFile {
         let slice = slice.encode()?;
         let offset = self.length;
         self.write(&slice.bytes)?;
-        self.places.push(offset, slice.about);
+        self.offsets.push(offset, slice.summary);
         Ok(())
     }
 
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
-        let Some((offset, taken)) = self.places.pop() else { return Ok(None) };
-        cut(self.file()?, offset)?;
+    fn remove_last(&mut self) -> io::Result<Option<RemovedSlice>> {
+        let Some((offset, removed)) = self.offsets.pop() else { return Ok(None) };
+        truncate(self.file()?, offset)?;
         self.length = offset;
-        Ok(Some(taken))
+        Ok(Some(removed))
     }
 
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
@@ -124,9 +124,9 @@ impl Sink for RecordingFile {
 
 /// A recording on a pipe: what is written is gone.
 #[derive(Debug)]
-pub struct Pipe<W>(pub W);
+pub struct PipeSink<W>(pub W);
 
-impl<W: Write + Send + 'static> Sink for Pipe<W> {
+impl<W: Write + Send + 'static> Sink for PipeSink<W> {
     fn begin(&mut self, header: &[u8]) -> io::Result<()> {
         self.0.write_all(header)
     }

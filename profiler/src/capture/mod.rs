@@ -11,54 +11,56 @@
 //! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for the
 //! store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
 
-mod assembled;
 mod clocks;
 mod collector;
-mod counting;
+mod control;
+mod counters;
 mod drain;
 mod file_sink;
-pub mod flight;
+pub mod flight_recorder;
 mod lookup;
-mod own_cpu;
+mod memory_sink;
+mod messages;
 mod sink;
-mod snapshot;
 mod store;
-#[cfg(test)]
-mod store_tests;
 mod trigger;
 mod user_stacks;
 
 use std::{
     io::{self, PipeWriter},
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicBool, Ordering},
+        Arc,
+        atomic::Ordering,
         mpsc::{self, SyncSender},
     },
     thread::JoinHandle,
     time::Duration,
 };
 
-pub use assembled::Assembled;
-pub use collector::OpenRecords;
-use collector::{Collector, Records};
-use counting::Counting;
+use clocks::own_cpu_time;
+use collector::Collector;
+use control::Control;
+use counters::Counters;
 use drain::Drain;
-pub use file_sink::{Pipe, RecordingFile};
-use flight::Why;
-use lookup::LastFound;
-pub use sink::{About, Encoded, Memory, NewSlice, Places, Sink, TakenBack};
-use snapshot::{Desk, Request};
-pub use store::Counts;
-use store::{Ending, Opening, Part, Store};
+pub use file_sink::{FileSink, PipeSink};
+pub use memory_sink::{AssemblingSink, MemorySink};
+use messages::{
+    LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
+};
+pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts};
+pub use sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets, SliceSummary};
+use store::Store;
+pub use store::Written;
 use thiserror::Error;
-pub use trigger::{Trigger, Trip};
-use trigger::{Trips, Watch};
+pub use trigger::Trigger;
+use trigger::TriggerMatcher;
 use user_stacks::UserStacks;
 
 use crate::{
-    kernel::{self, Kernel, KernelError, KernelTypes, Settings, StackSettings, Started, Survey},
-    parser::{Parser, Role},
+    kernel::{
+        self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
+    },
+    parser::{Parser, ParserRole},
     privileges::{self, Task},
     recording::{ClosedBy, Effort, Meta, Window},
     symbols::{NameSources, Symbols},
@@ -66,12 +68,12 @@ use crate::{
     unwinder_process::UnwinderClient,
 };
 
-/// What is on its way to the look-ups: a stack takes 1 KiB at most.
-const LOOKUPS_WAITING: usize = 1 << 16;
-/// What is on its way to the store: some 5 MiB each at most.
-const PARTS_WAITING: usize = 4;
+/// How many requests may wait for the look-up thread: a stack takes 1 KiB at most.
+const MAX_LOOKUPS: usize = 1 << 16;
+/// How many messages may wait for the store: some 5 MiB each at most.
+const MAX_STORE_MESSAGES: usize = 4;
 
-/// What a run is to be.
+/// What a run is to record, and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// What the kernel half is to do.
@@ -103,28 +105,17 @@ pub enum CaptureError {
     Format(io::Error),
 }
 
-/// What the threads of a run tell each other without words.
-#[derive(Debug, Default)]
-struct Control {
-    stop: AtomicBool,
-    memory_full: AtomicBool,
-    sink_failed: AtomicBool,
-    window_start: OnceLock<Timestamp>,
-    desk: Desk,
-    trips: Trips,
-}
-
-/// The programs run and everybody was looked at; the window is not open yet.
+/// A run whose programs are attached, and whose opening survey is done; the window is not open yet.
 pub struct Armed<S> {
     kernel: Kernel,
-    counting: Arc<Counting>,
+    counters: Arc<Counters>,
     plan: Plan,
     control: Arc<Control>,
-    parts: SyncSender<Part>,
-    drain: JoinHandle<(Records, OpenRecords)>,
-    lookup: JoinHandle<LastFound>,
+    to_store: SyncSender<StoreMessage>,
+    drain: JoinHandle<(RecordBatch, OpenRecords)>,
+    lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
-    /// While it is open, copies of stacks are watched for.
+    /// The watch thread runs for as long as this is open.
     watching: PipeWriter,
 }
 
@@ -135,9 +126,9 @@ pub struct Capture<S> {
 
 /// A run whose window is closed; names are still to be looked up.
 pub struct Captured<S> {
-    rest: Records,
+    rest: RecordBatch,
     open: OpenRecords,
-    lookup: JoinHandle<LastFound>,
+    lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
     closed_at: Timestamp,
     own_cpu: Nanos,
@@ -153,34 +144,20 @@ pub enum Exhausted {
     Sink,
 }
 
-/// A recording that was written.
-#[derive(Debug)]
-pub struct Written<S> {
-    /// Where to.
-    pub sink: S,
-    /// What it has.
-    pub counts: Counts,
-    /// How long its window is.
-    pub length: Nanos,
-    /// What kept it from being whole.
-    pub failed: Option<io::Error>,
-}
-
 impl<S: Sink> Armed<S> {
-    /// Loads, attaches and looks at every thread.
+    /// Loads and attaches the programs, starts the threads, and surveys every thread of the machine.
     ///
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
     pub fn new(mut plan: Plan, sink: S) -> Result<Self, CaptureError> {
         // Before anything is attached, so that its start is in no recording.
-        let unwinding = Parser::new(Role::Stacks).started();
-        plan.settings.unwinder = unwinding.id().map(Tgid);
-        let types = KernelTypes::of_running_kernel()?;
-        let Started { mut kernel, rings, losses, stacks, programs } =
+        let unwinding = Parser::new(ParserRole::Stacks).start_early();
+        plan.settings.unwinder = unwinding.pid().map(Tgid);
+        let types = KernelTypes::from_running_kernel()?;
+        let StartedKernel { mut kernel, rings, losses, stacks, programs } =
             Kernel::start(&types, &plan.settings)?;
-        drop(types);
-        kernel::give_back();
+        types.free();
         let mut sent = kernel.take_sent_stacks()?;
         let maps = kernel.take_user_stacks()?;
         let epochs = kernel.take_code_epochs()?;
@@ -193,20 +170,19 @@ impl<S: Sink> Armed<S> {
             })
         };
         let store = Store::new(sink, forget).map_err(CaptureError::Format)?;
-        let counting = Arc::new(Counting { losses, stacks, copies: Arc::clone(&shared) });
-        let control =
-            Arc::new(Control { trips: Trips::new(plan.trigger_pause), ..Control::default() });
-        let (lookups, wanted) = mpsc::sync_channel(LOOKUPS_WAITING);
-        let (parts, to_store) = mpsc::sync_channel(PARTS_WAITING);
+        let counters = Arc::new(Counters { losses, stacks, copies: Arc::clone(&shared) });
+        let control = Arc::new(Control::new(plan.trigger_pause));
+        let (lookups, requested) = mpsc::sync_channel(MAX_LOOKUPS);
+        let (to_store, messages) = mpsc::sync_channel(MAX_STORE_MESSAGES);
         let store = {
             let control = Arc::clone(&control);
-            start("store", Task::Naming, move || store.run(&to_store, &control))?
+            start("store", Task::Naming, move || store.run(&messages, &control))?
         };
         let settling = Arc::clone(&shared);
         let descriptor =
             maps.copies.descriptor().map_err(|_error| CaptureError::Thread("watch"))?;
         let lookup = {
-            let parts = parts.clone();
+            let to_store = to_store.clone();
             let shared = Arc::clone(&shared);
             let names = plan.names.clone();
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
@@ -216,7 +192,7 @@ impl<S: Sink> Armed<S> {
                 let symbols = Symbols::new()
                     .named_by(names)
                     .told_of(Box::new(move |tgid| epochs.current(tgid)));
-                lookup::run(&wanted, &parts, symbols, user_stacks)
+                lookup::run(&requested, &to_store, symbols, user_stacks)
             })?
         };
         let watching = {
@@ -229,16 +205,16 @@ impl<S: Sink> Armed<S> {
         };
         let drain = {
             let control = Arc::clone(&control);
-            let collector =
-                Collector::new(lookups, plan.memory_limit, Watch::new(plan.triggers.clone()));
+            let triggers = TriggerMatcher::new(plan.triggers.clone());
+            let collector = Collector::new(lookups, plan.memory_limit, triggers);
             let mut drain =
-                Drain::new(rings, collector, Arc::clone(&counting), programs, parts.clone());
+                Drain::new(rings, collector, Arc::clone(&counters), programs, to_store.clone());
             // Attaching takes a while, and all that was sent meanwhile lies before the window.
-            drain.take_early();
-            start("drain", Task::Counting, move || drain.run(&control))?
+            drain.drain_early_records();
+            start("drain", Task::Draining, move || drain.run(&control))?
         };
         let mut armed =
-            Self { kernel, counting, plan, control, parts, drain, lookup, store, watching };
+            Self { kernel, counters, plan, control, to_store, drain, lookup, store, watching };
         match armed.kernel.survey(Survey::Opening) {
             Ok(()) => {
                 settling.settle();
@@ -246,9 +222,9 @@ impl<S: Sink> Armed<S> {
             }
             Err(error) => {
                 armed.control.stop.store(true, Ordering::Relaxed);
-                drop((armed.parts, armed.watching));
+                drop((armed.to_store, armed.watching));
                 let _rest = armed.drain.join();
-                let _found = armed.lookup.join();
+                let _results = armed.lookup.join();
                 let _store = armed.store.join();
                 Err(error.into())
             }
@@ -261,13 +237,13 @@ impl<S: Sink> Armed<S> {
     ///
     /// If the kernel does not hand out its counters.
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
-        let losses = self.counting.losses()?;
+        let losses = self.counters.losses()?;
         // The programs have not been measured yet.
-        let effort = Effort { stacks: self.counting.stacks()?, ..Effort::default() };
+        let effort = Effort { stacks: self.counters.stacks()?, ..Effort::default() };
         let settings = &self.plan.settings;
-        let start = kernel::now();
+        let now = kernel::now();
         let meta = Meta {
-            window: Window { start, end: start },
+            window: Window { start: now, end: now },
             target: self.plan.target.clone(),
             scope: settings.scope,
             stacks: settings.stacks.mode,
@@ -281,16 +257,16 @@ impl<S: Sink> Armed<S> {
             profiler: Some(Tgid(std::process::id())),
             ..Meta::default()
         };
-        self.control.window_start.get_or_init(|| start);
-        let opening = Opening { meta, losses, effort, own_cpu: own_cpu::used() };
+        self.control.window_start.get_or_init(|| now);
+        let start = RecordingStart { meta, losses, effort, own_cpu: own_cpu_time() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
-        let _died = self.parts.send(Part::Opening(Box::new(opening)));
+        let _died = self.to_store.send(StoreMessage::Start(Box::new(start)));
         Ok(Capture { armed: self })
     }
 }
 
 impl<S: Sink> Capture<S> {
-    /// Whether it can't go on, and why.
+    /// Why the run can't go on, if it can't.
     #[must_use]
     pub fn exhausted(&self) -> Option<Exhausted> {
         let control = &self.armed.control;
@@ -301,36 +277,36 @@ impl<S: Sink> Capture<S> {
         }
     }
 
-    /// Looks at everybody, and has the sink write out what it keeps up to now. That takes a while; what
-    /// becomes of it is the sink's to say.
+    /// Surveys every thread, and has the sink write out what it retains up to now. That takes a while,
+    /// and the sink reports on its own whether it worked.
     ///
     /// # Errors
     ///
     /// If the kernel refuses to say who is waiting.
-    pub fn snapshot(&mut self, why: Why) -> Result<(), CaptureError> {
+    pub fn snapshot(&mut self, reason: SnapshotReason) -> Result<(), CaptureError> {
         let Armed { kernel, control, drain, .. } = &mut self.armed;
-        let (at, own_cpu) = (kernel::now(), own_cpu::used());
+        let (at, own_cpu) = (kernel::now(), own_cpu_time());
         let surveyed = kernel.survey(Survey::Snapshot);
-        // Also if that failed: what it sent must not be taken for what the next one sends.
-        let request = Request { why, at, own_cpu };
-        if !control.desk.ask(request, || !drain.is_finished()) {
+        // Submitted even if the survey failed: what it sent must not be taken for what the next one
+        // sends.
+        let request = SnapshotRequest { reason, at, own_cpu };
+        if !control.snapshots.submit(request, || !drain.is_finished()) {
             return Err(CaptureError::Thread("drain"));
         }
         Ok(surveyed?)
     }
 
-    /// Has the sampling clock strike on CPUs that have come, or come back. To be called once in every
+    /// Starts the sampling clock on CPUs that have come, or come back. Call it once in every
     /// [`Capture::clock_interval`].
     ///
     /// # Errors
     ///
     /// If the kernel does not say what there is.
-    pub fn keep_clock(&mut self) -> Result<(), CaptureError> {
-        Ok(self.armed.kernel.keep_clock()?)
+    pub fn restart_silent_clocks(&mut self) -> Result<(), CaptureError> {
+        Ok(self.armed.kernel.restart_silent_clocks()?)
     }
 
-    /// How often to look after the sampling clock: no sooner than it has struck again, a few times
-    /// over.
+    /// How often to check the sampling clock: no sooner than it has struck again, a few times over.
     #[must_use]
     pub fn clock_interval(&self) -> Duration {
         const AT_LEAST: Duration = Duration::from_secs(1);
@@ -339,8 +315,8 @@ impl<S: Sink> Capture<S> {
         AT_LEAST.max(Duration::from_secs(1) * STRIKES / hz)
     }
 
-    /// Takes the threads in another cgroup for the target as well, from now on. It takes effect if the
-    /// target is cgroups that come and go ([`kernel::TargetFilter::Cgroups`]).
+    /// Adds the threads in another cgroup to the target, from now on. This takes effect if the target
+    /// is cgroups that come and go ([`kernel::TargetFilter::Cgroups`]).
     ///
     /// # Errors
     ///
@@ -349,30 +325,31 @@ impl<S: Sink> Capture<S> {
         Ok(self.armed.kernel.add_target_cgroup(id)?)
     }
 
-    /// The wait that was too long, if it is time for a snapshot of it.
+    /// The wait that was too long for a trigger, if it is time for its snapshot.
     #[must_use]
-    pub fn tripped(&self) -> Option<Trip> {
-        self.armed.control.trips.due(kernel::now())
+    pub fn take_long_wait(&self) -> Option<LongWait> {
+        self.armed.control.pacer.take_due(kernel::now())
     }
 
-    /// Waits that were too long, and for which it was too soon after another.
+    /// How many waits were too long, and too soon after another for a snapshot.
     #[must_use]
-    pub fn suppressed(&self) -> u64 {
-        self.armed.control.trips.suppressed()
+    pub fn suppressed_snapshots(&self) -> u64 {
+        self.armed.control.pacer.suppressed()
     }
 
-    /// Closes the window, takes what is still open, and detaches.
+    /// Closes the window, records what is still open, and detaches.
     ///
     /// # Errors
     ///
     /// If the kernel refuses to say who is still waiting.
     pub fn close(self, closed_by: ClosedBy) -> Result<Captured<S>, CaptureError> {
-        let Armed { mut kernel, control, parts, drain, lookup, store, watching, .. } = self.armed;
-        let (closed_at, own_cpu) = (kernel::now(), own_cpu::used());
+        let Armed { mut kernel, control, to_store, drain, lookup, store, watching, .. } =
+            self.armed;
+        let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
         let (rest, open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
-        drop((parts, watching));
+        drop((to_store, watching));
         surveyed?;
         Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
@@ -386,11 +363,12 @@ impl<S: Sink> Captured<S> {
     /// If one of the threads has died.
     pub fn finish(self) -> Result<Written<S>, CaptureError> {
         let Self { rest, open, lookup, store, closed_at, own_cpu, closed_by } = self;
-        let LastFound { found, names } =
+        let LastLookupResults { results, names } =
             lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
         let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
-        let ending = Ending { records: rest, open, found, names, closed_at, own_cpu, closed_by };
-        Ok(store.close(ending))
+        let records = rest;
+        let end = RecordingEnd { records, open, results, names, closed_at, own_cpu, closed_by };
+        Ok(store.close(end))
     }
 }
 
@@ -400,7 +378,7 @@ fn start<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, CaptureError> {
     let with_no_more_rights = move || {
-        privileges::keep_for(task);
+        privileges::restrict_to(task);
         body()
     };
     std::thread::Builder::new()

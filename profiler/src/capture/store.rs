@@ -1,4 +1,7 @@
-//! The thread that turns what was recorded into slices and hands them to the sink.
+//! The store thread: turns what was recorded into slices and hands them to the sink.
+
+#[cfg(test)]
+mod tests;
 
 use std::{
     io,
@@ -6,124 +9,85 @@ use std::{
 };
 
 use super::{
-    Control, Written, clocks,
-    collector::{OpenRecords, Records},
-    flight::{NewNames, Stretch, Why},
-    sink::{About, NewSlice, Sink},
-    snapshot::Snapshot,
+    clocks,
+    control::Control,
+    messages::{
+        FrameNames, LookupResults, OpenRecords, RecordBatch, RecordingEnd, RecordingStart,
+        SnapshotEnd, SnapshotReason, StoreMessage, SurveyedSnapshot, WaitCounts,
+    },
+    sink::{NewSlice, Sink, SliceSummary},
 };
 use crate::{
-    processes::NewProcesses,
     recording::{
-        ClosedBy, Effort, End, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
-        NewStacks, OpenFile, Window,
+        ClosedBy, End, Meta, Window,
         loss::Shortfalls,
         stream::{self, Encoder, Slice},
     },
     units::{Nanos, StackId, Timestamp},
 };
 
-/// Names that go into one slice: some 5 MiB.
+/// How many names go into one slice: some 5 MiB.
 const NAMES_IN_A_SLICE: usize = 50_000;
 
-/// Makes the kernel half send stacks again.
-pub(super) type Forget = Box<dyn FnMut(&[StackId]) + Send>;
-
-/// Something to store.
-pub(super) enum Part {
-    /// The window has opened.
-    Opening(Box<Opening>),
-    /// What came out of the rings: it ends a slice.
-    Records(Box<Records>),
-    /// What was looked up: it goes with the next records.
-    Found(Box<Found>),
-    /// A stretch is wanted, up to now.
-    Snapshot(Box<Snapshot>, NewNames),
-}
-
-/// What is counted from where.
-pub(super) struct Opening {
-    pub meta: Meta,
-    pub losses: LossTotals,
-    pub effort: Effort,
-    pub own_cpu: Nanos,
-}
-
-/// What was looked up since the last time.
-#[derive(Default)]
-pub(super) struct Found {
-    pub stacks: NewStacks,
-    pub processes: NewProcesses,
-    pub files: Vec<(FileId, OpenFile)>,
-    pub interrupts: Vec<InterruptInfo>,
-    /// What could not be done so far, from the beginning on.
-    pub shortfalls: Shortfalls,
-}
-
-/// What comes last.
-pub(super) struct Ending {
-    pub records: Records,
-    pub open: OpenRecords,
-    pub found: Found,
-    pub names: Vec<(FrameId, Vec<Function>)>,
-    pub closed_at: Timestamp,
-    pub own_cpu: Nanos,
-    pub closed_by: ClosedBy,
-}
+/// Has the kernel half send stacks again that the sink has dropped.
+pub(super) type ResendStacks = Box<dyn FnMut(&[StackId]) + Send>;
 
 /// Puts slices together.
 pub(super) struct Store<S> {
     encoder: Encoder,
     sink: S,
-    opening: Option<Opening>,
+    start: Option<RecordingStart>,
     next: Slice,
     /// How many slices the sink has.
     stored: u64,
-    /// What they cover.
+    /// The end of the time that they cover.
     until: Timestamp,
     failed: Option<io::Error>,
     /// Records that the sink did not take.
     unwritten: u64,
-    counts: Counts,
+    counts: WaitCounts,
     shortfalls: Shortfalls,
-    /// Tells the kernel half to forget that it sent these.
-    forget: Forget,
+    resend: ResendStacks,
 }
 
-/// What a recording has of waits, those included that were not written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// All waits.
-    pub waits: u64,
-    /// Those of the target.
-    pub target_waits: u64,
+/// A recording that was written.
+#[derive(Debug)]
+pub struct Written<S> {
+    /// Where the recording went.
+    pub sink: S,
+    /// How many waits the recording has.
+    pub counts: WaitCounts,
+    /// How long the recording's window is.
+    pub length: Nanos,
+    /// What kept the recording from being whole.
+    pub failed: Option<io::Error>,
 }
 
 impl<S: Sink> Store<S> {
-    pub fn new(sink: S, forget: Forget) -> io::Result<Self> {
+    pub fn new(sink: S, resend: ResendStacks) -> io::Result<Self> {
         Ok(Self {
             encoder: Encoder::new().map_err(io::Error::other)?,
             sink,
-            opening: None,
+            start: None,
             next: Slice::default(),
             stored: 0,
             until: Timestamp(0),
             failed: None,
             unwritten: 0,
-            counts: Counts::default(),
+            counts: WaitCounts::default(),
             shortfalls: Shortfalls::new(),
-            forget,
+            resend,
         })
     }
 
     /// Stores what comes until nothing can come any more.
-    pub fn run(mut self, parts: &Receiver<Part>, control: &Control) -> Self {
-        for part in parts {
-            match part {
-                Part::Opening(opening) => self.open(*opening),
-                Part::Records(records) => self.take(*records),
-                Part::Found(found) => self.add_found(*found),
-                Part::Snapshot(snapshot, names) => self.write_out(*snapshot, names),
+    pub fn run(mut self, messages: &Receiver<StoreMessage>, control: &Control) -> Self {
+        for message in messages {
+            match message {
+                StoreMessage::Start(start) => self.begin(*start),
+                StoreMessage::Records(records) => self.add_batch(*records),
+                StoreMessage::LookupResults(results) => self.add_results(*results),
+                StoreMessage::Snapshot(snapshot, names) => self.take_snapshot(*snapshot, names),
             }
             if self.failed.is_some() {
                 control.sink_failed.store(true, Ordering::Relaxed);
@@ -132,33 +96,33 @@ impl<S: Sink> Store<S> {
         self
     }
 
-    fn open(&mut self, opening: Opening) {
-        self.next.meta = Some(opening.meta.clone());
-        self.until = opening.meta.window.start;
+    fn begin(&mut self, start: RecordingStart) {
+        self.next.meta = Some(start.meta.clone());
+        self.until = start.meta.window.start;
         self.next.until = self.until;
-        self.opening = Some(opening);
+        self.start = Some(start);
         if let Err(error) = self.sink.begin(self.encoder.header()) {
             self.failed = Some(error);
         }
         self.flush();
     }
 
-    fn take(&mut self, records: Records) {
+    fn add_batch(&mut self, records: RecordBatch) {
         self.next.until = records.until;
-        if let Some(opening) = &self.opening {
-            self.next.effort = records.effort.since(opening.effort);
-            self.next.loss = records.loss.clone().since(&opening.losses);
+        if let Some(start) = &self.start {
+            self.next.effort = records.effort.since(start.effort);
+            self.next.loss = records.loss.clone().since(&start.losses);
             self.next.loss.add_shortfalls(&self.shortfalls);
-            self.next.own_cpu = records.own_cpu - opening.own_cpu;
+            self.next.own_cpu = records.own_cpu - start.own_cpu;
         }
         self.add_records(records);
         // What comes before the window opens waits for it: the recording has no name before.
-        if self.opening.is_some() {
+        if self.start.is_some() {
             self.flush();
         }
     }
 
-    fn add_records(&mut self, records: Records) {
+    fn add_records(&mut self, records: RecordBatch) {
         for wait in &records.waits {
             self.counts.waits += 1;
             self.counts.target_waits += u64::from(wait.in_target);
@@ -170,45 +134,45 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.exits, records.exits);
     }
 
-    fn add_found(&mut self, found: Found) {
-        self.next.stacks.extend(found.stacks.stacks);
-        self.next.passing.extend(found.stacks.passing);
-        self.next.names.extend(found.stacks.names);
-        self.next.frames.extend(found.stacks.frames);
-        self.next.modules.extend(found.stacks.modules);
-        self.next.processes.extend(found.processes.processes);
-        self.next.cgroups.extend(found.processes.cgroups);
-        self.next.files.extend(found.files);
-        self.next.interrupts.extend(found.interrupts);
-        self.shortfalls = found.shortfalls;
+    fn add_results(&mut self, results: LookupResults) {
+        self.next.stacks.extend(results.stacks.stacks);
+        self.next.passing.extend(results.stacks.passing);
+        self.next.names.extend(results.stacks.names);
+        self.next.frames.extend(results.stacks.frames);
+        self.next.modules.extend(results.stacks.modules);
+        self.next.processes.extend(results.processes.processes);
+        self.next.cgroups.extend(results.processes.cgroups);
+        self.next.files.extend(results.files);
+        self.next.interrupts.extend(results.interrupts);
+        self.shortfalls = results.shortfalls;
     }
 
-    /// Has the sink write out what it keeps, with all that has come so far.
-    fn write_out(&mut self, snapshot: Snapshot, names: NewNames) {
-        let Some(opening) = &self.opening else { return };
-        let Snapshot { request, open } = snapshot;
+    /// Has the sink write out what it retains, with all that has come so far.
+    fn take_snapshot(&mut self, snapshot: SurveyedSnapshot, names: FrameNames) {
+        let Some(start) = &self.start else { return };
+        let SurveyedSnapshot { request, open } = snapshot;
         let meta = Meta {
-            window: Window { end: request.at, ..opening.meta.window },
+            window: Window { end: request.at, ..start.meta.window },
             closed_by: ClosedBy::Snapshot,
-            ..opening.meta.clone()
+            ..start.meta.clone()
         };
-        let own_cpu = request.own_cpu - opening.own_cpu;
+        let own_cpu = request.own_cpu - start.own_cpu;
         self.flush();
-        self.hand_over(meta, open, own_cpu, names, request.why);
+        self.write_snapshot(meta, open, own_cpu, names, request.reason);
     }
 
-    fn hand_over(
+    fn write_snapshot(
         &mut self,
         meta: Meta,
         open: OpenRecords,
         own_cpu: Nanos,
-        names: NewNames,
-        why: Why,
+        names: FrameNames,
+        reason: SnapshotReason,
     ) {
         let (loss, effort, clocks) = (self.next.loss.clone(), self.next.effort, clocks::read());
         let next_number = self.stored;
-        let stretch = Stretch { meta, open, loss, effort, own_cpu, clocks, next_number };
-        self.sink.write_out(stretch, names, why);
+        let end = SnapshotEnd { meta, open, loss, effort, own_cpu, clocks, next_number };
+        self.sink.write_snapshot(end, names, reason);
     }
 
     /// Writes the next slice, if nothing has failed before: there must be no hole before the end.
@@ -223,8 +187,8 @@ impl<S: Sink> Store<S> {
             None => self.write(&mut slice).map_err(|error| self.failed = Some(error)).is_ok(),
         };
         if !written {
-            self.unwritten += About::of(&slice).records;
-            // What others refer to may fit where the records did not.
+            self.unwritten += SliceSummary::new(&slice).records;
+            // Stacks, processes and files may fit where the records that refer to them did not.
             self.next = Slice {
                 waits: Vec::new(),
                 preemptions: Vec::new(),
@@ -241,16 +205,16 @@ impl<S: Sink> Store<S> {
         slice.number = self.stored;
         slice.clocks = clocks::read();
         self.sink.append(NewSlice::new(slice, &mut self.encoder))?;
-        (self.forget)(&self.sink.take_forgotten());
+        (self.resend)(&self.sink.take_dropped_stacks());
         self.stored += 1;
         self.until = until;
         Ok(())
     }
 
-    /// Writes what comes last. Gives back the sink, and what kept the recording from being whole.
-    pub fn close(mut self, ending: Ending) -> Written<S> {
-        let window_end = ending.closed_at;
-        let Some(opening) = self.opening.take() else {
+    /// Writes what comes last. Returns the sink, and what kept the recording from being whole.
+    pub fn close(mut self, end: RecordingEnd) -> Written<S> {
+        let window_end = end.closed_at;
+        let Some(start) = self.start.take() else {
             return Written {
                 sink: self.sink,
                 counts: self.counts,
@@ -258,47 +222,55 @@ impl<S: Sink> Store<S> {
                 failed: self.failed,
             };
         };
-        let window_start = opening.meta.window.start;
-        let (records, open) = (ending.records, ending.open);
-        self.add_found(ending.found);
-        self.next.loss = records.loss.clone().since(&opening.losses);
+        let window_start = start.meta.window.start;
+        let (records, open) = (end.records, end.open);
+        self.add_results(end.results);
+        self.next.loss = records.loss.clone().since(&start.losses);
         self.next.loss.add_shortfalls(&self.shortfalls);
-        self.next.effort = records.effort.since(opening.effort);
+        self.next.effort = records.effort.since(start.effort);
         self.add_records(records);
-        self.next.own_cpu = ending.own_cpu - opening.own_cpu;
-        self.next.until = ending.closed_at;
+        self.next.own_cpu = end.own_cpu - start.own_cpu;
+        self.next.until = end.closed_at;
         let meta = Meta {
-            window: Window { end: ending.closed_at, ..opening.meta.window },
+            window: Window { end: end.closed_at, ..start.meta.window },
             own_cpu: self.next.own_cpu,
-            closed_by: ending.closed_by,
-            ..opening.meta
+            closed_by: end.closed_by,
+            ..start.meta
         };
-        if self.sink.keeps_a_stretch() {
+        if self.sink.takes_snapshots() {
             self.flush();
-            self.hand_over(meta, open, self.next.own_cpu, NewNames::Found(ending.names), Why::End);
+            let names = FrameNames::Resolved(end.names);
+            self.write_snapshot(meta, open, self.next.own_cpu, names, SnapshotReason::End);
             let ended = self.sink.end(&stream::END);
             let failed = self.failed.or(ended.err());
             let length = window_end.since(window_start);
             return Written { sink: self.sink, counts: self.counts, length, failed };
         }
-        self.add_records(Records {
+        self.add_records(RecordBatch {
             waits: open.waits,
             preemptions: open.preemptions,
             sightings: open.sightings,
-            ..Records::default()
+            ..RecordBatch::default()
         });
         self.next.meta = Some(meta);
-        let mut names = ending.names;
+        let mut names = end.names;
         while names.len() > NAMES_IN_A_SLICE {
             let rest = names.split_off(NAMES_IN_A_SLICE);
             let (until, own_cpu) = (self.until, self.next.own_cpu);
             let (loss, effort) = (self.next.loss.clone(), self.next.effort);
-            self.write_at_last(Slice { until, names, loss, effort, own_cpu, ..Slice::default() });
+            self.write_final_slice(Slice {
+                until,
+                names,
+                loss,
+                effort,
+                own_cpu,
+                ..Slice::default()
+            });
             names = rest;
         }
         self.next.names = names;
         let last = std::mem::take(&mut self.next);
-        self.write_at_last(last);
+        self.write_final_slice(last);
         let ended = self.sink.end(&stream::END);
         let failed = self.failed.or(ended.err());
         let window_end = if failed.is_some() { self.until } else { window_end };
@@ -306,11 +278,12 @@ impl<S: Sink> Store<S> {
         Written { sink: self.sink, counts: self.counts, length, failed }
     }
 
-    /// Writes a slice that the recording can't do without: newer ones of records give way to it.
-    fn write_at_last(&mut self, mut slice: Slice) {
+    /// Writes a slice that the recording can't do without: the newest slices of records give way to
+    /// it.
+    fn write_final_slice(&mut self, mut slice: Slice) {
         loop {
             if self.failed.is_some() {
-                self.unwritten += drop_closed(&mut slice);
+                self.unwritten += remove_closed_records(&mut slice);
                 slice.until = self.until;
                 slice.loss.counters.insert("records_unwritten".to_owned(), self.unwritten);
                 if let Some(meta) = &mut slice.meta {
@@ -320,15 +293,15 @@ impl<S: Sink> Store<S> {
             }
             let Err(error) = self.write(&mut slice) else { return };
             self.failed.get_or_insert(error);
-            let Ok(Some(taken)) = self.sink.take_back() else { return };
-            self.unwritten += taken.slice.records;
+            let Ok(Some(removed)) = self.sink.remove_last() else { return };
+            self.unwritten += removed.slice.records;
             self.stored -= 1;
-            self.until = taken.until;
+            self.until = removed.until;
         }
     }
 }
 
-/// Most of the time there is nothing to append to: then nothing is copied.
+/// Appends rows. Most of the time there is nothing to append to: then nothing is copied.
 fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
     if to.is_empty() {
         *to = rows;
@@ -337,12 +310,13 @@ fn append<T>(to: &mut Vec<T>, rows: Vec<T>) {
     }
 }
 
-/// After a hole, what says how a thread stood when the window closed is still true; the rest is not
-/// to be told from what the hole swallowed. Gives back how many records went.
-fn drop_closed(slice: &mut Slice) -> u64 {
-    let before = About::of(slice).records;
+/// Removes the records of what had ended when the window closed, and returns how many those are.
+/// After a hole, how a thread stood when the window closed is still true; nobody can tell the rest
+/// from what the hole swallowed.
+fn remove_closed_records(slice: &mut Slice) -> u64 {
+    let before = SliceSummary::new(slice).records;
     slice.waits.retain(|wait| wait.end == End::StillOff);
     slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
     slice.samples.clear();
-    before - About::of(slice).records
+    before - SliceSummary::new(slice).records
 }

@@ -1,20 +1,21 @@
-//! Waits that are long enough to write a flight recorder's stretch out.
+//! Triggers: waits that are long enough for the flight recorder to write a snapshot.
 
 use std::{
     collections::HashMap,
     sync::{Mutex, PoisonError},
 };
 
+use super::messages::LongWait;
 use crate::{
     recording::{Begin, End, Sighting, ThreadExit, Wait},
     timeline::EARLY_WAKE,
-    units::{Nanos, Tgid, Tid, Timestamp},
+    units::{Nanos, Tid, Timestamp},
 };
 
-/// From the wait that was too long to the snapshot, so that what followed is in it.
+/// How long after a wait that was too long the snapshot is taken, so that what followed is in it.
 const AFTERMATH: Nanos = Nanos(100_000_000);
 
-/// A wait that is too long.
+/// What makes a wait too long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trigger {
     /// A blocked time longer than this.
@@ -23,46 +24,32 @@ pub struct Trigger {
     pub comm: Option<String>,
 }
 
-/// A trigger that was tripped.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trip {
-    /// The thread.
-    pub tid: Tid,
-    /// Its process.
-    pub tgid: Tgid,
-    /// Its name, if it is known. From another program: it may hold anything.
-    pub comm: String,
-    /// How long it was blocked.
-    pub blocked: Nanos,
-    /// When it was back on a CPU.
-    pub at: Timestamp,
-}
-
-/// Looks at each record as it comes.
+/// Compares each wait with the triggers as it comes.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
+pub(super) struct TriggerMatcher {
     triggers: Vec<Trigger>,
-    /// Of the living threads.
+    /// The names of the living threads; none are kept without triggers.
     comms: HashMap<Tid, String>,
 }
 
-impl Watch {
+impl TriggerMatcher {
     pub fn new(triggers: Vec<Trigger>) -> Self {
         Self { triggers, comms: HashMap::new() }
     }
 
-    pub fn see(&mut self, sighting: &Sighting) {
+    pub fn record_name(&mut self, sighting: &Sighting) {
         if !self.triggers.is_empty() {
             self.comms.insert(sighting.tid, sighting.comm.clone());
         }
     }
 
-    pub fn forget(&mut self, exit: &ThreadExit) {
+    pub fn forget_thread(&mut self, exit: &ThreadExit) {
         self.comms.remove(&exit.tid);
     }
 
-    /// A wait of the target that began inside the window, and is over.
-    pub fn look(&self, wait: &Wait, window_start: Timestamp) -> Option<Trip> {
+    /// The wait, if it is one of the target that began inside the window and was longer than a
+    /// trigger allows.
+    pub fn match_wait(&self, wait: &Wait, window_start: Timestamp) -> Option<LongWait> {
         let shortest = self.triggers.iter().map(|trigger| trigger.longer_than).min()?;
         let blocked = blocked(wait);
         let counts = wait.in_target && wait.begin == Begin::Seen && wait.off >= window_start;
@@ -70,11 +57,11 @@ impl Watch {
             return None;
         }
         let comm = self.comms.get(&wait.tid);
-        let trips = |trigger: &Trigger| {
+        let exceeds = |trigger: &Trigger| {
             blocked > trigger.longer_than
                 && trigger.comm.as_ref().is_none_or(|wanted| comm == Some(wanted))
         };
-        self.triggers.iter().any(trips).then(|| Trip {
+        self.triggers.iter().any(exceeds).then(|| LongWait {
             tid: wait.tid,
             tgid: wait.tgid,
             comm: comm.cloned().unwrap_or_default(),
@@ -89,57 +76,57 @@ fn blocked(wait: &Wait) -> Nanos {
     match &wait.wake {
         Some(wake) if wake.at > wait.off => wake.at.min(wait.on).since(wait.off),
         Some(wake) if wait.off.since(wake.at) <= EARLY_WAKE => Nanos(0),
-        // Nobody knows when it came back.
+        // When the thread came back is not known.
         _ if wait.end != End::Seen => Nanos(0),
         _ => wait.on.since(wait.off),
     }
 }
 
-/// When a trip becomes a snapshot, and when it is one too many.
+/// Decides when a wait that was too long becomes a snapshot, and when that would be one too many.
 #[derive(Debug, Default)]
-pub(super) struct Trips(Mutex<Pace>);
+pub(super) struct SnapshotPacer(Mutex<PacerState>);
 
 #[derive(Debug, Default)]
-struct Pace {
+struct PacerState {
     pause: Nanos,
-    pending: Option<Trip>,
+    pending: Option<LongWait>,
     quiet_until: Timestamp,
     suppressed: u64,
 }
 
-impl Trips {
-    /// With so long a pause between two snapshots.
+impl SnapshotPacer {
+    /// Leaves at least `pause` between two snapshots.
     pub fn new(pause: Nanos) -> Self {
-        Self(Mutex::new(Pace { pause, ..Pace::default() }))
+        Self(Mutex::new(PacerState { pause, ..PacerState::default() }))
     }
 
-    fn with<T>(&self, action: impl FnOnce(&mut Pace) -> T) -> T {
+    fn with<T>(&self, action: impl FnOnce(&mut PacerState) -> T) -> T {
         action(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// A trigger was tripped.
-    pub fn trip(&self, trip: Trip) {
-        self.with(|pace| {
-            if pace.pending.is_some() || trip.at < pace.quiet_until {
-                pace.suppressed += 1;
+    /// Asks for a snapshot because of this wait.
+    pub fn request(&self, wait: LongWait) {
+        self.with(|state| {
+            if state.pending.is_some() || wait.at < state.quiet_until {
+                state.suppressed += 1;
             } else {
-                pace.pending = Some(trip);
+                state.pending = Some(wait);
             }
         });
     }
 
-    /// The trip for which it is time now.
-    pub fn due(&self, now: Timestamp) -> Option<Trip> {
-        self.with(|pace| {
-            let trip = pace.pending.take_if(|trip| trip.at + AFTERMATH <= now)?;
-            pace.quiet_until = now + pace.pause;
-            Some(trip)
+    /// The wait whose snapshot is to be taken now.
+    pub fn take_due(&self, now: Timestamp) -> Option<LongWait> {
+        self.with(|state| {
+            let wait = state.pending.take_if(|wait| wait.at + AFTERMATH <= now)?;
+            state.quiet_until = now + state.pause;
+            Some(wait)
         })
     }
 
-    /// Trips that came too soon after another.
+    /// How many waits were too long, and too soon after another for a snapshot.
     pub fn suppressed(&self) -> u64 {
-        self.with(|pace| pace.suppressed)
+        self.with(|state| state.suppressed)
     }
 }
 
@@ -150,7 +137,7 @@ mod tests {
         recording::{
             Phase, SightingReason, StackRef, TaskState, ThreadKind, ThreadRef, Wake, WakeContext,
         },
-        units::{CgroupId, Cpu},
+        units::{CgroupId, Cpu, Tgid},
     };
 
     const MS: u64 = 1_000_000;
@@ -208,20 +195,20 @@ mod tests {
         }
     }
 
-    fn watch(comm: Option<&str>) -> Watch {
+    fn matcher(comm: Option<&str>) -> TriggerMatcher {
         let comm = comm.map(str::to_owned);
-        Watch::new(vec![Trigger { longer_than: Nanos(200 * MS), comm }])
+        TriggerMatcher::new(vec![Trigger { longer_than: Nanos(200 * MS), comm }])
     }
 
     #[test]
     fn blocked_time_trips_and_time_in_the_queue_does_not() {
-        let watch = watch(None);
+        let matcher = matcher(None);
         let start = Timestamp(100 * MS);
-        let trips = |wait: &Wait| watch.look(wait, start).map(|trip| trip.blocked.0 / MS);
+        let trips = |wait: &Wait| matcher.match_wait(wait, start).map(|long| long.blocked.0 / MS);
         assert_eq!(trips(&wait(100, Some(301), 301)), Some(201));
         assert_eq!(trips(&wait(100, Some(300), 900)), None);
         assert_eq!(trips(&wait(100, None, 301)), Some(201));
-        // It never slept.
+        // This thread never slept.
         assert_eq!(trips(&wait(100, Some(100), 900)), None);
         // It began before the window, or nobody knows when it was over.
         assert_eq!(trips(&wait(99, None, 900)), None);
@@ -232,28 +219,29 @@ mod tests {
 
     #[test]
     fn a_name_is_the_newest_and_whole() {
-        let mut watch = watch(Some("redis"));
+        let mut matcher = matcher(Some("redis"));
         let long = wait(100, None, 900);
-        assert_eq!(watch.look(&long, Timestamp(0)), None);
+        assert_eq!(matcher.match_wait(&long, Timestamp(0)), None);
         for (comm, trips) in [("redis", true), ("redis2", false), ("redi", false)] {
-            watch.see(&named(comm));
-            let trip = watch.look(&long, Timestamp(0));
-            assert_eq!(trip.map(|trip| trip.comm), trips.then(|| comm.to_owned()), "{comm}");
+            matcher.record_name(&named(comm));
+            let long = matcher.match_wait(&long, Timestamp(0));
+            assert_eq!(long.map(|long| long.comm), trips.then(|| comm.to_owned()), "{comm}");
         }
     }
 
     #[test]
     fn a_trip_is_due_after_its_aftermath_and_then_there_is_a_pause() {
-        let trips = Trips::new(Nanos(10_000 * MS));
-        let trip = |at: u64| watch(None).look(&wait(at - 300, None, at), Timestamp(0)).unwrap();
-        let due = |at: u64| trips.due(Timestamp(at * MS)).map(|trip| trip.at.0 / MS);
+        let pacer = SnapshotPacer::new(Nanos(10_000 * MS));
+        let long =
+            |at: u64| matcher(None).match_wait(&wait(at - 300, None, at), Timestamp(0)).unwrap();
+        let due = |at: u64| pacer.take_due(Timestamp(at * MS)).map(|long| long.at.0 / MS);
         assert_eq!(due(500), None);
-        trips.trip(trip(1_000));
-        trips.trip(trip(1_001));
+        pacer.request(long(1_000));
+        pacer.request(long(1_001));
         assert_eq!((due(1_099), due(1_100), due(1_200)), (None, Some(1_000), None));
-        trips.trip(trip(11_099));
+        pacer.request(long(11_099));
         assert_eq!(due(12_000), None);
-        trips.trip(trip(11_100));
-        assert_eq!((due(12_000), trips.suppressed()), (Some(11_100), 2));
+        pacer.request(long(11_100));
+        assert_eq!((due(12_000), pacer.suppressed()), (Some(11_100), 2));
     }
 }

@@ -17,7 +17,7 @@ use std::{
 use offwake_unwind::UnwoundStack;
 use rustix::event::{PollFd, PollFlags, poll};
 
-use super::lookup::Lookup;
+use super::messages::Lookup;
 use crate::{
     decode::{self, CopyPurpose, UserStackCopy},
     kernel::{self, CallSites, PythonThreads, StackCopies, UserStackMaps},
@@ -255,7 +255,7 @@ pub(super) fn watch(
             continue;
         }
         if !shared.is_told.swap(true, Ordering::Relaxed) {
-            match lookups.try_send(Lookup::Copies) {
+            match lookups.try_send(Lookup::StackCopies) {
                 Ok(()) => {}
                 Err(TrySendError::Full(_)) => shared.is_told.store(false, Ordering::Relaxed),
                 Err(TrySendError::Disconnected(_)) => return,

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Container, Role, State};
 use crate::recording::{ContainerId, ContainerNames, PodName};
 
-/// What is read of it; the format is that of the
+/// What is read of a bundle's configuration; the format is that of the
 /// [OCI runtime specification](https://github.com/opencontainers/runtime-spec/blob/v1.2.0/config.md#annotations).
 #[derive(Deserialize)]
 struct Config {
@@ -15,8 +15,8 @@ struct Config {
     annotations: BTreeMap<String, String>,
 }
 
-/// What a bundle says of the container `id`; none if it is no JSON, or speaks of nothing that has a name.
-/// Whether the container runs it does not say.
+/// Parses what a bundle says of the container `id`; none if it is no JSON, or names neither a container
+/// nor a pod. A bundle does not say whether its container runs.
 ///
 /// The keys are containerd's
 /// ([annotations.go](https://github.com/containerd/containerd/blob/v2.0.0/internal/cri/annotations/annotations.go)),
@@ -28,21 +28,22 @@ struct Config {
 /// ([labels.go](https://github.com/containerd/nerdctl/blob/v2.0.0/pkg/labels/labels.go)).
 pub(super) fn parse(id: &ContainerId, json: &[u8]) -> Option<Container> {
     let Config { annotations } = serde_json::from_slice(json).ok()?;
-    let of = |key: &str| annotations.get(key).filter(|text| !text.is_empty()).cloned();
-    let labels: BTreeMap<String, String> = (of("io.kubernetes.cri-o.Labels"))
+    let annotation = |key: &str| annotations.get(key).filter(|text| !text.is_empty()).cloned();
+    let labels: BTreeMap<String, String> = (annotation("io.kubernetes.cri-o.Labels"))
         .and_then(|labels| serde_json::from_str(&labels).ok())
         .unwrap_or_default();
     let label = |key: &str| labels.get(key).filter(|text| !text.is_empty()).cloned();
 
-    let either = |containerd: &str, crio: &str| of(containerd).or_else(|| label(crio));
+    let either = |containerd: &str, crio: &str| annotation(containerd).or_else(|| label(crio));
     let name = either("io.kubernetes.cri.container-name", "io.kubernetes.container.name")
-        .or_else(|| of("nerdctl/name"));
-    let image = of("io.kubernetes.cri.image-name").or_else(|| of("io.kubernetes.cri-o.ImageName"));
+        .or_else(|| annotation("nerdctl/name"));
+    let image = annotation("io.kubernetes.cri.image-name")
+        .or_else(|| annotation("io.kubernetes.cri-o.ImageName"));
     let pod = either("io.kubernetes.cri.sandbox-name", "io.kubernetes.pod.name");
     let namespace = either("io.kubernetes.cri.sandbox-namespace", "io.kubernetes.pod.namespace");
     let pod_uid = either("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid");
-    let role = of("io.kubernetes.cri.container-type")
-        .or_else(|| of("io.kubernetes.cri-o.ContainerType"))
+    let role = annotation("io.kubernetes.cri.container-type")
+        .or_else(|| annotation("io.kubernetes.cri-o.ContainerType"))
         .map_or(Role::Workload, |kind| match kind.as_str() {
             "sandbox" => Role::Sandbox,
             _ => Role::Workload,

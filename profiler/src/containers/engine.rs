@@ -1,4 +1,4 @@
-//! What a container engine says that it has: Docker's API, which Podman speaks as well.
+//! Lists the containers of an engine: Docker's API, which Podman speaks as well.
 
 use std::{path::Path, time::Duration};
 
@@ -26,17 +26,17 @@ struct Entry {
     labels: Option<std::collections::BTreeMap<String, String>>,
 }
 
-/// The containers of the engine that one of these users has listening at `socket`, those that are stopped
-/// included.
+/// Lists the containers of the engine that one of these users has listening at `socket`, those that
+/// are stopped included.
 ///
 /// # Errors
 ///
-/// Why there is no answer, or none that can be understood.
+/// Why there is no answer, or none that can be parsed.
 pub(super) fn list(socket: &Path, listeners: &[u32]) -> Result<Vec<Container>, String> {
     list_within(socket, listeners, TIMEOUT)
 }
 
-/// The same, within another time.
+/// Does the same within another time.
 pub(super) fn list_within(
     socket: &Path,
     listeners: &[u32],
@@ -50,7 +50,7 @@ pub(super) fn list_within(
     parse(&body.map_err(|error| error.to_string())?).map_err(|error| error.to_string())
 }
 
-/// The containers of a list. Entries without an id in full are none that are known here.
+/// Parses the containers of a list. Entries without an id in full are left out.
 pub(super) fn parse(json: &[u8]) -> serde_json::Result<Vec<Container>> {
     let entries: Vec<Entry> = serde_json::from_slice(json)?;
     Ok(entries.into_iter().filter_map(Entry::into_container).collect())
@@ -64,7 +64,7 @@ impl Entry {
         };
         let label =
             |key: &str| self.labels.as_ref()?.get(key).filter(|text| !text.is_empty()).cloned();
-        // Of a kubelet that has Docker run its pods (cri-dockerd).
+        // A kubelet that has Docker run its pods (cri-dockerd) writes these labels.
         let pod = label("io.kubernetes.pod.namespace").zip(label("io.kubernetes.pod.name"));
         let name = label("io.kubernetes.container.name")
             .or_else(|| self.names.unwrap_or_default().into_iter().find_map(own));

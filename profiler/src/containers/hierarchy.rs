@@ -8,30 +8,30 @@ use std::{
 
 use crate::recording::ContainerId;
 
-/// Directories that are looked at. A machine with a thousand containers has some ten thousand.
+/// How many directories are read. A machine with a thousand containers has some ten thousand.
 const MAX_DIRECTORIES: usize = 262_144;
-/// How deep below the root: the kernel's default limit is lower for nobody, but nobody nests like that.
+/// How deep below the root directories are read: the kernel allows more, but nobody nests like that.
 const MAX_DEPTH: usize = 64;
 
 /// The containers and pods of one hierarchy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Cgroups {
+pub(super) struct ContainerCgroups {
     /// The cgroup of each container: the uppermost that bears its id. Paths go from the hierarchy's root.
     pub containers: HashMap<ContainerId, PathBuf>,
     /// The cgroup of each pod, by its unique id.
     pub pods: HashMap<String, PathBuf>,
 }
 
-/// Looks through the hierarchy that is mounted at `root`.
-pub(super) fn scan(root: &Path) -> Cgroups {
-    let mut cgroups = Cgroups::default();
+/// Searches the hierarchy that is mounted at `root`.
+pub(super) fn scan(root: &Path) -> ContainerCgroups {
+    let mut cgroups = ContainerCgroups::default();
     // By levels, so that the uppermost directory of a container comes first.
     let mut open = VecDeque::from([(PathBuf::new(), 0)]);
     let mut seen = 0;
     while let Some((path, depth)) = open.pop_front() {
         let Ok(entries) = fs::read_dir(root.join(&path)) else { continue };
         for entry in entries.flatten() {
-            // Not of what a link leads to.
+            // What a link leads to is not read.
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
@@ -40,7 +40,7 @@ pub(super) fn scan(root: &Path) -> Cgroups {
                 return cgroups;
             }
             let path = path.join(entry.file_name());
-            cgroups.note(&path, &entry.file_name().to_string_lossy());
+            cgroups.add_directory(&path, &entry.file_name().to_string_lossy());
             if depth < MAX_DEPTH {
                 open.push_back((path, depth + 1));
             }
@@ -49,17 +49,18 @@ pub(super) fn scan(root: &Path) -> Cgroups {
     cgroups
 }
 
-impl Cgroups {
-    fn note(&mut self, path: &Path, name: &str) {
+impl ContainerCgroups {
+    fn add_directory(&mut self, path: &Path, name: &str) {
         if let Some(id) = ContainerId::in_directory_name(name) {
             self.containers.entry(id).or_insert_with(|| path.to_owned());
-        } else if let Some(uid) = pod_uid(name) {
+        } else if let Some(uid) = parse_pod_uid(name) {
             self.pods.entry(uid).or_insert_with(|| path.to_owned());
         }
     }
 
-    /// The containers that nobody has to vouch for: their directories lie where only runtimes make any.
-    pub(super) fn beyond_doubt(&self) -> impl Iterator<Item = (&ContainerId, &Path)> {
+    /// The containers that are certain without an engine's word: their directories lie where only
+    /// runtimes make any.
+    pub(super) fn certain_containers(&self) -> impl Iterator<Item = (&ContainerId, &Path)> {
         self.containers.iter().map(|(id, path)| (id, path.as_path())).filter(|(id, path)| {
             let path = format!("/{}", path.display());
             ContainerId::of_cgroup(&path).as_ref() == Some(id)
@@ -68,15 +69,15 @@ impl Cgroups {
 }
 
 /// The unique id of the pod whose cgroup this is or lies in.
-pub(super) fn pod_of(path: &Path) -> Option<String> {
-    path.iter().rev().find_map(|name| pod_uid(&name.to_string_lossy()))
+pub(super) fn find_pod_uid(path: &Path) -> Option<String> {
+    path.iter().rev().find_map(|name| parse_pod_uid(&name.to_string_lossy()))
 }
 
-/// The pod whose cgroup is called so. The kubelet writes `pod<uid>`, or with systemd's driver
+/// Parses the unique id of a pod out of the name of its cgroup. The kubelet writes `pod<uid>`, or with systemd's driver
 /// `kubepods-burstable-pod<uid>.slice` with `_` for `-`
 /// ([`cgroup_manager_linux.go`](https://github.com/kubernetes/kubernetes/blob/v1.31.0/pkg/kubelet/cm/cgroup_manager_linux.go#L80),
 /// [`GetPodContainerName`](https://github.com/kubernetes/kubernetes/blob/v1.31.0/pkg/kubelet/cm/pod_container_manager_linux.go#L106)).
-fn pod_uid(name: &str) -> Option<String> {
+fn parse_pod_uid(name: &str) -> Option<String> {
     let uid = match name.strip_suffix(".slice") {
         Some(slice) => {
             let (above, uid) = slice.rsplit_once("-pod")?;
@@ -95,7 +96,7 @@ fn pod_uid(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::pod_uid;
+    use super::parse_pod_uid;
 
     const UID: &str = "1b2c3d4e-0000-4111-8222-333344445555";
 
@@ -119,7 +120,7 @@ mod tests {
             ("kubepods-burstable.slice".to_owned(), None),
             (String::new(), None),
         ] {
-            assert_eq!(pod_uid(&name).as_deref(), expected, "{name}");
+            assert_eq!(parse_pod_uid(&name).as_deref(), expected, "{name}");
         }
     }
 }

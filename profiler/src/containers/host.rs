@@ -1,4 +1,4 @@
-//! The edge: everything that is read to find containers.
+//! Reads all that it takes to find containers: engines, files and cgroups.
 
 use std::{
     collections::BTreeMap,
@@ -9,11 +9,10 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    Container, NotFound, Resolved, Role, State, Wanted, bundle, engine,
-    hierarchy::{self, Cgroups},
-    resolve, small_file,
-    sockets::{Caller, sockets},
-    storage,
+    Container, ContainerQuery, ResolveError, Resolved, Role, State, bundle, engine,
+    engine_sockets::{Caller, engine_sockets},
+    hierarchy::{self, ContainerCgroups},
+    resolve, small_file, storage,
 };
 use crate::{
     cgroup2,
@@ -26,10 +25,10 @@ use crate::{
 const MAX_BUNDLE: u64 = 4 << 20;
 /// Bytes of a `containers.json`.
 const MAX_STORAGE: u64 = 32 << 20;
-/// Bundles that are read.
+/// How many bundles are read.
 const MAX_BUNDLES: usize = 16_384;
-/// Characters of why an engine did not answer.
-const LONGEST_WHY: usize = 120;
+/// Characters of the reason why an engine did not answer.
+const MAX_REASON: usize = 120;
 /// Bytes of `cgroup.procs`.
 const MAX_PROCESSES: u64 = 4 << 20;
 
@@ -42,57 +41,58 @@ pub struct Host {
     state: PathBuf,
     /// Where the v2 hierarchy is mounted.
     cgroup2: Option<PathBuf>,
-    /// Where those of v1 are.
+    /// Where the hierarchies of v1 are mounted.
     cgroup1: Vec<PathBuf>,
     caller: Caller,
 }
 
-/// What was wanted, found.
+/// What a query has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Which it is.
+pub struct FoundContainer {
+    /// The container or pod.
     pub resolved: Resolved,
     /// Where its processes are.
-    pub place: Place,
+    pub location: ContainerLocation,
 }
 
-/// Where processes are.
+/// Where the processes of a container or pod are.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In this cgroup of the v2 hierarchy: a directory.
+pub enum ContainerLocation {
+    /// All processes in this cgroup of the v2 hierarchy: a directory.
     Cgroup(PathBuf),
-    /// In no cgroup of that hierarchy but its root, as on a host that has v1 alone: these, now.
+    /// These processes, which there are now: they are in no cgroup of that hierarchy but its root, as
+    /// on a host that has v1 alone.
     Processes(Vec<Tgid>),
 }
 
 /// Why a container can't be profiled.
 #[derive(Debug, Error)]
-pub enum FindError {
-    /// Nobody knows which one it is.
+pub enum FindContainerError {
+    /// The query means no container, or could mean several.
     #[error("{why}{silent}")]
     NotFound {
-        /// Why not.
-        why: NotFound,
+        /// Why the query means none.
+        why: ResolveError,
         /// The engines that did not answer, in words.
         silent: String,
     },
-    /// It runs, and its processes are not to be seen from here.
+    /// The container runs, and its processes can't be seen from here.
     #[error(
         "{0} runs, but no cgroup on this machine bears its id; name its processes with --pid, or its cgroup with --cgroup"
     )]
     NoCgroup(String),
 }
 
-/// What is known of a machine's containers.
+/// What engines and files say of a machine's containers.
 #[derive(Debug, Default)]
-pub(super) struct Known {
+pub(super) struct ListedContainers {
     pub containers: BTreeMap<ContainerId, Container>,
     /// Engines that should have answered, and why they did not.
-    pub silent: Vec<String>,
+    pub unanswered: Vec<String>,
 }
 
-impl Known {
-    /// What is known already stands: who comes first is believed more.
+impl ListedContainers {
+    /// Adds containers that are not listed yet: the source that is asked first is believed more.
     fn add(&mut self, containers: impl IntoIterator<Item = Container>) {
         for container in containers {
             self.containers.entry(container.id.clone()).or_insert(container);
@@ -103,17 +103,17 @@ impl Known {
 impl Host {
     /// This machine, for the user who runs this program.
     #[must_use]
-    pub fn this() -> Self {
+    pub fn local() -> Self {
         Self {
             run: PathBuf::from("/run"),
             state: PathBuf::from("/var/lib"),
             cgroup2: cgroup2::mount_point(),
-            cgroup1: cgroup2::mount_points_of_v1(),
+            cgroup1: cgroup2::v1_mount_points(),
             caller: Caller::from_environment(),
         }
     }
 
-    /// Another one, whose directories lie below `root`, for a user without engines of his own.
+    /// Another machine, whose directories lie below `root`, for a user without engines of their own.
     #[cfg(test)]
     pub(super) fn below(root: &Path) -> Self {
         Self {
@@ -125,91 +125,98 @@ impl Host {
         }
     }
 
-    /// Finds what is wanted.
+    /// Finds the container or pod that a query means.
     ///
     /// # Errors
     ///
     /// If it is not there, does not run, or could be any of several.
-    pub fn find(&self, wanted: &Wanted) -> Result<Found, FindError> {
-        let mut known = self.known();
+    pub fn find(&self, query: &ContainerQuery) -> Result<FoundContainer, FindContainerError> {
+        let mut listed = self.list_containers();
         let cgroups = self.cgroup2.as_deref().map(hierarchy::scan).unwrap_or_default();
         // Where the v2 hierarchy has any container, it has all.
-        let older =
-            if cgroups.containers.is_empty() { Older::scan(&self.cgroup1) } else { Vec::new() };
-        known.add(unnamed(&cgroups));
-        older.iter().for_each(|older| known.add(unnamed(&older.cgroups)));
+        let v1 = if cgroups.containers.is_empty() {
+            V1Hierarchy::scan_all(&self.cgroup1)
+        } else {
+            Vec::new()
+        };
+        listed.add(containers_of_cgroups(&cgroups));
+        v1.iter().for_each(|hierarchy| listed.add(containers_of_cgroups(&hierarchy.cgroups)));
         let runs = |id| {
             cgroups.containers.contains_key(id)
-                || older.iter().any(|older| older.cgroups.containers.contains_key(id))
+                || v1.iter().any(|hierarchy| hierarchy.cgroups.containers.contains_key(id))
         };
-        for container in known.containers.values_mut() {
+        for container in listed.containers.values_mut() {
             // Files don't say whether their container runs.
             if container.state == State::Stopped(None) && runs(&container.id) {
                 container.state = State::Running;
             }
         }
-        let containers: Vec<_> = known.containers.into_values().collect();
-        let resolved = resolve(wanted, &containers).map_err(|why| FindError::NotFound {
+        let containers: Vec<_> = listed.containers.into_values().collect();
+        let resolved = resolve(query, &containers).map_err(|why| FindContainerError::NotFound {
             why,
-            silent: known.silent.iter().map(|silent| format!("; {silent}")).collect(),
+            silent: listed.unanswered.iter().map(|engine| format!("; {engine}")).collect(),
         })?;
-        let place = (self.cgroup2.as_deref())
-            .and_then(|root| Some(Place::Cgroup(root.join(resolved.path_in(&cgroups)?))))
-            .or_else(|| older.iter().find_map(|older| older.place(&resolved)))
-            .ok_or_else(|| FindError::NoCgroup(wanted.to_string()))?;
-        Ok(Found { resolved, place })
+        let location = (self.cgroup2.as_deref())
+            .and_then(|root| {
+                Some(ContainerLocation::Cgroup(root.join(resolved.path_in(&cgroups)?)))
+            })
+            .or_else(|| v1.iter().find_map(|hierarchy| hierarchy.locate(&resolved)))
+            .ok_or_else(|| FindContainerError::NoCgroup(query.to_string()))?;
+        Ok(FoundContainer { resolved, location })
     }
 
-    /// What engines and files say of containers. Whether those run that only files know is open.
-    pub(super) fn known(&self) -> Known {
-        let mut known = Known::default();
-        let sockets = sockets(&self.caller, &self.run);
-        let own = sockets.iter().position(|socket| self.is_callers(socket));
+    /// Lists what engines and files say of containers. Whether those run that only files list is left
+    /// open.
+    pub(super) fn list_containers(&self) -> ListedContainers {
+        let mut listed = ListedContainers::default();
+        let sockets = engine_sockets(&self.caller, &self.run);
+        let own = sockets.iter().position(|socket| self.belongs_to_caller(socket));
         let (systems, callers) = sockets.split_at(own.unwrap_or(sockets.len()));
         let user = self.caller.user;
-        Self::ask(systems, &[0, user], &mut known);
-        known.add(self.bundles());
+        Self::query_engines(systems, &[0, user], &mut listed);
+        listed.add(self.read_bundles());
         let list = self.state.join("containers/storage/overlay-containers/containers.json");
-        known
+        listed
             .add(small_file::read(&list, MAX_STORAGE).iter().flat_map(|list| storage::parse(list)));
         // A link in there could lead to anybody's socket.
-        Self::ask(callers, &[user], &mut known);
-        known
+        Self::query_engines(callers, &[user], &mut listed);
+        listed
     }
 
-    fn is_callers(&self, socket: &Path) -> bool {
+    fn belongs_to_caller(&self, socket: &Path) -> bool {
         let shared = self.run.join("user");
         socket.starts_with(shared)
             || self.caller.runtime_directory.as_ref().is_some_and(|own| socket.starts_with(own))
     }
 
-    fn ask(sockets: &[PathBuf], listeners: &[u32], known: &mut Known) {
+    fn query_engines(sockets: &[PathBuf], listeners: &[u32], listed: &mut ListedContainers) {
         for socket in sockets {
             // Most machines have one of them at most.
             if !socket.exists() {
                 continue;
             }
             match engine::list(socket, listeners) {
-                Ok(containers) => known.add(containers),
-                Err(why) => {
-                    let why = text::cut(&text::terminal(&why), LONGEST_WHY);
-                    known.silent.push(format!("no answer from {}: {why}", socket.display()));
+                Ok(containers) => listed.add(containers),
+                Err(reason) => {
+                    let reason = text::cut(&text::terminal(&reason), MAX_REASON);
+                    let unanswered = format!("no answer from {}: {reason}", socket.display());
+                    listed.unanswered.push(unanswered);
                 }
             }
         }
     }
 
     /// The bundles of containerd and CRI-O.
-    fn bundles(&self) -> Vec<Container> {
+    fn read_bundles(&self) -> Vec<Container> {
         let namespaces = self.run.join("containerd/io.containerd.runtime.v2.task");
-        let crio = self.run.join("containers/storage/overlay-containers");
-        let of_containerd = (directories(&namespaces).into_iter())
+        let crio_containers = self.run.join("containers/storage/overlay-containers");
+        let containerd = (directories(&namespaces).into_iter())
             .flat_map(|namespace| directories(&namespace))
             .map(|bundle| (bundle.join("config.json"), bundle));
-        let of_crio = (directories(&crio).into_iter())
+        let crio = (directories(&crio_containers).into_iter())
             .map(|container| (container.join("userdata/config.json"), container));
-        of_containerd
-            .chain(of_crio)
+        containerd
+            .chain(crio)
             .take(MAX_BUNDLES)
             .filter_map(|(config, directory)| {
                 let id = ContainerId::new(directory.file_name()?.to_str()?)?;
@@ -219,29 +226,30 @@ impl Host {
     }
 }
 
-/// The containers that only their cgroups tell of.
-fn unnamed(cgroups: &Cgroups) -> impl Iterator<Item = Container> {
-    cgroups.beyond_doubt().map(|(id, path)| Container {
+/// The containers that are certain from their cgroups alone, without names.
+fn containers_of_cgroups(cgroups: &ContainerCgroups) -> impl Iterator<Item = Container> {
+    cgroups.certain_containers().map(|(id, path)| Container {
         id: id.clone(),
         names: ContainerNames::default(),
-        pod_uid: hierarchy::pod_of(path),
+        pod_uid: hierarchy::find_pod_uid(path),
         role: Role::Workload,
         state: State::Running,
     })
 }
 
-/// A hierarchy of v1.
-struct Older<'h> {
+/// A cgroup hierarchy of v1.
+struct V1Hierarchy<'h> {
     root: &'h Path,
-    cgroups: Cgroups,
+    cgroups: ContainerCgroups,
 }
 
-impl<'h> Older<'h> {
-    fn scan(roots: &'h [PathBuf]) -> Vec<Self> {
+impl<'h> V1Hierarchy<'h> {
+    fn scan_all(roots: &'h [PathBuf]) -> Vec<Self> {
         roots.iter().map(|root| Self { root, cgroups: hierarchy::scan(root) }).collect()
     }
 
-    fn place(&self, resolved: &Resolved) -> Option<Place> {
+    /// Lists the processes in the cgroup of a container or pod, and below it.
+    fn locate(&self, resolved: &Resolved) -> Option<ContainerLocation> {
         let directory = self.root.join(resolved.path_in(&self.cgroups)?);
         let mut processes = Vec::new();
         let mut open = vec![directory];
@@ -251,12 +259,13 @@ impl<'h> Older<'h> {
             processes.extend(list.lines().filter_map(|pid| pid.parse().ok().map(Tgid)));
             open.extend(directories(&directory));
         }
-        (!processes.is_empty()).then_some(Place::Processes(processes))
+        (!processes.is_empty()).then_some(ContainerLocation::Processes(processes))
     }
 }
 
 impl Resolved {
-    fn path_in<'c>(&self, cgroups: &'c Cgroups) -> Option<&'c PathBuf> {
+    /// The path of the container's or pod's cgroup.
+    fn path_in<'c>(&self, cgroups: &'c ContainerCgroups) -> Option<&'c PathBuf> {
         match self {
             Self::Container(container) => cgroups.containers.get(&container.id),
             Self::Pod { uid, .. } => cgroups.pods.get(uid),
@@ -264,7 +273,7 @@ impl Resolved {
     }
 }
 
-/// The directories in one; links are none.
+/// The directories in a directory, without those that links lead to.
 fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(path).into_iter().flatten().flatten();
     let is_directory = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!  engines:  GET /containers/json       --+
-//!  bundles:  /run/…/ID/config.json      --+--> Vec<Container> --resolve(Wanted)--> one of them, or a pod
-//!  storage:  …/containers.json          --+                                               |
-//!  hierarchy: directories that bear ids ------------------------------------------------> cgroup
+//!  bundles:  /run/…/ID/config.json      --+--> Vec<Container> --resolve(query)--> one of them, or a pod
+//!  storage:  …/containers.json          --+                                              |
+//!  hierarchy: directories that bear ids -----------------------------------------------> cgroup
 //! ```
 //!
 //! Reading is at the edge ([`Host`]); [`resolve()`] and all parsers work on values. Whatever an engine or a
@@ -13,56 +13,56 @@
 
 mod bundle;
 mod engine;
-mod follow;
+mod engine_sockets;
 mod hierarchy;
 mod host;
-mod namer;
+mod name_lookup;
+mod query;
 mod resolve;
+mod restarts;
 mod small_file;
-mod sockets;
 mod storage;
 #[cfg(test)]
 mod tests;
 mod unix_socket;
-mod wanted;
 
-pub use follow::Follower;
-pub use host::{FindError, Found, Host, Place};
-pub(crate) use namer::Namer;
-pub use resolve::{NotFound, Resolved, resolve};
-pub use wanted::Wanted;
+pub use host::{ContainerLocation, FindContainerError, FoundContainer, Host};
+pub(crate) use name_lookup::NameLookup;
+pub use query::ContainerQuery;
+pub use resolve::{ResolveError, Resolved, resolve};
+pub use restarts::RestartWatcher;
 
 use crate::recording::{ContainerId, ContainerNames};
 
-/// A container, as its runtime has it.
+/// A container, as its runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Container {
-    /// Its id.
+    /// The container's id.
     pub id: ContainerId,
-    /// What people call it.
+    /// What people call the container.
     pub names: ContainerNames,
-    /// The unique id of its pod, if it is a part of one.
+    /// The unique id of the container's pod, if it is a part of one.
     pub pod_uid: Option<String>,
-    /// What it is for.
+    /// What the container is for.
     pub role: Role,
-    /// Whether it runs.
+    /// Whether the container runs.
     pub state: State,
 }
 
 /// What a container is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Somebody's program runs in it.
+    /// The container runs somebody's program.
     Workload,
-    /// It holds a pod's namespaces, and does nothing.
+    /// The container holds a pod's namespaces, and does nothing.
     Sandbox,
 }
 
 /// Whether a container runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There are processes in it.
+    /// The container has processes.
     Running,
-    /// There are none; why, in the runtime's word (`exited`, `created`), if it says so.
+    /// The container has none; why, in the runtime's word (`exited`, `created`), if it says so.
     Stopped(Option<String>),
 }

@@ -1,10 +1,10 @@
-//! Files of other programs, read whole.
+//! Reads small files of other programs whole.
 
 use std::{fs::File, io::Read as _, path::Path};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
-/// What a small file holds; none if it has more than `limit` bytes, is no regular file, or can't be
+/// Reads a small file; none if it has more than `limit` bytes, is no regular file, or can't be
 /// read. A link is not followed, and nothing waits for whoever may be at the other end of a FIFO.
 pub(super) fn read(path: &Path, limit: u64) -> Option<Vec<u8>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -5,11 +5,11 @@ use serde::Deserialize;
 use super::{Container, Role, State};
 use crate::recording::{ContainerId, ContainerNames};
 
-/// One of them
+/// An entry of the list
 /// ([`Container`](https://github.com/containers/storage/blob/v1.55.0/containers.go#L44) of
 /// containers/storage).
 #[derive(Deserialize)]
-struct Stored {
+struct StoredContainer {
     id: String,
     #[serde(default)]
     names: Vec<String>,
@@ -17,20 +17,20 @@ struct Stored {
     metadata: String,
 }
 
-/// What Podman and CRI-O put into it, as JSON in a text.
+/// The text that Podman and CRI-O put into an entry, as JSON.
 #[derive(Default, Deserialize)]
 struct Metadata {
     #[serde(rename = "image-name")]
     image: Option<String>,
-    /// Of a pod's containers in CRI-O; their names in the list are others.
+    /// CRI-O sets this for a pod's containers, whose names in the list are others.
     #[serde(rename = "pod-name")]
     pod: Option<String>,
 }
 
-/// The containers of a list; none if it is no such list. Those of CRI-O's pods are left out: their names
+/// Parses the containers of a list; none if it is no such list. Those of CRI-O's pods are left out: their names
 /// here are made up, and their bundles say more.
 pub(super) fn parse(json: &[u8]) -> Vec<Container> {
-    let stored: Vec<Stored> = serde_json::from_slice(json).unwrap_or_default();
+    let stored: Vec<StoredContainer> = serde_json::from_slice(json).unwrap_or_default();
     let known = stored.into_iter().filter_map(|stored| {
         let metadata: Metadata = serde_json::from_str(&stored.metadata).unwrap_or_default();
         if metadata.pod.is_some() {

@@ -20,7 +20,7 @@ use ureq::{
     },
 };
 
-/// A client of whoever listens at `path`, if that is one of these users.
+/// Makes a client of the server that listens at `path`, if one of these users runs it.
 pub(super) fn agent(path: PathBuf, listeners: &[u32], timeout: Duration) -> Agent {
     let config = Agent::config_builder()
         .timeout_global(Some(timeout))
@@ -78,7 +78,7 @@ impl Transport for UnixTransport {
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), Error> {
         self.stream.set_write_timeout(timeout.not_zero().map(|time| *time))?;
         let output = self.buffers.output().get(..amount).unwrap_or_default();
-        self.stream.write_all(output).map_err(|error| in_time(error, timeout))
+        self.stream.write_all(output).map_err(|error| to_timeout(error, timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, Error> {
@@ -86,7 +86,7 @@ impl Transport for UnixTransport {
         let amount = loop {
             match self.stream.read(self.buffers.input_append_buf()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read.map_err(|error| in_time(error, timeout))?,
+                read => break read.map_err(|error| to_timeout(error, timeout))?,
             }
         };
         self.buffers.input_appended(amount);
@@ -94,13 +94,13 @@ impl Transport for UnixTransport {
     }
 
     fn is_open(&mut self) -> bool {
-        // One request a connection.
+        // Each request has a connection of its own.
         false
     }
 }
 
-/// A socket whose time is up would block.
-fn in_time(error: io::Error, timeout: NextTimeout) -> Error {
+/// Makes the error of a socket whose time is up, which is that it would block, a timeout.
+fn to_timeout(error: io::Error, timeout: NextTimeout) -> Error {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Timeout(timeout.reason),
         _ => error.into(),

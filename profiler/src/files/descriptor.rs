@@ -1,4 +1,4 @@
-//! One descriptor of a process, by `/proc/PID/fd/N`.
+//! What a descriptor of a process stands for, by `/proc/PID/fd/N`.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -18,8 +18,8 @@ pub(super) enum Descriptor {
     Named(String),
 }
 
-/// What `descriptor` of a process stands for, if it stands for `file`.
-pub(super) fn look(file: FileId, tgid: Tgid, descriptor: u32) -> Option<Descriptor> {
+/// Finds out what `descriptor` of a process stands for, if it stands for `file`.
+pub(super) fn identify_descriptor(file: FileId, tgid: Tgid, descriptor: u32) -> Option<Descriptor> {
     // A name of the file alone: nothing is opened, no device does anything, and whatever becomes of
     // the descriptor's number, this stays the same file.
     let link = format!("/proc/{tgid}/fd/{descriptor}");

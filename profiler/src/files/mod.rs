@@ -12,7 +12,7 @@
 //! What was found is handed out piece by piece; only that it was is remembered.
 
 mod descriptor;
-mod holders;
+mod socket_holders;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -23,8 +23,8 @@ use std::{
 };
 
 use descriptor::Descriptor;
-use holders::Scan;
-use sockets::{Answers, Protocol, Sockets};
+use socket_holders::HolderScan;
+use sockets::{Protocol, SocketDumps, Sockets};
 
 use crate::{
     recording::{
@@ -34,67 +34,70 @@ use crate::{
     units::Tgid,
 };
 
-/// Files that are remembered.
+/// How many files are remembered.
 const MAX_FILES: usize = 65_536;
 /// How often a file that is not found is looked for: it may be found through another thread's
-/// descriptor, and else each of its waits would cost a look.
+/// descriptor, but without a limit each of its waits would cost a look-up.
 const MAX_ATTEMPTS: u8 = 3;
 /// Look-ups come no closer than this, and are idle nine tenths of the time.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Network namespaces that are looked at in one poll.
+/// How many network namespaces are queried in one poll.
 const MAX_NAMESPACES: usize = 16;
-/// How long one poll may look for holders.
-const SLICE: Duration = Duration::from_millis(5);
+/// How long one poll may search for holders.
+const SCAN_TIME: Duration = Duration::from_millis(5);
 /// How long [`Files::finish`] may.
-const LAST_SLICE: Duration = Duration::from_secs(5);
+const FINAL_SCAN_TIME: Duration = Duration::from_secs(5);
 
-enum State {
-    /// Looked for in vain, so many times.
+/// How far the look-up of a file has come.
+enum LookupState {
+    /// The file was looked for in vain, so many times.
     Missed(u8),
-    /// A socket whose addresses are to be asked for.
+    /// The file is a socket whose addresses are to be queried.
     Queued,
-    /// Found; of a socket the holders of its peer may still be [`Wanted`].
-    Known,
+    /// The file was found; if it is a socket, the holders of its peer may still be searched for
+    /// ([`AwaitedHolders`]).
+    Found,
 }
 
-struct Queued {
+/// A socket whose addresses are to be queried.
+struct QueuedSocket {
     file: FileId,
     tgid: Tgid,
     protocol: Protocol,
 }
 
-/// A known socket, the holders of whose peer are to be found.
-struct Wanted {
+/// A socket that was found, and for whose peer holders are searched.
+struct AwaitedHolders {
     file: FileId,
     end: SocketEnd,
     peer: u64,
 }
 
-/// A module of the kernel that does not tell of its protocol's sockets.
+/// A kernel module without which nothing is known of a protocol's sockets, and which does not answer.
 #[derive(Debug)]
-pub struct Untold {
-    /// Its name: it may be neither there nor loadable.
+pub struct UnavailableSocketDiag {
+    /// The module's name: it may be neither there nor loadable.
     pub module: &'static str,
-    /// Why.
+    /// Why it does not answer.
     pub error: std::io::Error,
 }
 
-/// Asks the kernel for the sockets of every protocol, as [`Files`] does: which of them it does not tell of.
+/// Queries the sockets of every protocol, as [`Files`] does, and returns the modules that do not answer.
 #[must_use]
-pub fn untold_sockets() -> Vec<Untold> {
-    let answers = Sockets::dump_here([Protocol::Tcp, Protocol::Udp, Protocol::Unix].into());
-    let untold = answers.into_iter().filter_map(|(protocol, answer)| {
-        Some(Untold { module: protocol.module(), error: answer.err()? })
+pub fn unavailable_socket_diag() -> Vec<UnavailableSocketDiag> {
+    let dumps = Sockets::dump_here([Protocol::Tcp, Protocol::Udp, Protocol::Unix].into());
+    let unavailable = dumps.into_iter().filter_map(|(protocol, dump)| {
+        Some(UnavailableSocketDiag { module: protocol.module(), error: dump.err()? })
     });
-    untold.collect()
+    unavailable.collect()
 }
 
 /// Finds out what files are.
 pub struct Files {
-    states: HashMap<FileId, State>,
-    queued: Vec<Queued>,
-    wanted: Vec<Wanted>,
-    scan: Option<(Scan, Vec<Wanted>)>,
+    states: HashMap<FileId, LookupState>,
+    queued: Vec<QueuedSocket>,
+    awaited: Vec<AwaitedHolders>,
+    scan: Option<(HolderScan, Vec<AwaitedHolders>)>,
     new: BTreeMap<FileId, OpenFile>,
     next_dump: Instant,
     next_scan: Instant,
@@ -111,13 +114,13 @@ impl Default for Files {
 }
 
 impl Files {
-    /// Knows nothing yet.
+    /// Has found nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
             states: HashMap::new(),
             queued: Vec::new(),
-            wanted: Vec::new(),
+            awaited: Vec::new(),
             scan: None,
             new: BTreeMap::new(),
             next_dump: Instant::now(),
@@ -128,41 +131,41 @@ impl Files {
         }
     }
 
-    /// `tgid` called with `file` by its descriptor with this number: looks it up while it is open.
-    /// Cheap when it is known already.
+    /// Looks up `file`, with which `tgid` made a syscall by the descriptor with this number, while it is
+    /// open. Cheap when the file is known already.
     pub fn observe(&mut self, file: FileId, tgid: Tgid, descriptor: u32) {
-        // All of them share one inode: it says nothing about which it is.
+        // All anonymous files share one inode: it does not tell them apart.
         if file.kind == FileKind::Anonymous {
             return;
         }
         let attempts = match self.states.get(&file) {
             None => {
                 if self.states.len() >= MAX_FILES {
-                    self.forget();
+                    self.forget_finished();
                 }
                 if self.states.len() >= MAX_FILES {
                     return count(&mut self.shortfalls, "files_over_limit");
                 }
                 0
             }
-            Some(State::Missed(attempts)) if *attempts < MAX_ATTEMPTS => *attempts,
+            Some(LookupState::Missed(attempts)) if *attempts < MAX_ATTEMPTS => *attempts,
             Some(_) => return,
         };
         // A pipe's number is its name. A FIFO has a path, and another device.
         if file.kind == FileKind::Pipe && self.pipes == Some(file.device) {
-            return self.hand_out(file, OpenFile::Named(format!("pipe:[{}]", file.inode)));
+            return self.record_found(file, OpenFile::Named(format!("pipe:[{}]", file.inode)));
         }
-        match descriptor::look(file, tgid, descriptor) {
+        match descriptor::identify_descriptor(file, tgid, descriptor) {
             None => {
-                self.states.insert(file, State::Missed(attempts + 1));
+                self.states.insert(file, LookupState::Missed(attempts + 1));
             }
-            Some(Descriptor::Named(name)) => self.hand_out(file, OpenFile::Named(name)),
+            Some(Descriptor::Named(name)) => self.record_found(file, OpenFile::Named(name)),
             Some(Descriptor::Socket(name)) => match Protocol::from_kernel(&name) {
                 Some(protocol) => {
-                    self.queued.push(Queued { file, tgid, protocol });
-                    self.states.insert(file, State::Queued);
+                    self.queued.push(QueuedSocket { file, tgid, protocol });
+                    self.states.insert(file, LookupState::Queued);
                 }
-                None => self.hand_out(
+                None => self.record_found(
                     file,
                     OpenFile::Socket(SocketEnd {
                         protocol: name.to_lowercase(),
@@ -177,33 +180,33 @@ impl Files {
     }
 
     /// Forgets everything but what is still being looked up: the rest is looked up again if it must be.
-    fn forget(&mut self) {
+    fn forget_finished(&mut self) {
         self.missed_before = self.missed();
-        self.states.retain(|_, state| matches!(state, State::Queued));
+        self.states.retain(|_, state| matches!(state, LookupState::Queued));
     }
 
-    fn hand_out(&mut self, file: FileId, open: OpenFile) {
-        self.states.insert(file, State::Known);
+    fn record_found(&mut self, file: FileId, open: OpenFile) {
+        self.states.insert(file, LookupState::Found);
         self.new.insert(file, open);
     }
 
     /// How many files were gone before they could be looked at.
     #[must_use]
     pub fn missed(&self) -> u64 {
-        let missed = self.states.values().filter(|state| matches!(state, State::Missed(_)));
+        let missed = self.states.values().filter(|state| matches!(state, LookupState::Missed(_)));
         self.missed_before + missed.count() as u64
     }
 
-    /// Does a part of the look-ups that are due. To be called some ten times a second: a socket that
-    /// is closed in between is missed.
+    /// Does a part of the look-ups that are due. Call it some ten times a second: a socket that is
+    /// closed in between is missed.
     pub fn poll(&mut self) {
         let start = Instant::now();
         if !self.queued.is_empty() && start >= self.next_dump {
-            self.ask_for_addresses(MAX_NAMESPACES);
+            self.query_addresses(MAX_NAMESPACES);
             self.next_dump = Instant::now() + PAUSE.max(start.elapsed() * 9);
         }
         let start = Instant::now();
-        if start >= self.next_scan && self.look_for_holders(SLICE) {
+        if start >= self.next_scan && self.scan_for_holders(SCAN_TIME) {
             self.next_scan = Instant::now() + PAUSE.max(start.elapsed() * 9);
         }
     }
@@ -225,14 +228,14 @@ impl Files {
         all
     }
 
-    /// Does what is left to do. Gives back what was not taken yet, and what could not be done.
+    /// Does what is left to do. Returns what was not taken yet, and what could not be done.
     #[must_use]
     pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Shortfalls) {
-        self.ask_for_addresses(usize::MAX);
-        let deadline = Instant::now() + LAST_SLICE;
-        while self.scan.is_some() || !self.wanted.is_empty() {
+        self.query_addresses(usize::MAX);
+        let deadline = Instant::now() + FINAL_SCAN_TIME;
+        while self.scan.is_some() || !self.awaited.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
-            self.look_for_holders(left);
+            self.scan_for_holders(left);
             if left.is_zero() {
                 count(&mut self.shortfalls, "files_holders_unfinished");
                 break;
@@ -242,13 +245,13 @@ impl Files {
         (self.take_new(), shortfalls)
     }
 
-    /// Asks the kernel about the queued sockets, one network namespace after the other.
-    fn ask_for_addresses(&mut self, namespaces: usize) {
-        let mut by_namespace = BTreeMap::<u64, Vec<Queued>>::new();
+    /// Queries the addresses of the queued sockets, one network namespace after the other.
+    fn query_addresses(&mut self, namespaces: usize) {
+        let mut by_namespace = BTreeMap::<u64, Vec<QueuedSocket>>::new();
         for queued in std::mem::take(&mut self.queued) {
             match sockets::namespace(queued.tgid) {
                 Some(namespace) => by_namespace.entry(namespace).or_default().push(queued),
-                None => self.miss(queued.file),
+                None => self.record_missed(queued.file),
             }
         }
         for (turn, (namespace, queued)) in by_namespace.into_iter().enumerate() {
@@ -258,58 +261,59 @@ impl Files {
             }
             let processes = queued.iter().map(|queued| queued.tgid).collect();
             let protocols = queued.iter().map(|queued| queued.protocol).collect();
-            let Some(answers) = Sockets::dump(namespace, processes, protocols) else {
+            let Some(dumps) = Sockets::dump(namespace, processes, protocols) else {
                 count(&mut self.shortfalls, "files_sock_diag_failed");
-                queued.iter().for_each(|queued| self.miss(queued.file));
+                queued.iter().for_each(|queued| self.record_missed(queued.file));
                 continue;
             };
-            self.take_answers(queued, &answers);
+            self.add_dumps(queued, &dumps);
         }
     }
 
-    fn take_answers(&mut self, queued: Vec<Queued>, answers: &Answers) {
-        for (protocol, answer) in answers {
-            match answer {
+    fn add_dumps(&mut self, queued: Vec<QueuedSocket>, dumps: &SocketDumps) {
+        for (protocol, dump) in dumps {
+            match dump {
                 Ok(sockets) if sockets.over_limit => {
                     count(&mut self.shortfalls, "files_sockets_over_limit");
                 }
                 Ok(_) => {}
-                Err(_) => count(&mut self.shortfalls, protocol.unanswered()),
+                Err(_) => count(&mut self.shortfalls, protocol.failure_counter()),
             }
         }
-        for Queued { file, protocol, .. } in queued {
-            let sockets = answers.get(&protocol).and_then(|answer| answer.as_ref().ok());
-            let Some((end, peer)) = sockets.and_then(|of| of.get(protocol, file.inode)) else {
-                self.miss(file);
+        for QueuedSocket { file, protocol, .. } in queued {
+            let sockets = dumps.get(&protocol).and_then(|dump| dump.as_ref().ok());
+            let found = sockets.and_then(|sockets| sockets.get(protocol, file.inode));
+            let Some((end, peer)) = found else {
+                self.record_missed(file);
                 continue;
             };
             if let Some(peer) = peer {
-                self.wanted.push(Wanted { file, end: end.clone(), peer });
+                self.awaited.push(AwaitedHolders { file, end: end.clone(), peer });
             }
-            self.hand_out(file, OpenFile::Socket(end));
+            self.record_found(file, OpenFile::Socket(end));
         }
     }
 
-    fn miss(&mut self, file: FileId) {
-        self.states.insert(file, State::Missed(MAX_ATTEMPTS));
+    fn record_missed(&mut self, file: FileId) {
+        self.states.insert(file, LookupState::Missed(MAX_ATTEMPTS));
     }
 
-    /// Goes on with the search for the peers' holders. True if one came to its end.
-    fn look_for_holders(&mut self, slice: Duration) -> bool {
-        if self.scan.is_none() && !self.wanted.is_empty() {
-            let wanted = std::mem::take(&mut self.wanted);
-            let inodes = wanted.iter().map(|wanted| wanted.peer).collect();
-            self.scan = Some((Scan::new(inodes), wanted));
+    /// Goes on with the search for the peers' holders for this time. True if a scan has come to its end.
+    fn scan_for_holders(&mut self, time: Duration) -> bool {
+        if self.scan.is_none() && !self.awaited.is_empty() {
+            let awaited = std::mem::take(&mut self.awaited);
+            let inodes = awaited.iter().map(|socket| socket.peer).collect();
+            self.scan = Some((HolderScan::new(inodes), awaited));
         }
         let Some((scan, _)) = &mut self.scan else { return false };
-        if !scan.go_on(slice) {
+        if !scan.run_for(time) {
             return false;
         }
-        if let Some((scan, wanted)) = self.scan.take() {
-            for Wanted { file, end, peer } in wanted {
+        if let Some((scan, awaited)) = self.scan.take() {
+            for AwaitedHolders { file, end, peer } in awaited {
                 let peers = scan.holders(peer);
                 if !peers.is_empty() {
-                    self.hand_out(file, OpenFile::Socket(SocketEnd { peers, ..end }));
+                    self.record_found(file, OpenFile::Socket(SocketEnd { peers, ..end }));
                 }
             }
         }

@@ -44,7 +44,7 @@ pub(super) enum Protocol {
 }
 
 impl Protocol {
-    /// By the kernel's name (`struct proto::name`); none for all others.
+    /// Finds a protocol by the kernel's name for it (`struct proto::name`); none for all others.
     pub(super) fn from_kernel(name: &str) -> Option<Self> {
         match name {
             "TCP" | "TCPv6" => Some(Self::Tcp),
@@ -55,7 +55,7 @@ impl Protocol {
         }
     }
 
-    /// The kernel's module that answers for it.
+    /// The kernel's module that answers queries about the protocol.
     pub(super) fn module(self) -> &'static str {
         match self {
             Self::Tcp => "tcp_diag",
@@ -64,8 +64,8 @@ impl Protocol {
         }
     }
 
-    /// What is counted when nobody answers for it.
-    pub(super) fn unanswered(self) -> &'static str {
+    /// The counter of queries that failed.
+    pub(super) fn failure_counter(self) -> &'static str {
         match self {
             Self::Tcp => "files_tcp_diag_failed",
             Self::Udp => "files_udp_diag_failed",
@@ -90,14 +90,14 @@ struct InetSocket {
 
 /// Where TCP sockets listen.
 #[derive(Default)]
-struct Listened {
+struct ListeningAddresses {
     addresses: HashSet<SocketAddr>,
     /// Ports that are listened on at every address of a family.
     ports_v4: HashSet<u16>,
     ports_v6: HashSet<u16>,
 }
 
-impl Listened {
+impl ListeningAddresses {
     fn add(&mut self, listener: &inet::InetResponse, local: SocketAddr) {
         if !is_unspecified(local.ip()) {
             self.addresses.insert(canonical(local));
@@ -113,7 +113,7 @@ impl Listened {
         }
     }
 
-    fn holds(&self, address: SocketAddr) -> bool {
+    fn contains(&self, address: SocketAddr) -> bool {
         let address = canonical(address);
         let ports = if address.is_ipv4() { &self.ports_v4 } else { &self.ports_v6 };
         self.addresses.contains(&address) || ports.contains(&address.port())
@@ -125,16 +125,16 @@ struct UnixSocket {
     peer: Option<u64>,
 }
 
-/// How many sockets answer to an address: with more than one, nobody can say which.
+/// The socket that has an address: with more than one, nobody can say which it is.
 #[derive(Clone, Copy)]
 enum Match {
     One(u64),
     Several,
 }
 
-/// What the kernel answers about each protocol in a namespace. Each has a module of its own, which may be
-/// missing while others are there.
-pub(super) type Answers = BTreeMap<Protocol, io::Result<Sockets>>;
+/// The sockets of each protocol in a namespace. Each protocol has a kernel module of its own, which may
+/// be missing while others are there.
+pub(super) type SocketDumps = BTreeMap<Protocol, io::Result<Sockets>>;
 
 /// The sockets of a protocol in a namespace.
 #[derive(Default)]
@@ -143,25 +143,25 @@ pub(super) struct Sockets {
     connected: HashMap<(Protocol, SocketAddr, SocketAddr), Match>,
     /// Unconnected UDP sockets by the address they are bound to.
     bound: HashMap<SocketAddr, Match>,
-    listened: Listened,
+    listening: ListeningAddresses,
     unix: HashMap<u64, UnixSocket>,
-    /// There were more of them than are kept.
+    /// Whether there were more sockets than are kept.
     pub over_limit: bool,
 }
 
-/// The number of a process's network namespace; none if the process is gone.
+/// The inode number of a process's network namespace; none if the process is gone.
 pub(super) fn namespace(tgid: Tgid) -> Option<u64> {
     namespace_number(&format!("/proc/{tgid}/ns/net"))
 }
 
 impl Sockets {
-    /// Asks the kernel for every socket of these protocols in a namespace, which is reached through
-    /// any of `processes`; none if it can't be.
+    /// Queries every socket of these protocols in a namespace, which is reached through any of
+    /// `processes`; none if it can't be.
     pub(super) fn dump(
         namespace: u64,
         processes: BTreeSet<Tgid>,
         protocols: BTreeSet<Protocol>,
-    ) -> Option<Answers> {
+    ) -> Option<SocketDumps> {
         if namespace_number("/proc/thread-self/ns/net") == Some(namespace) {
             return Some(Self::dump_here(protocols));
         }
@@ -170,7 +170,7 @@ impl Sockets {
             let number = rustix::fs::fstat(&file).ok()?.st_ino;
             (number == namespace).then_some(file)
         })?;
-        // A thread of its own enters it, and ends there: no other ever is in a namespace not its own.
+        // A new thread enters the namespace, and ends there: no other thread ever is in one not its own.
         let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
             Some(Self::dump_here(protocols))
@@ -178,23 +178,23 @@ impl Sockets {
         thread.ok()?.join().ok()?
     }
 
-    /// Those of the namespace that this thread is in.
-    pub(super) fn dump_here(protocols: BTreeSet<Protocol>) -> Answers {
-        Self::dump_by(protocols, Self::ask)
+    /// Queries the sockets of the namespace that this thread is in.
+    pub(super) fn dump_here(protocols: BTreeSet<Protocol>) -> SocketDumps {
+        Self::dump_with(protocols, Self::query)
     }
 
-    /// The same, asked like this.
-    pub(super) fn dump_by(
+    /// Queries sockets with `query`, which sends one request and adds what it is answered.
+    pub(super) fn dump_with(
         protocols: BTreeSet<Protocol>,
-        ask: impl Fn(&mut Self, Protocol, SockDiagMessage) -> io::Result<()>,
-    ) -> Answers {
-        let of = |protocol| {
+        query: impl Fn(&mut Self, Protocol, SockDiagMessage) -> io::Result<()>,
+    ) -> SocketDumps {
+        let dump = |protocol| {
             let mut sockets = Self::default();
             match protocol {
-                Protocol::Unix => ask(&mut sockets, protocol, unix_request())?,
+                Protocol::Unix => query(&mut sockets, protocol, unix_request())?,
                 Protocol::Tcp | Protocol::Udp => {
-                    ask(&mut sockets, protocol, inet_request(protocol, AF_INET))?;
-                    match ask(&mut sockets, protocol, inet_request(protocol, AF_INET6)) {
+                    query(&mut sockets, protocol, inet_request(protocol, AF_INET))?;
+                    match query(&mut sockets, protocol, inet_request(protocol, AF_INET6)) {
                         // A kernel without IPv6 has no handler for it.
                         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                         result => result?,
@@ -203,10 +203,11 @@ impl Sockets {
             }
             Ok(sockets)
         };
-        protocols.into_iter().map(|protocol| (protocol, of(protocol))).collect()
+        protocols.into_iter().map(|protocol| (protocol, dump(protocol))).collect()
     }
 
-    pub(super) fn ask(&mut self, protocol: Protocol, request: SockDiagMessage) -> io::Result<()> {
+    /// Sends a request and adds the sockets of its answer.
+    pub(super) fn query(&mut self, protocol: Protocol, request: SockDiagMessage) -> io::Result<()> {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         let mut message = NetlinkMessage::new(header, request.into());
@@ -214,7 +215,7 @@ impl Sockets {
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
 
-        // One for each request: an unfinished answer can't be taken for that to another one.
+        // Each request has a socket of its own: an unfinished answer can't be taken for another's.
         let mut socket = Socket::new(NETLINK_SOCK_DIAG)?;
         socket.bind_auto()?;
         socket.connect(&netlink_sys::SocketAddr::new(0, 0))?;
@@ -261,7 +262,7 @@ impl Sockets {
     }
 
     fn add_inet(&mut self, protocol: Protocol, answer: &inet::InetResponse) {
-        // Nobody holds it: still to be accepted, or lingering.
+        // No process holds this socket: it is still to be accepted, or lingers.
         if answer.header.inode == 0 {
             return;
         }
@@ -270,7 +271,7 @@ impl Sockets {
         let local = SocketAddr::new(id.source_address, id.source_port);
         let remote = SocketAddr::new(id.destination_address, id.destination_port);
         if protocol == Protocol::Tcp && answer.header.state == TCP_LISTEN {
-            self.listened.add(answer, local);
+            self.listening.add(answer, local);
         }
         self.inet.insert(inode, InetSocket { protocol, local, remote });
         let one = Match::One(inode);
@@ -294,7 +295,7 @@ impl Sockets {
         self.unix.insert(u64::from(answer.header.inode), UnixSocket { name, peer });
     }
 
-    /// What is known of a socket, and the inode number of the other end if that is on this machine.
+    /// A socket's end, and the inode number of the other end if that is on this machine.
     pub(super) fn get(&self, protocol: Protocol, inode: u64) -> Option<(SocketEnd, Option<u64>)> {
         let (local, remote, role, peer) = if protocol == Protocol::Unix {
             let socket = self.unix.get(&inode)?;
@@ -304,9 +305,9 @@ impl Sockets {
             (socket.name.clone(), remote, role, socket.peer)
         } else {
             let socket = self.inet.get(&inode).filter(|socket| socket.protocol == protocol)?;
-            let peer = self.peer_of(socket);
+            let peer = self.find_peer(socket);
             let role = self.tcp_role(socket, peer);
-            (show(socket.local), show(socket.remote), role, peer)
+            (format_address(socket.local), format_address(socket.remote), role, peer)
         };
         let protocol = protocol.name().to_owned();
         Some((SocketEnd { protocol, local, remote, role, peers: Vec::new() }, peer))
@@ -318,11 +319,11 @@ impl Sockets {
         }
         // What listens on another machine, or in another namespace, is not known here.
         let is_here = peer.is_some() || is_own(socket.remote, socket.local);
-        let other = is_here && !is_unset(socket.remote) && self.listened.holds(socket.remote);
-        role(self.listened.holds(socket.local), other)
+        let other = is_here && !is_unset(socket.remote) && self.listening.contains(socket.remote);
+        role(self.listening.contains(socket.local), other)
     }
 
-    fn peer_of(&self, socket: &InetSocket) -> Option<u64> {
+    fn find_peer(&self, socket: &InetSocket) -> Option<u64> {
         if is_unset(socket.remote) {
             return None;
         }
@@ -379,8 +380,8 @@ fn is_own(address: SocketAddr, local: SocketAddr) -> bool {
     address.is_loopback() || address == local
 }
 
-/// The role of a socket whose own address can be come to, or not, and the other's. One that both can
-/// be, or neither, tells nothing.
+/// The role of a socket, by whether its own address and the other end's can be connected to. If both
+/// can be, or neither, the role is not known.
 fn role(own: bool, other: bool) -> Option<SocketRole> {
     match (own, other) {
         (true, false) => Some(SocketRole::Serving),
@@ -397,6 +398,6 @@ fn is_unspecified(ip: IpAddr) -> bool {
     ip.to_canonical().is_unspecified()
 }
 
-fn show(address: SocketAddr) -> String {
+fn format_address(address: SocketAddr) -> String {
     if is_unset(address) { String::new() } else { address.to_string() }
 }

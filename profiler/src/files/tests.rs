@@ -14,7 +14,10 @@ use std::{
 
 use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
 
-use super::{Files, Protocol, Queued, Shortfalls, Sockets, descriptor::identify, holders::Scan};
+use super::{
+    Files, Protocol, QueuedSocket, Shortfalls, Sockets, descriptor::identify,
+    socket_holders::HolderScan,
+};
 use crate::{
     recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole},
     units::Tgid,
@@ -37,7 +40,7 @@ fn own_name() -> String {
 }
 
 /// What is found out of one file of this process.
-fn look<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Shortfalls) {
+fn look_up<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Shortfalls) {
     let mut files = Files::new();
     files.observe(id(file), own(), number(file));
     let (found, shortfalls) = finish(files);
@@ -50,7 +53,7 @@ fn finish(files: Files) -> (BTreeMap<FileId, OpenFile>, Shortfalls) {
 }
 
 fn socket<T: AsFd + AsRawFd>(file: &T) -> SocketEnd {
-    match look(file) {
+    match look_up(file) {
         (Some(OpenFile::Socket(end)), _) => end,
         other => panic!("no socket: {other:?}"),
     }
@@ -73,7 +76,7 @@ fn assert_peers<T: AsFd + AsRawFd>(file: &T, expected: &[PeerProcess]) {
 struct Holder(Child);
 
 impl Holder {
-    fn of(end: impl Into<OwnedFd>) -> Self {
+    fn start(end: impl Into<OwnedFd>) -> Self {
         Self(Command::new("sleep").arg("1000").stdin(Stdio::from(end.into())).spawn().unwrap())
     }
 
@@ -96,15 +99,15 @@ fn a_protocol_whose_module_is_missing_takes_no_other_along() {
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (pair, _other) = UnixStream::pair().unwrap();
     let answers =
-        Sockets::dump_by([Protocol::Tcp, Protocol::Unix].into(), |sockets, protocol, request| {
+        Sockets::dump_with([Protocol::Tcp, Protocol::Unix].into(), |sockets, protocol, request| {
             match protocol {
                 Protocol::Unix => Err(io::ErrorKind::NotFound.into()),
-                Protocol::Tcp | Protocol::Udp => sockets.ask(protocol, request),
+                Protocol::Tcp | Protocol::Udp => sockets.query(protocol, request),
             }
         });
-    let queued = |file, protocol| Queued { file, tgid: own(), protocol };
+    let queued = |file, protocol| QueuedSocket { file, tgid: own(), protocol };
     let mut files = Files::new();
-    files.take_answers(
+    files.add_dumps(
         vec![queued(id(&client), Protocol::Tcp), queued(id(&pair), Protocol::Unix)],
         &answers,
     );
@@ -127,14 +130,14 @@ fn an_answer_that_nobody_could_give_is_no_empty_one() {
         states: inet::StateFlags::all(),
         socket_id: inet::SocketId::new_v4(),
     });
-    let answer = Sockets::default().ask(Protocol::Tcp, request);
+    let answer = Sockets::default().query(Protocol::Tcp, request);
     assert_eq!(answer.unwrap_err().kind(), io::ErrorKind::NotFound);
 }
 
 #[test]
 fn a_socketpairs_peer_is_the_process_that_holds_it() {
     let (first, other) = UnixStream::pair().unwrap();
-    let holder = Holder::of(other);
+    let holder = Holder::start(other);
     let end = socket(&first);
     assert_eq!((end.protocol.as_str(), end.local.as_str(), end.remote.as_str()), ("unix", "", ""));
     assert_peers(&first, &[holder.process()]);
@@ -143,7 +146,7 @@ fn a_socketpairs_peer_is_the_process_that_holds_it() {
 #[test]
 fn a_peer_that_two_processes_hold_has_two_holders() {
     let (end, other) = UnixStream::pair().unwrap();
-    let holder = Holder::of(other.try_clone().unwrap());
+    let holder = Holder::start(other.try_clone().unwrap());
     let mut expected = [holder.process(), PeerProcess { tgid: own(), comm: own_name() }];
     expected.sort_by_key(|peer| peer.tgid);
     assert_peers(&end, &expected);
@@ -159,7 +162,7 @@ fn unix_sockets_have_the_names_that_they_are_bound_to() {
     // Not accepted yet: nobody has the other end.
     assert_eq!(socket(&client).peers, []);
     let (server, _) = listener.accept().unwrap();
-    let holder = Holder::of(server);
+    let holder = Holder::start(server);
     let end = socket(&client);
     assert_eq!((end.local.as_str(), end.remote.as_str()), ("", name));
     assert_peers(&client, &[holder.process()]);
@@ -175,7 +178,7 @@ fn abstract_names_and_datagrams_are_shown() {
     let server = UnixDatagram::bind_addr(&address).unwrap();
     let client = UnixDatagram::unbound().unwrap();
     client.connect_addr(&address).unwrap();
-    let holder = Holder::of(server);
+    let holder = Holder::start(server);
     let end = socket(&client);
     assert_eq!(end.remote, format!("@{name}"));
     assert_peers(&client, &[holder.process()]);
@@ -188,7 +191,7 @@ fn loopback_tcp_leads_to_the_process_at_the_other_end() {
         let port = listener.local_addr().unwrap();
         let client = TcpStream::connect(port).unwrap();
         let (server, from) = listener.accept().unwrap();
-        let holder = Holder::of(server);
+        let holder = Holder::start(server);
         let end = socket(&client);
         assert_eq!(end.protocol, "tcp");
         assert_eq!((end.local, end.remote), (from.to_string(), port.to_string()));
@@ -243,7 +246,7 @@ fn an_ipv6_server_and_an_ipv4_client_find_each_other() {
     let port = listener.local_addr().unwrap().port();
     let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let (server, _) = listener.accept().unwrap();
-    let holder = Holder::of(server);
+    let holder = Holder::start(server);
     assert_peers(&client, &[holder.process()]);
 }
 
@@ -253,7 +256,7 @@ fn udp_leads_to_the_one_socket_that_is_bound_there() {
     let address = server.local_addr().unwrap();
     let client = UdpSocket::bind("127.0.0.1:0").unwrap();
     client.connect(address).unwrap();
-    let holder = Holder::of(server);
+    let holder = Holder::start(server);
     let end = socket(&client);
     assert_eq!((end.protocol.as_str(), end.remote), ("udp", address.to_string()));
     assert_peers(&client, &[holder.process()]);
@@ -271,13 +274,13 @@ fn udp_that_is_not_connected_has_no_peer() {
 fn other_files_have_the_names_of_their_links() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let path = file.path().to_str().unwrap().to_owned();
-    assert_eq!(look(file.as_file()).0, Some(OpenFile::Named(path)));
+    assert_eq!(look_up(file.as_file()).0, Some(OpenFile::Named(path)));
     let (reader, _writer) = std::io::pipe().unwrap();
     let name = format!("pipe:[{}]", id(&reader).inode);
-    assert_eq!(look(&reader).0, Some(OpenFile::Named(name)));
+    assert_eq!(look_up(&reader).0, Some(OpenFile::Named(name)));
     let null = fs::File::open("/dev/null").unwrap();
     assert_eq!(id(&null).kind, FileKind::Character);
-    assert_eq!(look(&null).0, Some(OpenFile::Named("/dev/null".to_owned())));
+    assert_eq!(look_up(&null).0, Some(OpenFile::Named("/dev/null".to_owned())));
 }
 
 #[test]
@@ -287,7 +290,7 @@ fn a_fifo_has_its_path() {
     assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
     let fifo = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
     let name = path.to_str().unwrap().to_owned();
-    assert_eq!(look(&fifo).0, Some(OpenFile::Named(name)));
+    assert_eq!(look_up(&fifo).0, Some(OpenFile::Named(name)));
 }
 
 #[test]
@@ -299,7 +302,7 @@ fn anonymous_inodes_stay_without_a_name() {
     // SAFETY: the descriptor is new, and nobody else's.
     let event = unsafe { OwnedFd::from_raw_fd(number) };
     assert_eq!(id(&event).kind, FileKind::Anonymous);
-    assert_eq!(look(&event), (None, Shortfalls::new()));
+    assert_eq!(look_up(&event), (None, Shortfalls::new()));
 }
 
 #[test]
@@ -324,8 +327,8 @@ fn a_descriptor_that_stands_for_another_file_now_is_not_believed() {
 fn wait_until_nobody_holds(file: FileId) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let mut scan = Scan::new([file.inode].into());
-        assert!(scan.go_on(Duration::from_secs(30)) && Instant::now() < deadline);
+        let mut scan = HolderScan::new([file.inode].into());
+        assert!(scan.run_for(Duration::from_secs(30)) && Instant::now() < deadline);
         if scan.holders(file.inode).is_empty() {
             return;
         }
@@ -354,13 +357,13 @@ fn poll_until(files: &mut Files, is_so: impl Fn(&Files) -> bool) {
 }
 
 fn is_idle(files: &Files) -> bool {
-    files.queued.is_empty() && files.wanted.is_empty() && files.scan.is_none()
+    files.queued.is_empty() && files.awaited.is_empty() && files.scan.is_none()
 }
 
 #[test]
 fn polling_finds_what_finishing_would() {
     let (end, other) = UnixStream::pair().unwrap();
-    let holder = Holder::of(other);
+    let holder = Holder::start(other);
     let mut files = Files::new();
     files.observe(id(&end), own(), number(&end));
     poll_until(&mut files, is_idle);
@@ -378,7 +381,7 @@ fn polling_finds_what_finishing_would() {
 fn a_file_is_handed_out_once_and_again_when_more_is_known_of_it() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let (end, other) = UnixStream::pair().unwrap();
-    let holder = Holder::of(other);
+    let holder = Holder::start(other);
     let mut files = Files::new();
     files.observe(id(file.as_file()), own(), number(file.as_file()));
     files.observe(id(&end), own(), number(&end));
@@ -418,12 +421,12 @@ fn a_file_is_handed_out_once_and_again_when_more_is_known_of_it() {
 fn a_socket_whose_peer_nobody_holds_any_more_is_handed_out_once() {
     let (end, other) = UnixStream::pair().unwrap();
     let peer = id(&other);
-    let holder = Holder::of(other);
+    let holder = Holder::start(other);
     let mut files = Files::new();
     files.observe(id(&end), own(), number(&end));
     files.next_scan = Instant::now() + Duration::from_secs(1000);
     poll_until(&mut files, |files| files.queued.is_empty());
-    assert_eq!((files.take_new().len(), files.wanted.len()), (1, 1));
+    assert_eq!((files.take_new().len(), files.awaited.len()), (1, 1));
     drop(holder);
     wait_until_nobody_holds(peer);
     assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));

@@ -1,6 +1,6 @@
 use std::{fs, path::Path};
 
-use super::look_in;
+use super::describe_in;
 use crate::recording::{DeviceKind, InterruptInfo};
 
 /// A `/sys` with these files.
@@ -15,7 +15,7 @@ fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {
 }
 
 fn kind(files: &[(&str, &str)], number: u16) -> Option<DeviceKind> {
-    look_in(sysfs(files).path(), number).device
+    describe_in(sysfs(files).path(), number).device
 }
 
 #[test]
@@ -34,14 +34,14 @@ fn a_message_is_of_the_device_that_sends_it() {
     ];
     let sysfs = sysfs(&files);
     assert_eq!(
-        look_in(sysfs.path(), 45),
+        describe_in(sysfs.path(), 45),
         InterruptInfo {
             number: 45,
             device: Some(DeviceKind::Storage),
             handlers: "nvme0q1".to_owned()
         }
     );
-    let kind = |number| look_in(sysfs.path(), number).device;
+    let kind = |number| describe_in(sysfs.path(), number).device;
     assert_eq!(kind(44), Some(DeviceKind::Other));
     assert_eq!(kind(46), Some(DeviceKind::Storage));
     assert_eq!(kind(47), Some(DeviceKind::Other));
@@ -58,13 +58,13 @@ fn line<'a>(names: &'a [String; 3], handlers: &'a str) -> Vec<(&'a str, &'a str)
     vec![(class, "0x010601"), (irq, "11"), (driver, ""), ("kernel/irq/11/actions", handlers)]
 }
 
-fn of(device: &str) -> [String; 3] {
+fn files_of(device: &str) -> [String; 3] {
     ["class", "irq", "driver/name"].map(|file| format!("{device}/{file}"))
 }
 
 #[test]
 fn a_line_is_of_a_kind_if_all_that_are_on_it_are() {
-    let (disk, other) = (of(DISK), of(OTHER));
+    let (disk, other) = (files_of(DISK), files_of(OTHER));
     let alone = line(&disk, "ahci");
     assert_eq!(kind(&alone, 11), Some(DeviceKind::Storage));
     // Another one pulls it that is on no PCI bus.
@@ -87,7 +87,7 @@ fn a_line_is_of_a_kind_if_all_that_are_on_it_are() {
 
 #[test]
 fn a_device_that_no_driver_has_or_that_has_no_line_pulls_none() {
-    let disk = of(DISK);
+    let disk = files_of(DISK);
     let unbound: Vec<_> =
         line(&disk, "ahci").into_iter().filter(|(name, _)| !name.contains("driver")).collect();
     assert_eq!(kind(&unbound, 11), None);
@@ -99,14 +99,14 @@ fn a_device_that_no_driver_has_or_that_has_no_line_pulls_none() {
 
 #[test]
 fn a_virtio_device_without_a_bus_is_known_by_its_handlers_name() {
-    let of = |actions: &'static str, id: &'static str| {
+    let virtio_kind = |actions: &'static str, id: &'static str| {
         kind(&[("kernel/irq/5/actions", actions), ("bus/virtio/devices/virtio1/device", id)], 5)
     };
-    assert_eq!(of("virtio1", "0x0002"), Some(DeviceKind::Storage));
-    assert_eq!(of("virtio1", "0x0001"), Some(DeviceKind::Other));
-    assert_eq!(of("virtio2", "0x0002"), None);
-    assert_eq!(of("virtio1,acpi", "0x0002"), None);
-    assert_eq!(of("../virtio1", "0x0002"), None);
+    assert_eq!(virtio_kind("virtio1", "0x0002"), Some(DeviceKind::Storage));
+    assert_eq!(virtio_kind("virtio1", "0x0001"), Some(DeviceKind::Other));
+    assert_eq!(virtio_kind("virtio2", "0x0002"), None);
+    assert_eq!(virtio_kind("virtio1,acpi", "0x0002"), None);
+    assert_eq!(virtio_kind("../virtio1", "0x0002"), None);
 }
 
 #[test]
@@ -122,13 +122,13 @@ fn a_number_that_could_be_another_is_nobodys() {
 #[test]
 fn names_of_handlers_are_cut() {
     let many = "ahci,".repeat(200);
-    let info = look_in(sysfs(&[("kernel/irq/7/actions", &many)]).path(), 7);
+    let info = describe_in(sysfs(&[("kernel/irq/7/actions", &many)]).path(), 7);
     assert!(info.handlers.len() < 140, "{info:?}");
 }
 
 #[test]
 fn nothing_is_known_without_sysfs() {
-    let info = look_in(Path::new("/does/not/exist"), 7);
+    let info = describe_in(Path::new("/does/not/exist"), 7);
     assert_eq!(info, InterruptInfo { number: 7, device: None, handlers: String::new() });
 }
 
@@ -143,7 +143,12 @@ fn the_disks_of_this_machine_are_found_by_their_interrupts() {
         for message in messages {
             let number = message.file_name().to_string_lossy().parse().expect("a number");
             let expected = if stores { DeviceKind::Storage } else { DeviceKind::Other };
-            assert_eq!(super::look(number).device, Some(expected), "{:?}", device.path());
+            assert_eq!(
+                super::describe_interrupt(number).device,
+                Some(expected),
+                "{:?}",
+                device.path()
+            );
         }
     }
 }

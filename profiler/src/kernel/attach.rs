@@ -1,11 +1,12 @@
-//! Attaching: what must be there, what is attached where the kernel has it, and in which order.
+//! Attaching the programs: which must be there, which are attached where the kernel has the
+//! tracepoint, and in which order.
 
 use aya::{
     Btf,
     programs::{BtfTracePoint, ProgramError},
 };
 
-use super::{Kernel, KernelError, KernelTypes, clock::Clock, survey};
+use super::{Kernel, KernelError, KernelTypes, sampling_clock::SamplingClock, survey};
 
 /// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before the
 /// beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it until the
@@ -31,7 +32,7 @@ const REQUIRED: &[&str] = &[
 
 /// x86 has these for interrupts that no `irq_handler_entry` announces. Elsewhere, and on kernels
 /// without them, the stack that a program runs on tells an interrupt from a task.
-const WHERE_PRESENT: &[&str] = &[
+const OPTIONAL: &[&str] = &[
     "local_timer_exit",
     "local_timer_entry",
     "call_function_exit",
@@ -42,20 +43,20 @@ const WHERE_PRESENT: &[&str] = &[
     "irq_work_entry",
 ];
 
-/// Whether a program does no more than to note which interrupt a CPU is in.
-pub(super) fn says_which_interrupt(program: &str) -> bool {
+/// Whether a program does no more than record which interrupt a CPU is in.
+pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
 }
 
 /// The tracepoints that offwake can't do without.
 #[must_use]
-pub fn required() -> &'static [&'static str] {
+pub fn required_tracepoints() -> &'static [&'static str] {
     REQUIRED
 }
 
-/// The tracepoints that it uses where the kernel has them.
-pub(super) fn where_present() -> &'static [&'static str] {
-    WHERE_PRESENT
+/// The tracepoints that offwake uses where the kernel has them.
+pub(super) fn optional_tracepoints() -> &'static [&'static str] {
+    OPTIONAL
 }
 
 pub(super) fn attach(
@@ -64,12 +65,12 @@ pub(super) fn attach(
     sample_hz: u32,
 ) -> Result<(), KernelError> {
     let btf = Btf::from_sys_fs()?;
-    for name in WHERE_PRESENT.iter().filter(|name| types.has_tracepoint(name)).chain(REQUIRED) {
+    for name in OPTIONAL.iter().filter(|name| types.has_tracepoint(name)).chain(REQUIRED) {
         attach_tracepoint(kernel, &btf, name)?;
     }
     survey::load(kernel, &btf)?;
     if sample_hz > 0 {
-        kernel.clock = Some(Clock::start(&mut kernel.ebpf, sample_hz)?);
+        kernel.clock = Some(SamplingClock::start(&mut kernel.ebpf, sample_hz)?);
     }
     Ok(())
 }
@@ -94,18 +95,18 @@ fn attach_tracepoint(
 
 #[cfg(test)]
 mod tests {
-    use super::{REQUIRED, WHERE_PRESENT};
+    use super::{OPTIONAL, REQUIRED};
 
     #[test]
     fn no_interrupt_is_seen_to_begin_before_its_end_can_be_seen() {
-        let order: Vec<&str> = WHERE_PRESENT.iter().chain(REQUIRED).copied().collect();
-        let place = |wanted: &str| order.iter().position(|name| *name == wanted);
+        let order: Vec<&str> = OPTIONAL.iter().chain(REQUIRED).copied().collect();
+        let position = |wanted: &str| order.iter().position(|name| *name == wanted);
         let interrupts: Vec<_> =
             order.iter().filter_map(|name| name.strip_suffix("_entry")).collect();
         assert_eq!(interrupts.len(), 7);
         for interrupt in interrupts {
             let (begin, end) = (format!("{interrupt}_entry"), format!("{interrupt}_exit"));
-            assert!(place(&end) < place(&begin) && place(&end).is_some(), "{interrupt}");
+            assert!(position(&end) < position(&begin) && position(&end).is_some(), "{interrupt}");
         }
     }
 }

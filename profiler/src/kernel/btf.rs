@@ -19,20 +19,20 @@ pub struct KernelTypes {
 }
 
 impl KernelTypes {
-    /// Those of the running kernel.
+    /// Opens the types of the running kernel.
     ///
     /// # Errors
     ///
-    /// If it publishes none, or they can't be read.
-    pub fn of_running_kernel() -> Result<Self, KernelError> {
+    /// If the kernel publishes none, or they can't be read.
+    pub fn from_running_kernel() -> Result<Self, KernelError> {
         Self::from_file(Path::new(VMLINUX))
     }
 
-    /// Those in a file of raw BTF.
+    /// Opens the types in a file of raw BTF.
     ///
     /// # Errors
     ///
-    /// If it is not there or is no BTF.
+    /// If the file is not there or is no BTF.
     pub fn from_file(path: &Path) -> Result<Self, KernelError> {
         File::open(path)
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
@@ -44,11 +44,23 @@ impl KernelTypes {
         }
     }
 
-    /// Whether they are read where the kernel has them, which sysfs allows from Linux 6.16 on
+    /// Whether the types are read where the kernel has them, which sysfs allows from Linux 6.16 on
     /// ([`btf_sysfs_vmlinux_mmap`](https://github.com/torvalds/linux/blob/v6.16/kernel/bpf/sysfs_btf.c)).
     #[must_use]
     pub fn is_mapped(&self) -> bool {
         self.is_mapped
+    }
+
+    /// Frees the types, and gives the system the memory back.
+    ///
+    /// They are some 70 MB of small pieces, and nothing of that size comes again. Left to itself, glibc
+    /// keeps them where anything that was allocated later lies behind them.
+    /// <https://man7.org/linux/man-pages/man3/malloc_trim.3.html>
+    pub(crate) fn free(self) {
+        drop(self);
+        // SAFETY: the call takes no pointers, and any thread may make it at any time.
+        #[cfg(target_env = "gnu")]
+        let _has_released_any = unsafe { libc::malloc_trim(0) };
     }
 
     /// Whether a tracepoint can be attached to with typed arguments.
@@ -115,13 +127,13 @@ impl KernelTypes {
         let mut current = self.structure(structure)?;
         let mut total = 0;
         for (step, member) in path.iter().enumerate() {
-            let (bits, of) = self.find_member(&current, member, 0).ok_or_else(missing)?;
+            let (bits, found) = self.find_member(&current, member, 0).ok_or_else(missing)?;
             if bits % 8 != 0 {
                 return Err(missing());
             }
             total += bits / 8;
             if step + 1 < path.len() {
-                current = match of {
+                current = match found {
                     Type::Struct(inner) | Type::Union(inner) => inner,
                     _ => return Err(missing()),
                 };
@@ -131,13 +143,13 @@ impl KernelTypes {
     }
 
     /// Bit offset and type of a member, qualifiers and typedefs taken off.
-    fn find_member(&self, of: &Struct, name: &str, depth: usize) -> Option<(u32, Type)> {
+    fn find_member(&self, structure: &Struct, name: &str, depth: usize) -> Option<(u32, Type)> {
         // The kernel nests anonymous unions two or three deep.
         const MAX_NESTING: usize = 8;
         if depth > MAX_NESTING {
             return None;
         }
-        for member in &of.members {
+        for member in &structure.members {
             let member_name = self.btf.resolve_name(member).unwrap_or_default();
             if member_name == name {
                 if member.bitfield_size().is_some_and(|bits| bits != 0) {
@@ -179,25 +191,25 @@ impl KernelTypes {
         self.offsets_on(Machine::THIS, cgroup_level)
     }
 
-    /// The same, of a kernel for any machine.
+    /// Every offset that the programs would load through on this kind of machine.
     ///
     /// # Errors
     ///
     /// As those of [`KernelTypes::offsets`].
     pub fn offsets_on(&self, machine: Machine, cgroup_level: u32) -> Result<Offsets, KernelError> {
-        let of = |structure: &str, member: &str| self.offset(structure, &[member]);
+        let field = |structure: &str, member: &str| self.offset(structure, &[member]);
         let optional = |found: Result<u32, KernelError>| found.unwrap_or(NO_OFFSET);
         // An array of pointers, or until 6.0 of 64-bit ids: eight bytes each.
         let by_level = |found: u32| {
             if found == NO_OFFSET { NO_OFFSET } else { found + cgroup_level * 8 }
         };
-        let registers = Registers::of(machine);
+        let registers = Registers::for_machine(machine);
         let register = |name: &str| match name.split_once('[') {
             Some((array, index)) => {
                 let index: u32 = index.trim_end_matches(']').parse().unwrap_or(0);
                 Ok(self.offset("pt_regs", &[array])? + index * 8)
             }
-            None => of("pt_regs", name),
+            None => field("pt_regs", name),
         };
         let six = |names: [&str; 6]| -> Result<[u32; 6], KernelError> {
             let mut offsets = [0; 6];
@@ -207,47 +219,47 @@ impl KernelTypes {
             Ok(offsets)
         };
         Ok(Offsets {
-            task_pid: of("task_struct", "pid")?,
-            task_tgid: of("task_struct", "tgid")?,
-            task_flags: of("task_struct", "flags")?,
-            task_comm: of("task_struct", "comm")?,
-            task_state: of("task_struct", "__state")?,
-            task_on_cpu: of("task_struct", "on_cpu")?,
-            task_on_rq: of("task_struct", "on_rq")?,
-            task_start_time: of("task_struct", "start_time")?,
-            task_real_parent: of("task_struct", "real_parent")?,
-            task_exit_code: of("task_struct", "exit_code")?,
-            task_cgroups: of("task_struct", "cgroups")?,
-            task_files: of("task_struct", "files")?,
-            task_stack: of("task_struct", "stack")?,
-            task_exit_state: of("task_struct", "exit_state")?,
+            task_pid: field("task_struct", "pid")?,
+            task_tgid: field("task_struct", "tgid")?,
+            task_flags: field("task_struct", "flags")?,
+            task_comm: field("task_struct", "comm")?,
+            task_state: field("task_struct", "__state")?,
+            task_on_cpu: field("task_struct", "on_cpu")?,
+            task_on_rq: field("task_struct", "on_rq")?,
+            task_start_time: field("task_struct", "start_time")?,
+            task_real_parent: field("task_struct", "real_parent")?,
+            task_exit_code: field("task_struct", "exit_code")?,
+            task_cgroups: field("task_struct", "cgroups")?,
+            task_files: field("task_struct", "files")?,
+            task_stack: field("task_struct", "stack")?,
+            task_exit_state: field("task_struct", "exit_state")?,
             task_sched_delayed: optional(self.offset("task_struct", &["se", "sched_delayed"])),
             task_thread_status: self
                 .offset("task_struct", &["thread_info", registers.compat_field])?,
-            css_set_dfl_cgrp: of("css_set", "dfl_cgrp")?,
-            cgroup_kn: of("cgroup", "kn")?,
-            cgroup_level: of("cgroup", "level")?,
-            cgroup_ancestor: by_level(optional(of("cgroup", "ancestors"))),
-            cgroup_ancestor_id: by_level(optional(of("cgroup", "ancestor_ids"))),
-            kernfs_node_id: of("kernfs_node", "id")?,
-            files_fdt: of("files_struct", "fdt")?,
-            fdtable_fd: of("fdtable", "fd")?,
-            fdtable_max_fds: of("fdtable", "max_fds")?,
-            file_inode: of("file", "f_inode")?,
-            inode_ino: of("inode", "i_ino")?,
-            inode_mode: of("inode", "i_mode")?,
-            inode_sb: of("inode", "i_sb")?,
-            super_block_dev: of("super_block", "s_dev")?,
+            css_set_dfl_cgrp: field("css_set", "dfl_cgrp")?,
+            cgroup_kn: field("cgroup", "kn")?,
+            cgroup_level: field("cgroup", "level")?,
+            cgroup_ancestor: by_level(optional(field("cgroup", "ancestors"))),
+            cgroup_ancestor_id: by_level(optional(field("cgroup", "ancestor_ids"))),
+            kernfs_node_id: field("kernfs_node", "id")?,
+            files_fdt: field("files_struct", "fdt")?,
+            fdtable_fd: field("fdtable", "fd")?,
+            fdtable_max_fds: field("fdtable", "max_fds")?,
+            file_inode: field("file", "f_inode")?,
+            inode_ino: field("inode", "i_ino")?,
+            inode_mode: field("inode", "i_mode")?,
+            inode_sb: field("inode", "i_sb")?,
+            super_block_dev: field("super_block", "s_dev")?,
             pt_regs_args: six(registers.arguments)?,
             pt_regs_compat_args: six(registers.compat_arguments)?,
             pt_regs_syscall: register(registers.syscall)?,
             pt_regs_ip: register(registers.instruction)?,
             pt_regs_sp: register("sp")?,
             pt_regs_fp: register(registers.frame)?,
-            task_mm: of("task_struct", "mm")?,
-            task_nvcsw: of("task_struct", "nvcsw")?,
-            task_signal: of("task_struct", "signal")?,
-            signal_live: of("signal_struct", "live")?,
+            task_mm: field("task_struct", "mm")?,
+            task_nvcsw: field("task_struct", "nvcsw")?,
+            task_signal: field("task_struct", "signal")?,
+            signal_live: field("signal_struct", "live")?,
         })
     }
 }
@@ -262,10 +274,10 @@ pub enum Machine {
 }
 
 impl Machine {
-    /// What this is compiled for.
+    /// The machine that this program is compiled for.
     #[cfg(target_arch = "x86_64")]
     pub const THIS: Self = Self::X86_64;
-    /// What this is compiled for.
+    /// The machine that this program is compiled for.
     #[cfg(target_arch = "aarch64")]
     pub const THIS: Self = Self::Aarch64;
 }
@@ -281,7 +293,7 @@ struct Registers {
 }
 
 impl Registers {
-    const fn of(machine: Machine) -> Self {
+    const fn for_machine(machine: Machine) -> Self {
         match machine {
             Machine::X86_64 => Self {
                 arguments: ["di", "si", "dx", "r10", "r8", "r9"],

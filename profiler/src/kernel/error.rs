@@ -18,9 +18,9 @@ pub enum KernelError {
         "this kernel publishes no type information ({path}): {source}; offwake needs CONFIG_DEBUG_INFO_BTF=y, which Debian, Ubuntu, Fedora and RHEL kernels have; `offwake doctor` tells more"
     )]
     NoBtf {
-        /// Where it should be.
+        /// The file that should have the types.
         path: PathBuf,
-        /// Why it can't be read.
+        /// Why the file can't be read.
         source: io::Error,
     },
     /// The BTF can't be read.
@@ -47,15 +47,15 @@ pub enum KernelError {
         action: &'static str,
         /// The program's name.
         program: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: ProgramError,
     },
     /// A map could not be used.
     #[error("cannot use the BPF map `{map}`: {}", chain(.source))]
     Map {
-        /// Its name.
+        /// The map's name.
         map: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         source: MapError,
     },
     /// The object lacks something that it should have.
@@ -67,9 +67,9 @@ pub enum KernelError {
     /// The list of CPUs can't be read.
     #[error("cannot read which CPUs are online ({path}): {source}")]
     Cpus {
-        /// Where it is.
+        /// The file that can't be read.
         path: &'static str,
-        /// Why it can't be read.
+        /// Why the file can't be read.
         source: io::Error,
     },
 }

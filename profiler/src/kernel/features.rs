@@ -1,12 +1,12 @@
-//! What this kernel and this process allow, looked at one by one: what `offwake doctor` prints.
+//! What this kernel and this process allow, checked one by one: what `offwake doctor` prints.
 
 use std::{fs, path::Path};
 
 use offwake_unwind::Method;
 
 use super::{
-    Budget, Kernel, KernelTypes, Messages, ProgramSize, Settings, StackSettings, Survey,
-    TargetFilter, UserStacks, attach, object,
+    Kernel, KernelTypes, LogMessages, ProgramSize, Settings, StackBudget, StackSettings, Survey,
+    TargetFilter, UserStackMethod, attach, object,
 };
 use crate::{
     cgroup2, files,
@@ -17,22 +17,22 @@ use crate::{
 /// Whether offwake can do without a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// It can't.
+    /// offwake can't do without it.
     Required,
-    /// It can; something is missing from the result then.
+    /// offwake can; something is missing from the result then.
     Optional,
 }
 
-/// How a feature stands.
+/// Whether a feature is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It is there.
+pub enum FeatureStatus {
+    /// The feature works, in this way.
     Works(String),
-    /// It is not.
+    /// The feature is missing.
     Missing {
-        /// What that means.
+        /// What it means that the feature is missing.
         why: String,
-        /// How to get it.
+        /// How to get the feature.
         remedy: String,
     },
 }
@@ -40,12 +40,12 @@ pub enum Standing {
 /// One thing that offwake wants of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Feature {
-    /// Its name.
+    /// The feature's name.
     pub name: &'static str,
-    /// Whether it can be done without.
+    /// Whether offwake can do without the feature.
     pub need: Need,
-    /// How it stands.
-    pub standing: Standing,
+    /// Whether it is there.
+    pub status: FeatureStatus,
 }
 
 /// Everything that offwake wants of a machine.
@@ -53,10 +53,10 @@ pub struct Feature {
 pub struct Features(pub Vec<Feature>);
 
 impl Features {
-    /// Looks at this machine.
+    /// Checks this machine.
     #[must_use]
     pub fn probe() -> Self {
-        let types = KernelTypes::of_running_kernel();
+        let types = KernelTypes::from_running_kernel();
         let mut features = vec![
             kernel_release(),
             kernel_half(),
@@ -75,8 +75,8 @@ impl Features {
                 ));
                 features.push(mapped_types(types));
                 features.push(fields(types));
-                features.push(tracepoints(types, Need::Required, attach::required()));
-                features.push(tracepoints(types, Need::Optional, attach::where_present()));
+                features.push(tracepoints(types, Need::Required, attach::required_tracepoints()));
+                features.push(tracepoints(types, Need::Optional, attach::optional_tracepoints()));
                 features.push(state_at_switch(types));
                 features.push(survey(types));
             }
@@ -93,20 +93,20 @@ impl Features {
         Self(features)
     }
 
-    /// Loads and attaches everything for a moment, records nothing, and adds how that went. Gives
-    /// back the programs that were loaded.
+    /// Loads and attaches everything for a moment, records nothing, and adds how that went. Returns
+    /// the programs that were loaded.
     pub fn try_programs(&mut self) -> Vec<ProgramSize> {
         const NAME: &str = "programs load and attach";
-        let started = KernelTypes::of_running_kernel().and_then(|types| {
+        let started = KernelTypes::from_running_kernel().and_then(|types| {
             let settings = Settings {
                 target: TargetFilter::All,
                 scope: Scope::Machine,
                 stacks: StackSettings {
                     mode: StackMode::Cached,
-                    budget: Budget::percent(1.0),
+                    budget: StackBudget::from_percent(1.0),
                     check_one_in: 64,
                     max_stacks: 1024,
-                    user: UserStacks::Copied,
+                    user: UserStackMethod::Copied,
                     method: Method::Auto,
                     copies_bytes: 4096,
                 },
@@ -115,7 +115,7 @@ impl Features {
                 stand_in_only: None,
                 max_threads: u32::MAX,
                 max_targets: 1,
-                messages: Messages::Off,
+                messages: LogMessages::Off,
                 unwinder: None,
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
@@ -144,13 +144,13 @@ impl Features {
     #[must_use]
     pub fn suffice(&self) -> bool {
         self.0.iter().all(|feature| {
-            feature.need == Need::Optional || matches!(feature.standing, Standing::Works(_))
+            feature.need == Need::Optional || matches!(feature.status, FeatureStatus::Works(_))
         })
     }
 }
 
 fn works(name: &'static str, need: Need, how: impl Into<String>) -> Feature {
-    Feature { name, need, standing: Standing::Works(how.into()) }
+    Feature { name, need, status: FeatureStatus::Works(how.into()) }
 }
 
 fn missing(
@@ -159,7 +159,11 @@ fn missing(
     why: impl Into<String>,
     remedy: impl Into<String>,
 ) -> Feature {
-    Feature { name, need, standing: Standing::Missing { why: why.into(), remedy: remedy.into() } }
+    Feature {
+        name,
+        need,
+        status: FeatureStatus::Missing { why: why.into(), remedy: remedy.into() },
+    }
 }
 
 fn read(path: &str) -> String {
@@ -226,7 +230,7 @@ fn names(capabilities: &[Capability]) -> String {
 }
 
 fn lacking(capabilities: &[Capability]) -> Vec<String> {
-    let lacking = capabilities.iter().filter(|capability| !capability.is_there());
+    let lacking = capabilities.iter().filter(|capability| !capability.is_held());
     lacking.map(|Capability { name, allows, .. }| format!("{name} ({allows})")).collect()
 }
 
@@ -372,14 +376,16 @@ fn kernel_symbols() -> Feature {
 
 fn socket_ends() -> Feature {
     const NAME: &str = "ends of sockets (sock_diag)";
-    let untold = files::untold_sockets();
-    if untold.is_empty() {
+    let unavailable = files::unavailable_socket_diag();
+    if unavailable.is_empty() {
         let how = "TCP, UDP and Unix sockets are told, and who holds them";
         return works(NAME, Need::Optional, how);
     }
-    let modules = untold.iter().map(|untold| untold.module).collect::<Vec<_>>().join(" ");
-    let errors: Vec<_> =
-        untold.iter().map(|untold| format!("{}: {}", untold.module, untold.error)).collect();
+    let modules = unavailable.iter().map(|missing| missing.module).collect::<Vec<_>>().join(" ");
+    let errors: Vec<_> = unavailable
+        .iter()
+        .map(|missing| format!("{}: {}", missing.module, missing.error))
+        .collect();
     missing(
         NAME,
         Need::Optional,

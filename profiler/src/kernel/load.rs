@@ -1,4 +1,4 @@
-//! Loading: offsets and settings are frozen into the programs, the maps are made and filled.
+//! Loading: makes and fills the maps, and makes offsets and settings constants of the programs.
 
 use std::os::unix::net::UnixDatagram;
 
@@ -12,8 +12,8 @@ use offwake_unwind::Method;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
-    KernelError, KernelTypes, Losses, ProgramClock, Ring, StackCounting, attach, btf::COMPAT_MASK,
-    clock::Clock, object, rings, syscalls, tracing_frames, user_stacks,
+    KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
+    btf::COMPAT_MASK, object, sampling_clock::SamplingClock, syscalls, tracing_frames, user_stacks,
 };
 use crate::{
     recording::{Scope, StackMode},
@@ -23,17 +23,17 @@ use crate::{
 /// Which threads the kernel half takes for the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetFilter {
-    /// All of them.
+    /// All threads.
     All,
-    /// Those of these processes and of the processes that they fork.
+    /// The threads of these processes and of the processes that they fork.
     Processes(Vec<Tgid>),
-    /// These alone.
+    /// These threads alone.
     Threads(Vec<Tid>),
-    /// Those in a cgroup of the v2 hierarchy, or below it.
+    /// The threads in a cgroup of the v2 hierarchy, or below it.
     Cgroup {
         /// The cgroup.
         id: CgroupId,
-        /// Its depth below the root.
+        /// The cgroup's depth below the root.
         level: u32,
     },
     /// Those in one of several cgroups of the v2 hierarchy, or below it: in this one, and in those that
@@ -48,35 +48,35 @@ pub enum TargetFilter {
 
 /// A share of each CPU's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct StackBudget {
     parts: u32,
 }
 
-impl Budget {
+impl StackBudget {
     /// All of a CPU's time, in the parts that the kernel half counts in.
     const WHOLE: f64 = (1 << 20) as f64;
 
-    /// So many percent. None if that is not between nothing and all of it.
+    /// A share in percent. None if it is not between nothing and all of a CPU's time.
     #[must_use]
-    pub fn percent(percent: f64) -> Option<Self> {
+    pub fn from_percent(percent: f64) -> Option<Self> {
         let parts = percent / 100.0 * Self::WHOLE;
         // Less than one part would stand for no limit at all.
         (1.0..=Self::WHOLE).contains(&parts).then_some(Self { parts: parts as u32 })
     }
 
-    /// In percent.
+    /// The share in percent.
     #[must_use]
     pub fn as_percent(self) -> f64 {
         f64::from(self.parts) / Self::WHOLE * 100.0
     }
 }
 
-/// What becomes of the programs' own messages.
+/// Whether the programs' own messages are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Messages {
-    /// They are pruned from the programs.
+pub enum LogMessages {
+    /// The messages are pruned from the programs.
     Off,
-    /// They go to the `log` crate's logger.
+    /// The messages go to the `log` crate's logger.
     Logged,
 }
 
@@ -93,72 +93,74 @@ pub struct Settings {
     pub sample_hz: u32,
     /// Bytes of each CPU's ring: a power of two, and of pages at least one.
     pub ring_bytes: u32,
-    /// Entries of the map that stands in for task storage; `Some` also passes storage over. For
-    /// tests.
+    /// Entries of the map that stands in for task-local storage; with `Some`, only that map is used.
+    /// For tests.
     pub stand_in_only: Option<u32>,
-    /// Threads that are kept track of at once. Those of the target are in any case, unless it is all.
+    /// How many threads are tracked at once. Those of the target are in any case, unless the target is
+    /// all of them.
     pub max_threads: u32,
     /// Entries of the map of target processes.
     pub max_targets: u32,
     /// Whether the programs' own messages go to the log.
-    pub messages: Messages,
-    /// The process that unwinds for this one, and is left out as this one is.
+    pub messages: LogMessages,
+    /// The process that unwinds for this one, and is not recorded either.
     pub unwinder: Option<Tgid>,
 }
 
 /// How stacks are taken, and what that may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackSettings {
-    /// How they are taken.
+    /// Whether they are recorded, and whether stacks that are known are walked again.
     pub mode: StackMode,
-    /// How much of each CPU's time may go into walking them; None if any amount may.
-    pub budget: Option<Budget>,
-    /// One in so many that were recognised is walked all the same.
+    /// How much of each CPU's time may go into walking stacks; None if any amount may.
+    pub budget: Option<StackBudget>,
+    /// One in so many stacks that were found in the cache is walked all the same.
     pub check_one_in: u32,
-    /// Distinct ones that the kernel half remembers having sent, and places that it knows.
+    /// How many distinct stacks the kernel half remembers having sent, and how many call sites it
+    /// caches stacks for.
     pub max_stacks: u32,
-    /// How the user halves are come by.
-    pub user: UserStacks,
-    /// How copies of them are unwound.
+    /// How the user halves are obtained.
+    pub user: UserStackMethod,
+    /// How copies of user stacks are unwound.
     pub method: Method,
     /// Bytes of the ring of copies: a power of two, and of pages at least one.
     pub copies_bytes: u32,
 }
 
-/// How user stacks are come by.
+/// How user stacks are obtained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UserStacks {
-    /// Their tops are copied, and unwound in user space.
+pub enum UserStackMethod {
+    /// The tops of the stacks are copied, and unwound in user space.
     Copied,
-    /// The kernel walks them by frame pointers.
+    /// The kernel walks the stacks by frame pointers.
     Walked,
 }
 
 /// The loaded kernel half. Dropping it detaches and frees everything.
 pub struct Kernel {
     pub(super) ebpf: Ebpf,
-    pub(super) clock: Option<Clock>,
+    pub(super) clock: Option<SamplingClock>,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
 }
 
-/// The kernel half as it was started, and what it is read by.
-pub struct Started {
-    /// What holds it.
+/// The kernel half as it was started, and what reads from it.
+pub struct StartedKernel {
+    /// The kernel half.
     pub kernel: Kernel,
-    /// One for each CPU that there may be.
+    /// The rings: one for each CPU that there may be.
     pub rings: Vec<Ring>,
-    /// Counts what is lost.
-    pub losses: Losses,
-    /// Counts how stacks are come by.
-    pub stacks: StackCounting,
+    /// Reads what was lost.
+    pub losses: LossReader,
+    /// Reads how stacks were obtained.
+    pub stacks: StackCountReader,
     /// Measures the programs.
-    pub programs: ProgramClock,
+    pub programs: ProgramTimer,
 }
 
 /// A loaded program, as the kernel counts it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramSize {
-    /// Its name.
+    /// The program's name.
     pub name: String,
     /// Instructions after the verifier has rewritten it, what was pruned left out.
     pub instructions: u32,
@@ -166,14 +168,14 @@ pub struct ProgramSize {
     pub verified: u32,
 }
 
-/// [`Config`] is plain integers; the wrapper is what lets aya know.
+/// [`Config`] as aya writes it: the wrapper can be [`Pod`].
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct FrozenConfig(Config);
+struct PodConfig(Config);
 
 // SAFETY: `Config` is `repr(C)`, holds integers alone and has no padding (asserted where it is
 // defined).
-unsafe impl Pod for FrozenConfig {}
+unsafe impl Pod for PodConfig {}
 
 impl Kernel {
     /// Loads and attaches everything. From now on records come, but the window is not open before the
@@ -182,14 +184,14 @@ impl Kernel {
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
-    pub fn start(types: &KernelTypes, settings: &Settings) -> Result<Started, KernelError> {
+    pub fn start(types: &KernelTypes, settings: &Settings) -> Result<StartedKernel, KernelError> {
         let object = object::bytes()?;
         let cpus = possible_cpus()?;
-        let config = FrozenConfig(config(types, settings)?);
+        let config = PodConfig(config(types, settings)?);
         // aya-log's levels go from 1, error, to 5, trace.
         let level: u8 = match settings.messages {
-            Messages::Off => 0,
-            Messages::Logged => 5,
+            LogMessages::Off => 0,
+            LogMessages::Logged => 5,
         };
         let mut loader = EbpfLoader::new();
         loader
@@ -205,11 +207,11 @@ impl Kernel {
             loader.map_max_entries("STAND_IN", entries);
         }
         let mut ebpf = loader.load(object)?;
-        // It holds the kernel's types, and others are needed to attach: 70 MB each.
+        // The loader holds the kernel's types, and attaching needs them once more: 70 MB each.
         drop(loader);
         let logger = match settings.messages {
-            Messages::Off => None,
-            Messages::Logged => EbpfLogger::init(&mut ebpf)
+            LogMessages::Off => None,
+            LogMessages::Logged => EbpfLogger::init(&mut ebpf)
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
@@ -217,10 +219,10 @@ impl Kernel {
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
-        let losses = Losses::take(&mut kernel.ebpf)?;
-        let stacks = StackCounting::take(&mut kernel.ebpf)?;
-        let programs = ProgramClock::of(&kernel.ebpf);
-        Ok(Started { kernel, rings, losses, stacks, programs })
+        let losses = LossReader::from_ebpf(&mut kernel.ebpf)?;
+        let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
+        let programs = ProgramTimer::new(&kernel.ebpf);
+        Ok(StartedKernel { kernel, rings, losses, stacks, programs })
     }
 
     /// Hands the programs' messages to the log.
@@ -259,9 +261,9 @@ impl Kernel {
         let failed = |map| move |source: MapError| KernelError::Map { map, source };
         let mut table: Array<_, u32> =
             Array::try_from(self.map_mut("SYSCALLS")?).map_err(failed("SYSCALLS"))?;
-        for (number, about) in (0_u32..).zip(syscalls::table()) {
-            if about != 0 {
-                table.set(number, about, 0).map_err(failed("SYSCALLS"))?;
+        for (number, flags) in (0_u32..).zip(syscalls::table()) {
+            if flags != 0 {
+                table.set(number, flags, 0).map_err(failed("SYSCALLS"))?;
             }
         }
         let targets: Vec<u32> = match &settings.target {
@@ -282,7 +284,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Takes the threads in another cgroup, and below it, for the target: each from its next switch on.
+    /// Adds the threads in another cgroup, and below it, to the target: each from its next switch on.
     ///
     /// # Errors
     ///
@@ -307,7 +309,7 @@ impl Kernel {
                 let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
                 let ring = RingBuf::try_from(Map::RingBuf(data)).map_err(failed)?;
                 outer.set(cpu, &ring, 0).map_err(failed)?;
-                Ok(rings::Ring::new(ring))
+                Ok(Ring::new(ring))
             })
             .collect()
     }
@@ -345,8 +347,8 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
         stack_budget: settings.stacks.budget.map_or(0, |budget| budget.parts),
         max_threads: settings.max_threads,
         user_stacks: match settings.stacks.user {
-            UserStacks::Copied => config::user_stacks::COPIED,
-            UserStacks::Walked => config::user_stacks::WALKED,
+            UserStackMethod::Copied => config::user_stacks::COPIED,
+            UserStackMethod::Walked => config::user_stacks::WALKED,
         },
         unwinder_tgid: settings.unwinder.map_or(config::NO_PROCESS, |tgid| tgid.0),
         tracing_begin: tracing.start,

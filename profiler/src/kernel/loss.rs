@@ -6,12 +6,12 @@ use aya::{
 };
 use profiler_ebpf::loss::{Loss, LossCounters};
 
-use super::{KernelError, program_info::ProgramInfo};
+use super::{KernelError, program_timer::ProgramInfo};
 use crate::{recording::LossTotals, units::Timestamp};
 
 const NAME: &str = "LOSSES";
 
-/// Every kind with the name that it is shown by.
+/// Every kind of loss with the name of its counter.
 const NAMES: &[(Loss, &str)] = &[
     (Loss::RingFullWait, "ring_full_wait"),
     (Loss::RingFullPreemption, "ring_full_preemption"),
@@ -36,26 +36,26 @@ const NAMES: &[(Loss, &str)] = &[
     (Loss::RingFullCopy, "ring_full_copy"),
 ];
 
-/// [`LossCounters`] is plain integers; the wrapper is what lets aya know.
+/// [`LossCounters`] as aya reads it: the wrapper can be [`Pod`].
 #[derive(Clone, Copy)]
 #[repr(transparent)]
-struct Counters(LossCounters);
+struct PodCounters(LossCounters);
 
 // SAFETY: `LossCounters` is `repr(C)` and holds `u64`s alone.
-unsafe impl Pod for Counters {}
+unsafe impl Pod for PodCounters {}
 
-/// The counters, for a thread of its own to read.
-pub struct Losses {
-    counters: PerCpuArray<MapData, Counters>,
+/// Reads what was lost; any thread may.
+pub struct LossReader {
+    counters: PerCpuArray<MapData, PodCounters>,
     programs: Vec<ProgramInfo>,
 }
 
-impl Losses {
+impl LossReader {
     /// Takes the counters out of the loaded kernel half.
-    pub(super) fn take(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
+    pub(super) fn from_ebpf(ebpf: &mut Ebpf) -> Result<Self, KernelError> {
         let map = ebpf.take_map(NAME).ok_or(KernelError::Missing(NAME))?;
         let counters = PerCpuArray::try_from(map).map_err(failed)?;
-        let programs = ebpf.programs().filter_map(|(_, program)| ProgramInfo::of(program));
+        let programs = ebpf.programs().filter_map(|(_, program)| ProgramInfo::new(program));
         Ok(Self { counters, programs: programs.collect() })
     }
 
@@ -70,7 +70,7 @@ impl Losses {
         for &(loss, name) in NAMES {
             let mut count: u64 = per_cpu.iter().map(|cpu| cpu.0.counts[loss as usize]).sum();
             if matches!(loss, Loss::ProgramSkipped) {
-                count += self.programs_skipped();
+                count += self.skipped_runs();
             }
             if count == 0 {
                 continue;
@@ -98,9 +98,9 @@ impl Losses {
         Ok(totals)
     }
 
-    /// How often the kernel passed a program over since it was running on that CPU already
+    /// How often the kernel did not run a program because it was running on that CPU already
     /// (`recursion_misses` in the program's fdinfo, 5.12 and later).
-    fn programs_skipped(&self) -> u64 {
+    fn skipped_runs(&self) -> u64 {
         self.programs.iter().filter_map(|program| program.number("recursion_misses")).sum()
     }
 }

@@ -6,36 +6,33 @@
 
 mod attach;
 mod btf;
-mod clock;
 mod counters;
 mod error;
 mod features;
 mod load;
 mod loss;
-mod memory;
+mod maps;
 mod object;
-mod program_info;
-mod rings;
-mod sent;
+mod program_timer;
+mod sampling_clock;
 mod survey;
 mod syscalls;
 mod tracing_frames;
 mod user_stacks;
 
-pub use attach::required as required_tracepoints;
+pub use attach::required_tracepoints;
 pub use btf::{KernelTypes, Machine};
-pub use counters::{ProgramClock, StackCounting};
+pub use counters::StackCountReader;
 pub use error::KernelError;
-pub use features::{Feature, Features, Need, Standing};
+pub use features::{Feature, FeatureStatus, Features, Need};
 pub use load::{
-    Budget, Kernel, Messages, ProgramSize, Settings, StackSettings, Started, TargetFilter,
-    UserStacks,
+    Kernel, LogMessages, ProgramSize, Settings, StackBudget, StackSettings, StartedKernel,
+    TargetFilter, UserStackMethod,
 };
-pub use loss::Losses;
-pub(crate) use memory::give_back;
+pub use loss::LossReader;
+pub use maps::{Ring, SentStacks};
 pub use object::is_embedded;
-pub use rings::Ring;
-pub use sent::SentStacks;
+pub use program_timer::ProgramTimer;
 pub use survey::Survey;
 pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};
 

@@ -1,4 +1,4 @@
-//! Running the iterator that looks at every thread of the machine once.
+//! Running the iterator that visits every thread of the machine once.
 
 use std::io::Read as _;
 
@@ -7,14 +7,14 @@ use profiler_ebpf::record::survey;
 
 use super::{Kernel, KernelError};
 
-/// Which survey it is.
+/// What a survey is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Survey {
-    /// As the window opens: who is there, and who is off the CPU already.
+    /// The window opens: records which threads there are, and which are off the CPU already.
     Opening,
-    /// As it closes: who is still off the CPU.
+    /// The window closes: records which threads are still off the CPU.
     Closing,
-    /// The same while it stays open: the threads are none the wiser.
+    /// A snapshot is taken: records the same, and changes nothing that is stored with the threads.
     Snapshot,
 }
 
@@ -33,8 +33,8 @@ fn program(kernel: &mut Kernel) -> Result<&mut Iter, KernelError> {
 }
 
 impl Kernel {
-    /// Looks at every thread. When this is back, the records of all of them are in the rings, or
-    /// counted as lost. Somebody must drain the rings meanwhile.
+    /// Visits every thread. When this returns, the records of all of them are in the rings, or
+    /// counted as lost. Another thread must drain the rings meanwhile.
     ///
     /// # Errors
     ///

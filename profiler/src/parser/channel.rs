@@ -4,18 +4,20 @@
 //! length of the rest: 4 bytes, little-endian, and with them the open files │ the message, by postcard
 //! ```
 //!
-//! The one end is ours, and the other may be in anybody's hands: a message is as long as it may be at most, or
-//! refused; open files are taken from who starts the other alone; and who is silent for too long is as
-//! good as dead.
+//! One end is ours, and the other may be in anybody's hands: a message that is too long is refused, only
+//! the process that started the other hands files over, and an end that is silent for too long is as good
+//! as dead.
 
 use std::{
-    io::{IoSlice, IoSliceMut},
+    fs::File,
+    io::{self, IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
 };
 
 use rustix::{
     event::{PollFd, PollFlags, Timespec, poll},
+    fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create},
     io::Errno,
     net::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -25,35 +27,35 @@ use rustix::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Broken,
-    watch::{PACE, Watch},
+    error::ChannelError,
+    watchdog::{CHECK_INTERVAL, Watchdog},
 };
 
-/// Bytes of a message at most. What is longer is sent in parts.
+/// How many bytes a message has at most. What is longer is sent in parts.
 pub const MAX_MESSAGE: usize = 2 << 20;
-/// Files that go with one message at most.
+/// How many files go with one message at most.
 pub const MAX_FILES: usize = 32;
 
 /// One end of a connection.
 pub struct Channel<S> {
     socket: S,
-    /// Of the other end: none if that is trusted, and may take as long as it likes.
-    watch: Option<Watch>,
+    /// Watches the other end; none if that is trusted, and may take as long as it likes.
+    watchdog: Option<Watchdog>,
     is_new: bool,
 }
 
 impl<S: AsFd> Channel<S> {
-    /// To who is trusted, and hands over files.
+    /// Makes a channel to an end that is trusted, and hands over files.
     pub fn to_trusted(socket: S) -> Self {
-        Self { socket, watch: None, is_new: true }
+        Self { socket, watchdog: None, is_new: true }
     }
 
-    /// To who is not.
-    pub(super) fn watched(socket: S, watch: Watch) -> Self {
-        Self { socket, watch: Some(watch), is_new: true }
+    /// Makes a channel to an end that is not trusted.
+    pub(super) fn watched(socket: S, watchdog: Watchdog) -> Self {
+        Self { socket, watchdog: Some(watchdog), is_new: true }
     }
 
-    /// Whether nothing was sent by it yet.
+    /// Whether nothing was sent by this channel yet.
     pub fn is_new(&self) -> bool {
         self.is_new
     }
@@ -67,66 +69,69 @@ impl<S: AsFd> Channel<S> {
         &mut self,
         message: &T,
         files: &[BorrowedFd<'_>],
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ChannelError> {
         self.is_new = false;
         let mut bytes = vec![0; 4];
-        bytes = postcard::to_extend(message, bytes).map_err(|_error| Broken::Nonsense)?;
+        bytes =
+            postcard::to_extend(message, bytes).map_err(|_error| ChannelError::InvalidMessage)?;
         let length = bytes.len() - 4;
         if length > MAX_MESSAGE || files.len() > MAX_FILES {
-            return Err(Broken::Nonsense);
+            return Err(ChannelError::InvalidMessage);
         }
-        let length = u32::try_from(length).map_err(|_too_long| Broken::Nonsense)?;
+        let length = u32::try_from(length).map_err(|_too_long| ChannelError::InvalidMessage)?;
         bytes[..4].copy_from_slice(&length.to_le_bytes());
         let mut files = Some(files).filter(|files| !files.is_empty());
         let mut rest = bytes.as_slice();
-        if let Some(watch) = &mut self.watch {
-            watch.begin();
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.restart();
         }
         while !rest.is_empty() {
             match send_some(self.socket.as_fd(), rest, files) {
                 Ok(sent) => {
-                    // They went with the first byte.
+                    // The files went with the first byte.
                     files = None;
                     rest = rest.get(sent..).unwrap_or_default();
                 }
                 Err(Errno::AGAIN) => self.wait(PollFlags::OUT)?,
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Broken::Died),
+                Err(_) => return Err(ChannelError::Died),
             }
         }
         Ok(())
     }
 
-    /// The next message, from who may hand over files.
+    /// Receives the next message from an end that may hand over files.
     ///
     /// # Errors
     ///
     /// If the other end is gone, or sends what is no such message.
-    pub fn receive_with_files<T: DeserializeOwned>(&mut self) -> Result<(T, Vec<OwnedFd>), Broken> {
+    pub fn receive_with_files<T: DeserializeOwned>(
+        &mut self,
+    ) -> Result<(T, Vec<OwnedFd>), ChannelError> {
         let mut files = Vec::new();
         let mut length = [0; 4];
         self.fill(&mut length, Some(&mut files))?;
-        Ok((self.body(length)?, files))
+        Ok((self.receive_body(length)?, files))
     }
 
-    /// The next message. Files that come with it are closed.
+    /// Receives the next message. Files that come with it are closed.
     ///
     /// # Errors
     ///
     /// If the other end is gone, sends what is no such message, or nothing for too long.
-    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, Broken> {
-        if let Some(watch) = &mut self.watch {
-            watch.begin();
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.restart();
         }
         let mut length = [0; 4];
         self.fill(&mut length, None)?;
-        self.body(length)
+        self.receive_body(length)
     }
 
-    fn body<T: DeserializeOwned>(&mut self, length: [u8; 4]) -> Result<T, Broken> {
+    fn receive_body<T: DeserializeOwned>(&mut self, length: [u8; 4]) -> Result<T, ChannelError> {
         let length = u32::from_le_bytes(length) as usize;
         if length > MAX_MESSAGE {
-            return Err(Broken::Nonsense);
+            return Err(ChannelError::InvalidMessage);
         }
         let mut bytes = vec![0; length];
         self.fill(&mut bytes, None)?;
@@ -137,56 +142,67 @@ impl<S: AsFd> Channel<S> {
         &mut self,
         mut into: &mut [u8],
         mut files: Option<&mut Vec<OwnedFd>>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ChannelError> {
         while !into.is_empty() {
             let received = match &mut files {
                 Some(files) => receive_some(self.socket.as_fd(), into, files),
                 None => recv(&self.socket, &mut *into, RecvFlags::DONTWAIT).map(|(_, n)| n),
             };
             match received {
-                Ok(0) => return Err(Broken::Died),
+                Ok(0) => return Err(ChannelError::Died),
                 Ok(received) => into = into.get_mut(received..).unwrap_or_default(),
                 Err(Errno::AGAIN) => self.wait(PollFlags::IN)?,
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Broken::Died),
+                Err(_) => return Err(ChannelError::Died),
             }
         }
         Ok(())
     }
 
-    /// Until it can go on.
-    fn wait(&mut self, what: PollFlags) -> Result<(), Broken> {
-        let pace = self
-            .watch
+    /// Waits until the socket can be read from or written to.
+    fn wait(&mut self, what: PollFlags) -> Result<(), ChannelError> {
+        let interval = self
+            .watchdog
             .as_ref()
-            .map(|_| Timespec { tv_sec: 0, tv_nsec: PACE.subsec_nanos().into() });
+            .map(|_| Timespec { tv_sec: 0, tv_nsec: CHECK_INTERVAL.subsec_nanos().into() });
         loop {
             let mut socket = [PollFd::new(&self.socket, what)];
-            match poll(&mut socket, pace.as_ref()) {
+            match poll(&mut socket, interval.as_ref()) {
                 Ok(0) => {
-                    if let Some(watch) = &mut self.watch {
-                        watch.look()?;
+                    if let Some(watchdog) = &mut self.watchdog {
+                        watchdog.check()?;
                     }
                 }
                 // An end that is gone is found when it is read from or written to.
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(_) => return Err(Broken::Died),
+                Err(_) => return Err(ChannelError::Died),
             }
         }
     }
 }
 
-/// A message, and nothing behind it.
+/// Decodes a message with nothing behind it.
 ///
 /// # Errors
 ///
-/// [`Broken::Nonsense`] if it is none.
-pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Broken> {
+/// [`ChannelError::InvalidMessage`] if it is none.
+pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ChannelError> {
     match postcard::take_from_bytes(bytes) {
         Ok((message, [])) => Ok(message),
-        Ok(_) | Err(_) => Err(Broken::Nonsense),
+        Ok(_) | Err(_) => Err(ChannelError::InvalidMessage),
     }
+}
+
+/// Makes a copy in memory that nobody can change any more, to be handed over in place of a file that its
+/// owner could still change. Returns how many bytes it has, too.
+pub(crate) fn sealed_copy(mut from: impl Read) -> io::Result<(File, u64)> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(memfd_create("module", flags)?);
+    let length = io::copy(&mut from, &mut file)?;
+    let seals = SealFlags::SEAL | SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE;
+    fcntl_add_seals(&file, seals)?;
+    Ok((file, length))
 }
 
 fn send_some(

@@ -1,4 +1,4 @@
-//! A process of its own for what others made: it is given open files, and answers what is in them.
+//! Processes that parse what other programs made: they are handed open files, and answer what is in them.
 //!
 //! ```text
 //! offwake, with rights                       the other, without any
@@ -12,10 +12,10 @@
 //! it was asked for is missing, and is counted as such; it is started anew for what is asked next, a few times.
 
 mod channel;
-mod copy;
-mod cpu;
+mod cpu_time;
+mod error;
 mod sandbox;
-mod watch;
+mod watchdog;
 
 use std::{
     env,
@@ -29,28 +29,29 @@ use std::{
     time::{Duration, Instant},
 };
 
+pub(crate) use channel::sealed_copy;
 pub use channel::{Channel, MAX_FILES, MAX_MESSAGE, decode};
-pub(crate) use copy::sealed_copy;
-use cpu::Account;
-pub use cpu::cpu_used;
-pub(crate) use sandbox::READABLE;
-use watch::Watch;
-
+use cpu_time::CpuAccount;
+pub use cpu_time::cpu_used;
+pub use error::ChannelError;
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+pub(crate) use sandbox::READABLE;
+
+use watchdog::Watchdog;
 
 use crate::recording::loss::{Shortfalls, count};
 
-/// What it is there for.
+/// What a process that parses is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// Functions of addresses.
+pub enum ParserRole {
+    /// Finds the functions of addresses.
     Names,
-    /// Frames of stacks.
+    /// Finds the frames of stacks.
     Stacks,
 }
 
-impl Role {
-    /// What it is called, and told apart by from other starts of the program.
+impl ParserRole {
+    /// The name of the process, by which the program knows that it was started to parse.
     fn name(self) -> &'static str {
         match self {
             Self::Names => "offwake-parser",
@@ -61,47 +62,21 @@ impl Role {
 
 /// This program, even if its file was replaced meanwhile.
 const PROGRAM: &str = "/proc/self/exe";
-/// How often it is started for one who asks.
+/// How often the process is started for one client.
 const MAX_STARTS: u32 = 5;
 /// How long a process that was killed is waited for: one that waits for a disk ends when that answers.
-const AT_END: Duration = Duration::from_secs(1);
+const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why there is no answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Broken {
-    /// It could not be started, or was too often.
-    NotStarted,
-    /// It is gone.
-    Died,
-    /// It has said nothing for too long.
-    Silent,
-    /// It said what can't be.
-    Nonsense,
-}
-
-impl Broken {
-    /// Its name among what could not be done.
-    #[must_use]
-    pub fn shortfall(self) -> &'static str {
-        match self {
-            Self::NotStarted => "parser_not_started",
-            Self::Died => "parser_died",
-            Self::Silent => "parser_silent",
-            Self::Nonsense => "parser_nonsense",
-        }
-    }
-}
-
-/// What answers in a thread of this process, where a test or a benchmark has no program to start.
-pub type Body = fn(&mut Channel<UnixStream>);
+/// Answers in a thread of this process, where a test or a benchmark has no program to start.
+pub type ThreadBody = fn(&mut Channel<UnixStream>);
 
 #[derive(Clone, Copy)]
 enum Start {
-    Program(Role),
-    Thread(Body),
+    Program(ParserRole),
+    Thread(ThreadBody),
 }
 
-/// The process that parses, as who asks it has it: started when it is asked first.
+/// The process that parses, as its client sees it: it is started with the first question.
 pub struct Parser {
     start: Start,
     running: Option<Running>,
@@ -110,12 +85,13 @@ pub struct Parser {
 
 struct Running {
     channel: Channel<OwnedFd>,
-    /// None if it is a thread.
+    /// None if the parser is a thread.
     child: Option<Child>,
 }
 
 impl Running {
-    /// Not waited for yet: its number is its own until it is accounted for.
+    /// Whether the process runs. It is not collected, so that no other process gets its number before its
+    /// CPU time is read.
     fn is_alive(&self) -> bool {
         let Some(child) = &self.child else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -125,49 +101,49 @@ impl Running {
 }
 
 impl Parser {
-    /// This program, which begins with [`run_if_asked`].
+    /// Uses a process of this program, which begins with [`run_if_requested`].
     #[must_use]
-    pub fn new(role: Role) -> Self {
+    pub fn new(role: ParserRole) -> Self {
         Self { start: Start::Program(role), running: None, starts: 0 }
     }
 
-    /// A thread that has all the rights of this one.
+    /// Uses a thread that has all the rights of this one.
     #[must_use]
-    pub fn in_thread(body: Body) -> Self {
+    pub fn in_thread(body: ThreadBody) -> Self {
         Self { start: Start::Thread(body), running: None, starts: 0 }
     }
 
-    /// Starts it before anybody asks. If that fails, the first who asks is told.
+    /// Starts the process before the first question. If that fails, the first question does.
     #[must_use]
-    pub fn started(mut self) -> Self {
+    pub fn start_early(mut self) -> Self {
         self.running = self.start().ok();
         self
     }
 
-    /// Its number, if it is a process that runs.
+    /// The process's number, if it is a process that runs.
     #[must_use]
-    pub fn id(&self) -> Option<u32> {
+    pub fn pid(&self) -> Option<u32> {
         self.running.as_ref()?.child.as_ref().map(Child::id)
     }
 
-    /// Talks with it. What breaks off is counted, and ends it.
+    /// Runs an exchange of messages with the process. An error is counted, and ends the process.
     ///
     /// # Errors
     ///
     /// If there is no answer, or none that can be.
-    pub fn talk<T>(
+    pub fn exchange<T>(
         &mut self,
         shortfalls: &mut Shortfalls,
-        body: impl FnOnce(&mut Channel<OwnedFd>) -> Result<T, Broken>,
-    ) -> Result<T, Broken> {
-        let mut counted = |broken: Broken| {
-            count(shortfalls, broken.shortfall());
-            broken
+        body: impl FnOnce(&mut Channel<OwnedFd>) -> Result<T, ChannelError>,
+    ) -> Result<T, ChannelError> {
+        let mut counted = |error: ChannelError| {
+            count(shortfalls, error.shortfall());
+            error
         };
-        // One that died while nobody asked it anything has cost nothing but a start.
+        // A process that died between two questions has cost nothing but a start.
         if self.running.as_ref().is_some_and(|running| !running.is_alive()) {
             self.end();
-            counted(Broken::Died);
+            counted(ChannelError::Died);
         }
         let running = match &mut self.running {
             Some(running) => running,
@@ -176,16 +152,16 @@ impl Parser {
                 self.running.insert(started)
             }
         };
-        let said = body(&mut running.channel).map_err(counted);
-        if said.is_err() {
+        let answer = body(&mut running.channel).map_err(counted);
+        if answer.is_err() {
             self.end();
         }
-        said
+        answer
     }
 
-    fn start(&mut self) -> Result<Running, Broken> {
+    fn start(&mut self) -> Result<Running, ChannelError> {
         if self.starts == MAX_STARTS {
-            return Err(Broken::NotStarted);
+            return Err(ChannelError::NotStarted);
         }
         self.starts += 1;
         let started = match self.start {
@@ -194,17 +170,18 @@ impl Parser {
         };
         started.map_err(|error| {
             log::warn!("cannot start what reads programs: {error}");
-            Broken::NotStarted
+            ChannelError::NotStarted
         })
     }
 
     fn end(&mut self) {
         let Some(Running { channel, child }) = self.running.take() else { return };
-        // It ends when there is nobody at the other end, unless it can't. What it has cost is read by then.
+        // This reads the CPU time that the process has used. The process ends without the other end of its
+        // channel, unless it can't.
         drop(channel);
         let Some(mut child) = child else { return };
         let _ended_already = child.kill();
-        let until = Instant::now() + AT_END;
+        let until = Instant::now() + KILL_TIMEOUT;
         while matches!(child.try_wait(), Ok(None)) && Instant::now() < until {
             thread::sleep(Duration::from_millis(1));
         }
@@ -217,7 +194,7 @@ impl Drop for Parser {
     }
 }
 
-fn start_program(role: Role) -> io::Result<Running> {
+fn start_program(role: ParserRole) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     let child = Command::new(PROGRAM)
         .arg0(role.name())
@@ -229,34 +206,35 @@ fn start_program(role: Role) -> io::Result<Running> {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    let channel =
-        Channel::watched(OwnedFd::from(ours), Watch::of_child(Account::of_child(child.id())));
+    let watchdog = Watchdog::for_child(CpuAccount::for_child(child.id()));
+    let channel = Channel::watched(OwnedFd::from(ours), watchdog);
     Ok(Running { channel, child: Some(child) })
 }
 
-fn start_thread(body: Body) -> io::Result<Running> {
+fn start_thread(body: ThreadBody) -> io::Result<Running> {
     let (ours, its) = UnixStream::pair()?;
     thread::Builder::new()
         .name("offwake-apart".to_owned())
         .spawn(move || body(&mut Channel::to_trusted(its)))?;
-    let channel = Channel::watched(OwnedFd::from(ours), Watch::of_thread());
+    let channel = Channel::watched(OwnedFd::from(ours), Watchdog::for_thread());
     Ok(Running { channel, child: None })
 }
 
-/// Parses, if that is what this process was started for: to be called first of all. None if it was not.
+/// Runs a parser, if this process was started as one; None if it was not. Call this before anything else.
 ///
-/// The bodies answer until nobody asks any more.
-pub fn run_if_asked(
+/// The bodies answer until the other end is closed.
+pub fn run_if_requested(
     names: fn(&mut Channel<Stdin>),
     stacks: fn(&mut Channel<Stdin>),
 ) -> Option<ExitCode> {
     let called = env::args_os().next()?;
-    let role = [Role::Names, Role::Stacks].into_iter().find(|role| called == role.name())?;
+    let role =
+        [ParserRole::Names, ParserRole::Stacks].into_iter().find(|role| called == role.name())?;
     let body = match role {
-        Role::Names => names,
-        Role::Stacks => stacks,
+        ParserRole::Names => names,
+        ParserRole::Stacks => stacks,
     };
-    // There is nobody to tell why: who has started it sees that it is gone.
+    // There is no way to say why: the process that started this one sees that it is gone.
     if let Err(_refused) = sandbox::lock_in(role.name()) {
         return Some(ExitCode::FAILURE);
     }

@@ -1,4 +1,4 @@
-//! What a process that parses can't do any more: nearly everything.
+//! Locks a process that parses in: it can do nearly nothing any more.
 //!
 //! | | |
 //! |---|---|
@@ -29,16 +29,16 @@ use seccompiler::{
     SeccompFilter, SeccompRule, apply_filter_all_threads,
 };
 
-/// Whose files nobody's are.
+/// The user nobody.
 const NOBODY: u32 = 65_534;
-/// Bytes of memory that it may write to. What it maps of files is not among them.
+/// How many bytes of memory the process may write to. What it maps of files is not among them.
 const MAX_DATA: u64 = 4 << 30;
-/// Files that it has open at a time.
+/// How many files the process may have open at a time.
 const MAX_OPEN: u64 = 1024;
 /// Where programs and their debug information are that anybody may read.
 pub(crate) const READABLE: &str = "/usr";
 
-/// Gives up all that reading does not take, and says how far Landlock goes. To be called before there are
+/// Gives up all that reading does not take, and returns how far Landlock goes. Call this before there are
 /// other threads.
 pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
     set_name(&CString::new(name)?)?;
@@ -64,7 +64,7 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
     }
     let files = restrict_files().map_err(io::Error::other)?;
     // A thread is one more of the user's processes, and the last one.
-    thread::Builder::new().name(name.to_owned()).spawn(end_with_the_other_end)?;
+    thread::Builder::new().name(name.to_owned()).spawn(exit_with_other_end)?;
     set_limit(Resource::Nproc, 0)?;
     let filter = filter().map_err(io::Error::other)?;
     match apply_filter_all_threads(&filter) {
@@ -75,7 +75,7 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
     }
 }
 
-/// Nobody, if the kernel lets us: in a user namespace that has no such user, root without capabilities
+/// Becomes the user nobody, if the kernel allows it: in a user namespace that has no such user, root without capabilities
 /// has to do.
 fn become_nobody() {
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
@@ -84,7 +84,7 @@ fn become_nobody() {
         .and_then(|()| set_thread_res_uid(user, user, user));
 }
 
-/// What whoever started offwake has left open.
+/// Closes what the program that started offwake has left open.
 fn close_all_but_standard() -> io::Result<()> {
     // SAFETY: nothing in this process owns a descriptor yet but the standard ones.
     match unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, 0) } {
@@ -97,14 +97,14 @@ fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EINVAL))
 }
 
-/// Both limits, or what may still be had of it.
+/// Sets both limits of a resource, or as much of them as is still allowed.
 fn set_limit(resource: Resource, limit: u64) -> io::Result<()> {
     let hard = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let limit = Some(limit.min(hard));
     Ok(setrlimit(resource, Rlimit { current: limit, maximum: limit })?)
 }
 
-/// No file but those below [`READABLE`], and no network. As far as the kernel knows of that.
+/// Allows no file but those below [`READABLE`], and no network, as far as the kernel supports that.
 fn restrict_files() -> Result<RulesetStatus, RulesetError> {
     let created = Ruleset::default()
         .set_compatibility(CompatLevel::BestEffort)
@@ -119,9 +119,8 @@ fn restrict_files() -> Result<RulesetStatus, RulesetError> {
     Ok(restricted.restrict_self()?.ruleset)
 }
 
-/// Ends the process when nobody is there any more who could ask it anything: it may be in the middle of a
-/// long file.
-fn end_with_the_other_end() {
+/// Ends the process when the other end of its channel is closed: it may be in the middle of a long file.
+fn exit_with_other_end() {
     let socket = io::stdin();
     loop {
         let mut watched = [PollFd::new(&socket, PollFlags::empty())];
@@ -131,10 +130,10 @@ fn end_with_the_other_end() {
     }
 }
 
-/// The system calls that remain. What is not among them fails as if it were forbidden.
+/// The system calls that remain allowed. All others fail with `EPERM`.
 fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let any = [
-        // Talking.
+        // Sending and receiving messages.
         libc::SYS_recvfrom,
         libc::SYS_recvmsg,
         libc::SYS_sendmsg,
@@ -186,19 +185,19 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         any.into_iter().chain(older).map(|call| (call, Vec::new())).collect();
     let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
-    rules.insert(libc::SYS_openat, without(2, writing)?);
+    rules.insert(libc::SYS_openat, allow_without(2, writing)?);
     #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_open, without(1, writing)?);
+    rules.insert(libc::SYS_open, allow_without(1, writing)?);
     // No code that was not in the program when it began.
-    rules.insert(libc::SYS_mmap, without(2, libc::PROT_EXEC)?);
-    rules.insert(libc::SYS_mprotect, without(2, libc::PROT_EXEC)?);
+    rules.insert(libc::SYS_mmap, allow_without(2, libc::PROT_EXEC)?);
+    rules.insert(libc::SYS_mprotect, allow_without(2, libc::PROT_EXEC)?);
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture)?.try_into()
 }
 
-/// If an argument has none of these bits.
-fn without(argument: u8, bits: i32) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+/// A rule that allows a system call if an argument has none of these bits.
+fn allow_without(argument: u8, bits: i32) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
     let masked = SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
     let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, masked, 0)?;
     Ok(vec![SeccompRule::new(vec![condition])?])

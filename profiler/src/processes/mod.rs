@@ -6,8 +6,8 @@
 //!                   the container's engine, in its own time --> the same, with names
 //! ```
 
-mod hierarchy;
-mod look;
+mod cgroup_paths;
+mod proc_files;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +16,10 @@ use std::{
     hash::BuildHasher as _,
 };
 
-use hierarchy::Hierarchy;
+use cgroup_paths::CgroupHierarchy;
 
 use crate::{
-    containers::Namer,
+    containers::NameLookup,
     recording::{
         CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
         loss::{Shortfalls, count},
@@ -42,23 +42,24 @@ pub struct NewProcesses {
 
 /// Finds out what processes and cgroups are.
 pub struct Processes {
-    hierarchy: Option<Hierarchy>,
-    /// What was last handed out of each, as a hash.
+    hierarchy: Option<CgroupHierarchy>,
+    /// A hash of what was last found of each.
     known: HashMap<Tgid, u64>,
     /// Ids of cgroups are not used twice (`kernfs_node::id`), so none is ever forgotten.
     cgroups: HashSet<CgroupId>,
-    containers: HashMap<ContainerId, Named>,
-    namer: Namer,
+    containers: HashMap<ContainerId, KnownContainer>,
+    names: NameLookup,
     new: NewProcesses,
     limit: usize,
     shortfalls: Shortfalls,
 }
 
-/// A container, and the cgroups that it is.
+/// The cgroups of a container.
 #[derive(Default)]
-struct Named {
-    /// None until somebody says what it is called.
+struct KnownContainer {
+    /// None until an engine or a file names the container.
     names: Option<ContainerNames>,
+    /// Those that are still without names.
     cgroups: Vec<CgroupInfo>,
 }
 
@@ -69,29 +70,29 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// Knows nothing yet.
+    /// Has found nothing yet.
     #[must_use]
     pub fn new() -> Self {
         Self {
-            hierarchy: Hierarchy::open(),
+            hierarchy: CgroupHierarchy::open(),
             known: HashMap::new(),
             cgroups: HashSet::new(),
             containers: HashMap::new(),
-            namer: Namer::default(),
+            names: NameLookup::default(),
             new: NewProcesses::default(),
             limit: LIMIT,
             shortfalls: Shortfalls::new(),
         }
     }
 
-    /// A process was seen for the first time, or has become another program: looks at it while it
-    /// lives. Nothing is found of it twice unless it has changed.
+    /// Reads what a process is while it lives, as it was seen for the first time or has become another
+    /// program. Nothing is found of it twice unless it has changed.
     pub fn observe_process(&mut self, tgid: Tgid) {
         let too_many = self.known.len() >= self.limit && !self.known.contains_key(&tgid);
         if too_many || self.new.processes.len() >= self.limit {
             return count(&mut self.shortfalls, "processes_over_limit");
         }
-        let Some(info) = look::look(tgid) else {
+        let Some(info) = proc_files::read_process(tgid) else {
             self.known.remove(&tgid);
             return count(&mut self.shortfalls, "processes_gone");
         };
@@ -104,14 +105,14 @@ impl Processes {
         }
     }
 
-    /// A process has ended: its number may be used again.
+    /// Forgets a process that has ended: its number may be used again.
     pub fn observe_exit(&mut self, tgid: Tgid) {
         self.known.remove(&tgid);
     }
 
-    /// A cgroup was seen on a thread of `tgid`: finds its path. Cheap when it was seen before.
+    /// Finds the path of a cgroup in which a thread of `tgid` was seen. Cheap when it was seen before.
     pub fn observe_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
-        // 0 is none at all.
+        // 0 is no cgroup at all.
         if id.0 == 0 || self.cgroups.contains(&id) {
             return;
         }
@@ -119,18 +120,18 @@ impl Processes {
             return count(&mut self.shortfalls, "cgroups_over_limit");
         }
         self.cgroups.insert(id);
-        let found = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.path(id, tgid));
+        let found = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.find_path(id, tgid));
         match found {
-            Some(path) => self.found(CgroupInfo::new(id, path)),
+            Some(path) => self.add_cgroup(CgroupInfo::new(id, path)),
             None => count(&mut self.shortfalls, "cgroups_unresolved"),
         }
     }
 
-    fn found(&mut self, cgroup: CgroupInfo) {
+    fn add_cgroup(&mut self, cgroup: CgroupInfo) {
         let container = cgroup.container.clone().or_else(|| ContainerId::borne_by(&cgroup.path));
         let Some(container) = container else { return self.new.cgroups.push(cgroup) };
         if !self.containers.contains_key(&container) {
-            self.namer.ask(container.clone());
+            self.names.request(container.clone());
         }
         let known = self.containers.entry(container.clone()).or_default();
         let cgroup = match &known.names {
@@ -143,7 +144,7 @@ impl Processes {
         self.new.cgroups.push(cgroup);
     }
 
-    fn named(&mut self, named: Vec<(ContainerId, ContainerNames)>) {
+    fn add_names(&mut self, named: Vec<(ContainerId, ContainerNames)>) {
         for (id, names) in named {
             let Some(known) = self.containers.get_mut(&id) else { continue };
             let cgroups = std::mem::take(&mut known.cgroups).into_iter();
@@ -154,7 +155,7 @@ impl Processes {
 
     /// What was found since the last time.
     pub fn take_new(&mut self) -> NewProcesses {
-        self.named(self.namer.take());
+        self.add_names(self.names.drain());
         std::mem::take(&mut self.new)
     }
 
@@ -168,8 +169,8 @@ impl Processes {
     /// seconds at most.
     #[must_use]
     pub fn finish(mut self) -> (NewProcesses, Shortfalls) {
-        let named = std::mem::take(&mut self.namer).finish();
-        self.named(named);
+        let named = std::mem::take(&mut self.names).finish();
+        self.add_names(named);
         (self.new, self.shortfalls)
     }
 }

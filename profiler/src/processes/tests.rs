@@ -293,13 +293,13 @@ fn a_cgroup_comes_again_when_its_container_is_named_and_later_ones_have_the_name
     let web = || Some("web".to_owned());
 
     let mut processes = Processes::new();
-    processes.found(cgroup(1, "/system.slice".to_owned()));
-    processes.found(cgroup(2, format!("/docker/{id}")));
+    processes.add_cgroup(cgroup(1, "/system.slice".to_owned()));
+    processes.add_cgroup(cgroup(2, format!("/docker/{id}")));
     // Nothing says that this is one, but somebody may.
-    processes.found(cgroup(3, format!("/mine/{id}")));
+    processes.add_cgroup(cgroup(3, format!("/mine/{id}")));
     assert_eq!(rows(&mut processes), [(1, false, None), (2, true, None), (3, false, None)]);
-    processes.named(vec![(container, names)]);
+    processes.add_names(vec![(container, names)]);
     assert_eq!(rows(&mut processes), [(2, true, web()), (3, true, web())]);
-    processes.found(cgroup(4, format!("/docker/{id}/inner")));
+    processes.add_cgroup(cgroup(4, format!("/docker/{id}/inner")));
     assert_eq!(rows(&mut processes), [(4, true, web())]);
 }

@@ -15,7 +15,7 @@ use super::{
     wire::{self, Answer, Batch, Question},
 };
 use crate::{
-    parser::{Broken, Channel},
+    parser::{Channel, ChannelError},
     recording::{BuildId, FrameId},
 };
 
@@ -24,7 +24,7 @@ pub fn answer<S: AsFd>(channel: &mut Channel<S>) {
     while answer_one(channel).is_ok() {}
 }
 
-fn answer_one<S: AsFd>(channel: &mut Channel<S>) -> Result<(), Broken> {
+fn answer_one<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError> {
     let (question, mut files) = channel.receive_with_files::<Question>()?;
     let file = files.pop().map(File::from);
     let (mut shortfalls, mut names) = (Shortfalls::new(), Names::new());
@@ -40,7 +40,7 @@ fn answer_one<S: AsFd>(channel: &mut Channel<S>) -> Result<(), Broken> {
             let wanted = addresses_of(channel, addresses)?;
             perf_map::name(&file, start..end, &wanted, &mut shortfalls, &mut names);
         }
-        _ => return Err(Broken::Nonsense),
+        _ => return Err(ChannelError::InvalidMessage),
     }
     names.add_shortfalls(&mut shortfalls);
     let mut batch = Batch::default();
@@ -54,10 +54,15 @@ fn answer_one<S: AsFd>(channel: &mut Channel<S>) -> Result<(), Broken> {
 }
 
 /// The addresses of a question: by their number in it, which they have as their frame's here.
-fn addresses_of<S: AsFd>(channel: &mut Channel<S>, count: u32) -> Result<Vec<Wanted>, Broken> {
+fn addresses_of<S: AsFd>(
+    channel: &mut Channel<S>,
+    count: u32,
+) -> Result<Vec<Wanted>, ChannelError> {
     let mut wanted = Vec::new();
     while wanted.len() < count as usize {
-        let Question::At(some) = channel.receive()? else { return Err(Broken::Nonsense) };
+        let Question::At(some) = channel.receive()? else {
+            return Err(ChannelError::InvalidMessage);
+        };
         let numbers = (0..count).skip(wanted.len()).map(FrameId);
         wanted.extend(numbers.zip(some).map(|(frame, at)| Wanted { frame, at }));
     }
@@ -67,7 +72,7 @@ fn addresses_of<S: AsFd>(channel: &mut Channel<S>, count: u32) -> Result<Vec<Wan
 /// Files that are asked for.
 struct Asked<'a, S> {
     channel: &'a mut Channel<S>,
-    broken: Result<(), Broken>,
+    broken: Result<(), ChannelError>,
 }
 
 impl<S: AsFd> Asked<'_, S> {
@@ -79,7 +84,7 @@ impl<S: AsFd> Asked<'_, S> {
                 files.into_iter().zip(trusts).map(handed).collect()
             }
             Ok(_) => {
-                self.broken = Err(Broken::Nonsense);
+                self.broken = Err(ChannelError::InvalidMessage);
                 Vec::new()
             }
             Err(broken) => {

@@ -15,7 +15,7 @@ use super::{
     wire::{self, ADDRESSES, Answer, Checked, Question},
 };
 use crate::{
-    parser::{Broken, Channel, MAX_FILES, Parser},
+    parser::{Channel, ChannelError, MAX_FILES, Parser},
     recording::{FrameId, Function, loss::add_all},
 };
 
@@ -50,7 +50,7 @@ impl Asking<'_> {
     fn ask(&mut self, question: &Question, file: &File, wanted: &[Wanted]) {
         let Self { parser, sources, shortfalls, names } = self;
         let mut of_answer = Shortfalls::new();
-        let said = parser.talk(shortfalls, |channel| {
+        let said = parser.exchange(shortfalls, |channel| {
             channel.send(question, &[file.as_fd()])?;
             for some in wanted.chunks(ADDRESSES) {
                 let at = some.iter().map(|wanted| wanted.at).collect();
@@ -80,7 +80,11 @@ struct Hearing<'a> {
 
 impl Hearing<'_> {
     /// Until that was all. Hands over what is asked for meanwhile, which is no more than two times.
-    fn listen(&mut self, channel: &mut Channel<OwnedFd>, wanted: &[Wanted]) -> Result<(), Broken> {
+    fn listen(
+        &mut self,
+        channel: &mut Channel<OwnedFd>,
+        wanted: &[Wanted],
+    ) -> Result<(), ChannelError> {
         let mut checked = Checked::of(wanted.len());
         let (mut kept, mut fetched) = (false, false);
         let asked_before = |asked: &mut bool| std::mem::replace(asked, true);
@@ -96,7 +100,7 @@ impl Hearing<'_> {
                 }
                 Answer::Names(some) => {
                     for (number, functions) in checked.names(some, |file| self.names.file(file))? {
-                        let frame = wanted.get(number).ok_or(Broken::Nonsense)?.frame;
+                        let frame = wanted.get(number).ok_or(ChannelError::InvalidMessage)?.frame;
                         self.names.set(frame, functions);
                     }
                 }
@@ -104,7 +108,7 @@ impl Hearing<'_> {
                     add_all(self.shortfalls, &wire::shortfalls(&counted)?);
                     return Ok(());
                 }
-                Answer::Kept(_) | Answer::Fetched(_) => return Err(Broken::Nonsense),
+                Answer::Kept(_) | Answer::Fetched(_) => return Err(ChannelError::InvalidMessage),
             }
         }
     }
@@ -113,7 +117,7 @@ impl Hearing<'_> {
         &mut self,
         channel: &mut Channel<OwnedFd>,
         files: Vec<(File, Trust)>,
-    ) -> Result<(), Broken> {
+    ) -> Result<(), ChannelError> {
         let mut ready = Vec::new();
         for (file, trust) in files.into_iter().take(MAX_FILES) {
             match Handed::apart(file, trust) {
@@ -136,7 +140,7 @@ impl Hearing<'_> {
 pub fn receive_names(
     channel: &mut Channel<OwnedFd>,
     addresses: u32,
-) -> Result<Vec<(FrameId, Vec<Function>)>, Broken> {
+) -> Result<Vec<(FrameId, Vec<Function>)>, ChannelError> {
     let wanted: Vec<_> =
         (0..addresses).map(|n| Wanted { frame: FrameId(n), at: n.into() }).collect();
     let (mut shortfalls, mut names) = (Shortfalls::new(), Names::new());

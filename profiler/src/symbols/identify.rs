@@ -144,7 +144,7 @@ impl Identifier {
         {
             let (sender, read) = (self.sender.clone(), self.read);
             let body = move || {
-                privileges::keep_for(Task::Naming);
+                privileges::restrict_to(Task::Naming);
                 // Nobody listens any more when the run is over.
                 let _over = sender.send((id, read(&job)));
             };

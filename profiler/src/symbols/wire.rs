@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Detail, MAX_NAME, Shortfalls, elf::MAX_INLINED, modules::Trust};
 use crate::{
-    parser::{Broken, MAX_MESSAGE},
+    parser::{ChannelError, MAX_MESSAGE},
     recording::{BuildId, Function},
 };
 
@@ -101,27 +101,29 @@ impl Checked {
         &mut self,
         Names { files, functions }: Names,
         file: impl FnMut(&str) -> Option<Arc<str>>,
-    ) -> Result<Vec<(usize, Vec<Function>)>, Broken> {
+    ) -> Result<Vec<(usize, Vec<Function>)>, ChannelError> {
         if files.iter().any(|file| !is_text(file)) {
-            return Err(Broken::Nonsense);
+            return Err(ChannelError::InvalidMessage);
         }
         let files: Vec<_> = files.iter().map(String::as_str).map(file).collect();
         let mut checked = Vec::with_capacity(functions.len());
         for (number, functions) in functions {
-            let named = self.named.get_mut(number as usize).ok_or(Broken::Nonsense)?;
+            let named = self.named.get_mut(number as usize).ok_or(ChannelError::InvalidMessage)?;
             if std::mem::replace(named, true) || !(1..=MAX_INLINED + 1).contains(&functions.len()) {
-                return Err(Broken::Nonsense);
+                return Err(ChannelError::InvalidMessage);
             }
             let functions: Result<_, _> = functions
                 .into_iter()
                 .map(|Named { name, file, line }| {
                     let file = match file {
                         None => None,
-                        Some(file) => files.get(file as usize).ok_or(Broken::Nonsense)?.clone(),
+                        Some(file) => {
+                            files.get(file as usize).ok_or(ChannelError::InvalidMessage)?.clone()
+                        }
                     };
                     match is_text(&name) && line != Some(0) {
                         true => Ok(Function { name, file, line }),
-                        false => Err(Broken::Nonsense),
+                        false => Err(ChannelError::InvalidMessage),
                     }
                 })
                 .collect();
@@ -132,17 +134,17 @@ impl Checked {
 }
 
 /// A build id that was sent.
-pub(super) fn build_id(bytes: &[u8]) -> Result<BuildId, Broken> {
-    BuildId::new(bytes).ok_or(Broken::Nonsense)
+pub(super) fn build_id(bytes: &[u8]) -> Result<BuildId, ChannelError> {
+    BuildId::new(bytes).ok_or(ChannelError::InvalidMessage)
 }
 
 /// Shortfalls that were sent.
-pub(super) fn shortfalls(counted: &[(u8, u64)]) -> Result<Shortfalls, Broken> {
+pub(super) fn shortfalls(counted: &[(u8, u64)]) -> Result<Shortfalls, ChannelError> {
     let mut shortfalls = Shortfalls::new();
     for &(number, count) in counted {
-        let name = SHORTFALLS.get(usize::from(number)).ok_or(Broken::Nonsense)?;
+        let name = SHORTFALLS.get(usize::from(number)).ok_or(ChannelError::InvalidMessage)?;
         if !(1..=MAX_COUNT).contains(&count) || shortfalls.insert(name, count).is_some() {
-            return Err(Broken::Nonsense);
+            return Err(ChannelError::InvalidMessage);
         }
     }
     Ok(shortfalls)

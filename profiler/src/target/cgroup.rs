@@ -12,9 +12,9 @@ use crate::{cgroup2, units::CgroupId};
 /// A cgroup of the v2 hierarchy.
 pub(super) struct Cgroup {
     pub id: CgroupId,
-    /// Its depth below the root.
+    /// The cgroup's depth below the root.
     pub level: u32,
-    /// Its path from the root, with a leading slash.
+    /// The cgroup's path from the root, with a leading slash.
     pub path: String,
 }
 

@@ -1,4 +1,4 @@
-//! A command that waits before its first instruction until it is let go.
+//! A command that waits before its first instruction until it is released.
 //!
 //! The standard library's `spawn` only returns once the child has become its program, so it can't
 //! hold one; this is fork, a pipe to wait on, exec, and a pipe to say what went wrong:
@@ -23,7 +23,7 @@ use std::{
 use super::TargetError;
 use crate::units::Tgid;
 
-/// A command that was started and is held. If it is dropped before it is let go, it ends without
+/// A command that was started and is held. If it is dropped before it is released, it ends without
 /// having run.
 #[derive(Debug)]
 pub struct HeldCommand {
@@ -36,10 +36,10 @@ pub struct HeldCommand {
 /// Where a command reads from, and writes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Streams {
-    /// Where offwake does.
+    /// From and to where offwake does.
     #[default]
     Shared,
-    /// Nowhere: offwake needs the terminal for itself.
+    /// From and to nowhere: offwake needs the terminal for itself.
     Null,
 }
 
@@ -62,7 +62,7 @@ impl HeldCommand {
         let name = words.first().map_or_else(OsString::new, Clone::clone);
         let failed =
             |source| TargetError::Command { command: name.to_string_lossy().into_owned(), source };
-        let program = look_up(&name).map_err(failed)?;
+        let program = find_program(&name).map_err(failed)?;
         let as_c = |text: &OsStr| {
             CString::new(text.as_bytes())
                 .map_err(|_nul| failed(io::Error::from(io::ErrorKind::InvalidInput)))
@@ -113,13 +113,13 @@ impl HeldCommand {
         }
     }
 
-    /// Its process.
+    /// The command's process.
     #[must_use]
     pub fn tgid(&self) -> Tgid {
         self.tgid
     }
 
-    /// Lets it run, and returns once it does.
+    /// Lets the command run, and returns once it does.
     ///
     /// # Errors
     ///
@@ -141,7 +141,7 @@ impl HeldCommand {
         }
     }
 
-    /// Collects it if it has ended.
+    /// Collects the command if it has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut status = 0;
@@ -152,7 +152,7 @@ impl HeldCommand {
         ended != 0
     }
 
-    /// Asks it to end.
+    /// Asks the command to end.
     pub fn terminate(&self) {
         // SAFETY: it is our own child and has not been collected, so the number is still its.
         unsafe { libc::kill(self.tgid.0.cast_signed(), libc::SIGTERM) };
@@ -162,7 +162,7 @@ impl HeldCommand {
 impl Drop for HeldCommand {
     fn drop(&mut self) {
         if self.gate.take().is_some() {
-            // It was never let go: it ends as soon as the gate is closed.
+            // The command was never released: it ends as soon as the gate is closed.
             let mut status = 0;
             // SAFETY: it is our own child; the call writes to `status` alone.
             unsafe { libc::waitpid(self.tgid.0.cast_signed(), &raw mut status, 0) };
@@ -183,7 +183,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Finds a program as a shell would: by PATH unless its name has a slash.
-fn look_up(name: &OsStr) -> io::Result<PathBuf> {
+fn find_program(name: &OsStr) -> io::Result<PathBuf> {
     if name.is_empty() {
         return Err(io::Error::new(io::ErrorKind::NotFound, "the command is empty"));
     }

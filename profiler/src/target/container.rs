@@ -1,31 +1,33 @@
-//! A container by what people call it.
+//! Finds a container or pod by what people call it.
 
 use std::path::Path;
 
 use super::{Restarts, Target, TargetError, cgroup};
 use crate::{
-    containers::{Follower, Found, Host, Place, Resolved, Wanted},
+    containers::{
+        ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved, RestartWatcher,
+    },
     kernel::TargetFilter,
     privileges,
 };
 
-/// Finds its cgroup; where it has none in the v2 hierarchy, its processes.
-pub(super) fn find(wanted: &Wanted, restarts: Restarts) -> Result<Target, TargetError> {
-    let host = Host::this();
-    let Found { resolved, place } = privileges::while_overriding(|| host.find(wanted))?;
+/// Finds the cgroup of a container or pod; where it has none in the v2 hierarchy, its processes.
+pub(super) fn find(query: &ContainerQuery, restarts: Restarts) -> Result<Target, TargetError> {
+    let host = Host::local();
+    let FoundContainer { resolved, location } = privileges::with_dac_override(|| host.find(query))?;
     let description = describe(&resolved);
-    match place {
-        Place::Cgroup(path) => in_cgroup(host, &resolved, &path, description, restarts),
-        Place::Processes(_) if restarts == Restarts::Followed => {
+    match location {
+        ContainerLocation::Cgroup(path) => in_cgroup(host, &resolved, &path, description, restarts),
+        ContainerLocation::Processes(_) if restarts == Restarts::Followed => {
             Err(TargetError::FollowWithoutCgroup(description))
         }
-        Place::Processes(processes) => Ok(Target {
+        ContainerLocation::Processes(processes) => Ok(Target {
             filter: TargetFilter::Processes(processes),
             description: format!(
                 "{description} (cgroup v1: its processes now, and their children)"
             ),
             command: None,
-            follower: None,
+            restarts: None,
         }),
     }
 }
@@ -38,14 +40,14 @@ fn in_cgroup(
     restarts: Restarts,
 ) -> Result<Target, TargetError> {
     let cgroup = cgroup::find(path)?;
-    let (filter, follower) = match restarts {
+    let (filter, watcher) = match restarts {
         Restarts::Ignored => (TargetFilter::Cgroup { id: cgroup.id, level: cgroup.level }, None),
         Restarts::Followed => (
             TargetFilter::Cgroups { id: cgroup.id, level: cgroup.level },
-            Some(Follower::start(host, resolved, path.to_owned(), cgroup.id)),
+            Some(RestartWatcher::start(host, resolved, path.to_owned(), cgroup.id)),
         ),
     };
-    Ok(Target { filter, description, command: None, follower })
+    Ok(Target { filter, description, command: None, restarts: watcher })
 }
 
 /// `container web (nginx:1.27, 4f1c0b5a9d3e)`, `pod shop/cart-7d9f`

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 use thiserror::Error;
 
 use crate::{
-    containers::{FindError, NotFound},
+    containers::{FindContainerError, ResolveError},
     units::{Tgid, Tid},
 };
 
@@ -15,10 +15,10 @@ pub enum TargetError {
     /// There is no such process.
     #[error("no process has the PID {0}; it may have ended: look with `ps -p {0}`")]
     NoProcess(Tgid),
-    /// It has ended, and only waits to be collected.
+    /// The process has ended, and only waits to be collected.
     #[error("process {0} has ended; its parent has not collected it yet")]
     DeadProcess(Tgid),
-    /// The number is a thread's.
+    /// The number is that of a thread.
     #[error("{tid} is a thread of process {tgid}; use --tid {tid} for it alone, or --pid {tgid}")]
     ThreadNotProcess {
         /// The number that was given.
@@ -34,7 +34,7 @@ pub enum TargetError {
     Proc {
         /// What was looked for.
         what: String,
-        /// Why not.
+        /// Why `/proc` could not be read.
         source: io::Error,
     },
     /// No cgroup2 filesystem is mounted.
@@ -51,37 +51,37 @@ pub enum TargetError {
     NotACgroup {
         /// The path that was given.
         path: PathBuf,
-        /// Where the hierarchy is.
+        /// Where the hierarchy is mounted.
         mount: PathBuf,
-        /// Why not.
+        /// Why the path is no cgroup.
         why: String,
     },
     /// There is no such container.
     #[error(transparent)]
-    Container(#[from] FindError),
-    /// Its cgroup is what a container is followed by.
+    Container(#[from] FindContainerError),
+    /// A container can be followed by its cgroup alone.
     #[error(
         "{0} has no cgroup of its own in the v2 hierarchy: it can't be followed; leave --follow out"
     )]
     FollowWithoutCgroup(String),
-    /// The command is not there, or not to be run.
+    /// The command is not there, or can't be run.
     #[error("cannot run `{command}`: {source}")]
     Command {
-        /// Its first word.
+        /// The command's first word.
         command: String,
-        /// Why not.
+        /// Why the command can't be run.
         source: io::Error,
     },
 }
 
 impl TargetError {
-    /// Whether it is a container's, and may be over when that starts.
+    /// Whether a container that starts may be what is missing.
     #[must_use]
-    pub fn may_pass(&self) -> bool {
+    pub fn is_temporary(&self) -> bool {
         match self {
-            Self::Container(FindError::NotFound { why, .. }) => match why {
-                NotFound::Unknown { .. } | NotFound::NotRunning(..) => true,
-                NotFound::Ambiguous { .. } => false,
+            Self::Container(FindContainerError::NotFound { why, .. }) => match why {
+                ResolveError::Unknown { .. } | ResolveError::NotRunning(..) => true,
+                ResolveError::Ambiguous { .. } => false,
             },
             _ => false,
         }

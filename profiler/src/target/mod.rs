@@ -12,14 +12,14 @@ pub use command::{HeldCommand, Streams};
 pub use error::TargetError;
 
 use crate::{
-    containers::{Follower, Wanted},
+    containers::{ContainerQuery, RestartWatcher},
     kernel::TargetFilter,
     units::{Tgid, Tid},
 };
 
-/// What was asked for.
+/// What a user wants to profile.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum TargetRequest {
     /// Every thread of the machine.
     All,
     /// All threads of these processes, and of the processes that they fork.
@@ -29,7 +29,7 @@ pub enum Request {
     /// A cgroup and what is below it.
     Cgroup(PathBuf),
     /// A container, or a pod's containers.
-    Container(Wanted, Restarts),
+    Container(ContainerQuery, Restarts),
     /// A command, from its first instruction on.
     Command(Vec<OsString>, Streams),
 }
@@ -37,63 +37,63 @@ pub enum Request {
 /// What becomes of the target when its container stops and starts again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Restarts {
-    /// It is over.
+    /// Nothing more is recorded.
     Ignored,
-    /// It is the container that has the same name then.
+    /// The container that has the same name then is the target.
     Followed,
 }
 
-/// What was asked for, found.
+/// A target that was found.
 #[derive(Debug)]
 pub struct Target {
-    /// As the kernel half takes it.
+    /// The target as the kernel half selects it.
     pub filter: TargetFilter,
     /// In words.
     pub description: String,
-    /// The command, if it is one: it is held before its first instruction.
+    /// The target's command, if it is one: it is held before its first instruction.
     pub command: Option<HeldCommand>,
-    /// Who finds its container again, if that is to be followed.
-    pub follower: Option<Follower>,
+    /// Finds the target's container again, if that is to be followed.
+    pub restarts: Option<RestartWatcher>,
 }
 
 impl Target {
-    /// Finds what was asked for. A command is started, and held.
+    /// Finds a target. A command is started, and held.
     ///
     /// # Errors
     ///
     /// If it is not there, or is something else than it was taken for.
-    pub fn find(request: Request) -> Result<Self, TargetError> {
+    pub fn find(request: TargetRequest) -> Result<Self, TargetError> {
         let without_command =
-            |filter, description| Self { filter, description, command: None, follower: None };
+            |filter, description| Self { filter, description, command: None, restarts: None };
         Ok(match request {
-            Request::All => without_command(TargetFilter::All, "all threads".to_owned()),
-            Request::Processes(processes) => {
+            TargetRequest::All => without_command(TargetFilter::All, "all threads".to_owned()),
+            TargetRequest::Processes(processes) => {
                 for process in &processes {
                     process::check_process(*process)?;
                 }
                 let description = describe("pid", &processes);
                 without_command(TargetFilter::Processes(processes), description)
             }
-            Request::Threads(threads) => {
+            TargetRequest::Threads(threads) => {
                 for thread in &threads {
                     process::check_thread(*thread)?;
                 }
                 let description = describe("tid", &threads);
                 without_command(TargetFilter::Threads(threads), description)
             }
-            Request::Cgroup(path) => {
+            TargetRequest::Cgroup(path) => {
                 let cgroup = cgroup::find(&path)?;
                 let filter = TargetFilter::Cgroup { id: cgroup.id, level: cgroup.level };
                 without_command(filter, format!("cgroup {}", cgroup.path))
             }
-            Request::Container(wanted, restarts) => container::find(&wanted, restarts)?,
-            Request::Command(words, streams) => {
+            TargetRequest::Container(query, restarts) => container::find(&query, restarts)?,
+            TargetRequest::Command(words, streams) => {
                 let command = HeldCommand::start(&words, streams)?;
                 Self {
                     filter: TargetFilter::Processes(vec![command.tgid()]),
                     description: format!("command {}", words[0].to_string_lossy()),
                     command: Some(command),
-                    follower: None,
+                    restarts: None,
                 }
             }
         })

@@ -11,7 +11,7 @@ struct Status {
     state: char,
 }
 
-fn status(number: u32) -> Result<Option<Status>, TargetError> {
+fn read_status(number: u32) -> Result<Option<Status>, TargetError> {
     let failed = |source| TargetError::Proc { what: number.to_string(), source };
     let text = match fs::read_to_string(format!("/proc/{number}/status")) {
         Ok(text) => text,
@@ -32,7 +32,7 @@ fn status(number: u32) -> Result<Option<Status>, TargetError> {
 /// Makes sure that a process is there and alive.
 pub(super) fn check_process(process: Tgid) -> Result<(), TargetError> {
     // /proc also opens a thread's number, though it does not list it.
-    let Some(status) = status(process.0)? else { return Err(TargetError::NoProcess(process)) };
+    let Some(status) = read_status(process.0)? else { return Err(TargetError::NoProcess(process)) };
     if status.tgid != process {
         return Err(TargetError::ThreadNotProcess { tid: Tid(process.0), tgid: status.tgid });
     }
@@ -46,7 +46,7 @@ pub(super) fn check_process(process: Tgid) -> Result<(), TargetError> {
 
 /// Makes sure that a thread is there.
 pub(super) fn check_thread(thread: Tid) -> Result<(), TargetError> {
-    match status(thread.0)? {
+    match read_status(thread.0)? {
         Some(status) if !matches!(status.state, 'Z' | 'X') => Ok(()),
         _ => Err(TargetError::NoThread(thread)),
     }

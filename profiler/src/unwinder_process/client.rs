@@ -13,7 +13,7 @@ use super::messages::{
     is_possible,
 };
 use crate::{
-    parser::{Broken, Channel, Parser, sealed_copy},
+    parser::{Channel, ChannelError, Parser, sealed_copy},
     recording::{
         ModuleId,
         loss::{Shortfalls, count},
@@ -55,7 +55,7 @@ impl UnwinderClient {
     /// Whether `tgid` is the process that unwinds.
     #[must_use]
     pub fn is_own(&self, tgid: Tgid) -> bool {
-        self.parser.id() == Some(tgid.0)
+        self.parser.pid() == Some(tgid.0)
     }
 
     /// Unwinds stacks. None for each of which there is no answer, which is counted.
@@ -68,7 +68,7 @@ impl UnwinderClient {
         let Self { parser, method, sent, stacks: number } = self;
         let mut unwound = Vec::with_capacity(requests.len());
         while let Some(batch) = first_batch(&requests[unwound.len()..]) {
-            let exchanged = parser.talk(shortfalls, |channel| {
+            let exchanged = parser.exchange(shortfalls, |channel| {
                 if channel.is_new() {
                     sent.clear();
                 }
@@ -121,8 +121,9 @@ fn send_mappings(
     sent: &mut Vec<(Rc<[CodeMapping]>, u64)>,
     now: u64,
     code: &Rc<[CodeMapping]>,
-) -> Result<u32, Broken> {
-    let number = |index: usize| u32::try_from(index).map_err(|_too_many| Broken::Nonsense);
+) -> Result<u32, ChannelError> {
+    let number =
+        |index: usize| u32::try_from(index).map_err(|_too_many| ChannelError::InvalidMessage);
     // The lists are held here, so that no other one comes to lie at the same address.
     if let Some(index) = sent.iter().position(|(known, _)| is_same_code(known, code)) {
         sent[index].1 = now;
@@ -156,7 +157,7 @@ pub fn receive_stack(
     channel: &mut Channel<OwnedFd>,
     UnwindRequest { code, copy }: &UnwindRequest<'_>,
     files: &impl ModuleFiles,
-) -> Result<UnwoundStack, Broken> {
+) -> Result<UnwoundStack, ChannelError> {
     for _ in 0..MAX_FILE_REQUESTS {
         match channel.receive()? {
             Reply::NeedsFile(module) => send_file(channel, files, module)?,
@@ -164,14 +165,14 @@ pub fn receive_stack(
             Reply::Unwound(_) => break,
         }
     }
-    Err(Broken::Nonsense)
+    Err(ChannelError::InvalidMessage)
 }
 
 fn send_file(
     channel: &mut Channel<OwnedFd>,
     files: &impl ModuleFiles,
     module: ModuleId,
-) -> Result<(), Broken> {
+) -> Result<(), ChannelError> {
     let file = match files.content(module) {
         Some(FileContent::File(file)) => Some(file),
         Some(FileContent::Image(image)) => sealed_copy(&*image).ok().map(|(file, _)| file),

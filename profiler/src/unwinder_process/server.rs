@@ -8,7 +8,7 @@ use offwake_unwind::{
 
 use super::messages::{CopiedStack, ListPart, MAX_LISTS, Reply, Request};
 use crate::{
-    parser::{Broken, Channel},
+    parser::{Channel, ChannelError},
     recording::ModuleId,
 };
 
@@ -28,11 +28,11 @@ fn answer_request<S: AsFd>(
     files: &RequestedFiles<'_, S>,
     lists: &mut [Vec<CodeMapping>],
     unwinder: &mut Option<(Method, Unwinder)>,
-) -> Result<(), Broken> {
+) -> Result<(), ChannelError> {
     let request = files.channel.borrow_mut().receive()?;
     match request {
         Request::Mappings { number, part, code } => {
-            let list = lists.get_mut(number as usize).ok_or(Broken::Nonsense)?;
+            let list = lists.get_mut(number as usize).ok_or(ChannelError::InvalidMessage)?;
             if part == ListPart::First {
                 list.clear();
             }
@@ -44,7 +44,7 @@ fn answer_request<S: AsFd>(
             let (_, unwinder) =
                 unwinder.insert(retained.unwrap_or_else(|| (method, Unwinder::new(method))));
             for CopiedStack { code, registers, bytes, missing } in stacks {
-                let code = lists.get(code as usize).ok_or(Broken::Nonsense)?;
+                let code = lists.get(code as usize).ok_or(ChannelError::InvalidMessage)?;
                 let copy = StackCopy { registers, bytes: &bytes, missing: MissingPages(missing) };
                 let unwound = unwinder.unwind(code, files, &copy);
                 // If the client did not answer a request for a file, this fails as well.
@@ -52,7 +52,7 @@ fn answer_request<S: AsFd>(
             }
             Ok(())
         }
-        Request::File => Err(Broken::Nonsense),
+        Request::File => Err(ChannelError::InvalidMessage),
     }
 }
 
@@ -87,12 +87,12 @@ struct RequestedFiles<'a, S> {
 }
 
 impl<S: AsFd> RequestedFiles<'_, S> {
-    fn request(&self, module: ModuleId) -> Result<Option<File>, Broken> {
+    fn request(&self, module: ModuleId) -> Result<Option<File>, ChannelError> {
         let mut channel = self.channel.borrow_mut();
         channel.send(&Reply::NeedsFile(module), &[])?;
         match channel.receive_with_files()? {
             (Request::File, mut files) => Ok(files.pop().map(File::from)),
-            _ => Err(Broken::Nonsense),
+            _ => Err(ChannelError::InvalidMessage),
         }
     }
 }

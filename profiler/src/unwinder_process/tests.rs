@@ -18,7 +18,7 @@ use super::{
     receive_stack, serve,
 };
 use crate::{
-    parser::{Body, Broken, Channel, Parser},
+    parser::{Channel, ChannelError, Parser, ThreadBody},
     recording::{AddressKind, ModuleId, loss::Shortfalls},
 };
 use live_process::{Process, capture_deep, check};
@@ -27,7 +27,7 @@ use live_process::{Process, capture_deep, check};
 mod live_process;
 
 fn unwound_by(
-    body: Body,
+    body: ThreadBody,
     times: usize,
 ) -> (Vec<Option<UnwoundStack>>, Shortfalls, Option<UnwoundStack>) {
     let own = capture_deep(20);
@@ -76,7 +76,7 @@ fn reply(channel: &mut Channel<UnixStream>, registers: Registers, more: &[Unwoun
 
 #[test]
 fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
-    let cases: [(Body, Option<&str>); 5] = [
+    let cases: [(ThreadBody, Option<&str>); 5] = [
         (|channel| reply_to_all(channel, &[]), None),
         (
             |channel| {
@@ -114,7 +114,7 @@ fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
 
 #[test]
 fn who_dies_of_a_stack_has_lost_that_one_alone() {
-    let dies_of_the_third: Body = |channel| {
+    let dies_of_the_third: ThreadBody = |channel| {
         let mut answered = 0;
         while let Ok((question, _)) = channel.receive_with_files() {
             let Request::Stacks { stacks, .. } = question else { continue };
@@ -168,7 +168,7 @@ proptest! {
         let requests = UnwindRequest { code: code.into(), copy };
         match receive_stack(&mut Channel::to_trusted(OwnedFd::from(ours)), &requests, &NoFiles) {
             Ok(unwound) => check(&unwound, &code, &copy),
-            Err(broken) => prop_assert!(matches!(broken, Broken::Died | Broken::Nonsense)),
+            Err(broken) => prop_assert!(matches!(broken, ChannelError::Died | ChannelError::InvalidMessage)),
         }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use offwake::{
     capture::{
-        About, Encoded, OpenRecords,
-        flight::{Keep, Kept, Stretch, Tables},
+        EncodedSlice, OpenRecords, SliceSummary, SnapshotEnd,
+        flight_recorder::{FrameTables, RetainedSlices, Retention},
     },
     recording::{
         ClosedBy, Effort, End, LossTotals, Meta, Phase, Recording, SightingReason, Window,
@@ -67,17 +67,20 @@ fn open(whole: &Recording) -> OpenRecords {
     }
 }
 
-pub fn append(kept: &mut Kept, encoder: &mut Encoder, slice: &Slice) {
+pub fn append(kept: &mut RetainedSlices, encoder: &mut Encoder, slice: &Slice) {
     let bytes = encoder.encode(slice).unwrap();
     let records = slice.waits.len() as u64;
-    kept.append(Encoded { bytes, about: About { until: slice.until, records } }, slice);
+    kept.append(
+        EncodedSlice { bytes, summary: SliceSummary { until: slice.until, records } },
+        slice,
+    );
 }
 
-pub fn stretch(whole: &Recording, next_number: u64) -> Stretch {
+pub fn stretch(whole: &Recording, next_number: u64) -> SnapshotEnd {
     let window = whole.meta.window;
     let mut loss = LossTotals::default();
     loss.counters.insert("wake_unmatched".to_owned(), 1_000);
-    Stretch {
+    SnapshotEnd {
         meta: Meta { closed_by: ClosedBy::Snapshot, ..whole.meta.clone() },
         open: open(whole),
         loss,
@@ -88,9 +91,9 @@ pub fn stretch(whole: &Recording, next_number: u64) -> Stretch {
     }
 }
 
-fn written(kept: &Kept, stretch: Stretch) -> Recording {
+fn written(kept: &RetainedSlices, stretch: SnapshotEnd) -> Recording {
     let mut bytes = Vec::new();
-    kept.freeze(stretch).write(&Tables::default(), &mut bytes).unwrap();
+    kept.snapshot(stretch).write(&FrameTables::default(), &mut bytes).unwrap();
     let read = stream::read(&bytes[..], MEMORY).unwrap();
     assert_eq!(read.damage, stream::Damage::default());
     read
@@ -147,7 +150,7 @@ pub fn cuts() -> impl Strategy<Value = Vec<usize>> {
 
 /// Each snapshot, taken after the cut with the same place in `taken`, against the whole recording.
 fn check(world: &World, cuts: &[usize], keep: u64, taken: &[bool]) -> Result<(), TestCaseError> {
-    let mut kept = Kept::new(Keep::Time(ticks(keep)), MEMORY);
+    let mut kept = RetainedSlices::new(Retention::Time(ticks(keep)), MEMORY);
     let mut encoder = Encoder::new().unwrap();
     // Nothing that comes later changes what a slice holds, but for what was open at the end.
     let mut cuts = cuts.to_vec();
@@ -193,7 +196,7 @@ proptest! {
 
     #[test]
     fn so_it_is_when_memory_is_short(world in world(), cuts in cuts()) {
-        let mut kept = Kept::new(Keep::Time(ticks(1_000)), 0);
+        let mut kept = RetainedSlices::new(Retention::Time(ticks(1_000)), 0);
         let mut encoder = Encoder::new().unwrap();
         let whole = until(&world, LENGTH);
         let slices = slices(&whole, &[&cuts[..], &[LENGTH + 1]].concat());
@@ -214,7 +217,7 @@ proptest! {
 #[test]
 fn snapshots_in_a_row_do_not_disturb_each_other() {
     let life = "##....................##..";
-    let mut kept = Kept::new(Keep::Time(ticks(4)), MEMORY);
+    let mut kept = RetainedSlices::new(Retention::Time(ticks(4)), MEMORY);
     let mut encoder = Encoder::new().unwrap();
     let cuts: Vec<usize> = (1..life.len()).collect();
     let whole = |length: usize| {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use offwake::{
-    capture::flight::{Keep, Kept, Tables},
+    capture::flight_recorder::{FrameTables, RetainedSlices, Retention},
     recording::{Recording, stream::Encoder},
     report::{Filter, Ledger, Report},
     top::{Analyst, Figures, Since, Totals},
@@ -27,7 +27,7 @@ fn totals(
     kept_ticks: u64,
     summed_ticks: u64,
 ) -> Totals {
-    let mut kept = Kept::new(Keep::Time(ticks(kept_ticks)), MEMORY);
+    let mut kept = RetainedSlices::new(Retention::Time(ticks(kept_ticks)), MEMORY);
     let mut encoder = Encoder::new().unwrap();
     let mut analyst = Analyst::new(ticks(2 * summed_ticks), MEMORY);
     let mut cuts = cuts.to_vec();
@@ -38,8 +38,8 @@ fn totals(
         append(&mut kept, &mut encoder, slice);
         let part = whole(cuts[n].min(length));
         let mut bytes = Vec::new();
-        let frozen = kept.freeze(stretch(&part, slice.number + 1));
-        frozen.write(&Tables::default(), &mut bytes).unwrap();
+        let frozen = kept.snapshot(stretch(&part, slice.number + 1));
+        frozen.write(&FrameTables::default(), &mut bytes).unwrap();
         totals = (*analyst.picture(bytes, Since::Start).unwrap().totals).clone();
     }
     totals

@@ -4,8 +4,8 @@ use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, error::ErrorKind};
 use offwake::{
-    capture::{Trigger, flight::Keep},
-    containers::Wanted,
+    capture::{Trigger, flight_recorder::Retention},
+    containers::ContainerQuery,
     recording::Scope,
 };
 
@@ -137,7 +137,7 @@ pub struct Record {
     /// Keep the last stretch only, in memory: a time (30s, 2m) or a size (512M, 1GB). SIGUSR1 writes it
     /// out, and recording goes on
     #[arg(long, value_name = "TIME|BYTES", value_parser = parse_keep)]
-    pub keep: Option<Keep>,
+    pub keep: Option<Retention>,
 
     /// Write the stretch out when a thread of the target was blocked for longer: wait>200ms, or
     /// wait>200ms,comm=NAME for threads of that name. Without a name, idle threads that wait for work
@@ -319,7 +319,7 @@ pub struct TargetArguments {
     /// A container of Docker, Podman, containerd or CRI-O, with all that is started in it later, by its
     /// name or the first digits of its id; pod/NAME or pod/NAME/CONTAINER for one of Kubernetes'
     #[arg(long, value_name = "NAME|ID", value_parser = parse_container)]
-    pub container: Option<Wanted>,
+    pub container: Option<ContainerQuery>,
 
     /// Every thread of the machine (the default)
     #[arg(short, long)]

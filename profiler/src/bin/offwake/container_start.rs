@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use offwake::{
-    containers::FindError,
-    target::{HeldCommand, Request, Target, TargetError},
+    containers::FindContainerError,
+    target::{HeldCommand, Target, TargetError, TargetRequest},
 };
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
@@ -44,13 +44,13 @@ enum EndedBy {
 ///
 /// [`NotStarted`], or whatever else goes wrong in a search.
 pub fn wait_for_start(
-    request: &Request,
+    request: &TargetRequest,
     why: &TargetError,
     deadline: Option<Instant>,
     command: Option<&mut HeldCommand>,
 ) -> anyhow::Result<Target> {
     let what = match request {
-        Request::Container(wanted, _) => wanted.to_string(),
+        TargetRequest::Container(wanted, _) => wanted.to_string(),
         _ => "the target".to_owned(),
     };
     eprintln!("offwake: {}", on_one_line(&format!("waiting for {what} to start: {why}")));
@@ -62,7 +62,7 @@ pub fn wait_for_start(
 }
 
 async fn search_until_started(
-    request: &Request,
+    request: &TargetRequest,
     what: String,
     deadline: Option<Instant>,
     mut command: Option<&mut HeldCommand>,
@@ -85,10 +85,11 @@ async fn search_until_started(
             }
         };
         match Target::find(request.clone()) {
-            Err(error) if error.may_pass() => without_cgroup = 0,
+            Err(error) if error.is_temporary() => without_cgroup = 0,
             // The container's cgroup does not exist yet, or not any more.
             Err(
-                TargetError::Container(FindError::NoCgroup(_)) | TargetError::NotACgroup { .. },
+                TargetError::Container(FindContainerError::NoCgroup(_))
+                | TargetError::NotACgroup { .. },
             ) if without_cgroup < MAX_WITHOUT_CGROUP => without_cgroup += 1,
             found => return Ok(found?),
         }

@@ -1,6 +1,6 @@
 //! `offwake doctor`
 
-use offwake::kernel::{Features, Need, ProgramSize, Standing};
+use offwake::kernel::{FeatureStatus, Features, Need, ProgramSize};
 
 use crate::{console::Terminal, outcome::Outcome};
 
@@ -10,9 +10,11 @@ pub fn run() -> anyhow::Result<Outcome> {
     let programs = if features.suffice() { features.try_programs() } else { Vec::new() };
     let mut out = Terminal::standard_output();
     for feature in &features.0 {
-        match &feature.standing {
-            Standing::Works(how) => out.line(&format!("  ok       {}: {how}", feature.name))?,
-            Standing::Missing { why, remedy } => {
+        match &feature.status {
+            FeatureStatus::Works(how) => {
+                out.line(&format!("  ok       {}: {how}", feature.name))?
+            }
+            FeatureStatus::Missing { why, remedy } => {
                 let verdict = match feature.need {
                     Need::Required => "MISSING",
                     Need::Optional => "limited",

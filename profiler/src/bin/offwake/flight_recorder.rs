@@ -7,8 +7,8 @@ use anyhow::Context as _;
 use clap::error::ErrorKind;
 use offwake::{
     capture::{
-        Trip,
-        flight::{Event, Flight, FlightPlan, Keep, Why},
+        LongWait, SnapshotReason,
+        flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
     },
     units::Nanos,
 };
@@ -28,7 +28,7 @@ const MAX_MEMORY: usize = 2 << 30;
 const PAUSE: Nanos = Nanos(10_000_000_000);
 
 /// Records, and retains the latest part.
-pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
+pub fn run(arguments: &Record, keep: Retention) -> anyhow::Result<Outcome> {
     let path = &arguments.output;
     let name = path.display().to_string();
     if path == Path::new("-") {
@@ -39,24 +39,24 @@ pub fn run(arguments: &Record, keep: Keep) -> anyhow::Result<Outcome> {
     }
     let partial_file = PartialFile::default();
     let pause = match keep {
-        Keep::Time(time) => time,
-        Keep::Bytes(_) => PAUSE,
+        Retention::Time(time) => time,
+        Retention::Bytes(_) => PAUSE,
     };
     let names = arguments.names.sources()?;
     let session = Session::prepare(&arguments.recording, None)?
         .with_names(names.clone())
         .with_snapshots(arguments.trigger.clone(), pause);
     let max_snapshots = arguments.max_snapshots.unwrap_or(MAX_SNAPSHOTS);
-    let plan = FlightPlan {
+    let plan = FlightRecorderPlan {
         path: path.clone(),
-        keep,
+        retention: keep,
         max_memory: arguments.max_memory.unwrap_or(MAX_MEMORY),
         max_snapshots: usize::try_from(max_snapshots).unwrap_or(usize::MAX),
-        say: Box::new(print_event),
-        unfinished: partial_file.clone(),
+        report: Box::new(print_event),
+        partial_file: partial_file.clone(),
     };
-    let flight = Flight::new(plan).context("cannot start a thread")?;
-    let written = session.run(flight, &partial_file, Ok)?;
+    let recorder = FlightRecorder::to_files(plan).context("cannot start a thread")?;
+    let written = session.run(recorder, &partial_file, Ok)?;
     print_fetched(&names);
     Outcome::from_written(&written, &name)
 }
@@ -66,28 +66,28 @@ fn refuse(message: &str) -> ! {
 }
 
 /// Prints one line for each thing that happens.
-fn print_event(event: Event) {
+fn print_event(event: SnapshotEvent) {
     let printed = match event {
-        Event::Wrote { path, length, counts, bytes, why } => {
-            let why = match why {
-                Why::Signal(signal) => format!(" ({signal})"),
-                Why::Trigger(trip) => format!(" (trigger: {})", trip_text(&trip)),
-                Why::View | Why::End => String::new(),
+        SnapshotEvent::Wrote { path, length, counts, bytes, reason } => {
+            let reason = match reason {
+                SnapshotReason::Signal(signal) => format!(" ({signal})"),
+                SnapshotReason::Trigger(wait) => format!(" (trigger: {})", describe_wait(&wait)),
+                SnapshotReason::View | SnapshotReason::End => String::new(),
             };
             Terminal::messages().line(&format!(
-                "wrote {}: {length}, {} waits of the target and {} others, {bytes} bytes{why}",
+                "wrote {}: {length}, {} waits of the target and {} others, {bytes} bytes{reason}",
                 path.display(),
                 counts.target_waits,
                 counts.waits - counts.target_waits,
             ))
         }
-        Event::Removed { path } => Terminal::messages()
+        SnapshotEvent::Removed { path } => Terminal::messages()
             .line(&format!("removed {}: --max-snapshots is reached", path.display())),
-        Event::Failed { path, error } => {
+        SnapshotEvent::Failed { path, error } => {
             eprintln!("offwake: cannot write {}: {error}", path.display());
             Ok(())
         }
-        Event::Skipped => {
+        SnapshotEvent::Skipped => {
             eprintln!("offwake: no snapshot: the ones before it are still being written");
             Ok(())
         }
@@ -97,7 +97,7 @@ fn print_event(event: Event) {
     }
 }
 
-fn trip_text(trip: &Trip) -> String {
-    let Trip { tid, comm, blocked, .. } = trip;
+fn describe_wait(wait: &LongWait) -> String {
+    let LongWait { tid, comm, blocked, .. } = wait;
     format!("{} {tid} waited {blocked}", on_one_line(comm))
 }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
-use offwake::{analysis::AnalysisInput, capture::Assembled};
+use offwake::{analysis::AnalysisInput, capture::AssemblingSink};
 
 use crate::{
     cli::Profile, name_arguments::print_fetched, outcome::Outcome, output::PartialFile,
@@ -18,9 +18,9 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
         .with_names(names.clone());
     let partial_file = PartialFile::default();
     let sink = if reporting.needs_encoded_recording() {
-        Assembled::with_bytes()
+        AssemblingSink::with_bytes()
     } else {
-        Assembled::default()
+        AssemblingSink::default()
     };
     // The input outlives the session, whose last thread fills and analyses it.
     let input = OnceLock::new();

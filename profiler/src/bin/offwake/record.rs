@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use offwake::{
-    capture::{Counts, Pipe, RecordingFile},
+    capture::{FileSink, PipeSink, WaitCounts},
     symbols::NameSources,
 };
 
@@ -34,22 +34,22 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let partial_file = PartialFile::default();
     if path == Path::new("-") {
         let session = session(arguments, names)?;
-        let written = session.run(Pipe(std::io::stdout()), &partial_file, Ok)?;
+        let written = session.run(PipeSink(std::io::stdout()), &partial_file, Ok)?;
         return Outcome::from_written(&written, "standard output");
     }
     let name = path.display().to_string();
     match Destination::from_path(path)? {
         Destination::Special(_) => {
-            let sink = Pipe(open_special(path).with_context(|| format!("cannot write {name}"))?);
+            let sink =
+                PipeSink(open_special(path).with_context(|| format!("cannot write {name}"))?);
             let session = session(arguments, names)?;
             Outcome::from_written(&session.run(sink, &partial_file, Ok)?, &name)
         }
         Destination::File(_) | Destination::StandardOutput => {
-            let sink =
-                RecordingFile::create(path).with_context(|| format!("cannot write {name}"))?;
+            let sink = FileSink::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
             let written = session.run(sink, &partial_file, Ok)?;
-            let Counts { waits, target_waits } = written.counts;
+            let WaitCounts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
             Terminal::messages().line(&format!(
                 "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",

@@ -9,13 +9,13 @@ use std::{
 
 use anyhow::{Context as _, anyhow, bail};
 use offwake::{
-    capture::{Armed, Capture, Exhausted, Plan, Sink, Trigger, Written, flight::Why},
-    containers::Follower,
-    kernel::{Features, Messages, Need, Settings, Standing},
+    capture::{Armed, Capture, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written},
+    containers::RestartWatcher,
+    kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
     privileges,
     recording::ClosedBy,
     symbols::NameSources,
-    target::{HeldCommand, Request, Restarts, Streams, Target},
+    target::{HeldCommand, Restarts, Streams, Target, TargetRequest},
     units::{CgroupId, Nanos, Tgid, Tid},
 };
 use tokio::{
@@ -60,7 +60,7 @@ enum Event {
     /// Recording ends.
     End(ClosedBy),
     /// A snapshot is asked for.
-    SnapshotRequest(Why),
+    SnapshotRequest(SnapshotReason),
     /// The container that is followed has this cgroup now.
     ContainerRestart(CgroupId),
     /// It is time to start the sampling clocks of CPUs that have come back.
@@ -141,7 +141,7 @@ impl Session {
         let done = thread::scope(|scope| {
             runtime.block_on(self.record(scope, sink, partial_file, afterwards))
         });
-        privileges::keep_for_writing(privileges::Task::Other);
+        privileges::restrict_unless_root(privileges::Task::Other);
         done
     }
 
@@ -180,14 +180,15 @@ impl Session {
             let event = tokio::select! {
                 closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
                 why = wait_for_request(&capture, remote, &mut requests) => Event::SnapshotRequest(why),
-                cgroup = wait_for_restart(self.target.follower.as_ref()) => Event::ContainerRestart(cgroup),
+                cgroup = wait_for_restart(self.target.restarts.as_ref()) => Event::ContainerRestart(cgroup),
                 _ = clock.tick() => Event::ClockTick,
             };
             match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
                 (Event::ContainerRestart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
                 (Event::ClockTick, _) => {
-                    if let (Err(error), false) = (capture.keep_clock(), has_clock_failed) {
+                    if let (Err(error), false) = (capture.restart_silent_clocks(), has_clock_failed)
+                    {
                         eprintln!("offwake: CPUs that come back may not be sampled: {error}");
                         has_clock_failed = true;
                     }
@@ -203,8 +204,8 @@ impl Session {
             }
         };
         drop(progress);
-        if capture.suppressed() > 0 {
-            let more = capture.suppressed();
+        if capture.suppressed_snapshots() > 0 {
+            let more = capture.suppressed_snapshots();
             eprintln!(
                 "offwake: {more} more waits tripped a trigger, too soon after the one before"
             );
@@ -228,7 +229,7 @@ impl Session {
         let finish = scope.spawn(move || -> anyhow::Result<T> {
             let _running = running;
             let written = capture.close(closed_by)?.finish()?;
-            privileges::keep_for_writing(privileges::Task::Other);
+            privileges::restrict_unless_root(privileges::Task::Other);
             afterwards(written)
         });
         tokio::select! {
@@ -257,8 +258,8 @@ enum FoundTarget {
 /// Fails in one line for what is missing, before the kernel does in many.
 fn check_machine() -> anyhow::Result<()> {
     for feature in Features::probe().0 {
-        if let (Need::Required, Standing::Missing { why, remedy }) =
-            (feature.need, feature.standing)
+        if let (Need::Required, FeatureStatus::Missing { why, remedy }) =
+            (feature.need, feature.status)
         {
             bail!("{}: {why}; {remedy}", feature.name);
         }
@@ -276,8 +277,8 @@ fn find_target(
     let restarts = if arguments.follow { Restarts::Followed } else { Restarts::Ignored };
     let Some(request) = requested_target(&arguments.target, restarts) else {
         let request = match command.as_slice() {
-            [] => Request::All,
-            command => Request::Command(command.to_vec(), streams),
+            [] => TargetRequest::All,
+            command => TargetRequest::Command(command.to_vec(), streams),
         };
         return Ok(FoundTarget::AtOnce(Target::find(request)?));
     };
@@ -285,7 +286,7 @@ fn find_target(
         Ok(if command.is_empty() { None } else { Some(HeldCommand::start(command, streams)?) })
     };
     match Target::find(request.clone()) {
-        Err(error) if arguments.follow && error.may_pass() => {
+        Err(error) if arguments.follow && error.is_temporary() => {
             let mut command = beside()?;
             let target = wait_for_start(&request, &error, deadline, command.as_mut())?;
             Ok(FoundTarget::AfterWaiting(Target { command, ..target }))
@@ -295,18 +296,18 @@ fn find_target(
 }
 
 /// The target that the options ask for, if they name one.
-fn requested_target(arguments: &TargetArguments, restarts: Restarts) -> Option<Request> {
+fn requested_target(arguments: &TargetArguments, restarts: Restarts) -> Option<TargetRequest> {
     let TargetArguments { pid, tid, cgroup, container, all } = arguments;
     if !pid.is_empty() {
-        Some(Request::Processes(pid.iter().copied().map(Tgid).collect()))
+        Some(TargetRequest::Processes(pid.iter().copied().map(Tgid).collect()))
     } else if !tid.is_empty() {
-        Some(Request::Threads(tid.iter().copied().map(Tid).collect()))
+        Some(TargetRequest::Threads(tid.iter().copied().map(Tid).collect()))
     } else if let Some(path) = cgroup {
-        Some(Request::Cgroup(path.clone()))
+        Some(TargetRequest::Cgroup(path.clone()))
     } else if let Some(wanted) = container {
-        Some(Request::Container(wanted.clone(), restarts))
+        Some(TargetRequest::Container(wanted.clone(), restarts))
     } else {
-        all.then_some(Request::All)
+        all.then_some(TargetRequest::All)
     }
 }
 
@@ -325,7 +326,7 @@ fn build_plan(
             stand_in_only: arguments.stand_in,
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
-            messages: if arguments.verbose { Messages::Logged } else { Messages::Off },
+            messages: if arguments.verbose { LogMessages::Logged } else { LogMessages::Off },
             unwinder: None,
         },
         target: target.description.clone(),
@@ -377,20 +378,20 @@ async fn wait_for_request<S: Sink>(
     capture: &Capture<S>,
     remote: Option<&RemoteControl>,
     requests: &mut [Signal; 2],
-) -> Why {
+) -> SnapshotReason {
     let mut polls = interval(POLL_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     let [first, second] = requests;
     loop {
         tokio::select! {
-            _ = first.recv() => return Why::Signal("SIGUSR1"),
-            _ = second.recv() => return Why::Signal("SIGUSR2"),
+            _ = first.recv() => return SnapshotReason::Signal("SIGUSR1"),
+            _ = second.recv() => return SnapshotReason::Signal("SIGUSR2"),
             _ = polls.tick() => {
                 if remote.is_some_and(RemoteControl::take_snapshot_request) {
-                    return Why::View;
+                    return SnapshotReason::View;
                 }
-                if let Some(trip) = capture.tripped() {
-                    return Why::Trigger(trip);
+                if let Some(wait) = capture.take_long_wait() {
+                    return SnapshotReason::Trigger(wait);
                 }
             }
         }
@@ -398,13 +399,13 @@ async fn wait_for_request<S: Sink>(
 }
 
 /// Waits until the container that is followed has another cgroup; for ever if none is.
-async fn wait_for_restart(follower: Option<&Follower>) -> CgroupId {
-    let Some(follower) = follower else { return std::future::pending().await };
+async fn wait_for_restart(restarts: Option<&RestartWatcher>) -> CgroupId {
+    let Some(restarts) = restarts else { return std::future::pending().await };
     let mut polls = interval(POLL_INTERVAL);
     polls.set_missed_tick_behavior(MissedTickBehavior::Skip);
     loop {
         polls.tick().await;
-        if let Some(cgroup) = follower.take_restart() {
+        if let Some(cgroup) = restarts.try_next_restart() {
             return cgroup;
         }
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueEnum};
 use offwake::{
-    kernel::{Budget, StackSettings, UserStacks},
+    kernel::{StackBudget, StackSettings, UserStackMethod},
     recording::StackMode,
 };
 use offwake_unwind::Method;
@@ -74,7 +74,7 @@ pub enum BudgetArgument {
     /// Any amount.
     None,
     /// A share of each CPU.
-    Share(Budget),
+    Share(StackBudget),
 }
 
 /// The budget unless the user says otherwise: a busy redis-server takes a thirtieth of it.
@@ -85,7 +85,7 @@ impl StackArguments {
     pub fn settings(&self) -> StackSettings {
         let budget = match (self.budget, self.stacks) {
             (Some(BudgetArgument::Share(budget)), _) => Some(budget),
-            (None, Stacks::Cached) => Budget::percent(DEFAULT_PERCENT),
+            (None, Stacks::Cached) => StackBudget::from_percent(DEFAULT_PERCENT),
             (Some(BudgetArgument::None), _) | (None, Stacks::Exact | Stacks::Off) => None,
         };
         StackSettings {
@@ -94,8 +94,8 @@ impl StackArguments {
             check_one_in: self.check_stacks,
             max_stacks: self.max_stacks,
             user: match (self.unwind, self.stacks) {
-                (Unwind::Fp, Stacks::Exact) | (_, Stacks::Off) => UserStacks::Walked,
-                _ => UserStacks::Copied,
+                (Unwind::Fp, Stacks::Exact) | (_, Stacks::Off) => UserStackMethod::Walked,
+                _ => UserStackMethod::Copied,
             },
             method: self.unwind.into(),
             copies_bytes: round_ring_bytes(self.copy_ring_size.unwrap_or(COPY_RING)),
@@ -128,7 +128,7 @@ fn parse_budget(text: &str) -> Result<BudgetArgument, String> {
         return Ok(BudgetArgument::None);
     }
     let number = text.strip_suffix('%').unwrap_or(text);
-    number.parse().ok().and_then(Budget::percent).map(BudgetArgument::Share).ok_or_else(|| {
-        format!("the budget {text:?} is not a share of a CPU like 3% or 0.5%, nor none")
-    })
+    number.parse().ok().and_then(StackBudget::from_percent).map(BudgetArgument::Share).ok_or_else(
+        || format!("the budget {text:?} is not a share of a CPU like 3% or 0.5%, nor none"),
+    )
 }

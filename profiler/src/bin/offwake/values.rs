@@ -3,8 +3,8 @@
 use std::{path::PathBuf, time::Duration};
 
 use offwake::{
-    capture::{Trigger, flight::Keep},
-    containers::Wanted,
+    capture::{Trigger, flight_recorder::Retention},
+    containers::ContainerQuery,
     formats::{self, OutputFormat, RecordingFile},
     units::Nanos,
 };
@@ -53,8 +53,8 @@ pub fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// Parses a container's name, or the beginning of its id.
-pub fn parse_container(text: &str) -> Result<Wanted, String> {
-    Wanted::parse(text)
+pub fn parse_container(text: &str) -> Result<ContainerQuery, String> {
+    ContainerQuery::parse(text)
         .ok_or_else(|| format!("{text:?} is no NAME, ID, pod/NAME or pod/NAME/CONTAINER"))
 }
 
@@ -102,7 +102,7 @@ pub fn default_ring_bytes() -> u32 {
 }
 
 /// Parses how much a flight recorder retains: a time or a size, with its unit.
-pub fn parse_keep(text: &str) -> Result<Keep, String> {
+pub fn parse_keep(text: &str) -> Result<Retention, String> {
     let invalid = || format!("{text:?} is not a time like 30s or 2m, nor a size like 512M or 1GB");
     let (number, unit) = split_unit(text).ok_or_else(invalid)?;
     // A bare number could be either.
@@ -117,15 +117,15 @@ pub fn parse_keep(text: &str) -> Result<Keep, String> {
     };
     if decimal > 0 {
         let bytes = number.checked_mul(decimal).and_then(|bytes| usize::try_from(bytes).ok());
-        return bytes.filter(|bytes| *bytes > 0).map(Keep::Bytes).ok_or_else(invalid);
+        return bytes.filter(|bytes| *bytes > 0).map(Retention::Bytes).ok_or_else(invalid);
     }
     if let Ok(bytes) = parse_bytes(text) {
-        return Ok(Keep::Bytes(bytes));
+        return Ok(Retention::Bytes(bytes));
     }
     let ns = parse_ns(text, "").ok_or_else(invalid)?;
     match u64::try_from(ns) {
         Ok(0) => Err("to keep 0 keeps nothing".to_owned()),
-        Ok(ns) if Duration::from_nanos(ns) <= LONGEST => Ok(Keep::Time(Nanos(ns))),
+        Ok(ns) if Duration::from_nanos(ns) <= LONGEST => Ok(Retention::Time(Nanos(ns))),
         _ => Err(format!("{text:?} is longer than the limit of 168h")),
     }
 }
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_a_time_or_a_size() {
-        assert_eq!(parse_keep("30s"), Ok(Keep::Time(Nanos(30_000_000_000))));
-        assert_eq!(parse_keep("2m"), Ok(Keep::Time(Nanos(120_000_000_000))));
-        assert_eq!(parse_keep("2M"), Ok(Keep::Bytes(2 << 20)));
-        assert_eq!(parse_keep("1GB"), Ok(Keep::Bytes(1_000_000_000)));
-        assert_eq!(parse_keep("1G"), Ok(Keep::Bytes(1 << 30)));
+        assert_eq!(parse_keep("30s"), Ok(Retention::Time(Nanos(30_000_000_000))));
+        assert_eq!(parse_keep("2m"), Ok(Retention::Time(Nanos(120_000_000_000))));
+        assert_eq!(parse_keep("2M"), Ok(Retention::Bytes(2 << 20)));
+        assert_eq!(parse_keep("1GB"), Ok(Retention::Bytes(1_000_000_000)));
+        assert_eq!(parse_keep("1G"), Ok(Retention::Bytes(1 << 30)));
         for text in ["", "30", "0s", "0G", "0GB", "-1s", "1.5s", "s", "30 s", "1TB", "169h", "١s"]
         {
             parse_keep(text).unwrap_err();

@@ -9,7 +9,7 @@ use std::{
 };
 
 use super::{A, B, id};
-use crate::containers::{Container, Host, Role, State, Wanted, engine};
+use crate::containers::{Container, ContainerQuery, Host, Role, State, engine};
 
 /// What an engine does with one connection after it has read the request.
 type Answer = fn(UnixStream);
@@ -195,8 +195,8 @@ fn an_engine_that_does_not_answer_is_named_beside_what_is_known_without_it() {
     let cgroups = machine.path().join("sys/fs/cgroup/unified/system.slice");
     std::fs::create_dir_all(cgroups.join(format!("docker-{A}.scope"))).unwrap();
     let host = Host::below(machine.path());
-    host.find(&Wanted::Container(id(A).short().to_owned())).unwrap();
-    let error = host.find(&Wanted::Container("web".to_owned())).unwrap_err().to_string();
+    host.find(&ContainerQuery::Container(id(A).short().to_owned())).unwrap();
+    let error = host.find(&ContainerQuery::Container("web".to_owned())).unwrap_err().to_string();
     assert!(
         error.starts_with("there is no container web; there are: 4f1c0b5a9d3e; no answer from "),
         "{error}"

@@ -4,13 +4,15 @@ use std::{fs, path::Path};
 
 use super::{A, B, C, UID, write};
 use crate::{
-    containers::{Follower, Found, Host, Place, Resolved, Wanted},
+    containers::{
+        ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved, RestartWatcher,
+    },
     units::{CgroupId, Tgid},
 };
 
 fn find(root: &Path, wanted: &str) -> Result<(String, String), String> {
-    let found = Host::below(root).find(&Wanted::parse(wanted).unwrap());
-    let Found { resolved, place } = found.map_err(|error| error.to_string())?;
+    let found = Host::below(root).find(&ContainerQuery::parse(wanted).unwrap());
+    let FoundContainer { resolved, location } = found.map_err(|error| error.to_string())?;
     let what = match resolved {
         Resolved::Container(one) => {
             let image = one.names.image.clone().unwrap_or_default();
@@ -18,12 +20,12 @@ fn find(root: &Path, wanted: &str) -> Result<(String, String), String> {
         }
         Resolved::Pod { uid, name } => name.map_or(uid, |name| name.to_string()),
     };
-    let place = match place {
-        Place::Cgroup(path) => {
+    let place = match location {
+        ContainerLocation::Cgroup(path) => {
             let unified = root.join("sys/fs/cgroup/unified");
             path.strip_prefix(unified).unwrap().display().to_string()
         }
-        Place::Processes(processes) => format!("{processes:?}"),
+        ContainerLocation::Processes(processes) => format!("{processes:?}"),
     };
     Ok((what, place))
 }
@@ -199,8 +201,9 @@ fn a_container_that_starts_again_is_found_again() {
     fs::create_dir_all(&path).unwrap();
     let id = |path: &Path| CgroupId(fs::metadata(path).unwrap().ino());
     let host = Host::below(&root);
-    let Found { resolved, .. } = host.find(&Wanted::Container(A.to_owned())).unwrap();
-    let follower = Follower::start(host, &resolved, path.clone(), id(&path));
+    let FoundContainer { resolved, .. } =
+        host.find(&ContainerQuery::Container(A.to_owned())).unwrap();
+    let follower = RestartWatcher::start(host, &resolved, path.clone(), id(&path));
     // Another directory, so that its number is another one for certain.
     let new = path.with_file_name("new");
     fs::create_dir(&new).unwrap();

@@ -3,14 +3,14 @@
 use proptest::prelude::*;
 
 use super::{A, B, C, UID, container, in_pod};
-use crate::containers::{Container, NotFound, Resolved, Role, State, Wanted, resolve};
+use crate::containers::{Container, ContainerQuery, ResolveError, Resolved, Role, State, resolve};
 
 fn stopped() -> State {
     State::Stopped(Some("exited".to_owned()))
 }
 
-fn which(wanted: &str, known: &[Container]) -> Result<String, NotFound> {
-    resolve(&Wanted::parse(wanted).unwrap(), known).map(|resolved| match resolved {
+fn which(wanted: &str, known: &[Container]) -> Result<String, ResolveError> {
+    resolve(&ContainerQuery::parse(wanted).unwrap(), known).map(|resolved| match resolved {
         Resolved::Container(one) => one.id.to_string(),
         Resolved::Pod { uid, .. } => format!("pod {uid}"),
     })
@@ -64,9 +64,9 @@ fn of_those_with_one_name_the_one_that_runs_is_meant() {
         [container(A, Some("web"), stopped()), container(B, Some("web"), State::Running)];
     assert_eq!(which("web", &attempts).as_deref(), Ok(B));
     let dead = [container(A, Some("web"), stopped()), container(B, Some("web"), stopped())];
-    assert!(matches!(which("web", &dead), Err(NotFound::Ambiguous { .. })));
+    assert!(matches!(which("web", &dead), Err(ResolveError::Ambiguous { .. })));
     let alive = dead.map(|one| Container { state: State::Running, ..one });
-    assert!(matches!(which("web", &alive), Err(NotFound::Ambiguous { .. })));
+    assert!(matches!(which("web", &alive), Err(ResolveError::Ambiguous { .. })));
 }
 
 #[test]
@@ -88,10 +88,10 @@ fn a_pod_is_found_by_name_or_unique_id_and_its_containers_in_it() {
     assert!(said("pod/none", &known).ends_with(&format!("there are: shop/cart (pod/{UID})")));
     assert!(said("POD", &known).starts_with("there is no container POD"));
     known.push(in_pod(&B.replace('0', "1"), "web", ("test", "cart", &other)));
-    assert!(matches!(which("pod/cart", &known), Err(NotFound::Ambiguous { .. })));
+    assert!(matches!(which("pod/cart", &known), Err(ResolveError::Ambiguous { .. })));
     assert_eq!(which(&format!("pod/{UID}/web"), &known).as_deref(), Ok(A));
     let gone: Vec<_> = known.into_iter().map(|one| Container { state: stopped(), ..one }).collect();
-    assert!(matches!(which(&format!("pod/{UID}"), &gone), Err(NotFound::NotRunning(..))));
+    assert!(matches!(which(&format!("pod/{UID}"), &gone), Err(ResolveError::NotRunning(..))));
 }
 
 #[test]
@@ -122,7 +122,7 @@ proptest! {
     fn nothing_is_taken_that_was_not_named(
         known in prop::collection::vec(any_container(), 0..6), name in "[ab04]{1,3}",
     ) {
-        if let Ok(Resolved::Container(found)) = resolve(&Wanted::Container(name.clone()), &known) {
+        if let Ok(Resolved::Container(found)) = resolve(&ContainerQuery::Container(name.clone()), &known) {
             prop_assert_eq!(&found.state, &State::Running);
             let is_named = found.names.name.as_deref() == Some(&name);
             prop_assert!(is_named || found.id.as_str().starts_with(&name));
@@ -140,7 +140,7 @@ proptest! {
     /// Names of any kind do no harm, and an error is one line.
     #[test]
     fn any_text_is_a_name_or_an_error_in_one_line(text in ".{0,200}", name in ".{0,200}") {
-        if let Some(wanted) = Wanted::parse(&text) {
+        if let Some(wanted) = ContainerQuery::parse(&text) {
             let known = [container(A, Some(&name), stopped()), in_pod(B, &name, (&name, &name, UID))];
             if let Err(error) = resolve(&wanted, &known) {
                 let said = error.to_string();

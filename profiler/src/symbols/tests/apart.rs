@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::{Seen, a_function_of_this_test, joined, own, seen};
 use crate::{
-    parser::{Body, Broken, Channel, MAX_MESSAGE, Parser, decode},
+    parser::{Channel, ChannelError, MAX_MESSAGE, Parser, ThreadBody, decode},
     recording::{AddressSpace, Function, StackTable},
     symbols::{
         MAX_NAME, Shortfalls, Symbols, answer,
@@ -44,7 +44,7 @@ fn when_asked(channel: &mut Channel<UnixStream>, then: fn(&mut Channel<UnixStrea
 
 #[test]
 fn what_breaks_off_costs_names_and_is_counted() {
-    let cases: [(&str, Body); 5] = [
+    let cases: [(&str, ThreadBody); 5] = [
         ("parser_died", |channel| when_asked(channel, |_| {})),
         ("parser_died", |_| {}),
         ("parser_nonsense", |channel| {
@@ -165,7 +165,7 @@ fn a_message_that_claims_to_be_too_long_is_refused_before_it_is_read() {
     let (ours, mut its) = UnixStream::pair().unwrap();
     its.write_all(&u32::MAX.to_le_bytes()).unwrap();
     let received = receive_names(&mut Channel::to_trusted(OwnedFd::from(ours)), 1);
-    assert_eq!(received, Err(Broken::Nonsense));
+    assert_eq!(received, Err(ChannelError::InvalidMessage));
 }
 
 #[test]

@@ -26,7 +26,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use offwake::{
-    capture::flight::{Keep, Live, Viewer},
+    capture::flight_recorder::{FlightRecorder, Retention, Viewer},
     recording::ClosedBy,
     top::{Analyst, Deed, NoPicture, Picture, Since, Standing, View},
     units::Nanos,
@@ -80,11 +80,11 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         Arc::clone(&wants_totals),
         Arc::clone(&remote),
     );
-    let live = Live::new(Keep::Time(window), arguments.max_memory, viewer)
+    let recorder = FlightRecorder::to_viewer(Retention::Time(window), arguments.max_memory, viewer)
         .context("cannot start a thread")?;
     let session = std::thread::Builder::new()
         .name("offwake-session".to_owned())
-        .spawn(move || session.run(live, &PartialFile::default(), |_written| Ok(())))
+        .spawn(move || session.run(recorder, &PartialFile::default(), |_written| Ok(())))
         .context("cannot start a thread")?;
     let mut watch = Watch {
         remote,
@@ -139,7 +139,7 @@ fn viewer(
     wants_totals: Arc<AtomicBool>,
     remote: Arc<RemoteControl>,
 ) -> Viewer {
-    Box::new(move |bytes, _why| {
+    Box::new(move |bytes| {
         if remote.is_stopped() {
             return;
         }

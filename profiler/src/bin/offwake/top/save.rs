@@ -8,7 +8,7 @@ use std::{
 };
 
 use offwake::{
-    capture::flight::numbered,
+    capture::flight_recorder::numbered,
     formats::{OutputFormat as _, RecordingFile},
     top::{Picture, Span},
 };

@@ -1,4 +1,4 @@
-//! One process, by `/proc/PID`.
+//! Reads what `/proc/PID` says of a process.
 
 use std::{
     fs::File,
@@ -19,7 +19,7 @@ const MAX_STATUS: usize = 1 << 20;
 /// up to 4096 bytes.
 const MAX_CGROUP: usize = 128 << 10;
 
-/// What `status` says.
+/// What is read of `/proc/PID/status`.
 #[derive(Debug, PartialEq, Eq)]
 struct Status {
     tgid: Tgid,
@@ -28,10 +28,10 @@ struct Status {
     uid: Option<u32>,
 }
 
-/// Looks at a process; none if it is gone.
-pub(super) fn look(tgid: Tgid) -> Option<ProcessInfo> {
+/// Reads what a process is; none if it is gone.
+pub(super) fn read_process(tgid: Tgid) -> Option<ProcessInfo> {
     let at = now();
-    // Held, it stands for this process alone, whoever has the number next.
+    // The open directory stands for this process alone, whichever process has the number next.
     let directory = open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?;
     let status = Status::parse(&read(&directory, "status", MAX_STATUS)?)?;
     // A thread of another process answers to its number too.
@@ -46,18 +46,20 @@ pub(super) fn look(tgid: Tgid) -> Option<ProcessInfo> {
         parent: status.parent,
         executable: executable.map(|path| path.to_string_lossy().into_owned()),
         arguments: split_arguments(&arguments),
-        cgroup: cgroup_of(&directory).map(|path| String::from_utf8_lossy(&path).into_owned()),
+        cgroup: read_cgroup_line(&directory)
+            .map(|path| String::from_utf8_lossy(&path).into_owned()),
         pid_in_container: status.pid_in_container,
         uid: status.uid,
     })
 }
 
-/// Path of a process's cgroup in the v2 hierarchy, as the kernel writes it; none if it is gone.
-pub(super) fn cgroup(tgid: Tgid) -> Option<Vec<u8>> {
-    cgroup_of(&open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?)
+/// Reads the path of a process's cgroup in the v2 hierarchy, as the kernel writes it; none if the
+/// process is gone.
+pub(super) fn read_cgroup_path(tgid: Tgid) -> Option<Vec<u8>> {
+    read_cgroup_line(&open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?)
 }
 
-fn cgroup_of(directory: &OwnedFd) -> Option<Vec<u8>> {
+fn read_cgroup_line(directory: &OwnedFd) -> Option<Vec<u8>> {
     let text = read(directory, "cgroup", MAX_CGROUP)?;
     // No name of a cgroup has a newline in it: the kernel refuses them.
     let path = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
@@ -68,7 +70,7 @@ fn open(directory: impl AsFd, name: &str, flags: OFlags) -> Option<OwnedFd> {
     rustix::fs::openat(directory, name, flags | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// The first `limit` bytes of a file; none if there are none to be had.
+/// Reads the first `limit` bytes of a file; none if it can't be read.
 fn read(directory: &OwnedFd, name: &str, limit: usize) -> Option<Vec<u8>> {
     let file = File::from(open(directory, name, OFlags::RDONLY)?);
     let mut bytes = Vec::new();
@@ -77,7 +79,8 @@ fn read(directory: &OwnedFd, name: &str, limit: usize) -> Option<Vec<u8>> {
 }
 
 impl Status {
-    /// The kernel writes a newline in a process's name as `\n`, so that every line is its own.
+    /// Parses `status`. The kernel writes a newline in a process's name as `\n`, so that every line is
+    /// its own.
     fn parse(text: &[u8]) -> Option<Self> {
         let field = |name: &[u8]| {
             let mut lines = text.split(|&byte| byte == b'\n');

@@ -5,10 +5,12 @@ use std::io;
 use proptest::prelude::*;
 
 use super::{
-    assembled::Assembled,
-    collector::{OpenRecords, Records},
-    sink::{Memory, NewSlice, Sink, TakenBack},
-    store::{Ending, Found, Opening, Part, Store},
+    super::{
+        memory_sink::{AssemblingSink, MemorySink},
+        sink::RemovedSlice,
+    },
+    Control, LookupResults, NewSlice, OpenRecords, RecordBatch, RecordingEnd, RecordingStart, Sink,
+    Store, StoreMessage,
 };
 use crate::{
     recording::{
@@ -21,7 +23,7 @@ use crate::{
 
 /// Takes so many bytes and no more.
 struct Limited {
-    memory: Memory,
+    memory: MemorySink,
     limit: usize,
 }
 
@@ -43,8 +45,8 @@ impl Sink for Limited {
         self.memory.append(slice)
     }
 
-    fn take_back(&mut self) -> io::Result<Option<TakenBack>> {
-        self.memory.take_back()
+    fn remove_last(&mut self) -> io::Result<Option<RemovedSlice>> {
+        self.memory.remove_last()
     }
 
     fn end(&mut self, mark: &[u8]) -> io::Result<()> {
@@ -93,20 +95,20 @@ fn stacks_taken(taken: u64) -> StackCounts {
     StackCounts { user, distrusted: DISTRUSTED, ..StackCounts::default() }
 }
 
-fn records(slice: u64) -> Records {
+fn records(slice: u64) -> RecordBatch {
     let numbers = slice * WAITS_IN_A_SLICE..(slice + 1) * WAITS_IN_A_SLICE;
-    Records {
+    RecordBatch {
         until: Timestamp(1000 + numbers.end * 20),
         waits: numbers.map(wait).collect(),
         effort: Effort {
             stacks: stacks_taken(TAKEN_BEFORE + (slice + 1) * TAKEN_IN_A_SLICE),
             ..Effort::default()
         },
-        ..Records::default()
+        ..RecordBatch::default()
     }
 }
 
-fn found() -> Found {
+fn results() -> LookupResults {
     let frame = Frame {
         address: 0x10,
         kind: AddressKind::Instruction,
@@ -121,38 +123,38 @@ fn found() -> Found {
     };
     let stacks = vec![(STACK, stack)];
     let stacks = NewStacks { stacks, frames: vec![(FrameId(1), frame)], ..NewStacks::default() };
-    Found { stacks, ..Found::default() }
+    LookupResults { stacks, ..LookupResults::default() }
 }
 
 /// Records twenty slices into a sink of this size, and says what it has and whether it failed.
 fn recorded(limit: usize) -> (Limited, bool) {
-    recorded_into(Limited { memory: Memory::default(), limit })
+    recorded_into(Limited { memory: MemorySink::default(), limit })
 }
 
 fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
-    let (parts, to_store) = std::sync::mpsc::sync_channel(100);
+    let (messages, to_store) = std::sync::mpsc::sync_channel(100);
     let window = Window { start: Timestamp(1000), end: Timestamp(1000) };
     let meta = Meta { window, closed_by: ClosedBy::CutOff, ..Meta::default() };
-    let opening = Opening {
+    let start = RecordingStart {
         meta,
         losses: LossTotals::default(),
         effort: Effort { stacks: stacks_taken(TAKEN_BEFORE), ..Effort::default() },
         own_cpu: Nanos(0),
     };
-    parts.send(Part::Opening(Box::new(opening))).unwrap();
-    parts.send(Part::Found(Box::new(found()))).unwrap();
+    messages.send(StoreMessage::Start(Box::new(start))).unwrap();
+    messages.send(StoreMessage::LookupResults(Box::new(results()))).unwrap();
     for slice in 0..SLICES - 1 {
-        parts.send(Part::Records(Box::new(records(slice)))).unwrap();
+        messages.send(StoreMessage::Records(Box::new(records(slice)))).unwrap();
     }
-    drop(parts);
+    drop(messages);
     let store = Store::new(sink, Box::new(|_stacks| {})).unwrap();
-    let store = store.run(&to_store, &super::Control::default());
+    let store = store.run(&to_store, &Control::default());
     let last = records(SLICES - 1);
-    let written = store.close(Ending {
+    let written = store.close(RecordingEnd {
         closed_at: last.until,
         records: last,
         open: OpenRecords::default(),
-        found: Found::default(),
+        results: LookupResults::default(),
         names: vec![(FrameId(1), vec![Function::named("main")])],
         own_cpu: Nanos(0),
         closed_by: ClosedBy::Signal,
@@ -184,13 +186,13 @@ fn stacks_are_counted_from_the_windows_opening_on() {
 
 #[test]
 fn a_recording_put_together_as_it_comes_is_what_its_bytes_say() {
-    let (sink, failed) = recorded_into(Assembled::with_bytes());
+    let (sink, failed) = recorded_into(AssemblingSink::with_bytes());
     let (mut recording, bytes) = sink.finish();
     let mut read = stream::read(&bytes.unwrap()[..], usize::MAX).unwrap();
     let waits = (std::mem::take(&mut recording.waits), std::mem::take(&mut read.waits));
     assert!(!failed && waits.0 == waits.1 && !waits.0.is_empty());
     assert_eq!(format!("{recording:?}"), format!("{read:?}"));
-    let (sink, failed) = recorded_into(Assembled::default());
+    let (sink, failed) = recorded_into(AssemblingSink::default());
     assert!(!failed && matches!(sink.finish(), (same, None) if same.waits == waits.0));
 }
 

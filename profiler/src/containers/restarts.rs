@@ -1,4 +1,4 @@
-//! A container that starts again, found again.
+//! Finds a container again when it starts again.
 
 use std::{
     os::unix::fs::MetadataExt as _,
@@ -7,58 +7,58 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Found, Host, Place, Resolved, Wanted};
+use super::{ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved};
 use crate::{
     privileges::{self, Task},
     units::CgroupId,
 };
 
-/// How often the cgroup is looked at. A runtime takes some 0.1 s from making one to starting a process.
-const GLANCE: Duration = Duration::from_millis(20);
-/// How often it is looked for when it is gone.
-const SEARCH: Duration = Duration::from_millis(250);
+/// How often the cgroup is checked. A runtime takes some 0.1 s from making one to starting a process.
+const CHECK_INTERVAL: Duration = Duration::from_millis(20);
+/// How often a cgroup that is gone is searched for.
+const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Watches a container by name, on a thread of its own; the thread ends when this is dropped.
 #[derive(Debug)]
-pub struct Follower {
+pub struct RestartWatcher {
     restarts: Receiver<CgroupId>,
     _stop: Sender<()>,
 }
 
 impl Resolved {
-    /// What will mean this one when it has started again: its name, if it has one.
-    fn again(&self) -> Wanted {
+    /// The query that finds this container or pod when it has started again: its name, if it has one.
+    fn restart_query(&self) -> ContainerQuery {
         match self {
-            Self::Pod { uid, .. } => Wanted::Pod { pod: uid.clone(), container: None },
+            Self::Pod { uid, .. } => ContainerQuery::Pod { pod: uid.clone(), container: None },
             Self::Container(container) => match (&container.names.name, &container.pod_uid) {
                 (Some(name), Some(pod)) => {
-                    Wanted::Pod { pod: pod.clone(), container: Some(name.clone()) }
+                    ContainerQuery::Pod { pod: pod.clone(), container: Some(name.clone()) }
                 }
-                (Some(name), None) => Wanted::Container(name.clone()),
-                (None, _) => Wanted::Container(container.id.to_string()),
+                (Some(name), None) => ContainerQuery::Container(name.clone()),
+                (None, _) => ContainerQuery::Container(container.id.to_string()),
             },
         }
     }
 }
 
-impl Follower {
-    /// Watches what was found in `cgroup`, a directory whose id is `id`.
+impl RestartWatcher {
+    /// Watches the container or pod that was found in `cgroup`, a directory whose id is `id`.
     pub(crate) fn start(host: Host, resolved: &Resolved, cgroup: PathBuf, id: CgroupId) -> Self {
         let (restarted, restarts) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
-        let wanted = resolved.again();
+        let query = resolved.restart_query();
         // Without that thread, the container is lost when it stops, as without being followed.
         let _started =
             std::thread::Builder::new().name("offwake-follow".to_owned()).spawn(move || {
-                privileges::keep_for(Task::AskingEngines);
-                watch(&host, &wanted, cgroup, id, &stopped, &restarted);
+                privileges::restrict_to(Task::AskingEngines);
+                watch(&host, &query, cgroup, id, &stopped, &restarted);
             });
         Self { restarts, _stop: stop }
     }
 
-    /// A cgroup that the container has got since this was asked last.
+    /// A cgroup that the container has got since the last call.
     #[must_use]
-    pub fn take_restart(&self) -> Option<CgroupId> {
+    pub fn try_next_restart(&self) -> Option<CgroupId> {
         self.restarts.try_recv().ok()
     }
 
@@ -70,7 +70,7 @@ impl Follower {
 
 fn watch(
     host: &Host,
-    wanted: &Wanted,
+    query: &ContainerQuery,
     mut cgroup: PathBuf,
     mut id: CgroupId,
     stopped: &Receiver<()>,
@@ -78,16 +78,18 @@ fn watch(
 ) {
     let depth = cgroup.components().count();
     let mut searched: Option<Instant> = None;
-    while stopped.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
-        let mut now = id_of(&cgroup);
-        if now.is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH) {
-            if let Ok(Found { place: Place::Cgroup(found), .. }) = host.find(wanted) {
+    while stopped.recv_timeout(CHECK_INTERVAL) == Err(RecvTimeoutError::Timeout) {
+        let mut now = cgroup_id(&cgroup);
+        if now.is_none() && searched.is_none_or(|at| at.elapsed() >= SEARCH_INTERVAL) {
+            if let Ok(FoundContainer { location: ContainerLocation::Cgroup(found), .. }) =
+                host.find(query)
+            {
                 // The kernel half compares ancestors at one depth.
                 if found.components().count() == depth {
-                    now = id_of(&found);
+                    now = cgroup_id(&found);
                     cgroup = found;
                 } else {
-                    log::warn!("{wanted} is now at another depth: {}", found.display());
+                    log::warn!("{query} is now at another depth: {}", found.display());
                 }
             }
             searched = Some(Instant::now());
@@ -101,6 +103,6 @@ fn watch(
     }
 }
 
-fn id_of(cgroup: &Path) -> Option<CgroupId> {
+fn cgroup_id(cgroup: &Path) -> Option<CgroupId> {
     std::fs::symlink_metadata(cgroup).ok().map(|metadata| CgroupId(metadata.ino()))
 }

@@ -1,4 +1,4 @@
-//! What is known of each living thread from before the kept stretch.
+//! What is known of each living thread from before the retained slices.
 
 use std::collections::HashMap;
 
@@ -7,24 +7,24 @@ use crate::{
     units::{Tid, Timestamp},
 };
 
-/// A time off the CPU.
+/// A record of a time off the CPU.
 #[derive(Clone, Debug)]
-pub(super) enum Off {
+pub(super) enum OffCpuRecord {
     /// A wait.
     Wait(Box<Wait>),
     /// A preemption.
     Preemption(Preemption),
 }
 
-impl Off {
-    fn began(&self) -> Timestamp {
+impl OffCpuRecord {
+    fn began_at(&self) -> Timestamp {
         match self {
             Self::Wait(wait) => wait.off,
             Self::Preemption(preemption) => preemption.off,
         }
     }
 
-    fn ended(&self) -> Timestamp {
+    fn ended_at(&self) -> Timestamp {
         match self {
             Self::Wait(wait) => wait.on,
             Self::Preemption(preemption) => preemption.on,
@@ -32,18 +32,18 @@ impl Off {
     }
 }
 
-/// A slice's last word on its threads.
+/// What a slice says last of each of its threads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Doings {
+pub(super) struct ThreadActivity {
     /// The newest record of each thread.
-    pub newest: HashMap<Tid, Off>,
+    pub newest: HashMap<Tid, OffCpuRecord>,
     /// In order of time.
     pub sightings: Vec<Sighting>,
     /// In order of time.
     pub exits: Vec<ThreadExit>,
 }
 
-impl Doings {
+impl ThreadActivity {
     /// Adds the records of a slice. Each thread's come in the order in which it made them, but for
     /// those of different rings.
     pub fn add(&mut self, waits: &[Wait], preemptions: &[Preemption]) {
@@ -55,13 +55,15 @@ impl Doings {
             }
         }
         // Copied once for each thread, not once for each record.
-        self.newest.extend(newest.into_iter().map(|(tid, wait)| (tid, Off::Wait(Box::new(*wait)))));
+        self.newest.extend(
+            newest.into_iter().map(|(tid, wait)| (tid, OffCpuRecord::Wait(Box::new(*wait)))),
+        );
         for preemption in preemptions {
             match self.newest.get_mut(&preemption.tid) {
-                Some(held) if held.began() > preemption.off => {}
-                Some(held) => *held = Off::Preemption(*preemption),
+                Some(held) if held.began_at() > preemption.off => {}
+                Some(held) => *held = OffCpuRecord::Preemption(*preemption),
                 None => {
-                    self.newest.insert(preemption.tid, Off::Preemption(*preemption));
+                    self.newest.insert(preemption.tid, OffCpuRecord::Preemption(*preemption));
                 }
             }
         }
@@ -75,28 +77,28 @@ impl Doings {
     }
 }
 
-/// One thread.
+/// What is known of one thread.
 #[derive(Clone, Debug, Default)]
-struct Known {
-    /// How it stood when the recording began.
+struct ThreadHistory {
+    /// How the thread stood when the recording began.
     opening: Option<Box<Sighting>>,
     /// The newest one, if that is another.
     newest: Option<Box<Sighting>>,
-    off: Option<Off>,
+    off: Option<OffCpuRecord>,
 }
 
-impl Known {
-    fn seen(&self) -> Option<&Sighting> {
+impl ThreadHistory {
+    fn newest_event(&self) -> Option<&Sighting> {
         self.newest.as_deref().or(self.opening.as_deref())
     }
 
-    fn see(&mut self, sighting: Sighting) {
-        if let Some(seen) = self.seen() {
+    fn add_event(&mut self, sighting: Sighting) {
+        if let Some(seen) = self.newest_event() {
             if seen.created > sighting.created {
                 return;
             }
             if seen.created < sighting.created {
-                // Another thread that bears the same number.
+                // This is another thread with the same number.
                 *self = Self::default();
             } else if seen.at > sighting.at {
                 return;
@@ -109,54 +111,54 @@ impl Known {
         *slot = Some(Box::new(sighting));
     }
 
-    fn go_off(&mut self, off: Off) {
-        if self.off.as_ref().is_none_or(|known| known.began() <= off.began()) {
+    fn add_record(&mut self, off: OffCpuRecord) {
+        if self.off.as_ref().is_none_or(|known| known.began_at() <= off.began_at()) {
             self.off = Some(off);
         }
     }
 
-    /// Forgets what is not newer than an exit. Whether anything is left: of the next thread with the
-    /// same number.
-    fn survives(&mut self, exit: Timestamp) -> bool {
-        self.off.take_if(|off| off.ended() <= exit);
+    /// Forgets what is not newer than an exit. True if anything is left: that is of the next thread
+    /// with the same number.
+    fn outlives(&mut self, exit: Timestamp) -> bool {
+        self.off.take_if(|off| off.ended_at() <= exit);
         self.opening.take_if(|sighting| sighting.at <= exit);
         self.newest.take_if(|sighting| sighting.at <= exit);
-        self.off.is_some() || self.seen().is_some()
+        self.off.is_some() || self.newest_event().is_some()
     }
 }
 
-/// The living threads.
+/// What is known of the living threads.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Threads(HashMap<Tid, Known>);
+pub(super) struct ThreadHistories(HashMap<Tid, ThreadHistory>);
 
-impl Threads {
-    /// Takes over what a retired slice had to say. There are never more threads than numbers for
+impl ThreadHistories {
+    /// Adds what a retired slice says last of its threads. There are never more threads than numbers for
     /// them: one whose exit was lost gives way to the next that bears its number.
-    pub fn fold(&mut self, doings: Doings) {
-        let Doings { newest, sightings, exits } = doings;
+    pub fn add(&mut self, activity: ThreadActivity) {
+        let ThreadActivity { newest, sightings, exits } = activity;
         for sighting in sightings {
-            self.0.entry(sighting.tid).or_default().see(sighting);
+            self.0.entry(sighting.tid).or_default().add_event(sighting);
         }
         for (tid, off) in newest {
-            self.0.entry(tid).or_default().go_off(off);
+            self.0.entry(tid).or_default().add_record(off);
         }
         for exit in exits {
             if let Some(known) = self.0.get_mut(&exit.tid)
-                && !known.survives(exit.at)
+                && !known.outlives(exit.at)
             {
                 self.0.remove(&exit.tid);
             }
         }
     }
 
-    /// Everything, for a recording.
+    /// Everything as records.
     pub fn records(&self) -> (Vec<Wait>, Vec<Preemption>, Vec<Sighting>) {
         let (mut waits, mut preemptions, mut sightings) = (Vec::new(), Vec::new(), Vec::new());
-        for Known { opening, newest, off } in self.0.values() {
+        for ThreadHistory { opening, newest, off } in self.0.values() {
             sightings.extend(opening.iter().chain(newest).map(|sighting| (**sighting).clone()));
             match off {
-                Some(Off::Wait(wait)) => waits.push(**wait),
-                Some(Off::Preemption(preemption)) => preemptions.push(*preemption),
+                Some(OffCpuRecord::Wait(wait)) => waits.push(**wait),
+                Some(OffCpuRecord::Preemption(preemption)) => preemptions.push(*preemption),
                 None => {}
             }
         }
@@ -165,6 +167,7 @@ impl Threads {
 
     /// About what they take, in bytes.
     pub fn memory(&self) -> usize {
-        self.0.len() * (size_of::<Known>() + size_of::<Wait>() + 2 * size_of::<Sighting>() + 128)
+        self.0.len()
+            * (size_of::<ThreadHistory>() + size_of::<Wait>() + 2 * size_of::<Sighting>() + 128)
     }
 }

@@ -1,22 +1,23 @@
-//! What is counted while a run goes on: read when its window opens, and from then on.
+//! Counters that go on for as long as the programs are loaded, read when a window opens and from
+//! then on.
 
 use std::sync::Arc;
 
 use super::user_stacks;
 use crate::{
-    kernel::{KernelError, Losses, StackCounting},
+    kernel::{KernelError, LossReader, StackCountReader},
     recording::{LossTotals, StackCounts},
 };
 
 /// Counters of the kernel half and of the look-ups, since the programs were loaded.
-pub(super) struct Counting {
-    pub losses: Losses,
-    pub stacks: StackCounting,
+pub(super) struct Counters {
+    pub losses: LossReader,
+    pub stacks: StackCountReader,
     pub copies: Arc<user_stacks::Shared>,
 }
 
-impl Counting {
-    /// What was lost in the kernel half.
+impl Counters {
+    /// Reads what was lost in the kernel half.
     ///
     /// # Errors
     ///
@@ -25,7 +26,7 @@ impl Counting {
         self.losses.read()
     }
 
-    /// How stacks were come by.
+    /// Reads how stacks were obtained.
     ///
     /// # Errors
     ///

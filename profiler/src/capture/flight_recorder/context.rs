@@ -1,62 +1,63 @@
-//! What the kept slices refer to and what was in retired ones.
+//! What retained slices refer to that was in retired ones.
 
 use std::collections::HashMap;
 
 use super::{
-    stacks::{MAX_STACKS, Stacks},
-    threads::{Doings, Threads},
+    stacks::{MAX_STACKS, RetainedStacks},
+    threads::{ThreadActivity, ThreadHistories},
 };
 use crate::{
     recording::{CgroupInfo, FileId, InterruptInfo, OpenFile, ProcessInfo, stream::Slice},
     units::{CgroupId, Tgid, Timestamp},
 };
 
-/// Files and cgroups of which the newer half, at least, is remembered.
+/// How many of the newest files and cgroups are remembered at least.
 const MAX_YOUNG: usize = 65_536;
 
-/// See above. Grows with what lives on the machine, not with the time that it records.
+/// What retained slices may refer to. It grows with what lives on the machine, not with the time that
+/// is recorded.
 #[derive(Debug)]
 pub(super) struct Context {
-    threads: Threads,
-    pub stacks: Stacks,
+    threads: ThreadHistories,
+    pub stacks: RetainedStacks,
     processes: HashMap<Tgid, ProcessInfo>,
-    cgroups: Aging<CgroupId, CgroupInfo>,
-    files: Aging<FileId, OpenFile>,
+    cgroups: AgingMap<CgroupId, CgroupInfo>,
+    files: AgingMap<FileId, OpenFile>,
     interrupts: HashMap<u16, InterruptInfo>,
 }
 
 impl Context {
     pub fn new() -> Self {
         Self {
-            threads: Threads::default(),
-            stacks: Stacks::new(MAX_STACKS),
+            threads: ThreadHistories::default(),
+            stacks: RetainedStacks::new(MAX_STACKS),
             processes: HashMap::new(),
-            cgroups: Aging::default(),
-            files: Aging::default(),
+            cgroups: AgingMap::default(),
+            files: AgingMap::default(),
             interrupts: HashMap::new(),
         }
     }
 
-    /// A slice came: what others may refer to later is noted at once.
-    pub fn note(&mut self, slice: &Slice, doings: &Doings) {
+    /// Adds what later slices may refer to.
+    pub fn add_slice(&mut self, slice: &Slice, activity: &ThreadActivity) {
         for wait in &slice.waits {
-            self.stacks.meet(wait.tid, wait.tgid, wait.on);
+            self.stacks.on_thread_record(wait.tid, wait.tgid, wait.on);
         }
-        let mut exits = doings.exits.iter().peekable();
-        for sighting in &doings.sightings {
+        let mut exits = activity.exits.iter().peekable();
+        for sighting in &activity.sightings {
             while let Some(exit) = exits.next_if(|exit| exit.at <= sighting.at) {
-                self.stacks.exit(exit);
+                self.stacks.on_exit(exit);
             }
-            self.stacks.see(sighting);
+            self.stacks.on_thread_event(sighting);
         }
         for exit in exits {
-            self.stacks.exit(exit);
+            self.stacks.on_exit(exit);
         }
         for (id, stack) in &slice.stacks {
             self.stacks.add(*id, stack.clone(), slice.clocks.monotonic);
         }
         for &(space, id) in &slice.passing {
-            self.stacks.pass(space, id, slice.clocks.monotonic);
+            self.stacks.retire_one(space, id, slice.clocks.monotonic);
         }
         for (id, file) in &slice.files {
             self.files.insert(*id, file.clone());
@@ -69,21 +70,26 @@ impl Context {
         }
     }
 
-    /// A slice goes: nothing before `start` is kept any more.
-    pub fn fold(&mut self, doings: Doings, processes: Vec<ProcessInfo>, start: Timestamp) {
-        self.threads.fold(doings);
+    /// Takes over what a slice that goes leaves behind: nothing before `start` is retained any more.
+    pub fn retire_slice(
+        &mut self,
+        activity: ThreadActivity,
+        processes: Vec<ProcessInfo>,
+        start: Timestamp,
+    ) {
+        self.threads.add(activity);
         for process in processes {
             if self.stacks.remembers(process.tgid) {
                 self.processes.insert(process.tgid, process);
             }
         }
         let Self { stacks, processes, .. } = self;
-        stacks.retire(start, |tgid| {
+        stacks.drop_before(start, |tgid| {
             processes.remove(&tgid);
         });
     }
 
-    /// Everything but stacks, as rows of a slice.
+    /// Everything but the stacks, as rows of a slice.
     pub fn to_slice(&self) -> Slice {
         let (waits, preemptions, sightings) = self.threads.records();
         Slice {
@@ -109,18 +115,18 @@ impl Context {
 
 /// A map that forgets its older half when it has grown too large.
 #[derive(Debug)]
-struct Aging<K, V> {
+struct AgingMap<K, V> {
     young: HashMap<K, V>,
     old: HashMap<K, V>,
 }
 
-impl<K, V> Default for Aging<K, V> {
+impl<K, V> Default for AgingMap<K, V> {
     fn default() -> Self {
         Self { young: HashMap::new(), old: HashMap::new() }
     }
 }
 
-impl<K: std::hash::Hash + Eq, V> Aging<K, V> {
+impl<K: std::hash::Hash + Eq, V> AgingMap<K, V> {
     fn insert(&mut self, key: K, value: V) {
         if self.young.len() >= MAX_YOUNG && !self.young.contains_key(&key) {
             self.old = std::mem::take(&mut self.young);

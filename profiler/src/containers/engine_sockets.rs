@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Who has called offwake, and where his own engines may be.
+/// Who has called offwake, and where that user's own engines may be.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Caller {
     /// The user: under sudo the one who called that, as whom everything is done.
@@ -27,12 +27,12 @@ impl Caller {
     }
 }
 
-/// The sockets to ask, those of the system first: an engine of a user's own does not get to rename what is
+/// The sockets to query, those of the system first: an engine of a user's own does not get to rename what is
 /// theirs. `run` is `/run`.
 ///
 /// As Docker's clients have it, `DOCKER_HOST` stands for Docker's socket; one that is no `unix://` address
 /// is on another machine, and its containers are not here.
-pub(super) fn sockets(caller: &Caller, run: &Path) -> Vec<PathBuf> {
+pub(super) fn engine_sockets(caller: &Caller, run: &Path) -> Vec<PathBuf> {
     let docker = match caller.docker_host.as_ref().map(|host| host.to_string_lossy()) {
         None => Some(run.join("docker.sock")),
         Some(host) => host.strip_prefix("unix://").map(PathBuf::from),
@@ -50,10 +50,10 @@ pub(super) fn sockets(caller: &Caller, run: &Path) -> Vec<PathBuf> {
 mod tests {
     use std::path::{Path, PathBuf};
 
-    use super::{Caller, sockets};
+    use super::{Caller, engine_sockets};
 
-    fn of(caller: Caller) -> Vec<PathBuf> {
-        sockets(&caller, Path::new("/run"))
+    fn sockets_for(caller: Caller) -> Vec<PathBuf> {
+        engine_sockets(&caller, Path::new("/run"))
     }
 
     #[test]
@@ -67,14 +67,15 @@ mod tests {
                 format!("{own}/docker.sock"),
                 format!("{own}/podman/podman.sock"),
             ];
-            assert_eq!(of(caller), expected.map(PathBuf::from));
+            assert_eq!(sockets_for(caller), expected.map(PathBuf::from));
         }
     }
 
     #[test]
     fn docker_host_replaces_dockers_socket_and_no_other() {
         let with = |host: &str| {
-            let mut all = of(Caller { docker_host: Some(host.into()), ..Caller::default() });
+            let mut all =
+                sockets_for(Caller { docker_host: Some(host.into()), ..Caller::default() });
             all.retain(|socket| !socket.starts_with("/run/user"));
             all
         };

@@ -1,4 +1,4 @@
-//! From the id of a cgroup to its path.
+//! Finds the path of a cgroup by its id.
 
 use std::{
     ffi::OsStr,
@@ -12,7 +12,7 @@ use std::{
 
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use super::look;
+use super::proc_files;
 use crate::{
     cgroup2,
     units::{CgroupId, Tgid},
@@ -22,7 +22,7 @@ use crate::{
 const DELETED: &[u8] = b" (deleted)";
 
 /// The v2 hierarchy, held open.
-pub(super) struct Hierarchy {
+pub(super) struct CgroupHierarchy {
     mount: PathBuf,
     root: OwnedFd,
 }
@@ -32,7 +32,7 @@ pub(super) struct Hierarchy {
 /// `FILEID_KERNFS` of `include/linux/exportfs.h`; `__kernfs_fh_to_dentry()` of
 /// [`fs/kernfs/mount.c`](https://github.com/torvalds/linux/blob/v6.12/fs/kernfs/mount.c).
 #[repr(C)]
-struct Handle {
+struct KernfsHandle {
     bytes: u32,
     kind: i32,
     id: u64,
@@ -40,7 +40,7 @@ struct Handle {
 
 const FILEID_KERNFS: i32 = 0xfe;
 
-impl Hierarchy {
+impl CgroupHierarchy {
     /// None if no such hierarchy is mounted.
     pub(super) fn open() -> Option<Self> {
         let mount = cgroup2::mount_point()?;
@@ -49,17 +49,17 @@ impl Hierarchy {
         cgroup2::is_inside(&root).then_some(Self { mount, root })
     }
 
-    /// The path of a cgroup in which a thread of `tgid` was, if it is still there.
-    pub(super) fn path(&self, id: CgroupId, tgid: Tgid) -> Option<String> {
+    /// Finds the path of a cgroup in which a thread of `tgid` was, if it is still there.
+    pub(super) fn find_path(&self, id: CgroupId, tgid: Tgid) -> Option<String> {
         // The process may be elsewhere by now, and its threads need not all be in one.
-        let path = look::cgroup(tgid)
-            .filter(|path| self.leads_to(path, id))
-            .or_else(|| self.path_by_handle(id))?;
+        let path = proc_files::read_cgroup_path(tgid)
+            .filter(|path| self.is_path_of(path, id))
+            .or_else(|| self.find_path_by_handle(id))?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
 
     /// Whether `path`, from the hierarchy's root, is this cgroup.
-    fn leads_to(&self, path: &[u8], id: CgroupId) -> bool {
+    fn is_path_of(&self, path: &[u8], id: CgroupId) -> bool {
         let below = match path.strip_prefix(b"/") {
             None => return false,
             Some([]) => b".",
@@ -71,25 +71,25 @@ impl Hierarchy {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let below = OsStr::from_bytes(below);
         rustix::fs::openat2(&self.root, below, flags, Mode::empty(), resolve)
-            .is_ok_and(|cgroup| is(&cgroup, id))
+            .is_ok_and(|cgroup| has_id(&cgroup, id))
     }
 
-    fn path_by_handle(&self, id: CgroupId) -> Option<Vec<u8>> {
+    fn find_path_by_handle(&self, id: CgroupId) -> Option<Vec<u8>> {
         let cgroup = self.open_by_handle(id)?;
         let link = format!("/proc/self/fd/{}", cgroup.as_raw_fd());
         let link = std::fs::read_link(link).ok()?;
         let below = link.strip_prefix(&self.mount).ok()?;
         let path = [b"/", below.as_os_str().as_bytes()].concat();
-        // It may have been removed since; or that is a part of its name.
+        // The cgroup may have been removed since; or the suffix is a part of its name.
         match path.strip_suffix(DELETED) {
-            Some(alive) if !self.leads_to(&path, id) => Some(alive.to_vec()),
+            Some(alive) if !self.is_path_of(&path, id) => Some(alive.to_vec()),
             _ => Some(path),
         }
     }
 
-    /// Needs `CAP_DAC_READ_SEARCH`.
+    /// Opens a cgroup by its id alone, which needs `CAP_DAC_READ_SEARCH`.
     fn open_by_handle(&self, id: CgroupId) -> Option<OwnedFd> {
-        let mut handle = Handle { bytes: 8, kind: FILEID_KERNFS, id: id.0 };
+        let mut handle = KernfsHandle { bytes: 8, kind: FILEID_KERNFS, id: id.0 };
         let flags = libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC;
         // SAFETY: the kernel reads a `file_handle` and the 8 bytes behind it, which are `handle`.
         let number = unsafe {
@@ -97,10 +97,10 @@ impl Hierarchy {
         };
         // SAFETY: a number that is not negative is that of a new descriptor, and nobody else's.
         let cgroup = (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
-        is(&cgroup, id).then_some(cgroup)
+        has_id(&cgroup, id).then_some(cgroup)
     }
 }
 
-fn is(cgroup: impl AsFd, id: CgroupId) -> bool {
+fn has_id(cgroup: impl AsFd, id: CgroupId) -> bool {
     rustix::fs::fstat(cgroup).is_ok_and(|stat| stat.st_ino == id.0)
 }

@@ -1,8 +1,8 @@
-//! What `--container` names.
+//! What `--container` asks for.
 
 /// A container, or a part of a pod, by what people call it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wanted {
+pub enum ContainerQuery {
     /// A container by its name, or by the first digits of its id.
     Container(String),
     /// A Kubernetes pod, by its name or unique id; or one of its containers.
@@ -14,8 +14,8 @@ pub enum Wanted {
     },
 }
 
-impl Wanted {
-    /// Understands `NAME`, `ID-PREFIX` and `pod/NAME[/CONTAINER]`. None of anything else.
+impl ContainerQuery {
+    /// Parses `NAME`, `ID-PREFIX` and `pod/NAME[/CONTAINER]`. None if the text is anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let Some(pod) = text.strip_prefix("pod/") else {
@@ -30,7 +30,7 @@ impl Wanted {
     }
 }
 
-impl std::fmt::Display for Wanted {
+impl std::fmt::Display for ContainerQuery {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Container(name) => write!(f, "container {name}"),
@@ -42,14 +42,14 @@ impl std::fmt::Display for Wanted {
 
 #[cfg(test)]
 mod tests {
-    use super::Wanted;
+    use super::ContainerQuery;
 
     #[test]
     fn a_name_an_id_or_a_pod_is_meant() {
-        let container = |name: &str| Some(Wanted::Container(name.to_owned()));
+        let container = |name: &str| Some(ContainerQuery::Container(name.to_owned()));
         let pod = |pod: &str, container: Option<&str>| {
             let container = container.map(str::to_owned);
-            Some(Wanted::Pod { pod: pod.to_owned(), container })
+            Some(ContainerQuery::Pod { pod: pod.to_owned(), container })
         };
         for (text, expected) in [
             ("web", container("web")),
@@ -64,7 +64,7 @@ mod tests {
             ("pod//web", None),
             ("pod/cart/", None),
         ] {
-            assert_eq!(Wanted::parse(text), expected, "{text}");
+            assert_eq!(ContainerQuery::parse(text), expected, "{text}");
         }
     }
 }

@@ -1,43 +1,39 @@
-//! The kept slices, and when they retire.
+//! The slices that are retained, and when they go.
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{
-    context::Context,
-    frozen::{Frozen, Stretch},
-    threads::Doings,
-};
+use super::{context::Context, snapshot::RetainedSnapshot, threads::ThreadActivity};
 use crate::{
     capture::{
-        sink::{About, Encoded},
-        store::Counts,
+        messages::{SnapshotEnd, WaitCounts},
+        sink::{EncodedSlice, SliceSummary},
     },
     recording::{Clocks, Effort, LossTotals, Meta, ProcessInfo, Window, stream::Slice},
     units::{Nanos, StackId, Timestamp},
 };
 
-/// How much is kept.
+/// How much is retained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Keep {
-    /// So long a time, and up to a slice's length more.
+pub enum Retention {
+    /// The slices of at least this time, and up to a slice's length more.
     Time(Nanos),
-    /// So many bytes, as they are stored.
+    /// As many slices as fit into so many bytes, as they are stored.
     Bytes(usize),
 }
 
 /// What a slice leaves behind when it goes.
 #[derive(Debug)]
-struct Digest {
-    doings: Doings,
+struct SliceDigest {
+    activity: ThreadActivity,
     processes: Vec<ProcessInfo>,
-    /// The newest moment that any of its records speaks of.
+    /// The latest time in any of its records.
     newest: Timestamp,
-    mark: Mark,
+    totals: RunningTotals,
 }
 
 /// What was counted by the end of a slice, from the recording's beginning on.
 #[derive(Clone, Debug, Default)]
-struct Mark {
+struct RunningTotals {
     loss: LossTotals,
     effort: Effort,
     own_cpu: Nanos,
@@ -45,35 +41,37 @@ struct Mark {
 }
 
 #[derive(Debug)]
-struct KeptSlice {
+struct RetainedSlice {
     number: u64,
     bytes: Arc<Vec<u8>>,
-    about: About,
-    counts: Counts,
-    digest: Digest,
+    summary: SliceSummary,
+    counts: WaitCounts,
+    digest: SliceDigest,
 }
 
-/// The last stretch of a recording.
+/// The last slices of a recording, and what they refer to.
 #[derive(Debug)]
-pub struct Kept {
-    keep: Keep,
+pub struct RetainedSlices {
+    retention: Retention,
     max_memory: usize,
-    slices: VecDeque<KeptSlice>,
-    /// Bytes of the slices and of their digests.
+    slices: VecDeque<RetainedSlice>,
+    /// Bytes of the slices.
     encoded: usize,
+    /// Bytes of their digests.
     digests: usize,
     context: Context,
-    /// Where the kept stretch begins; none while nothing has gone.
-    start: Option<(Timestamp, Mark)>,
+    /// Where the retained time begins; none while no slice has gone.
+    start: Option<(Timestamp, RunningTotals)>,
+    /// How many slices went before their time, for want of memory.
     shortened: u64,
 }
 
-impl Kept {
-    /// Keeps nothing yet; in at most about `max_memory` bytes.
+impl RetainedSlices {
+    /// Retains nothing yet, and later about `max_memory` bytes at most.
     #[must_use]
-    pub fn new(keep: Keep, max_memory: usize) -> Self {
+    pub fn new(retention: Retention, max_memory: usize) -> Self {
         Self {
-            keep,
+            retention,
             max_memory,
             slices: VecDeque::new(),
             encoded: 0,
@@ -84,23 +82,24 @@ impl Kept {
         }
     }
 
-    /// A new slice, and what is in it. The oldest go if there is too much.
-    pub fn append(&mut self, encoded: Encoded, content: &Slice) {
-        let digest = Digest::of(content);
-        self.context.note(content, &digest.doings);
+    /// Adds a slice with its rows. The oldest slices go if there is too much.
+    pub fn append(&mut self, encoded: EncodedSlice, content: &Slice) {
+        let digest = SliceDigest::new(content);
+        self.context.add_slice(content, &digest.activity);
         let target_waits = content.waits.iter().filter(|wait| wait.in_target).count() as u64;
-        let counts = Counts { waits: content.waits.len() as u64, target_waits };
+        let counts = WaitCounts { waits: content.waits.len() as u64, target_waits };
         self.encoded += encoded.bytes.len();
         self.digests += digest.memory();
-        let (bytes, about) = (Arc::new(encoded.bytes), encoded.about);
-        self.slices.push_back(KeptSlice { number: content.number, bytes, about, counts, digest });
+        let (number, bytes) = (content.number, Arc::new(encoded.bytes));
+        let summary = encoded.summary;
+        self.slices.push_back(RetainedSlice { number, bytes, summary, counts, digest });
         while self.slices.len() > 1 {
             let is_old = self.front_is_old();
             if !is_old && self.memory() <= self.max_memory {
                 break;
             }
             self.shortened += u64::from(!is_old);
-            self.retire();
+            self.retire_oldest();
         }
     }
 
@@ -108,27 +107,28 @@ impl Kept {
         let (Some(front), Some(back)) = (self.slices.front(), self.slices.back()) else {
             return false;
         };
-        match self.keep {
-            Keep::Time(time) => front.about.until + time <= back.about.until,
-            Keep::Bytes(bytes) => self.encoded > bytes,
+        match self.retention {
+            Retention::Time(time) => front.summary.until + time <= back.summary.until,
+            Retention::Bytes(bytes) => self.encoded > bytes,
         }
     }
 
-    fn retire(&mut self) {
+    fn retire_oldest(&mut self) {
         let Some(slice) = self.slices.pop_front() else { return };
         self.encoded -= slice.bytes.len();
         self.digests -= slice.digest.memory();
-        let Digest { doings, processes, newest, mark } = slice.digest;
+        let SliceDigest { activity, processes, newest, totals } = slice.digest;
         let before = self.start.as_ref().map_or(Timestamp(0), |(at, _)| *at);
         // No record before this is missing from the slices that are left but those of the context.
-        let start = before.max(newest).max(slice.about.until);
-        self.context.fold(doings, processes, start);
-        self.start = Some((start, mark));
+        let start = before.max(newest).max(slice.summary.until);
+        self.context.retire_slice(activity, processes, start);
+        self.start = Some((start, totals));
     }
 
-    /// Stacks that the kernel half must forget that it sent them.
-    pub fn take_forgotten(&mut self) -> Vec<StackId> {
-        self.context.stacks.take_forgotten()
+    /// Stacks that were dropped since the last call, and that the kernel half must send again when
+    /// they come up again.
+    pub fn take_dropped_stacks(&mut self) -> Vec<StackId> {
+        self.context.stacks.take_dropped()
     }
 
     /// About what is held, in bytes.
@@ -137,26 +137,26 @@ impl Kept {
         self.encoded + self.digests + self.context.memory()
     }
 
-    /// What is kept now, with what is known of its end: a recording of its own.
+    /// What is retained now, with what is known of its end: a recording of its own.
     #[must_use]
-    pub fn freeze(&self, stretch: Stretch) -> Frozen {
-        let Stretch { meta, open, loss, effort, own_cpu, clocks, next_number } = stretch;
+    pub fn snapshot(&self, end: SnapshotEnd) -> RetainedSnapshot {
+        let SnapshotEnd { meta, open, loss, effort, own_cpu, clocks, next_number } = end;
         let window = meta.window;
-        let opened = (window.start, Mark::default());
-        let (start, mark) = self.start.as_ref().unwrap_or(&opened);
+        let opened = (window.start, RunningTotals::default());
+        let (start, totals) = self.start.as_ref().unwrap_or(&opened);
         let start = (*start).clamp(window.start, window.end);
         let meta = Meta {
             window: Window { start, end: window.end },
-            own_cpu: own_cpu - mark.own_cpu,
+            own_cpu: own_cpu - totals.own_cpu,
             ..meta
         };
-        let mut loss = loss.since(&mark.loss);
+        let mut loss = loss.since(&totals.loss);
         if let Some((first, last)) = loss.ring_full {
             loss.ring_full = (last >= start).then(|| (first.max(start), last));
         }
-        let is_short = match self.keep {
-            Keep::Time(time) => meta.window.length() < time,
-            Keep::Bytes(bytes) => self.encoded < bytes,
+        let is_short = match self.retention {
+            Retention::Time(time) => meta.window.length() < time,
+            Retention::Bytes(bytes) => self.encoded < bytes,
         };
         if self.shortened > 0 && is_short {
             loss.counters.insert("kept_shortened".to_owned(), self.shortened);
@@ -169,11 +169,11 @@ impl Kept {
         let first = first_number.checked_sub(1).map(|number| Slice {
             number,
             until: start,
-            clocks: mark.clocks,
+            clocks: totals.clocks,
             meta: Some(meta.clone()),
             ..self.context.to_slice()
         });
-        let mut counts = Counts {
+        let mut counts = WaitCounts {
             waits: open.waits.len() as u64,
             target_waits: open.waits.iter().filter(|wait| wait.in_target).count() as u64,
         };
@@ -181,10 +181,10 @@ impl Kept {
             counts.waits += slice.counts.waits;
             counts.target_waits += slice.counts.target_waits;
         }
-        Frozen {
+        RetainedSnapshot {
             first,
-            kept: self.slices.iter().map(|slice| Arc::clone(&slice.bytes)).collect(),
-            stacks: self.context.stacks.all().into_iter().collect(),
+            slices: self.slices.iter().map(|slice| Arc::clone(&slice.bytes)).collect(),
+            stacks: self.context.stacks.to_map().into_iter().collect(),
             next_number,
             counts,
             last: Slice {
@@ -192,7 +192,7 @@ impl Kept {
                 clocks,
                 own_cpu: meta.own_cpu,
                 loss,
-                effort: effort.since(mark.effort),
+                effort: effort.since(totals.effort),
                 waits: open.waits,
                 preemptions: open.preemptions,
                 sightings: open.sightings,
@@ -203,27 +203,27 @@ impl Kept {
     }
 }
 
-impl Digest {
-    fn of(slice: &Slice) -> Self {
-        let mut doings = Doings {
+impl SliceDigest {
+    fn new(slice: &Slice) -> Self {
+        let mut activity = ThreadActivity {
             sightings: slice.sightings.clone(),
             exits: slice.exits.clone(),
-            ..Doings::default()
+            ..ThreadActivity::default()
         };
-        doings.sightings.sort_by_key(|sighting| sighting.at);
-        doings.exits.sort_by_key(|exit| exit.at);
-        doings.add(&slice.waits, &slice.preemptions);
+        activity.sightings.sort_by_key(|sighting| sighting.at);
+        activity.exits.sort_by_key(|exit| exit.at);
+        activity.add(&slice.waits, &slice.preemptions);
         let newest = (slice.waits.iter().map(|wait| wait.on))
             .chain(slice.preemptions.iter().map(|preemption| preemption.on))
             .chain(slice.samples.iter().map(|sample| sample.at))
-            .chain(doings.sightings.last().map(|sighting| sighting.at))
-            .chain(doings.exits.last().map(|exit| exit.at))
+            .chain(activity.sightings.last().map(|sighting| sighting.at))
+            .chain(activity.exits.last().map(|exit| exit.at))
             .max();
         Self {
-            doings,
+            activity,
             processes: slice.processes.clone(),
             newest: newest.unwrap_or_default(),
-            mark: Mark {
+            totals: RunningTotals {
                 loss: slice.loss.clone(),
                 effort: slice.effort,
                 own_cpu: slice.own_cpu,
@@ -233,6 +233,6 @@ impl Digest {
     }
 
     fn memory(&self) -> usize {
-        size_of::<KeptSlice>() + self.doings.memory() + 512 * self.processes.len()
+        size_of::<RetainedSlice>() + self.activity.memory() + 512 * self.processes.len()
     }
 }

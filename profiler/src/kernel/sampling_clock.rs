@@ -1,5 +1,5 @@
-//! The sampling clock: an event of each CPU. A CPU that goes takes its event along, and so does one that the machine
-//! turns off to sleep; when it comes back, nothing strikes on it before there is a new one.
+//! The sampling clock: a perf event on each CPU. A CPU that goes offline takes its event along, and so
+//! does one that the machine turns off to sleep; when it comes back, it needs a new event.
 
 use std::collections::BTreeMap;
 
@@ -20,75 +20,75 @@ use super::{Kernel, KernelError};
 const PROGRAM: &str = "clock";
 const CLOCK_TICKS: &str = "CLOCK_TICKS";
 
-/// The clock of every CPU.
-pub(super) struct Clock {
+/// The clocks of all CPUs.
+pub(super) struct SamplingClock {
     hz: u32,
-    events: BTreeMap<u32, Event>,
-    strikes: PerCpuArray<MapData, u64>,
+    events: BTreeMap<u32, CpuClock>,
+    ticks: PerCpuArray<MapData, u64>,
 }
 
-/// The clock of one.
-struct Event {
+/// The clock of one CPU.
+struct CpuClock {
     link: PerfEventLinkId,
-    /// How often it had struck when it was looked at.
-    struck: u64,
+    /// How often it had ticked at the last check.
+    ticks: u64,
 }
 
-impl Clock {
-    /// Starts it on every CPU that is there.
+impl SamplingClock {
+    /// Starts the clock on every CPU that is online.
     pub(super) fn start(ebpf: &mut Ebpf, hz: u32) -> Result<Self, KernelError> {
         let map = ebpf.take_map(CLOCK_TICKS).ok_or(KernelError::Missing(CLOCK_TICKS))?;
-        let strikes = PerCpuArray::try_from(map).map_err(uncounted)?;
+        let ticks = PerCpuArray::try_from(map).map_err(map_error)?;
         let program = program(ebpf)?;
         program.load().map_err(failed("load"))?;
         let mut events = BTreeMap::new();
-        for cpu in online()? {
+        for cpu in online_cpu_list()? {
             let link = attach(program, cpu, hz).map_err(failed("attach"))?;
-            events.insert(cpu, Event { link, struck: 0 });
+            events.insert(cpu, CpuClock { link, ticks: 0 });
         }
-        Ok(Self { hz, events, strikes })
+        Ok(Self { hz, events, ticks })
     }
 
-    /// Starts it anew where it has not struck since the last time that this was called. A CPU may go
-    /// at any moment: what fails now is tried again then.
-    fn keep(&mut self, ebpf: &mut Ebpf) -> Result<(), KernelError> {
-        let strikes = self.strikes.get(&0, 0).map_err(uncounted)?;
+    /// Starts the clock anew where it has not ticked since the last call. A CPU may go offline at any
+    /// moment: what fails now is tried again with the next call.
+    fn restart_silent(&mut self, ebpf: &mut Ebpf) -> Result<(), KernelError> {
+        let ticks = self.ticks.get(&0, 0).map_err(map_error)?;
         let program = program(ebpf)?;
-        let online = online()?;
+        let online = online_cpu_list()?;
         let mut before = std::mem::take(&mut self.events);
         for cpu in online {
-            let struck = strikes.get(cpu as usize).copied().unwrap_or(0);
+            let now = ticks.get(cpu as usize).copied().unwrap_or(0);
             let event = match before.remove(&cpu) {
-                Some(event) if event.struck != struck => Some(event.link),
+                Some(event) if event.ticks != now => Some(event.link),
                 silent => {
                     log::debug!("the clock of CPU {cpu} does not strike");
                     if let Some(event) = silent {
-                        end(program, event);
+                        detach(program, event);
                     }
                     attach(program, cpu, self.hz).ok()
                 }
             };
             if let Some(link) = event {
-                self.events.insert(cpu, Event { link, struck });
+                self.events.insert(cpu, CpuClock { link, ticks: now });
             }
         }
         for event in before.into_values() {
-            end(program, event);
+            detach(program, event);
         }
         Ok(())
     }
 }
 
 impl Kernel {
-    /// Has the sampling clock strike on CPUs that have come, or come back, since the last time that this was called.
-    /// Between two times it is to strike at least once on each.
+    /// Starts the sampling clock on CPUs that have come, or come back, since the last call. Call it
+    /// seldom enough that the clock ticks at least once on each CPU in between.
     ///
     /// # Errors
     ///
     /// If the kernel does not say what there is.
-    pub fn keep_clock(&mut self) -> Result<(), KernelError> {
+    pub fn restart_silent_clocks(&mut self) -> Result<(), KernelError> {
         match &mut self.clock {
-            Some(clock) => clock.keep(&mut self.ebpf),
+            Some(clock) => clock.restart_silent(&mut self.ebpf),
             None => Ok(()),
         }
     }
@@ -108,13 +108,13 @@ fn attach(program: &mut PerfEvent, cpu: u32, hz: u32) -> Result<PerfEventLinkId,
     )
 }
 
-fn end(program: &mut PerfEvent, event: Event) {
+fn detach(program: &mut PerfEvent, event: CpuClock) {
     if let Err(error) = program.detach(event.link) {
         log::debug!("a clock that does not strike can't be taken away: {error}");
     }
 }
 
-fn online() -> Result<Vec<u32>, KernelError> {
+fn online_cpu_list() -> Result<Vec<u32>, KernelError> {
     online_cpus()
         .map_err(|(_, source)| KernelError::Cpus { path: "/sys/devices/system/cpu/online", source })
 }
@@ -123,6 +123,6 @@ fn failed(action: &'static str) -> impl Fn(ProgramError) -> KernelError {
     move |source| KernelError::Program { action, program: PROGRAM, source }
 }
 
-fn uncounted(source: MapError) -> KernelError {
+fn map_error(source: MapError) -> KernelError {
     KernelError::Map { map: CLOCK_TICKS, source }
 }

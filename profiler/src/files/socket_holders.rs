@@ -1,4 +1,4 @@
-//! Who holds a socket: a walk over `/proc/*/fd`, in slices.
+//! Finds the processes that hold a socket: a walk over `/proc/*/fd`, a bit at a time.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -10,35 +10,36 @@ use std::{
 use super::descriptor::socket_inode;
 use crate::{recording::PeerProcess, units::Tgid};
 
-/// Holders kept of one socket: of a listener with a thousand workers, the first ones will do.
+/// How many holders of one socket are kept: of a listener with a thousand workers, the first ones will
+/// do.
 const MAX_HOLDERS: usize = 64;
 
-/// One walk.
-pub(super) struct Scan {
-    wanted: HashSet<u64>,
+/// One walk over all processes.
+pub(super) struct HolderScan {
+    sockets: HashSet<u64>,
     processes: std::vec::IntoIter<Tgid>,
     current: Option<(Tgid, ReadDir)>,
     holders: HashMap<u64, BTreeSet<Tgid>>,
 }
 
-impl Scan {
-    /// A walk over the processes that there are now, for the sockets with these inode numbers.
-    pub(super) fn new(wanted: HashSet<u64>) -> Self {
+impl HolderScan {
+    /// Begins a walk over the processes that there are now, for the sockets with these inode numbers.
+    pub(super) fn new(sockets: HashSet<u64>) -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let processes: Vec<_> = entries
             .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
             .map(Tgid)
             .collect();
-        Self { wanted, processes: processes.into_iter(), current: None, holders: HashMap::new() }
+        Self { sockets, processes: processes.into_iter(), current: None, holders: HashMap::new() }
     }
 
-    /// Goes on for about as long as `slice`. True if the walk is over.
-    pub(super) fn go_on(&mut self, slice: Duration) -> bool {
-        let deadline = Instant::now() + slice;
+    /// Goes on for about this time. True if the walk is over.
+    pub(super) fn run_for(&mut self, time: Duration) -> bool {
+        let deadline = Instant::now() + time;
         loop {
             let Some((tgid, directory)) = &mut self.current else {
                 let Some(tgid) = self.processes.next() else { return true };
-                // It may be gone, or it is a kernel thread.
+                // A process that is gone has no such directory, nor has a kernel thread.
                 let directory = std::fs::read_dir(format!("/proc/{tgid}/fd")).ok();
                 self.current = directory.map(|directory| (tgid, directory));
                 continue;
@@ -50,7 +51,7 @@ impl Scan {
             let link = entry.and_then(|entry| std::fs::read_link(entry.path()));
             if let Ok(link) = link
                 && let Some(inode) = socket_inode(link.as_os_str().as_bytes())
-                && self.wanted.contains(&inode)
+                && self.sockets.contains(&inode)
             {
                 let holders = self.holders.entry(inode).or_default();
                 if holders.len() < MAX_HOLDERS {
@@ -63,7 +64,7 @@ impl Scan {
         }
     }
 
-    /// The processes that hold a socket; none if it is held by nobody, or was not asked for.
+    /// The processes that hold a socket; none if no process does, or it was not searched for.
     pub(super) fn holders(&self, inode: u64) -> Vec<PeerProcess> {
         let holders = self.holders.get(&inode).into_iter().flatten();
         holders

@@ -1,0 +1,76 @@
+//! What the threads of a run share beside the messages: flags, and the handing over of snapshots.
+
+use std::{
+    sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicBool},
+    time::Duration,
+};
+
+use super::{messages::SnapshotRequest, trigger::SnapshotPacer};
+use crate::units::{Nanos, Timestamp};
+
+/// How often the thread that waits checks whether the other one is still there.
+const LIVENESS_CHECK: Duration = Duration::from_millis(100);
+
+/// Flags and requests that every thread of a run may see.
+#[derive(Debug, Default)]
+pub(super) struct Control {
+    pub stop: AtomicBool,
+    pub memory_full: AtomicBool,
+    pub sink_failed: AtomicBool,
+    pub window_start: OnceLock<Timestamp>,
+    pub snapshots: SnapshotHandover,
+    pub pacer: SnapshotPacer,
+}
+
+impl Control {
+    /// Leaves at least `pause` between two snapshots that triggers ask for.
+    pub fn new(pause: Nanos) -> Self {
+        Self { pacer: SnapshotPacer::new(pause), ..Self::default() }
+    }
+}
+
+/// Hands one request at a time from the thread that asks for snapshots to the drain.
+#[derive(Debug, Default)]
+pub(super) struct SnapshotHandover {
+    state: Mutex<HandoverState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct HandoverState {
+    request: Option<SnapshotRequest>,
+    is_busy: bool,
+}
+
+impl SnapshotHandover {
+    /// Hands a request over, and waits until the drain has taken the survey's records out of the
+    /// rings: only then can another survey send its own. False if the drain is gone.
+    pub fn submit(&self, request: SnapshotRequest, is_alive: impl Fn() -> bool) -> bool {
+        let mut state = self.lock();
+        state.request = Some(request);
+        state.is_busy = true;
+        while state.is_busy {
+            if !is_alive() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(state, LIVENESS_CHECK);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        true
+    }
+
+    /// The request that was submitted, if there is one.
+    pub fn take(&self) -> Option<SnapshotRequest> {
+        self.lock().request.take()
+    }
+
+    /// Lets the thread go on that submitted the request.
+    pub fn complete(&self) {
+        self.lock().is_busy = false;
+        self.changed.notify_all();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HandoverState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,226 @@
+//! Where snapshots go: into files, or as bytes to a live view. Only the output's thread waits for the
+//! disk or for whoever looks.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{self, Write as _},
+    path::{Path, PathBuf},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use super::{
+    retained::Retention,
+    snapshot::{FrameTables, RetainedSnapshot},
+};
+use crate::{
+    capture::{
+        file_sink,
+        messages::{SnapshotReason, WaitCounts},
+    },
+    privileges::{self, Task},
+    units::Nanos,
+};
+
+/// A half-written file, to be removed by whoever ends the program.
+pub type PartialFile = Arc<Mutex<Option<PathBuf>>>;
+
+/// What became of a snapshot.
+#[derive(Debug)]
+pub enum SnapshotEvent {
+    /// The snapshot is in a file.
+    Wrote {
+        /// The file.
+        path: PathBuf,
+        /// The time that the snapshot covers.
+        length: Nanos,
+        /// How many waits the snapshot has.
+        counts: WaitCounts,
+        /// How many bytes the file has.
+        bytes: u64,
+        /// Why the snapshot was written.
+        reason: SnapshotReason,
+    },
+    /// An older file of the same run had to make room.
+    Removed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file could not be written or removed.
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        error: io::Error,
+    },
+    /// The snapshot was not written: the ones before it still had to be.
+    Skipped,
+}
+
+/// What a flight recorder that writes files is to do.
+pub struct FlightRecorderPlan {
+    /// Where the last snapshot goes; those before it get a number before the extension.
+    pub path: PathBuf,
+    /// How much is retained.
+    pub retention: Retention,
+    /// Bytes of memory that may be used for it.
+    pub max_memory: usize,
+    /// How many snapshots of this run stay.
+    pub max_snapshots: usize,
+    /// Is called with what becomes of each snapshot, by the thread that writes them.
+    pub report: Box<dyn FnMut(SnapshotEvent) + Send>,
+    /// The file that is half written, if one is.
+    pub partial_file: PartialFile,
+}
+
+/// Receives a snapshot: the bytes of a recording, or why it can't be encoded.
+pub type Viewer = Box<dyn FnMut(io::Result<Vec<u8>>) + Send>;
+
+/// Takes snapshots, in a thread of its own.
+pub(super) trait SnapshotOutput: Send + 'static {
+    /// Gives up the rights that the output's thread does not need.
+    fn drop_rights(&self);
+
+    /// Writes a snapshot of a run that goes on, and reports what became of it.
+    fn write(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables, reason: SnapshotReason);
+
+    /// Writes what is retained when the run is over.
+    ///
+    /// # Errors
+    ///
+    /// If it can't be written.
+    fn write_last(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables) -> io::Result<()>;
+
+    /// Reports that a snapshot was asked for while too many were waiting.
+    fn report_skipped(&mut self);
+}
+
+/// Hands snapshots to a live view. It never skips one: whoever asks waits for the answer.
+pub(super) struct ViewOutput(pub Viewer);
+
+impl SnapshotOutput for ViewOutput {
+    fn drop_rights(&self) {
+        privileges::restrict_to(Task::Other);
+    }
+
+    fn write(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables, _reason: SnapshotReason) {
+        let mut bytes = Vec::new();
+        let written = snapshot.write(tables, &mut bytes);
+        (self.0)(written.map(|()| bytes));
+    }
+
+    fn write_last(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables) -> io::Result<()> {
+        self.write(snapshot, tables, SnapshotReason::End);
+        Ok(())
+    }
+
+    fn report_skipped(&mut self) {}
+}
+
+/// Writes snapshots into numbered files, and removes the oldest ones.
+pub(super) struct FileOutput {
+    path: PathBuf,
+    max_snapshots: usize,
+    report: Box<dyn FnMut(SnapshotEvent) + Send>,
+    partial_file: PartialFile,
+    snapshots: u64,
+    written: VecDeque<PathBuf>,
+}
+
+impl FileOutput {
+    pub fn new(plan: FlightRecorderPlan) -> Self {
+        let FlightRecorderPlan { path, max_snapshots, report, partial_file, .. } = plan;
+        Self { path, max_snapshots, report, partial_file, snapshots: 0, written: VecDeque::new() }
+    }
+
+    fn write_file(
+        &mut self,
+        path: PathBuf,
+        snapshot: RetainedSnapshot,
+        tables: &FrameTables,
+        reason: SnapshotReason,
+    ) -> io::Result<()> {
+        let (length, counts) = (snapshot.length(), snapshot.counts());
+        let file = file_sink::new_file_beside(&path)?;
+        set_partial_file(&self.partial_file, Some(file.path().to_path_buf()));
+        let mut out = io::BufWriter::new(file);
+        let written = snapshot.write(tables, &mut out).and_then(|()| out.flush());
+        let written = written.and_then(|()| {
+            let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
+            file.as_file().sync_all()?;
+            let bytes = file.as_file().metadata()?.len();
+            file.persist(&path).map_err(|error| error.error)?;
+            Ok(bytes)
+        });
+        set_partial_file(&self.partial_file, None);
+        let bytes = written?;
+        (self.report)(SnapshotEvent::Wrote { path, length, counts, bytes, reason });
+        Ok(())
+    }
+}
+
+impl SnapshotOutput for FileOutput {
+    fn drop_rights(&self) {
+        privileges::restrict_unless_root(Task::Naming);
+    }
+
+    fn write(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables, reason: SnapshotReason) {
+        self.snapshots += 1;
+        let path = numbered(&self.path, self.snapshots);
+        if let Err(error) = self.write_file(path.clone(), snapshot, tables, reason) {
+            return (self.report)(SnapshotEvent::Failed { path, error });
+        }
+        self.written.push_back(path);
+        while self.written.len() > self.max_snapshots {
+            let Some(path) = self.written.pop_front() else { break };
+            (self.report)(match std::fs::remove_file(&path) {
+                Ok(()) => SnapshotEvent::Removed { path },
+                // Somebody has taken it away already.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => SnapshotEvent::Failed { path, error },
+            });
+        }
+    }
+
+    fn write_last(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables) -> io::Result<()> {
+        self.write_file(self.path.clone(), snapshot, tables, SnapshotReason::End)
+    }
+
+    fn report_skipped(&mut self) {
+        (self.report)(SnapshotEvent::Skipped);
+    }
+}
+
+fn set_partial_file(partial_file: &PartialFile, path: Option<PathBuf>) {
+    *partial_file.lock().unwrap_or_else(PoisonError::into_inner) = path;
+}
+
+/// `wait.offwake` → `wait.3.offwake`.
+#[must_use]
+pub fn numbered(path: &Path, number: u64) -> PathBuf {
+    let mut name = path.file_stem().map_or_else(OsString::new, OsString::from);
+    name.push(format!(".{number}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+
+    use super::numbered;
+
+    #[test]
+    fn snapshots_are_numbered_before_the_extension() {
+        for (path, expected) in [
+            ("wait.offwake", "wait.3.offwake"),
+            ("/a/b.c/wait.x.offwake", "/a/b.c/wait.x.3.offwake"),
+            ("wait", "wait.3"),
+        ] {
+            assert_eq!(numbered(Path::new(path), 3), PathBuf::from(expected));
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What the threads of a run hand each other. Nothing here does anything: the threads import this
+//! module, and it imports none of them.
+//!
+//! ```text
+//!  main ── SnapshotRequest ──▶ drain ── Lookup ──▶ look-up ──┐ LookupResults, SurveyedSnapshot
+//!   │                            └──── RecordBatch ──────────┴──▶ store ── SnapshotEnd ──▶ sink
+//!   └── RecordingStart, RecordingEnd ─────────────────────────────▶
+//! ```
+
+use crate::{
+    decode::NewStack,
+    processes::NewProcesses,
+    recording::{
+        Clocks, ClosedBy, Effort, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
+        NewStacks, OpenFile, Preemption, Sample, Sighting, ThreadExit, Wait, loss::Shortfalls,
+    },
+    symbols::Naming,
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
+};
+
+/// Something that the look-up thread is asked for.
+pub(super) enum Lookup {
+    Process {
+        tgid: Tgid,
+    },
+    Fork {
+        parent: Tgid,
+        child: Tgid,
+        at: Timestamp,
+    },
+    Exec {
+        tgid: Tgid,
+        at: Timestamp,
+    },
+    Exit {
+        tgid: Tgid,
+        at: Timestamp,
+    },
+    Cgroup {
+        id: CgroupId,
+        tgid: Tgid,
+    },
+    Stack(NewStack),
+    /// Copies of user stacks wait in their ring.
+    StackCopies,
+    File {
+        file: FileId,
+        tgid: Tgid,
+        descriptor: u32,
+    },
+    Interrupt {
+        number: u16,
+    },
+    /// Everything that was looked up before this goes into the snapshot.
+    Snapshot(Box<SurveyedSnapshot>),
+}
+
+/// Something for the store.
+pub(super) enum StoreMessage {
+    /// The window has opened.
+    Start(Box<RecordingStart>),
+    /// What came out of the rings: it ends a slice.
+    Records(Box<RecordBatch>),
+    /// What was looked up: it goes with the next records.
+    LookupResults(Box<LookupResults>),
+    /// The sink is to write out what it retains.
+    Snapshot(Box<SurveyedSnapshot>, FrameNames),
+}
+
+/// What was counted before the window opened, and is no part of the recording.
+pub(super) struct RecordingStart {
+    pub meta: Meta,
+    pub losses: LossTotals,
+    pub effort: Effort,
+    pub own_cpu: Nanos,
+}
+
+/// What came out of the rings since the last batch.
+#[derive(Debug, Default)]
+pub(super) struct RecordBatch {
+    /// Everything before this moment has come.
+    pub until: Timestamp,
+    /// What was lost since the programs were loaded.
+    pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
+    /// CPU time that this process has used.
+    pub own_cpu: Nanos,
+    pub waits: Vec<Wait>,
+    pub preemptions: Vec<Preemption>,
+    pub samples: Vec<Sample>,
+    pub sightings: Vec<Sighting>,
+    pub exits: Vec<ThreadExit>,
+}
+
+impl RecordBatch {
+    /// How many records of all kinds there are.
+    pub fn len(&self) -> u64 {
+        let Self { waits, preemptions, samples, sightings, exits, .. } = self;
+        (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
+    }
+}
+
+/// What a closing survey found: how every thread stood at that moment.
+#[derive(Clone, Debug, Default)]
+pub struct OpenRecords {
+    /// Waits that have not ended.
+    pub waits: Vec<Wait>,
+    /// Preemptions that have not ended.
+    pub preemptions: Vec<Preemption>,
+    /// One sighting of each thread.
+    pub sightings: Vec<Sighting>,
+}
+
+/// What was looked up since the last time.
+#[derive(Default)]
+pub(super) struct LookupResults {
+    pub stacks: NewStacks,
+    pub processes: NewProcesses,
+    pub files: Vec<(FileId, OpenFile)>,
+    pub interrupts: Vec<InterruptInfo>,
+    /// What could not be done so far, from the beginning on.
+    pub shortfalls: Shortfalls,
+}
+
+/// What the look-up thread returns when it ends.
+pub(super) struct LastLookupResults {
+    pub results: LookupResults,
+    pub names: Vec<(FrameId, Vec<Function>)>,
+}
+
+/// What goes into a recording last.
+pub(super) struct RecordingEnd {
+    pub records: RecordBatch,
+    pub open: OpenRecords,
+    pub results: LookupResults,
+    pub names: Vec<(FrameId, Vec<Function>)>,
+    pub closed_at: Timestamp,
+    pub own_cpu: Nanos,
+    pub closed_by: ClosedBy,
+}
+
+/// How many waits a recording has, those included that were not written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitCounts {
+    /// All waits.
+    pub waits: u64,
+    /// The waits of the target.
+    pub target_waits: u64,
+}
+
+/// A snapshot that is wanted, and whose survey is done.
+#[derive(Debug)]
+pub(super) struct SnapshotRequest {
+    pub reason: SnapshotReason,
+    /// When the survey began: where the snapshot's window ends.
+    pub at: Timestamp,
+    pub own_cpu: Nanos,
+}
+
+/// A snapshot's request with what its survey found.
+#[derive(Debug)]
+pub(super) struct SurveyedSnapshot {
+    pub request: SnapshotRequest,
+    pub open: OpenRecords,
+}
+
+/// Why a snapshot is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SnapshotReason {
+    /// Somebody asked for it by this signal.
+    Signal(&'static str),
+    /// A wait was too long.
+    Trigger(LongWait),
+    /// A live view shows it.
+    View,
+    /// The run is over.
+    End,
+}
+
+/// A wait that was longer than a trigger allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LongWait {
+    /// The thread.
+    pub tid: Tid,
+    /// The thread's process.
+    pub tgid: Tgid,
+    /// The thread's name, if it is known. Another program has set it: it may hold anything.
+    pub comm: String,
+    /// How long the thread was blocked.
+    pub blocked: Nanos,
+    /// When the thread was back on a CPU.
+    pub at: Timestamp,
+}
+
+/// What a sink that retains slices can't know of the snapshot that it writes: how things stood at
+/// the end of it.
+#[derive(Clone, Debug, Default)]
+pub struct SnapshotEnd {
+    /// What the recording is of; its window goes from the run's beginning to the snapshot's end.
+    pub meta: Meta,
+    /// How every thread stood then.
+    pub open: OpenRecords,
+    /// What was lost since the run's beginning.
+    pub loss: LossTotals,
+    /// What the kernel half did since it was loaded.
+    pub effort: Effort,
+    /// CPU time of the profiler's own threads since then.
+    pub own_cpu: Nanos,
+    /// The clocks.
+    pub clocks: Clocks,
+    /// The number of the next slice.
+    pub next_number: u64,
+}
+
+/// Names of frames that a snapshot refers to and those before it did not.
+pub enum FrameNames {
+    /// Names that are still to be looked up.
+    Pending(Naming),
+    /// Names that were looked up already.
+    Resolved(Vec<(FrameId, Vec<Function>)>),
+}
