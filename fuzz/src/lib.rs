@@ -7,13 +7,13 @@ pub mod messages;
 use std::io;
 
 use offwake::{
-    blame::{Blame, Limits},
+    blame::{Blame, ChainLimits},
     export::{Export, Table, parquet},
     formats::{json, pprof, speedscope},
-    perfetto::{self, Trace},
+    perfetto::{self, TraceInput},
     recording::Recording,
     report::{Filter, Report, flame::View, folded, summary, svg},
-    spans::{self, Evidence, SpanLimits},
+    spans::{self, SpanInput, SpanLimits},
     timeline::Timeline,
     units::Nanos,
 };
@@ -31,7 +31,7 @@ type PictureWriter = fn(&Report, &View, &mut dyn io::Write) -> io::Result<()>;
 /// If a sum does not close: whatever was recorded, a thread's time is its time.
 pub fn report(recording: &Recording) {
     let timeline = Timeline::build(recording);
-    let blame = Blame::new(recording, &timeline, Limits::default());
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let report = Report::new(&blame, &Filter::default());
     for thread in &report.threads {
         let ledger = &thread.ledger;
@@ -47,19 +47,19 @@ pub fn report(recording: &Recording) {
     for write in pictures {
         write(&report, &View::default(), &mut io::sink()).expect("a sink takes everything");
     }
-    let evidence = Evidence {
+    let evidence = SpanInput {
         recording,
         timeline: &timeline,
-        ender: &|wait| blame.ender(wait),
+        wake_source: &|wait| blame.wake_source(wait),
         cause: &|wait| blame.cause(wait),
     };
-    let spans = spans::find(evidence, &Filter::default(), SpanLimits::default());
-    let trace = Trace { blame: &blame, filter: &Filter::default(), spans: &spans };
+    let spans = spans::find_spans(evidence, &Filter::default(), SpanLimits::default());
+    let trace = TraceInput { blame: &blame, filter: &Filter::default(), spans: &spans };
     perfetto::write(trace, &mut io::sink()).expect("a sink takes everything");
     let export = Export::new(&blame);
     for table in Table::ALL {
         // Times of any number of hours are refused.
-        for part in export.parts(table).iter().flatten() {
+        for part in export.partitions(table).iter().flatten() {
             parquet::write(&export, table, part, &mut io::sink()).expect("any row can be written");
         }
     }

@@ -17,7 +17,7 @@ use offwake_recording::{Recording, stream};
 use crate::{
     blame::{Blame, ChainLimits},
     report::{Filter, Report, flame::View, html::Lanes},
-    spans::{self, Evidence, SpanLimits, Spans, otlp::Exporter},
+    spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
 };
 
@@ -191,11 +191,11 @@ impl<'i> Analysis<'i> {
         self.report.take().unwrap_or_else(|| self.build_report())
     }
 
-    /// Limits the report to [`Report::ROOM`]: people are shown a summary of all of it, files have a
+    /// Limits the report to [`Report::MAX_HOPS`]: people are shown a summary of all of it, files have a
     /// size.
     pub fn limit_report(&mut self) {
         let report = self.report.take().unwrap_or_else(|| self.build_report());
-        self.report = OnceLock::from(report.within(Report::ROOM));
+        self.report = OnceLock::from(report.limit_hops(Report::MAX_HOPS));
     }
 
     fn build_report(&self) -> Report {
@@ -211,13 +211,13 @@ impl<'i> Analysis<'i> {
     pub fn spans(&self) -> &Spans {
         self.spans.get_or_init(|| {
             let blame = self.blame();
-            let evidence = Evidence {
+            let evidence = SpanInput {
                 recording: blame.recording(),
                 timeline: blame.timeline(),
-                ender: &|wait: WaitIndex| blame.ender(wait),
+                wake_source: &|wait: WaitIndex| blame.wake_source(wait),
                 cause: &|wait: WaitIndex| blame.cause(wait),
             };
-            spans::find(evidence, &self.options.filter, self.options.span_limits)
+            spans::find_spans(evidence, &self.options.filter, self.options.span_limits)
         })
     }
 

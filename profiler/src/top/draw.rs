@@ -8,18 +8,18 @@ use ratatui::{
 };
 
 use crate::{
-    report::{Ledger, text},
+    report::{LedgerEntry, text},
     units::Nanos,
 };
 
 use super::{
     chain,
-    paint::{Paint, Role},
-    tables::{AccountRow, BlockingRow, Tables, WaitRow},
-    view::{Flow, Grouping, IdleRows, Mode, Pane, Span, View},
-    words::share,
+    describe::percent,
+    style::{ColourMode, TextRole},
+    tables::{AccountTableRow, BlockingTableRow, Tables, WaitTableRow},
+    view_state::{Grouping, IdleRows, InputMode, Period, TopTable, UpdateMode, ViewState},
 };
-use offwake_analysis::top::{Figures, Picture, Standing, WaitKey};
+use offwake_analysis::top::{Figures, TargetState, TopData, WaitKey};
 
 /// From this size on a chain has a place of its own, and two tables stand side by side.
 const LARGE: (u16, u16) = (120, 40);
@@ -49,24 +49,24 @@ const HELP: &[&str] = &[
 ];
 
 /// Draws everything, or a notice if there is no data yet.
-pub fn draw(frame: &mut Frame<'_>, view: &View, picture: Option<&Picture>, paint: Paint) {
+pub fn draw(frame: &mut Frame<'_>, view: &ViewState, picture: Option<&TopData>, paint: ColourMode) {
     let screen = Screen { view, paint };
     let [head, body, foot] =
         Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(1)])
             .areas(frame.area());
-    screen.foot(frame, foot);
+    screen.draw_foot(frame, foot);
     let Some(picture) = picture else {
         frame.render_widget(Paragraph::new("looking at everybody…"), head);
         return;
     };
-    screen.head(frame, head, picture);
+    screen.draw_head(frame, head, picture);
     let figures = view.figures(picture);
-    match &view.mode {
-        Mode::Help => screen.help(frame, body),
-        Mode::Chain { wait, scrolled } if !is_large(frame.area()) => {
-            screen.chain(frame, body, figures, wait, *scrolled);
+    match &view.input {
+        InputMode::Help => screen.draw_help(frame, body),
+        InputMode::Chain { wait, scrolled } if !is_large(frame.area()) => {
+            screen.draw_chain(frame, body, figures, wait, *scrolled);
         }
-        _ => screen.tables(frame, body, figures),
+        _ => screen.draw_tables(frame, body, figures),
     }
 }
 
@@ -75,41 +75,41 @@ fn is_large(area: Rect) -> bool {
 }
 
 struct Screen<'a> {
-    view: &'a View,
-    paint: Paint,
+    view: &'a ViewState,
+    paint: ColourMode,
 }
 
 impl Screen<'_> {
-    fn piece(&self, role: Role, text: impl Into<String>) -> Piece<'static> {
+    fn piece(&self, role: TextRole, text: impl Into<String>) -> Piece<'static> {
         Piece::styled(text.into(), self.paint.style(role))
     }
 
-    fn head(&self, frame: &mut Frame<'_>, area: Rect, picture: &Picture) {
+    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect, picture: &TopData) {
         let figures = self.view.figures(picture);
         let header = &picture.header;
-        let span = match self.view.span() {
-            Span::Window => format!("the last {}", figures.length),
-            Span::Totals => format!("{} since the start", figures.length),
+        let span = match self.view.period() {
+            Period::Window => format!("the last {}", figures.length),
+            Period::Totals => format!("{} since the start", figures.length),
         };
         let mut first = vec![
-            self.piece(Role::Title, format!("offwake top: {}", text::terminal(&header.target))),
-            self.piece(Role::Text, format!(", {span}")),
+            self.piece(TextRole::Title, format!("offwake top: {}", text::terminal(&header.target))),
+            self.piece(TextRole::Text, format!(", {span}")),
         ];
-        if header.standing == Standing::Ended {
-            first.push(self.piece(Role::Loud, "  NO THREAD OF THE TARGET LIVES"));
+        if header.target_state == TargetState::Ended {
+            first.push(self.piece(TextRole::Loud, "  NO THREAD OF THE TARGET LIVES"));
         }
-        if self.view.flow == Flow::Paused {
-            first.push(self.piece(Role::Loud, "  PAUSED"));
+        if self.view.updates == UpdateMode::Paused {
+            first.push(self.piece(TextRole::Loud, "  PAUSED"));
         }
         if self.view.idle_rows() == IdleRows::Hidden {
-            first.push(self.piece(Role::Text, "  idle hidden"));
+            first.push(self.piece(TextRole::Text, "  idle hidden"));
         }
         if !self.view.filter().is_empty() {
-            first.push(self.piece(Role::Loud, format!("  filter: {}", self.view.filter())));
+            first.push(self.piece(TextRole::Loud, format!("  filter: {}", self.view.filter())));
         }
-        let own = share(header.own_cpu, picture.window.length);
+        let own = percent(header.own_cpu, picture.window.length);
         let mut second =
-            vec![self.piece(Role::Text, format!("offwake itself: {own} of one CPU; "))];
+            vec![self.piece(TextRole::Text, format!("offwake itself: {own} of one CPU; "))];
         second.extend(self.loss(picture));
         let ledger = figures.ledger();
         let lines = vec![
@@ -121,87 +121,87 @@ impl Screen<'_> {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn loss(&self, picture: &Picture) -> Vec<Piece<'static>> {
+    fn loss(&self, picture: &TopData) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
-        match self.view.span() {
-            Span::Window => pieces.push(match &picture.header.loss {
-                None => self.piece(Role::Text, "lost: nothing"),
-                Some(loss) => self.piece(Role::Loud, loss.clone()),
+        match self.view.period() {
+            Period::Window => pieces.push(match &picture.header.loss {
+                None => self.piece(TextRole::Text, "lost: nothing"),
+                Some(loss) => self.piece(TextRole::Loud, loss.clone()),
             }),
-            Span::Totals => {
+            Period::Totals => {
                 let totals = &picture.totals;
                 pieces.push(match totals.lossy_stretches {
-                    0 => self.piece(Role::Text, "lost: nothing"),
+                    0 => self.piece(TextRole::Text, "lost: nothing"),
                     lossy => {
                         let all = totals.stretches;
                         self.piece(
-                            Role::Loud,
+                            TextRole::Loud,
                             format!("LOST: something in {lossy} of {all} stretches"),
                         )
                     }
                 });
                 if totals.missed > Nanos(0) {
                     let missed = format!("; {} are in no sum", totals.missed);
-                    pieces.push(self.piece(Role::Loud, missed));
+                    pieces.push(self.piece(TextRole::Loud, missed));
                 }
             }
         }
         for warning in &picture.header.warnings {
-            pieces.push(self.piece(Role::Loud, format!("; {warning}")));
+            pieces.push(self.piece(TextRole::Loud, format!("; {warning}")));
         }
         pieces
     }
 
-    fn bar(&self, ledger: &Ledger, width: u16) -> Line<'static> {
-        let lengths = parts(ledger).map(|(.., time)| time);
-        let pieces = parts(ledger).into_iter().zip(cells(lengths, usize::from(width)));
+    fn bar(&self, ledger: &LedgerEntry, width: u16) -> Line<'static> {
+        let lengths = ledger_parts(ledger).map(|(.., time)| time);
+        let pieces = ledger_parts(ledger).into_iter().zip(share_cells(lengths, usize::from(width)));
         let pieces = pieces.map(|((role, mark, ..), cells)| self.piece(role, mark.repeat(cells)));
         Line::from_iter(pieces)
     }
 
-    fn legend(&self, ledger: &Ledger) -> Line<'static> {
+    fn legend(&self, ledger: &LedgerEntry) -> Line<'static> {
         let mut pieces = Vec::new();
-        for (role, mark, name, time) in parts(ledger) {
+        for (role, mark, name, time) in ledger_parts(ledger) {
             pieces.push(self.piece(role, mark));
-            pieces
-                .push(self.piece(Role::Text, format!(" {name} {} ", share(time, ledger.wall_ns))));
+            pieces.push(
+                self.piece(TextRole::Text, format!(" {name} {} ", percent(time, ledger.wall_ns))),
+            );
         }
         if ledger.idle_ns > Nanos(0) {
-            pieces.push(
-                self.piece(
-                    Role::Faint,
-                    format!("(idle {})", share(ledger.idle_ns, ledger.wall_ns)),
-                ),
-            );
+            pieces.push(self.piece(
+                TextRole::Faint,
+                format!("(idle {})", percent(ledger.idle_ns, ledger.wall_ns)),
+            ));
         }
         Line::from(pieces)
     }
 
-    fn foot(&self, frame: &mut Frame<'_>, area: Rect) {
-        let line = match (&self.view.mode, self.view.message()) {
-            (_, Some(message)) => self.piece(Role::Loud, message),
-            (Mode::Filtering { .. }, None) => self.piece(
-                Role::Loud,
+    fn draw_foot(&self, frame: &mut Frame<'_>, area: Rect) {
+        let line = match (&self.view.input, self.view.message()) {
+            (_, Some(message)) => self.piece(TextRole::Loud, message),
+            (InputMode::Filtering { .. }, None) => self.piece(
+                TextRole::Loud,
                 format!("filter: {}_  (Enter keeps it, Esc does not)", self.view.filter()),
             ),
-            (Mode::Help, None) => self.piece(Role::Faint, "any key goes back"),
-            (Mode::Chain { .. }, None) => {
-                self.piece(Role::Faint, "Esc back  up/down scroll  p pause  s save  h help  q quit")
-            }
+            (InputMode::Help, None) => self.piece(TextRole::Faint, "any key goes back"),
+            (InputMode::Chain { .. }, None) => self.piece(
+                TextRole::Faint,
+                "Esc back  up/down scroll  p pause  s save  h help  q quit",
+            ),
             _ => self.piece(
-                Role::Faint,
+                TextRole::Faint,
                 "h help  Tab table  Enter descend  / filter  o sort  w span  p pause  s save  q",
             ),
         };
         frame.render_widget(Paragraph::new(line), area);
     }
 
-    fn help(&self, frame: &mut Frame<'_>, area: Rect) {
+    fn draw_help(&self, frame: &mut Frame<'_>, area: Rect) {
         let lines: Vec<Line<'_>> = HELP.iter().map(|line| Line::from(*line)).collect();
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn tables(&self, frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
+    fn draw_tables(&self, frame: &mut Frame<'_>, area: Rect, figures: &Figures) {
         let tables = Tables::new(figures, self.view);
         if is_large(frame.area()) {
             let [upper, middle, lower] = Layout::vertical([
@@ -216,33 +216,33 @@ impl Screen<'_> {
                 Constraint::Fill(1),
             ])
             .areas(upper);
-            self.accounts(frame, left, &tables.accounts);
-            self.blocking(frame, right, &tables.blocking, figures.length);
-            self.waits(frame, middle, &tables.waits, figures.length);
-            let place = self.view.selected.wait.place(tables.waits.iter().map(|row| row.key));
-            match (&self.view.mode, tables.waits.get(place)) {
-                (Mode::Chain { wait, scrolled }, _) => {
-                    self.chain(frame, lower, figures, wait, *scrolled);
+            self.draw_accounts(frame, left, &tables.accounts);
+            self.draw_blocking(frame, right, &tables.blocking, figures.length);
+            self.draw_waits(frame, middle, &tables.waits, figures.length);
+            let place = self.view.selected.wait.index_among(tables.waits.iter().map(|row| row.key));
+            match (&self.view.input, tables.waits.get(place)) {
+                (InputMode::Chain { wait, scrolled }, _) => {
+                    self.draw_chain(frame, lower, figures, wait, *scrolled);
                 }
-                (_, Some(row)) => self.chain(frame, lower, figures, row.key, 0),
+                (_, Some(row)) => self.draw_chain(frame, lower, figures, row.key, 0),
                 (_, None) => {}
             }
             return;
         }
         let weight =
-            |pane, base| Constraint::Fill(if self.view.pane == pane { base + 3 } else { base });
+            |pane, base| Constraint::Fill(if self.view.focused == pane { base + 3 } else { base });
         let [upper, middle, lower] = Layout::vertical([
-            weight(Pane::Accounts, 3),
-            weight(Pane::Waits, 4),
-            weight(Pane::Blocking, 3),
+            weight(TopTable::Accounts, 3),
+            weight(TopTable::Waits, 4),
+            weight(TopTable::Blocking, 3),
         ])
         .areas(area);
-        self.accounts(frame, upper, &tables.accounts);
-        self.waits(frame, middle, &tables.waits, figures.length);
-        self.blocking(frame, lower, &tables.blocking, figures.length);
+        self.draw_accounts(frame, upper, &tables.accounts);
+        self.draw_waits(frame, middle, &tables.waits, figures.length);
+        self.draw_blocking(frame, lower, &tables.blocking, figures.length);
     }
 
-    fn accounts(&self, frame: &mut Frame<'_>, area: Rect, rows: &[AccountRow<'_>]) {
+    fn draw_accounts(&self, frame: &mut Frame<'_>, area: Rect, rows: &[AccountTableRow<'_>]) {
         let what = match self.view.grouping() {
             Grouping::Threads => "threads",
             Grouping::Processes => "processes",
@@ -256,16 +256,17 @@ impl Screen<'_> {
             (Constraint::Length(8), "external"),
             (Constraint::Length(12), "unattributed"),
         ];
-        let place = self.view.selected.account.place(rows.iter().map(|row| &row.key));
-        let pane = Part {
-            pane: Pane::Accounts,
+        let place = self.view.selected.account.index_among(rows.iter().map(|row| &row.key));
+        let pane = TableArea {
+            pane: TopTable::Accounts,
             title: what,
-            sorted: self.view.sorting.accounts.words(),
+            sorted: self.view.sorting.accounts.describe(),
             place,
         };
-        self.table(frame, area, &pane, columns, rows, |row| {
+        self.draw_table(frame, area, &pane, columns, rows, |row| {
             let ledger = row.ledger;
-            let share = |part| Cell::from(Line::from(share(part, ledger.wall_ns)).right_aligned());
+            let share =
+                |part| Cell::from(Line::from(percent(part, ledger.wall_ns)).right_aligned());
             vec![
                 Cell::from(row.name.clone()),
                 Cell::from(Line::from(ledger.wall_ns.to_string()).right_aligned()),
@@ -278,7 +279,13 @@ impl Screen<'_> {
         });
     }
 
-    fn waits(&self, frame: &mut Frame<'_>, area: Rect, rows: &[WaitRow<'_>], length: Nanos) {
+    fn draw_waits(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        rows: &[WaitTableRow<'_>],
+        length: Nanos,
+    ) {
         let is_wide = area.width >= WIDE;
         let mut columns: Vec<Column> = vec![
             (Constraint::Length(8), "time"),
@@ -293,37 +300,43 @@ impl Screen<'_> {
             columns.insert(4, (Constraint::Length(8), "longest"));
             columns.insert(7, (Constraint::Fill(3), "in"));
         }
-        let place = self.view.selected.wait.place(rows.iter().map(|row| row.key));
-        let pane = Part {
-            pane: Pane::Waits,
+        let place = self.view.selected.wait.index_among(rows.iter().map(|row| row.key));
+        let pane = TableArea {
+            pane: TopTable::Waits,
             title: "worst waits",
-            sorted: self.view.sorting.waits.words(),
+            sorted: self.view.sorting.waits.describe(),
             place,
         };
-        self.table(frame, area, &pane, &columns, rows, |row| {
+        self.draw_table(frame, area, &pane, &columns, rows, |row| {
             let waited = row.waited;
             let idle = match waited.idle {
                 Nanos(0) => String::new(),
-                idle => share(idle, waited.blocked),
+                idle => percent(idle, waited.blocked),
             };
             let mut cells = vec![
-                right(waited.blocked.to_string()),
-                right(share(waited.blocked, length)),
-                right(idle),
+                right_aligned(waited.blocked.to_string()),
+                right_aligned(percent(waited.blocked, length)),
+                right_aligned(idle),
                 Cell::from(row.thread.clone()),
                 Cell::from(row.on.clone()),
                 Cell::from(format!("<- {}", row.blame)),
             ];
             if is_wide {
-                cells.insert(3, right(waited.count.to_string()));
-                cells.insert(4, right(waited.longest.to_string()));
+                cells.insert(3, right_aligned(waited.count.to_string()));
+                cells.insert(4, right_aligned(waited.longest.to_string()));
                 cells.insert(7, Cell::from(row.label.clone()));
             }
             cells
         });
     }
 
-    fn blocking(&self, frame: &mut Frame<'_>, area: Rect, rows: &[BlockingRow<'_>], length: Nanos) {
+    fn draw_blocking(
+        &self,
+        frame: &mut Frame<'_>,
+        area: Rect,
+        rows: &[BlockingTableRow<'_>],
+        length: Nanos,
+    ) {
         let columns: &[Column] = &[
             (Constraint::Length(8), "time"),
             (Constraint::Length(5), "share"),
@@ -331,40 +344,40 @@ impl Screen<'_> {
             (Constraint::Fill(1), "waiter"),
             (Constraint::Fill(1), "<- culprit"),
         ];
-        let place = self.view.selected.blocking.place(rows.iter().map(|row| row.key));
-        let pane = Part {
-            pane: Pane::Blocking,
+        let place = self.view.selected.blocking.index_among(rows.iter().map(|row| row.key));
+        let pane = TableArea {
+            pane: TopTable::Blocking,
             title: "who blocks whom",
-            sorted: self.view.sorting.blocking.words(),
+            sorted: self.view.sorting.blocking.describe(),
             place,
         };
-        self.table(frame, area, &pane, columns, rows, |row| {
+        self.draw_table(frame, area, &pane, columns, rows, |row| {
             let idle = match row.blocking.idle {
                 Nanos(0) => String::new(),
-                idle => share(idle, row.blocking.time),
+                idle => percent(idle, row.blocking.time),
             };
             vec![
-                right(row.blocking.time.to_string()),
-                right(share(row.blocking.time, length)),
-                right(idle),
+                right_aligned(row.blocking.time.to_string()),
+                right_aligned(percent(row.blocking.time, length)),
+                right_aligned(idle),
                 Cell::from(row.waiter.clone()),
                 Cell::from(format!("<- {}", row.culprit)),
             ]
         });
     }
 
-    fn table<R>(
+    fn draw_table<R>(
         &self,
         frame: &mut Frame<'_>,
         area: Rect,
-        part: &Part<'_>,
+        part: &TableArea<'_>,
         columns: &[Column],
         rows: &[R],
         cells: impl Fn(&R) -> Vec<Cell<'static>>,
     ) {
         let [top, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
-        let is_focused = self.view.pane == part.pane && self.view.mode == Mode::Tables;
-        let role = if is_focused { Role::FocusedTitle } else { Role::Title };
+        let is_focused = self.view.focused == part.pane && self.view.input == InputMode::Tables;
+        let role = if is_focused { TextRole::FocusedTitle } else { TextRole::Title };
         let title = format!(" {} ({}) {} ", part.title, rows.len(), part.sorted);
         frame.render_widget(Paragraph::new(self.piece(role, title)), top);
         let shown = usize::from(body.height.saturating_sub(1));
@@ -372,22 +385,22 @@ impl Screen<'_> {
         let lines = rows.iter().enumerate().skip(first).take(shown).map(|(n, row)| {
             let line = Row::new(cells(row));
             if is_focused && n == part.place {
-                line.style(self.paint.style(Role::Selected))
+                line.style(self.paint.style(TextRole::Selected))
             } else {
                 line
             }
         });
         let heads = columns.iter().map(|(width, name)| match width {
-            Constraint::Length(_) if *name != "thread" => right((*name).to_owned()),
+            Constraint::Length(_) if *name != "thread" => right_aligned((*name).to_owned()),
             _ => Cell::from(*name),
         });
         let table = Table::new(lines, columns.iter().map(|(width, _)| *width))
-            .header(Row::new(heads).style(self.paint.style(Role::Columns)))
+            .header(Row::new(heads).style(self.paint.style(TextRole::Columns)))
             .column_spacing(1);
         frame.render_widget(table, body);
     }
 
-    fn chain(
+    fn draw_chain(
         &self,
         frame: &mut Frame<'_>,
         area: Rect,
@@ -396,9 +409,9 @@ impl Screen<'_> {
         scrolled: usize,
     ) {
         let lines = match figures.wait(wait) {
-            Some((key, waited)) => chain::lines(key, waited),
-            None => vec![chain::Line {
-                role: Role::Text,
+            Some((key, waited)) => chain::chain_lines(key, waited),
+            None => vec![chain::ChainLine {
+                role: TextRole::Text,
                 text: "no such wait in this time; Esc goes back".to_owned(),
             }],
         };
@@ -412,30 +425,30 @@ impl Screen<'_> {
 type Column = (Constraint, &'static str);
 
 /// What a table shows around its rows.
-struct Part<'a> {
-    pane: Pane,
+struct TableArea<'a> {
+    pane: TopTable,
     title: &'a str,
     sorted: String,
     place: usize,
 }
 
-fn right(text: String) -> Cell<'static> {
+fn right_aligned(text: String) -> Cell<'static> {
     Cell::from(Line::from(text).right_aligned())
 }
 
 /// Returns the parts of a ledger, which add up to its wall time.
-fn parts(ledger: &Ledger) -> [(Role, &'static str, &'static str, Nanos); 5] {
+fn ledger_parts(ledger: &LedgerEntry) -> [(TextRole, &'static str, &'static str, Nanos); 5] {
     [
-        (Role::OnCpu, "█", "on-CPU", ledger.on_cpu_ns),
-        (Role::Runnable, "▓", "runnable", ledger.runnable_ns),
-        (Role::Attributed, "▒", "attributed", ledger.attributed_ns),
-        (Role::External, "░", "external", ledger.external_ns),
-        (Role::Unattributed, "·", "unattributed", ledger.unattributed_ns),
+        (TextRole::OnCpu, "█", "on-CPU", ledger.on_cpu_ns),
+        (TextRole::Runnable, "▓", "runnable", ledger.runnable_ns),
+        (TextRole::Attributed, "▒", "attributed", ledger.attributed_ns),
+        (TextRole::External, "░", "external", ledger.external_ns),
+        (TextRole::Unattributed, "·", "unattributed", ledger.unattributed_ns),
     ]
 }
 
 /// Shares `width` cells out so that all of them are used: each part ends at its rounded place.
-fn cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
+fn share_cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
     let all: u128 = parts.iter().map(|part| u128::from(part.0)).sum();
     let (mut passed, mut drawn) = (0_u128, 0_usize);
     parts.map(|part| {
@@ -452,14 +465,14 @@ fn cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
 
 #[cfg(test)]
 mod tests {
-    use super::cells;
+    use super::share_cells;
     use crate::units::Nanos;
 
     #[test]
     fn the_bar_is_as_wide_as_the_screen() {
-        assert_eq!(cells([1, 1, 1].map(Nanos), 80).iter().sum::<usize>(), 80);
-        assert_eq!(cells([u64::MAX; 5].map(Nanos), 7).iter().sum::<usize>(), 7);
-        assert_eq!(cells([0, 0].map(Nanos), 80), [0, 0]);
-        assert_eq!(cells([0, 5].map(Nanos), 4), [0, 4]);
+        assert_eq!(share_cells([1, 1, 1].map(Nanos), 80).iter().sum::<usize>(), 80);
+        assert_eq!(share_cells([u64::MAX; 5].map(Nanos), 7).iter().sum::<usize>(), 7);
+        assert_eq!(share_cells([0, 0].map(Nanos), 80), [0, 0]);
+        assert_eq!(share_cells([0, 5].map(Nanos), 4), [0, 4]);
     }
 }

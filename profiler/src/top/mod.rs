@@ -10,18 +10,18 @@
 //! I/O either: the terminal, the keyboard and the files are the binary's.
 
 mod chain;
+mod describe;
 mod draw;
 mod order;
-mod paint;
 mod selection;
+mod style;
 mod tables;
-mod view;
-mod words;
+mod view_state;
 
 pub use draw::draw;
 pub use offwake_analysis::top::{
-    Account, Analyst, Blocking, Culprit, Figure, Figures, Header, Leaf, NoPicture, Picture, Rows,
-    Since, Standing, ThreadKey, Totals, WaitKey, Waited,
+    AnalysisError, Blocker, BlockingTime, BoundedSums, ChainEnd, Figures, Header, Since, Summable,
+    TargetState, ThreadFigures, ThreadKey, TopAnalysis, TopData, Totals, WaitFigures, WaitKey,
 };
-pub use paint::Paint;
-pub use view::{Deed, Key, Pane, Span, View};
+pub use style::ColourMode;
+pub use view_state::{Key, KeyAction, Period, TopTable, ViewState};

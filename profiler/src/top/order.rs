@@ -1,7 +1,7 @@
 //! What the tables are sorted by.
 
 /// Something that a table can be sorted by: one key goes to the next.
-pub(super) trait Order: Copy + PartialEq + 'static {
+pub(super) trait SortOrder: Copy + PartialEq + 'static {
     /// All orders, the usual one first.
     const ALL: &'static [Self];
 
@@ -17,7 +17,7 @@ pub(super) trait Order: Copy + PartialEq + 'static {
 
 /// The direction of a sorted table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Direction {
+pub(super) enum SortDirection {
     /// The largest time, the first letter.
     #[default]
     Usual,
@@ -25,7 +25,7 @@ pub(super) enum Direction {
     Reversed,
 }
 
-impl Direction {
+impl SortDirection {
     pub(super) fn other(self) -> Self {
         match self {
             Self::Usual => Self::Reversed,
@@ -38,16 +38,16 @@ impl Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sorting<O> {
     pub(super) order: O,
-    pub(super) direction: Direction,
+    pub(super) direction: SortDirection,
 }
 
-impl<O: Order> Sorting<O> {
+impl<O: SortOrder> Sorting<O> {
     pub(super) const fn by(order: O) -> Self {
-        Self { order, direction: Direction::Usual }
+        Self { order, direction: SortDirection::Usual }
     }
 
     /// Returns the sorting by the next order, in its usual direction.
-    pub(super) fn next(self) -> Self {
+    pub(super) fn next_order(self) -> Self {
         Self::by(self.order.next())
     }
 
@@ -56,10 +56,10 @@ impl<O: Order> Sorting<O> {
     }
 
     /// `by time`, `by time, reversed`
-    pub(super) fn words(self) -> String {
+    pub(super) fn describe(self) -> String {
         let reversed = match self.direction {
-            Direction::Usual => "",
-            Direction::Reversed => ", reversed",
+            SortDirection::Usual => "",
+            SortDirection::Reversed => ", reversed",
         };
         format!("by {}{reversed}", self.order.name())
     }
@@ -78,7 +78,7 @@ pub(super) enum AccountOrder {
     Name,
 }
 
-impl Order for AccountOrder {
+impl SortOrder for AccountOrder {
     const ALL: &'static [Self] = &[
         Self::Busy,
         Self::OnCpu,
@@ -106,35 +106,35 @@ impl Order for AccountOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitOrder {
     /// Blocked time, without what is idle or slept through the whole window.
-    Pressing,
+    Busy,
     Time,
     Longest,
     Count,
     Thread,
     Cause,
-    Culprit,
+    Blocker,
 }
 
-impl Order for WaitOrder {
+impl SortOrder for WaitOrder {
     const ALL: &'static [Self] = &[
-        Self::Pressing,
+        Self::Busy,
         Self::Time,
         Self::Longest,
         Self::Count,
         Self::Thread,
         Self::Cause,
-        Self::Culprit,
+        Self::Blocker,
     ];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Pressing => "time without idle",
+            Self::Busy => "time without idle",
             Self::Time => "time",
             Self::Longest => "longest",
             Self::Count => "count",
             Self::Thread => "thread",
             Self::Cause => "cause",
-            Self::Culprit => "culprit",
+            Self::Blocker => "culprit",
         }
     }
 }
@@ -143,36 +143,36 @@ impl Order for WaitOrder {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockingOrder {
     /// Without what is idle.
-    Pressing,
+    Busy,
     Time,
     Waiter,
-    Culprit,
+    Blocker,
 }
 
-impl Order for BlockingOrder {
-    const ALL: &'static [Self] = &[Self::Pressing, Self::Time, Self::Waiter, Self::Culprit];
+impl SortOrder for BlockingOrder {
+    const ALL: &'static [Self] = &[Self::Busy, Self::Time, Self::Waiter, Self::Blocker];
 
     fn name(self) -> &'static str {
         match self {
-            Self::Pressing => "time without idle",
+            Self::Busy => "time without idle",
             Self::Time => "time",
             Self::Waiter => "waiter",
-            Self::Culprit => "culprit",
+            Self::Blocker => "culprit",
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Order as _, WaitOrder};
+    use super::{SortOrder as _, WaitOrder};
 
     #[test]
     fn one_key_goes_through_all_orders_and_round() {
-        let mut order = WaitOrder::Pressing;
+        let mut order = WaitOrder::Busy;
         for expected in WaitOrder::ALL {
             assert_eq!(order, *expected);
             order = order.next();
         }
-        assert_eq!(order, WaitOrder::Pressing);
+        assert_eq!(order, WaitOrder::Busy);
     }
 }

@@ -1,9 +1,9 @@
 //! The selected row of a table, and the keys that move the selection.
 
-use super::view::Key;
+use super::view_state::Key;
 
 /// The number of rows that a page key moves.
-const PAGE: usize = 10;
+const PAGE_ROWS: usize = 10;
 
 /// The selected row of a table. It stays selected wherever sorting moves it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ impl<K> Default for Selection<K> {
 
 impl<K: PartialEq + Clone> Selection<K> {
     /// Returns the index of the selected row among these.
-    pub(super) fn place<'k>(&self, mut keys: impl ExactSizeIterator<Item = &'k K>) -> usize
+    pub(super) fn index_among<'k>(&self, mut keys: impl ExactSizeIterator<Item = &'k K>) -> usize
     where
         K: 'k,
     {
@@ -32,16 +32,16 @@ impl<K: PartialEq + Clone> Selection<K> {
     }
 
     /// Selects a row.
-    pub(super) fn of(index: usize, key: K) -> Self {
+    pub(super) fn at_row(index: usize, key: K) -> Self {
         Self { index, key: Some(key) }
     }
 
-    pub(super) fn go<'k>(&mut self, keys: &[&'k K], step: Step)
+    pub(super) fn move_by<'k>(&mut self, keys: &[&'k K], step: Step)
     where
         K: 'k,
     {
-        let place = self.place(keys.iter().copied());
-        self.index = step.from(place, keys.len());
+        let place = self.index_among(keys.iter().copied());
+        self.index = step.apply_to(place, keys.len());
         self.key = keys.get(self.index).map(|key| (*key).clone());
     }
 }
@@ -50,29 +50,29 @@ impl<K: PartialEq + Clone> Selection<K> {
 #[derive(Clone, Copy)]
 pub(super) enum Step {
     Back(usize),
-    On(usize),
+    Forward(usize),
     First,
     Last,
 }
 
 impl Step {
-    pub(super) fn of(key: Key) -> Option<Self> {
+    pub(super) fn from_key(key: Key) -> Option<Self> {
         Some(match key {
             Key::Up | Key::Char('k') => Self::Back(1),
-            Key::Down | Key::Char('j') => Self::On(1),
-            Key::PageUp => Self::Back(PAGE),
-            Key::PageDown => Self::On(PAGE),
+            Key::Down | Key::Char('j') => Self::Forward(1),
+            Key::PageUp => Self::Back(PAGE_ROWS),
+            Key::PageDown => Self::Forward(PAGE_ROWS),
             Key::Home | Key::Char('g') => Self::First,
             Key::End | Key::Char('G') => Self::Last,
             _ => return None,
         })
     }
 
-    pub(super) fn from(self, place: usize, length: usize) -> usize {
+    pub(super) fn apply_to(self, place: usize, length: usize) -> usize {
         let last = length.saturating_sub(1);
         match self {
             Self::Back(rows) => place.saturating_sub(rows),
-            Self::On(rows) => place.saturating_add(rows).min(last),
+            Self::Forward(rows) => place.saturating_add(rows).min(last),
             Self::First => 0,
             Self::Last => last,
         }
@@ -87,14 +87,14 @@ mod tests {
     fn a_row_is_followed_and_one_that_goes_leaves_its_place() {
         let mut selection = Selection::default();
         // The first row, whichever that is, until somebody moves.
-        assert_eq!(selection.place(["a", "b", "c"].iter()), 0);
-        selection.go(&[&"a", &"b", &"c"], Step::On(1));
-        assert_eq!(selection.place(["a", "b", "c"].iter()), 1);
-        assert_eq!(selection.place(["b", "c", "a"].iter()), 0);
-        assert_eq!(selection.place(["x", "y", "z"].iter()), 1);
-        assert_eq!(selection.place(["x"].iter()), 0);
-        assert_eq!(selection.place([].iter()), 0);
-        selection.go(&[], Step::Last);
-        assert_eq!(selection.place(["a", "b", "c"].iter()), 0);
+        assert_eq!(selection.index_among(["a", "b", "c"].iter()), 0);
+        selection.move_by(&[&"a", &"b", &"c"], Step::Forward(1));
+        assert_eq!(selection.index_among(["a", "b", "c"].iter()), 1);
+        assert_eq!(selection.index_among(["b", "c", "a"].iter()), 0);
+        assert_eq!(selection.index_among(["x", "y", "z"].iter()), 1);
+        assert_eq!(selection.index_among(["x"].iter()), 0);
+        assert_eq!(selection.index_among([].iter()), 0);
+        selection.move_by(&[], Step::Last);
+        assert_eq!(selection.index_among(["a", "b", "c"].iter()), 0);
     }
 }

@@ -140,11 +140,11 @@ impl Case {
         recording.sort();
         let timeline = Timeline::build(recording);
         let blame = Blame::new(recording, &timeline, ChainLimits::default());
-        let is_task = matches!(blame.ender(WaitIndex(0)), WakeSource::Task(_));
+        let is_task = matches!(blame.wake_source(WaitIndex(0)), WakeSource::Task(_));
         let named = (blame.walker().parts(WaitIndex(0)).iter())
             .any(|part| matches!(part.kind, BlameKind::Work(_) | BlameKind::CpuQueue { .. }));
         assert_eq!(is_task, named);
-        blame.ender(WaitIndex(0))
+        blame.wake_source(WaitIndex(0))
     }
 }
 

@@ -5,7 +5,7 @@ use offwake::{
     recording::{CgroupInfo, ContainerNames, PodName, ProcessInfo, Recording},
     report::{Filter, Report, flame::View, folded, html, summary, svg},
     timeline::Timeline,
-    top::{Key, View as Screen},
+    top::{Key, ViewState as Screen},
     units::{CgroupId, Tgid},
 };
 
@@ -142,7 +142,7 @@ fn rows_of_the_live_view_name_the_container() {
             text.lines().find(|line| line.contains("thread7 7 in web") && line.contains('%'));
         assert!(ledger.is_some(), "{text}");
         assert!(text.contains("work of thread60 60 in shop/cart-7d9f/db"), "{text}");
-        screen.press(Key::Char('t'), Some(&picture));
+        screen.handle_key(Key::Char('t'), Some(&picture));
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use arrow_array::{Array as _, Int64Array, RecordBatch, UInt32Array};
 use offwake::{
     blame::{Blame, ChainLimits},
-    export::{Export, HourOrNone, Part, Table, parquet},
+    export::{Export, HourOrNone, Partition, Table, parquet},
     recording::{Clocks, Recording},
     report::Filter,
     timeline::Timeline,
@@ -26,14 +26,14 @@ fn exported<T>(recording: &Recording, then: impl FnOnce(&Export<'_>) -> T) -> T 
     then(&Export::new(&blame))
 }
 
-fn batches(export: &Export<'_>, table: Table, part: &Part) -> Vec<RecordBatch> {
+fn batches(export: &Export<'_>, table: Table, part: &Partition) -> Vec<RecordBatch> {
     export.batches(table, part).map(Result::unwrap).collect()
 }
 
 /// A column of times by thread, added up.
 fn sums(export: &Export<'_>, table: Table, column: &str) -> BTreeMap<u32, i64> {
     let mut sums = BTreeMap::new();
-    for part in export.parts(table).unwrap() {
+    for part in export.partitions(table).unwrap() {
         for batch in batches(export, table, &part) {
             let tids: &UInt32Array =
                 batch.column_by_name("tid").unwrap().as_any().downcast_ref().unwrap();
@@ -52,7 +52,7 @@ fn sums(export: &Export<'_>, table: Table, column: &str) -> BTreeMap<u32, i64> {
 fn files(export: &Export<'_>) -> Vec<(Table, HourOrNone, Vec<u8>)> {
     let mut files = Vec::new();
     for table in Table::ALL {
-        for part in export.parts(table).unwrap() {
+        for part in export.partitions(table).unwrap() {
             let mut bytes = Vec::new();
             parquet::write(export, table, &part, &mut bytes).unwrap();
             files.push((table, part.hour, bytes));
@@ -62,7 +62,7 @@ fn files(export: &Export<'_>) -> Vec<(Table, HourOrNone, Vec<u8>)> {
 }
 
 fn rows(export: &Export<'_>, table: Table) -> usize {
-    let parts = export.parts(table).unwrap();
+    let parts = export.partitions(table).unwrap();
     let batches = parts.iter().flat_map(|part| batches(export, table, part));
     batches.map(|batch| batch.num_rows()).sum()
 }
@@ -81,12 +81,12 @@ fn rows_lie_in_the_hour_of_their_time() {
     };
     recording.clocks = vec![clocks(0, 7, HOUR - 20), clocks(40, 7, 20)];
     let (parts, waits) = exported(&recording, |export| {
-        let parts = export.parts(Table::Waits).unwrap();
+        let parts = export.partitions(Table::Waits).unwrap();
         let rows =
             |part| batches(export, Table::Waits, part).iter().map(RecordBatch::num_rows).sum();
         let parts: Vec<(String, usize)> =
             parts.iter().map(|part| (part.hour.to_string(), rows(part))).collect();
-        (parts, export.waits(&Filter { min: Some(Nanos(3 * TICK)), ..Filter::default() }))
+        (parts, export.filtered_waits(&Filter { min: Some(Nanos(3 * TICK)), ..Filter::default() }))
     });
     let directory = |hour: &str| format!("date=1970-01-01/hour={hour}");
     assert_eq!(parts, [(directory("07"), 10), (directory("08"), 5)]);

@@ -8,7 +8,7 @@ use offwake::{
     recording::{
         FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
     },
-    report::{Filter, Kinds, Report, flame::View, folded, summary, svg},
+    report::{Filter, Report, ThreadKinds, flame::View, folded, summary, svg},
     timeline::Timeline,
     units::{Nanos, Tgid, Timestamp},
 };
@@ -237,7 +237,7 @@ fn the_filter_takes_from_the_waits_and_never_from_the_ledger() {
     for filter in [
         Filter { min: Some(ticks(6)), ..Filter::default() },
         Filter { max: Some(ticks(5)), ..Filter::default() },
-        Filter { kinds: Kinds::Kernel, ..Filter::default() },
+        Filter { kinds: ThreadKinds::Kernel, ..Filter::default() },
         Filter { states: Some(vec!['D']), ..Filter::default() },
     ] {
         let some = report(&recording, &filter);

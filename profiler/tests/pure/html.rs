@@ -8,7 +8,7 @@ use offwake::{
     },
     report::{
         Filter, IdleWaits, Report,
-        html::{self, LARGEST, Lanes},
+        html::{self, Lanes, MAX_PAGE_BYTES},
     },
     timeline::Timeline,
     units::{StackId, Tgid, Tid, Timestamp},
@@ -210,7 +210,7 @@ fn five_thousand_threads_make_a_small_page() {
     let recording = large();
     assert_eq!(recording.waits.len(), 200_000);
     let (report, page) = page_of(&recording, &Filter::default());
-    assert!(page.len() < LARGEST, "{} bytes", page.len());
+    assert!(page.len() < MAX_PAGE_BYTES, "{} bytes", page.len());
     let data = data_of(&page);
     let count = |list: &Value| list.as_array().unwrap().len();
     assert_eq!(count(&data["ledgers"]["threads"]["rows"]), 5_000);
@@ -267,6 +267,6 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     }
     r.sort();
     let (_, page) = page_of(&r, &Filter::default());
-    assert!(page.len() < LARGEST, "{} bytes", page.len());
+    assert!(page.len() < MAX_PAGE_BYTES, "{} bytes", page.len());
     assert!(data_of(&page)["texts_left_out"].as_u64() > Some(0));
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use offwake::{
     blame::{Blame, ChainLimits},
-    perfetto::{self, Trace},
+    perfetto::{self, TraceInput},
     recording::{Function, Recording},
     report::Filter,
     spans::SpanLimits,
@@ -32,7 +32,8 @@ fn bytes(recording: &Recording) -> Vec<u8> {
     let filter = Filter::default();
     let spans = find_with(recording, &filter, SpanLimits::default());
     let mut bytes = Vec::new();
-    perfetto::write(Trace { blame: &blame, filter: &filter, spans: &spans }, &mut bytes).unwrap();
+    perfetto::write(TraceInput { blame: &blame, filter: &filter, spans: &spans }, &mut bytes)
+        .unwrap();
     bytes
 }
 

@@ -154,7 +154,7 @@ fn check(recording: &Recording) -> Named {
                 let blamed = timeline.thread(thread).unwrap().tid;
                 *named.entry((wait.tid, wait.seq, blamed)).or_default() += part.time;
                 assert_eq!(wait.wake.unwrap().context, WakeContext::Task);
-                assert!(matches!(blame.ender(index), WakeSource::Task(_)));
+                assert!(matches!(blame.wake_source(index), WakeSource::Task(_)));
             }
         }
     }

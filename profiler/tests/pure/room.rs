@@ -62,7 +62,7 @@ fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
     assert!(hops(&whole) > MAX_HOPS);
     assert_eq!((whole.filter.limited_count, whole.warnings()), (0, Vec::new()));
     let ledgers = whole.threads.clone();
-    let report = whole.within(Report::ROOM);
+    let report = whole.limit_hops(Report::MAX_HOPS);
     check(&report, MAX_HOPS);
     assert!(hops(&report) > MAX_HOPS / 20);
     for wait in &report.waits {
@@ -83,9 +83,9 @@ fn any_room_will_do() {
     let whole = ring(30);
     let all = hops(&whole);
     for room in 0..all {
-        let report = whole.clone().within(room);
+        let report = whole.clone().limit_hops(room);
         check(&report, room);
         assert!(report.filter.limited_count > 0);
     }
-    assert_eq!(whole.clone().within(all), whole);
+    assert_eq!(whole.clone().limit_hops(all), whole);
 }

@@ -5,7 +5,9 @@ use std::{fs, path::Path};
 use offwake::{
     recording::{Recording, stream},
     report::{Filter, Frames},
-    top::{Analyst, Deed, Figures, Key, Paint, Picture, Since, Span, View, draw},
+    top::{
+        ColourMode, Figures, Key, KeyAction, Period, Since, TopAnalysis, TopData, ViewState, draw,
+    },
     units::Nanos,
 };
 use ratatui::{Terminal, backend::TestBackend, style::Style};
@@ -22,21 +24,21 @@ pub fn bytes(recording: &Recording) -> Vec<u8> {
     bytes
 }
 
-pub fn picture_of(bytes: Vec<u8>) -> Picture {
-    Analyst::new(Nanos(0), MEMORY).picture(bytes, Since::Start).unwrap()
+pub fn picture_of(bytes: Vec<u8>) -> TopData {
+    TopAnalysis::new(Nanos(0), MEMORY).analyse(bytes, Since::Start).unwrap()
 }
 
-fn replayed(name: &str) -> Picture {
+fn replayed(name: &str) -> TopData {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     picture_of(fs::read(data.join(format!("{name}.offwake"))).unwrap())
 }
 
 /// What is on a screen of this size: its text, and its styles.
 fn screen(
-    view: &View,
-    picture: Option<&Picture>,
+    view: &ViewState,
+    picture: Option<&TopData>,
     size: (u16, u16),
-    paint: Paint,
+    paint: ColourMode,
 ) -> (String, Vec<Style>) {
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
     terminal.draw(|frame| draw(frame, view, picture, paint)).unwrap();
@@ -50,14 +52,14 @@ fn screen(
     (text, buffer.content().iter().map(ratatui::buffer::Cell::style).collect())
 }
 
-pub fn text(view: &View, picture: &Picture, size: (u16, u16)) -> String {
-    screen(view, Some(picture), size, Paint::Plain).0
+pub fn text(view: &ViewState, picture: &TopData, size: (u16, u16)) -> String {
+    screen(view, Some(picture), size, ColourMode::Plain).0
 }
 
 /// Presses keys, one after another, of which none is to be answered with a deed.
-fn press(view: &mut View, picture: &Picture, keys: &[Key]) {
+fn press(view: &mut ViewState, picture: &TopData, keys: &[Key]) {
     for key in keys {
-        assert_eq!(view.press(*key, Some(picture)), Deed::Nothing, "{key:?}");
+        assert_eq!(view.handle_key(*key, Some(picture)), KeyAction::Nothing, "{key:?}");
     }
 }
 
@@ -73,19 +75,19 @@ fn rows_below<'t>(text: &'t str, title: &str) -> Vec<&'t str> {
 
 #[test]
 fn screens_are_as_blessed() {
-    let mut descended = View::default();
+    let mut descended = ViewState::default();
     let service = picture_of(bytes(&service()));
     press(&mut descended, &service, &[Key::Enter]);
-    let mut helped = View::default();
+    let mut helped = ViewState::default();
     press(&mut helped, &service, &[Key::Char('?')]);
     for (name, view, picture, size) in [
-        ("service.80x24", &View::default(), &service, SMALL),
-        ("service.200x60", &View::default(), &service, LARGE),
-        ("service.40x10", &View::default(), &service, (40, 10)),
+        ("service.80x24", &ViewState::default(), &service, SMALL),
+        ("service.200x60", &ViewState::default(), &service, LARGE),
+        ("service.40x10", &ViewState::default(), &service, (40, 10)),
         ("service.chain.80x24", &descended, &service, SMALL),
         ("service.help.80x24", &helped, &service, SMALL),
-        ("replay-redis.80x24", &View::default(), &replayed("redis"), SMALL),
-        ("replay-demo.200x60", &View::default(), &replayed("demo"), LARGE),
+        ("replay-redis.80x24", &ViewState::default(), &replayed("redis"), SMALL),
+        ("replay-demo.200x60", &ViewState::default(), &replayed("demo"), LARGE),
     ] {
         golden(&format!("{name}.top.txt"), &text(view, picture, size));
     }
@@ -94,13 +96,13 @@ fn screens_are_as_blessed() {
 #[test]
 fn any_size_can_be_drawn() {
     let picture = picture_of(bytes(&service()));
-    let mut descended = View::default();
+    let mut descended = ViewState::default();
     press(&mut descended, &picture, &[Key::Enter]);
     for width in [1, 2, 7, 40, 79, 120, 300] {
         for height in [1, 2, 4, 5, 6, 9, 24, 41] {
-            text(&View::default(), &picture, (width, height));
+            text(&ViewState::default(), &picture, (width, height));
             text(&descended, &picture, (width, height));
-            screen(&View::default(), None, (width, height), Paint::Colours);
+            screen(&ViewState::default(), None, (width, height), ColourMode::Colours);
         }
     }
 }
@@ -108,8 +110,10 @@ fn any_size_can_be_drawn() {
 #[test]
 fn without_colours_there_are_none() {
     let picture = replayed("demo");
-    let (plain_text, plain) = screen(&View::default(), Some(&picture), SMALL, Paint::Plain);
-    let (colour_text, colours) = screen(&View::default(), Some(&picture), SMALL, Paint::Colours);
+    let (plain_text, plain) =
+        screen(&ViewState::default(), Some(&picture), SMALL, ColourMode::Plain);
+    let (colour_text, colours) =
+        screen(&ViewState::default(), Some(&picture), SMALL, ColourMode::Colours);
     let is_coloured = |style: &Style| {
         style.fg.is_some_and(|colour| colour != ratatui::style::Color::Reset)
             || style.bg.is_some_and(|colour| colour != ratatui::style::Color::Reset)
@@ -131,7 +135,7 @@ fn hostile_names_are_harmless_and_wide_ones_stay_in_their_columns() {
         };
     }
     let picture = picture_of(bytes(&recording));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     for keys in [&[][..], &[Key::Enter]] {
         press(&mut view, &picture, keys);
         for size in [SMALL, LARGE] {
@@ -146,7 +150,7 @@ fn hostile_names_are_harmless_and_wide_ones_stay_in_their_columns() {
 #[test]
 fn a_filter_keeps_rows_with_all_its_words() {
     let picture = picture_of(bytes(&service()));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &typed("/WEB futex"));
     press(&mut view, &picture, &[Key::Enter]);
     let filtered = text(&view, &picture, SMALL);
@@ -155,17 +159,17 @@ fn a_filter_keeps_rows_with_all_its_words() {
     assert!(rows.iter().all(|row| row.contains("futex")), "{filtered}");
     // The ledger above them is the whole target's all the same.
     let bar = |text: &str| text.lines().nth(2).map(str::to_owned);
-    assert_eq!(bar(&filtered), bar(&text(&View::default(), &picture, SMALL)));
+    assert_eq!(bar(&filtered), bar(&text(&ViewState::default(), &picture, SMALL)));
     // Escape gives the filter up, and then the whole view.
     press(&mut view, &picture, &[Key::Escape]);
-    assert_eq!(text(&view, &picture, SMALL), text(&View::default(), &picture, SMALL));
-    assert_eq!(view.press(Key::Escape, Some(&picture)), Deed::Quit);
+    assert_eq!(text(&view, &picture, SMALL), text(&ViewState::default(), &picture, SMALL));
+    assert_eq!(view.handle_key(Key::Escape, Some(&picture)), KeyAction::Quit);
 }
 
 #[test]
 fn a_filter_that_is_given_up_leaves_the_one_before() {
     let picture = picture_of(bytes(&service()));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &typed("/web"));
     press(&mut view, &picture, &[Key::Enter]);
     let before = text(&view, &picture, SMALL);
@@ -177,8 +181,8 @@ fn a_filter_that_is_given_up_leaves_the_one_before() {
 #[test]
 fn tables_are_sorted_by_what_is_asked_for() {
     let picture = replayed("demo");
-    let mut view = View::default();
-    let times = |view: &View| -> Vec<Nanos> {
+    let mut view = ViewState::default();
+    let times = |view: &ViewState| -> Vec<Nanos> {
         let text = text(view, &picture, LARGE);
         rows_below(&text, "worst waits").iter().filter_map(|row| nanos(row)).collect()
     };
@@ -208,9 +212,9 @@ fn nanos(row: &str) -> Option<Nanos> {
 #[test]
 fn a_selected_row_is_followed_where_it_goes() {
     let picture = picture_of(bytes(&service()));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &[Key::Down]);
-    let second = text(&View::default(), &picture, SMALL);
+    let second = text(&ViewState::default(), &picture, SMALL);
     let second = rows_below(&second, "worst waits")[1].to_owned();
     // Sorted the other way round it is elsewhere; Enter goes into it all the same.
     press(&mut view, &picture, &[Key::Char('r'), Key::Enter]);
@@ -223,7 +227,7 @@ fn a_selected_row_is_followed_where_it_goes() {
 #[test]
 fn whoever_is_descended_into_shows_every_hop_with_its_stack() {
     let picture = picture_of(bytes(&service()));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &typed("/futex"));
     press(&mut view, &picture, &[Key::Enter, Key::Enter]);
     let chain = text(&view, &picture, LARGE);
@@ -231,13 +235,13 @@ fn whoever_is_descended_into_shows_every_hop_with_its_stack() {
         assert!(chain.contains(wanted), "{wanted}: {chain}");
     }
     press(&mut view, &picture, &[Key::Down, Key::Escape]);
-    assert_eq!(view.press(Key::Char('q'), Some(&picture)), Deed::Quit);
+    assert_eq!(view.handle_key(Key::Char('q'), Some(&picture)), KeyAction::Quit);
 }
 
 #[test]
 fn enter_on_two_threads_shows_the_waits_of_the_one_for_the_other() {
     let picture = picture_of(bytes(&service()));
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &[Key::Tab, Key::Enter]);
     let text = text(&view, &picture, SMALL);
     let rows = rows_below(&text, "worst waits");
@@ -249,24 +253,24 @@ fn enter_on_two_threads_shows_the_waits_of_the_one_for_the_other() {
 fn keys_have_their_deeds() {
     let picture = picture_of(bytes(&service()));
     for (key, deed) in [
-        (Key::Char('q'), Deed::Quit),
-        (Key::Escape, Deed::Quit),
-        (Key::Interrupt, Deed::Quit),
-        (Key::Char('s'), Deed::Save),
-        (Key::Char('x'), Deed::Nothing),
+        (Key::Char('q'), KeyAction::Quit),
+        (Key::Escape, KeyAction::Quit),
+        (Key::Interrupt, KeyAction::Quit),
+        (Key::Char('s'), KeyAction::Save),
+        (Key::Char('x'), KeyAction::Nothing),
     ] {
-        assert_eq!(View::default().press(key, Some(&picture)), deed, "{key:?}");
-        assert_eq!(View::default().press(key, None), deed, "{key:?}, no picture yet");
+        assert_eq!(ViewState::default().handle_key(key, Some(&picture)), deed, "{key:?}");
+        assert_eq!(ViewState::default().handle_key(key, None), deed, "{key:?}, no picture yet");
     }
-    let mut view = View::default();
+    let mut view = ViewState::default();
     press(&mut view, &picture, &[Key::Char('p')]);
-    assert!(!view.follows());
+    assert!(!view.is_live());
     press(&mut view, &picture, &[Key::Char(' '), Key::Char('w')]);
-    assert!(view.follows());
-    assert_eq!((view.span(), view.since()), (Span::Totals, Since::Start));
+    assert!(view.is_live());
+    assert_eq!((view.period(), view.since()), (Period::Totals, Since::Start));
     // While a filter is written, keys are letters; Ctrl-C is none.
     press(&mut view, &picture, &typed("/qsp"));
-    assert_eq!(view.press(Key::Interrupt, Some(&picture)), Deed::Quit);
+    assert_eq!(view.handle_key(Key::Interrupt, Some(&picture)), KeyAction::Quit);
 }
 
 /// Any keys in any order: nothing panics, and what is drawn fits.
@@ -296,12 +300,12 @@ fn no_order_of_keys_breaks_the_view() {
         Key::Char('p'),
         Key::Char('?'),
     ];
-    let mut view = View::default();
+    let mut view = ViewState::default();
     // A walk that comes by every pair of keys.
     for (n, first) in keys.iter().enumerate() {
         for second in keys.iter().skip(n) {
             for key in [first, second] {
-                view.press(*key, Some(&picture));
+                view.handle_key(*key, Some(&picture));
                 text(&view, &picture, (60, 15));
             }
         }
@@ -314,13 +318,13 @@ fn what_is_on_screen_is_what_the_report_says() {
     let picture = picture_of(bytes.clone());
     assert_eq!(&picture.bytes[..], bytes);
     let report = report(&stream::read(&picture.bytes[..], MEMORY).unwrap(), &Filter::default());
-    assert_eq!(picture.window, Figures::of(&report));
+    assert_eq!(picture.window, Figures::from_report(&report));
     let blocked: Nanos = report.waits.iter().map(|wait| wait.blocked_ns).sum();
     let shown = picture.window.waits.iter().map(|(_, waited)| waited.blocked);
     assert_eq!(shown.sum::<Nanos>(), blocked);
     for (key, waited) in picture.window.waits.iter() {
-        let leaves: Nanos = waited.leaves.iter().map(|(_, time)| time.0).sum();
-        assert_eq!(leaves + waited.leaves.rest().0.0, waited.blocked, "{key:?}");
+        let leaves: Nanos = waited.chain_ends.iter().map(|(_, time)| time.0).sum();
+        assert_eq!(leaves + waited.chain_ends.rest().0.0, waited.blocked, "{key:?}");
         let stacks: Nanos = waited.stacks.iter().map(|(_, time)| time.0).sum();
         assert_eq!(stacks, waited.blocked, "{key:?}");
     }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use offwake::{
     capture::flight_recorder::{FrameTables, RetainedSlices, Retention},
     recording::{Recording, stream::Encoder},
-    report::{Filter, Ledger, Report},
-    top::{Analyst, Figures, Since, Totals},
+    report::{Filter, LedgerEntry, Report},
+    top::{Figures, Since, TopAnalysis, Totals},
     units::{Nanos, Tid},
 };
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn totals(
 ) -> Totals {
     let mut kept = RetainedSlices::new(Retention::Time(ticks(kept_ticks)), MEMORY);
     let mut encoder = Encoder::new().unwrap();
-    let mut analyst = Analyst::new(ticks(2 * summed_ticks), MEMORY);
+    let mut analyst = TopAnalysis::new(ticks(2 * summed_ticks), MEMORY);
     let mut cuts = cuts.to_vec();
     cuts.push(length + 1);
     let slices = slices(&whole(length), &cuts);
@@ -40,7 +40,7 @@ fn totals(
         let mut bytes = Vec::new();
         let frozen = kept.snapshot(stretch(&part, slice.number + 1));
         frozen.write(&FrameTables::default(), &mut bytes).unwrap();
-        totals = (*analyst.picture(bytes, Since::Start).unwrap().totals).clone();
+        totals = (*analyst.analyse(bytes, Since::Start).unwrap().totals).clone();
     }
     totals
 }
@@ -53,18 +53,19 @@ fn report(recording: &Recording) -> Report {
 
 /// By thread: wall, on-CPU, runnable and blocked time.
 fn lives(figures: &Figures) -> BTreeMap<Tid, [Nanos; 4]> {
-    let mut lives = BTreeMap::<Tid, Ledger>::new();
+    let mut lives = BTreeMap::<Tid, LedgerEntry>::new();
     for (key, account) in figures.threads.iter() {
         lives.entry(key.tid).or_default().add(&account.ledger);
     }
-    let parts =
-        |ledger: Ledger| [ledger.wall_ns, ledger.on_cpu_ns, ledger.runnable_ns, ledger.blocked_ns];
+    let parts = |ledger: LedgerEntry| {
+        [ledger.wall_ns, ledger.on_cpu_ns, ledger.runnable_ns, ledger.blocked_ns]
+    };
     lives.into_iter().map(|(tid, ledger)| (tid, parts(ledger))).collect()
 }
 
 fn check(world: &World, cuts: &[usize], kept: u64, summed: u64) -> Result<(), TestCaseError> {
     let totals = totals(|length| until(world, length), LENGTH, cuts, kept, summed);
-    let whole = Figures::of(&report(&until(world, LENGTH)));
+    let whole = Figures::from_report(&report(&until(world, LENGTH)));
     prop_assert_eq!(totals.figures.length + totals.missed, whole.length);
     let sum = totals.figures.ledger();
     let parts = sum.attributed_ns + sum.external_ns + sum.unattributed_ns;

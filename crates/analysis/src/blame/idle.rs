@@ -5,8 +5,8 @@ use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wai
 use super::{
     External, IdleHint, WakeSource,
     cause::{self, Cause, syscalls},
-    ender::PatternWakeSource,
     locks::FutexWait,
+    wake_source::PatternWakeSource,
 };
 
 /// The functions in which kernel threads wait for their next work, in Linux 6.1 to 6.18.

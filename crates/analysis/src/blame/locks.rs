@@ -19,7 +19,7 @@ use offwake_recording::{
 use super::{
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
     gaps::Gaps,
-    verdict::PatternAnalysis,
+    pattern_analysis::PatternAnalysis,
 };
 
 /// Identifies a futex: its address, and for a private one its process.

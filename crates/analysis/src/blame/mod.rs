@@ -12,18 +12,18 @@
 pub mod cause;
 mod chains;
 mod cpus;
-mod ender;
 mod gaps;
 mod idle;
 mod kinds;
 mod ledger;
 mod locks;
 mod parts;
+mod pattern_analysis;
 mod retries;
 mod signal;
 mod softirq;
-mod verdict;
 mod visit;
+mod wake_source;
 mod walk;
 
 use std::{collections::HashMap, ops::Range};
@@ -35,20 +35,20 @@ use offwake_recording::{
 };
 
 pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
-pub use ender::WakeSource;
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
 pub use locks::is_lock_wait;
 pub use parts::BlameParts;
 pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
+pub use wake_source::WakeSource;
 pub use walk::Walker;
 
 use cause::Cause;
 use cpus::CpuOccupancy;
-use ender::PatternWakeSource;
 use gaps::Gaps;
 use locks::Locks;
-use verdict::PatternAnalysis;
+use pattern_analysis::PatternAnalysis;
+use wake_source::PatternWakeSource;
 
 /// Everything that is needed to find what a wait's time was spent on, gathered once.
 pub struct Blame<'a> {
@@ -57,9 +57,9 @@ pub struct Blame<'a> {
     limits: ChainLimits,
     stacks: StackPairs,
     /// What waits of each pattern have in common, by the pattern's index.
-    verdicts: Vec<PatternAnalysis>,
+    patterns: Vec<PatternAnalysis>,
     /// The range of [`Timeline::threads`] with the waker's tid, by the waker's index.
-    lives: Vec<Range<u32>>,
+    threads_by_waker: Vec<Range<u32>>,
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
@@ -73,7 +73,7 @@ impl<'a> Blame<'a> {
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: ChainLimits) -> Self {
         let of_records = || {
             let stacks = StackPairs::new(recording);
-            let verdicts = verdict::analyse_all(recording, &stacks);
+            let verdicts = pattern_analysis::analyse_all(recording, &stacks);
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &verdicts, &gaps);
             (stacks, verdicts, gaps, locks)
@@ -84,13 +84,13 @@ impl<'a> Blame<'a> {
             recording,
             timeline,
             limits: ChainLimits { depth: limits.depth.min(ChainLimits::DEEPEST), ..limits },
-            lives: threads_by_waker(recording, timeline),
+            threads_by_waker: threads_by_waker(recording, timeline),
             samples: samples(recording, timeline, &stacks),
             locks,
             gaps,
             cpus,
             stacks,
-            verdicts,
+            patterns: verdicts,
         }
     }
 
@@ -140,7 +140,7 @@ impl<'a> Blame<'a> {
 
     /// Returns who or what ended a wait.
     #[must_use]
-    pub fn ender(&self, wait: WaitIndex) -> WakeSource {
+    pub fn wake_source(&self, wait: WaitIndex) -> WakeSource {
         let Some((row, verdict)) = self.pattern(wait) else {
             return WakeSource::Unknown(Reason::Lost);
         };
@@ -167,7 +167,7 @@ impl<'a> Blame<'a> {
         let (row, _) = self.pattern(wait)?;
         let woken = row.woken_at()?;
         let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
-        let lives = self.lives.get(waker.index())?.clone();
+        let lives = self.threads_by_waker.get(waker.index())?.clone();
         let of_tid = self.timeline.threads.get(lives.start as usize..lives.end as usize)?;
         // A wake between the window's end and the last look at everybody still counts.
         let inside = woken.min(self.recording.meta.window.end);
@@ -207,14 +207,14 @@ impl<'a> Blame<'a> {
                 return None;
             };
             let whole = self.recording.waits.get(wait.0 as usize)?;
-            ender::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
+            wake_source::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
         };
         sender().map_or(WakeSource::Interrupt(Reason::LocalSoftirq), WakeSource::Task)
     }
 
     fn pattern(&self, wait: WaitIndex) -> Option<(&WaitRow, &PatternAnalysis)> {
         let row = self.recording.waits.rows().get(wait.0 as usize)?;
-        Some((row, self.verdicts.get(row.pattern.index())?))
+        Some((row, self.patterns.get(row.pattern.index())?))
     }
 
     fn is_birth(&self, wait: WaitIndex) -> bool {

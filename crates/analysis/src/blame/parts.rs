@@ -28,7 +28,7 @@ impl BlameParts {
 
     /// Returns the parts in the order in which they were first added.
     #[must_use]
-    pub fn list(&self) -> &[BlamePart] {
+    pub fn as_slice(&self) -> &[BlamePart] {
         &self.list
     }
 

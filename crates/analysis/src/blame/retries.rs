@@ -74,7 +74,7 @@ impl Blame<'_> {
         let releases = self.locks.releases_between(row.pattern.index(), one.to, other.from);
         let own = self.timeline.thread(other.thread).map(|thread| thread.tid);
         releases.iter().any(|release| {
-            matches!(self.ender(release.wait), WakeSource::Task(task) if Some(task.tid) == own)
+            matches!(self.wake_source(release.wait), WakeSource::Task(task) if Some(task.tid) == own)
         })
     }
 }

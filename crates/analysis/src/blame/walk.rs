@@ -14,15 +14,15 @@ use super::{
 /// Finds the blame of one wait after another; fastest if they come in the order of time.
 pub struct Walker<'b> {
     blame: &'b Blame<'b>,
-    paths: Chains,
+    chains: Chains,
     parts: BlameParts,
     /// Where the last search in each thread's track ended, by [`ThreadIndex`].
-    near: Vec<u32>,
-    near_stays: cpus::CpuSearchHints,
+    track_hints: Vec<u32>,
+    cpu_hints: cpus::CpuSearchHints,
     /// The threads from the wait's own to the one that is being walked, to detect cycles.
-    chain: Vec<ThreadIndex>,
+    threads: Vec<ThreadIndex>,
     /// How many waits were walked below the current one.
-    nodes: u32,
+    waits_followed: u32,
 }
 
 /// A position on the chain that is being walked.
@@ -71,35 +71,35 @@ impl<'b> Walker<'b> {
     pub(super) fn new(blame: &'b Blame<'b>) -> Self {
         Self {
             blame,
-            paths: Chains::default(),
+            chains: Chains::default(),
             parts: BlameParts::default(),
-            near: vec![0; blame.timeline.threads.len()],
-            near_stays: cpus::CpuSearchHints::new(&blame.cpus),
-            chain: Vec::new(),
-            nodes: 0,
+            track_hints: vec![0; blame.timeline.threads.len()],
+            cpu_hints: cpus::CpuSearchHints::new(&blame.cpus),
+            threads: Vec::new(),
+            waits_followed: 0,
         }
     }
 
     /// Returns the chains that the parts so far refer to.
     #[must_use]
-    pub fn paths(&self) -> &Chains {
-        &self.paths
+    pub fn chains(&self) -> &Chains {
+        &self.chains
     }
 
     /// Returns the chains, dropping everything else.
     #[must_use]
     pub fn into_chains(self) -> Chains {
-        self.paths
+        self.chains
     }
 
     /// Returns what a wait's time was spent on: the parts add up to its blocked part inside the
     /// window.
     pub fn parts(&mut self, wait: WaitIndex) -> &[BlamePart] {
         self.parts.clear();
-        self.nodes = 0;
-        self.chain.clear();
+        self.waits_followed = 0;
+        self.threads.clear();
         if let Some(place) = self.blame.timeline.blocked_interval(wait) {
-            self.chain.push(place.thread);
+            self.threads.push(place.thread);
             let at = ChainPosition {
                 chain: ChainId::ROOT,
                 depth: 0,
@@ -108,7 +108,7 @@ impl<'b> Walker<'b> {
             };
             self.walk_blocked(wait, TimeRange { from: place.from, to: place.to }, at);
         }
-        self.parts.list()
+        self.parts.as_slice()
     }
 
     fn push(&mut self, kind: BlameKind, time: Nanos, at: ChainPosition) {
@@ -134,7 +134,7 @@ impl<'b> Walker<'b> {
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
         let Some((_, verdict)) = self.blame.pattern(wait) else { return };
         let at = at.inside_wait(verdict.idle_hint);
-        match self.blame.ender(wait) {
+        match self.blame.wake_source(wait) {
             WakeSource::External(external) => {
                 self.push(BlameKind::External(external), stretch.length(), at);
             }
@@ -217,24 +217,24 @@ impl<'b> Walker<'b> {
         if at.depth >= limits.depth {
             return self.push_unattributed(Reason::DepthLimit, all, at);
         }
-        if self.chain.contains(&index) {
+        if self.threads.contains(&index) {
             return self.push_unattributed(Reason::Cycle, all, at);
         }
-        if self.nodes >= limits.nodes {
+        if self.waits_followed >= limits.nodes {
             return self.push_unattributed(Reason::NodeLimit, all, at);
         }
-        self.nodes += 1;
+        self.waits_followed += 1;
         let stack = self.blame.pattern(wait).map_or(StackPairId::NONE, |(_, v)| v.waker_stack);
         let name = thread.name_at(ended).and_then(|name| u32::try_from(name).ok());
-        let path = self.paths.extend(at.chain, Hop { thread: index, name, stack });
-        self.chain.push(index);
+        let path = self.chains.extend(at.chain, Hop { thread: index, name, stack });
+        self.threads.push(index);
         self.walk_thread(
             index,
             stretch,
             stack,
             ChainPosition { chain: path, depth: at.depth + 1, ..at },
         );
-        self.chain.pop();
+        self.threads.pop();
     }
 
     /// Walks what a thread did in `stretch`, from its end back to its beginning.
@@ -253,7 +253,7 @@ impl<'b> Walker<'b> {
     ) {
         let Some(thread) = self.blame.timeline.thread(index) else { return };
         self.push_unattributed(Reason::Lost, stretch.since(thread.track.end()).length(), at);
-        let Some(near) = self.near.get_mut(index.0 as usize) else { return };
+        let Some(near) = self.track_hints.get_mut(index.0 as usize) else { return };
         let end = thread.track.count_begun_before(stretch.to, *near as usize);
         *near = u32::try_from(end).unwrap_or(u32::MAX);
         let mut left_with = woke_with;
@@ -330,7 +330,7 @@ impl<'b> Walker<'b> {
         inside: TimeRange,
         at: ChainPosition,
     ) {
-        let Self { blame, near_stays, parts, .. } = self;
+        let Self { blame, cpu_hints: near_stays, parts, .. } = self;
         let ChainPosition { chain: path, depth, idle_state: duty, .. } = at;
         let tell = |holder, time| {
             let kind = BlameKind::CpuQueue { thread, holder };

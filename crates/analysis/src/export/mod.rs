@@ -9,10 +9,10 @@
 
 mod clock;
 mod dictionary;
-mod known;
+mod lookups;
 pub mod parquet;
 mod partition;
-mod stacks;
+mod stack_text;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -35,7 +35,7 @@ use offwake_recording::{
 
 use clock::WallClock;
 pub use clock::{Hour, HourOrNone};
-use known::Known;
+use lookups::RowLookups;
 pub use partition::host_directory;
 
 /// Hours over which one table may spread. A recording takes a week at most; without this, one that
@@ -115,7 +115,7 @@ impl Table {
 
 /// The rows of a table that go into one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub struct Partition {
     /// The hour that they are of.
     pub hour: HourOrNone,
     items: Vec<u32>,
@@ -135,7 +135,7 @@ pub struct Export<'a> {
     blame: &'a Blame<'a>,
     ledgers: OnceLock<Vec<Ledger>>,
     clock: WallClock,
-    known: Known<'a>,
+    lookups: RowLookups<'a>,
     id: String,
     stacks: Vec<StackId>,
     cgroups: Vec<CgroupId>,
@@ -154,7 +154,7 @@ impl<'a> Export<'a> {
             blame,
             ledgers: OnceLock::new(),
             clock: WallClock::new(&recording.clocks),
-            known: Known::of(recording),
+            lookups: RowLookups::new(recording),
             id: partition::recording_id(&recording.meta),
             stacks: recording.stacks.stacks.keys().copied().collect(),
             cgroups: recording.cgroups.keys().copied().collect(),
@@ -175,9 +175,9 @@ impl<'a> Export<'a> {
     /// # Errors
     ///
     /// If there are more than [`MAX_HOURS`].
-    pub fn parts(&self, table: Table) -> Result<Vec<Part>, TooManyHours> {
+    pub fn partitions(&self, table: Table) -> Result<Vec<Partition>, TooManyHours> {
         let mut hours: BTreeMap<HourOrNone, Vec<u32>> = BTreeMap::new();
-        for item in 0..u32::try_from(self.items(table)).unwrap_or(u32::MAX) {
+        for item in 0..u32::try_from(self.item_count(table)).unwrap_or(u32::MAX) {
             let hour = self.clock.hour(tables::time_of(self, table, item));
             hours.entry(hour).or_default().push(item);
             if hours.len() > MAX_HOURS {
@@ -187,12 +187,12 @@ impl<'a> Export<'a> {
         if hours.is_empty() {
             hours.insert(self.clock.hour(self.recording.meta.window.start), Vec::new());
         }
-        Ok(hours.into_iter().map(|(hour, items)| Part { hour, items }).collect())
+        Ok(hours.into_iter().map(|(hour, items)| Partition { hour, items }).collect())
     }
 
     /// All waits that a filter keeps, whatever their hour.
     #[must_use]
-    pub fn waits(&self, filter: &Filter) -> Part {
+    pub fn filtered_waits(&self, filter: &Filter) -> Partition {
         let waits = &self.recording.waits;
         let kept = waits.rows().iter().zip(0..).filter(|&(row, item)| {
             let index = WaitIndex(item);
@@ -203,7 +203,7 @@ impl<'a> Export<'a> {
             filter.keeps(waits.waiter(row), blocked, duty)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
-        Part { hour: self.clock.hour(self.recording.meta.window.start), items }
+        Partition { hour: self.clock.hour(self.recording.meta.window.start), items }
     }
 
     /// A thread's ledger.
@@ -216,7 +216,7 @@ impl<'a> Export<'a> {
     pub fn batches(
         &self,
         table: Table,
-        part: &Part,
+        part: &Partition,
     ) -> impl Iterator<Item = Result<RecordBatch, ArrowError>> {
         part.items.chunks(table.items_of_a_batch()).map(move |items| self.batch(table, items))
     }
@@ -225,7 +225,7 @@ impl<'a> Export<'a> {
         tables::batch(self, table, items)
     }
 
-    fn items(&self, table: Table) -> usize {
+    fn item_count(&self, table: Table) -> usize {
         let recording = self.recording;
         match table {
             Table::Waits => recording.waits.len(),

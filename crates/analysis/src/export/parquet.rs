@@ -14,7 +14,7 @@ use parquet::{
     schema::types::ColumnPath,
 };
 
-use super::{Export, Part, Table};
+use super::{Export, Partition, Table};
 
 /// What of a file is in memory at a time, encoded.
 const ROWS_OF_A_GROUP: usize = 128 * 1024;
@@ -35,7 +35,7 @@ const LAYOUT_VERSION: &str = "1";
 pub fn write(
     export: &Export<'_>,
     table: Table,
-    part: &Part,
+    part: &Partition,
     out: &mut (dyn io::Write + Send),
 ) -> io::Result<u64> {
     let schema = table.schema().map_err(arrow_error)?;

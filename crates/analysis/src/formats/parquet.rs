@@ -19,7 +19,7 @@ impl OutputFormat for Parquet {
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
         let export = Export::new(analysis.blame());
-        let waits = export.waits(&analysis.options().filter);
+        let waits = export.filtered_waits(&analysis.options().filter);
         parquet::write(&export, Table::Waits, &waits, out).map(drop)
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::{
     analysis::{Analysis, Need},
-    perfetto::{self, Trace},
+    perfetto::{self, TraceInput},
 };
 
 use super::OutputFormat;
@@ -23,6 +23,6 @@ impl OutputFormat for Perfetto {
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
         let (blame, spans) = (analysis.blame(), analysis.spans());
-        perfetto::write(Trace { blame, filter: &analysis.options().filter, spans }, out)
+        perfetto::write(TraceInput { blame, filter: &analysis.options().filter, spans }, out)
     }
 }

@@ -22,7 +22,7 @@ use offwake_recording::units::Tgid;
 use crate::{
     analysis::Analysis,
     report::{
-        BlameEntry, BlameWord, Report, WaitEntry,
+        BlameEntry, BlameEntryKind, Report, WaitEntry,
         flame::{Path, View, paths, shown},
         summary, text,
     },
@@ -30,7 +30,7 @@ use crate::{
 
 use super::{
     OutputFormat,
-    placed_name::{PlacedName, PlacedNames},
+    source_frame::{SourceFrame, SourceFrames},
 };
 
 /// What is counted of each path: its name, and its unit.
@@ -81,7 +81,7 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
 pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
     // Messages are written a byte at a time.
     let mut out = io::BufWriter::new(out);
-    let mut table = Table::default();
+    let mut table = ProfileTables::default();
     table.text("")?;
     for (name, unit) in SAMPLE_TYPES {
         let r#type = ValueType { r#type: table.text(name)?.into(), unit: table.text(unit)?.into() };
@@ -117,8 +117,8 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
 
 /// What the waits of one sample have in common.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    path: Vec<Arc<PlacedName>>,
+struct SampleKey {
+    path: Vec<Arc<SourceFrame>>,
     thread: String,
     tid: u32,
     container: Option<String>,
@@ -131,20 +131,25 @@ struct Key {
 }
 
 #[derive(Default)]
-struct Values([i64; COUNTED]);
+struct SampleValues([i64; COUNTED]);
 
-impl Values {
+impl SampleValues {
     fn add(&mut self, wait: &WaitEntry, share: &BlameEntry, counts: bool) {
         let of = |is: bool| if is { share.ns.0 } else { 0 };
-        let is = |words: &[BlameWord]| of(words.contains(&share.kind));
-        let external = [BlameWord::Timer, BlameWord::Disk, BlameWord::Network, BlameWord::Device];
+        let is = |words: &[BlameEntryKind]| of(words.contains(&share.kind));
+        let external = [
+            BlameEntryKind::Timer,
+            BlameEntryKind::Disk,
+            BlameEntryKind::Network,
+            BlameEntryKind::Device,
+        ];
         let values = [
             share.ns.0,
             if counts { wait.count } else { 0 },
-            is(&[BlameWord::Work]),
-            is(&[BlameWord::CpuQueue]),
+            is(&[BlameEntryKind::Work]),
+            is(&[BlameEntryKind::CpuQueue]),
             is(&external),
-            is(&[BlameWord::Unattributed]),
+            is(&[BlameEntryKind::Unattributed]),
             of(share.idle),
         ];
         for (sum, value) in self.0.iter_mut().zip(values) {
@@ -154,7 +159,7 @@ impl Values {
 }
 
 /// A wait counts once, where most of its time went; one that was over before it began nowhere.
-fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
+fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
     let processes: HashMap<Tgid, &str> =
         report.processes.iter().map(|process| (process.tgid, process.comm.as_str())).collect();
     let mut most: HashMap<*const WaitEntry, &BlameEntry> = HashMap::new();
@@ -164,10 +169,10 @@ fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
             *most = share;
         }
     }
-    let mut names = PlacedNames::default();
-    let mut samples: BTreeMap<Key, Values> = BTreeMap::new();
+    let mut names = SourceFrames::default();
+    let mut samples: BTreeMap<SampleKey, SampleValues> = BTreeMap::new();
     for Path { frames, wait, blame: share } in paths(report, view) {
-        let key = Key {
+        let key = SampleKey {
             path: names.path(&frames),
             thread: wait.comm.clone(),
             tid: wait.tid.0,
@@ -194,8 +199,9 @@ fn samples(report: &Report, view: &View) -> BTreeMap<Key, Values> {
 
 type LabelRecord = Record<Label, 3, NO_OPT_ZERO>;
 
-fn labels(key: &Key, table: &mut Table) -> io::Result<Vec<LabelRecord>> {
-    let Key { path: _, thread, tid, container, process, pid, cause, waker, blame, reason } = key;
+fn labels(key: &SampleKey, table: &mut ProfileTables) -> io::Result<Vec<LabelRecord>> {
+    let SampleKey { path: _, thread, tid, container, process, pid, cause, waker, blame, reason } =
+        key;
     let texts = [
         ("thread", Some(thread.as_str())),
         ("process", Some(process.as_str())),
@@ -221,20 +227,20 @@ fn labels(key: &Key, table: &mut Table) -> io::Result<Vec<LabelRecord>> {
 
 /// The texts and frames that samples refer to by number.
 #[derive(Default)]
-struct Table {
+struct ProfileTables {
     texts: Vec<String>,
     numbers: HashMap<String, StringOffset>,
     /// With their numbers, from 1.
     functions: HashMap<FunctionTexts, u64>,
-    locations: HashMap<Place, u64>,
+    locations: HashMap<LocationKey, u64>,
 }
 
 /// A function's name and its file, which is 0 if it is not known.
 type FunctionTexts = (StringOffset, StringOffset);
 /// A function's number and the line in it, which is 0 if it is not known.
-type Place = (u64, i64);
+type LocationKey = (u64, i64);
 
-impl Table {
+impl ProfileTables {
     fn text(&mut self, text: &str) -> io::Result<StringOffset> {
         if let Some(&known) = self.numbers.get(text) {
             return Ok(known);
@@ -245,7 +251,7 @@ impl Table {
         Ok(number)
     }
 
-    fn location(&mut self, frame: &PlacedName) -> io::Result<u64> {
+    fn location(&mut self, frame: &SourceFrame) -> io::Result<u64> {
         let texts = (self.text(&frame.name)?, self.text(frame.file())?);
         let next = self.functions.len() as u64 + 1;
         let function = *self.functions.entry(texts).or_insert(next);
@@ -254,12 +260,12 @@ impl Table {
     }
 
     fn write(&self, out: &mut impl io::Write) -> io::Result<()> {
-        for (&(function, line), &id) in by_number(&self.locations) {
+        for (&(function, line), &id) in sorted_by_number(&self.locations) {
             let line = Line { function_id: function.into(), lineno: line.into() };
             let location = Location { id: id.into(), line: line.into(), ..Location::default() };
             field::<_, 4, NO_OPT_ZERO>(location, out)?;
         }
-        for (&(name, file), &id) in by_number(&self.functions) {
+        for (&(name, file), &id) in sorted_by_number(&self.functions) {
             let (name, filename) = (name.into(), file.into());
             let function = Function { id: id.into(), name, filename, ..Function::default() };
             field::<_, 5, NO_OPT_ZERO>(function, out)?;
@@ -269,7 +275,7 @@ impl Table {
     }
 }
 
-fn by_number<K>(numbers: &HashMap<K, u64>) -> Vec<(&K, &u64)> {
+fn sorted_by_number<K>(numbers: &HashMap<K, u64>) -> Vec<(&K, &u64)> {
     let mut all: Vec<_> = numbers.iter().collect();
     all.sort_unstable_by_key(|(_, number)| **number);
     all

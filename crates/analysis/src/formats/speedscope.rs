@@ -25,28 +25,28 @@ use crate::{
 
 use super::{
     OutputFormat,
-    placed_name::{PlacedName, PlacedNames},
+    source_frame::{SourceFrame, SourceFrames},
 };
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File<'a> {
+struct SpeedscopeFile<'a> {
     #[serde(rename = "$schema")]
     schema: &'static str,
     name: String,
     exporter: &'static str,
     active_profile_index: u32,
-    shared: Shared<'a>,
-    profiles: Vec<Profile>,
+    shared: SharedFrames<'a>,
+    profiles: Vec<SpeedscopeProfile>,
 }
 
 #[derive(Serialize)]
-struct Shared<'a> {
-    frames: Vec<Frame<'a>>,
+struct SharedFrames<'a> {
+    frames: Vec<SpeedscopeFrame<'a>>,
 }
 
 #[derive(Serialize)]
-struct Frame<'a> {
+struct SpeedscopeFrame<'a> {
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<&'a str>,
@@ -56,7 +56,7 @@ struct Frame<'a> {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Profile {
+struct SpeedscopeProfile {
     r#type: &'static str,
     name: String,
     unit: &'static str,
@@ -90,16 +90,16 @@ impl OutputFormat for Speedscope {
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut placed = PlacedNames::default();
-    let mut by_process: BTreeMap<Tgid, BTreeMap<Vec<Arc<PlacedName>>, u64>> = BTreeMap::new();
+    let mut placed = SourceFrames::default();
+    let mut by_process: BTreeMap<Tgid, BTreeMap<Vec<Arc<SourceFrame>>, u64>> = BTreeMap::new();
     for Path { frames, wait, blame } in paths(report, view) {
         let paths = by_process.entry(wait.tgid).or_default();
         let sum = paths.entry(placed.path(&frames)).or_default();
         *sum = sum.saturating_add(blame.ns.0);
     }
-    let mut names: Vec<Arc<PlacedName>> = Vec::new();
-    let mut places: HashMap<Arc<PlacedName>, usize> = HashMap::new();
-    let mut place = |frame: &Arc<PlacedName>| {
+    let mut names: Vec<Arc<SourceFrame>> = Vec::new();
+    let mut places: HashMap<Arc<SourceFrame>, usize> = HashMap::new();
+    let mut place = |frame: &Arc<SourceFrame>| {
         *places.entry(Arc::clone(frame)).or_insert_with_key(|name| {
             names.push(Arc::clone(name));
             names.len() - 1
@@ -107,8 +107,8 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
     };
     let comms: HashMap<Tgid, &str> =
         report.processes.iter().map(|process| (process.tgid, process.comm.as_str())).collect();
-    let mut profiles: Vec<Profile> = (by_process.into_iter())
-        .map(|(tgid, paths)| Profile {
+    let mut profiles: Vec<SpeedscopeProfile> = (by_process.into_iter())
+        .map(|(tgid, paths)| SpeedscopeProfile {
             r#type: "sampled",
             name: text::plain(&format!("{} {tgid}", comms.get(&tgid).unwrap_or(&""))),
             unit: "nanoseconds",
@@ -119,19 +119,19 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         })
         .collect();
     profiles.sort_by_key(|profile| Reverse(profile.end_value));
-    let file = File {
+    let file = SpeedscopeFile {
         schema: "https://www.speedscope.app/file-format-schema.json",
         name: text::plain(&format!("offwake: what {} waited for", report.meta.target)),
         exporter: "offwake",
         active_profile_index: 0,
-        shared: Shared { frames: names.iter().map(|name| frame(name)).collect() },
+        shared: SharedFrames { frames: names.iter().map(|name| frame(name)).collect() },
         profiles,
     };
     serde_json::to_writer(&mut *out, &file)?;
     out.write_all(b"\n")
 }
 
-fn frame(placed: &PlacedName) -> Frame<'_> {
-    let PlacedName { name, file, line } = placed;
-    Frame { name, file: file.as_deref(), line: *line }
+fn frame(placed: &SourceFrame) -> SpeedscopeFrame<'_> {
+    let SourceFrame { name, file, line } = placed;
+    SpeedscopeFrame { name, file: file.as_deref(), line: *line }
 }

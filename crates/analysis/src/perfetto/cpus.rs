@@ -20,7 +20,7 @@ use offwake_recording::{
 
 /// An interval of a thread's track in which it was on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Stretch {
+struct OnCpuInterval {
     cpu: Cpu,
     from: Timestamp,
     to: Timestamp,
@@ -30,7 +30,7 @@ struct Stretch {
 
 /// The state of a thread as it leaves its CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leaves {
+pub(super) enum SwitchOutState {
     /// The thread can run.
     Runnable,
     /// The thread is blocked, in a state with this letter.
@@ -45,29 +45,29 @@ pub(super) enum Leaves {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Switch {
     pub(super) at: Timestamp,
-    pub(super) from: Option<(ThreadIndex, Leaves)>,
+    pub(super) from: Option<(ThreadIndex, SwitchOutState)>,
     pub(super) to: Option<ThreadIndex>,
 }
 
 /// Every CPU's switches, in order of time.
 pub(super) fn switches(recording: &Recording, timeline: &Timeline) -> Vec<(Cpu, Vec<Switch>)> {
-    let mut stretches = stretches(timeline);
+    let mut stretches = on_cpu_intervals(timeline);
     stretches.sort_unstable();
     let by_cpu = stretches.chunk_by(|a, b| a.cpu == b.cpu);
     by_cpu
         .filter_map(|stretches| {
-            Some((stretches.first()?.cpu, of_one(recording, timeline, stretches)))
+            Some((stretches.first()?.cpu, cpu_switches(recording, timeline, stretches)))
         })
         .collect()
 }
 
-fn stretches(timeline: &Timeline) -> Vec<Stretch> {
+fn on_cpu_intervals(timeline: &Timeline) -> Vec<OnCpuInterval> {
     let mut stretches = Vec::new();
     for (thread, index) in timeline.threads.iter().zip(0..) {
         for (interval, place) in thread.track.iter().zip(0..) {
             // Which CPU it was may not be known.
             if let Some(cpu) = thread.track.cpu(place as usize) {
-                stretches.push(Stretch {
+                stretches.push(OnCpuInterval {
                     cpu,
                     from: interval.from,
                     to: interval.to,
@@ -81,14 +81,22 @@ fn stretches(timeline: &Timeline) -> Vec<Stretch> {
 }
 
 /// Derives one CPU's switches from its intervals, which are in order of time.
-fn of_one(recording: &Recording, timeline: &Timeline, stretches: &[Stretch]) -> Vec<Switch> {
+fn cpu_switches(
+    recording: &Recording,
+    timeline: &Timeline,
+    stretches: &[OnCpuInterval],
+) -> Vec<Switch> {
     let mut switches = Vec::with_capacity(stretches.len());
-    let mut running: Option<Stretch> = None;
+    let mut running: Option<OnCpuInterval> = None;
     for &next in stretches {
         let leaves = running.map(|now| {
             // Both claim the CPU: somebody's records are wrong, and whose is not known.
             let overlaps = now.to > next.from;
-            let leaves = if overlaps { Leaves::Unknown } else { after(recording, timeline, now) };
+            let leaves = if overlaps {
+                SwitchOutState::Unknown
+            } else {
+                state_after(recording, timeline, now)
+            };
             (now, leaves)
         });
         match leaves {
@@ -106,25 +114,29 @@ fn of_one(recording: &Recording, timeline: &Timeline, stretches: &[Stretch]) -> 
     }
     // Who is on its CPU as the window closes has not left it.
     if let Some(last) = running.filter(|last| last.to < recording.meta.window.end) {
-        let leaves = after(recording, timeline, last);
+        let leaves = state_after(recording, timeline, last);
         switches.push(Switch { at: last.to, from: Some((last.thread, leaves)), to: None });
     }
     switches
 }
 
 /// Returns the state of a thread after an interval on a CPU.
-fn after(recording: &Recording, timeline: &Timeline, stretch: Stretch) -> Leaves {
-    let Some(thread) = timeline.thread(stretch.thread) else { return Leaves::Unknown };
+fn state_after(
+    recording: &Recording,
+    timeline: &Timeline,
+    stretch: OnCpuInterval,
+) -> SwitchOutState {
+    let Some(thread) = timeline.thread(stretch.thread) else { return SwitchOutState::Unknown };
     let next = (stretch.place as usize).saturating_add(1);
     match thread.track.get(next).map(|interval| interval.state) {
-        Some(State::Runnable(_)) => Leaves::Runnable,
+        Some(State::Runnable(_)) => SwitchOutState::Runnable,
         Some(State::Blocked(wait)) => {
             let row: Option<&WaitRow> = recording.waits.rows().get(wait.0 as usize);
-            row.map_or(Leaves::Unknown, |row| {
-                Leaves::Blocked(recording.waits.waiter(row).state.letter())
+            row.map_or(SwitchOutState::Unknown, |row| {
+                SwitchOutState::Blocked(recording.waits.waiter(row).state.letter())
             })
         }
-        Some(State::OnCpu | State::Lost) => Leaves::Unknown,
-        None => Leaves::Dead,
+        Some(State::OnCpu | State::Lost) => SwitchOutState::Unknown,
+        None => SwitchOutState::Dead,
     }
 }

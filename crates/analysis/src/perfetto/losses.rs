@@ -12,7 +12,7 @@ use super::{
 
 /// The number of the first track of a counter. Tracks of requests are numbered from 0, and are
 /// never as many.
-const FIRST: u32 = u32::MAX / 2;
+const FIRST_TRACK: u32 = u32::MAX / 2;
 
 pub(super) fn write(
     recording: &Recording,
@@ -20,31 +20,31 @@ pub(super) fn write(
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let window = recording.meta.window;
-    let gaps = TrackId::further(FIRST);
-    tracks::counter(gaps, "threads in a gap", "threads", window.start, packets)?;
-    tracks::count(gaps, window.start, 0, packets)?;
-    for (at, threads) in threads_in_gaps(timeline) {
-        tracks::count(gaps, at, threads, packets)?;
+    let gaps = TrackId::numbered(FIRST_TRACK);
+    tracks::describe_counter(gaps, "threads in a gap", "threads", window.start, packets)?;
+    tracks::write_count(gaps, window.start, 0, packets)?;
+    for (at, threads) in count_threads_in_gaps(timeline) {
+        tracks::write_count(gaps, at, threads, packets)?;
     }
     let loss = &recording.loss;
     let totals = [("lost records", loss.records), ("lost stacks", loss.stacks)];
     let named = loss.counters.iter().map(|(name, &count)| (name.as_str(), count));
-    for ((name, total), track) in totals.into_iter().chain(named).zip(FIRST + 1..) {
+    for ((name, total), track) in totals.into_iter().chain(named).zip(FIRST_TRACK + 1..) {
         // When they were lost is not known, but for a ring that was full: they were by then.
         let by = match (name, loss.ring_full) {
             ("lost records", Some((_, last))) => last.clamp(window.start, window.end),
             _ => window.end,
         };
-        let track = TrackId::further(track);
-        tracks::counter(track, &format!("loss: {name}"), "lost", window.start, packets)?;
-        tracks::count(track, window.start, 0, packets)?;
-        tracks::count(track, by, total, packets)?;
+        let track = TrackId::numbered(track);
+        tracks::describe_counter(track, &format!("loss: {name}"), "lost", window.start, packets)?;
+        tracks::write_count(track, window.start, 0, packets)?;
+        tracks::write_count(track, by, total, packets)?;
     }
     Ok(())
 }
 
 /// Counts the threads of which nothing is known, at each moment at which the number changes.
-fn threads_in_gaps(timeline: &Timeline) -> BTreeMap<Timestamp, u64> {
+fn count_threads_in_gaps(timeline: &Timeline) -> BTreeMap<Timestamp, u64> {
     let mut changes: BTreeMap<Timestamp, i64> = BTreeMap::new();
     for interval in timeline.threads.iter().flat_map(|thread| thread.track.iter()) {
         if interval.state == State::Lost {

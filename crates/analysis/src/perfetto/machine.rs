@@ -28,7 +28,7 @@ pub(super) fn write(recording: &Recording, packets: &mut Packets<'_>) -> io::Res
         };
         let snapshot = ClockSnapshot {
             clocks: vec![
-                clock(BuiltinClock::BUILTIN_CLOCK_BOOTTIME, packets.at(start)),
+                clock(BuiltinClock::BUILTIN_CLOCK_BOOTTIME, packets.boot_time(start)),
                 clock(BuiltinClock::BUILTIN_CLOCK_MONOTONIC, start.0),
                 clock(BuiltinClock::BUILTIN_CLOCK_REALTIME, u64::try_from(unix_ns).unwrap_or(0)),
             ],

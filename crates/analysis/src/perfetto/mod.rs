@@ -11,9 +11,9 @@
 //! thread states and wakers by itself. `docs/perfetto.md` says where what is found.
 
 mod cpus;
+mod initially_blocked;
 mod losses;
 mod machine;
-mod openings;
 mod packets;
 mod processes;
 mod requests;
@@ -37,7 +37,7 @@ use tracks::Tracks;
 
 /// What a trace is made from.
 #[derive(Clone, Copy)]
-pub struct Trace<'a> {
+pub struct TraceInput<'a> {
     /// The recording, its timeline, and who ended each wait.
     pub blame: &'a Blame<'a>,
     /// Which of the target's waits are drawn with their stacks and wakes. The scheduler's events
@@ -47,9 +47,9 @@ pub struct Trace<'a> {
     pub spans: &'a Spans,
 }
 
-impl<'a> Trace<'a> {
+impl<'a> TraceInput<'a> {
     /// Returns the target's waits that the filter keeps, and their blocked intervals.
-    fn shown(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, BlockedInterval)> {
+    fn shown_waits(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, BlockedInterval)> {
         let Self { blame, filter, .. } = self;
         let waits = &blame.recording().waits;
         waits.rows().iter().zip(0..).filter_map(move |(row, n)| {
@@ -69,7 +69,7 @@ impl<'a> Trace<'a> {
 /// # Errors
 ///
 /// Those of `out`.
-pub fn write(trace: Trace<'_>, out: &mut dyn io::Write) -> io::Result<()> {
+pub fn write(trace: TraceInput<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let mut packets = Packets::new(trace.blame.recording(), out);
     machine::write(trace.blame.recording(), &mut packets)?;
     processes::write(trace.blame.recording(), trace.blame.timeline(), &mut packets)?;

@@ -50,7 +50,7 @@ impl<'a> Packets<'a> {
     }
 
     /// Returns a moment of the recording on the trace's clock, `CLOCK_BOOTTIME`.
-    pub(super) fn at(&self, at: Timestamp) -> u64 {
+    pub(super) fn boot_time(&self, at: Timestamp) -> u64 {
         // The reader keeps times as signed numbers.
         at.0.saturating_add(self.ahead_ns).min(i64::MAX as u64)
     }
@@ -61,7 +61,7 @@ impl<'a> Packets<'a> {
         sequence: Sequence,
         defaults: TracePacketDefaults,
     ) -> io::Result<()> {
-        self.put(
+        self.write_packet(
             sequence,
             TracePacket {
                 sequence_flags: Some(SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED as u32),
@@ -74,8 +74,11 @@ impl<'a> Packets<'a> {
 
     /// Writes a packet that refers to no interned data.
     pub(super) fn send(&mut self, sequence: Sequence, at: Timestamp, data: Data) -> io::Result<()> {
-        let timestamp = Some(self.at(at));
-        self.put(sequence, TracePacket { timestamp, data: Some(data), ..TracePacket::new() })
+        let timestamp = Some(self.boot_time(at));
+        self.write_packet(
+            sequence,
+            TracePacket { timestamp, data: Some(data), ..TracePacket::new() },
+        )
     }
 
     /// Writes a packet that refers to data that was interned before, or is in it.
@@ -87,16 +90,16 @@ impl<'a> Packets<'a> {
         interned: Option<InternedData>,
     ) -> io::Result<()> {
         let packet = TracePacket {
-            timestamp: Some(self.at(at)),
+            timestamp: Some(self.boot_time(at)),
             data: Some(data),
             interned_data: interned.into(),
             sequence_flags: Some(SequenceFlags::SEQ_NEEDS_INCREMENTAL_STATE as u32),
             ..TracePacket::new()
         };
-        self.put(sequence, packet)
+        self.write_packet(sequence, packet)
     }
 
-    fn put(&mut self, sequence: Sequence, mut packet: TracePacket) -> io::Result<()> {
+    fn write_packet(&mut self, sequence: Sequence, mut packet: TracePacket) -> io::Result<()> {
         packet.optional_trusted_packet_sequence_id =
             Some(Optional_trusted_packet_sequence_id::TrustedPacketSequenceId(sequence as u32));
         let trace = Trace { packet: vec![packet], ..Trace::new() };

@@ -22,7 +22,7 @@ use offwake_recording::{
 use super::packets::{Packets, Sequence};
 
 /// The number of threads in a packet.
-const MANY: usize = 256;
+const THREADS_PER_PACKET: usize = 256;
 
 pub(super) fn write(
     recording: &Recording,
@@ -33,11 +33,11 @@ pub(super) fn write(
     let mut lives: Vec<&Thread> = timeline.threads.iter().collect();
     lives.sort_by_key(|thread| (thread.from, thread.tgid, thread.tid));
     for born_together in lives.chunk_by(|a, b| a.from == b.from) {
-        for threads in born_together.chunks(MANY) {
+        for threads in born_together.chunks(THREADS_PER_PACKET) {
             let Some(first) = threads.first() else { continue };
             let tree = ProcessTree {
-                processes: processes(recording, threads),
-                threads: threads.iter().map(|thread| entry(thread)).collect(),
+                processes: process_entries(recording, threads),
+                threads: threads.iter().map(|thread| thread_entry(thread)).collect(),
                 ..ProcessTree::new()
             };
             packets.send(Sequence::Kernel, first.from, Data::ProcessTree(tree))?;
@@ -46,7 +46,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn entry(thread: &Thread) -> TreeThread {
+fn thread_entry(thread: &Thread) -> TreeThread {
     TreeThread {
         tid: Some(thread.tid.0.cast_signed()),
         tgid: Some(thread.tgid.0.cast_signed()),
@@ -55,7 +55,7 @@ fn entry(thread: &Thread) -> TreeThread {
     }
 }
 
-fn processes(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
+fn process_entries(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
     let mut of_tgids: BTreeMap<Tgid, &Thread> = BTreeMap::new();
     for &thread in threads {
         let known = of_tgids.entry(thread.tgid).or_insert(thread);
@@ -65,7 +65,7 @@ fn processes(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
         }
     }
     let process = |(tgid, thread): (Tgid, &Thread)| {
-        let info = info(recording, tgid, thread.until);
+        let info = find_process(recording, tgid, thread.until);
         let arguments = info.map_or([].as_slice(), |info| &info.arguments);
         let name = thread.comm_at(thread.until).map(text::plain);
         Process {
@@ -85,7 +85,7 @@ fn processes(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
 }
 
 /// Returns what was read of a process last before `at`.
-fn info(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
+fn find_process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
     let looks = &recording.processes;
     let after = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
     after.checked_sub(1).and_then(|last| looks.get(last)).filter(|look| look.tgid == tgid)

@@ -9,40 +9,40 @@ use crate::{
 use offwake_recording::units::Timestamp;
 
 use super::{
-    Trace,
+    TraceInput,
     packets::Packets,
     tracks::{self, Argument, Arrow, Mark, TrackId, Tracks},
 };
 
 /// A track of one thread's spans: each lies inside the one below it, or behind all of them.
-struct Lane {
+struct SpanLane {
     track: TrackId,
     /// Ends of the spans that are open, the innermost last.
     open: Vec<Timestamp>,
 }
 
-impl Lane {
+impl SpanLane {
     /// Ends the spans that have ended by `at`.
     fn close_until(&mut self, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
         while let Some(end) = self.open.pop_if(|end| *end <= at) {
-            tracks::end(self.track, end, packets)?;
+            tracks::end_slice(self.track, end, packets)?;
         }
         Ok(())
     }
 
     /// Returns whether a span that ends at `until` lies inside all open ones.
-    fn takes(&self, until: Timestamp) -> bool {
+    fn can_hold(&self, until: Timestamp) -> bool {
         self.open.last().is_none_or(|&end| until <= end)
     }
 }
 
 pub(super) fn write(
-    trace: Trace<'_>,
+    trace: TraceInput<'_>,
     tracks: &mut Tracks<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let timeline = trace.blame.timeline();
-    let arrows = arrows(&trace.spans.spans);
+    let arrows = span_arrows(&trace.spans.spans);
     let mut by_thread: Vec<(ThreadIndex, usize, &Span)> = (trace.spans.spans.iter().enumerate())
         .filter_map(|(n, span)| Some((timeline.find_thread(span.tid, span.started_at)?, n, span)))
         .collect();
@@ -51,26 +51,32 @@ pub(super) fn write(
     });
     let mut further = 0;
     for of_thread in by_thread.chunk_by(|a, b| a.0 == b.0) {
-        let mut lanes: Vec<Lane> = Vec::new();
+        let mut lanes: Vec<SpanLane> = Vec::new();
         for &(thread, n, span) in of_thread {
             for lane in &mut lanes {
                 lane.close_until(span.started_at, packets)?;
             }
-            let taken = lanes.iter().position(|lane| lane.takes(span.ended_at));
+            let taken = lanes.iter().position(|lane| lane.can_hold(span.ended_at));
             let lane = match taken.and_then(|lane| lanes.get_mut(lane)) {
                 Some(lane) => lane,
                 None => {
-                    let Some(parent) = tracks.of_thread(thread, packets)? else { continue };
-                    let track = TrackId::further(further);
+                    let Some(parent) = tracks.thread_track(thread, packets)? else { continue };
+                    let track = TrackId::numbered(further);
                     further += 1;
-                    tracks::below(track, parent, "requests", span.started_at, packets)?;
-                    lanes.push(Lane { track, open: Vec::new() });
+                    tracks::describe_child_track(
+                        track,
+                        parent,
+                        "requests",
+                        span.started_at,
+                        packets,
+                    )?;
+                    lanes.push(SpanLane { track, open: Vec::new() });
                     let Some(lane) = lanes.last_mut() else { continue };
                     lane
                 }
             };
             let arrows = arrows.get(n).cloned().unwrap_or_default();
-            tracks::begin(lane.track, span.started_at, mark(span, arrows), packets)?;
+            tracks::begin(lane.track, span.started_at, span_mark(span, arrows), packets)?;
             lane.open.push(span.ended_at);
         }
         for lane in &mut lanes {
@@ -80,7 +86,7 @@ pub(super) fn write(
     Ok(())
 }
 
-fn mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {
+fn span_mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {
     let mut arguments = vec![
         ("kind", Argument::Text(span.kind.name())),
         ("status", Argument::Text(span.status.name())),
@@ -95,7 +101,7 @@ fn mark(span: &Span, arrows: Vec<Arrow>) -> Mark<'_> {
 
 /// Returns the arrows of each span, by its index: from the span that it is a part of or linked
 /// with, if that is another thread's, and to the spans that are parts of it.
-fn arrows(spans: &[Span]) -> Vec<Vec<Arrow>> {
+fn span_arrows(spans: &[Span]) -> Vec<Vec<Arrow>> {
     let places: HashMap<(TraceId, SpanId), usize> =
         spans.iter().enumerate().map(|(n, span)| ((span.trace_id, span.span_id), n)).collect();
     let mut arrows = vec![Vec::new(); spans.len()];

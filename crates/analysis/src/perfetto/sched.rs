@@ -31,13 +31,13 @@ use offwake_recording::{
 };
 
 use super::{
-    cpus::{self, Leaves, Switch},
-    openings,
+    cpus::{self, Switch, SwitchOutState},
+    initially_blocked,
     packets::{Packets, Sequence},
 };
 
 /// The number of events in a packet.
-const MANY: usize = 512;
+const EVENTS_PER_PACKET: usize = 512;
 
 /// Bits of `common_flags`
 /// ([`trace_flag_type`](https://github.com/torvalds/linux/blob/v6.12/include/linux/trace_events.h#L186)).
@@ -48,7 +48,7 @@ mod flags {
 
 /// The waker of a thread, as ftrace has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Waker {
+struct FtraceWaker {
     /// 0 if it was no task: the one that an interrupt stopped has nothing to do with it.
     tid: Tid,
     flags: u32,
@@ -56,7 +56,7 @@ struct Waker {
 
 /// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Happened {
+enum SchedEvent {
     /// The thread was blocked there before.
     Opening(ThreadIndex),
     Waking(WaitIndex),
@@ -66,28 +66,28 @@ enum Happened {
 pub(super) fn write(blame: &Blame<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
     let (recording, timeline) = (blame.recording(), blame.timeline());
     let mut happened = wakings(blame);
-    for opening in openings::all(recording, timeline) {
+    for opening in initially_blocked::find_initially_blocked(recording, timeline) {
         opening.write(packets)?;
         let of_cpu = happened.entry(opening.cpu).or_default();
-        of_cpu.push((opening.thread.from, Happened::Opening(opening.index)));
+        of_cpu.push((opening.thread.from, SchedEvent::Opening(opening.index)));
     }
     for (cpu, switches) in cpus::switches(recording, timeline) {
         let of_cpu = happened.entry(cpu).or_default();
-        of_cpu.extend(switches.into_iter().map(|switch| (switch.at, Happened::Switch(switch))));
+        of_cpu.extend(switches.into_iter().map(|switch| (switch.at, SchedEvent::Switch(switch))));
     }
-    let mut writer = Writer { blame, recording, timeline, symbols: BTreeMap::new() };
+    let mut writer = EventWriter { blame, recording, timeline, symbols: BTreeMap::new() };
     for (cpu, mut of_cpu) in happened {
         // Of what happened at one moment the wake came first: its thread can have come to this CPU.
         of_cpu.sort_by_key(|&(at, _)| at);
-        for some in of_cpu.chunks(MANY) {
-            writer.bundle(cpu, some, packets)?;
+        for some in of_cpu.chunks(EVENTS_PER_PACKET) {
+            writer.event_bundle(cpu, some, packets)?;
         }
     }
     Ok(())
 }
 
 /// Every wake that ended a wait or began a life, by the CPU that it was made on.
-fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
+fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, SchedEvent)>> {
     let mut wakings: BTreeMap<Cpu, Vec<_>> = BTreeMap::new();
     let recording = blame.recording();
     for (row, n) in recording.waits.rows().iter().zip(0..) {
@@ -101,7 +101,7 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
             && inside == at
             && let Some(cpu) = row.wake_cpu()
         {
-            wakings.entry(cpu).or_default().push((at, Happened::Waking(index)));
+            wakings.entry(cpu).or_default().push((at, SchedEvent::Waking(index)));
         }
     }
     wakings
@@ -113,13 +113,13 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, Happened)>> {
 /// would tell, it makes nothing in events of this kind
 /// ([`ParseSchedWaking`](https://github.com/google/perfetto/blob/v52.0/src/trace_processor/importers/ftrace/ftrace_parser.cc)).
 /// So interrupts are given to the idle task, which accuses nobody.
-fn waker(ender: WakeSource, context: WakeContext, current: Tid) -> Waker {
-    let in_interrupt = |flags| Waker { tid: Tid(0), flags };
+fn ftrace_waker(ender: WakeSource, context: WakeContext, current: Tid) -> FtraceWaker {
+    let in_interrupt = |flags| FtraceWaker { tid: Tid(0), flags };
     match (ender, context) {
-        (WakeSource::Task(task), _) => Waker { tid: task.tid, flags: 0 },
+        (WakeSource::Task(task), _) => FtraceWaker { tid: task.tid, flags: 0 },
         // It did wake the thread, though not for what that waited for.
         (WakeSource::Unknown(Reason::Signal), WakeContext::Task) => {
-            Waker { tid: current, flags: 0 }
+            FtraceWaker { tid: current, flags: 0 }
         }
         (_, WakeContext::Task) => in_interrupt(0),
         (_, WakeContext::Softirq(_)) => in_interrupt(flags::SOFTIRQ),
@@ -131,12 +131,12 @@ fn waker(ender: WakeSource, context: WakeContext, current: Tid) -> Waker {
 
 /// `prev_state` as `sched_switch` has it
 /// ([`TRACE_EVENT(sched_switch)`](https://github.com/torvalds/linux/blob/v6.12/include/trace/events/sched.h#L220)).
-fn prev_state(leaves: Leaves) -> i64 {
+fn prev_state(leaves: SwitchOutState) -> i64 {
     match leaves {
-        Leaves::Runnable => 0,
-        Leaves::Dead => 0x10,
-        Leaves::Unknown => UNKNOWN,
-        Leaves::Blocked(letter) => match letter {
+        SwitchOutState::Runnable => 0,
+        SwitchOutState::Dead => 0x10,
+        SwitchOutState::Unknown => UNKNOWN,
+        SwitchOutState::Blocked(letter) => match letter {
             'R' => 0,
             'S' => 0x01,
             'D' => 0x02,
@@ -154,7 +154,7 @@ fn prev_state(leaves: Leaves) -> i64 {
 /// A state that no kernel reports: Perfetto shows none.
 const UNKNOWN: i64 = 0x4000;
 
-struct Writer<'a> {
+struct EventWriter<'a> {
     blame: &'a Blame<'a>,
     recording: &'a Recording,
     timeline: &'a Timeline,
@@ -162,11 +162,11 @@ struct Writer<'a> {
     symbols: BTreeMap<String, u64>,
 }
 
-impl Writer<'_> {
-    fn bundle(
+impl EventWriter<'_> {
+    fn event_bundle(
         &mut self,
         cpu: Cpu,
-        happened: &[(Timestamp, Happened)],
+        happened: &[(Timestamp, SchedEvent)],
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let Some(&(first, _)) = happened.first() else { return Ok(()) };
@@ -175,7 +175,7 @@ impl Writer<'_> {
         for &(at, happened) in happened {
             let mut event = |pid: Tid, flags: u32, event: Event| {
                 events.push(FtraceEvent {
-                    timestamp: Some(packets.at(at)),
+                    timestamp: Some(packets.boot_time(at)),
                     pid: Some(pid.0),
                     common_flags: Some(flags),
                     event: Some(event),
@@ -183,27 +183,27 @@ impl Writer<'_> {
                 });
             };
             match happened {
-                Happened::Opening(index) => {
-                    if let Some(reason) = self.reason(index, at, &mut interned) {
+                SchedEvent::Opening(index) => {
+                    if let Some(reason) = self.blocked_reason_event(index, at, &mut interned) {
                         event(Tid(0), 0, reason);
                     }
                 }
-                Happened::Waking(wait) => {
-                    if let Some((waker, waking)) = self.waking(wait) {
+                SchedEvent::Waking(wait) => {
+                    if let Some((waker, waking)) = self.waking_event(wait) {
                         event(waker.tid, waker.flags, waking);
                     }
                 }
-                Happened::Switch(switch) => {
+                SchedEvent::Switch(switch) => {
                     let left = switch.from.and_then(|(index, _)| self.timeline.thread(index));
                     let tid = left.map_or(Tid(0), |thread| thread.tid);
-                    event(tid, 0, self.switch(switch));
-                    if let Some((index, Leaves::Blocked(_))) = switch.from
-                        && let Some(reason) = self.reason(index, at, &mut interned)
+                    event(tid, 0, self.switch_event(switch));
+                    if let Some((index, SwitchOutState::Blocked(_))) = switch.from
+                        && let Some(reason) = self.blocked_reason_event(index, at, &mut interned)
                     {
                         event(tid, 0, reason);
                     }
-                    if let Some((_, Leaves::Dead)) = switch.from {
-                        event(tid, 0, free(tid));
+                    if let Some((_, SwitchOutState::Dead)) = switch.from {
+                        event(tid, 0, free_event(tid));
                     }
                 }
             }
@@ -217,9 +217,10 @@ impl Writer<'_> {
         packets.send_with(Sequence::Kernel, first, data, Some(interned))
     }
 
-    fn switch(&self, switch: Switch) -> Event {
-        let (prev_pid, prev_comm) = self.named(switch.from.map(|(index, _)| index), switch.at);
-        let (next_pid, next_comm) = self.named(switch.to, switch.at);
+    fn switch_event(&self, switch: Switch) -> Event {
+        let (prev_pid, prev_comm) =
+            self.tid_and_comm(switch.from.map(|(index, _)| index), switch.at);
+        let (next_pid, next_comm) = self.tid_and_comm(switch.to, switch.at);
         Event::SchedSwitch(SchedSwitchFtraceEvent {
             prev_comm: Some(prev_comm),
             prev_pid: Some(prev_pid),
@@ -230,11 +231,11 @@ impl Writer<'_> {
         })
     }
 
-    fn waking(&self, index: WaitIndex) -> Option<(Waker, Event)> {
+    fn waking_event(&self, index: WaitIndex) -> Option<(FtraceWaker, Event)> {
         let wait = self.recording.waits.get(index.0 as usize)?;
         let wake = wait.wake?;
         let thread = self.timeline.find_thread(wait.tid, wake.at);
-        let (pid, comm) = self.named(thread, wake.at);
+        let (pid, comm) = self.tid_and_comm(thread, wake.at);
         let waking = SchedWakingFtraceEvent {
             comm: Some(comm),
             pid: Some(if thread.is_some() { pid } else { wait.tid.0.cast_signed() }),
@@ -242,12 +243,12 @@ impl Writer<'_> {
             target_cpu: Some(i32::from(wait.on_cpu.0)),
             ..SchedWakingFtraceEvent::new()
         };
-        let waker = waker(self.blame.ender(index), wake.context, wake.current.tid);
+        let waker = ftrace_waker(self.blame.wake_source(index), wake.context, wake.current.tid);
         Some((waker, Event::SchedWaking(waking)))
     }
 
     /// Returns the event that tells in which kernel function the thread is blocked from `at` on.
-    fn reason(
+    fn blocked_reason_event(
         &mut self,
         index: ThreadIndex,
         at: Timestamp,
@@ -259,7 +260,7 @@ impl Writer<'_> {
         let stack = self.recording.waits.waiter(row).kernel_stack;
         let StackRef::Id(_) = stack else { return None };
         let stacks = &self.recording.stacks;
-        let caller = kernel_frame(stacks, stack).map(|name| self.symbol(name, interned));
+        let caller = kernel_frame(stacks, stack).map(|name| self.intern_symbol(name, interned));
         Some(Event::SchedBlockedReason(SchedBlockedReasonFtraceEvent {
             pid: Some(thread.tid.0.cast_signed()),
             caller,
@@ -269,7 +270,7 @@ impl Writer<'_> {
         }))
     }
 
-    fn symbol(&mut self, name: &str, interned: &mut InternedData) -> u64 {
+    fn intern_symbol(&mut self, name: &str, interned: &mut InternedData) -> u64 {
         if let Some(&known) = self.symbols.get(name) {
             return known;
         }
@@ -285,7 +286,7 @@ impl Writer<'_> {
 
     /// Returns a thread's id and its name at a moment; those of the idle task if there is no
     /// thread.
-    fn named(&self, index: Option<ThreadIndex>, at: Timestamp) -> (i32, String) {
+    fn tid_and_comm(&self, index: Option<ThreadIndex>, at: Timestamp) -> (i32, String) {
         let thread: Option<&Thread> = index.and_then(|index| self.timeline.thread(index));
         thread.map_or((0, "swapper".to_owned()), |thread| {
             let comm = thread.comm_at(at).map(text::plain).unwrap_or_default();
@@ -295,7 +296,7 @@ impl Writer<'_> {
 }
 
 /// Returns the event after which another thread can have the tid.
-fn free(tid: Tid) -> Event {
+fn free_event(tid: Tid) -> Event {
     Event::SchedProcessFree(SchedProcessFreeFtraceEvent {
         pid: Some(tid.0.cast_signed()),
         ..SchedProcessFreeFtraceEvent::new()
@@ -311,17 +312,17 @@ mod tests {
     #[test]
     fn an_interrupt_names_no_task_as_waker() {
         let task = ThreadRef { tid: Tid(7), tgid: Tgid(7) };
-        let named = Waker { tid: Tid(7), flags: 0 };
-        assert_eq!(waker(WakeSource::Task(task), WakeContext::Task, Tid(7)), named);
+        let named = FtraceWaker { tid: Tid(7), flags: 0 };
+        assert_eq!(ftrace_waker(WakeSource::Task(task), WakeContext::Task, Tid(7)), named);
         // A packet that the sender itself delivered.
-        assert_eq!(waker(WakeSource::Task(task), WakeContext::Softirq(3), Tid(7)), named);
+        assert_eq!(ftrace_waker(WakeSource::Task(task), WakeContext::Softirq(3), Tid(7)), named);
         for (context, flags) in [
             (WakeContext::Hrtimer, flags::HARDIRQ),
             (WakeContext::Hardirq(24), flags::HARDIRQ),
             (WakeContext::Softirq(3), flags::SOFTIRQ),
         ] {
             let ender = WakeSource::External(External::Timer);
-            assert_eq!(waker(ender, context, Tid(7)), Waker { tid: Tid(0), flags });
+            assert_eq!(ftrace_waker(ender, context, Tid(7)), FtraceWaker { tid: Tid(0), flags });
         }
     }
 }

@@ -28,12 +28,12 @@ use offwake_recording::{
 };
 
 use super::{
-    Trace,
+    TraceInput,
     packets::{Packets, Sequence},
 };
 
 /// A stack, whose it was, and where and when it was taken.
-struct Taken {
+struct StackSample {
     at: Timestamp,
     cpu: Cpu,
     tid: Tid,
@@ -42,16 +42,17 @@ struct Taken {
     kernel: StackRef,
 }
 
-pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+pub(super) fn write(trace: TraceInput<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
     let recording = trace.blame.recording();
     let stacks = &recording.stacks;
     let hz = u64::from(recording.meta.sample_hz.max(1));
-    let mut samples = Stacks::begin(Sequence::Samples, "on-CPU", Interval::Frequency(hz), packets)?;
+    let mut samples =
+        StackWriter::begin(Sequence::Samples, "on-CPU", Interval::Frequency(hz), packets)?;
     let window = recording.meta.window;
     // The clock strikes from before the window on.
     let inside = |at| window.start <= at && at < window.end;
     for sample in recording.samples.iter().filter(|sample| inside(sample.at)) {
-        let taken = Taken {
+        let taken = StackSample {
             at: sample.at,
             cpu: sample.cpu,
             tid: sample.tid,
@@ -62,12 +63,12 @@ pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<(
         samples.write(stacks, &taken, packets)?;
     }
     let every = Interval::Period(1);
-    let mut waits = Stacks::begin(Sequence::Waits, "off-CPU", every.clone(), packets)?;
-    let mut wakes = Stacks::begin(Sequence::Wakes, "wakes", every, packets)?;
+    let mut waits = StackWriter::begin(Sequence::Waits, "off-CPU", every.clone(), packets)?;
+    let mut wakes = StackWriter::begin(Sequence::Wakes, "wakes", every, packets)?;
     let mut woken = Vec::new();
-    for (index, row, place) in trace.shown() {
+    for (index, row, place) in trace.shown_waits() {
         let Some(wait) = recording.waits.get(index.0 as usize) else { continue };
-        let waited = Taken {
+        let waited = StackSample {
             at: place.from,
             cpu: row.off_cpu,
             tid: wait.tid,
@@ -76,8 +77,8 @@ pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<(
             kernel: wait.kernel_stack,
         };
         waits.write(stacks, &waited, packets)?;
-        if let (WakeSource::Task(task), Some(wake)) = (trace.blame.ender(index), wait.wake) {
-            let woke = Taken {
+        if let (WakeSource::Task(task), Some(wake)) = (trace.blame.wake_source(index), wait.wake) {
+            let woke = StackSample {
                 at: wake.at,
                 cpu: wake.cpu,
                 tid: task.tid,
@@ -94,10 +95,10 @@ pub(super) fn write(trace: Trace<'_>, packets: &mut Packets<'_>) -> io::Result<(
 }
 
 /// The mapping of frames that have none: Perfetto leaves out frames without a mapping.
-const NOWHERE: u64 = 1;
+const UNMAPPED_ADDRESS: u64 = 1;
 
 /// Writes stacks, and keeps what its sequence has interned so far.
-struct Stacks {
+struct StackWriter {
     sequence: Sequence,
     names: HashMap<String, u64>,
     modules: BTreeMap<ModuleId, u64>,
@@ -106,10 +107,10 @@ struct Stacks {
     next_frame: u64,
     stacks: HashMap<(StackRef, StackRef), Option<u64>>,
     /// The number of stacks so far on each CPU.
-    taken: BTreeMap<Cpu, u64>,
+    samples_by_cpu: BTreeMap<Cpu, u64>,
 }
 
-impl Stacks {
+impl StackWriter {
     fn begin(
         sequence: Sequence,
         name: &str,
@@ -141,7 +142,7 @@ impl Stacks {
             frames: HashMap::new(),
             next_frame: 1,
             stacks: HashMap::new(),
-            taken: BTreeMap::new(),
+            samples_by_cpu: BTreeMap::new(),
         })
     }
 
@@ -149,14 +150,15 @@ impl Stacks {
     fn write(
         &mut self,
         table: &StackTable,
-        taken: &Taken,
+        taken: &StackSample,
         packets: &mut Packets<'_>,
     ) -> io::Result<()> {
         let mut interned = InternedData::new();
-        let Some(stack) = self.stack(table, (taken.user, taken.kernel), &mut interned) else {
+        let Some(stack) = self.intern_stack(table, (taken.user, taken.kernel), &mut interned)
+        else {
             return Ok(());
         };
-        let count = self.taken.entry(taken.cpu).or_default();
+        let count = self.samples_by_cpu.entry(taken.cpu).or_default();
         *count += 1;
         let sample = PerfSample {
             cpu: Some(u32::from(taken.cpu.0)),
@@ -169,7 +171,7 @@ impl Stacks {
         packets.send_with(self.sequence, taken.at, Data::PerfSample(sample), Some(interned))
     }
 
-    fn stack(
+    fn intern_stack(
         &mut self,
         table: &StackTable,
         halves: (StackRef, StackRef),
@@ -183,7 +185,7 @@ impl Stacks {
             let StackRef::Id(id) = half else { continue };
             let Some(stack) = table.stacks.get(&id) else { continue };
             for &frame in stack.frames.iter().rev() {
-                frame_ids.extend_from_slice(self.frame(table, frame, interned));
+                frame_ids.extend_from_slice(self.intern_frame(table, frame, interned));
             }
         }
         let iid = (!frame_ids.is_empty()).then_some(self.stacks.len() as u64 + 1);
@@ -194,20 +196,25 @@ impl Stacks {
         iid
     }
 
-    fn frame(&mut self, table: &StackTable, id: FrameId, interned: &mut InternedData) -> &[u64] {
+    fn intern_frame(
+        &mut self,
+        table: &StackTable,
+        id: FrameId,
+        interned: &mut InternedData,
+    ) -> &[u64] {
         if !self.frames.contains_key(&id) {
             let frame = table.frames.get(&id);
             let names = frame.map_or_else(
                 || vec![frames::UNKNOWN.to_owned()],
-                |frame| frames::names_of(table, frame),
+                |frame| frames::frame_texts(table, frame),
             );
             let module = frame.and_then(|frame| frame.module);
             let mapping =
-                self.mapping(module, module.and_then(|id| table.modules.get(&id)), interned);
+                self.intern_mapping(module, module.and_then(|id| table.modules.get(&id)), interned);
             let rel_pc = frame.and_then(|frame| frame.module_offset);
             let mut iids = Vec::with_capacity(names.len());
             for name in names {
-                let function = self.name(&name, interned);
+                let function = self.intern_name(&name, interned);
                 interned.frames.push(Frame {
                     iid: Some(self.next_frame),
                     function_name_id: Some(function),
@@ -223,16 +230,16 @@ impl Stacks {
         self.frames.get(&id).map_or(&[], Vec::as_slice)
     }
 
-    fn name(&mut self, name: &str, interned: &mut InternedData) -> u64 {
+    fn intern_name(&mut self, name: &str, interned: &mut InternedData) -> u64 {
         let iid = self.names.len() as u64 + 1;
         let entry = self.names.entry(name.to_owned());
         *entry.or_insert_with(|| {
-            interned.function_names.push(string(iid, text::plain(name).into_bytes()));
+            interned.function_names.push(interned_string(iid, text::plain(name).into_bytes()));
             iid
         })
     }
 
-    fn mapping(
+    fn intern_mapping(
         &mut self,
         id: Option<ModuleId>,
         module: Option<&Module>,
@@ -240,14 +247,16 @@ impl Stacks {
     ) -> u64 {
         let (Some(id), Some(module)) = (id, module) else {
             // Said whenever it is used: to say the same again does no harm.
-            interned.mappings.push(Mapping { iid: Some(NOWHERE), ..Mapping::new() });
-            return NOWHERE;
+            interned.mappings.push(Mapping { iid: Some(UNMAPPED_ADDRESS), ..Mapping::new() });
+            return UNMAPPED_ADDRESS;
         };
-        let iid = self.modules.len() as u64 + NOWHERE + 1;
+        let iid = self.modules.len() as u64 + UNMAPPED_ADDRESS + 1;
         *self.modules.entry(id).or_insert_with(|| {
-            interned.mapping_paths.push(string(iid, text::plain(&module.path).into_bytes()));
+            interned
+                .mapping_paths
+                .push(interned_string(iid, text::plain(&module.path).into_bytes()));
             let build_id = module.build_id.as_ref().map(|build_id| {
-                interned.build_ids.push(string(iid, build_id.bytes().to_vec()));
+                interned.build_ids.push(interned_string(iid, build_id.bytes().to_vec()));
                 iid
             });
             interned.mappings.push(Mapping {
@@ -261,6 +270,6 @@ impl Stacks {
     }
 }
 
-fn string(iid: u64, bytes: Vec<u8>) -> InternedString {
+fn interned_string(iid: u64, bytes: Vec<u8>) -> InternedString {
     InternedString { iid: Some(iid), str: Some(bytes), ..InternedString::new() }
 }

@@ -33,12 +33,12 @@ pub(super) struct TrackId(u64);
 
 impl TrackId {
     /// Returns a thread's own track.
-    fn of_thread(index: ThreadIndex) -> Self {
+    fn for_thread(index: ThreadIndex) -> Self {
         Self((1 << 32) | u64::from(index.0))
     }
 
     /// Returns a track that is not a thread's own, by its number.
-    pub(super) fn further(number: u32) -> Self {
+    pub(super) fn numbered(number: u32) -> Self {
         Self((2 << 32) | u64::from(number))
     }
 }
@@ -69,25 +69,25 @@ pub(super) enum Argument<'a> {
 /// The tracks that were described so far.
 pub(super) struct Tracks<'a> {
     timeline: &'a Timeline,
-    threads: HashSet<ThreadIndex>,
+    described: HashSet<ThreadIndex>,
 }
 
 impl<'a> Tracks<'a> {
     pub(super) fn begin(timeline: &'a Timeline, packets: &mut Packets<'_>) -> io::Result<Self> {
         packets.begin(Sequence::Tracks, TracePacketDefaults::new())?;
-        Ok(Self { timeline, threads: HashSet::new() })
+        Ok(Self { timeline, described: HashSet::new() })
     }
 
     /// Returns a thread's own track, and describes it if it is new. None if there is no such
     /// thread.
-    pub(super) fn of_thread(
+    pub(super) fn thread_track(
         &mut self,
         index: ThreadIndex,
         packets: &mut Packets<'_>,
     ) -> io::Result<Option<TrackId>> {
         let Some(thread) = self.timeline.thread(index) else { return Ok(None) };
-        let id = TrackId::of_thread(index);
-        if self.threads.insert(index) {
+        let id = TrackId::for_thread(index);
+        if self.described.insert(index) {
             let descriptor = TrackDescriptor {
                 uuid: Some(id.0),
                 thread: MessageField::some(ThreadDescriptor {
@@ -104,7 +104,7 @@ impl<'a> Tracks<'a> {
 }
 
 /// Describes a track below another.
-pub(super) fn below(
+pub(super) fn describe_child_track(
     id: TrackId,
     parent: TrackId,
     name: &str,
@@ -121,7 +121,7 @@ pub(super) fn below(
 }
 
 /// Describes a counter.
-pub(super) fn counter(
+pub(super) fn describe_counter(
     id: TrackId,
     name: &str,
     unit: &str,
@@ -141,7 +141,7 @@ pub(super) fn counter(
 }
 
 /// Writes the value of a counter.
-pub(super) fn count(
+pub(super) fn write_count(
     id: TrackId,
     at: Timestamp,
     value: u64,
@@ -157,14 +157,14 @@ pub(super) fn count(
 }
 
 /// Writes a slice from `from` to `to`. The slices of one track are nested or apart.
-pub(super) fn slice(
+pub(super) fn write_slice(
     id: TrackId,
     (from, to): (Timestamp, Timestamp),
     mark: Mark<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     begin(id, from, mark, packets)?;
-    end(id, to, packets)
+    end_slice(id, to, packets)
 }
 
 /// Writes a slice's beginning.
@@ -174,24 +174,24 @@ pub(super) fn begin(
     mark: Mark<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let event = marked(event(id, Type::TYPE_SLICE_BEGIN), mark);
+    let event = with_mark(event(id, Type::TYPE_SLICE_BEGIN), mark);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
 /// Writes the end of the slice that began last.
-pub(super) fn end(id: TrackId, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
+pub(super) fn end_slice(id: TrackId, at: Timestamp, packets: &mut Packets<'_>) -> io::Result<()> {
     let event = event(id, Type::TYPE_SLICE_END);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
 /// Writes an instant.
-pub(super) fn instant(
+pub(super) fn write_instant(
     id: TrackId,
     at: Timestamp,
     mark: Mark<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
-    let event = marked(event(id, Type::TYPE_INSTANT), mark);
+    let event = with_mark(event(id, Type::TYPE_INSTANT), mark);
     packets.send_with(Sequence::Tracks, at, Data::TrackEvent(event), None)
 }
 
@@ -200,7 +200,7 @@ fn event(id: TrackId, of_type: Type) -> TrackEvent {
     TrackEvent { track_uuid: Some(id.0), type_, ..TrackEvent::new() }
 }
 
-fn marked(mut event: TrackEvent, mark: Mark<'_>) -> TrackEvent {
+fn with_mark(mut event: TrackEvent, mark: Mark<'_>) -> TrackEvent {
     event.categories = vec![mark.category.to_owned()];
     event.name_field = Some(Name_field::Name(text::plain(&mark.name)));
     for (name, argument) in mark.arguments {

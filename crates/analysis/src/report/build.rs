@@ -14,11 +14,11 @@ use offwake_recording::{
 };
 
 use super::{
-    BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, Kinds, Ledger,
-    LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry, Report, RingFull, Soundness,
-    StackCountsEntry, ThreadEntry, WaitEntry, WindowEntry,
-    containers::{self, Labels},
-    waits,
+    BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, LedgerEntry, LossNote,
+    Meta, MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
+    StackCountsEntry, ThreadEntry, ThreadKinds, WaitEntry, WindowEntry,
+    containers::{self, ContainerLabels},
+    wait_entries,
 };
 
 /// The name of a thread or process of which no name was recorded.
@@ -29,21 +29,21 @@ impl Report {
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
-        let shown = waits::collect(blame, filter);
-        let samples = samples(recording, timeline);
+        let shown = wait_entries::collect_waits(blame, filter);
+        let samples = count_samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
             meta: meta(recording),
             window: window_entry(recording),
             loss: loss(recording, timeline),
-            recording: Soundness::of(recording),
+            recording: RecordingIntegrity::from_recording(recording),
             filter: FilterNote {
                 min_ns: filter.min,
                 max_ns: filter.max,
                 kinds: match filter.kinds {
-                    Kinds::All => "all",
-                    Kinds::User => "user",
-                    Kinds::Kernel => "kernel",
+                    ThreadKinds::All => "all",
+                    ThreadKinds::User => "user",
+                    ThreadKinds::Kernel => "kernel",
                 },
                 states: filter.states.clone(),
                 left_out_count: shown.left_out_count,
@@ -52,16 +52,16 @@ impl Report {
                 limited_ns: Nanos(0),
                 hide_idle: filter.idle == IdleWaits::Hidden,
                 hidden: (filter.hidden.iter())
-                    .map(|&group| (group.name(), time_of(group, &shown.waits)))
+                    .map(|&group| (group.name(), group_time(group, &shown.waits)))
                     .collect(),
             },
             processes: processes(recording, timeline, &shown.ledgers),
             cgroups: cgroups(recording, timeline, &shown.ledgers),
-            containers: containers::entries(recording, timeline),
-            threads: target(timeline)
+            containers: containers::container_entries(recording, timeline),
+            threads: target_threads(timeline)
                 .map(|(index, thread)| {
                     let samples = samples.get(&index).copied().unwrap_or(0);
-                    entry(thread, &shown.ledgers[index.0 as usize], samples)
+                    thread_entry(thread, &shown.ledgers[index.0 as usize], samples)
                 })
                 .collect(),
             wakes: shown.wakes,
@@ -70,7 +70,7 @@ impl Report {
     }
 }
 
-fn time_of(group: BlameGroup, waits: &[WaitEntry]) -> Nanos {
+fn group_time(group: BlameGroup, waits: &[WaitEntry]) -> Nanos {
     let parts = waits.iter().flat_map(|wait| &wait.blame);
     parts.filter(|part| part.kind.group() == group).map(|part| part.ns).sum()
 }
@@ -94,8 +94,8 @@ fn meta(recording: &Recording) -> Meta {
         scope: meta.scope.name(),
         stacks: meta.stacks.name(),
         stack_counts: stack_counts(recording.effort.stacks),
-        mistaken: mistaken(recording),
-        programs: programs(recording.effort.programs),
+        mistaken: mismatched_threads(recording),
+        programs: program_times(recording.effort.programs),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),
@@ -115,7 +115,7 @@ fn stack_counts(counts: StackCounts) -> StackCountsEntry {
     StackCountsEntry { user: half(user), kernel: half(kernel), over_budget, distrusted }
 }
 
-fn mistaken(recording: &Recording) -> Vec<MistakenThread> {
+fn mismatched_threads(recording: &Recording) -> Vec<MistakenThread> {
     let mut seen = HashSet::new();
     (recording.sightings.iter())
         .filter(|sighting| sighting.reason == SightingReason::Mistaken && seen.insert(sighting.tid))
@@ -127,7 +127,7 @@ fn mistaken(recording: &Recording) -> Vec<MistakenThread> {
         .collect()
 }
 
-fn programs(time: ProgramTime) -> Option<ProgramsEntry> {
+fn program_times(time: ProgramTime) -> Option<ProgramsEntry> {
     let ProgramTime { measured, scheduler, interrupts } = time;
     (measured.0 > 0).then_some(ProgramsEntry {
         measured_ns: measured,
@@ -173,14 +173,14 @@ fn loss(recording: &Recording, timeline: &Timeline) -> LossNote {
 }
 
 /// The target's threads, by tid and time.
-fn target(timeline: &Timeline) -> impl Iterator<Item = (ThreadIndex, &Thread)> {
+fn target_threads(timeline: &Timeline) -> impl Iterator<Item = (ThreadIndex, &Thread)> {
     (timeline.threads.iter().zip(0..))
         .filter(|(thread, _)| thread.in_target)
         .map(|(thread, n)| (ThreadIndex(n), thread))
 }
 
 /// How often the sampling clock found each thread on a CPU inside the window.
-fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, u64> {
+fn count_samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, u64> {
     let window = recording.meta.window;
     let mut samples = BTreeMap::new();
     for sample in &recording.samples {
@@ -193,14 +193,14 @@ fn samples(recording: &Recording, timeline: &Timeline) -> BTreeMap<ThreadIndex, 
     samples
 }
 
-fn entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
+fn thread_entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEntry {
     ThreadEntry {
         tid: thread.tid,
         tgid: thread.tgid,
         comm: last_name(thread).to_owned(),
         created_ns: thread.created,
         samples,
-        ledger: ledger(sum),
+        ledger: ledger_entry(sum),
     }
 }
 
@@ -223,9 +223,9 @@ fn processes(
     timeline: &Timeline,
     ledgers: &[blame::Ledger],
 ) -> Vec<ProcessEntry> {
-    let (labels, inner) = (Labels::of(recording), containers::inner_pids(recording));
+    let (labels, inner) = (ContainerLabels::new(recording), containers::inner_pids(recording));
     let mut sums: BTreeMap<Tgid, ProcessSum<'_>> = BTreeMap::new();
-    for ((_, thread), ledger) in target_with(timeline, ledgers) {
+    for ((_, thread), ledger) in target_ledgers(timeline, ledgers) {
         let sum = sums.entry(thread.tgid).or_default();
         sum.ledger.add(ledger);
         sum.threads += 1;
@@ -237,19 +237,19 @@ fn processes(
         .map(|(tgid, sum)| ProcessEntry {
             tgid,
             comm: sum.first.map_or(NAMELESS, last_name).to_owned(),
-            container: sum.first.and_then(|thread| labels.of_thread(thread)).map(str::to_owned),
+            container: sum.first.and_then(|thread| labels.for_thread(thread)).map(str::to_owned),
             pid_in_container: inner.get(&tgid).copied(),
             threads: sum.threads,
-            ledger: ledger(&sum.ledger),
+            ledger: ledger_entry(&sum.ledger),
         })
         .collect()
 }
 
-fn target_with<'a>(
+fn target_ledgers<'a>(
     timeline: &'a Timeline,
     ledgers: &'a [blame::Ledger],
 ) -> impl Iterator<Item = ((ThreadIndex, &'a Thread), &'a blame::Ledger)> {
-    target(timeline)
+    target_threads(timeline)
         .filter_map(|(index, thread)| Some(((index, thread), ledgers.get(index.0 as usize)?)))
 }
 
@@ -259,7 +259,7 @@ fn cgroups(
     ledgers: &[blame::Ledger],
 ) -> Vec<CgroupEntry> {
     let mut sums: BTreeMap<CgroupId, (blame::Ledger, u64)> = BTreeMap::new();
-    for ((_, thread), ledger) in target_with(timeline, ledgers) {
+    for ((_, thread), ledger) in target_ledgers(timeline, ledgers) {
         let Some(cgroup) = thread.cgroup else { continue };
         let (sum, threads) = sums.entry(cgroup).or_default();
         sum.add(ledger);
@@ -275,17 +275,17 @@ fn cgroups(
                     .and_then(|cgroup| cgroup.container.as_ref())
                     .map(|c| c.as_str().to_owned()),
                 threads,
-                ledger: ledger(&sum),
+                ledger: ledger_entry(&sum),
             }
         })
         .collect()
 }
 
-fn ledger(sum: &blame::Ledger) -> Ledger {
+fn ledger_entry(sum: &blame::Ledger) -> LedgerEntry {
     let parts = |named: &mut dyn Iterator<Item = (&'static str, Nanos)>| {
         named.filter(|&(_, time)| time > Nanos(0)).collect()
     };
-    Ledger {
+    LedgerEntry {
         wall_ns: sum.wall,
         on_cpu_ns: sum.on_cpu,
         runnable_ns: sum.runnable,

@@ -1,6 +1,6 @@
 //! What blamed time is told apart by: the three sums of the ledger, and the colours of pictures.
 
-use super::{BlameEntry, BlameWord};
+use super::{BlameEntry, BlameEntryKind};
 
 /// The three sums that blocked time divides into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -25,7 +25,7 @@ impl BlameGroup {
     }
 }
 
-impl BlameWord {
+impl BlameEntryKind {
     /// Returns which of the three sums the blame counts for.
     #[must_use]
     pub fn group(self) -> BlameGroup {
@@ -40,7 +40,7 @@ impl BlameWord {
 /// The classes of blame that have a colour of their own. Idle time is idle whatever it was spent
 /// on, since nobody has to act on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Class {
+pub enum BlameClass {
     /// A thread worked.
     Work,
     /// A thread waited for a CPU.
@@ -53,7 +53,7 @@ pub enum Class {
     Idle,
 }
 
-impl Class {
+impl BlameClass {
     /// All classes, in the order of legends.
     pub const ALL: [Self; 5] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
@@ -62,8 +62,8 @@ impl Class {
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Self::Work => BlameWord::Work.name(),
-            Self::CpuQueue => BlameWord::CpuQueue.name(),
+            Self::Work => BlameEntryKind::Work.name(),
+            Self::CpuQueue => BlameEntryKind::CpuQueue.name(),
             Self::External => BlameGroup::External.name(),
             Self::Unattributed => BlameGroup::Unattributed.name(),
             Self::Idle => "idle",
@@ -74,14 +74,14 @@ impl Class {
 impl BlameEntry {
     /// Returns the class by which the blame is coloured.
     #[must_use]
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> BlameClass {
         match (self.idle, self.kind) {
-            (true, _) => Class::Idle,
-            (false, BlameWord::Work) => Class::Work,
-            (false, BlameWord::CpuQueue) => Class::CpuQueue,
+            (true, _) => BlameClass::Idle,
+            (false, BlameEntryKind::Work) => BlameClass::Work,
+            (false, BlameEntryKind::CpuQueue) => BlameClass::CpuQueue,
             (false, kind) => match kind.group() {
-                BlameGroup::Unattributed => Class::Unattributed,
-                BlameGroup::Attributed | BlameGroup::External => Class::External,
+                BlameGroup::Unattributed => BlameClass::Unattributed,
+                BlameGroup::Attributed | BlameGroup::External => BlameClass::External,
             },
         }
     }

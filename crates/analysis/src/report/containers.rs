@@ -11,10 +11,10 @@ use offwake_recording::{
 use super::{ContainerEntry, ContainerProcess, build::last_name};
 
 /// The labels of a recording's containers, by cgroup.
-pub(super) struct Labels(HashMap<CgroupId, String>);
+pub(super) struct ContainerLabels(HashMap<CgroupId, String>);
 
-impl Labels {
-    pub(super) fn of(recording: &Recording) -> Self {
+impl ContainerLabels {
+    pub(super) fn new(recording: &Recording) -> Self {
         let labels = recording
             .cgroups
             .values()
@@ -23,13 +23,13 @@ impl Labels {
     }
 
     /// Returns the label of the container that a cgroup belongs to.
-    pub(super) fn of_cgroup(&self, cgroup: Option<CgroupId>) -> Option<&str> {
+    pub(super) fn for_cgroup(&self, cgroup: Option<CgroupId>) -> Option<&str> {
         self.0.get(&cgroup?).map(String::as_str)
     }
 
     /// Returns the label of the container that a thread was in last.
-    pub(super) fn of_thread(&self, thread: &Thread) -> Option<&str> {
-        self.of_cgroup(thread.cgroup)
+    pub(super) fn for_thread(&self, thread: &Thread) -> Option<&str> {
+        self.for_cgroup(thread.cgroup)
     }
 }
 
@@ -41,7 +41,7 @@ pub(super) fn inner_pids(recording: &Recording) -> HashMap<Tgid, u32> {
 }
 
 /// The containers in which threads were seen, by id.
-pub(super) fn entries(recording: &Recording, timeline: &Timeline) -> Vec<ContainerEntry> {
+pub(super) fn container_entries(recording: &Recording, timeline: &Timeline) -> Vec<ContainerEntry> {
     let mut containers = BTreeMap::<&ContainerId, (&ContainerNames, BTreeMap<Tgid, &str>)>::new();
     for thread in &timeline.threads {
         let cgroup = thread.cgroup.and_then(|id| recording.cgroups.get(&id));

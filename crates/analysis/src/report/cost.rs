@@ -17,15 +17,15 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
     let share = percent(own, report.window.duration_ns);
     writeln!(out, "\noffwake itself: {own} of CPU time, {share} of one CPU")?;
     if let Some(programs) = report.meta.programs {
-        writeln!(out, "{}", in_kernel(programs))?;
+        writeln!(out, "{}", kernel_cost_line(programs))?;
     }
-    for line in recognised(report.meta.stack_counts, &report.meta.mistaken) {
+    for line in stack_cache_lines(report.meta.stack_counts, &report.meta.mistaken) {
         writeln!(out, "{line}")?;
     }
     Ok(())
 }
 
-fn in_kernel(programs: ProgramsEntry) -> String {
+fn kernel_cost_line(programs: ProgramsEntry) -> String {
     let ProgramsEntry { measured_ns, scheduler_ns, interrupts_ns } = programs;
     format!(
         "in the kernel: {} of one CPU at switches and wakes, {} in interrupts, by the kernel's statistics in {measured_ns} of the time",
@@ -35,22 +35,22 @@ fn in_kernel(programs: ProgramsEntry) -> String {
 }
 
 /// Returns a line for each half of which any stack was recognised.
-fn recognised(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Vec<String> {
+fn stack_cache_lines(counts: StackCountsEntry, mistaken: &[MistakenThread]) -> Vec<String> {
     let StackCountsEntry { user, kernel, distrusted, .. } = counts;
-    let halves = [of_half("user", user, "copied"), of_half("kernel", kernel, "walked")];
+    let halves = [half_line("user", user, "copied"), half_line("kernel", kernel, "walked")];
     let fallen_back = match distrusted {
         0 => None,
         1 => Some("one kind of one thread's stacks was".to_owned()),
         many => Some(format!("{many} kinds of single threads' stacks were")),
     };
     let fallen_back = fallen_back.map(|whichever| {
-        format!("{whichever} taken every time, as too few agreed{}", whose(mistaken))
+        format!("{whichever} taken every time, as too few agreed{}", list_threads(mistaken))
     });
     halves.into_iter().chain([fallen_back]).flatten().collect()
 }
 
 /// Describes how many stacks of one half were recognised; none if no stack was.
-fn of_half(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String> {
+fn half_line(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String> {
     let HalfCountsEntry { recognised, taken, checked, disagreed } = counts;
     if recognised == 0 {
         return None;
@@ -71,7 +71,7 @@ fn of_half(half: &str, counts: HalfCountsEntry, taken_by: &str) -> Option<String
 }
 
 /// Lists the first few of these threads by name.
-fn whose(mistaken: &[MistakenThread]) -> String {
+fn list_threads(mistaken: &[MistakenThread]) -> String {
     const NAMED: usize = 3;
     let named = mistaken.iter().take(NAMED);
     let names: Vec<_> =

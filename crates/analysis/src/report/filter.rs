@@ -8,7 +8,7 @@ use offwake_recording::{ThreadKind, Waiter, units::Nanos};
 
 /// The kinds of threads whose waits are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kinds {
+pub enum ThreadKinds {
     /// All threads.
     #[default]
     All,
@@ -26,7 +26,7 @@ pub struct Filter {
     /// The longest wait that is shown.
     pub max: Option<Nanos>,
     /// The kinds of threads whose waits are shown.
-    pub kinds: Kinds,
+    pub kinds: ThreadKinds,
     /// Letters of the task states, as `ps` has them; none for every state.
     pub states: Option<Vec<char>>,
     /// Whether waits of threads that have nothing to do are shown.
@@ -58,9 +58,9 @@ impl Filter {
         self.min.is_none_or(|min| blocked >= min)
             && self.max.is_none_or(|max| blocked <= max)
             && match self.kinds {
-                Kinds::All => true,
-                Kinds::User => wait.kind != ThreadKind::Kernel,
-                Kinds::Kernel => wait.kind == ThreadKind::Kernel,
+                ThreadKinds::All => true,
+                ThreadKinds::User => wait.kind != ThreadKind::Kernel,
+                ThreadKinds::Kernel => wait.kind == ThreadKind::Kernel,
             }
             && !(self.idle == IdleWaits::Hidden && duty == IdleState::Idle)
             && (self.states.as_ref()).is_none_or(|states| states.contains(&wait.state.letter()))

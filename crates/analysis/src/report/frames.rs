@@ -21,7 +21,7 @@ pub struct FrameName {
 pub struct Frames {
     names: Arc<[FrameName]>,
     /// The number of names of the user half.
-    of_user: usize,
+    user_len: usize,
 }
 
 impl Frames {
@@ -35,7 +35,7 @@ impl Frames {
     /// that stands for a missing half is in that half.
     #[must_use]
     pub fn halves(&self) -> (&[FrameName], &[FrameName]) {
-        self.names.split_at_checked(self.of_user).unwrap_or((&self.names, &[]))
+        self.names.split_at_checked(self.user_len).unwrap_or((&self.names, &[]))
     }
 }
 
@@ -63,13 +63,13 @@ impl Serialize for Frames {
 pub(crate) const UNKNOWN: &str = "[unknown]";
 
 /// Names each frame once, and each pair of stacks once.
-pub(super) struct Namer<'a> {
+pub(super) struct FrameNamer<'a> {
     stacks: &'a StackTable,
     names: HashMap<FrameId, Arc<[FrameName]>>,
     pairs: HashMap<(StackRef, StackRef), Frames>,
 }
 
-impl<'a> Namer<'a> {
+impl<'a> FrameNamer<'a> {
     pub(super) fn new(stacks: &'a StackTable) -> Self {
         Self { stacks, names: HashMap::new(), pairs: HashMap::new() }
     }
@@ -80,28 +80,28 @@ impl<'a> Namer<'a> {
             return known.clone();
         }
         let mut all = Vec::new();
-        self.half(user, "user", &mut all);
+        self.push_half(user, "user", &mut all);
         let of_user = all.len();
-        self.half(kernel, "kernel", &mut all);
-        let frames = Frames { names: all.into(), of_user };
+        self.push_half(kernel, "kernel", &mut all);
+        let frames = Frames { names: all.into(), user_len: of_user };
         self.pairs.insert((user, kernel), frames.clone());
         frames
     }
 
-    fn half(&mut self, stack: StackRef, half: &str, all: &mut Vec<FrameName>) {
+    fn push_half(&mut self, stack: StackRef, half: &str, all: &mut Vec<FrameName>) {
         let id = match stack {
             StackRef::NotTaken => return,
-            StackRef::Failed => return all.push(text_alone(&format!("[{half} stack failed]"))),
+            StackRef::Failed => return all.push(plain_name(&format!("[{half} stack failed]"))),
             StackRef::Id(id) => id,
         };
         let Some(stack) = self.stacks.stacks.get(&id) else {
-            return all.push(text_alone(&format!("[{half} stack lost]")));
+            return all.push(plain_name(&format!("[{half} stack lost]")));
         };
-        all.extend(reason(stack.end).map(text_alone));
+        all.extend(missing_frames_text(stack.end).map(plain_name));
         for &frame in stack.frames.iter().rev() {
             let names = self.names.entry(frame).or_insert_with(|| {
                 self.stacks.frames.get(&frame).map_or_else(
-                    || Arc::from([text_alone(UNKNOWN)]),
+                    || Arc::from([plain_name(UNKNOWN)]),
                     |frame| frame_names(self.stacks, frame).into(),
                 )
             });
@@ -111,7 +111,7 @@ impl<'a> Namer<'a> {
 }
 
 /// Returns the text that stands for the frames that a stack lacks.
-fn reason(end: StackEnd) -> Option<&'static str> {
+fn missing_frames_text(end: StackEnd) -> Option<&'static str> {
     match end {
         StackEnd::Unknown | StackEnd::EntryPoint => None,
         StackEnd::CopyTooShort => Some("[stack deeper than its copy]"),
@@ -128,7 +128,7 @@ fn reason(end: StackEnd) -> Option<&'static str> {
     }
 }
 
-fn text_alone(text: &str) -> FrameName {
+fn plain_name(text: &str) -> FrameName {
     FrameName { text: text.into(), function: None }
 }
 
@@ -140,15 +140,15 @@ fn frame_names(stacks: &StackTable, frame: &Frame) -> Vec<FrameName> {
     });
     match frame.functions.is_empty() {
         false => named.collect(),
-        true => vec![text_alone(&without_functions(stacks, frame))],
+        true => vec![plain_name(&module_and_offset(stacks, frame))],
     }
 }
 
 /// Returns a frame's names as texts.
-pub(crate) fn names_of(stacks: &StackTable, frame: &Frame) -> Vec<String> {
+pub(crate) fn frame_texts(stacks: &StackTable, frame: &Frame) -> Vec<String> {
     match frame.functions.is_empty() {
         false => frame.functions.iter().rev().map(with_source).collect(),
-        true => vec![without_functions(stacks, frame)],
+        true => vec![module_and_offset(stacks, frame)],
     }
 }
 
@@ -162,7 +162,7 @@ pub(super) fn with_source(function: &Function) -> String {
     }
 }
 
-fn without_functions(stacks: &StackTable, frame: &Frame) -> String {
+fn module_and_offset(stacks: &StackTable, frame: &Frame) -> String {
     match (stacks.module_of(frame), frame.module_offset) {
         (Some(module), Some(offset)) => format!("{}+{offset:#x}", base_name(&module.path)),
         (Some(module), None) => base_name(&module.path).to_owned(),
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn a_half_that_is_missing_stands_in_its_own_half() {
         let table = StackTable::default();
-        let frames = Namer::new(&table).frames(StackRef::Failed, StackRef::Id(StackId(1)));
+        let frames = FrameNamer::new(&table).frames(StackRef::Failed, StackRef::Id(StackId(1)));
         let texts = |names: &[FrameName]| {
             names.iter().map(|name| name.text.to_string()).collect::<Vec<_>>()
         };
@@ -234,7 +234,7 @@ mod tests {
             StackId(1),
             Stack { space: AddressSpace::Kernel, frames, end: StackEnd::Unknown },
         );
-        let frames = Namer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
+        let frames = FrameNamer::new(&table).frames(StackRef::Id(StackId(1)), StackRef::NotTaken);
         let names: Vec<_> = frames.names().iter().map(|name| &*name.text).collect();
         assert_eq!(names, [UNKNOWN, UNKNOWN, "a+0x10", UNKNOWN, "leaf"]);
         assert_eq!(table.frames_of(StackId(1)).count(), 3);

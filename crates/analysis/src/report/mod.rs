@@ -2,39 +2,39 @@
 //!
 //! Same recording and filter, same bytes.
 
-pub(crate) mod best_fit;
 mod build;
 mod class;
 mod containers;
 mod cost;
+pub mod describe;
 pub mod diff;
 mod filter;
 pub mod flame;
 pub mod folded;
 pub(crate) mod frames;
+mod hop_limit;
 pub mod html;
-pub mod in_words;
+mod integrity;
+pub(crate) mod label;
 mod model;
-mod room;
-mod soundness;
 pub mod summary;
-mod sums;
 pub mod svg;
 pub mod text;
+mod wait_entries;
+mod wait_groups;
+mod wait_sums;
 pub(crate) mod waited_on;
-mod waits;
-pub(crate) mod waker;
-mod worst;
+pub(crate) mod wake_context;
 
-pub use best_fit::{Label, Whose};
 pub(crate) use build::{NAMELESS, unix_time, window_entry};
-pub use class::{BlameGroup, Class};
-pub use filter::{Filter, IdleWaits, Kinds};
+pub use class::{BlameClass, BlameGroup};
+pub use filter::{Filter, IdleWaits, ThreadKinds};
 pub use frames::{FrameName, Frames};
+pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
+pub use label::{CodeOwner, Label};
 pub use model::{
-    BlameEntry, BlameWord, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote,
-    HalfCountsEntry, HopEntry, Ledger, LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry,
-    Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry, WaitedOnEntry,
-    WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
+    BlameEntry, BlameEntryKind, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote,
+    HalfCountsEntry, HopEntry, LedgerEntry, LossNote, Meta, MistakenThread, ProcessEntry,
+    ProgramsEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry,
+    WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
-pub use soundness::{ClockStep, Soundness, Suspension};

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::blame::{Reason, cause::Cause};
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid, Timestamp};
 
-use super::{Frames, Label, Soundness};
+use super::{Frames, Label, RecordingIntegrity};
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -23,7 +23,7 @@ pub struct Report {
     /// What is missing.
     pub loss: LossNote,
     /// Whether the recording itself was sound.
-    pub recording: Soundness,
+    pub recording: RecordingIntegrity,
     /// What the filter left out.
     pub filter: FilterNote,
     /// The target's processes, by tgid.
@@ -197,7 +197,7 @@ pub struct FilterNote {
 /// A ledger; see [`crate::blame::Ledger`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
-pub struct Ledger {
+pub struct LedgerEntry {
     pub wall_ns: Nanos,
     pub on_cpu_ns: Nanos,
     pub runnable_ns: Nanos,
@@ -215,7 +215,7 @@ pub struct Ledger {
     pub idle_ns: Nanos,
 }
 
-impl Ledger {
+impl LedgerEntry {
     /// Adds another one, part by part.
     pub fn add(&mut self, other: &Self) {
         self.wall_ns += other.wall_ns;
@@ -253,7 +253,7 @@ pub struct ProcessEntry {
     pub threads: u64,
     /// Its ledger.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub ledger: LedgerEntry,
 }
 
 /// A cgroup with threads of the target: their ledgers added up. A thread that moved counts where it
@@ -270,7 +270,7 @@ pub struct CgroupEntry {
     pub threads: u64,
     /// Its ledger.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub ledger: LedgerEntry,
 }
 
 /// A container, and the processes that were seen in it.
@@ -317,7 +317,7 @@ pub struct ThreadEntry {
     pub samples: u64,
     /// Its ledger.
     #[serde(flatten)]
-    pub ledger: Ledger,
+    pub ledger: LedgerEntry,
 }
 
 /// In what context a wake was made.
@@ -460,7 +460,7 @@ pub struct WaitEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of the JSON contract")]
-pub enum BlameWord {
+pub enum BlameEntryKind {
     Work,
     CpuQueue,
     Timer,
@@ -470,7 +470,7 @@ pub enum BlameWord {
     Unattributed,
 }
 
-impl BlameWord {
+impl BlameEntryKind {
     /// Its name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -502,7 +502,7 @@ pub struct HopEntry {
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct BlameEntry {
     /// What it is on.
-    pub kind: BlameWord,
+    pub kind: BlameEntryKind,
     /// Why it can't be attributed.
     pub reason: Option<Reason>,
     /// The thread that is blamed.

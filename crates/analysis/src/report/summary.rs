@@ -4,7 +4,7 @@ use std::{cmp::Reverse, collections::BTreeSet, io};
 
 use anstyle::{AnsiColor, Style};
 
-use super::{ContainerEntry, Ledger, Report, cost, text, worst};
+use super::{ContainerEntry, LedgerEntry, Report, cost, text, wait_groups};
 use crate::blame::Reason;
 use offwake_recording::units::Nanos;
 
@@ -20,11 +20,11 @@ const CONTAINER_PROCESSES: usize = 3;
 
 /// The styles that emphasise what matters most.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Palette {
+pub(super) struct SummaryStyles {
     /// Titles, and the waits.
     pub(super) strong: Style,
     /// The lines that tell who ended the waits.
-    pub(super) culprit: Style,
+    pub(super) waker: Style,
     /// The lines about what is missing.
     pub(super) warning: Style,
 }
@@ -35,7 +35,7 @@ pub(super) struct Palette {
 ///
 /// Those of `out`.
 pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    write_with(report, Palette::default(), out)
+    write_with(report, SummaryStyles::default(), out)
 }
 
 /// Writes the summary with a terminal's colours, whatever `out` is.
@@ -44,27 +44,31 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 ///
 /// Those of `out`.
 pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    let palette = Palette {
+    let palette = SummaryStyles {
         strong: Style::new().bold(),
-        culprit: AnsiColor::Cyan.on_default().bold(),
+        waker: AnsiColor::Cyan.on_default().bold(),
         warning: AnsiColor::Yellow.on_default().bold(),
     };
     write_with(report, palette, out)
 }
 
-fn write_with(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
-    header(report, palette, out)?;
-    ledgers(report, palette, out)?;
-    containers(report, palette, out)?;
-    parts(report, out)?;
-    worst::write(report, palette, out)?;
+fn write_with(report: &Report, palette: SummaryStyles, out: &mut dyn io::Write) -> io::Result<()> {
+    write_header(report, palette, out)?;
+    write_ledgers(report, palette, out)?;
+    write_containers(report, palette, out)?;
+    write_parts(report, out)?;
+    wait_groups::write(report, palette, out)?;
     cost::write(report, out)
 }
 
-fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_header(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let meta = &report.meta;
     let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
-    styled(
+    write_styled(
         out,
         palette.strong,
         &format!(
@@ -76,15 +80,15 @@ fn header(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Res
             text::terminal(&meta.kernel),
         ),
     )?;
-    let style = if lost(report).is_some() { palette.warning } else { Style::new() };
-    styled(out, style, &loss_line(report))?;
+    let style = if describe_loss(report).is_some() { palette.warning } else { Style::new() };
+    write_styled(out, style, &loss_line(report))?;
     for warning in report.warnings() {
-        styled(out, palette.warning, &warning)?;
+        write_styled(out, palette.warning, &warning)?;
     }
     let filter = &report.filter;
     if filter.left_out_count > 0 {
         let (count, time) = (filter.left_out_count, filter.left_out_ns);
-        line(out, &format!("the filter left {count} waits, {time}, out of the list below"))?;
+        write_line(out, &format!("the filter left {count} waits, {time}, out of the list below"))?;
     }
     Ok(())
 }
@@ -94,11 +98,11 @@ pub(super) const NOTHING_LOST: &str = "lost: nothing";
 
 /// Describes what was lost in one line.
 pub(crate) fn loss_line(report: &Report) -> String {
-    lost(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
+    describe_loss(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
 }
 
 /// Describes what was lost; none if nothing was.
-pub(super) fn lost(report: &Report) -> Option<String> {
+pub(super) fn describe_loss(report: &Report) -> Option<String> {
     let loss = &report.loss;
     let counts = [
         (loss.records, "record", "records"),
@@ -123,15 +127,19 @@ pub(super) fn lost(report: &Report) -> Option<String> {
     (!lost.is_empty()).then(|| lost.join(", "))
 }
 
-fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_ledgers(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     writeln!(out)?;
     let columns = format!(
         "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
         "process, thread", "wall", "on-CPU", "runnable", "attributed", "external", "unattributed"
     );
-    styled(out, palette.strong, &columns)?;
+    write_styled(out, palette.strong, &columns)?;
     let mut processes: Vec<_> = report.processes.iter().collect();
-    processes.sort_by_key(|process| Reverse(busy(&process.ledger)));
+    processes.sort_by_key(|process| Reverse(busy_time(&process.ledger)));
     let (mut rows, mut shown_threads, mut shown_processes) = (0, 0, 0);
     for process in processes {
         if rows >= ROWS {
@@ -144,19 +152,19 @@ fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Re
             many => format!(" ({many} threads)"),
         };
         let name = text::terminal(&process.comm);
-        row(out, &format!("{name} {}{threads}", process.tgid), &process.ledger)?;
+        write_row(out, &format!("{name} {}{threads}", process.tgid), &process.ledger)?;
         if process.threads == 1 {
             shown_threads += 1;
             continue;
         }
         let mut threads: Vec<_> =
             report.threads.iter().filter(|thread| thread.tgid == process.tgid).collect();
-        threads.sort_by_key(|thread| Reverse(busy(&thread.ledger)));
+        threads.sort_by_key(|thread| Reverse(busy_time(&thread.ledger)));
         for thread in threads.into_iter().take(THREADS.min(ROWS.saturating_sub(rows))) {
             rows += 1;
             shown_threads += 1;
             let name = text::terminal(&thread.comm);
-            row(out, &format!("  {name} {}", thread.tid), &thread.ledger)?;
+            write_row(out, &format!("  {name} {}", thread.tid), &thread.ledger)?;
         }
     }
     let more_threads = report.threads.len().saturating_sub(shown_threads);
@@ -169,7 +177,11 @@ fn ledgers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Re
 
 /// Writes the containers of the target and of the threads that it waited for, each with its
 /// processes, by their ids inside and outside.
-fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_containers(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     let blamed = report.waits.iter().flat_map(|wait| &wait.blame).flat_map(|part| &part.chain);
     let met: BTreeSet<&str> = (report.processes.iter())
         .filter_map(|process| process.container.as_deref())
@@ -181,9 +193,9 @@ fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io:
         return Ok(());
     }
     writeln!(out)?;
-    styled(out, palette.strong, "containers")?;
+    write_styled(out, palette.strong, "containers")?;
     for container in met.iter().take(CONTAINERS) {
-        line(out, &container_words(container))?;
+        write_line(out, &describe_container(container))?;
     }
     if met.len() > CONTAINERS {
         writeln!(out, "  and {} more", met.len() - CONTAINERS)?;
@@ -192,7 +204,7 @@ fn containers(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io:
 }
 
 /// `  web (nginx:1.27, 4f1c0b5a9d3e): nginx 812 (1 inside), nginx 830 (17 inside), 2 more`
-fn container_words(container: &ContainerEntry) -> String {
+fn describe_container(container: &ContainerEntry) -> String {
     let id = container.id.get(..12).unwrap_or(&container.id).to_owned();
     let about = match &container.image {
         Some(image) => format!("{}, {id}", text::terminal(image)),
@@ -214,11 +226,11 @@ fn container_words(container: &ContainerEntry) -> String {
 }
 
 /// Returns the time to sort by: a thread that only sleeps comes last.
-fn busy(ledger: &Ledger) -> Nanos {
+fn busy_time(ledger: &LedgerEntry) -> Nanos {
     ledger.on_cpu_ns + ledger.runnable_ns + ledger.attributed_ns
 }
 
-fn row(out: &mut dyn io::Write, name: &str, ledger: &Ledger) -> io::Result<()> {
+fn write_row(out: &mut dyn io::Write, name: &str, ledger: &LedgerEntry) -> io::Result<()> {
     let share = |part| percent(part, ledger.wall_ns);
     writeln!(
         out,
@@ -234,9 +246,9 @@ fn row(out: &mut dyn io::Write, name: &str, ledger: &Ledger) -> io::Result<()> {
 }
 
 /// Writes what the blocked time of the whole target was spent on, by kind and reason.
-fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+fn write_parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     let blocked = report.processes.iter().map(|process| process.ledger.blocked_ns).sum();
-    type Parts = fn(&Ledger) -> &std::collections::BTreeMap<&'static str, Nanos>;
+    type Parts = fn(&LedgerEntry) -> &std::collections::BTreeMap<&'static str, Nanos>;
     let groups: [(&str, Parts); 3] = [
         ("attributed", |ledger| &ledger.attributed),
         ("external", |ledger| &ledger.external),
@@ -254,17 +266,17 @@ fn parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
             .map(|&(name, time)| format!("{name} {}", percent(time, blocked)))
             .collect();
         if !words.is_empty() {
-            line(out, &format!("  {group:<13} {}", words.join(", ")))?;
+            write_line(out, &format!("  {group:<13} {}", words.join(", ")))?;
         }
     }
     Ok(())
 }
 
-pub(super) fn line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
-    styled(out, Style::new(), text)
+pub(super) fn write_line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
+    write_styled(out, Style::new(), text)
 }
 
-pub(super) fn styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
+pub(super) fn write_styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
     writeln!(out, "{style}{}{style:#}", text::cut(text, WIDTH))
 }
 

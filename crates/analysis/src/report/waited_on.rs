@@ -8,7 +8,7 @@ use super::WaitedOnEntry;
 /// The most processes named for one socket; a listening one can be held by hundreds.
 const PEERS: usize = 3;
 
-pub(crate) fn entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
+pub(crate) fn waited_on_entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
     match on {
         WaitedOn::Futex { address, op, private } => WaitedOnEntry {
             text: format!("futex {address:#x}:{}", op.name()),
@@ -32,7 +32,7 @@ pub(crate) fn file_text(files: &FileTable, file: FileId) -> String {
     match files.files.get(&file) {
         Some(OpenFile::Socket(socket)) => socket_text(socket),
         Some(OpenFile::Named(name)) => name.clone(),
-        None => unnamed(file),
+        None => unnamed_file_text(file),
     }
 }
 
@@ -57,7 +57,7 @@ fn socket_text(socket: &SocketEnd) -> String {
 }
 
 /// Describes a file that was gone before it could be looked up.
-fn unnamed(file: FileId) -> String {
+fn unnamed_file_text(file: FileId) -> String {
     let kind = match file.kind {
         FileKind::Socket => "socket",
         FileKind::Pipe => "pipe",

@@ -38,14 +38,14 @@ use crate::{
 use offwake_recording::units::{Tgid, Timestamp};
 
 use super::{
-    Evidence,
-    ends::Ends,
-    pieces::Pieces,
-    sides::{Side, Sides, descriptor},
+    SpanInput,
+    connection_sides::{ConnectionSide, ConnectionSides, descriptor},
+    exits::ThreadExits,
+    pieces::WaitPieces,
 };
 
 /// The most threads that a request is followed through as it is handed on.
-const MOST_LEGS: u16 = 8;
+const MAX_LEGS: u16 = 8;
 
 /// A wait that was answered, or that would have been had the window been longer.
 #[derive(Clone, Copy, Debug)]
@@ -81,23 +81,23 @@ pub(super) struct Leg {
 
 /// A thread's most recent wakes, up to the point that the pass has reached.
 #[derive(Clone, Copy, Debug, Default)]
-struct Dealings {
+struct RecentWakes {
     /// When the thread last came back from a wait that kept it off the CPU.
-    back: Timestamp,
+    resumed_at: Timestamp,
     /// The thread's last wait that was ended by a thread which it had not asked.
-    given: Option<Event>,
+    unasked_wake: Option<WaitEnd>,
     /// The thread's last wait that was ended by anything but an answer.
-    turned: Option<Event>,
+    non_answer: Option<WaitEnd>,
     /// The last wait of another thread that this one ended, and that other thread.
-    woke: Option<(ThreadIndex, Event)>,
+    last_woken: Option<(ThreadIndex, WaitEnd)>,
     /// The last wait that it ended of any thread but that one.
-    woke_another: Option<Event>,
+    last_woken_other: Option<WaitEnd>,
 }
 
 /// The end of a wait, and its index in the order of all ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Event {
-    place: usize,
+struct WaitEnd {
+    order: usize,
     wait: WaitIndex,
 }
 
@@ -106,21 +106,21 @@ pub(super) struct Exchanges {
     /// The exchange that a wait was part of, by [`WaitIndex`].
     exchanges: Vec<Option<Exchange>>,
     /// By [`WaitIndex`]: the earlier wait of its waker whose end made the waker do what it did.
-    given_to_ender: Vec<Option<WaitIndex>>,
+    waker_triggers: Vec<Option<WaitIndex>>,
     /// The thread that ended a wait, by [`WaitIndex`].
     wakers: Vec<Option<ThreadIndex>>,
 }
 
 impl Exchanges {
     pub(super) fn find(
-        evidence: Evidence<'_>,
-        pieces: &Pieces,
-        sides: &Sides<'_>,
-        ends: &Ends<'_>,
+        evidence: SpanInput<'_>,
+        pieces: &WaitPieces,
+        sides: &ConnectionSides<'_>,
+        ends: &ThreadExits<'_>,
     ) -> Self {
         let mut order: Vec<_> = (evidence.waits())
-            .filter(|&index| !pieces.goes_on(index))
-            .filter(|&index| evidence.place(index).is_some_and(|place| place.thread.is_some()))
+            .filter(|&index| !pieces.is_continued(index))
+            .filter(|&index| evidence.interval(index).is_some_and(|place| place.thread.is_some()))
             .map(|index| (evidence.woken_at(index), index))
             .collect();
         order.sort_unstable();
@@ -132,7 +132,7 @@ impl Exchanges {
     fn empty(count: usize) -> Self {
         Self {
             exchanges: vec![None; count],
-            given_to_ender: vec![None; count],
+            waker_triggers: vec![None; count],
             wakers: vec![None; count],
         }
     }
@@ -140,13 +140,13 @@ impl Exchanges {
     /// Returns the channels through which threads were found to answer each other.
     fn channels(
         &self,
-        evidence: Evidence<'_>,
+        evidence: SpanInput<'_>,
         order: &[(Timestamp, WaitIndex)],
     ) -> HashSet<Channel> {
         (order.iter())
             .filter(|(_, wait)| matches!(self.exchange(*wait), Some(Exchange::Woken { .. })))
             .filter_map(|&(_, wait)| {
-                let waiter = evidence.place(wait)?.thread?;
+                let waiter = evidence.interval(wait)?.thread?;
                 Some((waiter, self.waker(wait)?, evidence.waited_on(wait)?))
             })
             .collect()
@@ -174,11 +174,11 @@ impl Exchanges {
     /// the wait was no request.
     pub(super) fn legs(
         &self,
-        evidence: Evidence<'_>,
+        evidence: SpanInput<'_>,
         wait: WaitIndex,
         from: Timestamp,
     ) -> Vec<Leg> {
-        let (Some(exchange), Some(place)) = (self.exchange(wait), evidence.place(wait)) else {
+        let (Some(exchange), Some(place)) = (self.exchange(wait), evidence.interval(wait)) else {
             return Vec::new();
         };
         let (last, most, asked) = match exchange {
@@ -191,23 +191,23 @@ impl Exchanges {
         let mut legs = Vec::new();
         let (mut handed, mut to, mut ended) = (Some(last), place.to, wait);
         while let Some(index) = handed.filter(|_| legs.len() < usize::from(most)) {
-            let thread = evidence.place(index).and_then(|place| place.thread);
+            let thread = evidence.interval(index).and_then(|place| place.thread);
             let from = evidence.woken_at(index).clamp(asked.min(to), to);
             if let Some(thread) = thread {
                 legs.push(Leg { thread, from, to, ended });
             }
             (to, ended) = (from, index);
-            handed = self.given_to_ender(index);
+            handed = self.waker_triggers(index);
         }
         legs.reverse();
         legs
     }
 
-    fn given_to_ender(&self, wait: WaitIndex) -> Option<WaitIndex> {
-        self.given_to_ender.get(wait.0 as usize).copied().flatten()
+    fn waker_triggers(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        self.waker_triggers.get(wait.0 as usize).copied().flatten()
     }
 
-    fn note(
+    fn record(
         &mut self,
         wait: WaitIndex,
         exchange: Option<Exchange>,
@@ -221,7 +221,7 @@ impl Exchanges {
         if let Some(found) = self.wakers.get_mut(of_wait) {
             *found = waker;
         }
-        if let Some(found) = self.given_to_ender.get_mut(of_wait) {
+        if let Some(found) = self.waker_triggers.get_mut(of_wait) {
             *found = given_to_ender;
         }
     }
@@ -232,98 +232,98 @@ impl Exchanges {
 }
 
 struct Pass<'a> {
-    evidence: Evidence<'a>,
-    sides: &'a Sides<'a>,
-    ends: &'a Ends<'a>,
+    evidence: SpanInput<'a>,
+    sides: &'a ConnectionSides<'a>,
+    exits: &'a ThreadExits<'a>,
     /// Each thread's recent wakes, by [`ThreadIndex`].
-    dealings: Vec<Dealings>,
+    recent: Vec<RecentWakes>,
     /// The last wait of the second thread that the first thread ended.
-    wakes: HashMap<(ThreadIndex, ThreadIndex), Event>,
+    wakes: HashMap<(ThreadIndex, ThreadIndex), WaitEnd>,
     /// Processes of which a thread exited.
-    ending: HashSet<Tgid>,
+    exiting: HashSet<Tgid>,
     channels: HashSet<Channel>,
     /// The last wait of any thread of an exiting process that the thread ended.
-    wakes_in_process: HashMap<(ThreadIndex, Tgid), Event>,
-    found: Exchanges,
+    wakes_in_process: HashMap<(ThreadIndex, Tgid), WaitEnd>,
+    exchanges: Exchanges,
 }
 
 impl<'a> Pass<'a> {
     fn run(
-        evidence: Evidence<'a>,
-        sides: &'a Sides<'a>,
-        ends: &'a Ends<'a>,
+        evidence: SpanInput<'a>,
+        sides: &'a ConnectionSides<'a>,
+        ends: &'a ThreadExits<'a>,
         order: &[(Timestamp, WaitIndex)],
         channels: HashSet<Channel>,
     ) -> Exchanges {
         let mut pass = Self {
             evidence,
-            sides,
-            ends,
-            dealings: vec![Dealings::default(); evidence.timeline.threads.len()],
+            sides: sides,
+            exits: ends,
+            recent: vec![RecentWakes::default(); evidence.timeline.threads.len()],
             wakes: HashMap::new(),
-            ending: ends.processes(),
+            exiting: ends.processes(),
             channels,
             wakes_in_process: HashMap::new(),
-            found: Exchanges::empty(evidence.count()),
+            exchanges: Exchanges::empty(evidence.wait_count()),
         };
         for (place, &(_, wait)) in order.iter().enumerate() {
-            pass.see(Event { place, wait });
+            pass.visit_wait_end(WaitEnd { order: place, wait });
         }
-        pass.found
+        pass.exchanges
     }
 
     /// Takes the end of the next wait into account.
-    fn see(&mut self, event: Event) {
-        let Some(place) = self.evidence.place(event.wait) else { return };
+    fn visit_wait_end(&mut self, event: WaitEnd) {
+        let Some(place) = self.evidence.interval(event.wait) else { return };
         let Some(waiter) = place.thread else { return };
-        if self.evidence.can_carry(event.wait) {
-            self.see_handing(waiter, event);
+        if self.evidence.can_hand_over(event.wait) {
+            self.visit_hand_over(waiter, event);
         }
         if place.to > place.from
-            && let Some(dealings) = self.dealings.get_mut(waiter.0 as usize)
+            && let Some(dealings) = self.recent.get_mut(waiter.0 as usize)
         {
-            dealings.back = place.to;
+            dealings.resumed_at = place.to;
         }
     }
 
-    fn see_handing(&mut self, waiter: ThreadIndex, event: Event) {
-        let waker = self.evidence.waker(event.wait).filter(|&waker| waker != waiter);
-        let exchange = match ((self.evidence.ender)(event.wait), waker) {
-            _ if self.sides.waited_on(event.wait) == Side::Serving => None,
-            (WakeSource::Task(_), Some(waker)) => self.answered(waiter, waker, event.wait),
+    fn visit_hand_over(&mut self, waiter: ThreadIndex, event: WaitEnd) {
+        let waker = self.evidence.waker_thread(event.wait).filter(|&waker| waker != waiter);
+        let exchange = match ((self.evidence.wake_source)(event.wait), waker) {
+            _ if self.sides.waited_on(event.wait) == ConnectionSide::Serving => None,
+            (WakeSource::Task(_), Some(waker)) => self.find_exchange(waiter, waker, event.wait),
             (WakeSource::Unknown(Reason::StillBlocked), _) => {
-                self.asked_to_the_end(waiter, event.wait)
+                self.find_unfinished_exchange(waiter, event.wait)
             }
             _ => None,
         };
-        let given = waker.and_then(|waker| self.dealings(waker).given);
-        self.found.note(event.wait, exchange, waker, given.map(|given| given.wait));
-        if let Some(waiter) = self.dealings.get_mut(waiter.0 as usize)
+        let given = waker.and_then(|waker| self.recent(waker).unasked_wake);
+        self.exchanges.record(event.wait, exchange, waker, given.map(|given| given.wait));
+        if let Some(waiter) = self.recent.get_mut(waiter.0 as usize)
             && exchange.is_none()
         {
-            waiter.turned = Some(event);
-            waiter.given = waker.map(|_| event).or(waiter.given);
+            waiter.non_answer = Some(event);
+            waiter.unasked_wake = waker.map(|_| event).or(waiter.unasked_wake);
         }
         let Some(waker) = waker else { return };
         self.wakes.insert((waker, waiter), event);
         let process = self.evidence.thread(waiter).map(|thread| thread.tgid);
-        if let Some(process) = process.filter(|process| self.ending.contains(process)) {
+        if let Some(process) = process.filter(|process| self.exiting.contains(process)) {
             self.wakes_in_process.insert((waker, process), event);
         }
-        if let Some(dealings) = self.dealings.get_mut(waker.0 as usize) {
-            if let Some((_, before)) = dealings.woke.filter(|(other, _)| *other != waiter) {
-                dealings.woke_another = Some(before);
+        if let Some(dealings) = self.recent.get_mut(waker.0 as usize) {
+            if let Some((_, before)) = dealings.last_woken.filter(|(other, _)| *other != waiter) {
+                dealings.last_woken_other = Some(before);
             }
-            dealings.woke = Some((waiter, event));
+            dealings.last_woken = Some((waiter, event));
         }
     }
 
-    fn dealings(&self, thread: ThreadIndex) -> Dealings {
-        self.dealings.get(thread.0 as usize).copied().unwrap_or_default()
+    fn recent(&self, thread: ThreadIndex) -> RecentWakes {
+        self.recent.get(thread.0 as usize).copied().unwrap_or_default()
     }
 
     /// Returns the exchange of a wait whose waker had been asked by the one that waited.
-    fn answered(
+    fn find_exchange(
         &self,
         waiter: ThreadIndex,
         waker: ThreadIndex,
@@ -334,40 +334,45 @@ impl<'a> Pass<'a> {
         let asked = asked.filter(|asked| last_answer.is_none_or(|last| *asked > last));
         // Whichever of its threads was asked, a process that ends closes its files with the last.
         let asked = asked.or_else(|| {
-            self.ends.of_waker(wait)?;
+            self.exits.waker_exit_status(wait)?;
             let process = self.evidence.thread(waker)?.tgid;
             self.wakes_in_process.get(&(waiter, process)).copied()
         });
         asked
-            .and_then(|asked| self.directly(waiter, wait, asked))
-            .or_else(|| self.handed_round(waiter, waker, last_answer))
-            .or_else(|| self.awake(waiter, waker, wait, last_answer))
+            .and_then(|asked| self.find_direct_exchange(waiter, wait, asked))
+            .or_else(|| self.find_relayed_exchange(waiter, waker, last_answer))
+            .or_else(|| self.find_awake_exchange(waiter, waker, wait, last_answer))
     }
 
     /// Returns the exchange if the waker was asked while it was awake.
-    fn awake(
+    fn find_awake_exchange(
         &self,
         waiter: ThreadIndex,
         waker: ThreadIndex,
         wait: WaitIndex,
-        last_answer: Option<Event>,
+        last_answer: Option<WaitEnd>,
     ) -> Option<Exchange> {
-        let is_asking = || self.sides.waited_on(wait) == Side::Asking;
+        let is_asking = || self.sides.waited_on(wait) == ConnectionSide::Asking;
         let is_channel = || {
             let on = self.evidence.waited_on(wait);
             on.is_some_and(|on| self.channels.contains(&(waiter, waker, on)))
         };
         let was_awake = last_answer.is_some_and(|last_answer| {
-            self.dealings(waker).turned.is_none_or(|turned| turned < last_answer)
+            self.recent(waker).non_answer.is_none_or(|turned| turned < last_answer)
         });
         (is_asking() || (was_awake && is_channel())).then_some(Exchange::Awake)
     }
 
-    fn directly(&self, waiter: ThreadIndex, wait: WaitIndex, asked: Event) -> Option<Exchange> {
-        let callee = self.evidence.place(asked.wait)?.thread?;
-        let since = |event: Option<Event>| event.is_some_and(|event| event > asked);
-        let Dealings { given, turned, .. } = self.dealings(callee);
-        let (at, back) = (self.evidence.woken_at(asked.wait), self.dealings(waiter).back);
+    fn find_direct_exchange(
+        &self,
+        waiter: ThreadIndex,
+        wait: WaitIndex,
+        asked: WaitEnd,
+    ) -> Option<Exchange> {
+        let callee = self.evidence.interval(asked.wait)?.thread?;
+        let since = |event: Option<WaitEnd>| event.is_some_and(|event| event > asked);
+        let RecentWakes { unasked_wake: given, non_answer: turned, .. } = self.recent(callee);
+        let (at, back) = (self.evidence.woken_at(asked.wait), self.recent(waiter).resumed_at);
         let still_at_it = if at >= back {
             !since(given) || self.is_through_one_descriptor(asked.wait, wait)
         } else {
@@ -377,23 +382,23 @@ impl<'a> Pass<'a> {
     }
 
     /// Follows the wakes that led to the waker back to the one that waited.
-    fn handed_round(
+    fn find_relayed_exchange(
         &self,
         waiter: ThreadIndex,
         waker: ThreadIndex,
-        last_answer: Option<Event>,
+        last_answer: Option<WaitEnd>,
     ) -> Option<Exchange> {
-        let last = self.dealings(waker).given?.wait;
+        let last = self.recent(waker).unasked_wake?.wait;
         let mut first = last;
-        for legs in 2..=MOST_LEGS {
-            first = self.found.given_to_ender(first)?;
-            if self.found.waker(first) != Some(waiter) {
+        for legs in 2..=MAX_LEGS {
+            first = self.exchanges.waker_triggers(first)?;
+            if self.exchanges.waker(first) != Some(waiter) {
                 continue;
             }
             let asked = self.evidence.woken_at(first);
             let answered = last_answer.map(|answer| self.evidence.woken_at(answer.wait));
             let is_new =
-                asked >= self.dealings(waiter).back && answered.is_none_or(|last| asked > last);
+                asked >= self.recent(waiter).resumed_at && answered.is_none_or(|last| asked > last);
             return is_new.then_some(Exchange::Woken { last, legs, asked });
         }
         None
@@ -402,13 +407,15 @@ impl<'a> Pass<'a> {
     /// Finds the request of a wait that did not end: its thread had asked the only thread that it
     /// had woken since it came back from its wait before. An event loop may wait for any of
     /// several.
-    fn asked_to_the_end(&self, waiter: ThreadIndex, wait: WaitIndex) -> Option<Exchange> {
-        let Dealings { back, woke, woke_another, .. } = self.dealings(waiter);
+    fn find_unfinished_exchange(&self, waiter: ThreadIndex, wait: WaitIndex) -> Option<Exchange> {
+        let RecentWakes {
+            resumed_at: back, last_woken: woke, last_woken_other: woke_another, ..
+        } = self.recent(waiter);
         let (callee, asked) = woke?;
-        let is_recent = |event: Event| self.evidence.woken_at(event.wait) >= back;
+        let is_recent = |event: WaitEnd| self.evidence.woken_at(event.wait) >= back;
         let answer = self.wakes.get(&(callee, waiter));
         let is_sure = (self.evidence.cause)(wait) != Cause::Poll
-            || self.sides.waited_on(wait) == Side::Asking;
+            || self.sides.waited_on(wait) == ConnectionSide::Asking;
         (is_sure
             && is_recent(asked)
             && !woke_another.is_some_and(is_recent)

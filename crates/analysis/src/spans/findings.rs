@@ -10,40 +10,48 @@ use offwake_recording::{
 };
 
 use super::{
-    Evidence, SpanStatus,
-    ends::Ends,
+    SpanInput, SpanStatus,
+    connection_sides::ConnectionSides,
     exchange::{Exchanges, Leg},
-    lanes::Lanes,
-    pieces::Pieces,
-    sides::Sides,
+    exits::ThreadExits,
+    pieces::WaitPieces,
+    thread_waits::ThreadWaits,
 };
 
 /// What was found out about the waits of a recording.
 pub(super) struct Findings<'a> {
-    pub(super) evidence: Evidence<'a>,
-    pub(super) sides: Sides<'a>,
-    pub(super) ends: Ends<'a>,
-    pub(super) pieces: Pieces,
+    pub(super) evidence: SpanInput<'a>,
+    pub(super) sides: ConnectionSides<'a>,
+    pub(super) exits: ThreadExits<'a>,
+    pub(super) pieces: WaitPieces,
     pub(super) exchanges: Exchanges,
     /// The waits that can be spans. The last piece of a wait stands for all of them.
-    pub(super) long: Lanes<'a>,
+    pub(super) span_waits: ThreadWaits<'a>,
     /// The waits that are too short to be spans, and are no requests.
-    pub(super) short: Lanes<'a>,
+    pub(super) short_waits: ThreadWaits<'a>,
 }
 
 impl<'a> Findings<'a> {
-    pub(super) fn of(evidence: Evidence<'a>, shortest: Nanos) -> Self {
-        let sides = Sides::of(evidence);
-        let ends = Ends::of(evidence);
-        let pieces = Pieces::of(evidence);
+    pub(super) fn new(evidence: SpanInput<'a>, shortest: Nanos) -> Self {
+        let sides = ConnectionSides::new(evidence);
+        let ends = ThreadExits::new(evidence);
+        let pieces = WaitPieces::new(evidence);
         let exchanges = Exchanges::find(evidence, &pieces, &sides, &ends);
-        let is_wait = |wait| evidence.blocked(wait) > Nanos(0) && !pieces.goes_on(wait);
+        let is_wait = |wait| evidence.blocked_time(wait) > Nanos(0) && !pieces.is_continued(wait);
         let is_span = |wait| {
-            is_wait(wait) && (exchanges.is_answered(wait) || pieces.blocked(wait) >= shortest)
+            is_wait(wait) && (exchanges.is_answered(wait) || pieces.blocked_time(wait) >= shortest)
         };
-        let long = Lanes::of(evidence, is_span);
-        let short = Lanes::of(evidence, |wait| is_wait(wait) && !is_span(wait));
-        Self { evidence, sides, ends, pieces, exchanges, long, short }
+        let long = ThreadWaits::new(evidence, is_span);
+        let short = ThreadWaits::new(evidence, |wait| is_wait(wait) && !is_span(wait));
+        Self {
+            evidence,
+            sides,
+            exits: ends,
+            pieces,
+            exchanges,
+            span_waits: long,
+            short_waits: short,
+        }
     }
 
     /// Returns whether the wait's waker had been asked by the one that waited.
@@ -53,27 +61,28 @@ impl<'a> Findings<'a> {
 
     /// Returns what was done for a wait: the legs of a request, else whatever its waker did
     /// meanwhile.
-    pub(super) fn parts(&self, wait: WaitIndex) -> Vec<Leg> {
+    pub(super) fn legs(&self, wait: WaitIndex) -> Vec<Leg> {
         if self.is_request(wait) {
-            return self.exchanges.legs(self.evidence, wait, self.pieces.from(wait));
+            return self.exchanges.legs(self.evidence, wait, self.pieces.start(wait));
         }
-        let (Some(place), Some(thread)) = (self.evidence.place(wait), self.evidence.waker(wait))
+        let (Some(place), Some(thread)) =
+            (self.evidence.interval(wait), self.evidence.waker_thread(wait))
         else {
             return Vec::new();
         };
-        vec![Leg { thread, from: self.pieces.from(wait), to: place.to, ended: wait }]
+        vec![Leg { thread, from: self.pieces.start(wait), to: place.to, ended: wait }]
     }
 
     /// Returns when the span of a wait begins.
-    pub(super) fn beginning(&self, wait: WaitIndex) -> Timestamp {
-        let from = self.pieces.from(wait);
+    pub(super) fn span_start(&self, wait: WaitIndex) -> Timestamp {
+        let from = self.pieces.start(wait);
         self.exchanges.asked_at(wait).map_or(from, |asked| asked.min(from))
     }
 
     /// Returns how a wait ended.
-    pub(super) fn status(&self, wait: WaitIndex) -> SpanStatus {
-        match (self.evidence.ender)(wait) {
-            WakeSource::Task(_) => self.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
+    pub(super) fn span_status(&self, wait: WaitIndex) -> SpanStatus {
+        match (self.evidence.wake_source)(wait) {
+            WakeSource::Task(_) => self.exits.waker_exit_status(wait).unwrap_or(SpanStatus::Ok),
             WakeSource::Unknown(Reason::StillBlocked) => SpanStatus::Unfinished,
             WakeSource::Unknown(_) => SpanStatus::Lost,
             WakeSource::External(_) | WakeSource::Interrupt(_) => SpanStatus::Ok,
@@ -82,8 +91,8 @@ impl<'a> Findings<'a> {
 
     /// Returns the thread that a wait was for: the one that ended it, else the one that was asked.
     pub(super) fn waiting_on(&self, wait: WaitIndex) -> Option<ThreadRef> {
-        self.evidence.task(wait).or_else(|| {
-            let leg = self.parts(wait).pop()?;
+        self.evidence.waker_task(wait).or_else(|| {
+            let leg = self.legs(wait).pop()?;
             let thread = self.evidence.thread(leg.thread)?;
             Some(ThreadRef { tid: thread.tid, tgid: thread.tgid })
         })

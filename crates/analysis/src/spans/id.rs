@@ -20,17 +20,17 @@ pub struct SpanId(u64);
 impl TraceId {
     /// Returns the trace that begins with a wait, identified by the boot, the thread, and when it
     /// left the CPU.
-    pub(super) fn of_wait(boot_id: &str, tid: Tid, off: Timestamp) -> Self {
+    pub(super) fn from_wait(boot_id: &str, tid: Tid, off: Timestamp) -> Self {
         let numbers = [u64::from(tid.0), off.0].map(u64::to_le_bytes).concat();
-        Self::of([b"wait".as_slice(), boot_id.as_bytes(), &numbers].concat())
+        Self::hash([b"wait".as_slice(), boot_id.as_bytes(), &numbers].concat())
     }
 
     /// Returns the trace of the activity that a span is linked with.
-    pub(super) fn linked_with(trace: Self, span: SpanId) -> Self {
-        Self::of([b"link".as_slice(), &trace.0.to_le_bytes(), &span.0.to_le_bytes()].concat())
+    pub(super) fn for_link(trace: Self, span: SpanId) -> Self {
+        Self::hash([b"link".as_slice(), &trace.0.to_le_bytes(), &span.0.to_le_bytes()].concat())
     }
 
-    fn of(bytes: Vec<u8>) -> Self {
+    fn hash(bytes: Vec<u8>) -> Self {
         Self(XxHash3_128::oneshot(&bytes).max(1))
     }
 
@@ -43,7 +43,7 @@ impl TraceId {
 
 impl SpanId {
     /// Returns the child with this number of a span; number 0 without a parent is the trace's root.
-    pub(super) fn of(trace: TraceId, parent: Option<Self>, number: usize) -> Self {
+    pub(super) fn for_child(trace: TraceId, parent: Option<Self>, number: usize) -> Self {
         let parent = parent.map_or(0, |parent| parent.0);
         let numbers = [parent, number as u64].map(u64::to_le_bytes).concat();
         let hash = XxHash3_128::oneshot(&[trace.0.to_le_bytes().as_slice(), &numbers].concat());

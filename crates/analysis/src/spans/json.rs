@@ -27,14 +27,14 @@ pub fn write(recording: &Recording, spans: &Spans, out: &mut dyn io::Write) -> i
     out.write_all(b",\n\"spans\": [")?;
     for (n, span) in spans.spans.iter().enumerate() {
         out.write_all(if n == 0 { b"\n" } else { b",\n" })?;
-        serde_json::to_writer(&mut *out, &Entry::of(span))?;
+        serde_json::to_writer(&mut *out, &SpanEntry::new(span))?;
     }
     out.write_all(b"\n]\n}\n")
 }
 
 /// A span as it is written.
 #[derive(Serialize)]
-struct Entry<'a> {
+struct SpanEntry<'a> {
     trace_id: TraceId,
     span_id: SpanId,
     parent_span_id: Option<SpanId>,
@@ -61,8 +61,8 @@ struct Entry<'a> {
     links: &'a [SpanLink],
 }
 
-impl<'a> Entry<'a> {
-    fn of(span: &'a Span) -> Self {
+impl<'a> SpanEntry<'a> {
+    fn new(span: &'a Span) -> Self {
         Self {
             trace_id: span.trace_id,
             span_id: span.span_id,
@@ -77,10 +77,10 @@ impl<'a> Entry<'a> {
             comm: &span.comm,
             started_at: span.started_at,
             ended_at: span.ended_at,
-            self_us: micros(span.self_time()),
-            wait_us: micros(span.wait_time()),
-            runnable_us: micros(span.split.runnable),
-            lost_us: micros(span.split.lost),
+            self_us: whole_micros(span.self_time()),
+            wait_us: whole_micros(span.wait_time()),
+            runnable_us: whole_micros(span.times.runnable),
+            lost_us: whole_micros(span.times.lost),
             waiting_on_pid: span.waiting_on.map(|thread| thread.tgid),
             waiting_on_tid: span.waiting_on.map(|thread| thread.tid),
             cause: span.cause,
@@ -93,6 +93,6 @@ impl<'a> Entry<'a> {
 }
 
 /// Returns whole microseconds, the only unit that the format has for these times.
-pub(super) fn micros(time: Nanos) -> u64 {
+pub(super) fn whole_micros(time: Nanos) -> u64 {
     time.0 / 1_000
 }

@@ -24,7 +24,7 @@ pub struct SpanLimits {
     #[serde(rename = "min_ns")]
     pub shortest: Nanos,
     /// The share of the traces that is kept.
-    pub sample: Share,
+    pub sample: SampleShare,
 }
 
 impl Default for SpanLimits {
@@ -35,35 +35,35 @@ impl Default for SpanLimits {
             fan_out: 1_000,
             max_spans: 100_000,
             shortest: Nanos(10_000),
-            sample: Share::ALL,
+            sample: SampleShare::ALL,
         }
     }
 }
 
 /// A share of all traces, from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Share(f64);
+pub struct SampleShare(f64);
 
-impl Share {
+impl SampleShare {
     /// All traces.
     pub const ALL: Self = Self(1.0);
 
     /// Returns whether a trace belongs to the share: whether the random part of its id reaches the
     /// threshold
     /// (<https://opentelemetry.io/docs/specs/otel/trace/tracestate-probability-sampling/>).
-    pub(super) fn keeps(self, trace: TraceId) -> bool {
+    pub(super) fn includes(self, trace: TraceId) -> bool {
         const ALL: f64 = (1_u64 << 56) as f64;
         trace.randomness() as f64 >= (1.0 - self.0) * ALL
     }
 }
 
-impl fmt::Display for Share {
+impl fmt::Display for SampleShare {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
 }
 
-impl Serialize for Share {
+impl Serialize for SampleShare {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_f64(self.0)
     }
@@ -72,13 +72,13 @@ impl Serialize for Share {
 /// A text that is no share.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a share like 1, 0.1 or 1/10")]
-pub struct NotAShare(String);
+pub struct InvalidSampleShare(String);
 
 /// `0.1` or `1/10`.
-impl FromStr for Share {
-    type Err = NotAShare;
+impl FromStr for SampleShare {
+    type Err = InvalidSampleShare;
 
-    fn from_str(text: &str) -> Result<Self, NotAShare> {
+    fn from_str(text: &str) -> Result<Self, InvalidSampleShare> {
         let number = |text: &str| text.parse::<f64>().ok();
         let share = match text.split_once('/') {
             Some((part, whole)) => number(part).zip(number(whole)).map(|(part, all)| part / all),
@@ -86,7 +86,7 @@ impl FromStr for Share {
         };
         // NaN lies in no range.
         (share.filter(|share| (0.0..=1.0).contains(share)).map(Self))
-            .ok_or_else(|| NotAShare(text.to_owned()))
+            .ok_or_else(|| InvalidSampleShare(text.to_owned()))
     }
 }
 
@@ -164,15 +164,15 @@ impl LeftOut {
 
 #[cfg(test)]
 mod tests {
-    use super::Share;
+    use super::SampleShare;
 
     #[test]
     fn shares_are_written_as_numbers_or_fractions() {
         for (text, share) in [("1", 1.0), ("0", 0.0), ("0.25", 0.25), ("1/10", 0.1), ("1/1", 1.0)] {
-            assert_eq!(text.parse(), Ok(Share(share)), "{text}");
+            assert_eq!(text.parse(), Ok(SampleShare(share)), "{text}");
         }
         for text in ["", "2", "-1", "x", "1/0", "0/0", "3/2", "NaN", "inf", "1/", "50%"] {
-            text.parse::<Share>().unwrap_err();
+            text.parse::<SampleShare>().unwrap_err();
         }
     }
 }

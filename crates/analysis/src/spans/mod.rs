@@ -6,24 +6,24 @@
 //!
 //! Values in, values out. `docs/spans.md` says what a span is, in words for those who read them.
 
-mod ends;
-mod evidence;
+mod builder;
+mod connection_sides;
 mod exchange;
+mod exits;
 mod findings;
-mod follow;
 mod id;
+mod input;
 pub mod json;
-mod lanes;
 mod limits;
 mod model;
-mod naming;
+mod names;
 pub mod otlp;
 mod pieces;
 mod roots;
-mod sides;
+mod thread_waits;
 
-pub use evidence::Evidence;
-pub use follow::find;
+pub use builder::find_spans;
 pub use id::{SpanId, TraceId};
-pub use limits::{LeftOut, NotAShare, Share, SpanLimits};
+pub use input::SpanInput;
+pub use limits::{InvalidSampleShare, LeftOut, SampleShare, SpanLimits};
 pub use model::{LinkKind, Span, SpanKind, SpanLink, SpanStatus, Spans};

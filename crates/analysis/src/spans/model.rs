@@ -44,7 +44,7 @@ pub struct Span {
     /// When it ended, inside the window.
     pub ended_at: Timestamp,
     /// How the thread's time divides; adds up to the span.
-    pub split: StateTimes,
+    pub times: StateTimes,
     /// The thread that ended the wait; none for a server's span, and if no thread did.
     pub waiting_on: Option<ThreadRef>,
     /// The spans that have it as their parent, in order of time.
@@ -70,13 +70,13 @@ impl Span {
     /// Returns the time that the span's thread spent on a CPU.
     #[must_use]
     pub fn self_time(&self) -> Nanos {
-        self.split.on_cpu
+        self.times.on_cpu
     }
 
     /// Returns the rest of the span's time.
     #[must_use]
     pub fn wait_time(&self) -> Nanos {
-        self.ended_at.since(self.started_at) - self.split.on_cpu
+        self.ended_at.since(self.started_at) - self.times.on_cpu
     }
 }
 
@@ -125,7 +125,7 @@ impl SpanStatus {
     /// The end of a thread, from its status as `wait4` gives it
     /// ([`bits/waitstatus.h`](https://sourceware.org/git/?p=glibc.git;a=blob;f=bits/waitstatus.h;hb=glibc-2.40)).
     #[must_use]
-    pub fn of_exit(status: u32) -> Self {
+    pub fn from_exit_status(status: u32) -> Self {
         /// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS: what a program does to itself.
         const FAULTS: [u8; 7] = [4, 5, 6, 7, 8, 11, 31];
         match (status & 0x7f) as u8 {
@@ -205,7 +205,7 @@ mod tests {
             // With a core dump.
             (0x86, SpanStatus::Crashed(6)),
         ] {
-            assert_eq!(SpanStatus::of_exit(status), expected, "{status:#x}");
+            assert_eq!(SpanStatus::from_exit_status(status), expected, "{status:#x}");
         }
     }
 }

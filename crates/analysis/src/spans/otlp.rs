@@ -15,10 +15,10 @@ use offwake_recording::{
     units::{Tgid, Tid, Timestamp},
 };
 
-use super::{LinkKind, Span, SpanId, SpanKind, SpanStatus, Spans, TraceId, json::micros};
+use super::{LinkKind, Span, SpanId, SpanKind, SpanStatus, Spans, TraceId, json::whole_micros};
 
 /// The most bytes of a path.
-const LONGEST_PATH: usize = 1_024;
+const MAX_PATH_BYTES: usize = 1_024;
 
 /// The clock that the times of an export are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl<'a> Exporter<'a> {
                 name: (timeline.find_thread(Tid(span.pid.0), span.ended_at))
                     .and_then(|first| timeline.thread(first)?.comm_at(span.ended_at))
                     .map_or(Cow::Borrowed(&*span.comm), Cow::Borrowed),
-                process: process(recording, span.pid, span.ended_at),
+                process: find_process(recording, span.pid, span.ended_at),
             });
         }
         let start_unix_ns = report::unix_time(recording, recording.meta.window.start);
@@ -100,7 +100,7 @@ impl<'a> Exporter<'a> {
                 resource_spans.len() - 1
             });
             if let Some([scope]) = resource_spans.get_mut(place).map(|it| &mut it.scope_spans) {
-                scope.spans.push(OfExporter { exporter: self, span });
+                scope.spans.push(LazySpanMessage { exporter: self, span });
             }
         }
         Request { resource_spans }
@@ -110,31 +110,31 @@ impl<'a> Exporter<'a> {
         let meta = &self.recording.meta;
         let service = self.services.get(&pid);
         let mut attributes = Attributes::default();
-        attributes.text("service.name", service.map_or(report::NAMELESS, |it| &it.name));
-        attributes.number("process.pid", u64::from(pid.0));
+        attributes.push_text("service.name", service.map_or(report::NAMELESS, |it| &it.name));
+        attributes.push_number("process.pid", u64::from(pid.0));
         let process = service.and_then(|service| service.process);
         if let Some(path) = process.and_then(|process| process.executable.as_deref()) {
             let name = path.rsplit('/').next().unwrap_or(path);
-            attributes.text("process.executable.name", text::cut(name, LONGEST_PATH));
-            attributes.text("process.executable.path", text::cut(path, LONGEST_PATH));
+            attributes.push_text("process.executable.name", text::cut(name, MAX_PATH_BYTES));
+            attributes.push_text("process.executable.path", text::cut(path, MAX_PATH_BYTES));
         }
         if let Some(cgroup) = process.and_then(|process| process.cgroup.as_deref()) {
-            attributes.text("process.linux.cgroup", text::cut(cgroup, LONGEST_PATH));
+            attributes.push_text("process.linux.cgroup", text::cut(cgroup, MAX_PATH_BYTES));
             if let Some(container) = ContainerId::of_cgroup(cgroup) {
-                attributes.text("container.id", text::cut(container.as_str(), LONGEST_PATH));
+                attributes.push_text("container.id", text::cut(container.as_str(), MAX_PATH_BYTES));
                 if let Some(names) = self.containers.get(&container) {
-                    attributes.of_container(names);
+                    attributes.push_container(names);
                 }
             }
         }
-        attributes.text("host.name", meta.host.as_str());
-        attributes.text("os.type", "linux");
+        attributes.push_text("host.name", meta.host.as_str());
+        attributes.push_text("os.type", "linux");
         if self.clock() == ExportClock::Monotonic {
-            attributes.text("offwake.clock", "CLOCK_MONOTONIC");
+            attributes.push_text("offwake.clock", "CLOCK_MONOTONIC");
         }
         let mut left_out = Attributes::default();
         for (key, count) in self.spans.left_out.counts() {
-            left_out.number(key, count);
+            left_out.push_number(key, count);
         }
         let scope = Scope { name: "offwake", version: &meta.version, attributes: left_out };
         let scope_spans = [ScopeSpans { scope, spans: Vec::new() }];
@@ -180,7 +180,7 @@ impl<'a> Exporter<'a> {
                 .map(|link| LinkMessage {
                     trace_id: link.trace_id,
                     span_id: link.span_id,
-                    attributes: Attributes::of("offwake.link", link_name(link.kind)),
+                    attributes: Attributes::single("offwake.link", link_name(link.kind)),
                 })
                 .collect(),
             status: status(span.status),
@@ -189,7 +189,7 @@ impl<'a> Exporter<'a> {
 }
 
 /// Returns what was read of a process last before `at`, or first after it.
-fn process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
+fn find_process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
     let looks = &recording.processes;
     let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
     let of_process = |place: usize| looks.get(place).filter(|look| look.tgid == tgid);
@@ -198,31 +198,31 @@ fn process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessI
 
 fn attributes(span: &Span) -> Attributes<'_> {
     let mut attributes = Attributes::default();
-    attributes.number("thread.id", u64::from(span.tid.0));
-    attributes.text("thread.name", &*span.comm);
-    attributes.number("offwake.self_us", micros(span.self_time()));
-    attributes.number("offwake.wait_us", micros(span.wait_time()));
-    attributes.number("offwake.runnable_us", micros(span.split.runnable));
-    attributes.number("offwake.lost_us", micros(span.split.lost));
+    attributes.push_number("thread.id", u64::from(span.tid.0));
+    attributes.push_text("thread.name", &*span.comm);
+    attributes.push_number("offwake.self_us", whole_micros(span.self_time()));
+    attributes.push_number("offwake.wait_us", whole_micros(span.wait_time()));
+    attributes.push_number("offwake.runnable_us", whole_micros(span.times.runnable));
+    attributes.push_number("offwake.lost_us", whole_micros(span.times.lost));
     if let Some(cause) = span.cause {
-        attributes.text("offwake.cause", cause.name());
+        attributes.push_text("offwake.cause", cause.name());
     }
     if let Some(frame) = &span.frame {
-        attributes.text("code.function.name", &**frame);
+        attributes.push_text("code.function.name", &**frame);
     }
     if let Some(on) = &span.waited_on {
-        attributes.text("offwake.waited_on", &**on);
+        attributes.push_text("offwake.waited_on", &**on);
     }
     if let Some(on) = span.waiting_on {
-        attributes.number("offwake.waiting_on.pid", u64::from(on.tgid.0));
-        attributes.number("offwake.waiting_on.tid", u64::from(on.tid.0));
+        attributes.push_number("offwake.waiting_on.pid", u64::from(on.tgid.0));
+        attributes.push_number("offwake.waiting_on.tid", u64::from(on.tid.0));
     }
-    attributes.text("offwake.status", span.status.name());
+    attributes.push_text("offwake.status", span.status.name());
     if let Some(code) = span.status.exit_code() {
-        attributes.number("process.exit.code", u64::from(code));
+        attributes.push_number("process.exit.code", u64::from(code));
     }
     if let Some(signal) = span.status.signal() {
-        attributes.number("offwake.signal", u64::from(signal));
+        attributes.push_number("offwake.signal", u64::from(signal));
     }
     attributes
 }
@@ -276,7 +276,7 @@ struct Resource<'a> {
 #[derive(Serialize)]
 struct ScopeSpans<'a> {
     scope: Scope<'a>,
-    spans: Vec<OfExporter<'a>>,
+    spans: Vec<LazySpanMessage<'a>>,
 }
 
 #[derive(Serialize)]
@@ -290,12 +290,12 @@ struct Scope<'a> {
 
 /// A span that is turned into its message only when it is written, so that not all messages exist
 /// at once.
-struct OfExporter<'a> {
+struct LazySpanMessage<'a> {
     exporter: &'a Exporter<'a>,
     span: &'a Span,
 }
 
-impl Serialize for OfExporter<'_> {
+impl Serialize for LazySpanMessage<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.exporter.span(self.span).serialize(serializer)
     }
@@ -352,9 +352,9 @@ enum AnyValue<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    fn of(key: &'static str, text: &'a str) -> Self {
+    fn single(key: &'static str, text: &'a str) -> Self {
         let mut attributes = Self::default();
-        attributes.text(key, text);
+        attributes.push_text(key, text);
         attributes
     }
 
@@ -362,13 +362,13 @@ impl<'a> Attributes<'a> {
         self.0.is_empty()
     }
 
-    fn text(&mut self, key: &'static str, text: impl Into<Cow<'a, str>>) {
+    fn push_text(&mut self, key: &'static str, text: impl Into<Cow<'a, str>>) {
         self.0.push(KeyValue { key, value: AnyValue::StringValue(text.into()) });
     }
 
     /// By [OpenTelemetry's names](https://opentelemetry.io/docs/specs/semconv/resource/container/); those
     /// of a pod's are [Kubernetes' own](https://opentelemetry.io/docs/specs/semconv/resource/k8s/).
-    fn of_container(&mut self, names: &ContainerNames) {
+    fn push_container(&mut self, names: &ContainerNames) {
         let name_key = if names.pod.is_some() { "k8s.container.name" } else { "container.name" };
         let pod = names.pod.as_ref();
         let texts = [
@@ -379,12 +379,12 @@ impl<'a> Attributes<'a> {
         ];
         for (key, text) in texts {
             if let Some(text) = text {
-                self.text(key, text::cut(text, LONGEST_PATH));
+                self.push_text(key, text::cut(text, MAX_PATH_BYTES));
             }
         }
     }
 
-    fn number(&mut self, key: &'static str, number: u64) {
+    fn push_number(&mut self, key: &'static str, number: u64) {
         self.0.push(KeyValue { key, value: AnyValue::IntValue(number.to_string()) });
     }
 }
@@ -396,7 +396,7 @@ mod tests {
 
     fn of_container(names: &ContainerNames) -> String {
         let mut attributes = Attributes::default();
-        attributes.of_container(names);
+        attributes.push_container(names);
         let pairs = attributes.0.iter().map(|pair| {
             format!("{}={}", pair.key, serde_json::to_value(&pair.value).unwrap()["stringValue"])
         });

@@ -5,12 +5,13 @@ use std::{collections::HashMap, sync::Arc};
 use crate::{
     blame::{Reason, cause::Cause},
     report::{
-        BlameEntry, BlameWord, Frames, HopEntry, Label, Ledger, Report, ThreadName, WaitEntry,
+        BlameEntry, BlameEntryKind, Frames, HopEntry, Label, LedgerEntry, Report, ThreadName,
+        WaitEntry,
     },
 };
 use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
-use super::rows::{Figure, Rows};
+use super::rows::{BoundedSums, Summable};
 
 /// Rows of each kind that are kept of sums; the rest is in one row.
 const MAX_ROWS: usize = 4_096;
@@ -23,13 +24,13 @@ pub struct Figures {
     /// The time that it covers.
     pub length: Nanos,
     /// The target's processes, by number and name: the number alone comes again.
-    pub processes: Rows<(Tgid, String), Account>,
+    pub processes: BoundedSums<(Tgid, String), ThreadFigures>,
     /// The target's threads.
-    pub threads: Rows<ThreadKey, Account>,
+    pub threads: BoundedSums<ThreadKey, ThreadFigures>,
     /// What they waited for.
-    pub waits: Rows<WaitKey, Waited>,
+    pub waits: BoundedSums<WaitKey, WaitFigures>,
     /// The threads that they waited for.
-    pub blocking: Rows<(ThreadName, Culprit), Blocking>,
+    pub blocking: BoundedSums<(ThreadName, Blocker), BlockingTime>,
 }
 
 /// A thread: its number alone comes again.
@@ -43,7 +44,7 @@ pub struct ThreadKey {
 
 /// A thread's or process's time.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Account {
+pub struct ThreadFigures {
     /// The last known name. It comes from another program, and may contain anything.
     pub comm: String,
     /// What its container is called, if it lives in one; from another program as well.
@@ -51,7 +52,7 @@ pub struct Account {
     /// Threads of the process.
     pub threads: u64,
     /// The ledger.
-    pub ledger: Ledger,
+    pub ledger: LedgerEntry,
 }
 
 /// One thing that a thread waits on, at one place of its program.
@@ -68,7 +69,7 @@ pub struct WaitKey {
 
 /// Waits that are alike.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Waited {
+pub struct WaitFigures {
     /// The number of waits. One that spans two stretches counts in both.
     pub count: u64,
     /// How long they were blocked, added up.
@@ -80,16 +81,16 @@ pub struct Waited {
     /// The longest of them.
     pub longest: Nanos,
     /// Where they waited.
-    pub stacks: Rows<Frames, Time>,
+    pub stacks: BoundedSums<Frames, SummedTime>,
     /// What their time was spent on; adds up to `blocked`.
-    pub leaves: Rows<Leaf, Time>,
+    pub chain_ends: BoundedSums<ChainEnd, SummedTime>,
 }
 
 /// The end of a wait's chain.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[expect(missing_docs, reason = "as in the report's blame")]
-pub struct Leaf {
-    pub kind: BlameWord,
+pub struct ChainEnd {
+    pub kind: BlameEntryKind,
     pub reason: Option<Reason>,
     pub is_idle: bool,
     pub holder: Option<ThreadName>,
@@ -100,20 +101,20 @@ pub struct Leaf {
 
 /// A length of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Time(pub Nanos);
+pub struct SummedTime(pub Nanos);
 
 /// The thread, or the thing outside of every thread, that a thread waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Culprit {
+pub enum Blocker {
     /// A thread that worked, or waited for a CPU itself.
     Thread(ThreadName),
     /// Something outside of every thread, and the thread that waited for it itself, if that is another.
-    External(BlameWord, Option<ThreadName>),
+    External(BlameEntryKind, Option<ThreadName>),
 }
 
 /// How long a thread waited for another, or for something else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Blocking {
+pub struct BlockingTime {
     /// The whole time.
     pub time: Nanos,
     /// The part of it that was idle by design.
@@ -123,33 +124,33 @@ pub struct Blocking {
 impl Figures {
     /// Creates the figures of one report.
     #[must_use]
-    pub fn of(report: &Report) -> Self {
+    pub fn from_report(report: &Report) -> Self {
         let mut figures = Self { length: report.window.duration_ns, ..Self::default() };
         let mut containers = HashMap::new();
         for process in &report.processes {
             let (comm, ledger) = (process.comm.clone(), process.ledger.clone());
             let container = process.container.clone();
             containers.insert(process.tgid, container.clone());
-            let account = Account { comm, container, threads: process.threads, ledger };
+            let account = ThreadFigures { comm, container, threads: process.threads, ledger };
             figures.processes.add((process.tgid, process.comm.clone()), account);
         }
         for thread in &report.threads {
             let (tgid, tid, created) = (thread.tgid, thread.tid, thread.created_ns);
             let (comm, ledger) = (thread.comm.clone(), thread.ledger.clone());
             let container = containers.get(&tgid).cloned().flatten();
-            let account = Account { comm, container, threads: 1, ledger };
+            let account = ThreadFigures { comm, container, threads: 1, ledger };
             figures.threads.add(ThreadKey { tgid, tid, created }, account);
         }
         for wait in &report.waits {
-            let key = WaitKey::of(wait);
+            let key = WaitKey::new(wait);
             for part in &wait.blame {
-                if let Some(culprit) = Culprit::of(part) {
+                if let Some(culprit) = Blocker::new(part) {
                     let idle = if part.idle { part.ns } else { Nanos(0) };
-                    let blocking = Blocking { time: part.ns, idle };
+                    let blocking = BlockingTime { time: part.ns, idle };
                     figures.blocking.add((key.waiter.clone(), culprit), blocking);
                 }
             }
-            figures.waits.add(key, Waited::of(wait));
+            figures.waits.add(key, WaitFigures::new(wait));
         }
         figures
     }
@@ -166,8 +167,8 @@ impl Figures {
 
     /// Finds a wait by the key that it once had: its label may have become known since.
     #[must_use]
-    pub fn wait(&self, key: &WaitKey) -> Option<(&WaitKey, &Waited)> {
-        let is_same = |(other, _): &(&WaitKey, &Waited)| {
+    pub fn wait(&self, key: &WaitKey) -> Option<(&WaitKey, &WaitFigures)> {
+        let is_same = |(other, _): &(&WaitKey, &WaitFigures)| {
             (&other.waiter, other.cause, &other.on) == (&key.waiter, key.cause, &key.on)
         };
         match self.waits.get_key_value(key) {
@@ -178,8 +179,8 @@ impl Figures {
 
     /// Returns the whole target's ledger.
     #[must_use]
-    pub fn ledger(&self) -> Ledger {
-        let mut sum = Ledger::default();
+    pub fn ledger(&self) -> LedgerEntry {
+        let mut sum = LedgerEntry::default();
         let (rest, _) = self.processes.rest();
         for account in self.processes.iter().map(|(_, account)| account).chain([rest]) {
             sum.add(&account.ledger);
@@ -189,7 +190,7 @@ impl Figures {
 }
 
 impl WaitKey {
-    fn of(wait: &WaitEntry) -> Self {
+    fn new(wait: &WaitEntry) -> Self {
         let on = match (&wait.waited_on, wait.cause) {
             (Some(on), cause) if cause != Cause::Disk => on.text.clone(),
             _ => String::new(),
@@ -199,13 +200,15 @@ impl WaitKey {
             waiter: ThreadName { tid, tgid, comm: comm.clone(), container: container.clone() },
             cause,
             on,
-            label: label.clone().filter(|label| label.is_place() && cause != Cause::PageFault),
+            label: label
+                .clone()
+                .filter(|label| label.is_own_or_library() && cause != Cause::PageFault),
         }
     }
 }
 
-impl Waited {
-    fn of(wait: &WaitEntry) -> Self {
+impl WaitFigures {
+    fn new(wait: &WaitEntry) -> Self {
         let mut waited = Self {
             count: wait.count,
             blocked: wait.blocked_ns,
@@ -213,12 +216,12 @@ impl Waited {
             longest: wait.longest_ns,
             ..Self::default()
         };
-        waited.stacks.add(wait.stack.clone(), Time(wait.blocked_ns));
+        waited.stacks.add(wait.stack.clone(), SummedTime(wait.blocked_ns));
         for part in &wait.blame {
             if part.reason == Some(Reason::StillBlocked) && part.depth == 0 {
                 waited.still_blocked += part.ns;
             }
-            waited.leaves.add(Leaf::of(part), Time(part.ns));
+            waited.chain_ends.add(ChainEnd::new(part), SummedTime(part.ns));
         }
         waited
     }
@@ -226,13 +229,13 @@ impl Waited {
     /// Returns the time for which the thread had something to do, as far as the chain tells:
     /// neither idle nor asleep throughout.
     #[must_use]
-    pub fn pressing(&self, length: Nanos) -> Nanos {
+    pub fn busy_time(&self, length: Nanos) -> Nanos {
         if self.still_blocked >= length { Nanos(0) } else { self.blocked - self.idle }
     }
 }
 
-impl Leaf {
-    fn of(part: &BlameEntry) -> Self {
+impl ChainEnd {
+    fn new(part: &BlameEntry) -> Self {
         let BlameEntry { kind, reason, idle, holder, label, stack, chain, .. } = part;
         Self {
             kind: *kind,
@@ -246,22 +249,25 @@ impl Leaf {
     }
 }
 
-impl Culprit {
-    fn of(part: &BlameEntry) -> Option<Self> {
+impl Blocker {
+    fn new(part: &BlameEntry) -> Option<Self> {
         match part.kind {
-            BlameWord::Work | BlameWord::CpuQueue => {
+            BlameEntryKind::Work | BlameEntryKind::CpuQueue => {
                 part.chain.last().map(|hop| Self::Thread(hop.thread.clone()))
             }
-            BlameWord::Timer | BlameWord::Disk | BlameWord::Network | BlameWord::Device => {
+            BlameEntryKind::Timer
+            | BlameEntryKind::Disk
+            | BlameEntryKind::Network
+            | BlameEntryKind::Device => {
                 let behind = part.chain.last().map(|hop| hop.thread.clone());
                 Some(Self::External(part.kind, behind))
             }
-            BlameWord::Unattributed => None,
+            BlameEntryKind::Unattributed => None,
         }
     }
 }
 
-impl Figure for Account {
+impl Summable for ThreadFigures {
     fn add(&mut self, other: Self) {
         if !other.comm.is_empty() {
             self.comm = other.comm;
@@ -280,7 +286,7 @@ impl Figure for Account {
     }
 }
 
-impl Figure for Waited {
+impl Summable for WaitFigures {
     fn add(&mut self, other: Self) {
         self.count += other.count;
         self.blocked += other.blocked;
@@ -288,7 +294,7 @@ impl Figure for Waited {
         self.still_blocked += other.still_blocked;
         self.longest = self.longest.max(other.longest);
         self.stacks.append(other.stacks, MAX_PARTS);
-        self.leaves.append(other.leaves, MAX_PARTS);
+        self.chain_ends.append(other.chain_ends, MAX_PARTS);
     }
 
     fn weight(&self) -> Nanos {
@@ -296,7 +302,7 @@ impl Figure for Waited {
     }
 }
 
-impl Figure for Blocking {
+impl Summable for BlockingTime {
     fn add(&mut self, other: Self) {
         self.time += other.time;
         self.idle += other.idle;
@@ -307,7 +313,7 @@ impl Figure for Blocking {
     }
 }
 
-impl Figure for Time {
+impl Summable for SummedTime {
     fn add(&mut self, other: Self) {
         self.0 += other.0;
     }

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use offwake_recording::units::Nanos;
 
 /// Figures that can be added up.
-pub trait Figure: Default {
+pub trait Summable: Default {
     /// Adds other figures.
     fn add(&mut self, other: Self);
 
@@ -16,19 +16,19 @@ pub trait Figure: Default {
 /// Sums by key, up to a limit. Rows beyond it are added up in one sum, so that the total stays
 /// complete.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Rows<K, V> {
+pub struct BoundedSums<K, V> {
     rows: BTreeMap<K, V>,
     rest: V,
     rest_count: u64,
 }
 
-impl<K, V: Default> Default for Rows<K, V> {
+impl<K, V: Default> Default for BoundedSums<K, V> {
     fn default() -> Self {
         Self { rows: BTreeMap::new(), rest: V::default(), rest_count: 0 }
     }
 }
 
-impl<K: Ord + Clone, V: Figure> Rows<K, V> {
+impl<K: Ord + Clone, V: Summable> BoundedSums<K, V> {
     /// Adds to the row of this key.
     pub fn add(&mut self, key: K, figure: V) {
         self.rows.entry(key).or_default().add(figure);
@@ -92,13 +92,13 @@ impl<K: Ord + Clone, V: Figure> Rows<K, V> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Figure, Rows};
+    use super::{BoundedSums, Summable};
     use offwake_recording::units::Nanos;
 
     #[derive(Clone, Debug, Default, PartialEq)]
     struct Time(Nanos);
 
-    impl Figure for Time {
+    impl Summable for Time {
         fn add(&mut self, other: Self) {
             self.0 += other.0;
         }
@@ -110,9 +110,9 @@ mod tests {
 
     #[test]
     fn the_largest_stay_and_nothing_is_lost_of_the_others() {
-        let mut all = Rows::default();
+        let mut all = BoundedSums::default();
         for round in 0..3 {
-            let mut more = Rows::default();
+            let mut more = BoundedSums::default();
             for key in 0..10_u64 {
                 more.add(key, Time(Nanos(key + round)));
             }

@@ -32,9 +32,9 @@ pub struct Totals {
 
 /// Whether everything of a stretch was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wholeness {
+pub enum Completeness {
     /// Everything of the stretch was recorded.
-    Whole,
+    Complete,
     /// Something of the stretch is missing.
     Lossy,
 }
@@ -57,19 +57,19 @@ impl Totals {
         start: Timestamp,
         end: Timestamp,
         figures: Figures,
-        wholeness: Wholeness,
+        wholeness: Completeness,
     ) {
         self.missed += self.until.map_or(Nanos(0), |until| start.since(until));
         self.until = Some(end);
         self.stretches += 1;
-        self.lossy_stretches += u64::from(wholeness == Wholeness::Lossy);
+        self.lossy_stretches += u64::from(wholeness == Completeness::Lossy);
         self.figures.append(figures);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Totals, Wholeness};
+    use super::{Completeness, Totals};
     use crate::top::Figures;
     use offwake_recording::units::{Nanos, Timestamp};
 
@@ -78,10 +78,10 @@ mod tests {
         let stretch = |length| Figures { length: Nanos(length), ..Figures::default() };
         let mut totals = Totals::default();
         assert_eq!(totals.next_start(Timestamp(10)), Timestamp(10));
-        totals.append(Timestamp(10), Timestamp(20), stretch(10), Wholeness::Whole);
+        totals.append(Timestamp(10), Timestamp(20), stretch(10), Completeness::Complete);
         assert_eq!(totals.next_start(Timestamp(15)), Timestamp(20));
         assert_eq!(totals.next_start(Timestamp(23)), Timestamp(23));
-        totals.append(Timestamp(23), Timestamp(30), stretch(7), Wholeness::Lossy);
+        totals.append(Timestamp(23), Timestamp(30), stretch(7), Completeness::Lossy);
         assert_eq!((totals.figures.length, totals.missed), (Nanos(17), Nanos(3)));
         assert_eq!((totals.stretches, totals.lossy_stretches), (2, 1));
     }

@@ -53,7 +53,7 @@ pub fn run(
     let diff = Diff { before: &before, after: &after };
     let mut terminal = reporting.terminal();
     terminal.print(&|out| diff::summary::write(&diff, out))?;
-    let (before, after) = (before.within(Report::ROOM), after.within(Report::ROOM));
+    let (before, after) = (before.limit_hops(Report::MAX_HOPS), after.limit_hops(Report::MAX_HOPS));
     let diff = Diff { before: &before, after: &after };
     let view = &reporting.options().view;
     for (output, format) in outputs {

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, bail};
 use offwake::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
-    export::{self, Export, Part, Table},
+    export::{self, Export, Partition, Table},
     formats::{OutputFormat as _, Parquet},
     recording::Recording,
 };
@@ -47,7 +47,7 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     for table in Table::ALL {
         progress.set_message(&format!("exporting {}", table.name()));
         let host_directory = directory.join(table.name()).join(&host);
-        for part in export.parts(table)? {
+        for part in export.partitions(table)? {
             let path = host_directory.join(part.hour.to_string()).join(&name);
             let temporary = write(&export, table, &part, &path)
                 .with_context(|| format!("cannot write {}", path.display()))?;
@@ -71,7 +71,7 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
 fn write(
     export: &Export<'_>,
     table: Table,
-    part: &Part,
+    part: &Partition,
     path: &Path,
 ) -> io::Result<tempfile::TempPath> {
     if let Some(parent) = path.parent() {

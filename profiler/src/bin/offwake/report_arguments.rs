@@ -8,7 +8,7 @@ use offwake::{
     blame::ChainLimits,
     formats::OutputFormat,
     report::{
-        BlameGroup, Filter, IdleWaits, Kinds,
+        BlameGroup, Filter, IdleWaits, ThreadKinds,
         flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
     },
     units::Nanos,
@@ -100,9 +100,9 @@ impl ReportArguments {
             min: self.min_wait,
             max: self.max_wait,
             kinds: match (self.user_only, self.kernel_only) {
-                (true, _) => Kinds::User,
-                (false, true) => Kinds::Kernel,
-                (false, false) => Kinds::All,
+                (true, _) => ThreadKinds::User,
+                (false, true) => ThreadKinds::Kernel,
+                (false, false) => ThreadKinds::All,
             },
             states: self.state.clone().map(|states| states.0),
             idle: if idle { IdleWaits::Hidden } else { IdleWaits::Shown },

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use offwake::{
-    spans::{Share, SpanLimits},
+    spans::{SampleShare, SpanLimits},
     units::Nanos,
 };
 
@@ -51,8 +51,8 @@ pub struct SpanArguments {
     pub span_min: Nanos,
 
     /// The share of the traces to keep: 0.1, or 1/10
-    #[arg(long, value_name = "SHARE", default_value_t = Share::ALL)]
-    pub span_sample: Share,
+    #[arg(long, value_name = "SHARE", default_value_t = SampleShare::ALL)]
+    pub span_sample: SampleShare,
 }
 
 impl SpanArguments {

@@ -13,7 +13,7 @@ use offwake::{
     blame::{Blame, ChainLimits},
     recording::{Recording, TaskState, Wait, Wake, WakeContext},
     report::Filter,
-    spans::{self, Evidence, Share, Span, SpanId, SpanKind, SpanLimits, Spans},
+    spans::{self, SampleShare, Span, SpanId, SpanInput, SpanKind, SpanLimits, Spans},
     timeline::Timeline,
     units::{Nanos, Tid, Timestamp},
 };
@@ -25,13 +25,13 @@ pub const EXIT_GROUP: u32 = 231;
 pub fn find_with(recording: &Recording, filter: &Filter, limits: SpanLimits) -> Spans {
     let timeline = Timeline::build(recording);
     let blame = Blame::new(recording, &timeline, ChainLimits::default());
-    let evidence = Evidence {
+    let evidence = SpanInput {
         recording,
         timeline: &timeline,
-        ender: &|wait| blame.ender(wait),
+        wake_source: &|wait| blame.wake_source(wait),
         cause: &|wait| blame.cause(wait),
     };
-    spans::find(evidence, filter, limits)
+    spans::find_spans(evidence, filter, limits)
 }
 
 pub fn find(recording: &mut Recording) -> Spans {
@@ -141,7 +141,7 @@ pub const OPEN: SpanLimits = SpanLimits {
     fan_out: u32::MAX,
     max_spans: u32::MAX,
     shortest: Nanos(0),
-    sample: Share::ALL,
+    sample: SampleShare::ALL,
 };
 
 /// Checks what holds for all spans, whatever they are made from.

@@ -29,7 +29,7 @@ fn a_request_is_a_clients_span_and_the_servers_in_it_and_so_on() {
     assert_eq!(spans.left_out, LeftOut::default());
     let [client, server, ..] = &spans.spans[..] else { panic!("{spans:?}") };
     assert_eq!(client.self_time() + client.wait_time(), ticks(10));
-    assert_eq!(server.split.runnable, ticks(1));
+    assert_eq!(server.times.runnable, ticks(1));
     assert_eq!(server.parent_span_id, Some(client.span_id));
     assert_eq!(client.children, [server.span_id]);
     assert!(spans.spans.iter().all(|span| span.trace_id == client.trace_id));

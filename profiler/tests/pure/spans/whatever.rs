@@ -49,7 +49,7 @@ proptest! {
         let ends: BTreeSet<_> = spans.spans.iter().filter(|span| span.cause.is_some())
             .map(|span| (span.tid, span.ended_at)).collect();
         for (wait, n) in recording.waits.iter().zip(0..) {
-            let by_thread = matches!(blame.ender(WaitIndex(n)), WakeSource::Task(_));
+            let by_thread = matches!(blame.wake_source(WaitIndex(n)), WakeSource::Task(_));
             if let Some(place) = timeline.blocked_interval(WaitIndex(n)).filter(|_| wait.in_target && by_thread) {
                 prop_assert!(ends.contains(&(wait.tid, place.to)), "{:?}", wait);
             }

@@ -15,7 +15,7 @@ use offwake_recording::{
 
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
-use super::ender;
+use super::wake_source;
 use rules::{Condition, RULES, SCHEDULER_FRAMES, matches_pattern};
 
 /// The kind of thing that a wait was on.
@@ -114,7 +114,7 @@ impl<'a> Classifier<'a> {
             }),
             ended_by_disk: wait
                 .wake
-                .is_some_and(|wake| ender::is_from_disk(self.recording, wake.context)),
+                .is_some_and(|wake| wake_source::is_from_disk(self.recording, wake.context)),
         };
         (RULES.iter().enumerate())
             .find(|(n, rule)| rule.when.iter().all(|test| subject.passes(*n, test)))

@@ -105,16 +105,16 @@ fn executables(
     name: &'static str,
     processes: impl Iterator<Item = (Tgid, Timestamp)>,
 ) -> Column {
-    super::dictionary::names(name, processes.map(|(tgid, at)| export.known.executable(tgid, at)))
+    super::dictionary::names(name, processes.map(|(tgid, at)| export.lookups.executable(tgid, at)))
 }
 
 /// `cgroup_id`, `cgroup` and `container`.
 fn cgroups(export: &Export<'_>, cgroups: &[Option<CgroupId>]) -> [Column; 3] {
     let ids = cgroups.iter().map(|cgroup| cgroup.map(|CgroupId(id)| id));
-    let texts = |name, text: fn(&super::Known<'_>, CgroupId) -> Option<String>| {
+    let texts = |name, text: fn(&super::RowLookups<'_>, CgroupId) -> Option<String>| {
         let mut column = Dictionary::new();
         for &cgroup in cgroups {
-            column.push(cgroup, || text(&export.known, cgroup?));
+            column.push(cgroup, || text(&export.lookups, cgroup?));
         }
         column.column(name, Nulls::Allowed)
     };
@@ -123,8 +123,8 @@ fn cgroups(export: &Export<'_>, cgroups: &[Option<CgroupId>]) -> [Column; 3] {
             "cgroup_id",
             ids,
         ),
-        texts("cgroup", |known, cgroup| known.path(cgroup).map(str::to_owned)),
-        texts("container", |known, cgroup| known.container(cgroup).map(str::to_owned)),
+        texts("cgroup", |known, cgroup| known.cgroup_path(cgroup).map(str::to_owned)),
+        texts("container", |known, cgroup| known.cgroup_container(cgroup).map(str::to_owned)),
     ]
 }
 

@@ -10,7 +10,7 @@ use super::{
 use crate::export::{
     Export,
     dictionary::{Dictionary, words},
-    stacks::{id, joined},
+    stack_text::{join_frames, stack_number},
 };
 use offwake_recording::{
     Preemption,
@@ -51,7 +51,8 @@ pub(super) fn preemptions(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         flags("in_target", rows.iter().map(|row| row.in_target)),
         executables(export, "executable", rows.iter().map(|row| (row.tgid, row.off))),
     ];
-    let ids: Vec<_> = rows.iter().map(|row| export.known.cgroup_of(row.tid, row.off)).collect();
+    let ids: Vec<_> =
+        rows.iter().map(|row| export.lookups.thread_cgroup(row.tid, row.off)).collect();
     columns.extend(cgroups(export, &ids));
     columns.push(numbers::<UInt32Type>("next_tid", rows.iter().map(|row| row.next.0)));
     let next = rows.iter().map(|row| bearer(export, row.next, row.off));
@@ -71,18 +72,21 @@ pub(super) fn samples(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         comms("comm", bearers.iter().copied()),
         executables(export, "executable", rows.iter().map(|row| (row.tgid, row.at))),
     ];
-    let ids: Vec<_> = rows.iter().map(|row| export.known.cgroup_of(row.tid, row.at)).collect();
+    let ids: Vec<_> =
+        rows.iter().map(|row| export.lookups.thread_cgroup(row.tid, row.at)).collect();
     columns.extend(cgroups(export, &ids));
     columns.push(optional::<UInt32Type>("seq", rows.iter().map(|row| row.seq)));
     let mut stacks = Dictionary::new();
     for row in &rows {
         let pair = (row.user_stack, row.kernel_stack);
-        stacks.push(Some(pair), || joined(&export.recording.stacks, pair));
+        stacks.push(Some(pair), || join_frames(&export.recording.stacks, pair));
     }
     columns.push(stacks.column("stack", Nulls::Allowed));
-    columns
-        .push(optional::<UInt64Type>("user_stack_id", rows.iter().map(|row| id(row.user_stack))));
-    let kernel = rows.iter().map(|row| id(row.kernel_stack));
+    columns.push(optional::<UInt64Type>(
+        "user_stack_id",
+        rows.iter().map(|row| stack_number(row.user_stack)),
+    ));
+    let kernel = rows.iter().map(|row| stack_number(row.kernel_stack));
     columns.push(optional::<UInt64Type>("kernel_stack_id", kernel));
     columns
 }

@@ -5,7 +5,7 @@ use arrow_array::types::{UInt32Type, UInt64Type};
 use crate::export::{
     Export,
     dictionary::{Dictionary, words},
-    stacks::joined,
+    stack_text::join_frames,
 };
 use offwake_recording::{
     AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackRef,
@@ -37,7 +37,7 @@ pub(super) fn stacks(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let mut texts = Dictionary::new();
     for (id, _) in &rows {
         let pair = (StackRef::Id(*id), StackRef::NotTaken);
-        texts.push(Some(id), || joined(&export.recording.stacks, pair));
+        texts.push(Some(id), || join_frames(&export.recording.stacks, pair));
     }
     let depths =
         rows.iter().map(|(_, stack)| u32::try_from(stack.frames.len()).unwrap_or(u32::MAX));

@@ -21,7 +21,8 @@ pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         .filter_map(|&item| Some((ThreadIndex(item), export.timeline.thread(ThreadIndex(item))?)))
         .collect();
     let threads = || rows.iter().map(|(_, thread)| *thread);
-    let exits = threads().map(|thread| export.known.exit(thread.tid, thread.from, thread.until));
+    let exits =
+        threads().map(|thread| export.lookups.thread_exit(thread.tid, thread.from, thread.until));
     let mut columns = vec![
         wall_times(export, threads().map(|thread| thread.from)),
         times("from_ns", threads().map(|thread| thread.from.0)),
@@ -35,7 +36,7 @@ pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
         executables(export, "executable", threads().map(|thread| (thread.tgid, thread.until))),
     ];
     let ids: Vec<_> =
-        threads().map(|thread| export.known.cgroup_of(thread.tid, thread.until)).collect();
+        threads().map(|thread| export.lookups.thread_cgroup(thread.tid, thread.until)).collect();
     columns.extend(cgroups(export, &ids));
     columns.push(optional::<UInt32Type>("exit_status", exits.map(|exit| exit.map(|e| e.status))));
     columns.extend(ledgers(export, &rows));

@@ -15,9 +15,9 @@ use crate::{
     export::{
         Export,
         dictionary::{Dictionary, optional_words, words},
-        stacks::{id, joined},
+        stack_text::{join_frames, stack_number},
     },
-    report::{waited_on, waker},
+    report::{waited_on, wake_context},
     timeline::{BlockedInterval, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
 };
 use offwake_recording::{
@@ -56,7 +56,7 @@ impl<'a> Row<'a> {
         let row = export.recording.waits.rows().get(item as usize)?;
         let index = WaitIndex(item);
         let place = export.timeline.blocked_interval(index);
-        let (cause, ender) = (export.blame.cause(index), export.blame.ender(index));
+        let (cause, ender) = (export.blame.cause(index), export.blame.wake_source(index));
         let wake = wait.wake.filter(|_| wake_use(row) != WakeUse::Stale);
         let waker = match (ender, wake) {
             (WakeSource::Task(task), Some(wake)) => Some(Waker { task, wake }),
@@ -172,10 +172,10 @@ fn subject(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     let mut on = Dictionary::new();
     let mut stacks = Dictionary::new();
     for row in rows {
-        let text = |subject| waited_on::entry(&export.recording.files, subject).text;
+        let text = |subject| waited_on::waited_on_entry(&export.recording.files, subject).text;
         on.push(row.waited_on, || row.waited_on.map(text));
         let pair = (row.wait.user_stack, row.wait.kernel_stack);
-        stacks.push(Some(pair), || joined(&export.recording.stacks, pair));
+        stacks.push(Some(pair), || join_frames(&export.recording.stacks, pair));
     }
     let mut letters = Dictionary::new();
     waits().map(|wait| wait.state.letter()).for_each(|letter| {
@@ -197,8 +197,11 @@ fn subject(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         optional::<UInt32Type>("file_device", files().map(|file| file.map(|file| file.device))),
         optional::<UInt64Type>("file_inode", files().map(|file| file.map(|file| file.inode))),
         stacks.column("stack", Nulls::Allowed),
-        optional::<UInt64Type>("user_stack_id", waits().map(|wait| id(wait.user_stack))),
-        optional::<UInt64Type>("kernel_stack_id", waits().map(|wait| id(wait.kernel_stack))),
+        optional::<UInt64Type>("user_stack_id", waits().map(|wait| stack_number(wait.user_stack))),
+        optional::<UInt64Type>(
+            "kernel_stack_id",
+            waits().map(|wait| stack_number(wait.kernel_stack)),
+        ),
     ]
 }
 
@@ -209,12 +212,12 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     let mut vectors = Dictionary::new();
     wakes().for_each(|wake| {
         let context = wake.map(|wake| wake.context);
-        vectors.push(context, || waker::vector(context?));
+        vectors.push(context, || wake_context::vector_name(context?));
     });
     let mut stacks = Dictionary::new();
     wakers().for_each(|waker| {
         let pair = waker.map(|Waker { wake, .. }| (wake.user_stack, wake.kernel_stack));
-        stacks.push(pair, || joined(&export.recording.stacks, pair?));
+        stacks.push(pair, || join_frames(&export.recording.stacks, pair?));
     });
     let called = wakers().map(|waker| waker?.wake.syscall.as_ref().and_then(syscalls::name));
     let through = || wakers().map(|waker| waker.and_then(Waker::through));
@@ -223,7 +226,8 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     files().for_each(|file| {
         texts.push(file, || Some(waited_on::file_text(&export.recording.files, file?)));
     });
-    let stack_ids = |half: fn(&Wake) -> StackRef| wakers().map(move |w| id(half(&w?.wake)));
+    let stack_ids =
+        |half: fn(&Wake) -> StackRef| wakers().map(move |w| stack_number(half(&w?.wake)));
     vec![
         words("ender", rows.iter().map(|row| ender(row.ender).0)),
         optional_words("ender_reason", rows.iter().map(|row| ender(row.ender).1)),

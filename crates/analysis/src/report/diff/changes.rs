@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::{Diff, Rates, Times};
-use crate::report::{text, worst::Leaf};
+use super::{Diff, Rates, SideTimes};
+use crate::report::{text, wait_groups::SpentOn};
 
 /// Waits of threads of one name on one cause, as far as they were spent on one thing.
 pub(in crate::report) struct Change<'r> {
     comm: &'r str,
     cause: &'static str,
-    culprit: Leaf<'r>,
+    spent_on: SpentOn<'r>,
     pub(in crate::report) rates: Rates,
 }
 
@@ -19,24 +19,24 @@ impl Change<'_> {
     }
 
     /// `web: futex, work of db`
-    pub(in crate::report) fn words(&self) -> String {
+    pub(in crate::report) fn describe(&self) -> String {
         let comm = text::terminal(self.comm);
-        format!("{comm}: {}, {}", self.cause, self.culprit.words_without_ids())
+        format!("{comm}: {}, {}", self.cause, self.spent_on.describe_without_ids())
     }
 }
 
 /// Returns all changes, those that became longer by most first.
 pub(in crate::report) fn changes<'r>(diff: &Diff<'r>) -> Vec<Change<'r>> {
-    let mut sums = BTreeMap::<(&str, &'static str, Leaf<'r>), Times>::new();
-    for (side, wait, part) in diff.shown() {
-        let key = (wait.comm.as_str(), wait.cause.name(), Leaf::of_whatever_holder(part));
-        *sums.entry(key).or_default() += Times::of(side, part.ns);
+    let mut sums = BTreeMap::<(&str, &'static str, SpentOn<'r>), SideTimes>::new();
+    for (side, wait, part) in diff.shown_parts() {
+        let key = (wait.comm.as_str(), wait.cause.name(), SpentOn::without_holder(part));
+        *sums.entry(key).or_default() += SideTimes::on_side(side, part.ns);
     }
     let mut changes: Vec<_> = (sums.into_iter())
         .map(|((comm, cause, culprit), times)| Change {
             comm,
             cause,
-            culprit,
+            spent_on: culprit,
             rates: diff.rates(times),
         })
         .collect();

@@ -60,12 +60,12 @@ impl Rates {
 /// Time on both sides, not yet divided by the windows' lengths: wider than a report's sums, which
 /// saturate.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Times {
+pub(super) struct SideTimes {
     pub(super) before: u128,
     pub(super) after: u128,
 }
 
-impl std::ops::AddAssign for Times {
+impl std::ops::AddAssign for SideTimes {
     fn add_assign(&mut self, other: Self) {
         self.before += other.before;
         self.after += other.after;
@@ -74,23 +74,23 @@ impl std::ops::AddAssign for Times {
 
 /// One of the two recordings.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum DiffSide {
     Before,
     After,
 }
 
-impl Times {
-    pub(super) fn of(side: Side, time: Nanos) -> Self {
+impl SideTimes {
+    pub(super) fn on_side(side: DiffSide, time: Nanos) -> Self {
         match side {
-            Side::Before => Self { before: u128::from(time.0), after: 0 },
-            Side::After => Self { before: 0, after: u128::from(time.0) },
+            DiffSide::Before => Self { before: u128::from(time.0), after: 0 },
+            DiffSide::After => Self { before: 0, after: u128::from(time.0) },
         }
     }
 }
 
 impl<'r> Diff<'r> {
     /// Divides times by the length of each side's window.
-    pub(super) fn rates(&self, times: Times) -> Rates {
+    pub(super) fn rates(&self, times: SideTimes) -> Rates {
         let rate = |time: u128, report: &Report| {
             let window = u128::from(report.window.duration_ns.0.max(1));
             Rate(u64::try_from(time.saturating_mul(1_000_000_000) / window).unwrap_or(u64::MAX))
@@ -104,23 +104,28 @@ impl<'r> Diff<'r> {
     }
 
     /// Returns the parts of both reports that flame graphs show.
-    fn shown(&self) -> impl Iterator<Item = (Side, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
+    fn shown_parts(
+        &self,
+    ) -> impl Iterator<Item = (DiffSide, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
         let of = |side, report| flame::shown(report).map(move |(wait, part)| (side, wait, part));
-        of(Side::Before, self.before).chain(of(Side::After, self.after))
+        of(DiffSide::Before, self.before).chain(of(DiffSide::After, self.after))
     }
 
     /// Returns the rates of all waiting.
-    fn all(&self) -> Rates {
-        let mut all = Times::default();
-        self.shown().for_each(|(side, _, part)| all += Times::of(side, part.ns));
+    fn total_rates(&self) -> Rates {
+        let mut all = SideTimes::default();
+        self.shown_parts().for_each(|(side, _, part)| all += SideTimes::on_side(side, part.ns));
         self.rates(all)
     }
 
     /// Returns the paths of both reports, with threads by name, whatever the view.
-    pub(super) fn paths(&self, view: &View) -> impl Iterator<Item = (Side, Path<'r>)> + use<'r> {
+    pub(super) fn paths(
+        &self,
+        view: &View,
+    ) -> impl Iterator<Item = (DiffSide, Path<'r>)> + use<'r> {
         let view = View { names: ThreadNames::WithoutIds, ..*view };
-        let before = flame::paths(self.before, &view).map(|path| (Side::Before, path));
-        before.chain(flame::paths(self.after, &view).map(|path| (Side::After, path)))
+        let before = flame::paths(self.before, &view).map(|path| (DiffSide::Before, path));
+        before.chain(flame::paths(self.after, &view).map(|path| (DiffSide::After, path)))
     }
 
     /// Writes folded stacks with two values each, before and after, in nanoseconds of waiting by
@@ -130,9 +135,10 @@ impl<'r> Diff<'r> {
     ///
     /// Those of `out`.
     pub fn write_folded(&self, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-        let mut sums = BTreeMap::<String, Times>::new();
+        let mut sums = BTreeMap::<String, SideTimes>::new();
         for (side, path) in self.paths(view) {
-            *sums.entry(folded::line(&path.frames)).or_default() += Times::of(side, path.blame.ns);
+            *sums.entry(folded::line(&path.frames)).or_default() +=
+                SideTimes::on_side(side, path.blame.ns);
         }
         for (path, times) in sums {
             let Rates { before, after } = self.rates(times);

@@ -19,13 +19,13 @@ pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
         let meta = &report.meta;
         let (target, host) = (text::terminal(&meta.target), text::terminal(&meta.host));
         let window = report.window.duration_ns;
-        line(out, &format!("{side:<7} {target}, {window} on {host}"))?;
-        line(out, &format!("{:<7} {}", "", summary::loss_line(report)))?;
+        write_line(out, &format!("{side:<7} {target}, {window} on {host}"))?;
+        write_line(out, &format!("{:<7} {}", "", summary::loss_line(report)))?;
         for warning in report.warnings() {
-            line(out, &format!("{:<7} {warning}", ""))?;
+            write_line(out, &format!("{:<7} {warning}", ""))?;
         }
     }
-    let all = diff.all();
+    let all = diff.total_rates();
     let Rates { before, after } = all;
     writeln!(
         out,
@@ -35,11 +35,11 @@ pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
     let changes = changes(diff);
     let longer: Vec<_> = changes.iter().filter(|change| change.difference() > 0).collect();
     let shorter: Vec<_> = changes.iter().rev().filter(|change| change.difference() < 0).collect();
-    table(out, "longer", &longer)?;
-    table(out, "shorter", &shorter)
+    write_table(out, "longer", &longer)?;
+    write_table(out, "shorter", &shorter)
 }
 
-fn table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::Result<()> {
+fn write_table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::Result<()> {
     if changes.is_empty() {
         return writeln!(out, "\nnothing is {title}");
     }
@@ -47,7 +47,10 @@ fn table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::R
     for change in changes.iter().take(SHOWN) {
         let Rates { before, after } = change.rates;
         let difference = change.rates.change();
-        line(out, &format!("{before:>12} {after:>12} {difference:>12}  {}", change.words()))?;
+        write_line(
+            out,
+            &format!("{before:>12} {after:>12} {difference:>12}  {}", change.describe()),
+        )?;
     }
     match changes.len().saturating_sub(SHOWN) {
         0 => Ok(()),
@@ -55,6 +58,6 @@ fn table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) -> io::R
     }
 }
 
-fn line(out: &mut dyn io::Write, words: &str) -> io::Result<()> {
+fn write_line(out: &mut dyn io::Write, words: &str) -> io::Result<()> {
     writeln!(out, "{}", text::cut(words, WIDTH))
 }

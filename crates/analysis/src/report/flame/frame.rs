@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::report::Class;
+use crate::report::BlameClass;
 use offwake_recording::Function;
 
 /// What a frame stands for.
@@ -23,7 +23,7 @@ pub enum FrameKind {
     /// Who had the CPU that a thread waited for.
     Holder,
     /// What the time is blamed on.
-    Leaf(Class),
+    Leaf(BlameClass),
 }
 
 /// One frame. The name is as it was recorded, and may hold anything.

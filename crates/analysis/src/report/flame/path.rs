@@ -6,7 +6,7 @@ use super::{Direction, FlameGraph, Frame, FrameKind, GroupBy, ThreadNames, View}
 use crate::{
     blame::cause::Cause,
     report::{
-        BlameEntry, BlameWord, FrameName, Frames, HopEntry, ProcessEntry, Report, ThreadName,
+        BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report, ThreadName,
         WaitEntry, build::NAMELESS,
     },
 };
@@ -169,7 +169,9 @@ fn leaf(blame: &BlameEntry) -> Frame {
 /// The kind of blame in brackets.
 pub(in crate::report) fn leaf_name(blame: &BlameEntry) -> String {
     match (blame.kind, blame.reason) {
-        (BlameWord::Unattributed, Some(reason)) => format!("[unattributed: {}]", reason.name()),
+        (BlameEntryKind::Unattributed, Some(reason)) => {
+            format!("[unattributed: {}]", reason.name())
+        }
         (kind, _) => format!("[{}]", kind.name()),
     }
 }

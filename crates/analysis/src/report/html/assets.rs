@@ -40,7 +40,7 @@ impl Assets {
         Self {
             style: include_str!("assets/style.css"),
             library: format!("/* @dagrejs/dagre 3.1.3 */\n{LIBRARY_LICENCE}{library}"),
-            code: MODULES.map(|(name, source)| joined(name, source)).concat(),
+            code: MODULES.map(|(name, source)| inline_module(name, source)).concat(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl Assets {
 ///                                     return { b };
 ///                                     })();
 /// ```
-fn joined(name: &str, source: &str) -> String {
+fn inline_module(name: &str, source: &str) -> String {
     let mut code = format!("const module_{name} = (() => {{\n");
     let mut exports = Vec::new();
     for line in source.lines() {
@@ -68,7 +68,7 @@ fn joined(name: &str, source: &str) -> String {
         }
         let line = match line.strip_prefix("export ") {
             Some(declaration) => {
-                exports.extend(declared(declaration));
+                exports.extend(declared_name(declaration));
                 declaration
             }
             None => line,
@@ -81,14 +81,14 @@ fn joined(name: &str, source: &str) -> String {
 }
 
 /// `b` of `function b() {` and of `const b = 1;`
-fn declared(declaration: &str) -> Option<&str> {
+fn declared_name(declaration: &str) -> Option<&str> {
     let name = declaration.split_once(' ')?.1;
     name.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next()
 }
 
 /// The name by which a page's policy allows a script or style:
 /// <https://www.w3.org/TR/CSP3/#match-element-to-source-list>
-pub(super) fn allowed(content: &str) -> String {
+pub(super) fn csp_hash(content: &str) -> String {
     format!("'sha256-{}'", STANDARD.encode(Sha256::digest(content)))
 }
 
@@ -96,7 +96,7 @@ pub(super) fn allowed(content: &str) -> String {
 mod tests {
     use sha2::{Digest as _, Sha512};
 
-    use super::{Assets, LIBRARY, STANDARD, joined};
+    use super::{Assets, LIBRARY, STANDARD, inline_module};
     use base64::Engine as _;
 
     /// `npm pack @dagrejs/dagre@3.1.3`, whose own sum is in `assets/vendor/README.md`.
@@ -111,7 +111,7 @@ mod tests {
     fn modules_become_one() {
         let module = "import { a } from './x.js';\nexport function b() {\n  return a;\n}\n";
         let expected = "const module_y = (() => {\nconst { a } = module_x;\nfunction b() {\n  return a;\n}\nreturn { b };\n})();\n";
-        assert_eq!(joined("y", module), expected);
+        assert_eq!(inline_module("y", module), expected);
     }
 
     /// A script would end there, and a page could ask for what is elsewhere.

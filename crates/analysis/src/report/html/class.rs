@@ -4,13 +4,13 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     blame::{BlameKind, BlamePart, IdleState},
-    report::{self, BlameEntry, WaitEntry, worst},
+    report::{self, BlameEntry, WaitEntry, wait_groups},
 };
 use offwake_recording::units::Nanos;
 
 /// The class of some blocked time, by which the page colours it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum PageClass {
     Work,
     CpuQueue,
     External,
@@ -21,20 +21,20 @@ pub(super) enum Class {
     Asleep,
 }
 
-impl Class {
+impl PageClass {
     /// All classes in the order of the numbers by which the page's code knows them.
     pub(super) const ALL: [Self; 6] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle, Self::Asleep];
 
     /// Classifies a part of a wait's blame in the report.
-    pub(super) fn of(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
+    pub(super) fn classify(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
         match blame.class() {
-            report::Class::Idle => Self::Idle,
-            _ if worst::sleeps_through(wait, window) => Self::Asleep,
-            report::Class::Work => Self::Work,
-            report::Class::CpuQueue => Self::CpuQueue,
-            report::Class::External => Self::External,
-            report::Class::Unattributed => Self::Unattributed,
+            report::BlameClass::Idle => Self::Idle,
+            _ if wait_groups::sleeps_through(wait, window) => Self::Asleep,
+            report::BlameClass::Work => Self::Work,
+            report::BlameClass::CpuQueue => Self::CpuQueue,
+            report::BlameClass::External => Self::External,
+            report::BlameClass::Unattributed => Self::Unattributed,
         }
     }
 
@@ -43,7 +43,7 @@ impl Class {
         matches!(self, Self::Idle | Self::Asleep)
     }
 
-    pub(super) fn of_part(part: &BlamePart) -> Self {
+    pub(super) fn classify_part(part: &BlamePart) -> Self {
         match part.kind {
             _ if part.idle_state == IdleState::Idle => Self::Idle,
             BlameKind::Work(_) => Self::Work,
@@ -54,7 +54,7 @@ impl Class {
     }
 }
 
-impl Serialize for Class {
+impl Serialize for PageClass {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u8(*self as u8)
     }

@@ -14,7 +14,7 @@ use crate::{
 use offwake_recording::units::Tid;
 
 use super::{
-    class::Class,
+    class::PageClass,
     texts::{TextId, Texts},
 };
 
@@ -79,7 +79,7 @@ impl<T: PartialEq + Copy> Shared<T> {
 struct Node {
     parent: u32,
     step: Step,
-    by_class: [u64; Class::ALL.len()],
+    by_class: [u64; PageClass::ALL.len()],
     ns: u64,
     waits: u64,
     /// Place of the newest entry that was counted in `waits`.
@@ -93,7 +93,7 @@ impl Node {
         Self {
             parent,
             step,
-            by_class: [0; Class::ALL.len()],
+            by_class: [0; PageClass::ALL.len()],
             ns: 0,
             waits: 0,
             counted: usize::MAX,
@@ -103,13 +103,13 @@ impl Node {
     }
 
     /// The class of most of its time.
-    fn class(&self) -> Class {
-        let most = Class::ALL.iter().zip(self.by_class).rev().max_by_key(|&(_, ns)| ns);
-        most.map_or(Class::Unattributed, |(&class, _)| class)
+    fn class(&self) -> PageClass {
+        let most = PageClass::ALL.iter().zip(self.by_class).rev().max_by_key(|&(_, ns)| ns);
+        most.map_or(PageClass::Unattributed, |(&class, _)| class)
     }
 
     fn quiet(&self) -> u64 {
-        let quiet = Class::ALL.iter().zip(self.by_class).filter(|(class, _)| class.is_quiet());
+        let quiet = PageClass::ALL.iter().zip(self.by_class).filter(|(class, _)| class.is_quiet());
         quiet.fold(0, |sum, (_, ns)| sum.saturating_add(ns))
     }
 }
@@ -122,7 +122,7 @@ pub(super) struct Flame {
     /// By the order of [`Kind`].
     kind: Vec<u8>,
     ns: Vec<u64>,
-    class: Vec<Class>,
+    class: Vec<PageClass>,
     /// Of `ns`, that of idle waits and of threads that never woke.
     quiet_ns: Vec<u64>,
     /// How many waits have some of their time here.
@@ -147,8 +147,8 @@ pub(super) fn tree(report: &Report, texts: &mut Texts<'_>) -> Flame {
             entry = (entry.0 + 1, Some(wait));
         }
         if blame.ns.0 > 0 {
-            let ended_by = texts.id(&super::waits::waker_words(wait.waker.as_ref()));
-            let class = Class::of(wait, blame, report.window.duration_ns);
+            let ended_by = texts.id(&super::waits::describe_waker(wait.waker.as_ref()));
+            let class = PageClass::classify(wait, blame, report.window.duration_ns);
             let mut at = 0;
             let add = |node: &mut Node| {
                 node.ns = node.ns.saturating_add(blame.ns.0);

@@ -9,29 +9,29 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use serde::Serialize;
 
-use crate::report::{BlameEntry, BlameWord, NAMELESS, Report, ThreadName};
+use crate::report::{BlameEntry, BlameEntryKind, NAMELESS, Report, ThreadName};
 use offwake_recording::units::{Tgid, Tid};
 
 use super::{
-    class::Class,
+    class::PageClass,
     texts::{TextId, Texts},
 };
 
 /// The most edges that are drawn of each graph.
-const EDGES: usize = 60;
+const MAX_EDGES: usize = 60;
 
 /// An end of an edge: a thread, a process, or something outside of every thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End<'a> {
-    Thread(Tid, Tgid, Called<'a>),
+enum Endpoint<'a> {
+    Thread(Tid, Tgid, NameAndContainer<'a>),
     Process(Tgid),
-    Outside(BlameWord),
+    Outside(BlameEntryKind),
 }
 
 /// The kind of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum Link {
+enum EdgeKind {
     /// The first was blocked until the second had finished.
     WaitsFor,
     /// The first waited for the CPU that the second held.
@@ -40,21 +40,21 @@ enum Link {
 
 /// A part of a wait's blame, and its class.
 #[derive(Clone, Copy)]
-struct Blamed<'a> {
+struct ClassifiedBlame<'a> {
     blame: &'a BlameEntry,
-    class: Class,
+    class: PageClass,
 }
 
 #[derive(Clone, Copy, Default)]
-struct Weight {
+struct EdgeWeight {
     ns: u64,
     /// The part of it that is idle or asleep.
     quiet_ns: u64,
 }
 
-impl Weight {
-    fn add(&mut self, blame: Blamed<'_>) {
-        let Blamed { blame, class } = blame;
+impl EdgeWeight {
+    fn add(&mut self, blame: ClassifiedBlame<'_>) {
+        let ClassifiedBlame { blame, class } = blame;
         self.ns = self.ns.saturating_add(blame.ns.0);
         if class.is_quiet() {
             self.quiet_ns = self.quiet_ns.saturating_add(blame.ns.0);
@@ -92,42 +92,43 @@ struct Node {
 struct Edge {
     from: u32,
     to: u32,
-    link: Link,
+    link: EdgeKind,
     ns: u64,
     quiet_ns: u64,
 }
 
 /// A thread on a chain.
 #[derive(Clone, Copy)]
-struct OnChain<'a> {
+struct ChainThread<'a> {
     tid: Tid,
     tgid: Tgid,
-    called: Called<'a>,
+    name: NameAndContainer<'a>,
 }
 
 /// What a thread or process is called, and its container.
-type Called<'a> = (&'a str, Option<&'a str>);
+type NameAndContainer<'a> = (&'a str, Option<&'a str>);
 
-impl<'a> From<&'a ThreadName> for OnChain<'a> {
+impl<'a> From<&'a ThreadName> for ChainThread<'a> {
     fn from(thread: &'a ThreadName) -> Self {
         let called = (thread.comm.as_str(), thread.container.as_deref());
-        Self { tid: thread.tid, tgid: thread.tgid, called }
+        Self { tid: thread.tid, tgid: thread.tgid, name: called }
     }
 }
 
 /// Builds both graphs from the report's waits.
-pub(super) fn of<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
+pub(super) fn build_graphs<'a>(report: &'a Report, texts: &mut Texts<'_>) -> Graphs {
     let names = process_names(report);
-    let by_thread = |thread: OnChain<'a>| End::Thread(thread.tid, thread.tgid, thread.called);
-    let by_process = |thread: OnChain<'a>| End::Process(thread.tgid);
+    let by_thread =
+        |thread: ChainThread<'a>| Endpoint::Thread(thread.tid, thread.tgid, thread.name);
+    let by_process = |thread: ChainThread<'a>| Endpoint::Process(thread.tgid);
     Graphs {
-        processes: Sums::of(report, by_process).graph(&names, texts),
-        threads: Sums::of(report, by_thread).graph(&names, texts),
+        processes: GraphSums::new(report, by_process).into_graph(&names, texts),
+        threads: GraphSums::new(report, by_thread).into_graph(&names, texts),
     }
 }
 
 /// Returns the names of processes: that of the process's first thread, or of any thread of it.
-fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
+fn process_names(report: &Report) -> BTreeMap<Tgid, NameAndContainer<'_>> {
     let mut names = BTreeMap::new();
     for wait in &report.waits {
         names.entry(wait.tgid).or_insert((wait.comm.as_str(), wait.container.as_deref()));
@@ -152,43 +153,56 @@ fn process_names(report: &Report) -> BTreeMap<Tgid, Called<'_>> {
 
 /// The sums from which a graph is made.
 #[derive(Default)]
-struct Sums<'a> {
-    edges: BTreeMap<(End<'a>, End<'a>, Link), Weight>,
-    blamed: BTreeMap<End<'a>, Weight>,
-    within: BTreeMap<End<'a>, Weight>,
+struct GraphSums<'a> {
+    edges: BTreeMap<(Endpoint<'a>, Endpoint<'a>, EdgeKind), EdgeWeight>,
+    blamed: BTreeMap<Endpoint<'a>, EdgeWeight>,
+    within: BTreeMap<Endpoint<'a>, EdgeWeight>,
 }
 
-impl<'a> Sums<'a> {
-    fn of(report: &'a Report, end_of: impl Fn(OnChain<'a>) -> End<'a>) -> Self {
+impl<'a> GraphSums<'a> {
+    fn new(report: &'a Report, end_of: impl Fn(ChainThread<'a>) -> Endpoint<'a>) -> Self {
         let mut sums = Self::default();
         for wait in &report.waits {
             let called = (wait.comm.as_str(), wait.container.as_deref());
-            let waiter = end_of(OnChain { tid: wait.tid, tgid: wait.tgid, called });
+            let waiter = end_of(ChainThread { tid: wait.tid, tgid: wait.tgid, name: called });
             for blame in wait.blame.iter().filter(|blame| blame.ns.0 > 0) {
-                let class = Class::of(wait, blame, report.window.duration_ns);
-                let blamed = Blamed { blame, class };
+                let class = PageClass::classify(wait, blame, report.window.duration_ns);
+                let blamed = ClassifiedBlame { blame, class };
                 let mut at = waiter;
                 for hop in &blame.chain {
                     let next = end_of((&hop.thread).into());
-                    sums.edge(at, next, Link::WaitsFor, blamed);
+                    sums.add_edge(at, next, EdgeKind::WaitsFor, blamed);
                     at = next;
                 }
                 match (blame.kind, &blame.holder) {
-                    (BlameWord::Work, _) => sums.blamed.entry(at).or_default().add(blamed),
-                    (BlameWord::CpuQueue, holder) => {
+                    (BlameEntryKind::Work, _) => sums.blamed.entry(at).or_default().add(blamed),
+                    (BlameEntryKind::CpuQueue, holder) => {
                         sums.blamed.entry(at).or_default().add(blamed);
                         if let Some(holder) = holder {
-                            sums.edge(at, end_of(holder.into()), Link::QueuesBehind, blamed);
+                            sums.add_edge(
+                                at,
+                                end_of(holder.into()),
+                                EdgeKind::QueuesBehind,
+                                blamed,
+                            );
                         }
                     }
-                    (outside, _) => sums.edge(at, End::Outside(outside), Link::WaitsFor, blamed),
+                    (outside, _) => {
+                        sums.add_edge(at, Endpoint::Outside(outside), EdgeKind::WaitsFor, blamed)
+                    }
                 }
             }
         }
         sums
     }
 
-    fn edge(&mut self, from: End<'a>, to: End<'a>, link: Link, blame: Blamed<'_>) {
+    fn add_edge(
+        &mut self,
+        from: Endpoint<'a>,
+        to: Endpoint<'a>,
+        link: EdgeKind,
+        blame: ClassifiedBlame<'_>,
+    ) {
         if from == to {
             self.within.entry(from).or_default().add(blame);
         } else {
@@ -196,33 +210,38 @@ impl<'a> Sums<'a> {
         }
     }
 
-    fn graph(self, names: &BTreeMap<Tgid, Called<'_>>, texts: &mut Texts<'_>) -> Graph {
+    fn into_graph(
+        self,
+        names: &BTreeMap<Tgid, NameAndContainer<'_>>,
+        texts: &mut Texts<'_>,
+    ) -> Graph {
         let mut heaviest: Vec<_> = self.edges.into_iter().collect();
         heaviest.sort_by_key(|&(key, weight)| (Reverse(weight.ns), key));
-        let rest = heaviest.get(EDGES..).unwrap_or_default();
+        let rest = heaviest.get(MAX_EDGES..).unwrap_or_default();
         let left_out = rest.len() as u64;
         let left_out_ns = rest.iter().fold(0, |sum: u64, (_, w)| sum.saturating_add(w.ns));
-        heaviest.truncate(EDGES);
+        heaviest.truncate(MAX_EDGES);
         let mut places = BTreeMap::new();
         let mut nodes = Vec::new();
-        let mut place = |end: End<'a>| {
+        let mut place = |end: Endpoint<'a>| {
             *places.entry(end).or_insert_with(|| {
-                let sum = |sums: &BTreeMap<End<'a>, Weight>| sums.get(&end).map_or(0, |w| w.ns);
+                let sum =
+                    |sums: &BTreeMap<Endpoint<'a>, EdgeWeight>| sums.get(&end).map_or(0, |w| w.ns);
                 nodes.push(Node {
                     text: match end {
-                        End::Thread(tid, _, (comm, container)) => {
+                        Endpoint::Thread(tid, _, (comm, container)) => {
                             texts.thread(comm, tid, container)
                         }
-                        End::Process(tgid) => {
+                        Endpoint::Process(tgid) => {
                             let called = names.get(&tgid).copied();
                             let (comm, container) = called.unwrap_or((NAMELESS, None));
                             texts.thread(comm, tgid, container)
                         }
-                        End::Outside(word) => texts.id(word.name()),
+                        Endpoint::Outside(word) => texts.id(word.name()),
                     },
                     outside: match end {
-                        End::Outside(word) => Some(word.name()),
-                        End::Thread(..) | End::Process(_) => None,
+                        Endpoint::Outside(word) => Some(word.name()),
+                        Endpoint::Thread(..) | Endpoint::Process(_) => None,
                     },
                     blamed_ns: sum(&self.blamed),
                     within_ns: sum(&self.within),
@@ -231,7 +250,7 @@ impl<'a> Sums<'a> {
             })
         };
         let edges = (heaviest.into_iter())
-            .map(|((from, to, link), Weight { ns, quiet_ns })| {
+            .map(|((from, to, link), EdgeWeight { ns, quiet_ns })| {
                 let (from, to) = (place(from), place(to));
                 Edge { from, to, link, ns, quiet_ns }
             })

@@ -23,13 +23,13 @@ mod waits;
 
 use std::io;
 
-use assets::{Assets, allowed};
+use assets::{Assets, csp_hash};
 pub use lanes::Lanes;
 
 use super::Report;
 
 /// Bytes that a page never exceeds, whatever was recorded.
-pub const LARGEST: usize = 8_000_000;
+pub const MAX_PAGE_BYTES: usize = 8_000_000;
 
 /// Writes the page. The lanes have to be of the report's recording.
 ///
@@ -39,12 +39,12 @@ pub const LARGEST: usize = 8_000_000;
 pub fn write(report: &Report, lanes: &Lanes, out: &mut dyn io::Write) -> io::Result<()> {
     let Assets { style, library, code } = Assets::new();
     // In a script element nothing but `<` can begin its end.
-    let data = serde_json::to_string(&page::of(report, lanes))?.replace('<', "\\u003c");
+    let data = serde_json::to_string(&page::build_page(report, lanes))?.replace('<', "\\u003c");
     let policy = format!(
         "default-src 'none'; script-src {} {}; style-src {}; img-src data:; base-uri 'none'; form-action 'none'",
-        allowed(&library),
-        allowed(&code),
-        allowed(style),
+        csp_hash(&library),
+        csp_hash(&code),
+        csp_hash(style),
     );
     let shell = include_str!("assets/page.html");
     let parts = [

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     blame::cause::Cause,
-    report::{Report, summary, text, worst},
+    report::{Report, summary, text, wait_groups},
 };
 use offwake_recording::units::Nanos;
 
@@ -12,33 +12,33 @@ use super::{
     flame::{self, Flame},
     graph::{self, Graphs},
     lanes::Lanes,
-    ledger::{self, Ledgers},
-    texts::{TextId, Texts, harmless, thread},
-    timeline::{self, Timeline},
-    waits::{self, Waits},
+    ledger::{self, PageLedgers},
+    texts::{TextId, Texts, describe_thread, sanitise},
+    timeline::{self, PageTimeline},
+    waits::{self, WaitTable},
 };
 
 /// The most bytes of all texts.
-const TEXTS: usize = 1_500_000;
+const MAX_TEXT_BYTES: usize = 1_500_000;
 /// The most bytes of the table of waits, without its texts.
-const WAITS: usize = 1_500_000;
+const MAX_WAIT_BYTES: usize = 1_500_000;
 /// The most waits that are described in words.
-const WORST: usize = 5;
+const MAX_WORST_WAITS: usize = 5;
 /// The most parts of each.
-const PARTS: usize = 4;
+const MAX_PARTS: usize = 4;
 /// The most threads named that slept all the time.
-const ASLEEP: usize = 12;
+const MAX_ASLEEP_NAMES: usize = 12;
 
 /// The page's data. Numbers that name a text are places in `texts`.
 #[derive(Serialize)]
 pub(super) struct Page<'a> {
-    head: Head,
-    worst: Worst,
-    ledgers: Ledgers,
+    head: PageHead,
+    worst: WorstWaits,
+    ledgers: PageLedgers,
     flame: Flame,
-    waits: Waits,
+    waits: WaitTable,
     graphs: Graphs,
-    timeline: Timeline<'a>,
+    timeline: PageTimeline<'a>,
     stacks: Vec<Vec<TextId>>,
     texts: Vec<String>,
     texts_left_out: u64,
@@ -46,7 +46,7 @@ pub(super) struct Page<'a> {
 
 /// What was recorded, and whether it can be believed.
 #[derive(Serialize)]
-struct Head {
+struct PageHead {
     offwake: String,
     target: String,
     host: String,
@@ -68,8 +68,8 @@ struct Head {
 
 /// The worst waits in words, as in the summary. What is idle does not count; sleeps come last.
 #[derive(Serialize)]
-struct Worst {
-    list: Vec<WorstEntry>,
+struct WorstWaits {
+    list: Vec<WorstWait>,
     left_out: u64,
     left_out_ns: u64,
     /// The time of threads that slept on purpose.
@@ -79,7 +79,7 @@ struct Worst {
 }
 
 #[derive(Serialize)]
-struct WorstEntry {
+struct WorstWait {
     thread: String,
     ns: u64,
     idle_ns: u64,
@@ -90,18 +90,18 @@ struct WorstEntry {
 }
 
 /// Builds the page's data from the report.
-pub(super) fn of<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
-    let mut texts = Texts::within(TEXTS);
+pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
+    let mut texts = Texts::with_size_limit(MAX_TEXT_BYTES);
     // What is told first finds room first.
-    let waits = waits::list(report, WAITS, &mut texts);
-    let graphs = graph::of(report, &mut texts);
-    let timeline = timeline::of(report, lanes, &mut texts);
-    let ledgers = ledger::of(report, &mut texts);
+    let waits = waits::list_waits(report, MAX_WAIT_BYTES, &mut texts);
+    let graphs = graph::build_graphs(report, &mut texts);
+    let timeline = timeline::build_timeline(report, lanes, &mut texts);
+    let ledgers = ledger::build_ledgers(report, &mut texts);
     let flame = flame::tree(report, &mut texts);
     let (texts, stacks, texts_left_out) = texts.into_parts();
     Page {
-        head: head(report),
-        worst: worst(report),
+        head: page_head(report),
+        worst: worst_waits(report),
         ledgers,
         flame,
         waits,
@@ -113,14 +113,14 @@ pub(super) fn of<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
     }
 }
 
-fn head(report: &Report) -> Head {
+fn page_head(report: &Report) -> PageHead {
     let meta = &report.meta;
     let loss = summary::loss_line(report);
-    Head {
-        offwake: harmless(&meta.offwake),
-        target: harmless(&meta.target),
-        host: harmless(&meta.host),
-        kernel: harmless(&meta.kernel),
+    PageHead {
+        offwake: sanitise(&meta.offwake),
+        target: sanitise(&meta.target),
+        host: sanitise(&meta.host),
+        kernel: sanitise(&meta.kernel),
         scope: meta.scope,
         stacks: meta.stacks,
         duration_ns: report.window.duration_ns.0,
@@ -130,7 +130,7 @@ fn head(report: &Report) -> Head {
         is_lossless: loss == summary::NOTHING_LOST,
         loss,
         warnings: report.warnings(),
-        filter: filter(report),
+        filter: describe_filter(report),
         threads: report.threads.len() as u64,
         processes: report.processes.len() as u64,
         samples: report.threads.iter().map(|thread| thread.samples).sum(),
@@ -138,7 +138,7 @@ fn head(report: &Report) -> Head {
 }
 
 /// What the filter keeps, and what it left out; nothing if it is open.
-fn filter(report: &Report) -> Vec<String> {
+fn describe_filter(report: &Report) -> Vec<String> {
     let filter = &report.filter;
     let mut words = Vec::new();
     words.extend(filter.min_ns.map(|min| format!("only waits of at least {min}")));
@@ -159,37 +159,38 @@ fn filter(report: &Report) -> Vec<String> {
     words
 }
 
-fn worst(report: &Report) -> Worst {
-    let busy = |worst: &worst::Worst<'_>| worst.blocked - worst.idle;
-    let (mut gathered, asleep) = worst::gather(report, busy);
+fn worst_waits(report: &Report) -> WorstWaits {
+    let busy = |worst: &wait_groups::WaitGroup<'_>| worst.blocked - worst.idle;
+    let (mut gathered, asleep) = wait_groups::group_waits(report, busy);
     // Who sleeps on purpose is held up by nobody. Whom it holds up comes before it.
-    let sleeps = |(_, cause, ..): &worst::Key<'_>| *cause == Cause::Timer.name();
+    let sleeps = |(_, cause, ..): &wait_groups::WaitGroupKey<'_>| *cause == Cause::Timer.name();
     gathered.sort_by_key(|(key, _)| sleeps(key));
-    let list = (gathered.iter().take(WORST))
+    let list = (gathered.iter().take(MAX_WORST_WAITS))
         .map(|(key, worst)| {
-            let worst::Words { what, wakers, blame } = worst::words(*key, worst);
+            let wait_groups::WaitGroupText { what, wakers, blame } =
+                wait_groups::describe_group(*key, worst);
             let (tid, ..) = *key;
-            WorstEntry {
-                thread: harmless(&thread(worst.comm, tid, worst.container)),
+            WorstWait {
+                thread: sanitise(&describe_thread(worst.comm, tid, worst.container)),
                 ns: worst.blocked.0,
                 idle_ns: worst.idle.0,
                 what: text::cut(&what, 400),
                 ended_by: text::cut(&wakers, 400),
-                more_parts: blame.len().saturating_sub(PARTS) as u64,
-                spent_on: blame.iter().take(PARTS).map(|words| text::cut(words, 200)).collect(),
+                more_parts: blame.len().saturating_sub(MAX_PARTS) as u64,
+                spent_on: blame.iter().take(MAX_PARTS).map(|words| text::cut(words, 200)).collect(),
             }
         })
         .collect();
-    let rest = gathered.get(WORST..).unwrap_or_default();
+    let rest = gathered.get(MAX_WORST_WAITS..).unwrap_or_default();
     let sleeping = gathered.iter().filter(|(key, _)| sleeps(key));
-    Worst {
+    WorstWaits {
         sleeping_ns: sleeping.map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
         list,
         left_out: rest.len() as u64,
         left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
         asleep: asleep.len() as u64,
-        asleep_names: (asleep.iter().take(ASLEEP))
-            .map(|wait| harmless(&thread(&wait.comm, wait.tid, wait.container.as_deref())))
+        asleep_names: (asleep.iter().take(MAX_ASLEEP_NAMES))
+            .map(|wait| sanitise(&describe_thread(&wait.comm, wait.tid, wait.container.as_deref())))
             .collect(),
     }
 }

@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::report::{Frames, text};
 
 /// The most characters of one text.
-const LONGEST: usize = 300;
+const MAX_TEXT_CHARS: usize = 300;
 /// The most characters of a thread's name; the kernel allows 15.
-const LONGEST_COMM: usize = 64;
+const MAX_COMM_CHARS: usize = 64;
 /// The most frames of one stack, counted from its leaf.
-const DEEPEST: usize = 256;
+const MAX_STACK_FRAMES: usize = 256;
 
 /// Index into [`Texts::list`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -38,12 +38,12 @@ pub(super) struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     /// The text that stands for those beyond the limit: the first in the list.
-    const NO_ROOM: &'static str = "[too much text: not in this file]";
+    const OVER_LIMIT: &'static str = "[too much text: not in this file]";
 
     /// Creates an empty table whose texts may take up to `bytes` bytes in the file.
-    pub(super) fn within(bytes: usize) -> Self {
+    pub(super) fn with_size_limit(bytes: usize) -> Self {
         Self {
-            list: vec![Self::NO_ROOM.to_owned()],
+            list: vec![Self::OVER_LIMIT.to_owned()],
             ids: HashMap::new(),
             stacks: Vec::new(),
             stack_ids: BTreeMap::new(),
@@ -54,11 +54,11 @@ impl<'a> Texts<'a> {
 
     /// Returns the id of a text from another program, which may contain anything.
     pub(super) fn id(&mut self, raw: &str) -> TextId {
-        let raw = beginning(raw);
+        let raw = truncate(raw);
         if let Some(&known) = self.ids.get(raw) {
             return known;
         }
-        let text = harmless(raw);
+        let text = sanitise(raw);
         // Quotes and commas, and what is written as `\u003c`.
         let cost = text.len() + 6 * text.matches(['<', '"', '\\']).count() + 3;
         if cost > self.bytes_left {
@@ -79,7 +79,7 @@ impl<'a> Texts<'a> {
         id: impl std::fmt::Display,
         container: Option<&str>,
     ) -> TextId {
-        self.id(&thread(comm, id, container))
+        self.id(&describe_thread(comm, id, container))
     }
 
     /// Returns the id of a stack. If it is too deep, the frames next to its root are left out.
@@ -87,7 +87,7 @@ impl<'a> Texts<'a> {
         if let Some(&known) = self.stack_ids.get(frames) {
             return known;
         }
-        let more = frames.names().len().saturating_sub(DEEPEST);
+        let more = frames.names().len().saturating_sub(MAX_STACK_FRAMES);
         let mut stack = Vec::new();
         if more > 0 {
             stack.push(self.id(&format!("[{more} more frames]")));
@@ -112,13 +112,17 @@ impl<'a> Texts<'a> {
 }
 
 /// Sanitises a name from another program, and cuts it.
-pub(super) fn harmless(raw: &str) -> String {
-    text::cut(&text::terminal(beginning(raw)), LONGEST)
+pub(super) fn sanitise(raw: &str) -> String {
+    text::cut(&text::terminal(truncate(raw)), MAX_TEXT_CHARS)
 }
 
 /// `web 42`, `web 42 in shop`: the number is there however long the name is.
-pub(super) fn thread(comm: &str, id: impl std::fmt::Display, container: Option<&str>) -> String {
-    let comm: String = comm.chars().take(LONGEST_COMM).collect();
+pub(super) fn describe_thread(
+    comm: &str,
+    id: impl std::fmt::Display,
+    container: Option<&str>,
+) -> String {
+    let comm: String = comm.chars().take(MAX_COMM_CHARS).collect();
     match container {
         None => format!("{comm} {id}"),
         Some(container) => format!("{comm} {id} in {container}"),
@@ -126,8 +130,8 @@ pub(super) fn thread(comm: &str, id: impl std::fmt::Display, container: Option<&
 }
 
 /// Cuts a text to one character more than is shown, so that the cut shows later.
-fn beginning(raw: &str) -> &str {
-    raw.char_indices().nth(LONGEST + 1).and_then(|(end, _)| raw.get(..end)).unwrap_or(raw)
+fn truncate(raw: &str) -> &str {
+    raw.char_indices().nth(MAX_TEXT_CHARS + 1).and_then(|(end, _)| raw.get(..end)).unwrap_or(raw)
 }
 
 #[cfg(test)]
@@ -136,7 +140,7 @@ mod tests {
 
     #[test]
     fn a_text_is_there_once_and_harmless() {
-        let mut texts = Texts::within(1_000);
+        let mut texts = Texts::with_size_limit(1_000);
         let (first, second) = (texts.id("a\u{1b}[2J"), texts.id("b\u{202e}c"));
         assert_eq!(texts.id("a\u{1b}[2J"), first);
         assert_ne!(first, second);
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn what_finds_no_room_is_counted() {
-        let mut texts = Texts::within(20);
+        let mut texts = Texts::with_size_limit(20);
         assert_eq!(texts.id("0123456789"), TextId(1));
         assert_eq!(texts.id("another text"), TextId(0));
         assert_eq!(texts.id("0123456789"), TextId(1));
@@ -155,8 +159,8 @@ mod tests {
 
     #[test]
     fn no_text_is_longer_than_a_few_hundred_characters() {
-        let mut texts = Texts::within(1 << 20);
+        let mut texts = Texts::with_size_limit(1 << 20);
         texts.id(&"\u{1b}".repeat(100_000));
-        assert_eq!(texts.into_parts().0[1].chars().count(), super::LONGEST);
+        assert_eq!(texts.into_parts().0[1].chars().count(), super::MAX_TEXT_CHARS);
     }
 }

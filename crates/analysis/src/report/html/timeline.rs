@@ -6,17 +6,17 @@ use crate::report::Report;
 use offwake_recording::units::Timestamp;
 
 use super::{
-    class::Class,
-    lanes::{Bin, Lane, Lanes, Shape},
+    class::PageClass,
+    lanes::{Bin, Lane, LaneShape, Lanes},
     texts::{TextId, Texts},
 };
 
 /// Times are nanoseconds since the window opened.
 #[derive(Serialize)]
-pub(super) struct Timeline<'a> {
+pub(super) struct PageTimeline<'a> {
     length_ns: u64,
     lanes: Vec<LaneEntry<'a>>,
-    waits: Vec<WaitEntry>,
+    waits: Vec<LaneWaitEntry>,
     waits_left_out: u64,
     threads_left_out: u64,
     blocked_left_out_ns: u64,
@@ -57,7 +57,7 @@ impl Serialize for Bins<'_> {
 }
 
 /// `[lane, from, to, cause, on, label, ended by, ended from lane, [class, words, ns]…, rest]`
-struct WaitEntry {
+struct LaneWaitEntry {
     lane: usize,
     from_ns: u64,
     to_ns: u64,
@@ -66,11 +66,11 @@ struct WaitEntry {
     label: Option<TextId>,
     ended_by: TextId,
     ended_from: Option<usize>,
-    parts: Vec<(Class, TextId, u64)>,
+    parts: Vec<(PageClass, TextId, u64)>,
     rest_ns: u64,
 }
 
-impl Serialize for WaitEntry {
+impl Serialize for LaneWaitEntry {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut row = serializer.serialize_seq(Some(10))?;
         row.serialize_element(&self.lane)?;
@@ -88,10 +88,14 @@ impl Serialize for WaitEntry {
 }
 
 /// Builds the timeline of the report's target.
-pub(super) fn of<'a>(report: &Report, lanes: &'a Lanes, texts: &mut Texts<'_>) -> Timeline<'a> {
+pub(super) fn build_timeline<'a>(
+    report: &Report,
+    lanes: &'a Lanes,
+    texts: &mut Texts<'_>,
+) -> PageTimeline<'a> {
     let since = |at: Timestamp| at.since(report.window.start_ns).0;
     let waits = (lanes.waits.iter())
-        .map(|wait| WaitEntry {
+        .map(|wait| LaneWaitEntry {
             lane: wait.lane,
             from_ns: since(wait.from),
             to_ns: since(wait.to),
@@ -101,14 +105,14 @@ pub(super) fn of<'a>(report: &Report, lanes: &'a Lanes, texts: &mut Texts<'_>) -
             ended_by: texts.id(&wait.ended_by),
             ended_from: wait.ended_from,
             parts: (wait.parts.iter())
-                .map(|part| (part.class, texts.id(&part.words), part.ns.0))
+                .map(|part| (part.class, texts.id(&part.text), part.ns.0))
                 .collect(),
             rest_ns: wait.rest.0,
         })
         .collect();
-    Timeline {
+    PageTimeline {
         length_ns: report.window.duration_ns.0,
-        lanes: lanes.lanes.iter().map(|lane| entry(lane, since, texts)).collect(),
+        lanes: lanes.lanes.iter().map(|lane| lane_entry(lane, since, texts)).collect(),
         waits,
         waits_left_out: lanes.waits_left_out,
         threads_left_out: lanes.threads_left_out,
@@ -116,7 +120,7 @@ pub(super) fn of<'a>(report: &Report, lanes: &'a Lanes, texts: &mut Texts<'_>) -
     }
 }
 
-fn entry<'a>(
+fn lane_entry<'a>(
     lane: &'a Lane,
     since: impl Fn(Timestamp) -> u64,
     texts: &mut Texts<'_>,
@@ -128,8 +132,8 @@ fn entry<'a>(
         from_ns,
         until_ns: since(lane.until),
         shape: match &lane.shape {
-            Shape::Binned(bins) => ShapeEntry::Binned(Bins(bins)),
-            Shape::Exact(intervals) => {
+            LaneShape::Binned(bins) => ShapeEntry::Binned(Bins(bins)),
+            LaneShape::Exact(intervals) => {
                 let mut before = from_ns;
                 let pairs = intervals.iter().flat_map(|&(at, state)| {
                     let at = since(at);

@@ -9,7 +9,7 @@ use super::{
     palette::{self, Fill},
 };
 use crate::report::{
-    diff::{Diff, Rates, Times, changes},
+    diff::{Diff, Rates, SideTimes, changes},
     flame::{NodeId, Tree, View},
 };
 
@@ -22,9 +22,9 @@ const TOLD: usize = 2;
 ///
 /// Those of `out`.
 pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-    let mut tree = Tree::<Times>::new();
+    let mut tree = Tree::<SideTimes>::new();
     for (side, path) in diff.paths(view) {
-        tree.add(&path.frames, Times::of(side, path.blame.ns));
+        tree.add(&path.frames, SideTimes::on_side(side, path.blame.ns));
     }
     let drawn = Drawn::of(&tree, |times| times.after);
     let rates: HashMap<_, _> = (drawn.nodes().into_iter())
@@ -44,7 +44,7 @@ fn difference(Rates { before, after }: Rates) -> f64 {
     after.0 as f64 - before.0 as f64
 }
 
-fn look(tree: &Tree<Times>, id: NodeId, rates: Rates, largest: f64) -> Option<Look> {
+fn look(tree: &Tree<SideTimes>, id: NodeId, rates: Rates, largest: f64) -> Option<Look> {
     let name = match &tree.get(id)?.frame {
         Some(frame) => frame.name.to_string(),
         None => format!("all: {} ({})", rates.after, rates.change()),
@@ -65,7 +65,7 @@ fn lines(diff: &Diff<'_>) -> Vec<HeaderLine> {
     let longer = changes.iter().filter(|change| change.difference() > 0).take(TOLD);
     let shorter = changes.iter().rev().filter(|change| change.difference() < 0).take(TOLD);
     let told: Vec<_> = (longer.chain(shorter))
-        .map(|change| format!("{} {}", change.rates.change(), change.words()))
+        .map(|change| format!("{} {}", change.rates.change(), change.describe()))
         .collect();
     if !told.is_empty() {
         lines.push(HeaderLine::Strong(format!("mostly: {}", told.join("; "))));

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     calendar,
     report::{
-        Class, Report,
+        BlameClass, Report,
         flame::{Direction, FlameGraph, View},
         summary::{self, percent},
     },
@@ -78,7 +78,7 @@ pub(super) fn reading(view: &View) -> &'static str {
 pub(super) fn shortcomings(report: &Report) -> Vec<HeaderLine> {
     let mut lines = Vec::new();
     let line = summary::loss_line(report);
-    lines.push(match summary::lost(report) {
+    lines.push(match summary::describe_loss(report) {
         None => HeaderLine::Text(line),
         Some(_) => HeaderLine::Strong(line),
     });
@@ -102,7 +102,7 @@ fn left_out(report: &Report) -> Option<String> {
 
 /// The classes with their shares and what they are made of; those that the picture has none of are
 /// left out.
-pub(super) fn legend(times: &BTreeMap<Class, BTreeMap<&'static str, Nanos>>) -> HeaderLine {
+pub(super) fn legend(times: &BTreeMap<BlameClass, BTreeMap<&'static str, Nanos>>) -> HeaderLine {
     let sum = |parts: &BTreeMap<&str, Nanos>| parts.values().copied().sum::<Nanos>();
     let all = times.values().map(sum).sum();
     HeaderLine::Legend(
@@ -110,8 +110,10 @@ pub(super) fn legend(times: &BTreeMap<Class, BTreeMap<&'static str, Nanos>>) -> 
             .map(|(&class, parts)| {
                 let time = sum(parts);
                 let of = match class {
-                    Class::External | Class::Unattributed => format!(": {}", shares(parts, all)),
-                    Class::Work | Class::CpuQueue | Class::Idle => String::new(),
+                    BlameClass::External | BlameClass::Unattributed => {
+                        format!(": {}", shares(parts, all))
+                    }
+                    BlameClass::Work | BlameClass::CpuQueue | BlameClass::Idle => String::new(),
                 };
                 let words = format!("{} {time}, {}{of}", meaning(class), percent(time, all));
                 (palette::strong(class), words)
@@ -128,13 +130,13 @@ fn shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
     shares.join(", ")
 }
 
-fn meaning(class: Class) -> &'static str {
+fn meaning(class: BlameClass) -> &'static str {
     match class {
-        Class::Work => "work of a thread",
-        Class::CpuQueue => "queued for a CPU",
-        Class::External => "external",
-        Class::Unattributed => "unattributed",
-        Class::Idle => "idle",
+        BlameClass::Work => "work of a thread",
+        BlameClass::CpuQueue => "queued for a CPU",
+        BlameClass::External => "external",
+        BlameClass::Unattributed => "unattributed",
+        BlameClass::Idle => "idle",
     }
 }
 

@@ -6,7 +6,7 @@ use crate::report::{
     WaitEntry,
     flame::{FrameKind, NodeId, Path},
     summary::percent,
-    waker,
+    wake_context,
 };
 use offwake_recording::units::Nanos;
 
@@ -37,7 +37,7 @@ impl<'r> Notes<'r> {
 
     /// Adds a path; `nodes` are those that it goes through, the root first.
     pub(super) fn add(&mut self, path: &Path<'r>, nodes: impl Iterator<Item = NodeId>) {
-        let waker = waker::in_words(path.wait);
+        let waker = wake_context::describe_waker(path.wait);
         let labels = labels(path);
         let frames = [None].into_iter().chain(path.frames.iter().map(Some));
         for (node, frame) in nodes.zip(frames) {
@@ -64,7 +64,7 @@ impl<'r> Note<'r> {
         } else {
             self.wakers.insert(waker.to_owned(), ns);
         }
-        if let Some(label) = wait.label.as_ref().filter(|label| label.is_place()) {
+        if let Some(label) = wait.label.as_ref().filter(|label| label.is_own_or_library()) {
             *self.places.entry(&label.function).or_default() += ns;
         }
     }
@@ -104,5 +104,9 @@ fn told<'n>(names: impl Iterator<Item = (&'n str, Nanos)>) -> String {
 fn labels<'r>(path: &Path<'r>) -> Vec<&'r str> {
     let hops = path.blame.chain.iter().map(|hop| hop.label.as_ref());
     let labels = [path.wait.label.as_ref(), path.blame.label.as_ref()].into_iter().chain(hops);
-    labels.flatten().filter(|label| label.is_place()).map(|label| &*label.function).collect()
+    labels
+        .flatten()
+        .filter(|label| label.is_own_or_library())
+        .map(|label| &*label.function)
+        .collect()
 }

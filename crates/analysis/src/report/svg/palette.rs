@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::report::{Class, flame::FrameKind};
+use crate::report::{BlameClass, flame::FrameKind};
 
 /// A colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -58,21 +58,21 @@ impl Fill {
 }
 
 /// The class that most of a frame's time is of, if there is one.
-pub(super) type Dominant = Option<Class>;
+pub(super) type Dominant = Option<BlameClass>;
 
 /// A class in its full colour, as in the legend.
-pub(super) const fn strong(class: Class) -> Fill {
+pub(super) const fn strong(class: BlameClass) -> Fill {
     base(Some(class))
 }
 
 const fn base(dominant: Dominant) -> Fill {
     match dominant {
-        Some(Class::Work) => LONGER,
-        Some(Class::CpuQueue) => Fill::same(Rgb(240, 228, 66)),
-        Some(Class::External) => Fill::same(Rgb(86, 180, 233)),
-        Some(Class::Unattributed) => Fill::same(Rgb(204, 121, 167)),
+        Some(BlameClass::Work) => LONGER,
+        Some(BlameClass::CpuQueue) => Fill::same(Rgb(240, 228, 66)),
+        Some(BlameClass::External) => Fill::same(Rgb(86, 180, 233)),
+        Some(BlameClass::Unattributed) => Fill::same(Rgb(204, 121, 167)),
         // Near to the paper: there is nothing to see.
-        Some(Class::Idle) => Fill { light: Rgb(215, 215, 215), dark: Rgb(90, 90, 90) },
+        Some(BlameClass::Idle) => Fill { light: Rgb(215, 215, 215), dark: Rgb(90, 90, 90) },
         None => Fill::same(Rgb(170, 160, 130)),
     }
 }
@@ -112,10 +112,10 @@ pub(super) fn change(share: f64) -> Fill {
 /// Every fill that a frame may have.
 fn fills() -> Vec<Fill> {
     let kinds = [FrameKind::User, FrameKind::Kernel, FrameKind::Separator, FrameKind::Waiter];
-    let dominants = Class::ALL.map(Some).into_iter().chain([None]);
+    let dominants = BlameClass::ALL.map(Some).into_iter().chain([None]);
     let mut fills: Vec<_> =
         dominants.flat_map(|dominant| kinds.map(|kind| quiet(kind, dominant))).collect();
-    fills.extend(Class::ALL.map(strong));
+    fills.extend(BlameClass::ALL.map(strong));
     fills.extend(
         (-i16::from(STEPS)..=i16::from(STEPS))
             .map(|step| change(f64::from(step) / f64::from(STEPS))),
@@ -275,8 +275,8 @@ mod tests {
     #[test]
     fn the_colour_blind_tell_the_classes_apart() {
         for (name, blindness) in BLINDNESS {
-            for (n, one) in Class::ALL.into_iter().enumerate() {
-                for other in Class::ALL.into_iter().skip(n + 1) {
+            for (n, one) in BlameClass::ALL.into_iter().enumerate() {
+                for other in BlameClass::ALL.into_iter().skip(n + 1) {
                     let (a, b) = (strong(one), strong(other));
                     for (a, b) in [(a.light, b.light), (a.dark, b.dark)] {
                         let seen = distance(a, b, &blindness);

@@ -16,9 +16,9 @@ use super::{
 use crate::{
     blame::Reason,
     report::{
-        Class, Report, WaitEntry,
+        BlameClass, Report, WaitEntry,
         flame::{self, Direction, FlameGraph, FrameKind, NodeId, Tree, View},
-        worst,
+        wait_groups,
     },
 };
 use offwake_recording::units::Nanos;
@@ -76,12 +76,12 @@ impl Sleepers {
     fn of(report: &Report) -> Self {
         let window = report.window.duration_ns;
         let are_left_out =
-            flame::shown(report).any(|(wait, _)| !worst::sleeps_through(wait, window));
+            flame::shown(report).any(|(wait, _)| !wait_groups::sleeps_through(wait, window));
         Self { window, are_left_out }
     }
 
     fn shows(&self, wait: &WaitEntry) -> bool {
-        !self.are_left_out || !worst::sleeps_through(wait, self.window)
+        !self.are_left_out || !wait_groups::sleeps_through(wait, self.window)
     }
 }
 
@@ -93,7 +93,10 @@ fn mostly(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
     let (awake, asleep): (Vec<_>, Vec<_>) =
         flame::shown(report).partition(|(wait, _)| sleepers.shows(wait));
     let awake = awake.into_iter().map(|(_, part)| part);
-    let mut lines = vec![HeaderLine::Strong(format!("mostly: {}", worst::most(awake, MOSTLY)))];
+    let mut lines = vec![HeaderLine::Strong(format!(
+        "mostly: {}",
+        wait_groups::describe_largest_parts(awake, MOSTLY)
+    ))];
     if !asleep.is_empty() {
         let time: Nanos = asleep.iter().map(|(_, part)| part.ns).sum();
         let threads = if asleep.len() == 1 { "thread" } else { "threads" };
@@ -106,8 +109,11 @@ fn mostly(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
 }
 
 /// What the classes are made of.
-fn times(report: &Report, sleepers: &Sleepers) -> BTreeMap<Class, BTreeMap<&'static str, Nanos>> {
-    let mut times = BTreeMap::<Class, BTreeMap<&str, Nanos>>::new();
+fn times(
+    report: &Report,
+    sleepers: &Sleepers,
+) -> BTreeMap<BlameClass, BTreeMap<&'static str, Nanos>> {
+    let mut times = BTreeMap::<BlameClass, BTreeMap<&str, Nanos>>::new();
     for (_, part) in flame::shown(report).filter(|(wait, _)| sleepers.shows(wait)) {
         let name = part.reason.map_or(part.kind.name(), Reason::name);
         *times.entry(part.class()).or_default().entry(name).or_default() += part.ns;
@@ -117,7 +123,7 @@ fn times(report: &Report, sleepers: &Sleepers) -> BTreeMap<Class, BTreeMap<&'sta
 
 /// Time of each [`Class`], in its order. Wider than a report's sums, which stop at their largest.
 #[derive(Clone, Copy, Debug, Default)]
-struct Times([u128; Class::ALL.len()]);
+struct Times([u128; BlameClass::ALL.len()]);
 
 impl AddAssign for Times {
     fn add_assign(&mut self, other: Self) {
@@ -126,7 +132,7 @@ impl AddAssign for Times {
 }
 
 impl Times {
-    fn of(class: Class, time: Nanos) -> Self {
+    fn of(class: BlameClass, time: Nanos) -> Self {
         let mut times = Self::default();
         times.0[class as usize] = u128::from(time.0);
         times
@@ -137,8 +143,8 @@ impl Times {
     }
 
     /// The class of more than half of it.
-    fn dominant(&self) -> Option<Class> {
-        Class::ALL.into_iter().find(|&class| self.0[class as usize] * 2 > self.sum())
+    fn dominant(&self) -> Option<BlameClass> {
+        BlameClass::ALL.into_iter().find(|&class| self.0[class as usize] * 2 > self.sum())
     }
 }
 

@@ -3,10 +3,10 @@
 //! ```text
 //! this thread    keys, drawing ─ request ─▶ session ── survey ──▶ drain, store, kept stretch
 //!                        ▲                                              │ a recording's bytes
-//!                        └────────── Picture ◀── Analyst (offwake-view) ┘
+//!                        └────────── TopData ◀── TopAnalysis (offwake-view) ┘
 //! ```
 //!
-//! The next picture is asked for when the one before has come: when there is too much to do, they
+//! The next update is requested when the one before has come: when there is too much to do, they
 //! come more seldom, and none is late.
 
 mod save;
@@ -28,7 +28,7 @@ use clap::error::ErrorKind;
 use offwake::{
     capture::flight_recorder::{FlightRecorder, Retention, Viewer},
     recording::ClosedBy,
-    top::{Analyst, Deed, NoPicture, Picture, Since, Standing, View},
+    top::{AnalysisError, KeyAction, Since, TargetState, TopAnalysis, TopData, ViewState},
     units::Nanos,
 };
 
@@ -48,22 +48,22 @@ use screen::{Input, Screen};
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The shortest time between two pictures: nobody reads faster.
 const MIN_REFRESH: Duration = Duration::from_millis(100);
-/// The pause after a picture is this many times as long as the picture took.
+/// The pause after an update is this many times as long as the update took.
 const PAUSE_FACTOR: u32 = 3;
 /// The longest time that leaving takes: the programs are detached when the process ends in any
 /// case.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What was made of one snapshot.
-struct PictureUpdate {
-    picture: Result<Box<Picture>, String>,
+struct TopUpdate {
+    data: Result<Box<TopData>, String>,
     took: Duration,
 }
 
 /// Shows waits live until somebody leaves, or recording ends.
 pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     check_arguments(arguments);
-    let paint = screen::check()?;
+    let colours = screen::check()?;
     if arguments.recording.verbose && std::io::stderr().is_terminal() {
         bail!("-v writes to standard error, which is the screen: send it elsewhere (2>log)");
     }
@@ -75,7 +75,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     let wants_totals = Arc::new(AtomicBool::new(false));
     let window = nanos(arguments.window);
     let viewer = viewer(
-        Analyst::new(window, arguments.max_memory),
+        TopAnalysis::new(window, arguments.max_memory),
         sender,
         Arc::clone(&wants_totals),
         Arc::clone(&remote),
@@ -94,13 +94,13 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         refresh: arguments.refresh,
         ends_with_target: ends_with_target(&arguments.recording),
         closed_by: None,
-        view: View::default(),
-        picture: None,
+        view: ViewState::default(),
+        data: None,
         saved: SavedRecordings::beside(arguments.output.clone()),
         requested_at: None,
         next: Instant::now(),
     };
-    let watched = Screen::open(paint).and_then(|mut screen| watch.run(&mut screen));
+    let watched = Screen::open(colours).and_then(|mut screen| watch.run(&mut screen));
     // The terminal is as it was: errors can be read.
     watch.leave();
     watched?;
@@ -132,10 +132,10 @@ fn nanos(time: Duration) -> Nanos {
     Nanos(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Makes a picture of each snapshot, unless the program is about to leave.
+/// Analyses each snapshot, unless the program is about to leave.
 fn viewer(
-    mut analyst: Analyst,
-    updates: Sender<PictureUpdate>,
+    mut analysis: TopAnalysis,
+    updates: Sender<TopUpdate>,
     wants_totals: Arc<AtomicBool>,
     remote: Arc<RemoteControl>,
 ) -> Viewer {
@@ -145,22 +145,22 @@ fn viewer(
         }
         let began = Instant::now();
         let since = if wants_totals.load(Ordering::Relaxed) { Since::Start } else { Since::Window };
-        let picture = match bytes {
-            Ok(bytes) => analyst
-                .picture(bytes, since)
+        let data = match bytes {
+            Ok(bytes) => analysis
+                .analyse(bytes, since)
                 .map(Box::new)
-                .map_err(|error: NoPicture| error.to_string()),
+                .map_err(|error: AnalysisError| error.to_string()),
             Err(error) => Err(format!("the last stretch can't be encoded: {error}")),
         };
         // The other end is gone when the program is about to leave.
-        let _left = updates.send(PictureUpdate { picture, took: began.elapsed() });
+        let _left = updates.send(TopUpdate { data, took: began.elapsed() });
     })
 }
 
 /// Everything between the keyboard and the session.
 struct Watch {
     remote: Arc<RemoteControl>,
-    updates: Receiver<PictureUpdate>,
+    updates: Receiver<TopUpdate>,
     /// None once the session has ended.
     session: Option<JoinHandle<anyhow::Result<()>>>,
     wants_totals: Arc<AtomicBool>,
@@ -168,12 +168,12 @@ struct Watch {
     ends_with_target: bool,
     /// Why recording has ended, if it has.
     closed_by: Option<ClosedBy>,
-    view: View,
-    picture: Option<Box<Picture>>,
+    view: ViewState,
+    data: Option<Box<TopData>>,
     saved: SavedRecordings,
-    /// When the picture was requested that has not come yet.
+    /// When the update was requested that has not come yet.
     requested_at: Option<Instant>,
-    /// When the next picture is to be requested.
+    /// When the next update is to be requested.
     next: Instant,
 }
 
@@ -212,7 +212,7 @@ impl Watch {
                 self.requested_at = Some(Instant::now());
             }
             if is_stale {
-                screen.draw(&self.view, self.picture.as_deref())?;
+                screen.draw(&self.view, self.data.as_deref())?;
             }
         }
     }
@@ -223,43 +223,43 @@ impl Watch {
             Input::Resized => return Next::Continue,
             Input::Gone => return Next::Leave,
         };
-        let deed = self.view.press(key, self.picture.as_deref());
+        let action = self.view.handle_key(key, self.data.as_deref());
         let is_wanted = self.view.since() == Since::Start;
         if self.wants_totals.swap(is_wanted, Ordering::Relaxed) != is_wanted {
             self.next = Instant::now();
         }
-        match deed {
-            Deed::Quit => return Next::Leave,
-            Deed::Save => {
-                let message = self.saved.save(self.picture.as_deref(), self.view.span());
-                self.view.say(message);
+        match action {
+            KeyAction::Quit => return Next::Leave,
+            KeyAction::Save => {
+                let message = self.saved.save(self.data.as_deref(), self.view.period());
+                self.view.show_message(message);
             }
-            Deed::Nothing => {}
+            KeyAction::Nothing => {}
         }
         Next::Continue
     }
 
-    /// Takes a picture over. Returns whether the screen is to be drawn again.
-    fn receive(&mut self, PictureUpdate { picture, took }: PictureUpdate) -> bool {
+    /// Takes an update over. Returns whether the screen is to be drawn again.
+    fn receive(&mut self, TopUpdate { data, took }: TopUpdate) -> bool {
         let now = Instant::now();
         let requested_at = self.requested_at.take().unwrap_or(now);
         self.next = (requested_at + self.refresh).max(now + took * PAUSE_FACTOR);
-        match picture {
-            Ok(picture) => {
-                if self.ends_with_target && picture.header.standing == Standing::Ended {
+        match data {
+            Ok(data) => {
+                if self.ends_with_target && data.header.target_state == TargetState::Ended {
                     self.remote.stop();
-                    self.view.say("the target has ended: q leaves".to_owned());
+                    self.view.show_message("the target has ended: q leaves".to_owned());
                 }
-                match &mut self.picture {
-                    // The last picture stays, and not the emptiness behind it.
-                    Some(shown) if picture.window.threads.is_empty() => {
-                        shown.header.standing = picture.header.standing;
+                match &mut self.data {
+                    // The last data stays on screen, and not the emptiness behind it.
+                    Some(shown) if data.window.threads.is_empty() => {
+                        shown.header.target_state = data.header.target_state;
                     }
-                    Some(_) if !self.view.follows() => {}
-                    shown => *shown = Some(picture),
+                    Some(_) if !self.view.is_live() => {}
+                    shown => *shown = Some(data),
                 }
             }
-            Err(why) => self.view.say(why),
+            Err(why) => self.view.show_message(why),
         }
         true
     }
@@ -274,8 +274,8 @@ impl Watch {
         }
         let had_closed = std::mem::replace(&mut self.closed_by, self.remote.closed_by()).is_some();
         if !had_closed && self.closed_by == Some(ClosedBy::Command) {
-            // Its last picture may take a while, since all names are looked up before.
-            self.view.say("the command has ended: q leaves".to_owned());
+            // Its last update may take a while, since all names are looked up before.
+            self.view.show_message("the command has ended: q leaves".to_owned());
         }
         Ok(match self.closed_by {
             Some(ClosedBy::Duration) => Next::Leave,

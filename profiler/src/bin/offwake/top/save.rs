@@ -10,7 +10,7 @@ use std::{
 use offwake::{
     capture::flight_recorder::numbered,
     formats::{OutputFormat as _, RecordingFile},
-    top::{Picture, Span},
+    top::{Period, TopData},
 };
 
 use crate::output::{new_file_beside, on_one_line};
@@ -36,16 +36,16 @@ impl SavedRecordings {
         &self.paths
     }
 
-    /// Saves the recording behind a picture, under the first number that is free. Returns what came
+    /// Saves the recording that is on screen, under the first number that is free. Returns what came
     /// of it, in words.
-    pub fn save(&mut self, picture: Option<&Picture>, span: Span) -> String {
-        let Some(picture) = picture else { return "there is nothing to save yet".to_owned() };
-        match self.write(&picture.bytes) {
+    pub fn save(&mut self, data: Option<&TopData>, period: Period) -> String {
+        let Some(data) = data else { return "there is nothing to save yet".to_owned() };
+        match self.write(&data.bytes) {
             Ok(path) => {
-                let length = picture.window.length;
-                let only = match span {
-                    Span::Window => "",
-                    Span::Totals => "; sums since the start are no recording",
+                let length = data.window.length;
+                let only = match period {
+                    Period::Window => "",
+                    Period::Totals => "; sums since the start are no recording",
                 };
                 on_one_line(&format!("wrote {}: the last {length}{only}", path.display()))
             }

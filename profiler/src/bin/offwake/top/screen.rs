@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use offwake::top::{Key, Paint, Picture, View, draw};
+use offwake::top::{ColourMode, Key, TopData, ViewState, draw};
 use ratatui::{
     Terminal,
     backend::CrosstermBackend,
@@ -36,11 +36,11 @@ pub enum Input {
 /// The terminal, taken over.
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<Stdout>>,
-    paint: Paint,
+    colours: ColourMode,
 }
 
 /// Whether there is a terminal that can be drawn on, and whether in colours.
-pub fn check() -> anyhow::Result<Paint> {
+pub fn check() -> anyhow::Result<ColourMode> {
     if !io::stdout().is_terminal() {
         bail!("top draws on a terminal, and standard output is none: use `offwake profile`");
     }
@@ -56,7 +56,7 @@ pub fn check() -> anyhow::Result<Paint> {
     }
     // https://no-color.org: any value but the empty one.
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Ok(if no_color { Paint::Plain } else { Paint::Colours })
+    Ok(if no_color { ColourMode::Plain } else { ColourMode::Colours })
 }
 
 /// Restores the terminal. Any thread may call it, any number of times.
@@ -76,7 +76,7 @@ pub fn was_restored() -> bool {
 impl Screen {
     /// Takes the terminal over. A panic, of whichever thread, restores it before it prints
     /// anything.
-    pub fn open(paint: Paint) -> anyhow::Result<Self> {
+    pub fn open(colours: ColourMode) -> anyhow::Result<Self> {
         let cannot = "cannot take the terminal over";
         let default_hook = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
@@ -89,7 +89,7 @@ impl Screen {
         let taken = execute!(io::stdout(), EnterAlternateScreen);
         let terminal = taken.and_then(|()| Terminal::new(CrosstermBackend::new(io::stdout())));
         match terminal {
-            Ok(terminal) => Ok(Self { terminal, paint }),
+            Ok(terminal) => Ok(Self { terminal, colours }),
             Err(error) => {
                 restore();
                 Err(error).context(cannot)
@@ -98,9 +98,9 @@ impl Screen {
     }
 
     /// Draws what is to be seen.
-    pub fn draw(&mut self, view: &View, picture: Option<&Picture>) -> anyhow::Result<()> {
-        let paint = self.paint;
-        let drawn = self.terminal.draw(|frame| draw(frame, view, picture, paint));
+    pub fn draw(&mut self, view: &ViewState, data: Option<&TopData>) -> anyhow::Result<()> {
+        let colours = self.colours;
+        let drawn = self.terminal.draw(|frame| draw(frame, view, data, colours));
         drawn.map(drop).context("cannot draw on the terminal")
     }
 

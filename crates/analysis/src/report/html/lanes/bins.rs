@@ -16,7 +16,7 @@ pub(in crate::report::html) const WHOLE: u64 = 63;
 pub(in crate::report::html) struct Bin(pub(in crate::report::html) [u8; 4]);
 
 /// Divides a track into bins of equal length over the whole window.
-pub(super) fn of(window: Window, track: &Track) -> Vec<Bin> {
+pub(super) fn bin_track(window: Window, track: &Track) -> Vec<Bin> {
     let length = window.length().0.div_ceil(BINS).max(1);
     let count = usize::try_from(window.length().0.div_ceil(length)).unwrap_or(0);
     let mut sums = vec![[0_u64; 4]; count];
@@ -33,12 +33,12 @@ pub(super) fn of(window: Window, track: &Track) -> Vec<Bin> {
             at = end;
         }
     }
-    sums.into_iter().map(|sum| Bin(shares(sum))).collect()
+    sums.into_iter().map(|sum| Bin(bin_shares(sum))).collect()
 }
 
 /// Returns a bin's shares. A state with any time in it gets at least one part, so that it stays
 /// visible.
-fn shares(sum: [u64; 4]) -> [u8; 4] {
+fn bin_shares(sum: [u64; 4]) -> [u8; 4] {
     let all = sum.iter().fold(0, |all: u64, &part| all.saturating_add(part));
     sum.map(|part| {
         let share = u128::from(part) * u128::from(WHOLE);
@@ -49,12 +49,12 @@ fn shares(sum: [u64; 4]) -> [u8; 4] {
 
 #[cfg(test)]
 mod tests {
-    use super::shares;
+    use super::bin_shares;
 
     #[test]
     fn what_is_short_is_drawn_all_the_same() {
-        assert_eq!(shares([0, 0, 0, 0]), [0, 0, 0, 0]);
-        assert_eq!(shares([1, 0, 1_000_000, 0]), [1, 0, 62, 0]);
-        assert_eq!(shares([u64::MAX, u64::MAX, 0, 0]), [63, 63, 0, 0]);
+        assert_eq!(bin_shares([0, 0, 0, 0]), [0, 0, 0, 0]);
+        assert_eq!(bin_shares([1, 0, 1_000_000, 0]), [1, 0, 62, 0]);
+        assert_eq!(bin_shares([u64::MAX, u64::MAX, 0, 0]), [63, 63, 0, 0]);
     }
 }

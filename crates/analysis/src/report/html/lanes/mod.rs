@@ -13,7 +13,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     blame::Blame,
-    report::{NAMELESS, Report, containers::Labels},
+    report::{NAMELESS, Report, containers::ContainerLabels},
     timeline::{State, Thread, ThreadIndex},
 };
 use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
@@ -22,13 +22,13 @@ pub(super) use bins::Bin;
 pub(super) use wait::LaneWait;
 
 /// The most threads that are drawn.
-const LANES: usize = 150;
+const MAX_LANES: usize = 150;
 /// The most intervals of a lane that is drawn exactly.
-const EXACT: usize = 3_000;
+const MAX_EXACT_INTERVALS: usize = 3_000;
 /// The most intervals of all exact lanes together.
-const EXACT_IN_ALL: usize = 60_000;
+const MAX_EXACT_INTERVALS_IN_ALL: usize = 60_000;
 /// The most waits that are written with their details.
-const WAITS: usize = 3_000;
+const MAX_WAITS: usize = 3_000;
 
 /// The timeline of a page.
 #[derive(Debug, Default)]
@@ -50,12 +50,12 @@ pub(super) struct Lane {
     pub(super) container: Option<String>,
     pub(super) from: Timestamp,
     pub(super) until: Timestamp,
-    pub(super) shape: Shape,
+    pub(super) shape: LaneShape,
 }
 
 /// How a lane is drawn.
 #[derive(Debug)]
-pub(super) enum Shape {
+pub(super) enum LaneShape {
     /// Where each interval begins, and its state.
     Exact(Vec<(Timestamp, LaneState)>),
     /// Bins of equal length over the whole window.
@@ -100,11 +100,11 @@ impl Lanes {
             })
             .collect();
         threads.sort_by_key(|&(active, index, ..)| (Reverse(active), index));
-        let left_out = threads.get(LANES..).unwrap_or_default();
+        let left_out = threads.get(MAX_LANES..).unwrap_or_default();
         let threads_left_out = left_out.len() as u64;
         let blocked_left_out = left_out.iter().map(|&(.., blocked)| blocked).sum();
-        threads.truncate(LANES);
-        let mut exact_left = EXACT_IN_ALL;
+        threads.truncate(MAX_LANES);
+        let mut exact_left = MAX_EXACT_INTERVALS_IN_ALL;
         let mut drawn: Vec<_> = (threads.iter())
             .map(|&(_, index, thread, _)| (index, thread, is_exact(thread, &mut exact_left)))
             .collect();
@@ -116,24 +116,24 @@ impl Lanes {
         drawn.sort_by_key(|(_, thread, _)| ranks.get(&thread.tgid).copied());
         let indices: Vec<ThreadIndex> = drawn.iter().map(|&(index, ..)| index).collect();
         let window = blame.recording().meta.window;
-        let labels = Labels::of(blame.recording());
+        let labels = ContainerLabels::new(blame.recording());
         let lanes = (drawn.into_iter())
             .map(|(_, thread, is_exact)| Lane {
                 tid: thread.tid,
                 tgid: thread.tgid,
                 comm: thread.names.last().map_or(NAMELESS, |name| &name.comm).to_owned(),
-                container: labels.of_thread(thread).map(str::to_owned),
+                container: labels.for_thread(thread).map(str::to_owned),
                 from: thread.from,
                 until: thread.until,
                 shape: if is_exact {
                     let intervals = thread.track.iter();
-                    Shape::Exact(intervals.map(|i| (i.from, i.state.into())).collect())
+                    LaneShape::Exact(intervals.map(|i| (i.from, i.state.into())).collect())
                 } else {
-                    Shape::Binned(bins::of(window, &thread.track))
+                    LaneShape::Binned(bins::bin_track(window, &thread.track))
                 },
             })
             .collect();
-        let (waits, waits_left_out) = wait::longest(blame, &indices, WAITS);
+        let (waits, waits_left_out) = wait::longest_waits(blame, &indices, MAX_WAITS);
         Self { lanes, waits, waits_left_out, threads_left_out, blocked_left_out }
     }
 }
@@ -142,7 +142,7 @@ impl Lanes {
 /// the budget.
 fn is_exact(thread: &Thread, exact_left: &mut usize) -> bool {
     let intervals = thread.track.len();
-    let fits = intervals <= EXACT.min(*exact_left);
+    let fits = intervals <= MAX_EXACT_INTERVALS.min(*exact_left);
     if fits {
         *exact_left -= intervals;
     }

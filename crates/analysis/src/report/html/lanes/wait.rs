@@ -12,10 +12,10 @@ use crate::{
     },
     report::{
         Label, NAMELESS,
-        best_fit::BestFit,
-        containers::Labels,
-        html::{class::Class, texts::thread as thread_words},
-        waited_on::entry,
+        containers::ContainerLabels,
+        html::{class::PageClass, texts::describe_thread as thread_words},
+        label::LabelFinder,
+        waited_on::waited_on_entry,
     },
     timeline::{State, ThreadIndex, WaitIndex},
 };
@@ -25,7 +25,7 @@ use offwake_recording::{
 };
 
 /// The most parts of one wait.
-const PARTS: usize = 4;
+const MAX_PARTS: usize = 4;
 
 /// One wait of a drawn thread.
 #[derive(Debug)]
@@ -50,13 +50,13 @@ pub(in crate::report::html) struct LaneWait {
 /// What some of a wait was spent on.
 #[derive(Debug)]
 pub(in crate::report::html) struct LanePart {
-    pub(in crate::report::html) class: Class,
-    pub(in crate::report::html) words: String,
+    pub(in crate::report::html) class: PageClass,
+    pub(in crate::report::html) text: String,
     pub(in crate::report::html) ns: Nanos,
 }
 
 /// Returns the longest of these threads' waits, by lane and time, and the number of the others.
-pub(super) fn longest(
+pub(super) fn longest_waits(
     blame: &Blame<'_>,
     lanes: &[ThreadIndex],
     limit: usize,
@@ -78,50 +78,56 @@ pub(super) fn longest(
     let mut kept = longest.into_vec();
     kept.sort_unstable_by_key(|&(_, lane, from, ..)| (lane, from));
     let left_out = all.saturating_sub(kept.len() as u64);
-    let mut writer = Writer {
+    let mut writer = LaneWaitWriter {
         blame,
         walker: blame.walker(),
-        best_fit: BestFit::new(&blame.recording().stacks),
-        labels: Labels::of(blame.recording()),
+        label_finder: LabelFinder::new(&blame.recording().stacks),
+        container_labels: ContainerLabels::new(blame.recording()),
         lanes: lanes.iter().zip(0..).map(|(&index, lane)| (index, lane)).collect(),
     };
     let waits = (kept.into_iter())
-        .map(|(_, lane, from, to, wait)| writer.wait(lane, from, to, wait))
+        .map(|(_, lane, from, to, wait)| writer.lane_wait(lane, from, to, wait))
         .collect();
     (waits, left_out)
 }
 
-struct Writer<'a> {
+struct LaneWaitWriter<'a> {
     blame: &'a Blame<'a>,
     walker: Walker<'a>,
-    best_fit: BestFit<'a>,
-    labels: Labels,
+    label_finder: LabelFinder<'a>,
+    container_labels: ContainerLabels,
     lanes: BTreeMap<ThreadIndex, usize>,
 }
 
-impl Writer<'_> {
-    fn wait(&mut self, lane: usize, from: Timestamp, to: Timestamp, index: WaitIndex) -> LaneWait {
+impl LaneWaitWriter<'_> {
+    fn lane_wait(
+        &mut self,
+        lane: usize,
+        from: Timestamp,
+        to: Timestamp,
+        index: WaitIndex,
+    ) -> LaneWait {
         let recording = self.blame.recording();
         let cause = self.blame.cause(index);
         let whole = recording.waits.get(index.0 as usize);
         let on = whole.as_ref().and_then(|wait| waited_on(wait, cause));
         let (own, _) = self.blame.wait_and_waker_stacks(index);
         let (user, kernel) = self.blame.stacks().get(own);
-        let (ended_by, ended_from) = match self.blame.ender(index) {
-            WakeSource::Task(task) => self.task(index, task),
+        let (ended_by, ended_from) = match self.blame.wake_source(index) {
+            WakeSource::Task(task) => self.describe_waker(index, task),
             WakeSource::External(external) => (external.name().to_owned(), None),
             WakeSource::Interrupt(reason) | WakeSource::Unknown(reason) => {
                 (format!("unattributed: {}", reason.name()), None)
             }
         };
-        let (parts, rest) = self.parts(index, from);
+        let (parts, rest) = self.lane_parts(index, from);
         LaneWait {
             lane,
             from,
             to,
             cause,
-            on: on.map(|on| entry(&recording.files, on).text),
-            label: self.best_fit.of_wait(cause, user, kernel),
+            on: on.map(|on| waited_on_entry(&recording.files, on).text),
+            label: self.label_finder.wait_label(cause, user, kernel),
             ended_by,
             ended_from,
             parts,
@@ -129,7 +135,7 @@ impl Writer<'_> {
         }
     }
 
-    fn task(&self, index: WaitIndex, task: ThreadRef) -> (String, Option<usize>) {
+    fn describe_waker(&self, index: WaitIndex, task: ThreadRef) -> (String, Option<usize>) {
         let life = self.blame.waker_thread(index);
         let timeline = self.blame.timeline();
         let comm = life.and_then(|(thread, woken)| timeline.thread(thread)?.comm_at(woken));
@@ -142,32 +148,32 @@ impl Writer<'_> {
         let lane = life.and_then(|(thread, _)| self.lanes.get(&thread).copied());
         let container = life
             .and_then(|(thread, _)| timeline.thread(thread))
-            .and_then(|thread| self.labels.of_thread(thread));
+            .and_then(|thread| self.container_labels.for_thread(thread));
         (thread_words(comm, task.tid, container), lane)
     }
 
-    fn parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
+    fn lane_parts(&mut self, index: WaitIndex, at: Timestamp) -> (Vec<LanePart>, Nanos) {
         let mut parts: Vec<BlamePart> = self.walker.parts(index).to_vec();
         parts.sort_by_key(|part| Reverse(part.time));
-        let rest = parts.iter().skip(PARTS).map(|part| part.time).sum();
-        parts.truncate(PARTS);
+        let rest = parts.iter().skip(MAX_PARTS).map(|part| part.time).sum();
+        parts.truncate(MAX_PARTS);
         let parts = parts.iter().map(|part| LanePart {
-            class: Class::of_part(part),
-            words: self.words(part, at),
+            class: PageClass::classify_part(part),
+            text: self.describe_part(part, at),
             ns: part.time,
         });
         (parts.collect(), rest)
     }
 
-    fn words(&self, part: &BlamePart, at: Timestamp) -> String {
+    fn describe_part(&self, part: &BlamePart, at: Timestamp) -> String {
         let name = |index| {
             let thread = self.blame.timeline().thread(index);
             thread.map_or(NAMELESS.to_owned(), |thread| {
                 let comm = thread.comm_at(at).unwrap_or(NAMELESS);
-                thread_words(comm, thread.tid, self.labels.of_thread(thread))
+                thread_words(comm, thread.tid, self.container_labels.for_thread(thread))
             })
         };
-        let behind = |what: &str| match self.walker.paths().hops_back(part.chain).next() {
+        let behind = |what: &str| match self.walker.chains().hops_back(part.chain).next() {
             Some(hop) => format!("{what} behind {}", name(hop.thread)),
             None => what.to_owned(),
         };

@@ -8,15 +8,15 @@ use offwake_recording::{
 };
 
 /// Looks up what was known of processes, threads and cgroups at a moment.
-pub(super) struct Known<'a> {
+pub(super) struct RowLookups<'a> {
     recording: &'a Recording,
     /// The cgroups that a thread was seen in, in order of time.
     cgroups: HashMap<Tid, Vec<(Timestamp, CgroupId)>>,
     exits: HashMap<Tid, Vec<&'a ThreadExit>>,
 }
 
-impl<'a> Known<'a> {
-    pub(super) fn of(recording: &'a Recording) -> Self {
+impl<'a> RowLookups<'a> {
+    pub(super) fn new(recording: &'a Recording) -> Self {
         let mut cgroups: HashMap<_, Vec<_>> = HashMap::new();
         for sighting in &recording.sightings {
             cgroups.entry(sighting.tid).or_default().push((sighting.at, sighting.cgroup));
@@ -45,24 +45,24 @@ impl<'a> Known<'a> {
     }
 
     /// Returns the cgroup that a thread was in.
-    pub(super) fn cgroup_of(&self, tid: Tid, at: Timestamp) -> Option<CgroupId> {
+    pub(super) fn thread_cgroup(&self, tid: Tid, at: Timestamp) -> Option<CgroupId> {
         let seen = self.cgroups.get(&tid)?;
         let later = seen.partition_point(|(since, _)| *since <= at);
         seen.get(later.saturating_sub(1)).map(|(_, cgroup)| *cgroup)
     }
 
     /// Returns the path of a cgroup.
-    pub(super) fn path(&self, cgroup: CgroupId) -> Option<&'a str> {
-        self.cgroup(cgroup).map(|cgroup| cgroup.path.as_str())
+    pub(super) fn cgroup_path(&self, cgroup: CgroupId) -> Option<&'a str> {
+        self.cgroup_info(cgroup).map(|cgroup| cgroup.path.as_str())
     }
 
     /// Returns the container that a cgroup belongs to.
-    pub(super) fn container(&self, cgroup: CgroupId) -> Option<&'a str> {
-        self.cgroup(cgroup)?.container.as_ref().map(ContainerId::as_str)
+    pub(super) fn cgroup_container(&self, cgroup: CgroupId) -> Option<&'a str> {
+        self.cgroup_info(cgroup)?.container.as_ref().map(ContainerId::as_str)
     }
 
     /// Returns the exit of a thread that lived from `from` to `until`, if it exited by then.
-    pub(super) fn exit(
+    pub(super) fn thread_exit(
         &self,
         tid: Tid,
         from: Timestamp,
@@ -72,7 +72,7 @@ impl<'a> Known<'a> {
         exits.iter().find(|exit| (from..=until).contains(&exit.at)).copied()
     }
 
-    fn cgroup(&self, cgroup: CgroupId) -> Option<&'a CgroupInfo> {
+    fn cgroup_info(&self, cgroup: CgroupId) -> Option<&'a CgroupInfo> {
         self.recording.cgroups.get(&cgroup)
     }
 }

@@ -11,15 +11,15 @@
 /// ```
 pub(super) fn namespace(name: &str) -> Option<&str> {
     if let Some(of_type) = name.strip_prefix('<') {
-        return if is_of_the_language(of_type) { Some("core") } else { first_crate(name) };
+        return if is_builtin_type(of_type) { Some("core") } else { first_crate(name) };
     }
-    let (first, _) = qualified(name).split_once("::")?;
+    let (first, _) = qualified_name(name).split_once("::")?;
     (!first.is_empty() && first.chars().all(is_part_of_word)).then_some(first)
 }
 
 /// Whether a method is one that Rust itself gives to a type of its own, in which a crate's type may
 /// be: `<u64>::wrapping_mul`, `<[demo::Job]>::len`, and not `<[demo::Job] as demo::Queue>::next`.
-fn is_of_the_language(of_type: &str) -> bool {
+fn is_builtin_type(of_type: &str) -> bool {
     let bytes = of_type.as_bytes();
     let (mut depth, mut previous) = (0_u32, b' ');
     for (at, &byte) in bytes.iter().enumerate() {
@@ -59,7 +59,7 @@ fn is_part_of_word(c: char) -> bool {
 ///
 /// The name begins after the last space outside of all brackets; what comes after the arguments'
 /// bracket is not looked at.
-pub(super) fn qualified(name: &str) -> &str {
+pub(super) fn qualified_name(name: &str) -> &str {
     let bytes = name.as_bytes();
     let goes_on = |at, with: &[u8]| bytes.get(at..).is_some_and(|rest| rest.starts_with(with));
     let (mut start, mut depth, mut previous) = (0, 0_u32, b' ');
@@ -95,7 +95,7 @@ fn is_decltype(bytes: &[u8], start: usize, at: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{namespace, qualified};
+    use super::{namespace, qualified_name};
 
     #[test]
     fn namespaces_are_found_behind_what_is_written_before_them() {
@@ -124,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(namespace(name), expected, "{name}");
         }
-        assert_eq!(qualified("int T.compute(int)"), "T.compute(int)");
-        assert_eq!(qualified("void T.<init>(a.B)"), "T.<init>(a.B)");
+        assert_eq!(qualified_name("int T.compute(int)"), "T.compute(int)");
+        assert_eq!(qualified_name("void T.<init>(a.B)"), "T.<init>(a.B)");
     }
 }

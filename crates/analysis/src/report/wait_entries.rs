@@ -15,18 +15,21 @@ use offwake_recording::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry, WakeEntry,
+    BlameEntry, BlameEntryKind, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry, WakeEntry,
     WakerCallEntry, WakerEntry, WakerKind,
-    best_fit::BestFit,
     build::NAMELESS,
-    containers::Labels,
-    frames::Namer,
-    sums::{self, Looks, Named, Summed, Timeout, WaitKey, WaitSum, WakeKey, Waker},
-    waited_on, waker,
+    containers::ContainerLabels,
+    frames::FrameNamer,
+    label::LabelFinder,
+    wait_sums::{
+        self, NamedThread, Timeout, WaitAttributesTable, WaitKey, WaitSums, WaitTotals, WakeKey,
+        WakerKey,
+    },
+    waited_on, wake_context,
 };
 
 /// The report's entries of the target's waits.
-pub(super) struct Shown {
+pub(super) struct CollectedWaits {
     pub(super) waits: Vec<WaitEntry>,
     pub(super) wakes: Vec<WakeEntry>,
     pub(super) left_out_count: u64,
@@ -36,41 +39,51 @@ pub(super) struct Shown {
 }
 
 /// Adds up the target's waits, and makes entries of those that the filter keeps.
-pub(super) fn collect(blame: &Blame<'_>, filter: &Filter) -> Shown {
-    let (summed, looks, paths) = sums::sum_up(blame, filter);
-    let Summed { waits, wakes, left_out_count, left_out, ledgers } = summed;
-    let namer = Namer::new(&blame.recording().stacks);
-    let best_fit = BestFit::new(&blame.recording().stacks);
-    let labels = Labels::of(blame.recording());
+pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWaits {
+    let (summed, looks, paths) = wait_sums::sum_waits(blame, filter);
+    let WaitSums { waits, wakes, left_out_count, left_out, ledgers } = summed;
+    let namer = FrameNamer::new(&blame.recording().stacks);
+    let best_fit = LabelFinder::new(&blame.recording().stacks);
+    let labels = ContainerLabels::new(blame.recording());
     let hops = HashMap::default();
-    let mut writer = Writer { blame, looks: &looks, paths: &paths, namer, best_fit, labels, hops };
-    let mut waits: Vec<_> = waits.sums.iter().map(|(key, sum)| writer.wait(key, sum)).collect();
+    let mut writer = EntryWriter {
+        blame,
+        attributes: &looks,
+        chains: &paths,
+        namer,
+        label_finder: best_fit,
+        container_labels: labels,
+        hops,
+    };
+    let mut waits: Vec<_> =
+        waits.sums.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-    let mut wakes: Vec<_> = wakes.sums.iter().map(|(key, sum)| writer.wake(key, *sum)).collect();
+    let mut wakes: Vec<_> =
+        wakes.sums.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
     wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-    Shown { waits, wakes, left_out_count, left_out, ledgers }
+    CollectedWaits { waits, wakes, left_out_count, left_out, ledgers }
 }
 
 /// Makes entries of sums, resolving what their keys stand for.
-struct Writer<'a> {
+struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
-    looks: &'a Looks,
-    paths: &'a Chains,
-    namer: Namer<'a>,
-    best_fit: BestFit<'a>,
-    labels: Labels,
+    attributes: &'a WaitAttributesTable,
+    chains: &'a Chains,
+    namer: FrameNamer<'a>,
+    label_finder: LabelFinder<'a>,
+    container_labels: ContainerLabels,
     /// The entries of hops so far: many chains share hops.
     hops: HashMap<Hop, Arc<HopEntry>, foldhash::fast::RandomState>,
 }
 
-impl Writer<'_> {
-    fn comm(&self, named: Named) -> Option<&str> {
+impl EntryWriter<'_> {
+    fn comm(&self, named: NamedThread) -> Option<&str> {
         let thread = self.blame.timeline().thread(named.thread)?;
         Some(&thread.names.get(named.name? as usize)?.comm)
     }
 
     /// The profiler's own threads have no records to learn their names from.
-    fn waker_comm(&self, task: ThreadRef, named: Option<Named>) -> &str {
+    fn waker_comm(&self, task: ThreadRef, named: Option<NamedThread>) -> &str {
         match named.and_then(|named| self.comm(named)) {
             Some(comm) => comm,
             None if self.blame.recording().meta.profiler == Some(task.tgid) => "offwake",
@@ -78,7 +91,7 @@ impl Writer<'_> {
         }
     }
 
-    fn thread(&self, named: Named) -> ThreadName {
+    fn thread_name(&self, named: NamedThread) -> ThreadName {
         let thread = self.blame.timeline().thread(named.thread);
         ThreadName {
             tid: thread.map_or(Tid(0), |thread| thread.tid),
@@ -91,41 +104,44 @@ impl Writer<'_> {
     /// Returns the label of a thread's container.
     fn container(&self, thread: ThreadIndex) -> Option<String> {
         let thread = self.blame.timeline().thread(thread)?;
-        self.labels.of_thread(thread).map(str::to_owned)
+        self.container_labels.for_thread(thread).map(str::to_owned)
     }
 
-    fn thread_at(&self, index: ThreadIndex, at: Timestamp) -> ThreadName {
+    fn thread_name_at(&self, index: ThreadIndex, at: Timestamp) -> ThreadName {
         let thread = self.blame.timeline().thread(index);
         let name = thread.and_then(|thread| thread.name_at(at));
-        self.thread(Named { thread: index, name: name.and_then(|n| u32::try_from(n).ok()) })
+        self.thread_name(NamedThread {
+            thread: index,
+            name: name.and_then(|n| u32::try_from(n).ok()),
+        })
     }
 
-    fn waker(&self, waker: Waker) -> Option<WakerEntry> {
+    fn waker_entry(&self, waker: WakerKey) -> Option<WakerEntry> {
         match waker {
-            Waker::Nobody => None,
-            Waker::Task { task, named, context } => Some(WakerEntry {
+            WakerKey::Unknown => None,
+            WakerKey::Task { task, named, context } => Some(WakerEntry {
                 kind: WakerKind::Task,
                 tid: Some(task.tid),
                 tgid: Some(task.tgid),
                 comm: Some(self.waker_comm(task, named).to_owned()),
                 container: named.and_then(|named| self.container(named.thread)),
-                vector: waker::vector(context),
+                vector: wake_context::vector_name(context),
                 device: None,
             }),
-            Waker::Interrupt(context) => Some(WakerEntry {
-                kind: waker::kind(context),
+            WakerKey::Interrupt(context) => Some(WakerEntry {
+                kind: wake_context::waker_kind(context),
                 tid: None,
                 tgid: None,
                 comm: None,
                 container: None,
-                vector: waker::vector(context),
-                device: waker::device(&self.blame.recording().interrupts, context),
+                vector: wake_context::vector_name(context),
+                device: wake_context::device_name(&self.blame.recording().interrupts, context),
             }),
         }
     }
 
-    fn wake(&self, key: &WakeKey, (count, blocked_ns): (u64, Nanos)) -> WakeEntry {
-        let waker = self.waker(key.waker).unwrap_or(WakerEntry {
+    fn wake_entry(&self, key: &WakeKey, (count, blocked_ns): (u64, Nanos)) -> WakeEntry {
+        let waker = self.waker_entry(key.waker).unwrap_or(WakerEntry {
             kind: WakerKind::Hardirq,
             tid: None,
             tgid: None,
@@ -134,7 +150,7 @@ impl Writer<'_> {
             vector: None,
             device: None,
         });
-        WakeEntry { waker, wakee: self.thread(key.wakee), cause: key.cause, count, blocked_ns }
+        WakeEntry { waker, wakee: self.thread_name(key.wakee), cause: key.cause, count, blocked_ns }
     }
 
     fn frames(&mut self, stack: StackPairId) -> Frames {
@@ -144,19 +160,19 @@ impl Writer<'_> {
 
     fn label(&mut self, stack: StackPairId) -> Option<Label> {
         let (user, kernel) = self.blame.stacks().get(stack);
-        self.best_fit.of_deed(user, kernel)
+        self.label_finder.activity_label(user, kernel)
     }
 
-    fn wait(&mut self, key: &WaitKey, sum: &WaitSum) -> WaitEntry {
-        let look = self.looks.of(key);
+    fn wait_entry(&mut self, key: &WaitKey, sum: &WaitTotals) -> WaitEntry {
+        let look = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(look.stack);
         let mut blame: Vec<_> =
-            sum.parts.list().iter().map(|part| self.blame(part, sum.ended)).collect();
-        sort(&mut blame);
-        let ThreadName { tid, tgid, comm, container } = self.thread(key.waiter);
+            sum.parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
+        sort_blame(&mut blame);
+        let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
-        let label = self.best_fit.of_wait(look.cause, user, kernel);
+        let label = self.label_finder.wait_label(look.cause, user, kernel);
         WaitEntry {
             tid,
             tgid,
@@ -166,7 +182,7 @@ impl Writer<'_> {
             cause: look.cause,
             seen_in: label.as_ref().map(|label| label.function.to_string()),
             label,
-            waited_on: look.waited_on.map(|on| waited_on::entry(&recording.files, on)),
+            waited_on: look.waited_on.map(|on| waited_on::waited_on_entry(&recording.files, on)),
             syscall: look.syscall,
             timeout_ns: match sum.timeout {
                 Timeout::All(timeout) => timeout,
@@ -179,19 +195,19 @@ impl Writer<'_> {
             idle_ns: sum.idle,
             longest_ns: sum.longest,
             stack: self.frames(look.stack),
-            waker: self.waker(key.waker),
-            waker_call: look.waker_call.map(|call| woken_in(&recording.files, call)),
+            waker: self.waker_entry(key.waker),
+            waker_call: look.waker_call.map(|call| waker_call_entry(&recording.files, call)),
             blame,
         }
     }
 
-    fn hop(&mut self, hop: Hop) -> Arc<HopEntry> {
+    fn hop_entry(&mut self, hop: Hop) -> Arc<HopEntry> {
         if let Some(known) = self.hops.get(&hop) {
             return Arc::clone(known);
         }
         let Hop { thread, name, stack } = hop;
         let entry = Arc::new(HopEntry {
-            thread: self.thread(Named { thread, name }),
+            thread: self.thread_name(NamedThread { thread, name }),
             label: self.label(stack),
             stack: self.frames(stack),
         });
@@ -199,18 +215,18 @@ impl Writer<'_> {
         entry
     }
 
-    fn blame(&mut self, part: &BlamePart, at: Timestamp) -> BlameEntry {
-        let hops = self.paths.hops(part.chain);
+    fn blame_entry(&mut self, part: &BlamePart, at: Timestamp) -> BlameEntry {
+        let hops = self.chains.hops(part.chain);
         let last = hops.last().copied();
-        let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop(hop)).collect();
+        let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop_entry(hop)).collect();
         let (word, reason) = match part.kind {
-            BlameKind::Work(_) => (BlameWord::Work, None),
-            BlameKind::CpuQueue { .. } => (BlameWord::CpuQueue, None),
-            BlameKind::External(External::Timer) => (BlameWord::Timer, None),
-            BlameKind::External(External::Disk) => (BlameWord::Disk, None),
-            BlameKind::External(External::Network) => (BlameWord::Network, None),
-            BlameKind::External(External::Device) => (BlameWord::Device, None),
-            BlameKind::Unattributed(reason) => (BlameWord::Unattributed, Some(reason)),
+            BlameKind::Work(_) => (BlameEntryKind::Work, None),
+            BlameKind::CpuQueue { .. } => (BlameEntryKind::CpuQueue, None),
+            BlameKind::External(External::Timer) => (BlameEntryKind::Timer, None),
+            BlameKind::External(External::Disk) => (BlameEntryKind::Disk, None),
+            BlameKind::External(External::Network) => (BlameEntryKind::Network, None),
+            BlameKind::External(External::Device) => (BlameEntryKind::Device, None),
+            BlameKind::Unattributed(reason) => (BlameEntryKind::Unattributed, Some(reason)),
         };
         let blamed = match part.kind {
             BlameKind::Work(_) | BlameKind::CpuQueue { .. } => chain.last(),
@@ -218,7 +234,9 @@ impl Writer<'_> {
         };
         let blamed = blamed.map(|hop| hop.thread.clone());
         let holder = match part.kind {
-            BlameKind::CpuQueue { holder, .. } => holder.map(|thread| self.thread_at(thread, at)),
+            BlameKind::CpuQueue { holder, .. } => {
+                holder.map(|thread| self.thread_name_at(thread, at))
+            }
             _ => None,
         };
         // Without a stack of its own: that with which the thread ended the wait.
@@ -227,7 +245,7 @@ impl Writer<'_> {
             (stack, _) => stack,
         };
         let label = match word {
-            BlameWord::Work => self.label(stack),
+            BlameEntryKind::Work => self.label(stack),
             _ => None,
         };
         BlameEntry {
@@ -249,15 +267,15 @@ impl Writer<'_> {
 }
 
 /// Sorts parts of blame, the largest first.
-pub(super) fn sort(blame: &mut [BlameEntry]) {
+pub(super) fn sort_blame(blame: &mut [BlameEntry]) {
     blame.sort_by(|a, b| {
         let key = |part: &BlameEntry| (Reverse(part.ns), part.kind, part.reason, part.tid);
         key(a).cmp(&key(b)).then_with(|| (&a.chain, &a.stack).cmp(&(&b.chain, &b.stack)))
     });
 }
 
-fn woken_in(files: &FileTable, call: sums::WakerCall) -> WakerCallEntry {
-    let sums::WakerCall { syscall, through } = call;
+fn waker_call_entry(files: &FileTable, call: wait_sums::WakerSyscall) -> WakerCallEntry {
+    let wait_sums::WakerSyscall { syscall, through } = call;
     WakerCallEntry {
         syscall,
         fd: match through {

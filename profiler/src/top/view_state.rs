@@ -6,12 +6,12 @@ use super::{
     chain,
     order::{AccountOrder, BlockingOrder, Sorting, WaitOrder},
     selection::{Selection, Step},
-    tables::{Tables, Whose},
+    tables::{AccountId, Tables},
 };
-use offwake_analysis::top::{Culprit, Figures, Picture, Since, WaitKey};
+use offwake_analysis::top::{Blocker, Figures, Since, TopData, WaitKey};
 
 /// Characters that a filter can have.
-const LONGEST_FILTER: usize = 64;
+const MAX_FILTER_CHARS: usize = 64;
 
 /// A key that was pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ pub enum Key {
 
 /// What the caller has to do after a key, apart from drawing again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum KeyAction {
     /// Do nothing more.
     Nothing,
     /// Write the recording that is on screen into a file.
@@ -48,7 +48,7 @@ pub enum Deed {
 
 /// A table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pane {
+pub enum TopTable {
     /// Threads or processes, and their ledgers.
     Accounts,
     /// The worst waits.
@@ -59,7 +59,7 @@ pub enum Pane {
 
 /// The time that figures are from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Span {
+pub enum Period {
     /// The last stretch alone.
     Window,
     /// All time since the start.
@@ -82,14 +82,14 @@ pub(super) enum IdleRows {
 
 /// Whether the screen follows new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flow {
+pub(super) enum UpdateMode {
     Live,
     Paused,
 }
 
 /// What keys do at the moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mode {
+pub(super) enum InputMode {
     /// Keys move through the tables.
     Tables,
     /// Keys write a filter; Escape brings back the one before.
@@ -111,39 +111,39 @@ pub(super) struct Sortings {
 /// What is selected in each table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Selected {
-    pub(super) account: Selection<Whose>,
+    pub(super) account: Selection<AccountId>,
     pub(super) wait: Selection<WaitKey>,
-    pub(super) blocking: Selection<(ThreadName, Culprit)>,
+    pub(super) blocking: Selection<(ThreadName, Blocker)>,
 }
 
 /// The state of the live view.
 #[derive(Clone, Debug)]
-pub struct View {
-    pub(super) pane: Pane,
-    pub(super) mode: Mode,
+pub struct ViewState {
+    pub(super) focused: TopTable,
+    pub(super) input: InputMode,
     pub(super) sorting: Sortings,
     pub(super) selected: Selected,
-    pub(super) flow: Flow,
-    span: Span,
+    pub(super) updates: UpdateMode,
+    period: Period,
     grouping: Grouping,
     idle: IdleRows,
     filter: String,
     message: Option<String>,
 }
 
-impl Default for View {
+impl Default for ViewState {
     fn default() -> Self {
         Self {
-            pane: Pane::Waits,
-            mode: Mode::Tables,
+            focused: TopTable::Waits,
+            input: InputMode::Tables,
             sorting: Sortings {
                 accounts: Sorting::by(AccountOrder::Busy),
-                waits: Sorting::by(WaitOrder::Pressing),
-                blocking: Sorting::by(BlockingOrder::Pressing),
+                waits: Sorting::by(WaitOrder::Busy),
+                blocking: Sorting::by(BlockingOrder::Busy),
             },
             selected: Selected::default(),
-            flow: Flow::Live,
-            span: Span::Window,
+            updates: UpdateMode::Live,
+            period: Period::Window,
             grouping: Grouping::Threads,
             idle: IdleRows::Shown,
             filter: String::new(),
@@ -152,30 +152,30 @@ impl Default for View {
     }
 }
 
-impl View {
+impl ViewState {
     /// Returns whether new data is to replace what is on screen.
     #[must_use]
-    pub fn follows(&self) -> bool {
-        self.flow == Flow::Live
+    pub fn is_live(&self) -> bool {
+        self.updates == UpdateMode::Live
     }
 
     /// Returns the beginning of the time that figures are needed for.
     #[must_use]
     pub fn since(&self) -> Since {
-        match self.span {
-            Span::Window => Since::Window,
-            Span::Totals => Since::Start,
+        match self.period {
+            Period::Window => Since::Window,
+            Period::Totals => Since::Start,
         }
     }
 
     /// Returns the time that the figures on screen are from.
     #[must_use]
-    pub fn span(&self) -> Span {
-        self.span
+    pub fn period(&self) -> Period {
+        self.period
     }
 
     /// Shows a message until the next key.
-    pub fn say(&mut self, message: String) {
+    pub fn show_message(&mut self, message: String) {
         self.message = Some(message);
     }
 
@@ -196,109 +196,109 @@ impl View {
     }
 
     /// Returns the figures that are shown of the data.
-    pub(super) fn figures<'p>(&self, picture: &'p Picture) -> &'p Figures {
-        match self.span {
-            Span::Window => &picture.window,
-            Span::Totals => &picture.totals.figures,
+    pub(super) fn figures<'p>(&self, picture: &'p TopData) -> &'p Figures {
+        match self.period {
+            Period::Window => &picture.window,
+            Period::Totals => &picture.totals.figures,
         }
     }
 
     /// Handles a key that was pressed while this data was on screen, if there was any yet.
-    pub fn press(&mut self, key: Key, picture: Option<&Picture>) -> Deed {
+    pub fn handle_key(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
         self.message = None;
         if key == Key::Interrupt {
-            return Deed::Quit;
+            return KeyAction::Quit;
         }
-        match &mut self.mode {
-            Mode::Filtering { before } => {
+        match &mut self.input {
+            InputMode::Filtering { before } => {
                 let before = std::mem::take(before);
-                self.write_filter(key, before);
-                Deed::Nothing
+                self.handle_key_in_filter(key, before);
+                KeyAction::Nothing
             }
-            Mode::Help => {
-                self.mode = Mode::Tables;
-                if key == Key::Char('q') { Deed::Quit } else { Deed::Nothing }
+            InputMode::Help => {
+                self.input = InputMode::Tables;
+                if key == Key::Char('q') { KeyAction::Quit } else { KeyAction::Nothing }
             }
-            Mode::Chain { .. } => self.press_in_chain(key, picture),
-            Mode::Tables => self.press_in_tables(key, picture),
+            InputMode::Chain { .. } => self.handle_key_in_chain(key, picture),
+            InputMode::Tables => self.handle_key_in_tables(key, picture),
         }
     }
 
-    fn write_filter(&mut self, key: Key, before: String) {
+    fn handle_key_in_filter(&mut self, key: Key, before: String) {
         match key {
-            Key::Enter => return self.mode = Mode::Tables,
+            Key::Enter => return self.input = InputMode::Tables,
             Key::Escape => {
                 self.filter = before;
-                return self.mode = Mode::Tables;
+                return self.input = InputMode::Tables;
             }
             Key::Backspace => drop(self.filter.pop()),
-            Key::Char(c) if !c.is_control() && self.filter.chars().count() < LONGEST_FILTER => {
+            Key::Char(c) if !c.is_control() && self.filter.chars().count() < MAX_FILTER_CHARS => {
                 self.filter.push(c);
             }
             _ => {}
         }
-        self.mode = Mode::Filtering { before };
+        self.input = InputMode::Filtering { before };
     }
 
-    fn press_in_chain(&mut self, key: Key, picture: Option<&Picture>) -> Deed {
+    fn handle_key_in_chain(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
         if matches!(key, Key::Escape | Key::Backspace | Key::Left | Key::Enter) {
-            self.mode = Mode::Tables;
-            return Deed::Nothing;
+            self.input = InputMode::Tables;
+            return KeyAction::Nothing;
         }
-        let Some(step) = Step::of(key) else { return self.press_anywhere(key) };
+        let Some(step) = Step::from_key(key) else { return self.handle_common_key(key) };
         let figures = picture.map(|picture| self.figures(picture));
-        let length = match (&self.mode, figures) {
-            (Mode::Chain { wait, .. }, Some(figures)) => {
-                figures.wait(wait).map_or(0, |(key, waited)| chain::lines(key, waited).len())
+        let length = match (&self.input, figures) {
+            (InputMode::Chain { wait, .. }, Some(figures)) => {
+                figures.wait(wait).map_or(0, |(key, waited)| chain::chain_lines(key, waited).len())
             }
             _ => 0,
         };
-        if let Mode::Chain { scrolled, .. } = &mut self.mode {
-            *scrolled = step.from(*scrolled, length);
+        if let InputMode::Chain { scrolled, .. } = &mut self.input {
+            *scrolled = step.apply_to(*scrolled, length);
         }
-        Deed::Nothing
+        KeyAction::Nothing
     }
 
-    fn press_in_tables(&mut self, key: Key, picture: Option<&Picture>) -> Deed {
+    fn handle_key_in_tables(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
         match key {
-            Key::Tab | Key::Right => self.pane = self.pane.next(),
-            Key::BackTab | Key::Left => self.pane = self.pane.next().next(),
+            Key::Tab | Key::Right => self.focused = self.focused.next(),
+            Key::BackTab | Key::Left => self.focused = self.focused.next().next(),
             Key::Enter => {
                 if let Some(picture) = picture {
-                    self.descend(picture);
+                    self.open_selected(picture);
                 }
             }
             Key::Escape if !self.filter.is_empty() => self.filter.clear(),
-            Key::Escape => return Deed::Quit,
-            key => match (Step::of(key), picture) {
-                (Some(step), Some(picture)) => self.go(step, picture),
+            Key::Escape => return KeyAction::Quit,
+            key => match (Step::from_key(key), picture) {
+                (Some(step), Some(picture)) => self.move_selection(step, picture),
                 (Some(_), None) => {}
-                (None, _) => return self.press_anywhere(key),
+                (None, _) => return self.handle_common_key(key),
             },
         }
-        Deed::Nothing
+        KeyAction::Nothing
     }
 
     /// Keys that mean the same in tables and in a chain.
-    fn press_anywhere(&mut self, key: Key) -> Deed {
+    fn handle_common_key(&mut self, key: Key) -> KeyAction {
         match key {
-            Key::Char('q') => return Deed::Quit,
-            Key::Char('s') => return Deed::Save,
-            Key::Char('h' | '?') => self.mode = Mode::Help,
+            Key::Char('q') => return KeyAction::Quit,
+            Key::Char('s') => return KeyAction::Save,
+            Key::Char('h' | '?') => self.input = InputMode::Help,
             Key::Char('/') => {
                 let before = std::mem::take(&mut self.filter);
-                self.mode = Mode::Filtering { before };
+                self.input = InputMode::Filtering { before };
             }
             Key::Char('p' | ' ') => {
-                self.flow = match self.flow {
-                    Flow::Live => Flow::Paused,
-                    Flow::Paused => Flow::Live,
+                self.updates = match self.updates {
+                    UpdateMode::Live => UpdateMode::Paused,
+                    UpdateMode::Paused => UpdateMode::Live,
                 };
             }
             Key::Char('w') => {
-                self.span = match self.span {
-                    Span::Window => Span::Totals,
-                    Span::Totals => Span::Window,
+                self.period = match self.period {
+                    Period::Window => Period::Totals,
+                    Period::Totals => Period::Window,
                 };
             }
             Key::Char('t') => {
@@ -313,82 +313,81 @@ impl View {
                     IdleRows::Hidden => IdleRows::Shown,
                 };
             }
-            Key::Char('o') => match self.pane {
-                Pane::Accounts => self.sorting.accounts = self.sorting.accounts.next(),
-                Pane::Waits => self.sorting.waits = self.sorting.waits.next(),
-                Pane::Blocking => self.sorting.blocking = self.sorting.blocking.next(),
+            Key::Char('o') => match self.focused {
+                TopTable::Accounts => self.sorting.accounts = self.sorting.accounts.next_order(),
+                TopTable::Waits => self.sorting.waits = self.sorting.waits.next_order(),
+                TopTable::Blocking => self.sorting.blocking = self.sorting.blocking.next_order(),
             },
-            Key::Char('r') => match self.pane {
-                Pane::Accounts => self.sorting.accounts = self.sorting.accounts.reversed(),
-                Pane::Waits => self.sorting.waits = self.sorting.waits.reversed(),
-                Pane::Blocking => self.sorting.blocking = self.sorting.blocking.reversed(),
+            Key::Char('r') => match self.focused {
+                TopTable::Accounts => self.sorting.accounts = self.sorting.accounts.reversed(),
+                TopTable::Waits => self.sorting.waits = self.sorting.waits.reversed(),
+                TopTable::Blocking => self.sorting.blocking = self.sorting.blocking.reversed(),
             },
             _ => {}
         }
-        Deed::Nothing
+        KeyAction::Nothing
     }
 
-    fn go(&mut self, step: Step, picture: &Picture) {
+    fn move_selection(&mut self, step: Step, picture: &TopData) {
         let tables = Tables::new(self.figures(picture), self);
-        match self.pane {
-            Pane::Accounts => {
+        match self.focused {
+            TopTable::Accounts => {
                 let keys: Vec<_> = tables.accounts.iter().map(|row| &row.key).collect();
-                self.selected.account.go(&keys, step);
+                self.selected.account.move_by(&keys, step);
             }
-            Pane::Waits => {
+            TopTable::Waits => {
                 let keys: Vec<_> = tables.waits.iter().map(|row| row.key).collect();
-                self.selected.wait.go(&keys, step);
+                self.selected.wait.move_by(&keys, step);
             }
-            Pane::Blocking => {
+            TopTable::Blocking => {
                 let keys: Vec<_> = tables.blocking.iter().map(|row| row.key).collect();
-                self.selected.blocking.go(&keys, step);
+                self.selected.blocking.move_by(&keys, step);
             }
         }
     }
 
     /// Opens the selected wait; from another table, shows the waits of the selected row.
-    fn descend(&mut self, picture: &Picture) {
+    fn open_selected(&mut self, picture: &TopData) {
         let tables = Tables::new(self.figures(picture), self);
-        let filter = match self.pane {
-            Pane::Waits => {
-                let place = self.selected.wait.place(tables.waits.iter().map(|row| row.key));
+        let filter = match self.focused {
+            TopTable::Waits => {
+                let place = self.selected.wait.index_among(tables.waits.iter().map(|row| row.key));
                 if let Some(row) = tables.waits.get(place) {
                     let wait = row.key.clone();
-                    self.selected.wait = Selection::of(place, wait.clone());
-                    self.mode = Mode::Chain { wait: Box::new(wait), scrolled: 0 };
+                    self.selected.wait = Selection::at_row(place, wait.clone());
+                    self.input = InputMode::Chain { wait: Box::new(wait), scrolled: 0 };
                 }
                 return;
             }
-            Pane::Accounts => {
+            TopTable::Accounts => {
                 let keys = tables.accounts.iter().map(|row| &row.key);
-                let row = tables.accounts.get(self.selected.account.place(keys));
+                let row = tables.accounts.get(self.selected.account.index_among(keys));
                 row.map(|row| match row.key {
                     // Its threads bear other numbers, and may bear other names.
-                    Whose::Process(_) => None,
-                    Whose::Thread(_) => Some(row.name.clone()),
+                    AccountId::Process(_) => None,
+                    AccountId::Thread(_) => Some(row.name.clone()),
                 })
             }
-            Pane::Blocking => {
+            TopTable::Blocking => {
                 let keys = tables.blocking.iter().map(|row| row.key);
-                let row = tables.blocking.get(self.selected.blocking.place(keys));
+                let row = tables.blocking.get(self.selected.blocking.index_among(keys));
                 row.map(|row| Some(format!("{} {}", row.waiter, row.culprit)))
             }
         };
         match filter {
             Some(Some(filter)) => {
-                self.filter = filter.chars().take(LONGEST_FILTER).collect();
+                self.filter = filter.chars().take(MAX_FILTER_CHARS).collect();
                 self.selected.wait = Selection::default();
-                self.pane = Pane::Waits;
+                self.focused = TopTable::Waits;
             }
-            Some(None) => {
-                self.say("a process has no waits of its own: t shows its threads".to_owned())
-            }
+            Some(None) => self
+                .show_message("a process has no waits of its own: t shows its threads".to_owned()),
             None => {}
         }
     }
 }
 
-impl Pane {
+impl TopTable {
     fn next(self) -> Self {
         match self {
             Self::Accounts => Self::Waits,

@@ -6,9 +6,9 @@ use offwake_recording::{Pattern, Recording, Wait};
 use super::{
     IdleHint, StackPairId, StackPairs,
     cause::{Cause, Classifier},
-    ender::{self, PatternWakeSource},
     idle,
     locks::FutexWait,
+    wake_source::{self, PatternWakeSource},
 };
 
 /// What all waits of one pattern have in common.
@@ -65,7 +65,7 @@ fn analyse(
     };
     let cause = classifier.cause(wait);
     let source =
-        wait.wake.as_ref().map(|wake| ender::classify_source(recording, wait, wake, cause));
+        wait.wake.as_ref().map(|wake| wake_source::classify_source(recording, wait, wake, cause));
     PatternAnalysis {
         cause,
         source,

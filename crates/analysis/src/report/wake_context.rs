@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use offwake_recording::{InterruptInfo, SystemVector, WakeContext};
 
-use super::{WaitEntry, WakerEntry, WakerKind, in_words, text};
+use super::{WaitEntry, WakerEntry, WakerKind, describe, text};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =
@@ -12,7 +12,7 @@ const SOFTIRQS: [&str; 10] =
 
 /// Returns the kind of a wake's context. An interrupt is one, whether a device or the machine
 /// itself made it.
-pub(super) fn kind(context: WakeContext) -> WakerKind {
+pub(super) fn waker_kind(context: WakeContext) -> WakerKind {
     match context {
         WakeContext::Task => WakerKind::Task,
         WakeContext::Softirq(_) => WakerKind::Softirq,
@@ -23,7 +23,7 @@ pub(super) fn kind(context: WakeContext) -> WakerKind {
 }
 
 /// Returns the name of the interrupt or softirq of a wake's context.
-pub(crate) fn vector(context: WakeContext) -> Option<String> {
+pub(crate) fn vector_name(context: WakeContext) -> Option<String> {
     match context {
         WakeContext::Task => None,
         WakeContext::Softirq(number) => Some(
@@ -42,7 +42,7 @@ pub(crate) fn vector(context: WakeContext) -> Option<String> {
 }
 
 /// Returns the name of the handler of a device's interrupt.
-pub(super) fn device(
+pub(super) fn device_name(
     interrupts: &BTreeMap<u16, InterruptInfo>,
     context: WakeContext,
 ) -> Option<String> {
@@ -52,7 +52,7 @@ pub(super) fn device(
 }
 
 /// Describes an interrupt.
-pub(super) fn interrupt(waker: &WakerEntry) -> String {
+pub(super) fn describe_interrupt(waker: &WakerEntry) -> String {
     match (&waker.vector, &waker.device) {
         (Some(vector), Some(device)) => format!("interrupt ({vector} {})", text::terminal(device)),
         (Some(vector), None) => format!("interrupt ({vector})"),
@@ -61,14 +61,14 @@ pub(super) fn interrupt(waker: &WakerEntry) -> String {
 }
 
 /// Describes who ended a wait.
-pub(super) fn in_words(wait: &WaitEntry) -> String {
+pub(super) fn describe_waker(wait: &WaitEntry) -> String {
     match &wait.waker {
         None => "nobody seen".to_owned(),
         Some(waker) => match (waker.kind, &waker.comm, waker.tid) {
             (WakerKind::Task, Some(comm), Some(tid)) => {
-                in_words::thread(comm, tid, waker.container.as_deref())
+                describe::thread(comm, tid, waker.container.as_deref())
             }
-            _ => interrupt(waker),
+            _ => describe_interrupt(waker),
         },
     }
 }

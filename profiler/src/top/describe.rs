@@ -4,36 +4,36 @@ use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     blame::Reason,
-    report::{BlameWord, Label, ThreadName, in_words},
+    report::{BlameEntryKind, Label, ThreadName, describe},
     units::Nanos,
 };
 
-use offwake_analysis::top::{Culprit, Leaf, WaitKey, Waited};
+use offwake_analysis::top::{Blocker, ChainEnd, WaitFigures, WaitKey};
 
 /// The most characters of a function's name.
 const PLACE: usize = 48;
 
 /// Describes a thread: `redis-server 812`.
 pub(super) fn thread(thread: &ThreadName) -> String {
-    in_words::thread(&thread.comm, thread.tid, thread.container.as_deref())
+    describe::thread(&thread.comm, thread.tid, thread.container.as_deref())
 }
 
 /// Describes a label; empty if there is none.
 pub(super) fn label(label: Option<&Label>) -> String {
-    label.map(|label| label.short(PLACE)).unwrap_or_default()
+    label.map(|label| label.short_name(PLACE)).unwrap_or_default()
 }
 
 /// Describes what a wait is on.
-pub(super) fn on(key: &WaitKey) -> String {
-    in_words::waited_on(key.cause.name(), &key.on)
+pub(super) fn waited_on(key: &WaitKey) -> String {
+    describe::waited_on(key.cause.name(), &key.on)
 }
 
 /// Describes what a thread waited for.
-pub(super) fn culprit(culprit: &Culprit) -> String {
+pub(super) fn blocker(culprit: &Blocker) -> String {
     match culprit {
-        Culprit::Thread(thread) => self::thread(thread),
-        Culprit::External(word, None) => word.name().to_owned(),
-        Culprit::External(word, Some(thread)) => {
+        Blocker::Thread(thread) => self::thread(thread),
+        Blocker::External(word, None) => word.name().to_owned(),
+        Blocker::External(word, Some(thread)) => {
             format!("{} behind {}", word.name(), self::thread(thread))
         }
     }
@@ -41,15 +41,15 @@ pub(super) fn culprit(culprit: &Culprit) -> String {
 
 /// What chain ends have in common that are described as one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Blamed<'a> {
-    kind: BlameWord,
+pub(super) struct BlameKey<'a> {
+    kind: BlameEntryKind,
     reason: Option<Reason>,
     thread: Option<&'a ThreadName>,
     holder: Option<&'a ThreadName>,
 }
 
-impl<'a> Blamed<'a> {
-    pub(super) fn of(leaf: &'a Leaf) -> Self {
+impl<'a> BlameKey<'a> {
+    pub(super) fn new(leaf: &'a ChainEnd) -> Self {
         Self {
             kind: leaf.kind,
             reason: leaf.reason,
@@ -59,45 +59,45 @@ impl<'a> Blamed<'a> {
     }
 
     /// Describes the blame as the summary does: `work of db 77`, `disk behind db 77`.
-    pub(super) fn words(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let holder = self.holder.map(|holder| holder.comm.as_str());
-        in_words::blamed(self.kind, self.reason, self.thread.map(thread), holder)
+        describe::blame(self.kind, self.reason, self.thread.map(thread), holder)
     }
 }
 
 /// Describes what most of a wait's time was spent on, and its share: `work of db 77 40%, 2 more`.
-pub(super) fn blame(waited: &Waited) -> String {
-    let mut sums = BTreeMap::<Blamed<'_>, Nanos>::new();
-    for (leaf, time) in waited.leaves.iter() {
-        *sums.entry(Blamed::of(leaf)).or_default() += time.0;
+pub(super) fn blame(waited: &WaitFigures) -> String {
+    let mut sums = BTreeMap::<BlameKey<'_>, Nanos>::new();
+    for (leaf, time) in waited.chain_ends.iter() {
+        *sums.entry(BlameKey::new(leaf)).or_default() += time.0;
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_by_key(|&(_, time)| Reverse(time));
     match sums.as_slice() {
         [] => String::new(),
-        [(blamed, _)] => blamed.words(),
+        [(blamed, _)] => blamed.describe(),
         [(blamed, time), rest @ ..] => {
-            format!("{} {}, {} more", blamed.words(), share(*time, waited.blocked), rest.len())
+            format!("{} {}, {} more", blamed.describe(), percent(*time, waited.blocked), rest.len())
         }
     }
 }
 
 /// Returns a percentage such as `12%`; a part that is not 0 is never `0%`.
-pub(super) fn share(part: Nanos, of: Nanos) -> String {
+pub(super) fn percent(part: Nanos, of: Nanos) -> String {
     let percent = if of.0 == 0 { 0.0 } else { part.0 as f64 * 100.0 / of.0 as f64 };
     if part.0 > 0 && percent < 0.5 { "<1%".to_owned() } else { format!("{percent:.0}%") }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::share;
+    use super::percent;
     use crate::units::Nanos;
 
     #[test]
     fn what_is_there_is_never_nothing() {
-        assert_eq!(share(Nanos(0), Nanos(0)), "0%");
-        assert_eq!(share(Nanos(0), Nanos(9)), "0%");
-        assert_eq!(share(Nanos(1), Nanos(1_000)), "<1%");
-        assert_eq!(share(Nanos(995), Nanos(1_000)), "100%");
+        assert_eq!(percent(Nanos(0), Nanos(0)), "0%");
+        assert_eq!(percent(Nanos(0), Nanos(9)), "0%");
+        assert_eq!(percent(Nanos(1), Nanos(1_000)), "<1%");
+        assert_eq!(percent(Nanos(995), Nanos(1_000)), "100%");
     }
 }

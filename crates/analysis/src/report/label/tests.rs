@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use super::{
-    BestFit, Label, Whose,
-    Whose::{Kernel, Libc, Library, Program, Runtime},
+    CodeOwner,
+    CodeOwner::{Kernel, Libc, Library, Program, Runtime},
+    Label, LabelFinder,
 };
 use crate::blame::cause::Cause;
 use offwake_recording::{
@@ -50,22 +51,22 @@ fn function(text: &str) -> Function {
     Function { name: name.to_owned(), file: Some(file.into()), line: line.parse().ok() }
 }
 
-fn label(user: &[&str], kernel: &[&str]) -> Option<(String, Whose)> {
+fn label(user: &[&str], kernel: &[&str]) -> Option<(String, CodeOwner)> {
     let mut table = StackTable::default();
     let (user, kernel) = (stack(&mut table, user), stack(&mut table, kernel));
-    let label = BestFit::new(&table).of_wait(Cause::Futex, user, kernel)?;
+    let label = LabelFinder::new(&table).wait_label(Cause::Futex, user, kernel)?;
     Some((label.function.to_string(), label.whose))
 }
 
 #[track_caller]
-fn expect(user: &[&str], function: &str, whose: Whose) {
+fn expect(user: &[&str], function: &str, whose: CodeOwner) {
     let kernel = ["[kernel]|schedule", "[kernel]|futex_do_wait"];
     assert_eq!(label(user, &kernel), Some((function.to_owned(), whose)), "{user:#?}");
 }
 
 /// The same, of frames in one file.
 #[track_caller]
-fn expect_in(file: &str, functions: &[&str], function: &str, whose: Whose) {
+fn expect_in(file: &str, functions: &[&str], function: &str, whose: CodeOwner) {
     let frames: Vec<_> = functions.iter().map(|name| format!("{file}|{name}")).collect();
     expect(&frames.iter().map(String::as_str).collect::<Vec<_>>(), function, whose);
 }
@@ -450,8 +451,9 @@ fn the_kernel_comes_before_libc_and_before_all_where_no_rule_knows_the_cause() {
     let mut table = StackTable::default();
     let user = stack(&mut table, &["/srv/web|main"]);
     let kernel = stack(&mut table, &["[kernel]|schedule", "[kernel]|kernel_clone"]);
-    let mut best_fit = BestFit::new(&table);
-    let mut whose = |cause, kernel| best_fit.of_wait(cause, user, kernel).map(|label| label.whose);
+    let mut best_fit = LabelFinder::new(&table);
+    let mut whose =
+        |cause, kernel| best_fit.wait_label(cause, user, kernel).map(|label| label.whose);
     assert_eq!(whose(Cause::Other, kernel), Some(Kernel));
     assert_eq!(whose(Cause::Other, StackRef::Failed), Some(Program));
     assert_eq!(whose(Cause::Futex, kernel), Some(Program));
@@ -464,8 +466,8 @@ fn what_a_thread_did_is_not_known_by_how_it_woke_another() {
     let user = stack(&mut table, &["/usr/lib/libc.so.6|__send", "/srv/web|answer"]);
     let libc = stack(&mut table, &["/usr/lib/libc.so.6|__send"]);
     let kernel = stack(&mut table, &["[kernel]|try_to_wake_up", "[kernel]|sock_def_readable"]);
-    let mut best_fit = BestFit::new(&table);
-    let mut whose = |user| best_fit.of_deed(user, kernel).map(|label| label.whose);
+    let mut best_fit = LabelFinder::new(&table);
+    let mut whose = |user| best_fit.activity_label(user, kernel).map(|label| label.whose);
     assert_eq!(whose(user), Some(Program));
     assert_eq!(whose(libc), Some(Libc));
     assert_eq!(whose(StackRef::Failed), None);
@@ -502,6 +504,6 @@ fn hostile_names_are_read_once_and_kept_whole() {
         let (label, _) = label(&[&format!("/srv/web|{name}")], &[]).expect("a label");
         assert_eq!(label, name);
         let label = Label { function: Arc::from(name), module: None, whose: Program };
-        assert!(label.short(48).chars().count() <= 48);
+        assert!(label.short_name(48).chars().count() <= 48);
     }
 }

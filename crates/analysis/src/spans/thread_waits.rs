@@ -5,26 +5,26 @@ use std::ops::Range;
 use crate::timeline::{ThreadIndex, WaitIndex};
 use offwake_recording::units::Timestamp;
 
-use super::{Evidence, evidence::Place};
+use super::{SpanInput, input::WaitInterval};
 
 /// Waits by thread, then by time. Those of one thread do not overlap.
-pub(super) struct Lanes<'a> {
-    evidence: Evidence<'a>,
+pub(super) struct ThreadWaits<'a> {
+    evidence: SpanInput<'a>,
     waits: Vec<WaitIndex>,
     /// The end of each thread's waits, by [`ThreadIndex`]. They begin where those of the thread
     /// before end.
     ends: Vec<usize>,
 }
 
-impl<'a> Lanes<'a> {
+impl<'a> ThreadWaits<'a> {
     /// Collects the waits for which `belongs` returns true.
-    pub(super) fn of(evidence: Evidence<'a>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
+    pub(super) fn new(evidence: SpanInput<'a>, belongs: impl Fn(WaitIndex) -> bool) -> Self {
         let mut waits: Vec<_> = (evidence.waits())
-            .filter_map(|index| Some((evidence.place(index)?.thread?, index)))
+            .filter_map(|index| Some((evidence.interval(index)?.thread?, index)))
             .filter(|&(_, index)| belongs(index))
             .collect();
         waits.sort_by_key(|&(thread, index)| {
-            (thread, evidence.place(index).map(|place| place.from))
+            (thread, evidence.interval(index).map(|place| place.from))
         });
         let threads = 0..u32::try_from(evidence.timeline.threads.len()).unwrap_or(u32::MAX);
         let ends = threads.map(|n| waits.partition_point(|(thread, _)| thread.0 <= n)).collect();
@@ -44,34 +44,35 @@ impl<'a> Lanes<'a> {
         from: Timestamp,
         to: Timestamp,
     ) -> Range<usize> {
-        self.ending_in(thread, to, |place| place.from < from)
+        self.range_of(thread, to, |place| place.from < from)
     }
 
     /// Returns the same range, with the wait that had begun before if it ends there.
-    pub(super) fn reaching_into(
+    pub(super) fn ending_inside(
         &self,
         thread: ThreadIndex,
         from: Timestamp,
         to: Timestamp,
     ) -> Range<usize> {
-        self.ending_in(thread, to, |place| place.to <= from)
+        self.range_of(thread, to, |place| place.to <= from)
     }
 
     /// Returns the range of a thread's waits that end before `to`, without the first for which
     /// `is_over` returns true.
-    fn ending_in(
+    fn range_of(
         &self,
         thread: ThreadIndex,
         to: Timestamp,
-        is_over: impl Fn(Place) -> bool,
+        is_over: impl Fn(WaitInterval) -> bool,
     ) -> Range<usize> {
         let n = thread.0 as usize;
         let first = n.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |&e| e);
         let end = self.ends.get(n).map_or(first, |&end| end);
         let lane = self.waits.get(first..end).unwrap_or_default();
-        let begin = lane.partition_point(|&index| self.evidence.place(index).is_some_and(&is_over));
+        let begin =
+            lane.partition_point(|&index| self.evidence.interval(index).is_some_and(&is_over));
         let end = lane.partition_point(|&index| {
-            self.evidence.place(index).is_some_and(|place| place.to < to)
+            self.evidence.interval(index).is_some_and(|place| place.to < to)
         });
         first + begin..first + end.max(begin)
     }

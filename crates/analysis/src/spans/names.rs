@@ -7,31 +7,31 @@ use std::{
 
 use crate::{
     blame::cause::{Cause, WaitedOn, waited_on},
-    report::{self, Whose, best_fit::BestFit},
+    report::{self, CodeOwner, label::LabelFinder},
     text,
     timeline::{ThreadIndex, WaitIndex},
 };
 use offwake_recording::{StackRef, Wait, units::Timestamp};
 
-use super::Evidence;
+use super::SpanInput;
 
 /// The most bytes of a name or of what was waited on. A symbol can be as long as its program likes.
-const LONGEST: usize = 256;
+const MAX_TEXT_BYTES: usize = 256;
 
 /// Makes each name once, however many spans have it.
-pub(super) struct Names<'a> {
-    evidence: Evidence<'a>,
-    best_fit: BestFit<'a>,
+pub(super) struct SpanNames<'a> {
+    evidence: SpanInput<'a>,
+    labels: LabelFinder<'a>,
     frames: HashMap<(bool, StackRef, StackRef), Option<Arc<str>>>,
     comms: HashMap<(ThreadIndex, Option<usize>), Arc<str>>,
     waited_on: BTreeMap<WaitedOn, Arc<str>>,
 }
 
-impl<'a> Names<'a> {
-    pub(super) fn of(evidence: Evidence<'a>) -> Self {
+impl<'a> SpanNames<'a> {
+    pub(super) fn new(evidence: SpanInput<'a>) -> Self {
         Self {
             evidence,
-            best_fit: BestFit::new(&evidence.recording.stacks),
+            labels: LabelFinder::new(&evidence.recording.stacks),
             frames: HashMap::new(),
             comms: HashMap::new(),
             waited_on: BTreeMap::new(),
@@ -49,19 +49,19 @@ impl<'a> Names<'a> {
     }
 
     /// Returns the frame in which a thread asked and waited, else the wait's cause.
-    pub(super) fn of_request(&mut self, index: WaitIndex) -> Arc<str> {
-        self.seen_in(index).unwrap_or_else(|| Arc::from((self.evidence.cause)(index).name()))
+    pub(super) fn request_name(&mut self, index: WaitIndex) -> Arc<str> {
+        self.wait_frame(index).unwrap_or_else(|| Arc::from((self.evidence.cause)(index).name()))
     }
 
     /// Returns the frame in which a thread waited.
-    pub(super) fn seen_in(&mut self, index: WaitIndex) -> Option<Arc<str>> {
+    pub(super) fn wait_frame(&mut self, index: WaitIndex) -> Option<Arc<str>> {
         let cause = (self.evidence.cause)(index);
         let wait = self.evidence.wait(index)?;
         self.frame(cause, wait.user_stack, wait.kernel_stack)
     }
 
     /// Returns the frame in which a thread ended a wait, else the thread's name.
-    pub(super) fn of_ender(
+    pub(super) fn waker_frame_or_comm(
         &mut self,
         ended: WaitIndex,
         thread: ThreadIndex,
@@ -69,7 +69,7 @@ impl<'a> Names<'a> {
     ) -> Arc<str> {
         let evidence = self.evidence;
         let wake = evidence.wait(ended).and_then(|wait| wait.wake);
-        let wake = wake.filter(|_| evidence.waker(ended) == Some(thread));
+        let wake = wake.filter(|_| evidence.waker_thread(ended) == Some(thread));
         // Its kernel half says no more than how a wake is made.
         wake.and_then(|wake| self.frame(Cause::Futex, wake.user_stack, StackRef::NotTaken))
             .unwrap_or_else(|| self.comm(thread, at))
@@ -80,15 +80,18 @@ impl<'a> Names<'a> {
         let on = waited_on(wait, cause)?;
         let files = &self.evidence.recording.files;
         let entry = self.waited_on.entry(on);
-        let text = || text::cut(&report::waited_on::entry(files, on).text, LONGEST).into();
+        let text = || {
+            text::cut(&report::waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES).into()
+        };
         Some(entry.or_insert_with(text).clone())
     }
 
     fn frame(&mut self, cause: Cause, user: StackRef, kernel: StackRef) -> Option<Arc<str>> {
-        let best_fit = &mut self.best_fit;
+        let best_fit = &mut self.labels;
         let find = || {
-            let label = best_fit.of_wait(cause, user, kernel)?;
-            (label.whose != Whose::Libc).then(|| text::cut(&label.function, LONGEST).into())
+            let label = best_fit.wait_label(cause, user, kernel)?;
+            (label.whose != CodeOwner::Libc)
+                .then(|| text::cut(&label.function, MAX_TEXT_BYTES).into())
         };
         let entry = self.frames.entry((cause == Cause::Other, user, kernel));
         entry.or_insert_with(find).clone()

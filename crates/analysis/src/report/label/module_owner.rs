@@ -1,19 +1,19 @@
 //! Who owns the code in a file, decided by its path.
 
-use super::Whose;
+use super::CodeOwner;
 use crate::report::frames::base_name;
 
 /// The kind of a frame's module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ModuleKind {
     /// A file with code of this owner.
-    File(Whose),
+    File(CodeOwner),
     /// Memory without a file: only the functions' names tell whose code it is.
     Memory,
 }
 
 /// A pattern that files match.
-enum Files {
+enum FilePattern {
     /// The file's name; `*` matches any rest of it.
     Named(&'static [&'static str]),
     /// A part of the file's path.
@@ -22,13 +22,13 @@ enum Files {
     SharedIn(&'static [&'static str]),
 }
 
-struct Rule {
-    whose: Whose,
-    files: Files,
+struct ModuleRule {
+    whose: CodeOwner,
+    files: FilePattern,
 }
 
-const fn named(whose: Whose, names: &'static [&'static str]) -> Rule {
-    Rule { whose, files: Files::Named(names) }
+const fn rule_by_name(whose: CodeOwner, names: &'static [&'static str]) -> ModuleRule {
+    ModuleRule { whose, files: FilePattern::Named(names) }
 }
 
 /// The rules in order of precedence: the first that matches decides the owner; if none does, it is
@@ -37,10 +37,10 @@ const fn named(whose: Whose, names: &'static [&'static str]) -> Rule {
 /// An installed library (TLS, a database's client) is not the runtime: it is what the program called
 /// for a purpose. But its owner can change only what calls it, so that the program's own frames come
 /// first, and a thread that has none, such as one that the library started, is known by the library's.
-const RULES: &[Rule] = &[
+const RULES: &[ModuleRule] = &[
     // glibc, musl, uClibc.
-    named(
-        Whose::Libc,
+    rule_by_name(
+        CodeOwner::Libc,
         &[
             "libc.*",
             "libc-*",
@@ -67,8 +67,8 @@ const RULES: &[Rule] = &[
         ],
     ),
     // C++, and what GCC and LLVM link to: unwinding, OpenMP, sanitizers.
-    named(
-        Whose::Runtime,
+    rule_by_name(
+        CodeOwner::Runtime,
         &[
             "libstdc++*",
             "libc++.*",
@@ -85,10 +85,13 @@ const RULES: &[Rule] = &[
         ],
     ),
     // Allocators.
-    named(Whose::Runtime, &["libjemalloc*", "libtcmalloc*", "libmimalloc*", "libsnmalloc*"]),
+    rule_by_name(
+        CodeOwner::Runtime,
+        &["libjemalloc*", "libtcmalloc*", "libmimalloc*", "libsnmalloc*"],
+    ),
     // Event loops.
-    named(
-        Whose::Runtime,
+    rule_by_name(
+        CodeOwner::Runtime,
         &[
             "libuv.*",
             "libev.*",
@@ -103,12 +106,12 @@ const RULES: &[Rule] = &[
         ],
     ),
     // Python: the interpreter, and the part of its library that is in C.
-    named(Whose::Runtime, &["libpython*", "python", "python2*", "python3*"]),
-    Rule { whose: Whose::Runtime, files: Files::In(&["/lib-dynload/"]) },
+    rule_by_name(CodeOwner::Runtime, &["libpython*", "python", "python2*", "python3*"]),
+    ModuleRule { whose: CodeOwner::Runtime, files: FilePattern::In(&["/lib-dynload/"]) },
     // The JVM: exact names, since `libnet.so.1` is another library.
     // https://github.com/openjdk/jdk/tree/jdk-21%2B35/src/java.base
-    named(
-        Whose::Runtime,
+    rule_by_name(
+        CodeOwner::Runtime,
         &[
             "java",
             "libjvm.so",
@@ -125,10 +128,10 @@ const RULES: &[Rule] = &[
         ],
     ),
     // Node, which has V8, libuv and its TLS in it.
-    named(Whose::Runtime, &["node", "nodejs", "libnode.*"]),
+    rule_by_name(CodeOwner::Runtime, &["node", "nodejs", "libnode.*"]),
     // Other interpreters and machines.
-    named(
-        Whose::Runtime,
+    rule_by_name(
+        CodeOwner::Runtime,
         &[
             "ruby",
             "libruby*",
@@ -149,35 +152,35 @@ const RULES: &[Rule] = &[
         ],
     ),
     // What a language's package manager installs.
-    Rule {
-        whose: Whose::Library,
-        files: Files::In(&["/site-packages/", "/dist-packages/", "/node_modules/", "/gems/"]),
+    ModuleRule {
+        whose: CodeOwner::Library,
+        files: FilePattern::In(&["/site-packages/", "/dist-packages/", "/node_modules/", "/gems/"]),
     },
     // What a distribution installs.
     // https://refspecs.linuxfoundation.org/FHS_3.0/fhs/ch04s06.html
-    Rule {
-        whose: Whose::Library,
-        files: Files::SharedIn(&["/lib", "/usr/lib", "/nix/store/", "/gnu/store/"]),
+    ModuleRule {
+        whose: CodeOwner::Library,
+        files: FilePattern::SharedIn(&["/lib", "/usr/lib", "/nix/store/", "/gnu/store/"]),
     },
 ];
 
 /// Classifies the module at `path`, as a recording has it.
-pub(super) fn place(path: &str) -> Place {
+pub(super) fn classify_module(path: &str) -> ModuleKind {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     let name = base_name(path);
-    let holds = |rule: &&Rule| match rule.files {
-        Files::Named(names) => names.iter().any(|pattern| matches(pattern, name)),
-        Files::In(parts) => parts.iter().any(|part| path.contains(part)),
-        Files::SharedIn(folders) => {
+    let holds = |rule: &&ModuleRule| match rule.files {
+        FilePattern::Named(names) => names.iter().any(|pattern| matches(pattern, name)),
+        FilePattern::In(parts) => parts.iter().any(|part| path.contains(part)),
+        FilePattern::SharedIn(folders) => {
             name.starts_with("lib")
                 && name.contains(".so")
                 && folders.iter().any(|folder| path.starts_with(folder))
         }
     };
     match RULES.iter().find(holds) {
-        Some(rule) => Place::File(rule.whose),
-        None if is_memory(path) => Place::Memory,
-        None => Place::File(Whose::Program),
+        Some(rule) => ModuleKind::File(rule.whose),
+        None if is_memory(path) => ModuleKind::Memory,
+        None => ModuleKind::File(CodeOwner::Program),
     }
 }
 

@@ -1,18 +1,18 @@
 //! Shortens a function's name for narrow columns. The label keeps the whole name.
 
-use super::{Label, names};
+use super::{Label, function_owner};
 use crate::report::text;
 
 impl Label {
     /// Returns the function's name, sanitised for a terminal and cut to `width` characters: first
     /// its arguments go, then its beginning. Python's and JavaScript's names end with their file,
     /// and lose that.
-    pub fn short(&self, width: usize) -> String {
+    pub fn short_name(&self, width: usize) -> String {
         let name = text::terminal(&self.function);
         if name.chars().count() <= width {
             return name;
         }
-        if names::has_file(&name) {
+        if function_owner::ends_with_file(&name) {
             return text::cut(&name, width);
         }
         let name = without_arguments(&name);
@@ -58,7 +58,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::Label;
-    use crate::report::Whose;
+    use crate::report::CodeOwner;
 
     #[test]
     fn short_names_keep_what_tells_functions_apart() {
@@ -85,8 +85,9 @@ mod tests {
                 "py::worker:/home/somebody/projects/application/…",
             ),
         ] {
-            let label = Label { function: Arc::from(name), module: None, whose: Whose::Program };
-            assert_eq!(label.short(48), short);
+            let label =
+                Label { function: Arc::from(name), module: None, whose: CodeOwner::Program };
+            assert_eq!(label.short_name(48), short);
         }
     }
 }

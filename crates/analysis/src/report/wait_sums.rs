@@ -20,56 +20,56 @@ use super::Filter;
 
 /// A thread under one of its names.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Named {
+pub(super) struct NamedThread {
     pub(super) thread: ThreadIndex,
     pub(super) name: Option<u32>,
 }
 
 /// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Waker {
-    Nobody,
-    Task { task: ThreadRef, named: Option<Named>, context: WakeContext },
+pub(super) enum WakerKey {
+    Unknown,
+    Task { task: ThreadRef, named: Option<NamedThread>, context: WakeContext },
     Interrupt(WakeContext),
 }
 
 /// The syscall in which a task made a wake, and what it named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WakerCall {
+pub(super) struct WakerSyscall {
     pub(super) syscall: &'static str,
     pub(super) through: Option<WokenThrough>,
 }
 
 /// The attributes that waits of a pattern show in the report, except for the waker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Look {
+pub(super) struct WaitAttributes {
     pub(super) cause: Cause,
     pub(super) state: char,
     pub(super) syscall: Option<&'static str>,
     pub(super) waited_on: Option<WaitedOn>,
     pub(super) stack: StackPairId,
     pub(super) waker_stack: StackPairId,
-    pub(super) waker_call: Option<WakerCall>,
+    pub(super) waker_call: Option<WakerSyscall>,
 }
 
 /// What waits have to have in common to be one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WaitKey {
-    pub(super) waiter: Named,
-    pub(super) waker: Waker,
+    pub(super) waiter: NamedThread,
+    pub(super) waker: WakerKey,
     /// Index into [`Looks`].
-    look: u32,
+    attributes: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct WakeKey {
-    pub(super) waker: Waker,
-    pub(super) wakee: Named,
+    pub(super) waker: WakerKey,
+    pub(super) wakee: NamedThread,
     pub(super) cause: Cause,
 }
 
 #[derive(Default)]
-pub(super) struct WaitSum {
+pub(super) struct WaitTotals {
     pub(super) count: u64,
     pub(super) retries: u64,
     pub(super) blocked: Nanos,
@@ -122,18 +122,18 @@ impl<K: Copy + Eq + Hash, V: Default> Sums<K, V> {
 }
 
 /// The distinct attributes of all patterns, each pattern's with its wake and without it.
-pub(super) struct Looks {
-    looks: Vec<Look>,
+pub(super) struct WaitAttributesTable {
+    list: Vec<WaitAttributes>,
     /// The index of a pattern's attributes, by the pattern's index.
     woken: Vec<u32>,
-    by_nobody: Vec<u32>,
+    without_waker: Vec<u32>,
     timeouts: Vec<Option<Nanos>>,
 }
 
-impl Looks {
+impl WaitAttributesTable {
     fn new(blame: &Blame<'_>) -> Self {
         let waits = &blame.recording().waits;
-        let mut looks = Sums::<Look, ()>::new();
+        let mut looks = Sums::<WaitAttributes, ()>::new();
         let mut of_patterns = vec![(0, 0, None); waits.patterns().len()];
         let mut is_done = vec![false; of_patterns.len()];
         for (row, n) in waits.rows().iter().zip(0..) {
@@ -146,34 +146,35 @@ impl Looks {
                 looks.get(look);
                 u32::try_from(looks.places[&look]).unwrap_or(u32::MAX)
             };
-            let woken = look(blame, WaitIndex(n), &wait);
-            let by_nobody = Look { waker_stack: StackPairId::NONE, waker_call: None, ..woken };
+            let woken = wait_attributes(blame, WaitIndex(n), &wait);
+            let by_nobody =
+                WaitAttributes { waker_stack: StackPairId::NONE, waker_call: None, ..woken };
             of_patterns[place] = (number(woken), number(by_nobody), wait.timeout);
         }
         Self {
-            looks: looks.sums.into_iter().map(|(look, ())| look).collect(),
+            list: looks.sums.into_iter().map(|(look, ())| look).collect(),
             woken: of_patterns.iter().map(|pattern| pattern.0).collect(),
-            by_nobody: of_patterns.iter().map(|pattern| pattern.1).collect(),
+            without_waker: of_patterns.iter().map(|pattern| pattern.1).collect(),
             timeouts: of_patterns.iter().map(|pattern| pattern.2).collect(),
         }
     }
 
-    pub(super) fn of(&self, key: &WaitKey) -> &Look {
-        &self.looks[key.look as usize]
+    pub(super) fn get(&self, key: &WaitKey) -> &WaitAttributes {
+        &self.list[key.attributes as usize]
     }
 
-    fn number(&self, pattern: Id<Pattern>, waker: Waker) -> u32 {
+    fn index_for(&self, pattern: Id<Pattern>, waker: WakerKey) -> u32 {
         match waker {
-            Waker::Task { .. } => self.woken[pattern.index()],
-            Waker::Nobody | Waker::Interrupt(_) => self.by_nobody[pattern.index()],
+            WakerKey::Task { .. } => self.woken[pattern.index()],
+            WakerKey::Unknown | WakerKey::Interrupt(_) => self.without_waker[pattern.index()],
         }
     }
 }
 
-fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
+fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttributes {
     let cause = blame.cause(index);
     let (stack, waker_stack) = blame.wait_and_waker_stacks(index);
-    Look {
+    WaitAttributes {
         cause,
         state: wait.state.letter(),
         syscall: wait.syscall.as_ref().and_then(syscalls::name),
@@ -182,14 +183,14 @@ fn look(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> Look {
         waker_stack,
         waker_call: wait.wake.as_ref().and_then(|wake| {
             let syscall = syscalls::name(wake.syscall.as_ref()?)?;
-            Some(WakerCall { syscall, through: cause::woken_through(wake) })
+            Some(WakerSyscall { syscall, through: cause::woken_through(wake) })
         }),
     }
 }
 
 /// The sums of the target's waits that the filter keeps, and the ledgers of all of them.
-pub(super) struct Summed {
-    pub(super) waits: Sums<WaitKey, WaitSum>,
+pub(super) struct WaitSums {
+    pub(super) waits: Sums<WaitKey, WaitTotals>,
     pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
@@ -197,7 +198,7 @@ pub(super) struct Summed {
     pub(super) ledgers: Vec<Ledger>,
 }
 
-impl Summed {
+impl WaitSums {
     fn new(threads: usize) -> Self {
         Self {
             waits: Sums::new(),
@@ -208,8 +209,14 @@ impl Summed {
         }
     }
 
-    fn add(&mut self, blame: &Blame<'_>, looks: &Looks, filter: &Filter, seen: &Seen<'_>) {
-        let Seen { wait, parts } = *seen;
+    fn add(
+        &mut self,
+        blame: &Blame<'_>,
+        looks: &WaitAttributesTable,
+        filter: &Filter,
+        seen: &WalkedWait<'_>,
+    ) {
+        let WalkedWait { wait, parts } = *seen;
         let timeline = blame.timeline();
         let waits = &blame.recording().waits;
         let Some(place) = timeline.blocked_interval(wait) else { return };
@@ -229,11 +236,11 @@ impl Summed {
             return;
         }
         let name = thread.name_at(place.from).and_then(|name| u32::try_from(name).ok());
-        let waiter = Named { thread: place.thread, name };
-        let waker = waker_of(blame, wait, waits.waker(row).map(|waker| waker.context));
-        let look = looks.number(row.pattern, waker);
+        let waiter = NamedThread { thread: place.thread, name };
+        let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
+        let look = looks.index_for(row.pattern, waker);
         let timeout = looks.timeouts.get(row.pattern.index()).copied().flatten();
-        let sum = self.waits.get(WaitKey { waiter, waker, look });
+        let sum = self.waits.get(WaitKey { waiter, waker, attributes: look });
         if sum.count == 0 {
             sum.ended = place.to;
         }
@@ -244,7 +251,7 @@ impl Summed {
         sum.longest = sum.longest.max(blocked);
         sum.idle += idle;
         parts.iter().for_each(|&part| sum.parts.push(part));
-        if waker != Waker::Nobody {
+        if waker != WakerKey::Unknown {
             let cause = blame.cause(wait);
             let (count, time) = self.wakes.get(WakeKey { waker, wakee: waiter, cause });
             *count += 1;
@@ -266,7 +273,7 @@ impl Summed {
             sum.blocked += more.blocked;
             sum.longest = sum.longest.max(more.longest);
             sum.idle += more.idle;
-            for &part in more.parts.list() {
+            for &part in more.parts.as_slice() {
                 sum.parts.push(BlamePart { chain: adopted.translate(part.chain), ..part });
             }
         }
@@ -284,14 +291,17 @@ impl Summed {
 }
 
 /// A wait and its blame.
-struct Seen<'p> {
+struct WalkedWait<'p> {
     wait: WaitIndex,
     parts: &'p [BlamePart],
 }
 
 /// Adds up the target's waits that the filter keeps.
-pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Chains) {
-    let looks = Looks::new(blame);
+pub(super) fn sum_waits(
+    blame: &Blame<'_>,
+    filter: &Filter,
+) -> (WaitSums, WaitAttributesTable, Chains) {
+    let looks = WaitAttributesTable::new(blame);
     let timeline = blame.timeline();
     let threads = &timeline.threads;
     let is_of_target = |wait| {
@@ -300,13 +310,13 @@ pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Chai
         thread.is_some_and(|thread| thread.in_target)
     };
     let surveyed = blame.visit_waits(
-        || Summed::new(threads.len()),
+        || WaitSums::new(threads.len()),
         is_of_target,
-        |summed, wait, parts| summed.add(blame, &looks, filter, &Seen { wait, parts }),
+        |summed, wait, parts| summed.add(blame, &looks, filter, &WalkedWait { wait, parts }),
     );
     let mut surveyed = surveyed.into_iter();
     let (mut summed, mut paths) =
-        surveyed.next().unwrap_or_else(|| (Summed::new(threads.len()), Chains::default()));
+        surveyed.next().unwrap_or_else(|| (WaitSums::new(threads.len()), Chains::default()));
     for (later, their_paths) in surveyed {
         summed.append(later, &mut paths, &their_paths);
     }
@@ -316,18 +326,18 @@ pub(super) fn sum_up(blame: &Blame<'_>, filter: &Filter) -> (Summed, Looks, Chai
 }
 
 /// Returns who made a wake. A task that an interrupt ran on top of did not make it.
-fn waker_of(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> Waker {
-    match (blame.ender(wait), context) {
+fn waker_key(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> WakerKey {
+    match (blame.wake_source(wait), context) {
         (WakeSource::Task(task), Some(context)) => {
             let named = blame.waker_thread(wait).map(|(thread, woken)| {
                 let name = blame.timeline().thread(thread).and_then(|life| life.name_at(woken));
-                Named { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
+                NamedThread { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
             });
-            Waker::Task { task, named, context }
+            WakerKey::Task { task, named, context }
         }
         (WakeSource::External(_) | WakeSource::Interrupt(_), Some(context)) => {
-            Waker::Interrupt(context)
+            WakerKey::Interrupt(context)
         }
-        (WakeSource::Unknown(_), _) | (_, None) => Waker::Nobody,
+        (WakeSource::Unknown(_), _) | (_, None) => WakerKey::Unknown,
     }
 }

@@ -11,11 +11,11 @@
 //! where the runtime was:
 //! <https://github.com/typelevel/cats-effect/blob/v3.5.0/core/shared/src/main/scala/cats/effect/tracing/Tracing.scala>
 
-mod modules;
-mod names;
-mod read;
+mod function_owner;
+mod module_owner;
 mod rules;
-mod short;
+mod short_name;
+mod symbol_name;
 #[cfg(test)]
 mod tests;
 
@@ -27,14 +27,14 @@ use serde::{Serialize, Serializer};
 use crate::blame::cause::{self, Cause};
 use offwake_recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable, units::StackId};
 
-use modules::Place;
+use module_owner::ModuleKind;
 
-use super::frames::{base_name, names_of, with_source};
+use super::frames::{base_name, frame_texts, with_source};
 
 /// The owner of a frame's code. Earlier variants tell the program's author more than later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum Whose {
+pub enum CodeOwner {
     /// The program itself.
     Program,
     /// A library by somebody else, which tells what the program was doing.
@@ -61,17 +61,17 @@ pub struct Label {
     #[schemars(with = "Option<String>")]
     pub module: Option<Arc<str>>,
     /// The owner of the code, for which the frame was chosen.
-    pub whose: Whose,
+    pub whose: CodeOwner,
 }
 
 impl Label {
     /// Returns whether the function has a name, and belongs to the program or to a library that its
     /// author chose.
-    pub(crate) fn is_place(&self) -> bool {
+    pub(crate) fn is_own_or_library(&self) -> bool {
         let file_and_offset = |module: &Arc<str>| {
             self.function.strip_prefix(&**module).is_some_and(|rest| rest.starts_with("+0x"))
         };
-        self.whose <= Whose::Library && !self.module.as_ref().is_some_and(file_and_offset)
+        self.whose <= CodeOwner::Library && !self.module.as_ref().is_some_and(file_and_offset)
     }
 }
 
@@ -84,37 +84,37 @@ fn optional_text<S: Serializer>(text: &Option<Arc<str>>, to: S) -> Result<S::Ok,
 }
 
 /// What a frame offers as a label, in whatever stack it is.
-enum Offer {
-    Nothing,
-    Frame(Label),
+enum FrameCandidate {
+    None,
+    Label(Label),
     /// The frames towards the root are of a task that this thread has left.
-    Left,
+    TaskSwitch,
 }
 
 /// Finds the labels of stacks. Each frame and each stack is examined once.
-pub(crate) struct BestFit<'a> {
+pub(crate) struct LabelFinder<'a> {
     stacks: &'a StackTable,
-    modules: HashMap<ModuleId, Known>,
-    offers: HashMap<FrameId, Offer>,
-    of_user: HashMap<StackId, Option<Label>>,
-    of_kernel: HashMap<StackId, Option<Label>>,
+    modules: HashMap<ModuleId, KnownModule>,
+    candidates: HashMap<FrameId, FrameCandidate>,
+    user_labels: HashMap<StackId, Option<Label>>,
+    kernel_labels: HashMap<StackId, Option<Label>>,
     kernel_functions: HashMap<&'a str, Label>,
 }
 
 /// A module that was classified.
-struct Known {
-    place: Place,
+struct KnownModule {
+    kind: ModuleKind,
     name: Arc<str>,
 }
 
-impl<'a> BestFit<'a> {
+impl<'a> LabelFinder<'a> {
     pub(crate) fn new(stacks: &'a StackTable) -> Self {
         Self {
             stacks,
             modules: HashMap::new(),
-            offers: HashMap::new(),
-            of_user: HashMap::new(),
-            of_kernel: HashMap::new(),
+            candidates: HashMap::new(),
+            user_labels: HashMap::new(),
+            kernel_labels: HashMap::new(),
             kernel_functions: HashMap::new(),
         }
     }
@@ -122,71 +122,73 @@ impl<'a> BestFit<'a> {
     /// Returns the label of a wait; none if nothing in its stack has a name. It is the kernel's
     /// frame if the user stack has nothing but the C library, and always for [`Cause::Other`], of
     /// which only that frame tells anything.
-    pub(crate) fn of_wait(
+    pub(crate) fn wait_label(
         &mut self,
         cause: Cause,
         user: StackRef,
         kernel: StackRef,
     ) -> Option<Label> {
-        let in_user = self.in_user(user);
+        let in_user = self.user_label(user);
         match &in_user {
-            Some(label) if label.whose != Whose::Libc && cause != Cause::Other => in_user,
-            _ => self.in_kernel(kernel).or(in_user),
+            Some(label) if label.whose != CodeOwner::Libc && cause != Cause::Other => in_user,
+            _ => self.kernel_label(kernel).or(in_user),
         }
     }
 
     /// Returns the label of what a thread did when it was sampled, when it woke another, or when it
     /// left its CPU. The kernel half of the last two tells no more than that, so that only a kernel
     /// thread is labelled by its kernel half.
-    pub(crate) fn of_deed(&mut self, user: StackRef, kernel: StackRef) -> Option<Label> {
+    pub(crate) fn activity_label(&mut self, user: StackRef, kernel: StackRef) -> Option<Label> {
         match user {
-            StackRef::NotTaken => self.in_kernel(kernel),
-            StackRef::Failed | StackRef::Id(_) => self.in_user(user),
+            StackRef::NotTaken => self.kernel_label(kernel),
+            StackRef::Failed | StackRef::Id(_) => self.user_label(user),
         }
     }
 
-    fn in_kernel(&mut self, kernel: StackRef) -> Option<Label> {
+    fn kernel_label(&mut self, kernel: StackRef) -> Option<Label> {
         let StackRef::Id(id) = kernel else { return None };
         let stacks = self.stacks;
         let find = || {
             let names = || cause::kernel_frames(stacks, kernel);
-            let function = names().find(|name| !names::is_waking(name)).or_else(|| names().next());
+            let function =
+                names().find(|name| !function_owner::is_waking(name)).or_else(|| names().next());
             let function = function?;
             let label = self.kernel_functions.entry(function).or_insert_with(|| Label {
                 function: function.into(),
                 module: None,
-                whose: Whose::Kernel,
+                whose: CodeOwner::Kernel,
             });
             Some(label.clone())
         };
-        self.of_kernel.entry(id).or_insert_with(find).clone()
+        self.kernel_labels.entry(id).or_insert_with(find).clone()
     }
 
-    fn in_user(&mut self, user: StackRef) -> Option<Label> {
+    fn user_label(&mut self, user: StackRef) -> Option<Label> {
         let StackRef::Id(id) = user else { return None };
-        if let Some(known) = self.of_user.get(&id) {
+        if let Some(known) = self.user_labels.get(&id) {
             return known.clone();
         }
-        let label = self.deepest(id);
-        self.of_user.insert(id, label.clone());
+        let label = self.find_user_label(id);
+        self.user_labels.insert(id, label.clone());
         label
     }
 
     /// Finds the deepest of the frames with the owner that tells most.
-    fn deepest(&mut self, stack: StackId) -> Option<Label> {
+    fn find_user_label(&mut self, stack: StackId) -> Option<Label> {
         let stacks = self.stacks;
         let mut best: Option<Label> = None;
         for id in &stacks.stacks.get(&stack)?.frames {
             let Some(frame) = stacks.frames.get(id) else { continue };
             let known = &mut self.modules;
-            match self.offers.entry(*id).or_insert_with(|| offer(stacks, frame, known)) {
-                Offer::Nothing => {}
-                Offer::Left => break,
-                Offer::Frame(label) => {
+            match self.candidates.entry(*id).or_insert_with(|| find_candidate(stacks, frame, known))
+            {
+                FrameCandidate::None => {}
+                FrameCandidate::TaskSwitch => break,
+                FrameCandidate::Label(label) => {
                     if best.as_ref().is_none_or(|best| label.whose < best.whose) {
                         best = Some(label.clone());
                     }
-                    if label.whose == Whose::Program {
+                    if label.whose == CodeOwner::Program {
                         break;
                     }
                 }
@@ -198,36 +200,44 @@ impl<'a> BestFit<'a> {
 
 /// Returns what a frame offers: of functions that were inlined into one another, the innermost of
 /// those whose owner tells most.
-fn offer(stacks: &StackTable, frame: &Frame, known: &mut HashMap<ModuleId, Known>) -> Offer {
+fn find_candidate(
+    stacks: &StackTable,
+    frame: &Frame,
+    known: &mut HashMap<ModuleId, KnownModule>,
+) -> FrameCandidate {
     let Some((id, module)) = frame.module.zip(stacks.module_of(frame)) else {
         // What lies nowhere most likely is no code.
-        return Offer::Nothing;
+        return FrameCandidate::None;
     };
-    let file = known.entry(id).or_insert_with(|| Known {
-        place: modules::place(&module.path),
+    let file = known.entry(id).or_insert_with(|| KnownModule {
+        kind: module_owner::classify_module(&module.path),
         name: base_name(&module.path).into(),
     });
-    let mut best: Option<(Whose, &Function)> = None;
+    let mut best: Option<(CodeOwner, &Function)> = None;
     for function in &frame.functions {
-        let whose = match file.place {
-            Place::Memory => names::in_memory(function),
-            Place::File(_) if names::is_switch(&function.name) => return Offer::Left,
-            Place::File(whose) => whose.max(names::in_file(&function.name)),
+        let whose = match file.kind {
+            ModuleKind::Memory => function_owner::owner_in_memory(function),
+            ModuleKind::File(_) if function_owner::is_task_switch(&function.name) => {
+                return FrameCandidate::TaskSwitch;
+            }
+            ModuleKind::File(whose) => whose.max(function_owner::owner_in_file(&function.name)),
         };
         if best.is_none_or(|(best, _)| whose < best) {
             best = Some((whose, function));
         }
     }
     let label = |whose, function| Label { function, module: Some(file.name.clone()), whose };
-    match (best, file.place, names_of(stacks, frame).pop()) {
+    match (best, file.kind, frame_texts(stacks, frame).pop()) {
         // A script's functions are known by where they are, others by their names.
-        (Some((whose, function)), Place::Memory, _) => {
-            Offer::Frame(label(whose, with_source(function).into()))
+        (Some((whose, function)), ModuleKind::Memory, _) => {
+            FrameCandidate::Label(label(whose, with_source(function).into()))
         }
-        (Some((whose, function)), ..) => Offer::Frame(label(whose, function.name.as_str().into())),
-        (None, Place::File(Whose::Program), Some(name)) => {
-            Offer::Frame(label(Whose::Program, name.into()))
+        (Some((whose, function)), ..) => {
+            FrameCandidate::Label(label(whose, function.name.as_str().into()))
         }
-        (None, ..) => Offer::Nothing,
+        (None, ModuleKind::File(CodeOwner::Program), Some(name)) => {
+            FrameCandidate::Label(label(CodeOwner::Program, name.into()))
+        }
+        (None, ..) => FrameCandidate::None,
     }
 }

@@ -3,7 +3,7 @@
 use crate::blame::Reason;
 use offwake_recording::units::Tid;
 
-use super::{BlameWord, text};
+use super::{BlameEntryKind, text};
 
 /// Returns `socket: tcp 127.0.0.1:6379 (redis-server 812)`, or the cause alone if `on` is empty.
 pub fn waited_on(cause: &str, on: &str) -> String {
@@ -17,18 +17,18 @@ pub fn waited_on(cause: &str, on: &str) -> String {
 
 /// Returns `db 77`, or `db 77 in web` for a thread in a container with the label `web`.
 pub fn thread(comm: &str, tid: Tid, container: Option<&str>) -> String {
-    format!("{} {tid}{}", text::terminal(comm), in_container(container))
+    format!("{} {tid}{}", text::terminal(comm), container_suffix(container))
 }
 
 /// Returns ` in web`, or nothing for a thread in no container.
-pub fn in_container(container: Option<&str>) -> String {
+pub fn container_suffix(container: Option<&str>) -> String {
     container.map(|name| format!(" in {}", text::terminal(name))).unwrap_or_default()
 }
 
 /// Returns `work of db 77`, `disk behind db 77`. `thread` is described already; `holder` is a name
 /// as it was recorded.
-pub fn blamed(
-    kind: BlameWord,
+pub fn blame(
+    kind: BlameEntryKind,
     reason: Option<Reason>,
     thread: Option<String>,
     holder: Option<&str>,
@@ -36,9 +36,9 @@ pub fn blamed(
     let what = reason.map_or(kind.name(), Reason::name);
     let Some(thread) = thread else { return what.to_owned() };
     match (kind, holder.map(text::terminal)) {
-        (BlameWord::Work, _) => format!("work of {thread}"),
-        (BlameWord::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
-        (BlameWord::CpuQueue, None) => format!("{thread} queued for a CPU"),
+        (BlameEntryKind::Work, _) => format!("work of {thread}"),
+        (BlameEntryKind::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
+        (BlameEntryKind::CpuQueue, None) => format!("{thread} queued for a CPU"),
         _ => format!("{what} behind {thread}"),
     }
 }

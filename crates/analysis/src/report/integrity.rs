@@ -12,7 +12,7 @@ use offwake_recording::{
 
 /// What is wrong with the file, and what the machine's clocks went through.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub struct Soundness {
+pub struct RecordingIntegrity {
     /// It has no end.
     pub cut_off: bool,
     /// What was recorded and how is not in it.
@@ -59,8 +59,8 @@ pub struct Suspension {
     pub suspended_ns: Nanos,
 }
 
-impl Soundness {
-    pub(super) fn of(recording: &Recording) -> Self {
+impl RecordingIntegrity {
+    pub(super) fn from_recording(recording: &Recording) -> Self {
         let damage = &recording.damage;
         let mut soundness = Self {
             cut_off: damage.cut_off,
@@ -138,7 +138,7 @@ fn warnings(report: &Report) -> Vec<String> {
             "blame has more parts than can be shown one by one: {limited} small ones, {time}, are `report_limit` in waits and pictures (it is less of one process, of one cgroup)"
         ));
     }
-    if let Some(line) = unparsed(report) {
+    if let Some(line) = parser_failures(report) {
         say(line);
     }
     if soundness.cut_off {
@@ -183,7 +183,7 @@ fn warnings(report: &Report) -> Vec<String> {
 }
 
 /// Describes what is missing because a parser process failed.
-fn unparsed(report: &Report) -> Option<String> {
+fn parser_failures(report: &Report) -> Option<String> {
     let counted = |words: &[(&str, &str)]| {
         let count = |name: &str| report.loss.counters.get(name).copied().filter(|count| *count > 0);
         let words = words.iter().filter_map(|(name, what)| Some((what, count(name)?)));

@@ -22,7 +22,7 @@ use offwake_recording::{Recording, units::Cpu};
 use super::packets::{Packets, Sequence};
 
 /// A thread whose life begins with a wait.
-pub(super) struct Opening<'a> {
+pub(super) struct InitiallyBlocked<'a> {
     pub(super) index: ThreadIndex,
     pub(super) thread: &'a Thread,
     /// The CPU that it had left.
@@ -31,10 +31,10 @@ pub(super) struct Opening<'a> {
 }
 
 /// Finds the threads whose lives begin blocked.
-pub(super) fn all<'a>(
+pub(super) fn find_initially_blocked<'a>(
     recording: &'a Recording,
     timeline: &'a Timeline,
-) -> impl Iterator<Item = Opening<'a>> {
+) -> impl Iterator<Item = InitiallyBlocked<'a>> {
     timeline.threads.iter().zip(0..).filter_map(|(thread, index)| {
         let State::Blocked(wait) = thread.track.get(0)?.state else { return None };
         let row = recording.waits.rows().get(wait.0 as usize)?;
@@ -44,11 +44,11 @@ pub(super) fn all<'a>(
             'T' | 't' => TaskState::TASK_STATE_STOPPED,
             _ => return None,
         };
-        Some(Opening { index: ThreadIndex(index), thread, cpu: row.off_cpu, state })
+        Some(InitiallyBlocked { index: ThreadIndex(index), thread, cpu: row.off_cpu, state })
     })
 }
 
-impl Opening<'_> {
+impl InitiallyBlocked<'_> {
     pub(super) fn write(&self, packets: &mut Packets<'_>) -> io::Result<()> {
         let event = GenericKernelTaskStateEvent {
             cpu: Some(i32::from(self.cpu.0)),

@@ -6,7 +6,7 @@ use crate::report::{flame::Frame, text};
 
 /// A frame's name and where it is in the source, sanitised.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct PlacedName {
+pub(super) struct SourceFrame {
     /// The name as folded stacks have it, without the source.
     pub(super) name: String,
     /// The file, if it is known.
@@ -15,8 +15,8 @@ pub(super) struct PlacedName {
     pub(super) line: Option<u32>,
 }
 
-impl PlacedName {
-    fn of(frame: &Frame) -> Self {
+impl SourceFrame {
+    fn new(frame: &Frame) -> Self {
         let function = frame.function.as_deref();
         let name = function.map_or(&*frame.name, |function| function.name.as_str());
         Self {
@@ -34,21 +34,21 @@ impl PlacedName {
 
 /// Makes each frame once.
 #[derive(Default)]
-pub(super) struct PlacedNames {
-    by_frame: HashMap<Frame, Arc<PlacedName>>,
+pub(super) struct SourceFrames {
+    by_frame: HashMap<Frame, Arc<SourceFrame>>,
 }
 
-impl PlacedNames {
+impl SourceFrames {
     /// Returns the frames of a path, in the same order.
-    pub(super) fn path(&mut self, frames: &[Frame]) -> Vec<Arc<PlacedName>> {
-        frames.iter().map(|frame| self.of(frame)).collect()
+    pub(super) fn path(&mut self, frames: &[Frame]) -> Vec<Arc<SourceFrame>> {
+        frames.iter().map(|frame| self.get_or_insert(frame)).collect()
     }
 
-    fn of(&mut self, frame: &Frame) -> Arc<PlacedName> {
+    fn get_or_insert(&mut self, frame: &Frame) -> Arc<SourceFrame> {
         if let Some(known) = self.by_frame.get(frame) {
             return Arc::clone(known);
         }
-        let name = Arc::new(PlacedName::of(frame));
+        let name = Arc::new(SourceFrame::new(frame));
         self.by_frame.insert(frame.clone(), Arc::clone(&name));
         name
     }

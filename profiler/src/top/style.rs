@@ -4,7 +4,7 @@ use ratatui::style::{Color, Modifier, Style};
 
 /// Whether the screen has colours. What they tell is also told by words or characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Paint {
+pub enum ColourMode {
     /// With colours.
     Colours,
     /// Without colours: `NO_COLOR` is set, or the terminal has none.
@@ -13,7 +13,7 @@ pub enum Paint {
 
 /// The role of a text on screen, which decides its style.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(super) enum TextRole {
     Text,
     Title,
     FocusedTitle,
@@ -28,25 +28,25 @@ pub(super) enum Role {
     Unattributed,
 }
 
-impl Paint {
-    pub(super) fn style(self, role: Role) -> Style {
+impl ColourMode {
+    pub(super) fn style(self, role: TextRole) -> Style {
         let plain = Style::new();
         let colour = |colour| match self {
             Self::Colours => plain.fg(colour),
             Self::Plain => plain,
         };
         match role {
-            Role::Text => plain,
-            Role::Title => plain.add_modifier(Modifier::BOLD),
-            Role::FocusedTitle => plain.add_modifier(Modifier::BOLD | Modifier::REVERSED),
-            Role::Columns => plain.add_modifier(Modifier::UNDERLINED),
-            Role::Selected => plain.add_modifier(Modifier::REVERSED),
-            Role::Loud => colour(Color::Red).add_modifier(Modifier::BOLD),
-            Role::Faint | Role::Unattributed => plain.add_modifier(Modifier::DIM),
-            Role::OnCpu => colour(Color::Green),
-            Role::Runnable => colour(Color::Magenta),
-            Role::Attributed => colour(Color::Red),
-            Role::External => colour(Color::Blue),
+            TextRole::Text => plain,
+            TextRole::Title => plain.add_modifier(Modifier::BOLD),
+            TextRole::FocusedTitle => plain.add_modifier(Modifier::BOLD | Modifier::REVERSED),
+            TextRole::Columns => plain.add_modifier(Modifier::UNDERLINED),
+            TextRole::Selected => plain.add_modifier(Modifier::REVERSED),
+            TextRole::Loud => colour(Color::Red).add_modifier(Modifier::BOLD),
+            TextRole::Faint | TextRole::Unattributed => plain.add_modifier(Modifier::DIM),
+            TextRole::OnCpu => colour(Color::Green),
+            TextRole::Runnable => colour(Color::Magenta),
+            TextRole::Attributed => colour(Color::Red),
+            TextRole::External => colour(Color::Blue),
         }
     }
 }

@@ -4,9 +4,9 @@
 use offwake_recording::Function;
 
 use super::{
-    Whose,
-    read::{namespace, qualified},
-    rules::{IN_FILES, IN_MEMORY, Names, Rule, WAKING},
+    CodeOwner,
+    rules::{FunctionPattern, FunctionRule, IN_FILES, IN_MEMORY, WAKING},
+    symbol_name::{namespace, qualified_name},
 };
 
 /// Goroutines that are switched away from: the frames towards the root are of the one that the thread
@@ -19,58 +19,62 @@ use super::{
 /// ```
 ///
 /// <https://github.com/golang/go/blob/go1.22.0/src/runtime/stubs.go>, `mcall`
-pub(super) fn is_switch(name: &str) -> bool {
-    is_like("runtime.mcall", name)
+pub(super) fn is_task_switch(name: &str) -> bool {
+    matches_pattern("runtime.mcall", name)
 }
 
 /// Returns whether a kernel function tells only that its thread woke another.
 pub(super) fn is_waking(name: &str) -> bool {
-    WAKING.iter().any(|pattern| is_like(pattern, name))
+    WAKING.iter().any(|pattern| matches_pattern(pattern, name))
 }
 
 /// Returns the owner of a function in a file.
-pub(super) fn in_file(name: &str) -> Whose {
-    by(IN_FILES, name).unwrap_or(Whose::Program)
+pub(super) fn owner_in_file(name: &str) -> CodeOwner {
+    owner_by_rules(IN_FILES, name).unwrap_or(CodeOwner::Program)
 }
 
 /// Returns the owner of a function in memory that is mapped from no file.
-pub(super) fn in_memory(function: &Function) -> Whose {
+pub(super) fn owner_in_memory(function: &Function) -> CodeOwner {
     let name = &function.name;
-    (function.file.as_deref().map(of_script))
-        .or_else(|| by_own_file(name))
-        .or_else(|| by(IN_MEMORY, name))
-        .unwrap_or(Whose::Program)
+    (function.file.as_deref().map(script_owner))
+        .or_else(|| owner_by_trailing_file(name))
+        .or_else(|| owner_by_rules(IN_MEMORY, name))
+        .unwrap_or(CodeOwner::Program)
 }
 
 /// Returns the owner of a file that an interpreter reads.
-fn of_script(file: &str) -> Whose {
-    javascript_file(file).or_else(|| python_file(file)).unwrap_or(Whose::Program)
+fn script_owner(file: &str) -> CodeOwner {
+    javascript_file_owner(file).or_else(|| python_file_owner(file)).unwrap_or(CodeOwner::Program)
 }
 
 /// Returns whether a function's name ends with its file.
-pub(super) fn has_file(name: &str) -> bool {
-    by_own_file(name).is_some()
+pub(super) fn ends_with_file(name: &str) -> bool {
+    owner_by_trailing_file(name).is_some()
 }
 
-fn by_own_file(name: &str) -> Option<Whose> {
-    python(name).or_else(|| javascript(name))
+fn owner_by_trailing_file(name: &str) -> Option<CodeOwner> {
+    python_owner(name).or_else(|| javascript_owner(name))
 }
 
-fn by(rules: &[Rule], name: &str) -> Option<Whose> {
-    let (namespace, qualified) = (namespace(name), qualified(name));
-    let holds = |rule: &&Rule| match rule.names {
-        Names::Like(patterns) => patterns.iter().any(|pattern| is_like(pattern, name)),
-        Names::Namespaces(names) => namespace.is_some_and(|first| names.contains(&first)),
-        Names::GoPackages(packages) => packages.iter().any(|package| is_in_go(package, name)),
-        Names::JavaPackages(packages) => {
-            packages.iter().any(|package| is_in_java(package, qualified))
+fn owner_by_rules(rules: &[FunctionRule], name: &str) -> Option<CodeOwner> {
+    let (namespace, qualified) = (namespace(name), qualified_name(name));
+    let holds = |rule: &&FunctionRule| match rule.names {
+        FunctionPattern::Like(patterns) => {
+            patterns.iter().any(|pattern| matches_pattern(pattern, name))
+        }
+        FunctionPattern::Namespaces(names) => namespace.is_some_and(|first| names.contains(&first)),
+        FunctionPattern::GoPackages(packages) => {
+            packages.iter().any(|package| is_in_go_package(package, name))
+        }
+        FunctionPattern::JavaPackages(packages) => {
+            packages.iter().any(|package| is_in_java_package(package, qualified))
         }
     };
     rules.iter().find(holds).map(|rule| rule.whose)
 }
 
 /// What a compiler or linker adds to a name does not count: `futex_wait.constprop.0`, `read@plt`.
-fn is_like(pattern: &str, name: &str) -> bool {
+fn matches_pattern(pattern: &str, name: &str) -> bool {
     if let Some(beginning) = pattern.strip_suffix('*') {
         return name.starts_with(beginning);
     }
@@ -84,7 +88,7 @@ fn is_like(pattern: &str, name: &str) -> bool {
 /// of which GCC made a part (`sync.part.0`) is in no package.
 ///
 /// <https://gcc.gnu.org/onlinedocs/gcc/Optimize-Options.html>
-fn is_in_go(package: &str, name: &str) -> bool {
+fn is_in_go_package(package: &str, name: &str) -> bool {
     const OF_COMPILERS: &[&str] = &["part.", "isra.", "constprop.", "cold", "lto_priv.", "llvm."];
     let Some(rest) = name.strip_prefix(package) else { return false };
     package.ends_with('/')
@@ -95,7 +99,7 @@ fn is_in_go(package: &str, name: &str) -> bool {
 
 /// `java` has `java.lang.Thread.run()`, `Ljava/lang/Thread;::run`, and with a module's name before it
 /// `java.base/java.lang.Thread.run`.
-fn is_in_java(package: &str, name: &str) -> bool {
+fn is_in_java_package(package: &str, name: &str) -> bool {
     let is_in = |name: &str| {
         let mut letters = name.bytes();
         let same = |a: u8| letters.next().is_some_and(|b| a == b || (a == b'.' && b == b'/'));
@@ -108,13 +112,13 @@ fn is_in_java(package: &str, name: &str) -> bool {
 /// `py::wait:/usr/lib/python3.12/threading.py`. Recordings of earlier versions have such names.
 ///
 /// <https://github.com/python/cpython/blob/v3.12.0/Python/perf_trampoline.c>
-fn python(name: &str) -> Option<Whose> {
+fn python_owner(name: &str) -> Option<CodeOwner> {
     let (_, file) = name.strip_prefix("py::")?.split_once(':')?;
-    Some(python_file(file).unwrap_or(Whose::Program))
+    Some(python_file_owner(file).unwrap_or(CodeOwner::Program))
 }
 
 /// Returns the owner of a Python file; none if it is the program's own.
-fn python_file(file: &str) -> Option<Whose> {
+fn python_file_owner(file: &str) -> Option<CodeOwner> {
     const STANDARD: &[&str] = &["/lib/python3", "/lib64/python3"];
     const INSTALLED: &[&str] = &["/site-packages/", "/dist-packages/"];
     /// Threads, locks, and what waits for many.
@@ -132,7 +136,7 @@ fn python_file(file: &str) -> Option<Whose> {
         "multiprocessing/",
     ];
     if INSTALLED.iter().any(|part| file.contains(part)) {
-        return Some(Whose::Library);
+        return Some(CodeOwner::Library);
     }
     let standard = STANDARD.iter().find_map(|folder| {
         let (_, below) = file.split_once(folder)?;
@@ -140,10 +144,10 @@ fn python_file(file: &str) -> Option<Whose> {
     });
     let is_runtime = |file: &str| RUNTIME.iter().any(|path| file.starts_with(path));
     match standard {
-        Some((_, file)) if is_runtime(file) => Some(Whose::Runtime),
-        Some(_) => Some(Whose::Library),
+        Some((_, file)) if is_runtime(file) => Some(CodeOwner::Runtime),
+        Some(_) => Some(CodeOwner::Library),
         // The part of the library that is inside the interpreter.
-        None => file.starts_with("<frozen ").then_some(Whose::Runtime),
+        None => file.starts_with("<frozen ").then_some(CodeOwner::Runtime),
     }
 }
 
@@ -151,23 +155,23 @@ fn python_file(file: &str) -> Option<Whose> {
 /// earlier versions have such names.
 ///
 /// <https://nodejs.org/docs/latest-v20.x/api/cli.html#--perf-basic-prof>
-fn javascript(name: &str) -> Option<Whose> {
+fn javascript_owner(name: &str) -> Option<CodeOwner> {
     const KINDS: &[&str] = &["JS:", "LazyCompile:", "Function:", "Script:", "Eval:"];
     const OF_NODE: &[&str] = &[" node:", " internal/", " native "];
     let function = KINDS.iter().find_map(|kind| name.strip_prefix(kind))?;
     Some(if OF_NODE.iter().any(|start| function.contains(start)) {
-        Whose::Runtime
+        CodeOwner::Runtime
     } else if function.contains("/node_modules/") {
-        Whose::Library
+        CodeOwner::Library
     } else {
-        Whose::Program
+        CodeOwner::Program
     })
 }
 
 /// Returns the owner of a JavaScript file; none if it is the program's own.
-fn javascript_file(file: &str) -> Option<Whose> {
+fn javascript_file_owner(file: &str) -> Option<CodeOwner> {
     if file.starts_with("node:") || file.starts_with("internal/") {
-        return Some(Whose::Runtime);
+        return Some(CodeOwner::Runtime);
     }
-    file.contains("/node_modules/").then_some(Whose::Library)
+    file.contains("/node_modules/").then_some(CodeOwner::Library)
 }

@@ -20,19 +20,19 @@ use offwake_recording::{
     units::{StackId, Tgid, Tid, Timestamp},
 };
 
-use super::{Evidence, SpanStatus};
+use super::{SpanInput, SpanStatus};
 
 /// When and how threads exited.
-pub(super) struct Ends<'a> {
-    evidence: Evidence<'a>,
+pub(super) struct ThreadExits<'a> {
+    evidence: SpanInput<'a>,
     /// The exits of each tid, in order of time.
     exits: HashMap<Tid, Vec<&'a ThreadExit>>,
     /// The kernel stacks of threads in `do_exit`.
-    of_ending: HashSet<StackId>,
+    exiting_stacks: HashSet<StackId>,
 }
 
-impl<'a> Ends<'a> {
-    pub(super) fn of(evidence: Evidence<'a>) -> Self {
+impl<'a> ThreadExits<'a> {
+    pub(super) fn new(evidence: SpanInput<'a>) -> Self {
         let mut exits: HashMap<_, Vec<_>> = HashMap::new();
         for exit in &evidence.recording.exits {
             exits.entry(exit.tid).or_default().push(exit);
@@ -44,7 +44,7 @@ impl<'a> Ends<'a> {
             .filter(|(id, _)| stacks.frames_of(**id).any(is_exit))
             .map(|(id, _)| *id)
             .collect();
-        Self { evidence, exits, of_ending }
+        Self { evidence, exits, exiting_stacks: of_ending }
     }
 
     /// Returns the processes of all threads that exited.
@@ -53,24 +53,29 @@ impl<'a> Ends<'a> {
     }
 
     /// Returns how the thread exited that ended a wait by exiting.
-    pub(super) fn of_waker(&self, wait: WaitIndex) -> Option<SpanStatus> {
+    pub(super) fn waker_exit_status(&self, wait: WaitIndex) -> Option<SpanStatus> {
         let wake = self.evidence.wait(wait)?.wake?;
-        self.evidence.task(wait)?;
+        self.evidence.waker_task(wait)?;
         let call = wake.syscall.as_ref().and_then(syscalls::name);
         let is_ending = matches!(call, Some("exit" | "exit_group"))
-            || matches!(wake.kernel_stack, StackRef::Id(id) if self.of_ending.contains(&id));
-        let waker = || self.evidence.waker(wait);
+            || matches!(wake.kernel_stack, StackRef::Id(id) if self.exiting_stacks.contains(&id));
+        let waker = || self.evidence.waker_thread(wait);
         is_ending.then(|| {
-            let end = waker().and_then(|waker| self.after(waker, self.evidence.woken_at(wait)));
+            let end = waker()
+                .and_then(|waker| self.exit_status_after(waker, self.evidence.woken_at(wait)));
             end.unwrap_or(SpanStatus::Exited(None))
         })
     }
 
     /// Returns how a thread exited, if it did inside the window, at `from` or later.
-    pub(super) fn after(&self, thread: ThreadIndex, from: Timestamp) -> Option<SpanStatus> {
+    pub(super) fn exit_status_after(
+        &self,
+        thread: ThreadIndex,
+        from: Timestamp,
+    ) -> Option<SpanStatus> {
         let thread = self.evidence.thread(thread)?;
         let exits = self.exits.get(&thread.tid)?;
         let exit = exits.get(exits.partition_point(|exit| exit.at < from))?;
-        (exit.at <= thread.until).then(|| SpanStatus::of_exit(exit.status))
+        (exit.at <= thread.until).then(|| SpanStatus::from_exit_status(exit.status))
     }
 }

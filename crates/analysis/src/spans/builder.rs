@@ -21,8 +21,8 @@ use crate::{
 use offwake_recording::units::{Nanos, Timestamp};
 
 use super::{
-    Evidence, LeftOut, LinkKind, Span, SpanId, SpanKind, SpanLimits, SpanLink, SpanStatus, Spans,
-    TraceId, exchange::Leg, findings::Findings, naming::Names, roots::roots,
+    LeftOut, LinkKind, Span, SpanId, SpanInput, SpanKind, SpanLimits, SpanLink, SpanStatus, Spans,
+    TraceId, exchange::Leg, findings::Findings, names::SpanNames, roots::find_roots,
 };
 
 /// Finds the spans of a recording.
@@ -31,45 +31,45 @@ use super::{
 /// thread did unasked; and with a request that one of the target's threads was asked on a connection
 /// that the asker made. The filter says which of these are kept.
 #[must_use]
-pub fn find(evidence: Evidence<'_>, filter: &Filter, limits: SpanLimits) -> Spans {
-    let findings = Findings::of(evidence, limits.shortest);
+pub fn find_spans(evidence: SpanInput<'_>, filter: &Filter, limits: SpanLimits) -> Spans {
+    let findings = Findings::new(evidence, limits.shortest);
     let mut left_out = LeftOut::default();
-    let roots = roots(&findings, filter, limits.lifetime, &mut left_out);
-    let finder = Finder {
+    let roots = find_roots(&findings, filter, limits.lifetime, &mut left_out);
+    let finder = SpanBuilder {
         evidence,
         findings,
         limits,
-        names: Names::of(evidence),
-        is_shown: vec![false; evidence.count()],
+        names: SpanNames::new(evidence),
+        has_span: vec![false; evidence.wait_count()],
         spans: Vec::new(),
         left_out,
     };
-    finder.follow(&roots)
+    finder.build(&roots)
 }
 
-struct Finder<'a> {
-    evidence: Evidence<'a>,
+struct SpanBuilder<'a> {
+    evidence: SpanInput<'a>,
     findings: Findings<'a>,
     limits: SpanLimits,
-    names: Names<'a>,
+    names: SpanNames<'a>,
     /// Whether a wait has a span already, by [`WaitIndex`].
-    is_shown: Vec<bool>,
+    has_span: Vec<bool>,
     spans: Vec<Span>,
     left_out: LeftOut,
 }
 
 /// A span that was built, and its index among all spans.
 #[derive(Clone, Copy)]
-struct Made {
-    place: usize,
+struct SpanRef {
+    index: usize,
     trace: TraceId,
     id: SpanId,
 }
 
 /// What a thread did in a span, still to be walked for the span's children.
 #[derive(Clone, Copy)]
-struct Doings {
-    parent: Made,
+struct Activity {
+    parent: SpanRef,
     thread: ThreadIndex,
     from: Timestamp,
     /// What ends at this moment or later is not a part of it.
@@ -80,15 +80,15 @@ struct Doings {
 
 /// What a new span is a part of.
 #[derive(Clone, Copy)]
-enum Under {
+enum SpanParent {
     /// The span begins a trace.
-    Nothing(TraceId),
+    Root(TraceId),
     /// The span is a part of this one, which began then.
-    Parent(Made, Timestamp),
+    Parent(SpanRef, Timestamp),
 }
 
 /// What a new span is made from.
-struct Draft {
+struct SpanDraft {
     kind: SpanKind,
     thread: ThreadIndex,
     from: Timestamp,
@@ -99,42 +99,42 @@ struct Draft {
     wait: Option<WaitIndex>,
 }
 
-impl Finder<'_> {
-    fn follow(mut self, roots: &[WaitIndex]) -> Spans {
+impl SpanBuilder<'_> {
+    fn build(mut self, roots: &[WaitIndex]) -> Spans {
         for (n, &root) in roots.iter().enumerate() {
             if self.spans.len() >= self.limits.max_spans as usize {
                 self.left_out.max_spans += (roots.len() - n) as u64;
                 break;
             }
-            if self.is_shown.get(root.0 as usize) == Some(&false) {
-                self.root(root);
+            if self.has_span.get(root.0 as usize) == Some(&false) {
+                self.add_root(root);
             }
         }
         Spans { spans: self.spans, limits: self.limits, left_out: self.left_out }
     }
 
-    fn root(&mut self, wait: WaitIndex) {
+    fn add_root(&mut self, wait: WaitIndex) {
         let Some(record) = self.evidence.wait(wait) else { return };
         let boot_id = &self.evidence.recording.meta.boot_id;
-        let trace = TraceId::of_wait(boot_id, record.tid, record.off);
-        if !self.limits.sample.keeps(trace) {
+        let trace = TraceId::from_wait(boot_id, record.tid, record.off);
+        if !self.limits.sample.includes(trace) {
             self.left_out.sampled += 1;
             return;
         }
         let mut left = Vec::new();
-        self.wait(wait, Under::Nothing(trace), 0, &mut left);
+        self.add_wait(wait, SpanParent::Root(trace), 0, &mut left);
         // Depth first, so that a trace that meets a limit is whole as far as it goes.
         while let Some(doings) = left.pop() {
             let first = left.len();
-            self.children(doings, &mut left);
+            self.add_children(doings, &mut left);
             left.get_mut(first..).unwrap_or_default().reverse();
         }
     }
 
     /// Adds the spans of the waits in a thread's activity.
-    fn children(&mut self, doings: Doings, left: &mut Vec<Doings>) {
-        let Doings { parent, thread, from, before, depth } = doings;
-        let inside = self.findings.long.reaching_into(thread, from, before);
+    fn add_children(&mut self, doings: Activity, left: &mut Vec<Activity>) {
+        let Activity { parent, thread, from, before, depth } = doings;
+        let inside = self.findings.span_waits.ending_inside(thread, from, before);
         let most = inside.len().min(self.limits.fan_out as usize);
         self.left_out.fan_out += (inside.len() - most) as u64;
         let end = inside.start + most;
@@ -143,71 +143,77 @@ impl Finder<'_> {
                 self.left_out.max_spans += (end - place) as u64;
                 return;
             }
-            if let Some(&wait) = self.findings.long.waits().get(place) {
-                self.wait(wait, Under::Parent(parent, from), depth, left);
+            if let Some(&wait) = self.findings.span_waits.waits().get(place) {
+                self.add_wait(wait, SpanParent::Parent(parent, from), depth, left);
             }
         }
     }
 
     /// Adds the span of a wait and those of what was done for it.
-    fn wait(&mut self, wait: WaitIndex, under: Under, depth: u16, left: &mut Vec<Doings>) {
-        let Some(place) = self.evidence.place(wait) else { return };
+    fn add_wait(
+        &mut self,
+        wait: WaitIndex,
+        under: SpanParent,
+        depth: u16,
+        left: &mut Vec<Activity>,
+    ) {
+        let Some(place) = self.evidence.interval(wait) else { return };
         let Some(thread) = place.thread else { return };
         let is_request = self.findings.is_request(wait);
         let not_before = match under {
-            Under::Nothing(_) => Timestamp(0),
-            Under::Parent(_, from) => from,
+            SpanParent::Root(_) => Timestamp(0),
+            SpanParent::Parent(_, from) => from,
         };
         let (kind, name) = if is_request {
-            (SpanKind::Client, self.names.of_request(wait))
+            (SpanKind::Client, self.names.request_name(wait))
         } else {
             (SpanKind::Internal, Arc::from((self.evidence.cause)(wait).name()))
         };
-        let draft = Draft {
+        let draft = SpanDraft {
             kind,
             thread,
-            from: self.findings.beginning(wait).max(not_before),
+            from: self.findings.span_start(wait).max(not_before),
             to: place.to,
             name,
-            status: self.findings.status(wait),
+            status: self.findings.span_status(wait),
             wait: Some(wait),
         };
-        let Some(made) = self.make(draft, under) else { return };
-        if let Some(shown) = self.is_shown.get_mut(wait.0 as usize) {
+        let Some(made) = self.push_span(draft, under) else { return };
+        if let Some(shown) = self.has_span.get_mut(wait.0 as usize) {
             *shown = true;
         }
-        let parts = self.findings.parts(wait);
+        let parts = self.findings.legs(wait);
         if parts.is_empty() {
             // Of the profiler's own threads, say.
-            self.left_out.not_recorded += u64::from(self.evidence.task(wait).is_some());
+            self.left_out.not_recorded += u64::from(self.evidence.waker_task(wait).is_some());
         } else if depth >= self.limits.depth {
             self.left_out.depth += 1;
-        } else if self.findings.pieces.blocked(wait) > self.limits.lifetime {
+        } else if self.findings.pieces.blocked_time(wait) > self.limits.lifetime {
             self.left_out.lifetime += 1;
         } else if is_request {
-            self.answer(made, wait, &parts, depth, left);
+            self.add_servers(made, wait, &parts, depth, left);
         } else {
-            self.unasked(made, wait, &parts, depth, left);
+            self.add_unasked(made, wait, &parts, depth, left);
         }
     }
 
     /// Adds the spans of the threads that were asked.
-    fn answer(
+    fn add_servers(
         &mut self,
-        client: Made,
+        client: SpanRef,
         wait: WaitIndex,
         legs: &[Leg],
         depth: u16,
-        left: &mut Vec<Doings>,
+        left: &mut Vec<Activity>,
     ) {
-        let Some(client_pid) = self.spans.get(client.place).map(|span| span.pid) else { return };
-        let mut before: Option<Made> = None;
+        let Some(client_pid) = self.spans.get(client.index).map(|span| span.pid) else { return };
+        let mut before: Option<SpanRef> = None;
         let most = legs.len().min(self.limits.fan_out as usize);
         self.left_out.fan_out += (legs.len() - most) as u64;
         for (n, &leg) in legs.iter().take(most).enumerate() {
             let is_last = n + 1 == legs.len();
-            let Some(server) = self.server(client, wait, leg, is_last) else { continue };
-            let Some(span) = self.spans.get_mut(server.place) else { continue };
+            let Some(server) = self.add_server(client, wait, leg, is_last) else { continue };
+            let Some(span) = self.spans.get_mut(server.index) else { continue };
             let (from, to) = (span.started_at, span.ended_at);
             if span.pid != client_pid {
                 span.links.push(client.link(LinkKind::RequestedBy));
@@ -217,9 +223,9 @@ impl Finder<'_> {
             }
             before = Some(server);
             // What is still open at the window's end is a part of what is.
-            let is_open = matches!((self.evidence.ender)(wait), WakeSource::Unknown(_));
+            let is_open = matches!((self.evidence.wake_source)(wait), WakeSource::Unknown(_));
             let before = if is_open { to + Nanos(1) } else { to };
-            left.push(Doings {
+            left.push(Activity {
                 parent: server,
                 thread: leg.thread,
                 from,
@@ -231,40 +237,48 @@ impl Finder<'_> {
 
     /// Adds the span of one leg. None if nothing is known of it, if it was over before the client's
     /// span begins, or if the limit of spans is reached.
-    fn server(&mut self, client: Made, wait: WaitIndex, leg: Leg, is_last: bool) -> Option<Made> {
+    fn add_server(
+        &mut self,
+        client: SpanRef,
+        wait: WaitIndex,
+        leg: Leg,
+        is_last: bool,
+    ) -> Option<SpanRef> {
         let thread = self.evidence.thread(leg.thread)?;
         if !self.evidence.is_recorded(leg.thread) {
             self.left_out.not_recorded += 1;
             return None;
         }
-        let begin = self.spans.get(client.place)?.started_at;
+        let begin = self.spans.get(client.index)?.started_at;
         let (from, to) = (leg.from.max(thread.from).max(begin), leg.to.min(thread.until));
         if from > to {
             return None;
         }
-        let status = match self.findings.status(wait) {
+        let status = match self.findings.span_status(wait) {
             _ if !is_last => SpanStatus::Ok,
-            SpanStatus::Unfinished => {
-                self.findings.ends.after(leg.thread, from).unwrap_or(SpanStatus::Unfinished)
-            }
+            SpanStatus::Unfinished => self
+                .findings
+                .exits
+                .exit_status_after(leg.thread, from)
+                .unwrap_or(SpanStatus::Unfinished),
             status => status,
         };
-        let name = self.names.of_ender(leg.ended, leg.thread, to);
+        let name = self.names.waker_frame_or_comm(leg.ended, leg.thread, to);
         let kind = SpanKind::Server;
-        let draft = Draft { kind, thread: leg.thread, from, to, name, status, wait: None };
-        self.make(draft, Under::Parent(client, begin))
+        let draft = SpanDraft { kind, thread: leg.thread, from, to, name, status, wait: None };
+        self.push_span(draft, SpanParent::Parent(client, begin))
     }
 
     /// Adds the span of what ended a wait unasked, in a trace of its own.
-    fn unasked(
+    fn add_unasked(
         &mut self,
-        waiting: Made,
+        waiting: SpanRef,
         wait: WaitIndex,
         parts: &[Leg],
         depth: u16,
-        left: &mut Vec<Doings>,
+        left: &mut Vec<Activity>,
     ) {
-        let Some(begin) = self.spans.get(waiting.place).map(|span| span.started_at) else { return };
+        let Some(begin) = self.spans.get(waiting.index).map(|span| span.started_at) else { return };
         for part in parts {
             let Some(thread) = self.evidence.thread(part.thread) else { continue };
             if !self.evidence.is_recorded(part.thread) {
@@ -273,45 +287,45 @@ impl Finder<'_> {
             }
             let from = part.from.max(thread.from).max(begin).min(part.to);
             let to = part.to;
-            let draft = Draft {
+            let draft = SpanDraft {
                 kind: SpanKind::Internal,
                 thread: part.thread,
                 from,
                 to,
-                name: self.names.of_ender(part.ended, part.thread, to),
-                status: self.findings.ends.of_waker(wait).unwrap_or(SpanStatus::Ok),
+                name: self.names.waker_frame_or_comm(part.ended, part.thread, to),
+                status: self.findings.exits.waker_exit_status(wait).unwrap_or(SpanStatus::Ok),
                 wait: None,
             };
-            let trace = TraceId::linked_with(waiting.trace, waiting.id);
-            let Some(made) = self.make(draft, Under::Nothing(trace)) else { continue };
-            if let Some(span) = self.spans.get_mut(waiting.place) {
+            let trace = TraceId::for_link(waiting.trace, waiting.id);
+            let Some(made) = self.push_span(draft, SpanParent::Root(trace)) else { continue };
+            if let Some(span) = self.spans.get_mut(waiting.index) {
                 span.links.push(made.link(LinkKind::EndedBy));
             }
             let thread = part.thread;
-            left.push(Doings { parent: made, thread, from, before: to, depth: depth + 1 });
+            left.push(Activity { parent: made, thread, from, before: to, depth: depth + 1 });
         }
     }
 
-    fn make(&mut self, draft: Draft, under: Under) -> Option<Made> {
+    fn push_span(&mut self, draft: SpanDraft, under: SpanParent) -> Option<SpanRef> {
         if self.spans.len() >= self.limits.max_spans as usize {
             self.left_out.max_spans += 1;
             return None;
         }
         let thread = self.evidence.thread(draft.thread)?;
         let (trace, parent, number) = match under {
-            Under::Nothing(trace) => (trace, None, 0),
-            Under::Parent(parent, _) => {
-                let span = self.spans.get(parent.place)?;
+            SpanParent::Root(trace) => (trace, None, 0),
+            SpanParent::Parent(parent, _) => {
+                let span = self.spans.get(parent.index)?;
                 (parent.trace, Some(parent), span.children.len())
             }
         };
-        let span_id = SpanId::of(trace, parent.map(|parent| parent.id), number);
-        if let Some(parent) = parent.and_then(|parent| self.spans.get_mut(parent.place)) {
+        let span_id = SpanId::for_child(trace, parent.map(|parent| parent.id), number);
+        if let Some(parent) = parent.and_then(|parent| self.spans.get_mut(parent.index)) {
             parent.children.push(span_id);
         }
         let cause = draft.wait.map(|wait| (self.evidence.cause)(wait));
         let record = draft.wait.and_then(|wait| self.evidence.wait(wait));
-        let made = Made { place: self.spans.len(), trace, id: span_id };
+        let made = SpanRef { index: self.spans.len(), trace, id: span_id };
         self.spans.push(Span {
             trace_id: trace,
             span_id,
@@ -321,13 +335,13 @@ impl Finder<'_> {
             comm: self.names.comm(draft.thread, draft.to),
             started_at: draft.from,
             ended_at: draft.to,
-            split: thread.track.times_between(draft.from, draft.to),
+            times: thread.track.times_between(draft.from, draft.to),
             waiting_on: draft.wait.and_then(|wait| self.findings.waiting_on(wait)),
             children: Vec::new(),
             kind: draft.kind,
             name: draft.name,
             cause,
-            frame: draft.wait.and_then(|wait| self.names.seen_in(wait)),
+            frame: draft.wait.and_then(|wait| self.names.wait_frame(wait)),
             waited_on: record.zip(cause).and_then(|(wait, on)| self.names.waited_on(&wait, on)),
             status: draft.status,
             links: Vec::new(),
@@ -336,7 +350,7 @@ impl Finder<'_> {
     }
 }
 
-impl Made {
+impl SpanRef {
     fn link(self, kind: LinkKind) -> SpanLink {
         SpanLink { trace_id: self.trace, span_id: self.id, kind }
     }

@@ -12,24 +12,25 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
-use super::{BlameEntry, BlameWord, Report, waits};
+use super::{BlameEntry, BlameEntryKind, Report, wait_entries};
 use crate::blame::Reason;
 use offwake_recording::units::Nanos;
 
 impl Report {
     /// The most hops of all parts together in a file. Each takes 1 to 2.5 KB in JSON, depending on
     /// its stack, and a few dozen frames in a flame graph.
-    pub const ROOM: usize = 200_000;
+    pub const MAX_HOPS: usize = 200_000;
 
     /// Returns the report with only those parts of blame that tell most, of `hops` hops in all. In
     /// each wait all others become one part that follows the wait's first hop; they are counted.
     #[must_use]
-    pub fn within(mut self, hops: usize) -> Self {
+    pub fn limit_hops(mut self, hops: usize) -> Self {
         let all = || self.waits.iter().flat_map(|wait| &wait.blame).filter(|part| part.depth > 0);
         if all().map(|part| usize::from(part.depth)).sum::<usize>() <= hops {
             return self;
         }
-        let mut worths: Vec<(Nanos, u16)> = all().map(|part| (worth(part), part.depth)).collect();
+        let mut worths: Vec<(Nanos, u16)> =
+            all().map(|part| (time_per_hop(part), part.depth)).collect();
         worths.sort_unstable_by_key(|&(worth, _)| Reverse(worth));
         let mut taken = 0;
         let first_too_many = worths.iter().find(|&&(_, depth)| {
@@ -39,27 +40,28 @@ impl Report {
         // Those that are worth as much as it are left out with it: who came first does not matter.
         let least = first_too_many.map_or(Nanos(0), |&(worth, _)| worth);
         for wait in &mut self.waits {
-            let others = wait.blame.extract_if(.., |part| part.depth > 0 && worth(part) <= least);
+            let others =
+                wait.blame.extract_if(.., |part| part.depth > 0 && time_per_hop(part) <= least);
             let mut rests: Vec<BlameEntry> = Vec::new();
             for other in others {
                 self.filter.limited_count += 1;
                 self.filter.limited_ns += other.ns;
-                sum_up(other, &mut rests);
+                merge_into_rest(other, &mut rests);
             }
             wait.blame.append(&mut rests);
-            waits::sort(&mut wait.blame);
+            wait_entries::sort_blame(&mut wait.blame);
         }
         self
     }
 }
 
 /// Returns the time of a part for each of its hops.
-fn worth(part: &BlameEntry) -> Nanos {
+fn time_per_hop(part: &BlameEntry) -> Nanos {
     Nanos(part.ns.0 / u64::from(part.depth.max(1)))
 }
 
 /// Adds a part to the one that stands for all like it.
-fn sum_up(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
+fn merge_into_rest(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
     let first = part.chain.first();
     let is_its = |rest: &&mut BlameEntry| rest.idle == part.idle && rest.chain.first() == first;
     if let Some(rest) = rests.iter_mut().find(is_its) {
@@ -67,7 +69,7 @@ fn sum_up(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
         return;
     }
     rests.push(BlameEntry {
-        kind: BlameWord::Unattributed,
+        kind: BlameEntryKind::Unattributed,
         reason: Some(Reason::ReportLimit),
         tid: None,
         tgid: None,

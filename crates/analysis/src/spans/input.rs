@@ -15,52 +15,56 @@ use offwake_recording::{
 
 /// A recording, and what was found out about its waits before spans are built.
 #[derive(Clone, Copy)]
-pub struct Evidence<'a> {
+pub struct SpanInput<'a> {
     /// The recording.
     pub recording: &'a Recording,
     /// What its threads did.
     pub timeline: &'a Timeline,
     /// Returns who or what ended a wait.
-    pub ender: &'a dyn Fn(WaitIndex) -> WakeSource,
+    pub wake_source: &'a dyn Fn(WaitIndex) -> WakeSource,
     /// Returns the cause of a wait.
     pub cause: &'a dyn Fn(WaitIndex) -> Cause,
 }
 
 /// A wait's thread and its blocked part inside the window, `from..to`; empty if it has none.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct WaitInterval {
     pub(super) thread: Option<ThreadIndex>,
     pub(super) from: Timestamp,
     pub(super) to: Timestamp,
 }
 
-impl<'a> Evidence<'a> {
+impl<'a> SpanInput<'a> {
     /// Returns a wait's record.
     pub(super) fn wait(&self, index: WaitIndex) -> Option<Wait> {
         self.recording.waits.get(index.0 as usize)
     }
 
     /// Returns a wait's interval.
-    pub(super) fn place(&self, index: WaitIndex) -> Option<Place> {
+    pub(super) fn interval(&self, index: WaitIndex) -> Option<WaitInterval> {
         if let Some(place) = self.timeline.blocked_interval(index) {
-            return Some(Place { thread: Some(place.thread), from: place.from, to: place.to });
+            return Some(WaitInterval {
+                thread: Some(place.thread),
+                from: place.from,
+                to: place.to,
+            });
         }
         let waits = &self.recording.waits;
         let row = waits.rows().get(index.0 as usize)?;
         let at = if row.begin() == Begin::Newborn { row.on } else { row.off };
         let (at, _) = self.recording.meta.window.clip(at, at);
         let thread = self.timeline.find_thread(waits.waiter(row).tid, at);
-        Some(Place { thread, from: at, to: at })
+        Some(WaitInterval { thread, from: at, to: at })
     }
 
     /// Returns the number of waits.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn wait_count(&self) -> usize {
         self.recording.waits.len()
     }
 
     /// Returns all waits.
     pub(super) fn waits(&self) -> impl Iterator<Item = WaitIndex> + use<> {
-        (0..u32::try_from(self.count()).unwrap_or(u32::MAX)).map(WaitIndex)
+        (0..u32::try_from(self.wait_count()).unwrap_or(u32::MAX)).map(WaitIndex)
     }
 
     /// Returns a thread.
@@ -69,26 +73,26 @@ impl<'a> Evidence<'a> {
     }
 
     /// Returns the task that ended a wait.
-    pub(super) fn task(&self, index: WaitIndex) -> Option<ThreadRef> {
-        match (self.ender)(index) {
+    pub(super) fn waker_task(&self, index: WaitIndex) -> Option<ThreadRef> {
+        match (self.wake_source)(index) {
             WakeSource::Task(task) => Some(task),
             WakeSource::Unknown(_) | WakeSource::External(_) | WakeSource::Interrupt(_) => None,
         }
     }
 
     /// Returns the thread that ended a wait, if the timeline has it.
-    pub(super) fn waker(&self, index: WaitIndex) -> Option<ThreadIndex> {
-        self.timeline.find_thread(self.task(index)?.tid, self.place(index)?.to)
+    pub(super) fn waker_thread(&self, index: WaitIndex) -> Option<ThreadIndex> {
+        self.timeline.find_thread(self.waker_task(index)?.tid, self.interval(index)?.to)
     }
 
     /// Returns how long a wait was blocked inside the window.
-    pub(super) fn blocked(&self, index: WaitIndex) -> Nanos {
-        self.place(index).map_or(Nanos(0), |place| place.to.since(place.from))
+    pub(super) fn blocked_time(&self, index: WaitIndex) -> Nanos {
+        self.interval(index).map_or(Nanos(0), |place| place.to.since(place.from))
     }
 
     /// Returns when a wait was ended: before its switch-out if its wake came that early.
     pub(super) fn woken_at(&self, index: WaitIndex) -> Timestamp {
-        let Some(place) = self.place(index) else { return Timestamp(0) };
+        let Some(place) = self.interval(index) else { return Timestamp(0) };
         let row = self.recording.waits.rows().get(index.0 as usize);
         match row.map(|row| (wake_use(row), row.woken_at())) {
             Some((WakeUse::Early, Some(woken))) => {
@@ -113,7 +117,7 @@ impl<'a> Evidence<'a> {
     /// Returns whether the thread that ends a wait may hand something over by that, such as a
     /// thread's first task. To release a lock hands nothing over, and neither does a disk or a
     /// clock.
-    pub(super) fn can_carry(&self, index: WaitIndex) -> bool {
+    pub(super) fn can_hand_over(&self, index: WaitIndex) -> bool {
         let Some(wait) = self.wait(index) else { return false };
         if wait.begin == Begin::Newborn {
             return true;

@@ -8,11 +8,11 @@ use crate::{
 };
 use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tgid};
 
-use super::Evidence;
+use super::SpanInput;
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum ConnectionSide {
     /// The client's end, which connected.
     Asking,
     /// The server's end, which was connected to: it waits for its next request.
@@ -22,26 +22,26 @@ pub(super) enum Side {
 }
 
 /// The knowledge by which the ends of connections are told apart.
-pub(super) struct Sides<'a> {
-    evidence: Evidence<'a>,
+pub(super) struct ConnectionSides<'a> {
+    evidence: SpanInput<'a>,
     /// The ports on which some socket listened.
-    listened: HashSet<&'a str>,
+    listening_ports: HashSet<&'a str>,
     /// The end that a process's descriptor stood for while a thread waited on it.
-    descriptors: HashMap<(Tgid, u32), Side>,
+    descriptors: HashMap<(Tgid, u32), ConnectionSide>,
 }
 
-impl<'a> Sides<'a> {
-    pub(super) fn of(evidence: Evidence<'a>) -> Self {
-        let listened = listened(evidence);
-        let mut sides = Self { evidence, listened, descriptors: HashMap::new() };
+impl<'a> ConnectionSides<'a> {
+    pub(super) fn new(evidence: SpanInput<'a>) -> Self {
+        let listened = find_listening_ports(evidence);
+        let mut sides = Self { evidence, listening_ports: listened, descriptors: HashMap::new() };
         for wait in evidence.waits().filter_map(|index| evidence.wait(index)) {
             if let Some((fd, file)) = descriptor(&wait) {
-                let side = sides.of_file(file);
+                let side = sides.file_side(file);
                 // A number that was used again for something else tells nothing.
                 (sides.descriptors.entry((wait.tgid, fd)))
                     .and_modify(|known| {
                         if *known != side {
-                            *known = Side::Unknown;
+                            *known = ConnectionSide::Unknown;
                         }
                     })
                     .or_insert(side);
@@ -51,53 +51,56 @@ impl<'a> Sides<'a> {
     }
 
     /// Returns the end that a wait was on; for an event loop, the end that the event came from.
-    pub(super) fn waited_on(&self, index: WaitIndex) -> Side {
-        let Some(wait) = self.evidence.wait(index) else { return Side::Unknown };
+    pub(super) fn waited_on(&self, index: WaitIndex) -> ConnectionSide {
+        let Some(wait) = self.evidence.wait(index) else { return ConnectionSide::Unknown };
         if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
-            return Side::Serving;
+            return ConnectionSide::Serving;
         }
-        match descriptor(&wait).map(|(_, file)| self.of_file(file)) {
-            Some(Side::Unknown) | None => self.beyond_waker(&wait),
+        match descriptor(&wait).map(|(_, file)| self.file_side(file)) {
+            Some(ConnectionSide::Unknown) | None => self.waker_peer_side(&wait),
             Some(side) => side,
         }
     }
 
     /// Returns the opposite of the end that the waker woke through.
-    fn beyond_waker(&self, wait: &Wait) -> Side {
+    fn waker_peer_side(&self, wait: &Wait) -> ConnectionSide {
         let other = wait.wake.as_ref().and_then(|wake| {
             let WokenThrough::File { fd, file } = woken_through(wake)? else { return None };
-            let noted = file.map(|file| self.of_file(file)).filter(|side| *side != Side::Unknown);
+            let noted = file
+                .map(|file| self.file_side(file))
+                .filter(|side| *side != ConnectionSide::Unknown);
             noted.or_else(|| self.descriptors.get(&(wake.current.tgid, fd)).copied())
         });
         match other {
-            Some(Side::Asking) => Side::Serving,
-            Some(Side::Serving) => Side::Asking,
-            Some(Side::Unknown) | None => Side::Unknown,
+            Some(ConnectionSide::Asking) => ConnectionSide::Serving,
+            Some(ConnectionSide::Serving) => ConnectionSide::Asking,
+            Some(ConnectionSide::Unknown) | None => ConnectionSide::Unknown,
         }
     }
 
-    fn of_file(&self, file: FileId) -> Side {
+    fn file_side(&self, file: FileId) -> ConnectionSide {
         let Some(OpenFile::Socket(socket)) = self.evidence.recording.files.files.get(&file) else {
-            return Side::Unknown;
+            return ConnectionSide::Unknown;
         };
         match socket.role {
-            Some(SocketRole::Serving) => return Side::Serving,
-            Some(SocketRole::Asking) => return Side::Asking,
+            Some(SocketRole::Serving) => return ConnectionSide::Serving,
+            Some(SocketRole::Asking) => return ConnectionSide::Asking,
             None => {}
         }
         if socket.protocol.starts_with("unix") {
             // A connection has the name that its listener was bound to on one side alone.
             return match (socket.local.is_empty(), socket.remote.is_empty()) {
-                (false, true) => Side::Serving,
-                (true, false) => Side::Asking,
-                _ => Side::Unknown,
+                (false, true) => ConnectionSide::Serving,
+                (true, false) => ConnectionSide::Asking,
+                _ => ConnectionSide::Unknown,
             };
         }
-        let is_listened = |address| port(address).is_some_and(|port| self.listened.contains(port));
+        let is_listened =
+            |address| port(address).is_some_and(|port| self.listening_ports.contains(port));
         match (is_listened(&socket.local), is_listened(&socket.remote)) {
-            (true, false) => Side::Serving,
-            (false, true) if !socket.peers.is_empty() => Side::Asking,
-            _ => Side::Unknown,
+            (true, false) => ConnectionSide::Serving,
+            (false, true) if !socket.peers.is_empty() => ConnectionSide::Asking,
+            _ => ConnectionSide::Unknown,
         }
     }
 }
@@ -114,7 +117,7 @@ pub(super) fn descriptor(wait: &Wait) -> Option<(u32, FileId)> {
 /// those that several connections share. A port that was picked for a single connection is not
 /// shared, as long as there are enough of them
 /// ([`__inet_hash_connect`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/inet_hashtables.c#L1007)).
-fn listened(evidence: Evidence<'_>) -> HashSet<&str> {
+fn find_listening_ports(evidence: SpanInput<'_>) -> HashSet<&str> {
     let mut connections: HashMap<&str, HashSet<(&str, &str)>> = HashMap::new();
     let mut listened = HashSet::new();
     for file in evidence.recording.files.files.values() {

@@ -17,12 +17,12 @@ use offwake_recording::{
 
 use super::{
     figures::Figures,
-    totals::{Totals, Wholeness},
+    totals::{Completeness, Totals},
 };
 
 /// Everything that can be on screen at one moment.
 #[derive(Clone, Debug)]
-pub struct Picture {
+pub struct TopData {
     /// What is above the tables.
     pub header: Header,
     /// The figures of the last stretch.
@@ -45,12 +45,12 @@ pub struct Header {
     /// What else there is to be said of the recording.
     pub warnings: Vec<String>,
     /// Whether the target is still there.
-    pub standing: Standing,
+    pub target_state: TargetState,
 }
 
 /// Whether the target still has threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
+pub enum TargetState {
     /// Some thread of the target lives.
     Alive,
     /// No thread of the target has lived to the window's end.
@@ -68,7 +68,7 @@ pub enum Since {
 
 /// Why a recording can't be analysed.
 #[derive(Debug, Error)]
-pub enum NoPicture {
+pub enum AnalysisError {
     /// The recording exceeds the limit of memory.
     #[error(
         "the last stretch takes more than {0} bytes of memory: use a shorter --window, or raise --max-memory"
@@ -81,7 +81,7 @@ pub enum NoPicture {
 
 /// Analyses stretches that come one after another, and keeps the sums since the start.
 #[derive(Clone, Debug)]
-pub struct Analyst {
+pub struct TopAnalysis {
     max_memory: usize,
     /// A stretch that is this long is summed.
     sum_after: Nanos,
@@ -89,7 +89,7 @@ pub struct Analyst {
     totals: Arc<Totals>,
 }
 
-impl Analyst {
+impl TopAnalysis {
     /// Creates an analysis for windows of at least `window`, each of which may take `max_memory`
     /// bytes.
     #[must_use]
@@ -103,18 +103,18 @@ impl Analyst {
     /// # Errors
     ///
     /// If it can't be read. The next one can all the same.
-    pub fn picture(&mut self, bytes: Vec<u8>, since: Since) -> Result<Picture, NoPicture> {
+    pub fn analyse(&mut self, bytes: Vec<u8>, since: Since) -> Result<TopData, AnalysisError> {
         let mut recording =
             stream::read(&bytes[..], self.max_memory).map_err(|error| match error {
-                ReadError::TooLarge { limit, .. } => NoPicture::TooLarge(limit),
-                error => NoPicture::Unreadable(error),
+                ReadError::TooLarge { limit, .. } => AnalysisError::TooLarge(limit),
+                error => AnalysisError::Unreadable(error),
             })?;
-        let (header, window) = self.window(&recording);
+        let (header, window) = self.analyse_window(&recording);
         let totals = self.totals(&mut recording, since);
-        Ok(Picture { header, window, totals, bytes: bytes.into() })
+        Ok(TopData { header, window, totals, bytes: bytes.into() })
     }
 
-    fn window(&self, recording: &Recording) -> (Header, Figures) {
+    fn analyse_window(&self, recording: &Recording) -> (Header, Figures) {
         let timeline = Timeline::build(recording);
         let report = self.report(recording, &timeline);
         let end = recording.meta.window.end;
@@ -122,16 +122,16 @@ impl Analyst {
         let header = Header {
             target: report.meta.target.clone(),
             own_cpu: report.meta.own_cpu_ns,
-            loss: (wholeness(&report.loss) == Wholeness::Lossy)
+            loss: (completeness(&report.loss) == Completeness::Lossy)
                 .then(|| summary::loss_line(&report)),
             warnings: report.warnings(),
-            standing: if target.all(|thread| thread.until < end) {
-                Standing::Ended
+            target_state: if target.all(|thread| thread.until < end) {
+                TargetState::Ended
             } else {
-                Standing::Alive
+                TargetState::Alive
             },
         };
-        (header, Figures::of(&report))
+        (header, Figures::from_report(&report))
     }
 
     /// Narrows the recording to the stretch that has not been summed yet.
@@ -147,7 +147,7 @@ impl Analyst {
         let end = window.end;
         let report = self.report(recording, &Timeline::build(recording));
         let mut totals = (*self.totals).clone();
-        totals.append(start, end, Figures::of(&report), wholeness(&report.loss));
+        totals.append(start, end, Figures::from_report(&report), completeness(&report.loss));
         let totals = Arc::new(totals);
         if is_due {
             self.totals = Arc::clone(&totals);
@@ -160,7 +160,7 @@ impl Analyst {
     }
 }
 
-fn wholeness(loss: &LossNote) -> Wholeness {
+fn completeness(loss: &LossNote) -> Completeness {
     let lost = loss.records + loss.stacks + loss.undecodable + loss.over_memory + loss.gaps;
-    if lost == 0 { Wholeness::Whole } else { Wholeness::Lossy }
+    if lost == 0 { Completeness::Complete } else { Completeness::Lossy }
 }

@@ -1,9 +1,9 @@
 //! The tables: which functions are not the program's, by name.
 
-use super::Whose;
+use super::CodeOwner;
 
 /// A pattern that functions match.
-pub(super) enum Names {
+pub(super) enum FunctionPattern {
     /// The whole name, or with `*` its beginning or its end.
     Like(&'static [&'static str]),
     /// The outermost namespace, or the crate.
@@ -14,33 +14,52 @@ pub(super) enum Names {
     JavaPackages(&'static [&'static str]),
 }
 
-pub(super) struct Rule {
-    pub(super) whose: Whose,
-    pub(super) names: Names,
+pub(super) struct FunctionRule {
+    pub(super) whose: CodeOwner,
+    pub(super) names: FunctionPattern,
 }
 
-const fn rule(whose: Whose, names: Names) -> Rule {
-    Rule { whose, names }
+const fn rule(whose: CodeOwner, names: FunctionPattern) -> FunctionRule {
+    FunctionRule { whose, names }
 }
 
 /// The rules for functions in files: the first that matches decides the owner; if none does, it is
 /// the program.
-pub(super) const IN_FILES: &[Rule] = &[
+pub(super) const IN_FILES: &[FunctionRule] = &[
     // Rust's standard library, and C++'s, which both begin with `std::`.
     rule(
-        Whose::Runtime,
-        Names::Namespaces(&["std", "core", "alloc", "__rustc", "std_detect", "hashbrown"]),
+        CodeOwner::Runtime,
+        FunctionPattern::Namespaces(&[
+            "std",
+            "core",
+            "alloc",
+            "__rustc",
+            "std_detect",
+            "hashbrown",
+        ]),
     ),
-    rule(Whose::Runtime, Names::Like(&["__rust_*", "__rustc*", "rust_begin_unwind", "rust_panic"])),
     rule(
-        Whose::Runtime,
-        Names::Namespaces(&["__gnu_cxx", "__cxxabiv1", "__gthread", "__sanitizer", "__tsan"]),
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&["__rust_*", "__rustc*", "rust_begin_unwind", "rust_panic"]),
     ),
-    rule(Whose::Runtime, Names::Like(&["__gthread_*", "__cxa_*", "__gxx_*", "_Unwind_*"])),
+    rule(
+        CodeOwner::Runtime,
+        FunctionPattern::Namespaces(&[
+            "__gnu_cxx",
+            "__cxxabiv1",
+            "__gthread",
+            "__sanitizer",
+            "__tsan",
+        ]),
+    ),
+    rule(
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&["__gthread_*", "__cxa_*", "__gxx_*", "_Unwind_*"]),
+    ),
     // Rust's executors, channels and locks.
     rule(
-        Whose::Runtime,
-        Names::Namespaces(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Namespaces(&[
             "tokio",
             "tokio_util",
             "tokio_stream",
@@ -76,14 +95,21 @@ pub(super) const IN_FILES: &[Rule] = &[
     ),
     // Rust's ways to make a syscall.
     rule(
-        Whose::Libc,
-        Names::Namespaces(&["libc", "rustix", "linux_raw_sys", "nix", "socket2", "syscalls"]),
+        CodeOwner::Libc,
+        FunctionPattern::Namespaces(&[
+            "libc",
+            "rustix",
+            "linux_raw_sys",
+            "nix",
+            "socket2",
+            "syscalls",
+        ]),
     ),
     // Go: what a thread without a goroutine is in. It says less than its caller in the scheduler.
     // https://github.com/golang/go/blob/go1.22.0/src/runtime/lock_futex.go
     rule(
-        Whose::Libc,
-        Names::Like(&[
+        CodeOwner::Libc,
+        FunctionPattern::Like(&[
             "runtime.futex*",
             "runtime.note*",
             "runtime.mPark",
@@ -101,8 +127,8 @@ pub(super) const IN_FILES: &[Rule] = &[
     // Go: the scheduler and its pollers, locks, and the wrappers around syscalls.
     // https://pkg.go.dev/std
     rule(
-        Whose::Runtime,
-        Names::GoPackages(&[
+        CodeOwner::Runtime,
+        FunctionPattern::GoPackages(&[
             "runtime",
             "runtime/",
             "internal/",
@@ -121,8 +147,8 @@ pub(super) const IN_FILES: &[Rule] = &[
     ),
     // Go: the rest of its library, which says what the program was at.
     rule(
-        Whose::Library,
-        Names::GoPackages(&[
+        CodeOwner::Library,
+        FunctionPattern::GoPackages(&[
             "archive/",
             "bytes",
             "compress/",
@@ -158,8 +184,8 @@ pub(super) const IN_FILES: &[Rule] = &[
     // CPython, where a program embeds it.
     // https://docs.python.org/3/c-api/
     rule(
-        Whose::Runtime,
-        Names::Like(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&[
             "_Py*",
             "Py_*",
             "PyEval_*",
@@ -177,13 +203,13 @@ pub(super) const IN_FILES: &[Rule] = &[
         ]),
     ),
     // V8 and Node, where a program embeds them, and libuv.
-    rule(Whose::Runtime, Names::Namespaces(&["v8", "node"])),
-    rule(Whose::Runtime, Names::Like(&["Builtins_*", "uv_*", "uv__*"])),
+    rule(CodeOwner::Runtime, FunctionPattern::Namespaces(&["v8", "node"])),
+    rule(CodeOwner::Runtime, FunctionPattern::Like(&["Builtins_*", "uv_*", "uv__*"])),
     // Other event loops.
-    rule(Whose::Runtime, Names::Namespaces(&["asio"])),
+    rule(CodeOwner::Runtime, FunctionPattern::Namespaces(&["asio"])),
     rule(
-        Whose::Runtime,
-        Names::Like(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&[
             "boost::asio::*",
             "event_base_loop",
             "event_base_dispatch",
@@ -195,8 +221,8 @@ pub(super) const IN_FILES: &[Rule] = &[
     ),
     // Allocators. MySQL has functions that begin with `mi_`.
     rule(
-        Whose::Runtime,
-        Names::Like(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&[
             "malloc",
             "calloc",
             "realloc",
@@ -219,14 +245,14 @@ pub(super) const IN_FILES: &[Rule] = &[
         ]),
     ),
     rule(
-        Whose::Runtime,
-        Names::Namespaces(&["tcmalloc", "tikv_jemallocator", "jemallocator", "mimalloc"]),
+        CodeOwner::Runtime,
+        FunctionPattern::Namespaces(&["tcmalloc", "tikv_jemallocator", "jemallocator", "mimalloc"]),
     ),
     // The C library, where it is linked statically: how threads begin, locks, and what makes the
     // syscalls that block. https://git.musl-libc.org/cgit/musl/tree/src/thread
     rule(
-        Whose::Libc,
-        Names::Like(&[
+        CodeOwner::Libc,
+        FunctionPattern::Like(&[
             "_start",
             "_start_c",
             "start_thread",
@@ -292,11 +318,11 @@ pub(super) const IN_FILES: &[Rule] = &[
 
 /// The rules for functions in memory, which JITs name in their perf maps. Python's and JavaScript's
 /// functions are decided by their files before.
-pub(super) const IN_MEMORY: &[Rule] = &[
+pub(super) const IN_MEMORY: &[FunctionRule] = &[
     // https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/sharedRuntime.cpp
     rule(
-        Whose::Runtime,
-        Names::Like(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&[
             "Interpreter",
             "call_stub",
             "StubRoutines*",
@@ -313,15 +339,15 @@ pub(super) const IN_MEMORY: &[Rule] = &[
         ]),
     ),
     rule(
-        Whose::Runtime,
-        Names::JavaPackages(&[
+        CodeOwner::Runtime,
+        FunctionPattern::JavaPackages(&[
             "java", "javax", "jdk", "sun", "com.sun", "kotlin", "kotlinx", "scala",
         ]),
     ),
     // https://github.com/nodejs/node/blob/v20.20.0/deps/v8/src/logging/log.cc
     rule(
-        Whose::Runtime,
-        Names::Like(&[
+        CodeOwner::Runtime,
+        FunctionPattern::Like(&[
             "Builtin:*",
             "Builtins_*",
             "BytecodeHandler:*",

@@ -8,9 +8,9 @@ use std::{
 };
 
 use super::{
-    BlameEntry, BlameWord, Label, Report, WaitEntry, in_words,
-    summary::{Palette, line, percent, styled},
-    text, waker,
+    BlameEntry, BlameEntryKind, Label, Report, WaitEntry, describe,
+    summary::{SummaryStyles, percent, write_line, write_styled},
+    text, wake_context,
 };
 use crate::blame::{Reason, cause::Cause};
 use offwake_recording::units::{Nanos, Tid};
@@ -26,7 +26,7 @@ const WORK_PLACE: usize = 32;
 
 /// All waits of one thread that are one line of the summary.
 #[derive(Default)]
-pub(super) struct Worst<'a> {
+pub(super) struct WaitGroup<'a> {
     pub(super) comm: &'a str,
     pub(super) container: Option<&'a str>,
     pub(super) blocked: Nanos,
@@ -34,13 +34,13 @@ pub(super) struct Worst<'a> {
     labels: Vec<&'a Label>,
     wakers: BTreeMap<String, Nanos>,
     pub(super) idle: Nanos,
-    blame: BTreeMap<Leaf<'a>, Spent<'a>>,
+    blame: BTreeMap<SpentOn<'a>, SpentTime<'a>>,
 }
 
 /// What some of the time was spent on. Threads of one name are alike: a pool's, or one after another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Leaf<'a> {
-    kind: BlameWord,
+pub(super) struct SpentOn<'a> {
+    kind: BlameEntryKind,
     reason: Option<Reason>,
     comm: Option<&'a str>,
     container: Option<&'a str>,
@@ -49,7 +49,7 @@ pub(super) struct Leaf<'a> {
 
 /// The time that was spent on one thing, by which threads, and in which functions.
 #[derive(Default)]
-struct Spent<'a> {
+struct SpentTime<'a> {
     time: Nanos,
     threads: BTreeSet<Tid>,
     places: BTreeMap<&'a Label, Nanos>,
@@ -57,25 +57,29 @@ struct Spent<'a> {
 
 /// A thread, the cause, what was waited on, and from where: a named place in the program or in a
 /// library. Pages are missing anywhere.
-pub(super) type Key<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
+pub(super) type WaitGroupKey<'a> = (Tid, &'static str, &'a str, Option<&'a Label>);
 
 /// Writes the worst waits, and the threads that never woke.
-pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) -> io::Result<()> {
+pub(super) fn write(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     if report.waits.is_empty() {
         return writeln!(out, "\nno waits");
     }
     let window = report.window.duration_ns;
-    let (worst, asleep) = gather(report, |worst| worst.blocked);
+    let (worst, asleep) = group_waits(report, |worst| worst.blocked);
     if !worst.is_empty() {
         writeln!(out)?;
-        styled(out, palette.strong, "worst waits (share of the window)")?;
+        write_styled(out, palette.strong, "worst waits (share of the window)")?;
     }
     for (key, worst) in worst.iter().take(SHOWN) {
-        let Words { what, wakers, blame } = words(*key, worst);
+        let WaitGroupText { what, wakers, blame } = describe_group(*key, worst);
         let (blocked, share) = (worst.blocked, percent(worst.blocked, window));
-        styled(out, palette.strong, &format!("{blocked:>9} {share:>6}  {what}"))?;
-        styled(out, palette.culprit, &format!("{:>18}<- {wakers}", ""))?;
-        line(out, &format!("{:>18} = {}", "", blame.join(", ")))?;
+        write_styled(out, palette.strong, &format!("{blocked:>9} {share:>6}  {what}"))?;
+        write_styled(out, palette.waker, &format!("{:>18}<- {wakers}", ""))?;
+        write_line(out, &format!("{:>18} = {}", "", blame.join(", ")))?;
     }
     let more = worst.len().saturating_sub(SHOWN);
     if more > 0 {
@@ -85,12 +89,12 @@ pub(super) fn write(report: &Report, palette: Palette, out: &mut dyn io::Write) 
     if !asleep.is_empty() {
         let words: Vec<_> = (asleep.iter())
             .map(|wait| {
-                let who = in_words::thread(&wait.comm, wait.tid, wait.container.as_deref());
+                let who = describe::thread(&wait.comm, wait.tid, wait.container.as_deref());
                 format!("{who} ({})", wait.cause.name())
             })
             .collect();
         writeln!(out)?;
-        line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
+        write_line(out, &format!("asleep all the time: {}: {}", asleep.len(), words.join(", ")))?;
     }
     Ok(())
 }
@@ -102,24 +106,24 @@ pub(super) fn sleeps_through(wait: &WaitEntry, window: Nanos) -> bool {
 }
 
 /// Groups of waits with their keys.
-pub(super) type Gathered<'a> = Vec<(Key<'a>, Worst<'a>)>;
+pub(super) type WaitGroups<'a> = Vec<(WaitGroupKey<'a>, WaitGroup<'a>)>;
 
 /// Groups the waits, those with the largest `weight` first; the waits of threads that never woke
 /// come apart from them.
-pub(super) fn gather(
+pub(super) fn group_waits(
     report: &Report,
-    weight: impl Fn(&Worst<'_>) -> Nanos,
-) -> (Gathered<'_>, Vec<&WaitEntry>) {
+    weight: impl Fn(&WaitGroup<'_>) -> Nanos,
+) -> (WaitGroups<'_>, Vec<&WaitEntry>) {
     let window = report.window.duration_ns;
     let (asleep, waits): (Vec<_>, Vec<_>) =
         report.waits.iter().partition(|wait| sleeps_through(wait, window));
-    let mut worst: Vec<_> = gather_alike(waits).into_iter().collect();
+    let mut worst: Vec<_> = group_alike(waits).into_iter().collect();
     worst.sort_by_key(|&(key, ref worst)| (Reverse(weight(worst)), key));
     (worst, asleep)
 }
 
-fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
-    let mut gathered = BTreeMap::<Key<'_>, Worst<'_>>::new();
+fn group_alike(waits: Vec<&WaitEntry>) -> BTreeMap<WaitGroupKey<'_>, WaitGroup<'_>> {
+    let mut gathered = BTreeMap::<WaitGroupKey<'_>, WaitGroup<'_>>::new();
     for wait in waits {
         // Hundreds of files wait for one disk.
         let on = match (&wait.waited_on, wait.cause) {
@@ -127,7 +131,8 @@ fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
             _ => "",
         };
         let place = wait.label.as_ref();
-        let place = place.filter(|label| label.is_place() && wait.cause != Cause::PageFault);
+        let place =
+            place.filter(|label| label.is_own_or_library() && wait.cause != Cause::PageFault);
         let worst = gathered.entry((wait.tid, wait.cause.name(), on, place)).or_default();
         worst.comm = &wait.comm;
         worst.container = wait.container.as_deref();
@@ -141,16 +146,16 @@ fn gather_alike(waits: Vec<&WaitEntry>) -> BTreeMap<Key<'_>, Worst<'_>> {
         {
             worst.labels.push(label);
         }
-        *worst.wakers.entry(waker::in_words(wait)).or_default() += wait.blocked_ns;
+        *worst.wakers.entry(wake_context::describe_waker(wait)).or_default() += wait.blocked_ns;
         for part in &wait.blame {
-            worst.blame.entry(Leaf::of(part)).or_default().add(part);
+            worst.blame.entry(SpentOn::new(part)).or_default().add(part);
         }
     }
     gathered
 }
 
 /// The description of a group of waits.
-pub(super) struct Words {
+pub(super) struct WaitGroupText {
     /// Describes who waited on what.
     pub(super) what: String,
     /// Describes who ended the waits.
@@ -159,18 +164,21 @@ pub(super) struct Words {
     pub(super) blame: Vec<String>,
 }
 
-pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
-    let on = in_words::waited_on(cause, on);
+pub(super) fn describe_group(
+    (tid, cause, on, _): WaitGroupKey<'_>,
+    worst: &WaitGroup<'_>,
+) -> WaitGroupText {
+    let on = describe::waited_on(cause, on);
     let times = if worst.count == 1 { String::new() } else { format!(" in {} waits", worst.count) };
     let seen = match worst.labels.as_slice() {
-        [label] => format!(", in {}", label.short(PLACE)),
+        [label] => format!(", in {}", label.short_name(PLACE)),
         _ => String::new(),
     };
     let idle = match worst.idle {
         Nanos(0) => String::new(),
         idle => format!(", idle {}", percent(idle, worst.blocked)),
     };
-    let who = in_words::thread(worst.comm, tid, worst.container);
+    let who = describe::thread(worst.comm, tid, worst.container);
     let what = format!("{who}: {on}{times}{seen}{idle}");
     let mut wakers: Vec<_> = worst.wakers.iter().collect();
     wakers.sort_by_key(|&(_, time)| Reverse(*time));
@@ -185,16 +193,20 @@ pub(super) fn words((tid, cause, on, _): Key<'_>, worst: &Worst<'_>) -> Words {
     }
     let mut blame: Vec<_> = worst.blame.iter().collect();
     blame.sort_by_key(|(_, spent)| Reverse(spent.time));
-    let blame = blame.into_iter().map(|(leaf, spent)| spent.words(leaf, worst.blocked)).collect();
-    Words { what, wakers: named.join(", "), blame }
+    let blame =
+        blame.into_iter().map(|(leaf, spent)| spent.describe(leaf, worst.blocked)).collect();
+    WaitGroupText { what, wakers: named.join(", "), blame }
 }
 
 /// Describes what most of some blame was on; the rest is counted. Functions are named if most of
 /// the work was done in them.
-pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize) -> String {
-    let mut spent = BTreeMap::<Leaf<'a>, Spent<'a>>::new();
+pub(super) fn describe_largest_parts<'a>(
+    parts: impl Iterator<Item = &'a BlameEntry>,
+    told: usize,
+) -> String {
+    let mut spent = BTreeMap::<SpentOn<'a>, SpentTime<'a>>::new();
     for part in parts {
-        spent.entry(Leaf::of_whatever_holder(part)).or_default().add(part);
+        spent.entry(SpentOn::without_holder(part)).or_default().add(part);
     }
     for spent in spent.values_mut() {
         let half = Nanos(spent.time.0 / 2);
@@ -204,32 +216,32 @@ pub(super) fn most<'a>(parts: impl Iterator<Item = &'a BlameEntry>, told: usize)
     let mut spent: Vec<_> = spent.into_iter().collect();
     spent.sort_by_key(|(_, spent)| Reverse(spent.time));
     let mut words: Vec<_> =
-        spent.iter().take(told).map(|(leaf, spent)| spent.words(leaf, all)).collect();
+        spent.iter().take(told).map(|(leaf, spent)| spent.describe(leaf, all)).collect();
     if spent.len() > told {
         words.push(format!("{} more", spent.len() - told));
     }
     words.join(", ")
 }
 
-impl<'a> Spent<'a> {
+impl<'a> SpentTime<'a> {
     fn add(&mut self, part: &'a BlameEntry) {
         self.time += part.ns;
         self.threads.extend(part.chain.last().map(|hop| hop.thread.tid));
-        if let Some(label) = part.label.as_ref().filter(|label| label.is_place()) {
+        if let Some(label) = part.label.as_ref().filter(|label| label.is_own_or_library()) {
             *self.places.entry(label).or_default() += part.ns;
         }
     }
 
     /// `work of db 77 in compute_index 40.0%`, `work of db 77 40.0% (sort 30.0%, 2 more)`
-    fn words(&self, leaf: &Leaf<'_>, of: Nanos) -> String {
-        let name = leaf.words(&self.threads);
+    fn describe(&self, leaf: &SpentOn<'_>, of: Nanos) -> String {
+        let name = leaf.describe(&self.threads);
         let share = percent(self.time, of);
         let mut places: Vec<_> = self.places.iter().collect();
         places.sort_by_key(|&(_, time)| Reverse(*time));
         match places.as_slice() {
             [] => format!("{name} {share}"),
             [(label, time)] if **time == self.time => {
-                format!("{name} in {} {share}", label.short(WORK_PLACE))
+                format!("{name} in {} {share}", label.short_name(WORK_PLACE))
             }
             [(label, time), rest @ ..] => {
                 let more = match rest.len() {
@@ -237,14 +249,14 @@ impl<'a> Spent<'a> {
                     more => format!(", {more} more"),
                 };
                 let most = percent(**time, of);
-                format!("{name} {share} ({} {most}{more})", label.short(WORK_PLACE))
+                format!("{name} {share} ({} {most}{more})", label.short_name(WORK_PLACE))
             }
         }
     }
 }
 
-impl<'a> Leaf<'a> {
-    fn of(part: &'a BlameEntry) -> Self {
+impl<'a> SpentOn<'a> {
+    fn new(part: &'a BlameEntry) -> Self {
         Self {
             kind: part.kind,
             reason: part.reason,
@@ -255,26 +267,26 @@ impl<'a> Leaf<'a> {
     }
 
     /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
-    fn words(&self, threads: &BTreeSet<Tid>) -> String {
-        self.words_of(|comm| match threads.first() {
+    fn describe(&self, threads: &BTreeSet<Tid>) -> String {
+        self.describe_with(|comm| match threads.first() {
             Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
             _ => format!("{} {comm} threads", threads.len()),
         })
     }
 
     /// Creates the key without the thread that held the CPU, which differs from run to run.
-    pub(super) fn of_whatever_holder(part: &'a BlameEntry) -> Self {
-        Self { holder: None, ..Self::of(part) }
+    pub(super) fn without_holder(part: &'a BlameEntry) -> Self {
+        Self { holder: None, ..Self::new(part) }
     }
 
     /// `disk behind db`
-    pub(super) fn words_without_ids(&self) -> String {
-        self.words_of(|comm| comm)
+    pub(super) fn describe_without_ids(&self) -> String {
+        self.describe_with(|comm| comm)
     }
 
-    fn words_of(&self, thread: impl FnOnce(String) -> String) -> String {
-        let container = in_words::in_container(self.container);
+    fn describe_with(&self, thread: impl FnOnce(String) -> String) -> String {
+        let container = describe::container_suffix(self.container);
         let thread = self.comm.map(|comm| thread(text::terminal(comm)) + &container);
-        in_words::blamed(self.kind, self.reason, thread, self.holder)
+        describe::blame(self.kind, self.reason, thread, self.holder)
     }
 }
