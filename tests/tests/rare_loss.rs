@@ -27,7 +27,7 @@ use offwake_tests::{
     places,
     process::Process,
     report::Report,
-    slots::{Slot, Slots},
+    task_locals::{TaskLocal, TaskLocals},
     turn::Turn,
     wait_until::wait_until,
     workload::Workload,
@@ -44,18 +44,18 @@ fn recorder(target: &[&str]) -> Result<Running> {
     Offwake::record()?.args(target).args(["-o", RECORDING]).start_recording()
 }
 
-/// Has a reader wait, changes what is kept of that, wakes it, and says what came of it.
-fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, u32)> {
+/// Has a reader wait, changes what is kept for it, wakes it, and returns the report and the reader.
+fn record_changed_wait(change: impl FnOnce(&mut TaskLocal)) -> Result<(Report, u32)> {
     let mut reader = Process::start("cat", &[])?;
     let pid = reader.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
-    let slots = Slots::of(recorder.pid())?;
-    let mut slot = wait_until("the reader to wait", || {
-        let slot = slots.read(pid)?;
-        Ok((slot.phase()? == phase::BLOCKED).then_some(slot))
+    let locals = TaskLocals::open(recorder.pid())?;
+    let mut local = wait_until("the reader to wait", || {
+        let local = locals.read(pid)?;
+        Ok((local.phase()? == phase::BLOCKED).then_some(local))
     })?;
-    change(&mut slot);
-    slots.write(pid, &mut slot)?;
+    change(&mut local);
+    locals.write(pid, &mut local)?;
     reader.write(b"x")?;
     recorder.wait_for_slices(RECORDING, 2)?;
     let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
@@ -66,7 +66,7 @@ fn of_a_wait_that_is_changed(change: impl FnOnce(&mut Slot)) -> Result<(Report, 
 fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window() -> Result<()> {
     let _turn = Turn::take()?;
     const AHEAD: u64 = 3_600_000_000_000;
-    let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_left_at(now_ns() + AHEAD))?;
+    let (report, pid) = record_changed_wait(|local| local.set_switch_out(now_ns() + AHEAD))?;
     ensure!(report.counted("time_backwards") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
@@ -76,7 +76,7 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
 #[test]
 fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
     let _turn = Turn::take()?;
-    let (report, pid) = of_a_wait_that_is_changed(|slot| slot.set_phase(phase::ON_CPU))?;
+    let (report, pid) = record_changed_wait(|local| local.set_phase(phase::ON_CPU))?;
     ensure!(report.counted("switch_out_missed") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.lost_ns() > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
@@ -92,14 +92,14 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     let recorder = recorder(&["-p", &pid.to_string()])?;
     // What it waited for before is not what is changed.
     spinner.write(b"go\n")?;
-    let slots = Slots::of(recorder.pid())?;
-    let mut slot = wait_until("the spinner to run", || {
-        let slot = slots.read(pid)?;
-        Ok((slot.phase()? == phase::ON_CPU).then_some(slot))
+    let locals = TaskLocals::open(recorder.pid())?;
+    let mut local = wait_until("the spinner to run", || {
+        let local = locals.read(pid)?;
+        Ok((local.phase()? == phase::ON_CPU).then_some(local))
     })?;
-    slot.set_phase(phase::BLOCKED);
-    slot.set_left_at(now_ns());
-    slots.write(pid, &mut slot)?;
+    local.set_phase(phase::BLOCKED);
+    local.set_switch_out(now_ns());
+    locals.write(pid, &mut local)?;
     recorder.wait_for_slices(RECORDING, 2)?;
     let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
     ensure!(report.counted("switch_in_missed") > 0, "{:?}", report.loss);

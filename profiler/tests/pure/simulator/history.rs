@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use offwake::units::Tgid;
 
-use super::{ThreadId, kernel_half::Noted, program::Outside};
+use super::{ThreadId, kernel_half::IsRecorded, program::Outside};
 
 /// A wait by the order in which they began, the whole machine's in one list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,9 +98,15 @@ impl History {
     }
 
     /// A runnable thread came to a CPU, so that it is known where it stood, if that was seen.
-    pub fn came(&mut self, thread: ThreadId, now: u64, queue: Queue, noted: Noted) {
+    pub fn record_switch_in(
+        &mut self,
+        thread: ThreadId,
+        now: u64,
+        queue: Queue,
+        is_recorded: IsRecorded,
+    ) {
         let spans = &mut self.lives[thread.0].spans;
-        if noted == Noted::Yes
+        if is_recorded == IsRecorded::Yes
             && let Some((_, Doing::Runnable(stood))) = spans.last_mut()
         {
             *stood = Some(queue);

@@ -1,5 +1,5 @@
-//! What the kernel half sees of a machine, and which records it makes of it: the same slot for each
-//! thread, and the same transitions, as in `profiler-ebpf/src/programs`.
+//! The kernel half of the simulated machine: which events it sees, and which records it makes of them.
+//! What it keeps for each thread, and the transitions, are those of `profiler-ebpf/src/programs`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use offwake::{
 use super::{
     ThreadId,
     history::{Futex, Queue, WaitId},
-    records::{self, Back, Left, Name, Things, WaitFor, Waking, time},
+    records::{self, Name, SwitchIn, SwitchOut, Things, WaitFor, Waking, time},
 };
 
 /// A wait record, as far as the definition of a lock asks for it.
@@ -26,41 +26,41 @@ pub struct FutexRecord {
     pub woken: Option<u64>,
 }
 
-/// What is kept of a thread between its switch-out and its switch-in.
+/// What is kept for a thread between its switch-out and its switch-in.
 #[derive(Clone, Debug)]
-struct Slot {
+struct TaskLocal {
     phase: Phase,
     seq: u32,
-    left: Left,
-    /// None for a newborn.
+    switch_out: SwitchOut,
+    /// None for a thread that has not run yet.
     wait: Option<(WaitId, WaitFor)>,
     wake: Option<Wake>,
     next: Tid,
-    is_introduced: bool,
-    /// It was looked at as the window closed; what comes later is not in the recording.
+    is_info_sent: bool,
+    /// The thread was surveyed as the window closed; what comes later is not in the recording.
     is_closed: bool,
 }
 
-impl Slot {
+impl TaskLocal {
     const NEW: Self = Self {
         phase: Phase::Unknown,
         seq: 0,
-        left: Left { begin: Begin::Seen, at: 0, cpu: 0 },
+        switch_out: SwitchOut { begin: Begin::Seen, at: 0, cpu: 0 },
         wait: None,
         wake: None,
         next: Tid(0),
-        is_introduced: false,
+        is_info_sent: false,
         is_closed: false,
     };
 }
 
-/// The CPU on which the survey runs: it stands in records for the one that is not known.
+/// The CPU on which the survey runs: records have it in place of a CPU that is not known.
 const SURVEYS: usize = 0;
 
 pub struct KernelHalf {
     attached: u64,
     /// By [`ThreadId`].
-    slots: Vec<Option<Slot>>,
+    locals: Vec<Option<TaskLocal>>,
     names: Vec<Name>,
     things: Things,
     recording: Recording,
@@ -68,7 +68,7 @@ pub struct KernelHalf {
     records: Records,
 }
 
-/// What the records are of, in the machine's own terms.
+/// Which events of the machine the records are of.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
     /// By thread and number.
@@ -85,7 +85,7 @@ pub struct Edges {
     pub last_seen: u64,
 }
 
-/// What became of a machine's run.
+/// The recording of a machine's run.
 pub struct Recorded {
     pub recording: Recording,
     pub records: Records,
@@ -105,7 +105,7 @@ impl KernelHalf {
         let things = Things::new(&mut recording);
         Self {
             attached,
-            slots: Vec::new(),
+            locals: Vec::new(),
             names: Vec::new(),
             things,
             recording,
@@ -120,173 +120,189 @@ impl KernelHalf {
         Recorded { recording: self.recording, records: self.records }
     }
 
-    /// There is a thread, seen or not.
+    /// Adds a thread to the machine, whether the kernel half sees it or not.
     pub fn add(&mut self, name: Name) {
         self.names.push(name);
-        self.slots.push(None);
+        self.locals.push(None);
     }
 
-    pub fn forked(&mut self, child: ThreadId, now: u64) {
-        if self.slot(child, now, Absent::IsMade).is_some() {
-            self.introduce(child, SightingReason::Fork, Phase::Unknown, now);
+    pub fn on_fork(&mut self, child: ThreadId, now: u64) {
+        if self.find(child, now, IfAbsent::Create).is_some() {
+            self.send_thread_info(child, SightingReason::Fork, Phase::Unknown, now);
         }
     }
 
-    pub fn newborn(&mut self, child: ThreadId, cpu: usize, waking: Waking) {
+    pub fn on_wakeup_new(&mut self, child: ThreadId, cpu: usize, waking: Waking) {
         let wake = self.things.wake(waking, None);
-        if let Some(slot) = self.slot(child, waking.at, Absent::IsMade) {
-            slot.left = Left { begin: Begin::Newborn, at: waking.at, cpu };
-            slot.wait = None;
-            slot.wake = Some(wake);
-            slot.phase = Phase::Blocked;
+        if let Some(local) = self.find(child, waking.at, IfAbsent::Create) {
+            local.switch_out = SwitchOut { begin: Begin::Newborn, at: waking.at, cpu };
+            local.wait = None;
+            local.wake = Some(wake);
+            local.phase = Phase::Blocked;
         }
     }
 
-    pub fn blocked(
+    pub fn on_block(
         &mut self,
         thread: ThreadId,
         now: u64,
         cpu: usize,
         (wait, what): (WaitId, WaitFor),
     ) {
-        if let Some(slot) = self.slot(thread, now, Absent::IsMade) {
-            slot.left = Left { begin: Begin::Seen, at: now, cpu };
-            slot.wait = Some((wait, what));
-            slot.phase = Phase::Blocked;
+        if let Some(local) = self.find(thread, now, IfAbsent::Create) {
+            local.switch_out = SwitchOut { begin: Begin::Seen, at: now, cpu };
+            local.wait = Some((wait, what));
+            local.phase = Phase::Blocked;
         }
     }
 
-    pub fn preempted(&mut self, thread: ThreadId, now: u64, cpu: usize, next: ThreadId) {
+    pub fn on_preempt(&mut self, thread: ThreadId, now: u64, cpu: usize, next: ThreadId) {
         let next = self.names[next.0].tid;
-        if let Some(slot) = self.slot(thread, now, Absent::IsMade) {
-            slot.left = Left { begin: Begin::Seen, at: now, cpu };
-            slot.next = next;
-            slot.phase = Phase::Runnable;
+        if let Some(local) = self.find(thread, now, IfAbsent::Create) {
+            local.switch_out = SwitchOut { begin: Begin::Seen, at: now, cpu };
+            local.next = next;
+            local.phase = Phase::Runnable;
         }
     }
 
-    /// A wake is made; says whether it will be in the wait's record.
-    pub fn waking(&mut self, thread: ThreadId, waking: Waking, what: WaitFor) -> Noted {
+    /// A wake is made. Returns whether it will be in the wait's record.
+    pub fn on_waking(&mut self, thread: ThreadId, waking: Waking, what: WaitFor) -> IsRecorded {
         let wake = self.things.wake(waking, Some(what));
-        let Some(slot) = self.slot(thread, waking.at, Absent::Stays) else { return Noted::No };
-        match slot.phase {
-            Phase::Blocked if slot.wake.is_some_and(|wake| wake.at > time(slot.left.at)) => {
-                Noted::No
+        let Some(local) = self.find(thread, waking.at, IfAbsent::ReturnNone) else {
+            return IsRecorded::No;
+        };
+        match local.phase {
+            Phase::Blocked
+                if local.wake.is_some_and(|wake| wake.at > time(local.switch_out.at)) =>
+            {
+                IsRecorded::No
             }
             Phase::Blocked | Phase::OnCpu => {
-                slot.wake = Some(wake);
-                Noted::Yes
+                local.wake = Some(wake);
+                IsRecorded::Yes
             }
-            Phase::Unknown | Phase::Runnable => Noted::No,
+            Phase::Unknown | Phase::Runnable => IsRecorded::No,
         }
     }
 
-    /// A thread comes to a CPU; says whether a record tells of that.
-    pub fn came(&mut self, thread: ThreadId, now: u64, queue: Queue) -> Noted {
-        if self.slot(thread, now, Absent::Stays).is_some() {
-            self.send_off_cpu(thread, now, Back { end: End::Seen, at: now, queue });
+    /// A thread comes to a CPU. Returns whether that is recorded.
+    pub fn on_switch_in(&mut self, thread: ThreadId, now: u64, queue: Queue) -> IsRecorded {
+        if self.find(thread, now, IfAbsent::ReturnNone).is_some() {
+            self.send_off_cpu(thread, now, SwitchIn { end: End::Seen, at: now, queue });
         }
-        let Some(slot) = self.slot(thread, now, Absent::IsMade) else { return Noted::No };
-        slot.phase = Phase::OnCpu;
-        slot.wake = None;
-        Noted::Yes
+        let Some(local) = self.find(thread, now, IfAbsent::Create) else { return IsRecorded::No };
+        local.phase = Phase::OnCpu;
+        local.wake = None;
+        IsRecorded::Yes
     }
 
-    pub fn exited(&mut self, thread: ThreadId, now: u64) {
+    pub fn on_exit(&mut self, thread: ThreadId, now: u64) {
         let name = self.names[thread.0];
-        let Some(slot) = self.slot(thread, now, Absent::Stays) else { return };
-        let exit = records::exit(name, now, slot.seq);
-        self.introduce_once(thread, now);
+        let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) else { return };
+        let exit = records::exit(name, now, local.seq);
+        self.send_thread_info_once(thread, now);
         self.recording.exits.push(exit);
-        self.slots[thread.0] = None;
+        self.locals[thread.0] = None;
     }
 
-    /// Everybody is looked at before the window opens. `stands` is what the thread is doing, and
-    /// what for; says whether that was news.
-    pub fn opening(
+    /// Surveys a thread before the window opens. `found` is what the thread is doing, and `what` its wait.
+    /// Returns whether that was not known yet.
+    pub fn survey_opening(
         &mut self,
         thread: ThreadId,
         now: u64,
-        stands: Phase,
+        found: Phase,
         what: Option<(WaitId, WaitFor)>,
-    ) -> Noted {
-        let Some(slot) = self.slot(thread, now, Absent::IsMade) else { return Noted::No };
-        let noted = if slot.phase == Phase::Unknown { Noted::Yes } else { Noted::No };
-        if noted == Noted::Yes {
-            slot.phase = stands;
-            slot.left = Left { begin: Begin::BeforeWindow, at: now, cpu: SURVEYS };
-            slot.next = Tid(0);
-            slot.wait = what;
+    ) -> IsRecorded {
+        let Some(local) = self.find(thread, now, IfAbsent::Create) else { return IsRecorded::No };
+        let is_recorded =
+            if local.phase == Phase::Unknown { IsRecorded::Yes } else { IsRecorded::No };
+        if is_recorded == IsRecorded::Yes {
+            local.phase = found;
+            local.switch_out = SwitchOut { begin: Begin::BeforeWindow, at: now, cpu: SURVEYS };
+            local.next = Tid(0);
+            local.wait = what;
         }
-        let phase = slot.phase;
-        self.introduce(thread, SightingReason::Opening, phase, now);
-        noted
+        let phase = local.phase;
+        self.send_thread_info(thread, SightingReason::Opening, phase, now);
+        is_recorded
     }
 
-    /// Everybody is looked at when the window has closed.
-    pub fn closing(&mut self, thread: ThreadId, now: u64) {
-        let Some(slot) = self.slot(thread, now, Absent::IsMade) else { return };
-        let phase = slot.phase;
+    /// Surveys a thread when the window has closed.
+    pub fn survey_closing(&mut self, thread: ThreadId, now: u64) {
+        let Some(local) = self.find(thread, now, IfAbsent::Create) else { return };
+        let phase = local.phase;
         let queue = Queue { cpu: SURVEYS, moved: None };
-        self.send_off_cpu(thread, now, Back { end: End::StillOff, at: now, queue });
-        self.introduce(thread, SightingReason::Closing, phase, now);
-        if let Some(slot) = self.slot(thread, now, Absent::Stays) {
-            slot.is_closed = true;
+        self.send_off_cpu(thread, now, SwitchIn { end: End::StillOff, at: now, queue });
+        self.send_thread_info(thread, SightingReason::Closing, phase, now);
+        if let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) {
+            local.is_closed = true;
         }
     }
 
-    fn slot(&mut self, thread: ThreadId, now: u64, absent: Absent) -> Option<&mut Slot> {
+    /// What is kept for a thread, while the kernel half is attached and the window has not closed.
+    fn find(&mut self, thread: ThreadId, now: u64, if_absent: IfAbsent) -> Option<&mut TaskLocal> {
         if now < self.attached {
             return None;
         }
-        let slot = &mut self.slots[thread.0];
-        if absent == Absent::IsMade {
-            slot.get_or_insert(Slot::NEW);
+        let local = &mut self.locals[thread.0];
+        if if_absent == IfAbsent::Create {
+            local.get_or_insert(TaskLocal::NEW);
         }
-        slot.as_mut().filter(|slot| !slot.is_closed)
+        local.as_mut().filter(|local| !local.is_closed)
     }
 
-    fn send_off_cpu(&mut self, thread: ThreadId, now: u64, back: Back) {
+    fn send_off_cpu(&mut self, thread: ThreadId, now: u64, switch_in: SwitchIn) {
         let name = self.names[thread.0];
-        let Some(slot) = self.slot(thread, now, Absent::Stays) else { return };
-        if !matches!(slot.phase, Phase::Blocked | Phase::Runnable) {
+        let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) else { return };
+        if !matches!(local.phase, Phase::Blocked | Phase::Runnable) {
             return;
         }
-        slot.seq += 1;
-        let slot = slot.clone();
-        if back.end == End::Seen {
-            self.introduce_once(thread, now);
+        local.seq += 1;
+        let local = local.clone();
+        if switch_in.end == End::Seen {
+            self.send_thread_info_once(thread, now);
         }
-        let times = (slot.left, back);
-        if slot.phase == Phase::Runnable {
-            let record = records::preemption(name, slot.seq, times, slot.next);
+        let times = (local.switch_out, switch_in);
+        if local.phase == Phase::Runnable {
+            let record = records::preemption(name, local.seq, times, local.next);
             return self.recording.preemptions.push(record);
         }
-        let what = slot.wait.map(|(_, what)| what);
-        if let Some((id, what)) = slot.wait {
-            let edges = Edges { begin: slot.left.begin, end: back.end, last_seen: back.at };
-            self.records.waits.insert((name.tid, slot.seq), (id, edges));
+        let what = local.wait.map(|(_, what)| what);
+        if let Some((id, what)) = local.wait {
+            let edges = Edges {
+                begin: local.switch_out.begin,
+                end: switch_in.end,
+                last_seen: switch_in.at,
+            };
+            self.records.waits.insert((name.tid, local.seq), (id, edges));
             if let WaitFor::Futex { futex, expected } = what {
                 let since_start = |at: Timestamp| at.since(time(0)).0;
-                let woken = slot.wake.map(|wake| since_start(wake.at));
-                let (begin, off) = (slot.left.begin, slot.left.at);
+                let woken = local.wake.map(|wake| since_start(wake.at));
+                let (begin, off) = (local.switch_out.begin, local.switch_out.at);
                 self.records.futexes.push(FutexRecord { futex, expected, begin, off, woken });
             }
         }
-        self.waits.push(self.things.wait(name, slot.seq, times, what, slot.wake));
+        self.waits.push(self.things.wait(name, local.seq, times, what, local.wake));
     }
 
-    fn introduce_once(&mut self, thread: ThreadId, now: u64) {
-        if self.slots[thread.0].as_ref().is_some_and(|slot| !slot.is_introduced) {
-            self.introduce(thread, SightingReason::Seen, Phase::Unknown, now);
+    fn send_thread_info_once(&mut self, thread: ThreadId, now: u64) {
+        if self.locals[thread.0].as_ref().is_some_and(|local| !local.is_info_sent) {
+            self.send_thread_info(thread, SightingReason::Seen, Phase::Unknown, now);
         }
     }
 
-    fn introduce(&mut self, thread: ThreadId, reason: SightingReason, phase: Phase, now: u64) {
+    fn send_thread_info(
+        &mut self,
+        thread: ThreadId,
+        reason: SightingReason,
+        phase: Phase,
+        now: u64,
+    ) {
         let name = self.names[thread.0];
-        let Some(slot) = self.slot(thread, now, Absent::Stays) else { return };
-        slot.is_introduced = true;
-        let seq = slot.seq;
+        let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) else { return };
+        local.is_info_sent = true;
+        let seq = local.seq;
         let sighting = records::sighting(name, reason, now);
         self.recording.sightings.push(Sighting { phase, seq, ..sighting });
     }
@@ -294,14 +310,14 @@ impl KernelHalf {
 
 /// Whether something is in the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Noted {
+pub enum IsRecorded {
     Yes,
     No,
 }
 
-/// What if a thread has no slot yet.
+/// What to do where nothing is kept for a thread yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Absent {
-    Stays,
-    IsMade,
+enum IfAbsent {
+    ReturnNone,
+    Create,
 }

@@ -13,7 +13,7 @@ use offwake::{
 use super::{
     ProcessId, Run, START, ThreadId,
     history::{Doing, Ender, Futex, History, Life, Wait, WaitId},
-    kernel_half::{KernelHalf, Noted},
+    kernel_half::{IsRecorded, KernelHalf},
     program::{Op, Outside, Scenario},
     records::{Name, WaitFor, Waking, time},
     truth::Truth,
@@ -227,7 +227,7 @@ impl<'a> Machine<'a> {
             Event::Opening(n) => self.opening(ThreadId(n)),
             Event::Closing(n) => {
                 if self.threads.get(n).is_some_and(|thread| thread.stand != Stand::Dead) {
-                    self.kernel_half.closing(ThreadId(n), self.now);
+                    self.kernel_half.survey_closing(ThreadId(n), self.now);
                 }
             }
             Event::Due { cpu, plan } if self.cpus[cpu].plan == plan => self.due(cpu),
@@ -250,8 +250,8 @@ impl<'a> Machine<'a> {
             Stand::Queued | Stand::Made => Phase::Runnable,
             Stand::Blocked => Phase::Blocked,
         };
-        let noted = self.kernel_half.opening(thread, self.now, stands, state.wait);
-        if noted == Noted::Yes && stands == Phase::Runnable {
+        let is_recorded = self.kernel_half.survey_opening(thread, self.now, stands, state.wait);
+        if is_recorded == IsRecorded::Yes && stands == Phase::Runnable {
             // Whoever woke it unseen: that it is awake is seen now.
             self.history.found_runnable(thread, self.now);
         }
@@ -306,7 +306,7 @@ impl<'a> Machine<'a> {
         let cpu = self.chance(self.scenario.cpus as u64) as usize;
         let child = self.add(process, cpu, program.clone(), Some(creator));
         self.threads[creator.0].children.push(child);
-        self.kernel_half.forked(child, self.now);
+        self.kernel_half.on_fork(child, self.now);
     }
 
     /// Lets a thread run that was made.
@@ -315,7 +315,7 @@ impl<'a> Machine<'a> {
         if self.threads[child.0].stand == Stand::Made {
             let waking = self.waking_by(creator);
             let cpu = self.threads[child.0].cpu;
-            self.kernel_half.newborn(child, cpu, waking);
+            self.kernel_half.on_wakeup_new(child, cpu, waking);
             self.enqueue(child);
         }
     }
@@ -396,7 +396,7 @@ impl<'a> Machine<'a> {
     /// A thread that goes to sleep gives up its CPU.
     fn fall(&mut self, cpu: usize, thread: ThreadId) {
         let Some((id, what)) = self.threads[thread.0].wait else { return };
-        self.kernel_half.blocked(thread, self.now, cpu, (id, what));
+        self.kernel_half.on_block(thread, self.now, cpu, (id, what));
         let early = self.threads[thread.0].early;
         let doing = if early == Early::Seen { Doing::Runnable(None) } else { Doing::Blocked(id) };
         self.history.turn(thread, self.now, doing);
@@ -408,7 +408,7 @@ impl<'a> Machine<'a> {
     }
 
     fn die(&mut self, cpu: usize, thread: ThreadId) {
-        self.kernel_half.exited(thread, self.now);
+        self.kernel_half.on_exit(thread, self.now);
         self.history.lives[thread.0].died = Some(self.now);
         self.threads[thread.0].stand = Stand::Dead;
         self.leave(cpu);
@@ -425,7 +425,7 @@ impl<'a> Machine<'a> {
     }
 
     /// A thread ends another's wait.
-    pub(super) fn wake(&mut self, thread: ThreadId, waker: ThreadId) -> Noted {
+    pub(super) fn wake(&mut self, thread: ThreadId, waker: ThreadId) -> IsRecorded {
         let waking = self.waking_by(waker);
         self.end_wait(thread, waking)
     }
@@ -444,18 +444,20 @@ impl<'a> Machine<'a> {
         self.end_wait(thread, Waking { at: self.now, cpu, by: Ender::Outside(outside), current });
     }
 
-    fn end_wait(&mut self, thread: ThreadId, waking: Waking) -> Noted {
-        let Some((id, what)) = self.threads[thread.0].wait else { return Noted::No };
+    fn end_wait(&mut self, thread: ThreadId, waking: Waking) -> IsRecorded {
+        let Some((id, what)) = self.threads[thread.0].wait else { return IsRecorded::No };
         let is_seen = waking.by != Ender::Outside(Outside::Unseen);
-        let noted = if is_seen { self.kernel_half.waking(thread, waking, what) } else { Noted::No };
-        if noted == Noted::Yes {
+        let is_recorded =
+            if is_seen { self.kernel_half.on_waking(thread, waking, what) } else { IsRecorded::No };
+        if is_recorded == IsRecorded::Yes {
             self.history.waits[id.0].ender = Some(waking.by);
         }
         match self.threads[thread.0].stand {
             // Nobody is there to tell, if the kernel half has not seen this thread yet.
             Stand::Falling => {
-                let is_noted = noted == Noted::Yes;
-                self.threads[thread.0].early = if is_noted { Early::Seen } else { Early::Unseen };
+                let is_recorded = is_recorded == IsRecorded::Yes;
+                self.threads[thread.0].early =
+                    if is_recorded { Early::Seen } else { Early::Unseen };
             }
             Stand::Blocked => {
                 if is_seen {
@@ -465,6 +467,6 @@ impl<'a> Machine<'a> {
             }
             _ => {}
         }
-        noted
+        is_recorded
     }
 }

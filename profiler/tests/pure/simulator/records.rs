@@ -53,15 +53,15 @@ pub struct Name {
 
 /// When and where a thread left a CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Left {
+pub struct SwitchOut {
     pub begin: Begin,
     pub at: u64,
     pub cpu: usize,
 }
 
-/// When and where it was back.
+/// When and where a thread came back to a CPU.
 #[derive(Clone, Copy, Debug)]
-pub struct Back {
+pub struct SwitchIn {
     pub end: End,
     pub at: u64,
     pub queue: Queue,
@@ -146,7 +146,7 @@ impl Things {
         &self,
         name: Name,
         seq: u32,
-        (left, back): (Left, Back),
+        (left, back): (SwitchOut, SwitchIn),
         what: Option<WaitFor>,
         wake: Option<Wake>,
     ) -> Wait {
@@ -192,7 +192,12 @@ impl Things {
 }
 
 /// A time off the CPU of a thread that could have gone on.
-pub fn preemption(name: Name, seq: u32, (left, back): (Left, Back), next: Tid) -> Preemption {
+pub fn preemption(
+    name: Name,
+    seq: u32,
+    (left, back): (SwitchOut, SwitchIn),
+    next: Tid,
+) -> Preemption {
     let mut preemption = draw::preemption(name.tid.0, seq, time(left.at), time(back.at));
     preemption.tgid = name.tgid;
     (preemption.begin, preemption.end) = (left.begin, back.end);

@@ -36,7 +36,7 @@ impl Machine<'_> {
 
     pub(super) fn preempt(&mut self, cpu: usize, thread: ThreadId) {
         let Some(&next) = self.cpus[cpu].queue.front() else { return };
-        self.kernel_half.preempted(thread, self.now, cpu, next);
+        self.kernel_half.on_preempt(thread, self.now, cpu, next);
         self.history.turn(thread, self.now, Doing::Runnable(None));
         self.threads[thread.0].stand = Stand::Queued;
         self.threads[thread.0].moved = None;
@@ -68,8 +68,8 @@ impl Machine<'_> {
             let cost = 1 + self.chance(LONGEST_STEP);
             self.threads[thread.0].remaining = cost;
         }
-        let noted = self.kernel_half.came(thread, self.now, queue);
-        self.history.came(thread, self.now, queue, noted);
+        let is_recorded = self.kernel_half.on_switch_in(thread, self.now, queue);
+        self.history.record_switch_in(thread, self.now, queue, is_recorded);
         self.cpus[cpu].current = Some(thread);
         self.cpus[cpu].counted = self.now;
         self.replan(cpu);

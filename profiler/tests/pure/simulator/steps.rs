@@ -5,7 +5,7 @@ use offwake::units::Tgid;
 use super::{
     ProcessId, ThreadId,
     history::Futex,
-    kernel_half::Noted,
+    kernel_half::IsRecorded,
     machine::{After, Machine, Stand, Word},
     program::Op,
     records::WaitFor,
@@ -114,7 +114,7 @@ impl Machine<'_> {
         }
         if std::mem::take(&mut lock.word) == Word::Contended
             && let Some(waiter) = lock.waiters.pop_front()
-            && self.wake(waiter, thread) == Noted::Yes
+            && self.wake(waiter, thread) == IsRecorded::Yes
         {
             self.history.releases.entry(futex).or_default().push((now, thread));
         }

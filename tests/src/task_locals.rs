@@ -1,5 +1,5 @@
-//! What a running offwake keeps of a thread in the kernel, changed from outside: the only way to have it miss what
-//! the kernel never fails to say.
+//! What a running offwake keeps for a thread in the kernel, changed from outside: the only way to have it miss events
+//! that the kernel never fails to report.
 
 use std::{
     fs, io,
@@ -17,14 +17,14 @@ use crate::kernel_objects::KernelObjects;
 const LOOK_UP: libc::c_int = 1;
 const UPDATE: libc::c_int = 2;
 
-/// The slots of one offwake.
-pub struct Slots {
+/// The task-local storage of one offwake.
+pub struct TaskLocals {
     map: MapData,
     bytes: usize,
 }
 
-/// The slot of one process's first thread, as it was when it was read.
-pub struct Slot(Vec<u8>);
+/// What is kept for one process's first thread, as it was when it was read.
+pub struct TaskLocal(Vec<u8>);
 
 /// `union bpf_attr`, for what concerns an element of a map.
 #[repr(C)]
@@ -36,13 +36,13 @@ struct Element {
     flags: u64,
 }
 
-impl Slots {
-    /// Those of an offwake that records.
+impl TaskLocals {
+    /// Opens the map of an offwake that records.
     ///
     /// # Errors
     ///
     /// When it has none.
-    pub fn of(offwake: u32) -> Result<Self> {
+    pub fn open(offwake: u32) -> Result<Self> {
         let map = KernelObjects::held_by(offwake)?.open_map("THREADS")?;
         let descriptor = map.fd().as_fd().as_raw_fd();
         let info = fs::read_to_string(format!("/proc/self/fdinfo/{descriptor}"))?;
@@ -51,30 +51,30 @@ impl Slots {
         Ok(Self { map, bytes })
     }
 
-    /// Reads the slot of a process with one thread.
+    /// Reads what is kept for a process with one thread.
     ///
     /// # Errors
     ///
     /// When it has none, or it does not look like one.
-    pub fn read(&self, pid: u32) -> Result<Slot> {
+    pub fn read(&self, pid: u32) -> Result<TaskLocal> {
         let mut value = vec![0; self.bytes];
         self.call(LOOK_UP, pid, value.as_mut_ptr())?;
-        let slot = Slot(value);
-        // A slot is a wait's record, and what the thread does is right behind it
-        // (`profiler-ebpf/src/programs/slot.rs`). Who it is, is noted when it leaves a CPU.
-        let tid = slot.word(offset_of!(WaitRecord, tid))?;
-        let is_one = (tid == pid || tid == 0) && slot.phase()? <= phase::BLOCKED;
-        ensure!(is_one, "this is no slot of {pid}");
-        Ok(slot)
+        let local = TaskLocal(value);
+        // It begins with a wait's record, and the phase is right behind that
+        // (`profiler-ebpf/src/programs/task_local.rs`). The tid is set when the thread leaves a CPU.
+        let tid = local.word(offset_of!(WaitRecord, tid))?;
+        let is_one = (tid == pid || tid == 0) && local.phase()? <= phase::BLOCKED;
+        ensure!(is_one, "this is not kept for {pid}");
+        Ok(local)
     }
 
-    /// Puts a slot in the place of the one that is there.
+    /// Replaces what is kept for a process with one thread.
     ///
     /// # Errors
     ///
     /// When the kernel refuses.
-    pub fn write(&self, pid: u32, slot: &mut Slot) -> Result<()> {
-        self.call(UPDATE, pid, slot.0.as_mut_ptr())
+    pub fn write(&self, pid: u32, local: &mut TaskLocal) -> Result<()> {
+        self.call(UPDATE, pid, local.0.as_mut_ptr())
     }
 
     fn call(&self, command: libc::c_int, pid: u32, value: *mut u8) -> Result<()> {
@@ -95,19 +95,19 @@ impl Slots {
         let result = unsafe {
             libc::syscall(libc::SYS_bpf, command, &raw mut element, size_of::<Element>())
         };
-        ensure!(result == 0, "the slot of {pid}: {}", io::Error::last_os_error());
+        ensure!(result == 0, "what is kept for {pid}: {}", io::Error::last_os_error());
         Ok(())
     }
 }
 
-impl Slot {
+impl TaskLocal {
     const PHASE: usize = size_of::<WaitRecord>();
 
     /// What the thread does: one of [`phase`].
     ///
     /// # Errors
     ///
-    /// When the slot is shorter than that.
+    /// When there are fewer bytes than that.
     pub fn phase(&self) -> Result<u32> {
         self.word(Self::PHASE)
     }
@@ -117,13 +117,13 @@ impl Slot {
         self.set(Self::PHASE, &phase.to_ne_bytes());
     }
 
-    /// Has the thread leave its CPU at another time.
-    pub fn set_left_at(&mut self, ns: u64) {
+    /// Has the thread have left its CPU at another time.
+    pub fn set_switch_out(&mut self, ns: u64) {
         self.set(offset_of!(WaitRecord, off_ns), &ns.to_ne_bytes());
     }
 
     fn word(&self, at: usize) -> Result<u32> {
-        let bytes = self.0.get(at..at + 4).context("a slot that is too short")?;
+        let bytes = self.0.get(at..at + 4).context("task-local storage that is too short")?;
         Ok(u32::from_ne_bytes(bytes.try_into()?))
     }
 
