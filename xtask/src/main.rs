@@ -8,7 +8,6 @@ mod fuzz;
 mod instructions;
 mod links;
 mod msrv;
-mod rules;
 mod run;
 mod test;
 mod vm;

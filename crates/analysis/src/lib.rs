@@ -15,7 +15,6 @@
 
 pub mod analysis;
 pub mod blame;
-mod calendar;
 pub mod export;
 pub mod formats;
 pub mod perfetto;

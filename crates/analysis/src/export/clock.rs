@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::calendar::date;
+use chrono::DateTime;
 use offwake_recording::{Clocks, units::Timestamp};
 
 const NS_OF_AN_HOUR: i64 = 3_600_000_000_000;
@@ -52,8 +52,8 @@ impl fmt::Display for HourOrNone {
             let unknown = super::partition::UNKNOWN;
             return write!(f, "date={unknown}/hour={unknown}");
         };
-        let (year, month, day) = date(hour.div_euclid(24));
-        write!(f, "date={year:04}-{month:02}-{day:02}/hour={:02}", hour.rem_euclid(24))
+        let time = DateTime::from_timestamp_nanos(hour.saturating_mul(NS_OF_AN_HOUR));
+        write!(f, "{}", time.format("date=%Y-%m-%d/hour=%H"))
     }
 }
 
@@ -71,6 +71,29 @@ mod tests {
         assert_eq!(hour(0), "date=1970-01-01/hour=00");
         assert_eq!(hour(-1), "date=1969-12-31/hour=23");
         assert_eq!(hour(1_772_350_000_000_000_000), "date=2026-03-01/hour=07");
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        for (days, expected) in [
+            (0, "1970-01-01"),
+            (-1, "1969-12-31"),
+            (58, "1970-02-28"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (11_017, "2000-03-01"),
+            (20_512, "2026-02-28"),
+            (20_513, "2026-03-01"),
+            (47_540, "2100-02-28"),
+            (47_541, "2100-03-01"),
+            (-106_751, "1677-09-22"),
+        ] {
+            let hour = HourOrNone(Some(Hour(days * 24)));
+            assert_eq!(hour.to_string(), format!("date={expected}/hour=00"), "{days}");
+        }
+        // The first hour that has begun before times in nanoseconds do.
+        let first = WallClock::new(&[reading(0, i64::MIN)]).hour(Timestamp(0));
+        assert_eq!(first.to_string(), "date=1677-09-21/hour=00");
     }
 
     #[test]

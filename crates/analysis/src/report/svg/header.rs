@@ -2,17 +2,16 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use chrono::DateTime;
+
 use super::{
     dress::HeaderLine,
     palette::{self, Fill},
 };
-use crate::{
-    calendar,
-    report::{
-        BlameClass, Report,
-        flame::{Direction, FlameGraph, View},
-        summary::{self, percent},
-    },
+use crate::report::{
+    BlameClass, Report,
+    flame::{Direction, FlameGraph, View},
+    summary::{self, percent},
 };
 use offwake_recording::units::Nanos;
 
@@ -43,8 +42,8 @@ pub(super) fn processes(report: &Report) -> String {
 
 /// `10.0 s on web-1 from 2026-03-01 07:26:40 UTC; stacks: exact`
 pub(super) fn window(report: &Report) -> String {
-    let from = report.window.start_unix_ns.map(calendar::utc);
-    let from = from.map(|utc| format!(" from {utc}")).unwrap_or_default();
+    let from = report.window.start_unix_ns;
+    let from = from.map(|start| format!(" from {}", format_utc(start))).unwrap_or_default();
     let meta = &report.meta;
     let scope = if meta.scope == "target" { "; only the target's waits were recorded" } else { "" };
     format!("{} on {}{from}; stacks: {}{scope}", report.window.duration_ns, meta.host, meta.stacks)
@@ -180,4 +179,21 @@ pub(super) fn broken(lines: Vec<HeaderLine>) -> Vec<HeaderLine> {
             }
         })
         .collect()
+}
+
+/// Formats a Unix time in nanoseconds as `2026-03-01 07:26:40 UTC`.
+fn format_utc(unix_ns: i64) -> String {
+    DateTime::from_timestamp_nanos(unix_ns).format("%Y-%m-%d %H:%M:%S UTC").to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::format_utc;
+
+    #[test]
+    fn times_are_those_of_utc() {
+        assert_eq!(format_utc(0), "1970-01-01 00:00:00 UTC");
+        assert_eq!(format_utc(-1), "1969-12-31 23:59:59 UTC");
+        assert_eq!(format_utc(1_772_350_001_999_999_999), "2026-03-01 07:26:41 UTC");
+    }
 }
