@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use ureq::Agent;
 
-use crate::{places, wait_until::wait_until};
+use crate::{paths, wait_until::wait_until};
 
 /// Nothing asks for anything on the network, or keeps anything.
 const ARGUMENTS: [&str; 8] = [
@@ -88,7 +88,7 @@ impl Browser {
                 .build()
                 .into(),
             session: String::new(),
-            profile: places::scratch()?,
+            profile: paths::scratch_directory()?,
         };
         let server = format!("http://127.0.0.1:{}", browser.port()?);
         let mut arguments = ARGUMENTS.map(str::to_owned).to_vec();

@@ -14,11 +14,11 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{
     clock::ns,
+    ground_truth::{Activity, GroundTruth, Log, Player},
     intervals::Interval,
     ledger,
     offwake::{Offwake, Outcome},
     report::{Report, Thread},
-    truth::{Activity, Log, Player, Truth},
     workload::Workload,
 };
 
@@ -41,12 +41,12 @@ pub const RELATIVE: f64 = 0.10;
 /// … and absolutely, in ns: a few times the scheduler's slice.
 pub const ABSOLUTE_NS: f64 = 20e6;
 
-/// One workload, profiled once.
+/// One workload that was profiled once: what offwake reports of it, and what is true.
 pub struct Case {
     /// What offwake says.
     pub report: Report,
     /// What is true.
-    pub truth: Truth,
+    pub truth: GroundTruth,
     /// How offwake ended, and what else it wrote.
     pub outcome: Outcome,
     players: BTreeMap<String, Player>,
@@ -58,8 +58,8 @@ impl Case {
     /// # Errors
     ///
     /// When either fails, a record was lost, a role has a gap, or a ledger does not close.
-    pub fn of(name: &str) -> Result<Self> {
-        Self::with_target(Workload::start(name)?, |offwake, workload| {
+    pub fn profile(name: &str) -> Result<Self> {
+        Self::profile_with(Workload::start(name)?, |offwake, workload| {
             offwake.args(["--pid", &workload.pids()])
         })
     }
@@ -69,15 +69,16 @@ impl Case {
     /// # Errors
     ///
     /// As [`Case::of`].
-    pub fn with_target(
+    pub fn profile_with(
         workload: Workload,
         target: impl FnOnce(Offwake, &Workload) -> Offwake,
     ) -> Result<Self> {
         // What stacks may take is not what is asked here, and an emulated CPU takes long for them.
-        let offwake = Offwake::profile()?.args(["--budget", "none", "-d", &seconds(WINDOW)]);
+        let offwake =
+            Offwake::profile()?.args(["--budget", "none", "-d", &duration_argument(WINDOW)]);
         let offwake = offwake.args(["-o", "report.json"]);
         let outcome = target(offwake, &workload).run()?;
-        let case = Self::judge(workload, outcome, "report.json")?;
+        let case = Self::from_outcome(workload, outcome, "report.json")?;
         ledger::check_unfiltered(&case.report)?;
         let loss = &case.report.loss;
         ensure!(loss.records == 0, "records were lost: {loss:?}");
@@ -97,7 +98,7 @@ impl Case {
     /// # Errors
     ///
     /// When offwake or the workload failed, or a ledger does not close.
-    pub fn judge(workload: Workload, outcome: Outcome, file: &str) -> Result<Self> {
+    pub fn from_outcome(workload: Workload, outcome: Outcome, file: &str) -> Result<Self> {
         let report = outcome.report(file)?;
         let players = workload.players().clone();
         let truth = workload.stop()?;
@@ -137,16 +138,16 @@ impl Case {
     /// The children or threads that a role's log names.
     #[must_use]
     pub fn tied_to(&self, role: &str) -> BTreeSet<u32> {
-        self.log(role).of(Activity::Wait).map(|entry| entry.tied_to).collect()
+        self.log(role).entries_of(Activity::Wait).map(|entry| entry.tied_to).collect()
     }
 
     /// Demands that `role` was blocked on `cause`, as good as alone.
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn on_cause(&self, role: &str, cause: &str) -> Result<()> {
-        let blocked = self.report.blocked_on(self.tid(role), cause);
+    /// When the report says anything else.
+    pub fn check_cause(&self, role: &str, cause: &str) -> Result<()> {
+        let blocked = self.report.blocked_ns(self.tid(role), cause);
         let thread = self.report.thread(self.tid(role))?;
         // How much that may be was judged before, by the window: a thread that hardly waited has no share to spare.
         let lost = thread.lost_ns();
@@ -154,7 +155,7 @@ impl Case {
             blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns.saturating_sub(lost)),
             "{role} was blocked on {cause} for {blocked} ns of {}: {}",
             thread.blocked_ns,
-            self.about(role)
+            self.describe(role)
         );
         Ok(())
     }
@@ -171,10 +172,10 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn blocked_on(&self, role: &str, cause: &str) -> Result<()> {
-        self.on_cause(role, cause)?;
-        let blocked = self.report.blocked_on(self.tid(role), cause);
+    /// When the report says anything else.
+    pub fn check_blocked_on(&self, role: &str, cause: &str) -> Result<()> {
+        self.check_cause(role, cause)?;
+        let blocked = self.report.blocked_ns(self.tid(role), cause);
         let runnable = self.report.thread(self.tid(role))?.runnable_ns;
         let waited = self.waited_ns(role);
         ensure!(
@@ -184,12 +185,12 @@ impl Case {
         ensure!(
             blocked as f64 <= waited as f64 * 1.01 + 5e6,
             "{role} waited {waited} ns, offwake says {blocked}: {}",
-            self.about(role)
+            self.describe(role)
         );
         ensure!(
             (blocked + runnable) as f64 >= waited as f64 * (1.0 - RELATIVE) - ABSOLUTE_NS,
             "{role} waited {waited} ns, offwake says {blocked} and {runnable} runnable: {}",
-            self.about(role)
+            self.describe(role)
         );
         Ok(())
     }
@@ -200,8 +201,8 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn as_often(&self, role: &str, cause: &str) -> Result<()> {
+    /// When the report says anything else.
+    pub fn check_wait_count(&self, role: &str, cause: &str) -> Result<()> {
         let window = self.window();
         let waits = self.log(role).intervals(Activity::Wait);
         let calls = waits.iter().filter(|wait| wait.clipped(window).is_some()).count() as f64;
@@ -210,7 +211,7 @@ impl Case {
         ensure!(
             (calls * 0.5 - 3.0..=calls * 1.2 + 3.0).contains(&(count as f64)),
             "{role} waited {calls} times, offwake says {count}: {}",
-            self.about(role)
+            self.describe(role)
         );
         Ok(())
     }
@@ -220,16 +221,16 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn woken_by_nobody_but(
+    /// When the report says anything else.
+    pub fn check_wakers_among(
         &self,
         role: &str,
         cause: &str,
         wakers: &BTreeSet<u32>,
     ) -> Result<()> {
-        let woken = self.report.woken_by_nobody_but(self.tid(role), cause, wakers);
+        let woken = self.report.check_wakers_among(self.tid(role), cause, wakers);
         woken.with_context(|| format!("of {role}"))?;
-        self.nobody_accused_but(role, cause, wakers)
+        self.check_blamed_among(role, cause, wakers)
     }
 
     /// Demands that `wakers`, and no other task, ended the waits of `role` on `cause` that have ended, and that the
@@ -238,8 +239,8 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn woken_by(&self, role: &str, cause: &str, wakers: &BTreeSet<u32>) -> Result<()> {
+    /// When the report says anything else.
+    pub fn check_woken_by(&self, role: &str, cause: &str, wakers: &BTreeSet<u32>) -> Result<()> {
         let tid = self.tid(role);
         let right = self
             .report
@@ -248,13 +249,13 @@ impl Case {
             .filter(|wakes| wakes.waker.tid.is_some_and(|waker| wakers.contains(&waker)))
             .map(|wakes| wakes.blocked_ns)
             .sum();
-        let blocked = self.report.ended_on(tid, cause);
+        let blocked = self.report.ended_ns(tid, cause);
         ensure!(
             at_least(right, SHARE, blocked),
             "{wakers:?} ended {right} ns of {blocked} of the waits of {role}: {}",
-            self.about(role)
+            self.describe(role)
         );
-        self.woken_by_nobody_but(role, cause, wakers)
+        self.check_wakers_among(role, cause, wakers)
     }
 
     /// Demands that the blame for the waits of `role` on `cause` accuses `culprits` of nearly all
@@ -262,16 +263,16 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn blamed_on(&self, role: &str, cause: &str, culprits: &BTreeSet<u32>) -> Result<()> {
+    /// When the report says anything else.
+    pub fn check_blamed_on(&self, role: &str, cause: &str, culprits: &BTreeSet<u32>) -> Result<()> {
         let blame = self.report.blame_of(self.tid(role), Some(cause));
         let accused = |tid: &Option<u32>| tid.is_some_and(|tid| culprits.contains(&tid));
         let right = blame.iter().filter(|((_, tid), _)| accused(tid)).map(|(_, ns)| ns).sum();
-        let blocked = self.report.ended_on(self.tid(role), cause);
+        let blocked = self.report.ended_ns(self.tid(role), cause);
         ensure!(
             at_least(right, BLAMED_SHARE, blocked),
             "{culprits:?} are blamed for {right} ns of {blocked} of the waits of {role}: {}",
-            self.about(role)
+            self.describe(role)
         );
         Ok(())
     }
@@ -281,8 +282,8 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn nobody_accused_but(
+    /// When the report says anything else.
+    pub fn check_blamed_among(
         &self,
         role: &str,
         cause: &str,
@@ -292,7 +293,7 @@ impl Case {
             ensure!(
                 ns == 0 || accused.is_none_or(|accused| allowed.contains(&accused)),
                 "{accused:?} has nothing to do with {role}, and is blamed ({kind}) for {ns} ns: {}",
-                self.about(role)
+                self.describe(role)
             );
         }
         Ok(())
@@ -303,27 +304,27 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn external(&self, role: &str, cause: &str, kind: &str) -> Result<()> {
+    /// When the report says anything else.
+    pub fn check_external(&self, role: &str, cause: &str, kind: &str) -> Result<()> {
         let tid = self.tid(role);
         for wakes in self.report.wakes_of(tid).filter(|wakes| wakes.cause == cause) {
             ensure!(wakes.waker.kind != "task", "no task woke {role}, {:?} did not", wakes.waker);
         }
-        self.nobody_accused_but(role, cause, &BTreeSet::new())?;
+        self.check_blamed_among(role, cause, &BTreeSet::new())?;
         let blame = self.report.blame_of(tid, Some(cause));
         let external = blame.get(&(kind, None)).copied().unwrap_or_default();
-        let blocked = self.report.blocked_on(tid, cause);
+        let blocked = self.report.blocked_ns(tid, cause);
         ensure!(
             blocked > 0 && at_least(external, SHARE, blocked),
             "{kind} is blamed for {external} ns of {blocked} of the waits of {role}: {}",
-            self.about(role)
+            self.describe(role)
         );
         Ok(())
     }
 
     /// All that the report says of a role, for messages.
     #[must_use]
-    pub fn about(&self, role: &str) -> String {
+    pub fn describe(&self, role: &str) -> String {
         let tid = self.tid(role);
         let waits: Vec<_> = self
             .report
@@ -343,13 +344,13 @@ pub fn at_least(part: u64, share: f64, whole: u64) -> bool {
 
 /// Whether two lengths are the same but for [`RELATIVE`] and [`ABSOLUTE_NS`].
 #[must_use]
-pub fn alike(measured: u64, truth: u64) -> bool {
+pub fn is_close(measured: u64, truth: u64) -> bool {
     (measured as f64 - truth as f64).abs() <= truth as f64 * RELATIVE + ABSOLUTE_NS
 }
 
 /// A duration as the command line wants it.
 #[must_use]
-pub fn seconds(duration: Duration) -> String {
+pub fn duration_argument(duration: Duration) -> String {
     format!("{}ms", ns(duration) / 1_000_000)
 }
 
@@ -360,8 +361,8 @@ mod tests {
     #[test]
     fn shares_and_likeness_have_the_bounds_that_they_say() {
         assert!(at_least(95, SHARE, 100) && !at_least(94, SHARE, 100));
-        assert!(alike(1_110_000_000, 1_000_000_000) && !alike(1_130_000_000, 1_000_000_000));
-        assert!(alike(890_000_000, 1_000_000_000) && !alike(870_000_000, 1_000_000_000));
-        assert_eq!(seconds(WINDOW), "1000ms");
+        assert!(is_close(1_110_000_000, 1_000_000_000) && !is_close(1_130_000_000, 1_000_000_000));
+        assert!(is_close(890_000_000, 1_000_000_000) && !is_close(870_000_000, 1_000_000_000));
+        assert_eq!(duration_argument(WINDOW), "1000ms");
     }
 }

@@ -115,7 +115,7 @@ impl Cgroup {
             .with_context(|| format!("cannot move process {pid} into {}", self.0.display()))
     }
 
-    /// Its directory.
+    /// The cgroup's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0
@@ -130,9 +130,9 @@ impl Cgroup {
 /// Whether the processes of a cgroup run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Motion {
-    /// They do not.
+    /// The processes of the cgroup do not run.
     Frozen,
-    /// They do.
+    /// The processes of the cgroup run.
     Free,
 }
 

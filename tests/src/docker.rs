@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-use crate::{places, turn::Turn, wait_until::wait_until};
+use crate::{machine_lock::MachineLock, paths, wait_until::wait_until};
 
 /// The image of every container here: a shell and the small tools of busybox, linked statically.
 pub const IMAGE: &str = "offwake-busybox:1";
@@ -28,7 +28,7 @@ pub struct Engine {
     daemon: Child,
     directory: TempDir,
     _one: MutexGuard<'static, ()>,
-    _turn: Turn,
+    _machine_lock: MachineLock,
 }
 
 /// A container; it is removed when this is dropped.
@@ -44,9 +44,9 @@ impl Engine {
     ///
     /// When there is no engine: what it is for is not skipped.
     pub fn start() -> Result<Self> {
-        let turn = Turn::take()?;
+        let machine_lock = MachineLock::acquire()?;
         let one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        let directory = places::scratch()?;
+        let directory = paths::scratch_directory()?;
         let at = |name: &str| directory.path().join(name);
         let log = File::create(at("log"))?;
         let daemon = Command::new("dockerd")
@@ -65,7 +65,7 @@ impl Engine {
             .stderr(log)
             .spawn()
             .context("no container engine: `cargo xtask test` installs docker.io")?;
-        let mut engine = Self { daemon, directory, _one: one, _turn: turn };
+        let mut engine = Self { daemon, directory, _one: one, _machine_lock: machine_lock };
         wait_until("the container engine to answer", || {
             if let Some(status) = engine.daemon.try_wait()? {
                 bail!("the container engine ended: {status}: {}", engine.log());
@@ -77,7 +77,7 @@ impl Engine {
         Ok(engine)
     }
 
-    /// For `DOCKER_HOST`.
+    /// The engine's address, for `DOCKER_HOST`.
     #[must_use]
     pub fn host(&self) -> String {
         format!("unix://{}", self.directory.path().join("docker.sock").display())
@@ -197,7 +197,7 @@ impl Container<'_> {
         Ok(pid)
     }
 
-    /// Its id, in full.
+    /// The container's id, in full.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 
-/// One line.
+/// One line of folded stacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folded {
     /// The frames from root to leaf.

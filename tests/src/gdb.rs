@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fs, process::Command};
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::places;
+use crate::paths;
 
 const SCRIPT: &str = include_str!("gdb.py");
 
@@ -33,7 +33,7 @@ pub struct Backtrace {
 ///
 /// When there is no gdb, or it can't look.
 pub fn backtraces(pid: u32) -> Result<BTreeMap<u32, Backtrace>> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let (script, answer) =
         (directory.path().join("backtraces.py"), directory.path().join("backtraces.json"));
     fs::write(&script, SCRIPT)?;

@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 /// From `start_ns` up to `end_ns`, both `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its beginning.
+    /// When the interval begins.
     pub start_ns: u64,
-    /// Its end, not before its beginning.
+    /// When the interval ends, not before it begins.
     pub end_ns: u64,
 }
 
@@ -18,7 +18,7 @@ impl Interval {
         Self { start_ns, end_ns }
     }
 
-    /// Its length in ns.
+    /// The interval's length in ns.
     #[must_use]
     pub fn length_ns(self) -> u64 {
         self.end_ns.saturating_sub(self.start_ns)

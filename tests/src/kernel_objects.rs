@@ -15,12 +15,12 @@ pub struct KernelObjects {
     pub programs: BTreeSet<u32>,
     /// Maps, those that only programs hold included.
     pub maps: BTreeSet<u32>,
-    /// What attaches programs.
+    /// Links, which attach programs.
     pub links: BTreeSet<u32>,
 }
 
 impl KernelObjects {
-    /// Those that a process holds open, as its `fdinfo` says, and the maps of those programs.
+    /// The objects that a process holds open, as its `fdinfo` says, and the maps of those programs.
     ///
     /// # Errors
     ///
@@ -28,9 +28,9 @@ impl KernelObjects {
     pub fn held_by(pid: u32) -> Result<Self> {
         let mut held = Self {
             // A link names its program as well.
-            programs: said_of_descriptors(pid, "prog_id:")?,
-            maps: said_of_descriptors(pid, "map_id:")?,
-            links: said_of_descriptors(pid, "link_id:")?,
+            programs: parse_fdinfo(pid, "prog_id:")?,
+            maps: parse_fdinfo(pid, "map_id:")?,
+            links: parse_fdinfo(pid, "link_id:")?,
         };
         for program in loaded_programs().flatten() {
             if held.programs.contains(&program.id()) {
@@ -40,9 +40,9 @@ impl KernelObjects {
         Ok(held)
     }
 
-    /// Those of them that are still there.
+    /// The objects among these that are still loaded.
     #[must_use]
-    pub fn left(&self) -> Self {
+    pub fn still_loaded(&self) -> Self {
         // What ends while it is asked for is an error, and is not there.
         let there = Self {
             programs: loaded_programs().flatten().map(|program| program.id()).collect(),
@@ -67,7 +67,7 @@ impl KernelObjects {
     /// # Errors
     ///
     /// When there is none, or several.
-    pub fn map(&self, name: &str) -> Result<u32> {
+    pub fn map_id(&self, name: &str) -> Result<u32> {
         let maps = loaded_maps().flatten();
         let named =
             maps.filter(|map| self.maps.contains(&map.id()) && map.name() == name.as_bytes());
@@ -82,7 +82,7 @@ impl KernelObjects {
     ///
     /// As [`KernelObjects::map`], or when the kernel does not hand it out.
     pub fn open_map(&self, name: &str) -> Result<MapData> {
-        MapData::from_id(self.map(name)?).with_context(|| format!("cannot open the map {name}"))
+        MapData::from_id(self.map_id(name)?).with_context(|| format!("cannot open the map {name}"))
     }
 }
 
@@ -91,7 +91,7 @@ impl KernelObjects {
 /// # Errors
 ///
 /// When there is no such process.
-pub fn said_of_descriptors<N: FromStr, C: FromIterator<N>>(pid: u32, key: &str) -> Result<C> {
+pub fn parse_fdinfo<N: FromStr, C: FromIterator<N>>(pid: u32, key: &str) -> Result<C> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fdinfo"))
         .with_context(|| format!("there is no process {pid}"))?;
     let said = descriptors.flatten().filter_map(|descriptor| {

@@ -44,7 +44,7 @@ pub fn check(report: &Report) -> Result<()> {
         check_waits(waits, &mut wrong);
     }
     check_wakes(report, &mut wrong);
-    finish(wrong)
+    fail_if_any(wrong)
 }
 
 /// Demands that the waits of each thread sum up to its ledger, blame and all: true of a report of
@@ -101,7 +101,7 @@ pub fn check_unfiltered(report: &Report) -> Result<()> {
     for thread in waited.keys() {
         wrong.push(format!("thread {thread:?} has waits, and no ledger"));
     }
-    finish(wrong)
+    fail_if_any(wrong)
 }
 
 fn check_window(report: &Report, wrong: &mut Vec<String>) {
@@ -204,7 +204,7 @@ fn check_wakes(report: &Report, wrong: &mut Vec<String>) {
     }
 }
 
-fn finish(wrong: Vec<String>) -> Result<()> {
+fn fail_if_any(wrong: Vec<String>) -> Result<()> {
     if !wrong.is_empty() {
         bail!("the report is not true to its contract:\n{}", wrong.join("\n"));
     }

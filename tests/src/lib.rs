@@ -3,30 +3,30 @@
 //!
 //! Nothing of the kernel is mocked: the tests under `tests/` want root and fail without it.
 
+pub mod blame_accuracy;
 pub mod browser;
 pub mod case;
 pub mod cgroup;
 pub mod clock;
+pub mod cpu_hotplug;
 pub mod docker;
 pub mod folded;
+pub mod full_disk;
 pub mod gdb;
+pub mod ground_truth;
 pub mod intervals;
 pub mod kernel_objects;
 pub mod ledger;
 pub mod loads;
+pub mod machine_lock;
 pub mod offwake;
-pub mod places;
+pub mod paths;
 pub mod process;
-pub mod processors;
 pub mod programs;
 pub mod report;
-pub mod scarce;
 pub mod spans;
-pub mod tally;
 pub mod task_locals;
 pub mod tmux;
-pub mod truth;
-pub mod turn;
 pub mod wait_until;
 pub mod workload;
 pub mod workloads;

@@ -14,9 +14,10 @@ use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
 use crate::{
-    ledger, places,
+    ledger,
+    machine_lock::MachineLock,
+    paths,
     report::Report,
-    turn::Turn,
     wait_until::{deadline, wait_at_most, wait_until},
 };
 
@@ -26,7 +27,7 @@ pub const NOBODY: u32 = 65534;
 /// How offwake's life ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// Its exit status.
+    /// offwake's exit status.
     pub status: ExitStatus,
     /// All that it wrote to standard output.
     pub stdout: String,
@@ -34,7 +35,7 @@ pub struct Outcome {
     pub stderr: String,
     /// How long it ran.
     pub ran_for: Duration,
-    /// Its output files are in there, under the names given.
+    /// The directory with the output files, under the names given.
     directory: PathBuf,
     // Keeps the directory.
     held: Option<TempDir>,
@@ -55,7 +56,7 @@ pub struct Running {
     stderr: File,
     directory: PathBuf,
     held: Option<TempDir>,
-    _turn: Turn,
+    _machine_lock: MachineLock,
 }
 
 impl Offwake {
@@ -78,7 +79,7 @@ impl Offwake {
     }
 
     fn in_scratch(command: &str) -> Result<Self> {
-        let held = places::scratch()?;
+        let held = paths::scratch_directory()?;
         let mut offwake = Self::in_directory(held.path())?;
         offwake.held = Some(held);
         Ok(offwake.arg(command))
@@ -92,7 +93,7 @@ impl Offwake {
     pub fn in_directory(directory: &Path) -> Result<Self> {
         // SAFETY: takes nothing, cannot fail.
         ensure!(unsafe { libc::geteuid() } == 0, "these tests run the real thing: they want root");
-        let mut command = Command::new(places::offwake()?);
+        let mut command = Command::new(paths::offwake_binary()?);
         command.current_dir(directory).stdin(Stdio::null());
         Ok(Self { command, directory: directory.to_owned(), held: None })
     }
@@ -152,13 +153,13 @@ impl Offwake {
         &self.directory
     }
 
-    /// Starts it, once it is our turn.
+    /// Starts offwake, once the machine lock is acquired.
     ///
     /// # Errors
     ///
     /// When it can't be started.
     pub fn start(mut self) -> Result<Running> {
-        let turn = Turn::take()?;
+        let machine_lock = MachineLock::acquire()?;
         // Files, not pipes: nobody needs to empty them.
         let stdout = tempfile::tempfile().context("cannot make a file for standard output")?;
         let stderr = tempfile::tempfile().context("cannot make a file for standard error")?;
@@ -171,7 +172,7 @@ impl Offwake {
             stderr,
             directory: self.directory,
             held: self.held,
-            _turn: turn,
+            _machine_lock: machine_lock,
         })
     }
 
@@ -203,7 +204,7 @@ impl Running {
         &self.directory
     }
 
-    /// Its process.
+    /// offwake's process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
@@ -229,10 +230,10 @@ impl Running {
             if let Some(status) = self.child.try_wait()? {
                 bail!(
                     "offwake ended before it recorded: {status}: {}",
-                    contents(&mut self.stderr)?
+                    read_contents(&mut self.stderr)?
                 );
             }
-            let links = attached(self.child.id())?;
+            let links = count_attached_links(self.child.id())?;
             same = if links == before { same + 1 } else { 0 };
             before = links;
             Ok((links > 0 && same >= SAME).then_some(()))
@@ -296,7 +297,7 @@ impl Running {
     /// When it does not end by the deadline.
     pub fn outcome_within(mut self, deadline: Duration) -> Result<Outcome> {
         let ended = wait_at_most(deadline, "offwake's end", || Ok(self.child.try_wait()?));
-        let (stdout, stderr) = (contents(&mut self.stdout)?, contents(&mut self.stderr)?);
+        let (stdout, stderr) = (read_contents(&mut self.stdout)?, read_contents(&mut self.stderr)?);
         let status = ended.with_context(|| format!("standard error: {stderr}"))?;
         Ok(Outcome {
             status,
@@ -366,7 +367,7 @@ impl Outcome {
     /// # Errors
     ///
     /// When offwake failed, the recording is not whole, or its ledger does not close.
-    pub fn reported(self, recording: &str) -> Result<(Self, Report)> {
+    pub fn report_on(self, recording: &str) -> Result<(Self, Report)> {
         ensure!(self.status.success(), "offwake failed: {self}");
         let reported = self.report_of(recording, &["-o", "x.json"])?;
         let report = reported.report("x.json")?;
@@ -379,7 +380,7 @@ impl Outcome {
     /// # Errors
     ///
     /// When it did anything else.
-    pub fn failed(&self, status: i32, words: &[&str]) -> Result<()> {
+    pub fn check_failure(&self, status: i32, words: &[&str]) -> Result<()> {
         ensure!(self.status.code() == Some(status), "wanted exit status {status}: {self}");
         ensure!(!self.terminal().contains("panicked"), "it panicked: {self}");
         let lines = self.stderr.trim_end().lines().count();
@@ -410,7 +411,7 @@ impl std::fmt::Display for Outcome {
 /// # Errors
 ///
 /// None so far: a process that has ended holds none.
-pub fn attached(pid: u32) -> Result<usize> {
+pub fn count_attached_links(pid: u32) -> Result<usize> {
     let Ok(descriptors) = fs::read_dir(format!("/proc/{pid}/fd")) else {
         // It has just ended; the caller finds out.
         return Ok(0);
@@ -424,7 +425,7 @@ pub fn attached(pid: u32) -> Result<usize> {
     Ok(descriptors.flatten().filter(|descriptor| holds(descriptor.path())).count())
 }
 
-fn contents(file: &mut File) -> Result<String> {
+fn read_contents(file: &mut File) -> Result<String> {
     let mut bytes = Vec::new();
     file.rewind()?;
     file.read_to_end(&mut bytes)?;

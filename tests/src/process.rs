@@ -1,4 +1,4 @@
-//! Processes of ordinary programs, which play no role and take no turn.
+//! Processes of ordinary programs, which play no role and hold no machine lock.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ impl Process {
         Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
     }
 
-    /// Its id.
+    /// The process's id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.id()

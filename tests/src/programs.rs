@@ -22,8 +22,8 @@ pub use compiled::{Compiled, Source};
 pub use servers::{nginx, postgres, redis};
 
 use crate::{
-    places,
-    turn::Turn,
+    machine_lock::MachineLock,
+    paths,
     wait_until::{deadline, wait_at_most, wait_until},
 };
 
@@ -34,17 +34,17 @@ pub struct Program {
     _input: Option<ChildStdin>,
     output: Option<BufReader<ChildStdout>>,
     directory: TempDir,
-    _turn: Turn,
+    _machine_lock: MachineLock,
 }
 
 impl Program {
-    /// Starts a program, once it is our turn. Its files are in `directory`.
+    /// Starts a program, once the machine lock is acquired. Its files are in `directory`.
     ///
     /// # Errors
     ///
     /// When it can't be started.
     pub fn start(command: &mut Command, directory: TempDir) -> Result<Self> {
-        let turn = Turn::take()?;
+        let machine_lock = MachineLock::acquire()?;
         let name = command.get_program().to_string_lossy().into_owned();
         let mut child = command
             .stdin(Stdio::piped())
@@ -53,7 +53,7 @@ impl Program {
             .spawn()
             .with_context(|| format!("cannot run {name}"))?;
         let (input, output) = (child.stdin.take(), child.stdout.take().map(BufReader::new));
-        Ok(Self { child, _input: input, output, directory, _turn: turn })
+        Ok(Self { child, _input: input, output, directory, _machine_lock: machine_lock })
     }
 
     /// Starts a program, and waits until it says `ready`.
@@ -61,7 +61,7 @@ impl Program {
     /// # Errors
     ///
     /// When it can't be started, or says anything else first, or nothing by the deadline.
-    pub fn ready(command: &mut Command, directory: TempDir) -> Result<Self> {
+    pub fn start_and_wait(command: &mut Command, directory: TempDir) -> Result<Self> {
         let mut program = Self::start(command, directory)?;
         let mut output = program.output.take().context("its output is not piped")?;
         let (sender, receiver) = mpsc::channel();
@@ -87,8 +87,8 @@ impl Program {
     /// As [`Program::ready`].
     pub fn script(interpreter: &Path, script: &str, arguments: &[&Path]) -> Result<Self> {
         let mut command = Command::new(interpreter);
-        command.arg(places::programs().join(script)).args(arguments);
-        Self::ready(&mut command, places::scratch()?)
+        command.arg(paths::programs_directory().join(script)).args(arguments);
+        Self::start_and_wait(&mut command, paths::scratch_directory()?)
     }
 
     /// The process that was started.
@@ -102,7 +102,7 @@ impl Program {
     /// # Errors
     ///
     /// When it has failed.
-    pub fn ended(&mut self) -> Result<Option<()>> {
+    pub fn check_ended(&mut self) -> Result<Option<()>> {
         let Some(status) = self.child.try_wait()? else { return Ok(None) };
         ensure!(status.success(), "a program failed: {status}");
         Ok(Some(()))
@@ -114,7 +114,7 @@ impl Program {
         self.directory.path()
     }
 
-    /// That process and its descendants.
+    /// The program's process and its descendants.
     ///
     /// # Errors
     ///
@@ -152,12 +152,12 @@ impl Program {
         Ok(())
     }
 
-    /// Its threads, and how often each has gone to sleep so far.
+    /// The program's threads, and how often each has gone to sleep so far.
     ///
     /// # Errors
     ///
     /// As [`Program::pids`].
-    pub fn sleeps(&self) -> Result<BTreeMap<u32, Sleeps>> {
+    pub fn sleeping_threads(&self) -> Result<BTreeMap<u32, SleepingThread>> {
         let mut sleeps = BTreeMap::new();
         for pid in self.pids()? {
             for task in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
@@ -166,7 +166,7 @@ impl Program {
                     let line = status.lines().find_map(|line| line.strip_prefix(key));
                     line.map(str::trim).with_context(|| format!("no {key} in {status}"))
                 };
-                let now = Sleeps {
+                let now = SleepingThread {
                     is_asleep: field("State:")?.starts_with('S'),
                     count: field("voluntary_ctxt_switches:")?.parse()?,
                 };
@@ -183,7 +183,7 @@ impl Program {
     /// When one still does not at the deadline.
     pub fn wait_until_asleep(&self) -> Result<()> {
         wait_until("all threads to sleep", || {
-            Ok(self.sleeps()?.values().all(|now| now.is_asleep).then_some(()))
+            Ok(self.sleeping_threads()?.values().all(|now| now.is_asleep).then_some(()))
         })
     }
 
@@ -195,21 +195,22 @@ impl Program {
     /// # Errors
     ///
     /// When one does not sleep again by the deadline.
-    pub fn rouse(&self) -> Result<()> {
-        let before = self.sleeps()?;
-        let since = |now: &BTreeMap<u32, Sleeps>, tid: &u32| {
-            let count = |sleeps: &BTreeMap<u32, Sleeps>| sleeps.get(tid).map_or(0, |s| s.count);
+    pub fn wake_all(&self) -> Result<()> {
+        let before = self.sleeping_threads()?;
+        let since = |now: &BTreeMap<u32, SleepingThread>, tid: &u32| {
+            let count =
+                |sleeps: &BTreeMap<u32, SleepingThread>| sleeps.get(tid).map_or(0, |s| s.count);
             count(now).saturating_sub(count(&before))
         };
         self.signal(libc::SIGSTOP)?;
         // To be stopped is to sleep once.
         wait_until("all threads to stop", || {
-            let now = self.sleeps()?;
+            let now = self.sleeping_threads()?;
             Ok(now.keys().all(|tid| since(&now, tid) >= 1).then_some(()))
         })?;
         self.signal(libc::SIGCONT)?;
         wait_until("all threads to sleep again", || {
-            let now = self.sleeps()?;
+            let now = self.sleeping_threads()?;
             Ok(now.iter().all(|(tid, s)| s.is_asleep && since(&now, tid) >= 2).then_some(()))
         })
     }
@@ -217,10 +218,10 @@ impl Program {
 
 /// How a thread sleeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sleeps {
-    /// It does now.
+pub struct SleepingThread {
+    /// Whether the thread is asleep now.
     pub is_asleep: bool,
-    /// It has so often left a CPU to sleep.
+    /// How often the thread has left a CPU to sleep.
     pub count: u64,
 }
 

@@ -28,7 +28,7 @@ pub struct Report {
     pub containers: Vec<Container>,
     /// The target's threads.
     pub threads: Vec<Thread>,
-    /// Who woke whom.
+    /// The wakes: which thread woke which.
     pub wakes: Vec<Wakes>,
     /// What was waited for.
     pub waits: Vec<Waits>,
@@ -37,7 +37,7 @@ pub struct Report {
 /// A container.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Container {
-    /// Its id.
+    /// The container's id.
     pub id: String,
     /// What texts call it.
     pub label: String,
@@ -50,16 +50,16 @@ pub struct Container {
 /// A process in a container.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ContainerProcess {
-    /// Its id outside.
+    /// The process's id in the machine's own namespace.
     pub tgid: u32,
-    /// Its id inside.
+    /// The process's id inside the container.
     pub pid_in_container: Option<u32>,
 }
 
 /// How a report was recorded.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Meta {
-    /// On-CPU samples a second on each CPU.
+    /// How many on-CPU samples a second were taken on each CPU.
     pub sample_hz: u64,
     /// What closed the window.
     pub closed_by: String,
@@ -79,22 +79,22 @@ pub struct Meta {
 /// How one half of stacks was come by.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct HalfCounts {
-    /// Without being copied or walked.
+    /// Stacks that the cache knew, without a copy or a walk.
     pub recognised: u64,
-    /// By that.
+    /// Stacks that were copied or walked.
     pub taken: u64,
-    /// Without it, and with it to compare.
+    /// Stacks that the cache knew and that were copied or walked as well, to compare.
     pub checked: u64,
-    /// Those of them that were others.
+    /// Compared stacks where the cache was wrong.
     pub disagreed: u64,
 }
 
 /// How stacks were come by.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub struct StackCounts {
-    /// Their user halves.
+    /// The counts of user stacks.
     pub user: HalfCounts,
-    /// Their kernel halves.
+    /// The counts of kernel stacks.
     pub kernel: HalfCounts,
     /// Not at all, for want of time.
     pub over_budget: u64,
@@ -114,16 +114,16 @@ pub struct Mistaken {
 pub struct Programs {
     /// How long it was measured.
     pub measured_ns: u64,
-    /// At switches and wakes.
+    /// Time of the programs at switches and wakes.
     pub scheduler_ns: u64,
-    /// In interrupts.
+    /// Time of the programs in interrupts.
     pub interrupts_ns: u64,
 }
 
 /// What is wrong with the recording's file.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Soundness {
-    /// It has no end.
+    /// Whether the recording has no end.
     pub cut_off: bool,
     /// Slices that could not be read.
     pub slices_damaged: u64,
@@ -134,11 +134,11 @@ pub struct Soundness {
 /// The time that the report is of, `CLOCK_MONOTONIC`.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Window {
-    /// Its beginning.
+    /// When the window opened.
     pub start_ns: u64,
-    /// Its end.
+    /// When the window closed.
     pub end_ns: u64,
-    /// Its length.
+    /// How long the window was open.
     pub duration_ns: u64,
 }
 
@@ -163,25 +163,25 @@ pub struct Loss {
 pub struct Thread {
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
     /// How often the sampling clock found it on a CPU.
     pub samples: u64,
     /// How long it lived in the window.
     pub wall_ns: u64,
-    /// On a CPU.
+    /// Time on a CPU.
     pub on_cpu_ns: u64,
     /// Waiting for one.
     pub runnable_ns: u64,
     /// Blocked.
     pub blocked_ns: u64,
-    /// Of that, blamed on threads.
+    /// The part of the blocked time that is blamed on threads.
     pub attributed_ns: u64,
-    /// Of that, blamed on what is no thread.
+    /// The part of the blocked time that is blamed on what is no thread.
     pub external_ns: u64,
-    /// Of that, blamed on nobody.
+    /// The part of the blocked time that is blamed on nobody.
     pub unattributed_ns: u64,
     /// The external part by kind.
     pub external: BTreeMap<String, u64>,
@@ -189,12 +189,12 @@ pub struct Thread {
     pub unattributed: BTreeMap<String, u64>,
 }
 
-/// One edge: who woke whom from what.
+/// One edge: which thread woke which from what.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Wakes {
-    /// Who woke.
+    /// The waker.
     pub waker: Waker,
-    /// Who was woken.
+    /// The wakee.
     pub wakee: Wakee,
     /// From what.
     pub cause: String,
@@ -204,29 +204,29 @@ pub struct Wakes {
     pub blocked_ns: u64,
 }
 
-/// Who woke.
+/// The waker.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Waker {
     /// `task`, `softirq` or `hardirq`.
     pub kind: String,
     /// The thread, if it is a task.
     pub tid: Option<u32>,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: Option<u32>,
-    /// Its name.
+    /// The thread's name.
     pub comm: Option<String>,
     /// Which interrupt, if it is one: a name or a number.
     pub vector: Option<serde_json::Value>,
 }
 
-/// Who was woken.
+/// The wakee.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Wakee {
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
 }
 
@@ -235,9 +235,9 @@ pub struct Wakee {
 pub struct Waits {
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
     /// What the waits were on.
     pub cause: String,
@@ -249,10 +249,10 @@ pub struct Waits {
     pub count: u64,
     /// How long in sum.
     pub blocked_ns: u64,
-    /// Of that, idle by design: an addition to the contract.
+    /// The part of it that is idle by design: an addition to the contract.
     #[serde(default)]
     pub idle_ns: u64,
-    /// Who ended them: an addition to the contract.
+    /// The waker of these waits: an addition to the contract.
     #[serde(default)]
     pub waker: Option<Waker>,
     /// The frames from root to leaf.
@@ -264,7 +264,7 @@ pub struct Waits {
 /// The very thing that a wait was on.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WaitedOn {
-    /// In words.
+    /// What was waited on, in words.
     pub text: String,
     /// Address of the futex, as text.
     pub futex_address: Option<String>,
@@ -273,7 +273,7 @@ pub struct WaitedOn {
 /// The syscall in which a task ended a wait.
 #[derive(Clone, Debug, Deserialize)]
 pub struct WakerCall {
-    /// Its name.
+    /// The syscall's name.
     pub syscall: String,
     /// Address of the futex, as text.
     pub futex_address: Option<String>,
@@ -291,9 +291,9 @@ pub struct Blame {
     pub reason: Option<String>,
     /// The thread to blame, if one is.
     pub tid: Option<u32>,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: Option<u32>,
-    /// Its name.
+    /// The thread's name.
     pub comm: Option<String>,
     /// What its container is called: an addition to the contract.
     #[serde(default)]
@@ -305,7 +305,7 @@ pub struct Blame {
     /// Whether some thread on the way had nothing to do: an addition to the contract.
     #[serde(default)]
     pub idle: bool,
-    /// With `cpu_queue`, who ran there meanwhile: an addition to the contract.
+    /// With `cpu_queue`, the thread that ran there meanwhile: an addition to the contract.
     #[serde(default)]
     pub holder: Option<Named>,
     /// The threads from the wait on, the blamed one last: an addition to the contract.
@@ -318,9 +318,9 @@ pub struct Blame {
 pub struct Named {
     /// The thread.
     pub tid: u32,
-    /// Its process.
+    /// The process that the thread belongs to.
     pub tgid: u32,
-    /// Its name.
+    /// The thread's name.
     pub comm: String,
 }
 
@@ -357,7 +357,7 @@ impl Blame {
 
     /// The thread that the blame accuses: it worked, or was kept from its CPU.
     #[must_use]
-    pub fn accused(&self) -> Option<u32> {
+    pub fn blamed_tid(&self) -> Option<u32> {
         self.tid.filter(|_| matches!(self.kind.as_str(), "work" | "cpu_queue"))
     }
 }
@@ -402,20 +402,20 @@ impl Report {
 
     /// How long a thread was blocked on `cause`, in ns.
     #[must_use]
-    pub fn blocked_on(&self, tid: u32, cause: &str) -> u64 {
+    pub fn blocked_ns(&self, tid: u32, cause: &str) -> u64 {
         self.waits_of(tid, Some(cause)).map(|waits| waits.blocked_ns).sum()
     }
 
     /// The same of waits that have ended: nobody has ended one that lasts beyond the window, and a thread on an emulated
     /// machine may be kept waiting for a CPU for long.
     #[must_use]
-    pub fn ended_on(&self, tid: u32, cause: &str) -> u64 {
+    pub fn ended_ns(&self, tid: u32, cause: &str) -> u64 {
         let blame = self.waits_of(tid, Some(cause)).flat_map(|waits| &waits.blame);
         let is_open = |blame: &&Blame| {
             blame.chain.is_empty() && blame.reason.as_deref() == Some("still_blocked")
         };
         let open: u64 = blame.filter(is_open).map(|blame| blame.ns).sum();
-        self.blocked_on(tid, cause) - open
+        self.blocked_ns(tid, cause) - open
     }
 
     /// What the blame for a thread's waits sums up to, by kind and accused thread.
@@ -423,7 +423,7 @@ impl Report {
     pub fn blame_of(&self, tid: u32, cause: Option<&str>) -> BTreeMap<(&str, Option<u32>), u64> {
         let mut sums = BTreeMap::new();
         for blame in self.waits_of(tid, cause).flat_map(|waits| &waits.blame) {
-            *sums.entry((blame.kind.as_str(), blame.accused())).or_default() += blame.ns;
+            *sums.entry((blame.kind.as_str(), blame.blamed_tid())).or_default() += blame.ns;
         }
         sums
     }
@@ -446,7 +446,7 @@ impl Report {
 
     /// How often something was lost in the way of this name.
     #[must_use]
-    pub fn counted(&self, loss: &str) -> u64 {
+    pub fn loss_count(&self, loss: &str) -> u64 {
         self.loss.counters.get(loss).copied().unwrap_or_default()
     }
 
@@ -455,7 +455,7 @@ impl Report {
     /// # Errors
     ///
     /// When another one did.
-    pub fn woken_by_nobody_but(
+    pub fn check_wakers_among(
         &self,
         wakee: u32,
         cause: &str,
@@ -474,13 +474,13 @@ impl Report {
     /// # Errors
     ///
     /// When it is not so.
-    pub fn only_each_other(&self, one: u32, other: u32, cause: &str) -> Result<()> {
+    pub fn check_only_each_other(&self, one: u32, other: u32, cause: &str) -> Result<()> {
         for (wakee, waker) in [(one, other), (other, one)] {
-            self.woken_by_nobody_but(wakee, cause, &BTreeSet::from([waker]))?;
+            self.check_wakers_among(wakee, cause, &BTreeSet::from([waker]))?;
         }
         for waits in self.waits.iter().filter(|waits| waits.cause == cause) {
             for blame in &waits.blame {
-                let right = blame.accused().is_none_or(|tid| [one, other].contains(&tid));
+                let right = blame.blamed_tid().is_none_or(|tid| [one, other].contains(&tid));
                 ensure!(right, "a wrong culprit: {blame:?}");
             }
         }

@@ -21,12 +21,12 @@ pub struct Spans {
     pub spans: Vec<Span>,
 }
 
-/// One span.
+/// One span of the output.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Span {
-    /// Its trace.
+    /// The trace that the span belongs to.
     pub trace_id: String,
-    /// Its name.
+    /// The span's id.
     pub span_id: String,
     /// The span that it is a part of.
     pub parent_span_id: Option<String>,
@@ -36,19 +36,19 @@ pub struct Span {
     pub name: String,
     /// `ok`, `exited`, …
     pub status: String,
-    /// Of `exited`.
+    /// The exit code, if the span's end is `exited`.
     pub exit_code: Option<u8>,
-    /// Of `crashed` and `killed`.
+    /// The signal, if the span's end is `crashed` or `killed`.
     pub signal: Option<u8>,
-    /// Its process.
+    /// The process of the span.
     pub pid: u32,
-    /// Its thread.
+    /// The thread of the span.
     pub tid: u32,
     /// When it began, ns.
     pub started_at: u64,
     /// When it ended, ns.
     pub ended_at: u64,
-    /// On a CPU.
+    /// Time on a CPU.
     pub self_us: u64,
     /// The rest.
     pub wait_us: u64,

@@ -10,30 +10,30 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use crate::{
-    turn::Turn,
+    machine_lock::MachineLock,
     wait_until::{deadline, wait_at_most},
 };
 
-/// So that the tests of one process don't meet.
+/// The number of the next server, so that tests of one process do not share one.
 static NUMBER: AtomicU32 = AtomicU32::new(0);
 
 /// A terminal in which a shell runs. It is ended when this is dropped, with what runs in it.
 pub struct Tmux {
     socket: String,
-    _turn: Turn,
+    _machine_lock: MachineLock,
 }
 
 impl Tmux {
-    /// Starts one of this size, with a shell in `directory`, once it is our turn.
+    /// Starts one of this size, with a shell in `directory`, once the machine lock is acquired.
     ///
     /// # Errors
     ///
     /// When there is no tmux, or it can't be started.
     pub fn start(columns: u16, rows: u16, directory: &Path) -> Result<Self> {
-        let turn = Turn::take()?;
+        let machine_lock = MachineLock::acquire()?;
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let socket = format!("offwake-tests-{}-{number}", std::process::id());
-        let tmux = Self { socket, _turn: turn };
+        let tmux = Self { socket, _machine_lock: machine_lock };
         let (columns, rows) = (columns.to_string(), rows.to_string());
         // Nobody's settings, and a shell without a history or colours of its own.
         let mut server = tmux.command();
@@ -94,7 +94,7 @@ impl Tmux {
         self.ask(&["capture-pane", "-p"])
     }
 
-    /// The same with its colours, as escape sequences.
+    /// The screen with its colours, as escape sequences.
     ///
     /// # Errors
     ///
@@ -108,7 +108,7 @@ impl Tmux {
     /// # Errors
     ///
     /// When the terminal is gone.
-    pub fn is_taken(&self) -> Result<bool> {
+    pub fn is_alternate_screen(&self) -> Result<bool> {
         let state = self.ask(&["display-message", "-p", "#{alternate_on}#{?cursor_flag,0,1}"])?;
         Ok(state.contains('1'))
     }

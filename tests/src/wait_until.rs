@@ -36,7 +36,7 @@ pub fn wait_until<T>(what: &str, condition: impl FnMut() -> Result<Option<T>>) -
     wait_at_most(deadline(), what, condition)
 }
 
-/// As [`wait_until`], with a deadline of its own.
+/// Waits as [`wait_until`] does, with a deadline of its own.
 ///
 /// # Errors
 ///

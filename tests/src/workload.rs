@@ -12,9 +12,9 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 use crate::{
-    places,
-    truth::{Player, Ready, Truth},
-    turn::Turn,
+    ground_truth::{GroundTruth, Player, Ready},
+    machine_lock::MachineLock,
+    paths,
     wait_until::{deadline, wait_until},
 };
 
@@ -23,21 +23,21 @@ pub struct Workload {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
     ready: Ready,
-    /// Its argument; files that it makes are in there.
+    /// The directory that is the workload's argument, for files that it makes.
     directory: TempDir,
-    _turn: Turn,
+    _machine_lock: MachineLock,
 }
 
 impl Workload {
-    /// Starts the workload `name`, once it is our turn, and waits until all its roles are taken.
+    /// Starts the workload `name`, once the machine lock is acquired, and waits until all its roles are taken.
     ///
     /// # Errors
     ///
     /// When it can't be started, or is not ready by the deadline.
     pub fn start(name: &str) -> Result<Self> {
-        let turn = Turn::take()?;
-        let directory = places::scratch()?;
-        let mut child = Command::new(places::workload()?)
+        let machine_lock = MachineLock::acquire()?;
+        let directory = paths::scratch_directory()?;
+        let mut child = Command::new(paths::workload_binary()?)
             .arg(name)
             .arg(directory.path())
             .stdin(Stdio::piped())
@@ -47,8 +47,13 @@ impl Workload {
         let stdout = child.stdout.take().context("the workload has no standard output")?;
         let ready = Ready { pid: child.id(), roles: BTreeMap::new() };
         // From here on the guard ends it.
-        let mut workload =
-            Self { child, stdout: Some(BufReader::new(stdout)), ready, directory, _turn: turn };
+        let mut workload = Self {
+            child,
+            stdout: Some(BufReader::new(stdout)),
+            ready,
+            directory,
+            _machine_lock: machine_lock,
+        };
         workload.ready =
             workload.read_line().with_context(|| format!("the workload {name} is not ready"))?;
         Ok(workload)
@@ -60,7 +65,7 @@ impl Workload {
         self.ready.pid
     }
 
-    /// Who plays `role`.
+    /// The thread that plays `role`.
     ///
     /// # Errors
     ///
@@ -69,7 +74,7 @@ impl Workload {
         self.ready.roles.get(role).with_context(|| format!("the workload has no role {role}"))
     }
 
-    /// Who plays which role.
+    /// The threads that play roles, by role.
     #[must_use]
     pub fn players(&self) -> &BTreeMap<String, Player> {
         &self.ready.roles
@@ -89,12 +94,12 @@ impl Workload {
     /// # Errors
     ///
     /// When it does not end well by the deadline, or its truth has holes.
-    pub fn stop(mut self) -> Result<Truth> {
+    pub fn stop(mut self) -> Result<GroundTruth> {
         // Closing its standard input tells it to stop.
         drop(self.child.stdin.take());
-        let truth: Truth = self.read_line().context("the workload tells no truth")?;
+        let truth: GroundTruth = self.read_line().context("the workload tells no truth")?;
         for (role, log) in &truth.roles {
-            ensure!(log.whole(), "the log of {role} is too small: {} dropped", log.dropped);
+            ensure!(log.is_complete(), "the log of {role} is too small: {} dropped", log.dropped);
         }
         let status = wait_until("the workload's end", || Ok(self.child.try_wait()?))?;
         ensure!(status.success(), "the workload failed: {status}");

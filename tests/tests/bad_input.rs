@@ -4,12 +4,12 @@ use std::{fs, os::unix::fs::PermissionsExt, path::Path, process::Command, time::
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
+    full_disk::{FullDisk, is_device, make_full_device},
     offwake::{Offwake, Outcome},
-    places,
+    paths,
     process::{Process, wait_for_state},
     report::Report,
-    scarce::{FullDisk, is_device, make_full_device},
     workload::Workload,
 };
 
@@ -39,15 +39,15 @@ fn nothing_left(outcome: Outcome) -> Result<Outcome> {
 #[test]
 fn a_process_that_does_not_exist() -> Result<()> {
     // Above the kernel's greatest limit (PID_MAX_LIMIT, 4194304).
-    refused(&["--pid", "4194305", "-o", "x.json"])?.failed(FAILED, &["4194305"])?;
+    refused(&["--pid", "4194305", "-o", "x.json"])?.check_failure(FAILED, &["4194305"])?;
     let mut gone = Process::start("true", &[])?;
     gone.0.wait()?;
     let pid = gone.pid().to_string();
-    refused(&["--pid", &pid, "-o", "x.json"])?.failed(FAILED, &[&pid])?;
+    refused(&["--pid", &pid, "-o", "x.json"])?.check_failure(FAILED, &[&pid])?;
     // One of several is enough.
     let there = Workload::start("sleeper")?;
     let pids = format!("{},4194305", there.pid());
-    refused(&["--pid", &pids, "-o", "x.json"])?.failed(FAILED, &["4194305"])
+    refused(&["--pid", &pids, "-o", "x.json"])?.check_failure(FAILED, &["4194305"])
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_process_that_is_dead_and_not_yet_gone() -> Result<()> {
     let status = outcome.status.code().unwrap_or_default();
     // It exists, and there will never be anything to record of it: either is true.
     ensure!([FAILED, NOTHING_RECORDED].contains(&status), "{outcome}");
-    outcome.failed(status, &[&pid])
+    outcome.check_failure(status, &[&pid])
 }
 
 /// Whether there was anything to record depends on who was faster; that it ends in order does not.
@@ -67,12 +67,13 @@ fn a_process_that_is_dead_and_not_yet_gone() -> Result<()> {
 fn a_process_that_dies_at_once() -> Result<()> {
     let dying = Process::start("sleep", &["0.05"])?;
     let pid = dying.pid().to_string();
-    let outcome =
-        Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "x.json", "--pid", &pid]).run()?;
+    let outcome = Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-o", "x.json", "--pid", &pid])
+        .run()?;
     match outcome.status.code() {
         Some(0) => drop(outcome.report("x.json")?),
         Some(status @ (FAILED | NOTHING_RECORDED)) => {
-            outcome.failed(status, &[&pid, "recorded", "nothing"])?;
+            outcome.check_failure(status, &[&pid, "recorded", "nothing"])?;
             nothing_left(outcome)?;
         }
         _ => anyhow::bail!("{outcome}"),
@@ -88,7 +89,7 @@ fn a_process_that_dies_in_the_window_is_reported() -> Result<()> {
         Offwake::profile()?.args(["-d", "3s", "-o", "x.json", "-p", &pid]).start_recording()?;
     workload.stop()?;
     let report = running.outcome()?.report("x.json")?;
-    ensure!(report.blocked_on(sleeper, "timer") > 0, "{:?}", report.threads);
+    ensure!(report.blocked_ns(sleeper, "timer") > 0, "{:?}", report.threads);
     Ok(())
 }
 
@@ -97,21 +98,21 @@ fn a_thread_given_as_a_process_is_told_its_process() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let (process, thread) = (workload.pid(), workload.role("sleeper")?.tid);
     let outcome = refused(&["--pid", &thread.to_string(), "-o", "x.json"])?;
-    outcome.failed(FAILED, &[&thread.to_string()])?;
-    outcome.failed(FAILED, &[&process.to_string()])
+    outcome.check_failure(FAILED, &[&thread.to_string()])?;
+    outcome.check_failure(FAILED, &[&process.to_string()])
 }
 
 #[test]
 fn a_thread_that_does_not_exist() -> Result<()> {
-    refused(&["--tid", "4194305", "-o", "x.json"])?.failed(FAILED, &["4194305"])
+    refused(&["--tid", "4194305", "-o", "x.json"])?.check_failure(FAILED, &["4194305"])
 }
 
 #[test]
 fn a_cgroup_that_is_none() -> Result<()> {
-    let plain = places::scratch()?;
+    let plain = paths::scratch_directory()?;
     let plain = plain.path().to_str().context("a path that is no text")?;
     for path in ["/no/such/cgroup", plain, "/etc/passwd", "/proc"] {
-        refused(&["--cgroup", path, "-o", "x.json"])?.failed(FAILED, &["cgroup"])?;
+        refused(&["--cgroup", path, "-o", "x.json"])?.check_failure(FAILED, &["cgroup"])?;
     }
     Ok(())
 }
@@ -119,8 +120,8 @@ fn a_cgroup_that_is_none() -> Result<()> {
 #[test]
 fn a_command_that_can_not_be_run() -> Result<()> {
     let no_program = "offwake-no-such-command";
-    refused(&["-o", "x.json", "--", no_program])?.failed(FAILED, &[no_program])?;
-    refused(&["-o", "x.json", "--", "/etc/passwd"])?.failed(FAILED, &["/etc/passwd"])
+    refused(&["-o", "x.json", "--", no_program])?.check_failure(FAILED, &[no_program])?;
+    refused(&["-o", "x.json", "--", "/etc/passwd"])?.check_failure(FAILED, &["/etc/passwd"])
 }
 
 #[test]
@@ -129,14 +130,14 @@ fn nobody_is_told_that_root_is_wanted() -> Result<()> {
     let open = tempfile::tempdir()?;
     fs::set_permissions(open.path(), fs::Permissions::from_mode(0o777))?;
     let copy = open.path().join("offwake");
-    fs::copy(places::offwake()?, &copy)?;
+    fs::copy(paths::offwake_binary()?, &copy)?;
     let outcome = Offwake::in_directory(open.path())?
         .binary(&copy)
         .args(["profile", "-d", A_MINUTE, "-o", "x.json"])
         .as_nobody()
         .start()?
         .outcome_within(AT_ONCE)?;
-    outcome.failed(FAILED, &["root", "sudo", "privilege", "CAP_BPF"])?;
+    outcome.check_failure(FAILED, &["root", "sudo", "privilege", "CAP_BPF"])?;
     ensure!(!outcome.path("x.json").exists(), "a file is left behind");
     Ok(())
 }
@@ -144,21 +145,21 @@ fn nobody_is_told_that_root_is_wanted() -> Result<()> {
 #[test]
 fn an_output_that_can_not_be_written_is_found_before_the_recording() -> Result<()> {
     for path in ["/no/such/directory/x.json", "/proc/x.json", "/etc/passwd/x.svg"] {
-        refused(&["-o", path])?.failed(FAILED, &[path])?;
+        refused(&["-o", path])?.check_failure(FAILED, &[path])?;
         // Also if it is not the first.
-        refused(&["-o", "x.svg", "-o", path])?.failed(FAILED, &[path])?;
+        refused(&["-o", "x.svg", "-o", path])?.check_failure(FAILED, &[path])?;
     }
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let path = directory.path().join("directory.json");
     fs::create_dir(&path)?;
     let path = path.to_str().context("a path that is no text")?;
-    refused(&["-o", path])?.failed(FAILED, &[path])
+    refused(&["-o", path])?.check_failure(FAILED, &[path])
 }
 
 /// The places that the next tests use are as scarce as they say.
 #[test]
 fn the_scarce_places_are_scarce() -> Result<()> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let disk = FullDisk::mount(directory.path())?;
     ensure!(fs::write(directory.path().join("x"), vec![1; 8192]).is_err(), "there is room");
     ensure!(disk.files()? == ["x"], "{:?}", disk.files()?);
@@ -172,14 +173,14 @@ fn the_scarce_places_are_scarce() -> Result<()> {
 
 #[test]
 fn an_output_that_is_full() -> Result<()> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let device = directory.path().join("full.json");
     make_full_device(&device)?;
     let path = device.to_str().context("a path that is no text")?;
     let workload = Workload::start("sleeper")?;
     let outcome =
         Offwake::profile()?.args(["-d", "300ms", "-p", &workload.pids(), "-o", path]).run()?;
-    outcome.failed(FAILED, &[path])?;
+    outcome.check_failure(FAILED, &[path])?;
     ensure!(is_device(&device)?, "the device was replaced");
     let files = fs::read_dir(directory.path())?.count();
     ensure!(files == 1, "{files} files where there was one");
@@ -188,14 +189,14 @@ fn an_output_that_is_full() -> Result<()> {
 
 #[test]
 fn a_full_disk_leaves_no_half_written_file() -> Result<()> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let disk = FullDisk::mount(directory.path())?;
     let workload = Workload::start("futex-handoff")?;
     for name in ["x.json", "x.svg", "x.folded"] {
         let path = directory.path().join(name);
         let path = path.to_str().context("a path that is no text")?;
         let outcome = Offwake::profile()?.args(["-d", "300ms", "--all", "-o", path]).run()?;
-        outcome.failed(FAILED, &[name])?;
+        outcome.check_failure(FAILED, &[name])?;
         ensure!(disk.files()?.is_empty(), "left behind: {:?}", disk.files()?);
     }
     drop(workload);
@@ -205,7 +206,7 @@ fn a_full_disk_leaves_no_half_written_file() -> Result<()> {
 #[test]
 fn an_old_output_is_kept_if_the_new_one_can_not_be_written() -> Result<()> {
     const OLD: &str = "old and whole";
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let disk = FullDisk::mount(directory.path())?;
     let path = directory.path().join("x.json");
     fs::write(&path, OLD)?;
@@ -213,7 +214,7 @@ fn an_old_output_is_kept_if_the_new_one_can_not_be_written() -> Result<()> {
     Offwake::profile()?
         .args(["-d", "300ms", "--all", "-o", name])
         .run()?
-        .failed(FAILED, &[name])?;
+        .check_failure(FAILED, &[name])?;
     ensure!(fs::read_to_string(&path)? == OLD, "the old output is gone");
     ensure!(disk.files()? == ["x.json"], "left behind: {:?}", disk.files()?);
     Ok(())
@@ -222,11 +223,11 @@ fn an_old_output_is_kept_if_the_new_one_can_not_be_written() -> Result<()> {
 #[test]
 fn an_extension_that_stands_for_nothing() -> Result<()> {
     for name in ["x.docx", "x", "x.", ".json.", "x.spans", "x.gz"] {
-        refused(&["-o", name])?.failed(USAGE, &[name, "extension", "format"])?;
+        refused(&["-o", name])?.check_failure(USAGE, &[name, "extension", "format"])?;
     }
     // Standard output has no extension.
-    refused(&["-o", "-"])?.failed(USAGE, &["format"])?;
-    refused(&["-o", "-", "--format", "docx"])?.failed(USAGE, &["docx"])
+    refused(&["-o", "-"])?.check_failure(USAGE, &["format"])?;
+    refused(&["-o", "-", "--format", "docx"])?.check_failure(USAGE, &["docx"])
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn duration_refused(duration: &str) -> Result<()> {
         .args(["-o", "x.json", &format!("--duration={duration}")])
         .start()?
         .outcome_within(AT_ONCE)?;
-    nothing_left(outcome)?.failed(USAGE, &["duration", duration])
+    nothing_left(outcome)?.check_failure(USAGE, &["duration", duration])
 }
 
 #[test]
@@ -263,7 +264,7 @@ fn arguments_that_make_no_sense() -> Result<()> {
         &["--pid", "1", "--all"],
         &["--no-such-flag"],
     ] {
-        refused(arguments)?.failed(USAGE, &["error"])?;
+        refused(arguments)?.check_failure(USAGE, &["error"])?;
     }
     Ok(())
 }
@@ -279,7 +280,7 @@ fn ctrl_c_and_sigterm_end_in_a_complete_output() -> Result<()> {
         running.signal(signal)?;
         let outcome = running.outcome_within(AT_ONCE)?;
         let report = outcome.report("x.json")?;
-        ensure!(report.blocked_on(workload.role("waiter")?.tid, "futex") > 0);
+        ensure!(report.blocked_ns(workload.role("waiter")?.tid, "futex") > 0);
         ensure!(outcome.text("x.svg")?.trim_end().ends_with("</svg>"), "half a picture");
         ensure!(outcome.text("x.folded")?.ends_with('\n'), "half a line");
     }
@@ -292,7 +293,7 @@ fn ctrl_c_without_a_duration_ends_it_too() -> Result<()> {
     let running =
         Offwake::profile()?.args(["-p", &workload.pids(), "-o", "x.json"]).start_recording()?;
     let report = running.interrupt()?.report("x.json")?;
-    ensure!(report.blocked_on(workload.role("sleeper")?.tid, "timer") > 0);
+    ensure!(report.blocked_ns(workload.role("sleeper")?.tid, "timer") > 0);
     Ok(())
 }
 
@@ -326,7 +327,7 @@ fn nothing_recorded_is_said_with_its_reason() -> Result<()> {
     let outcome = Offwake::profile()?
         .args(["-d", "300ms", "-p", &workload.pids(), "-m", "60m", "-o", "x.json"])
         .run()?;
-    outcome.failed(NOTHING_RECORDED, &["recorded", "nothing", "no wait"])
+    outcome.check_failure(NOTHING_RECORDED, &["recorded", "nothing", "no wait"])
 }
 
 #[test]
@@ -338,7 +339,7 @@ fn a_report_on_standard_output_is_nothing_but_the_report() -> Result<()> {
     ensure!(outcome.status.success(), "{outcome}");
     let report = Report::parse(&outcome.stdout)?;
     offwake_tests::ledger::check(&report)?;
-    ensure!(report.blocked_on(workload.role("waiter")?.tid, "futex") > 0);
+    ensure!(report.blocked_ns(workload.role("waiter")?.tid, "futex") > 0);
     Ok(())
 }
 
@@ -348,7 +349,7 @@ fn a_reader_that_leaves_is_no_panic() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let output = Command::new("sh")
         .args(["-c", r#""$0" profile -d 300ms -p "$1" -o - --format json | true"#])
-        .arg(places::offwake()?)
+        .arg(paths::offwake_binary()?)
         .arg(workload.pids())
         .output()?;
     let said = String::from_utf8_lossy(&output.stderr);

@@ -15,12 +15,12 @@ use offwake::{
 use offwake_tests::{
     browser::{Browser, Scheme, key},
     offwake::Offwake,
-    places,
+    paths,
 };
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// For a report of a million waits, by a binary that nobody optimized.
+/// How long a report of a million waits may take a binary without optimizations.
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A page in a directory of its own.
@@ -35,7 +35,7 @@ fn data(name: &str) -> PathBuf {
 
 /// The page of a recording.
 fn page(recording: &[u8]) -> Result<Page> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     fs::write(directory.path().join("x.offwake"), recording)?;
     let outcome = Offwake::in_directory(directory.path())?
         .args(["report", "x.offwake", "-o", "x.html"])

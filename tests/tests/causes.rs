@@ -6,26 +6,26 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{ABSOLUTE_NS, Case, RELATIVE, alike, at_least},
+    case::{ABSOLUTE_NS, Case, RELATIVE, at_least, is_close},
+    ground_truth::Activity,
     report::Waits,
-    truth::Activity,
     workload::Workload,
 };
 
 /// Demands that `waiter` waited on `cause` for `waker`, who did nothing but compute meanwhile.
 fn waits_for_a_worker(case: &Case, waiter: &str, cause: &str, waker: &str) -> Result<()> {
     let waker = BTreeSet::from([case.tid(waker)]);
-    case.blocked_on(waiter, cause)?;
-    case.as_often(waiter, cause)?;
-    case.woken_by(waiter, cause, &waker)?;
-    case.blamed_on(waiter, cause, &waker)
+    case.check_blocked_on(waiter, cause)?;
+    case.check_wait_count(waiter, cause)?;
+    case.check_woken_by(waiter, cause, &waker)?;
+    case.check_blamed_on(waiter, cause, &waker)
 }
 
 /// Demands that `waiter` waited on `cause` for `waker`. How long does not matter: the waits are short
 /// by construction, and on a busy machine many of them are over before they begin.
 fn waits_briefly_for(case: &Case, waiter: &str, cause: &str, waker: &str) -> Result<()> {
-    case.on_cause(waiter, cause)?;
-    case.woken_by(waiter, cause, &BTreeSet::from([case.tid(waker)]))
+    case.check_cause(waiter, cause)?;
+    case.check_woken_by(waiter, cause, &BTreeSet::from([case.tid(waker)]))
 }
 
 /// Demands that a frame of the workload is in the stack of nearly all waits on `cause`.
@@ -33,13 +33,13 @@ fn waits_in(case: &Case, role: &str, cause: &str, function: &str) -> Result<()> 
     let tid = case.tid(role);
     let waits = case.report.waits_of(tid, Some(cause));
     let there = waits.filter(|waits| waits.has_frame(function)).map(|waits| waits.blocked_ns).sum();
-    let blocked = case.report.blocked_on(tid, cause);
+    let blocked = case.report.blocked_ns(tid, cause);
     // The first wait may have begun before the window, when nobody could walk its stack.
     ensure!(
         at_least(there, 0.9, blocked),
         "{function} is in {there} ns of {blocked} of the waits of {role}, {:?}: {}",
         case.report.meta.stack_counts,
-        case.about(role)
+        case.describe(role)
     );
     Ok(())
 }
@@ -57,7 +57,7 @@ fn mostly(case: &Case, role: &str, cause: &str, holds: impl Fn(&Waits) -> bool) 
 
 #[test]
 fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
-    let case = Case::of("futex-handoff")?;
+    let case = Case::profile("futex-handoff")?;
     waits_for_a_worker(&case, "waiter", "futex", "worker")?;
     waits_briefly_for(&case, "worker", "futex", "waiter")?;
     waits_in(&case, "waiter", "futex", "waits_for_baton")?;
@@ -71,23 +71,23 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
 
 #[test]
 fn a_mutex_is_waited_for_until_its_holder_lets_go() -> Result<()> {
-    let case = Case::of("mutex")?;
+    let case = Case::profile("mutex")?;
     let holder = BTreeSet::from([case.tid("holder")]);
     // No count: a woken contender may find the lock taken again, and sleep twice in one call.
-    case.blocked_on("contender", "futex")?;
-    case.woken_by("contender", "futex", &holder)?;
-    case.blamed_on("contender", "futex", &holder)
+    case.check_blocked_on("contender", "futex")?;
+    case.check_woken_by("contender", "futex", &holder)?;
+    case.check_blamed_on("contender", "futex", &holder)
 }
 
 #[test]
 fn a_condition_is_waited_for_until_it_is_signalled() -> Result<()> {
-    let case = Case::of("condvar")?;
+    let case = Case::profile("condvar")?;
     waits_for_a_worker(&case, "consumer", "futex", "producer")
 }
 
 #[test]
 fn a_client_waits_for_its_server_over_pipes() -> Result<()> {
-    let case = Case::of("pipe")?;
+    let case = Case::profile("pipe")?;
     waits_for_a_worker(&case, "client", "pipe", "server")?;
     waits_briefly_for(&case, "server", "pipe", "client")?;
     waits_in(&case, "client", "pipe", "waits_for_reply")?;
@@ -99,14 +99,14 @@ fn a_client_waits_for_its_server_over_pipes() -> Result<()> {
 
 #[test]
 fn a_client_waits_for_its_server_over_a_unix_socket() -> Result<()> {
-    let case = Case::of("unix-socket")?;
+    let case = Case::profile("unix-socket")?;
     // No count: the client is woken twice for each answer, first for nothing: when the server has
     // read the request, the client could write again (`unix_write_space`), and whoever sleeps on
     // the socket is woken, readers too. Both times it is the server.
     let server = BTreeSet::from([case.tid("server")]);
-    case.blocked_on("client", "socket")?;
-    case.woken_by("client", "socket", &server)?;
-    case.blamed_on("client", "socket", &server)?;
+    case.check_blocked_on("client", "socket")?;
+    case.check_woken_by("client", "socket", &server)?;
+    case.check_blamed_on("client", "socket", &server)?;
     waits_briefly_for(&case, "server", "socket", "client")?;
     peer_is_named(&case, "unix", "client", "server")
 }
@@ -125,7 +125,7 @@ fn peer_is_named(case: &Case, protocol: &str, waiter: &str, peer: &str) -> Resul
 /// The wake runs in a softirq, but inside the sender's own send: the sender is the waker.
 #[test]
 fn a_client_waits_for_its_server_over_loopback_tcp() -> Result<()> {
-    let case = Case::of("loopback-tcp")?;
+    let case = Case::profile("loopback-tcp")?;
     waits_for_a_worker(&case, "client", "socket", "server")?;
     waits_briefly_for(&case, "server", "socket", "client")?;
     peer_is_named(&case, "tcp 127.0.0.1:", "client", "server")
@@ -133,10 +133,10 @@ fn a_client_waits_for_its_server_over_loopback_tcp() -> Result<()> {
 
 #[test]
 fn a_sleeper_waits_for_nobody() -> Result<()> {
-    let case = Case::of("sleeper")?;
-    case.blocked_on("sleeper", "timer")?;
-    case.as_often("sleeper", "timer")?;
-    case.external("sleeper", "timer", "timer")?;
+    let case = Case::profile("sleeper")?;
+    case.check_blocked_on("sleeper", "timer")?;
+    case.check_wait_count("sleeper", "timer")?;
+    case.check_external("sleeper", "timer", "timer")?;
     waits_in(&case, "sleeper", "timer", "sleeps")
 }
 
@@ -144,9 +144,9 @@ fn a_sleeper_waits_for_nobody() -> Result<()> {
 /// blame.
 #[test]
 fn a_timer_that_fires_over_a_hog_does_not_accuse_it() -> Result<()> {
-    let case = Case::of("timer-over-hog")?;
-    case.blocked_on("sleeper", "timer")?;
-    case.external("sleeper", "timer", "timer")?;
+    let case = Case::profile("timer-over-hog")?;
+    case.check_blocked_on("sleeper", "timer")?;
+    case.check_external("sleeper", "timer", "timer")?;
     let hog = case.tid("hog");
     let woken: u64 = case
         .report
@@ -161,7 +161,7 @@ fn a_timer_that_fires_over_a_hog_does_not_accuse_it() -> Result<()> {
         .waits
         .iter()
         .flat_map(|waits| &waits.blame)
-        .find(|blame| blame.accused() == Some(hog));
+        .find(|blame| blame.blamed_tid() == Some(hog));
     ensure!(accused.is_none(), "the hog is accused: {accused:?}");
     // It computed all along, as far as others let it: the timers did fire over it.
     let ledger = case.report.thread(hog)?;
@@ -175,14 +175,17 @@ fn a_timer_that_fires_over_a_hog_does_not_accuse_it() -> Result<()> {
 /// is the narrower measure.
 #[test]
 fn two_spinners_on_one_cpu_are_runnable_half_the_time() -> Result<()> {
-    let case = Case::of("two-spinners")?;
+    let case = Case::profile("two-spinners")?;
     for role in ["first", "second"] {
         let ledger = case.report.thread(case.tid(role))?;
         ensure!(at_least(ledger.runnable_ns, 0.3, ledger.wall_ns), "{ledger:?}");
         ensure!(at_least(ledger.on_cpu_ns, 0.05, ledger.wall_ns), "{ledger:?}");
         ensure!(!at_least(ledger.blocked_ns, 0.05, ledger.wall_ns), "{ledger:?}");
         let holes = case.log(role).total_ns(Activity::OffCpu, case.window());
-        ensure!(alike(ledger.runnable_ns, holes), "{role} missed its CPU for {holes}: {ledger:?}");
+        ensure!(
+            is_close(ledger.runnable_ns, holes),
+            "{role} missed its CPU for {holes}: {ledger:?}"
+        );
     }
     let on_cpu = |role: &str| Ok::<_, anyhow::Error>(case.report.thread(case.tid(role))?.on_cpu_ns);
     let both = on_cpu("first")? + on_cpu("second")?;
@@ -203,16 +206,16 @@ fn two_spinners_on_one_cpu_are_runnable_half_the_time() -> Result<()> {
 /// The child that ends the wait computed all the while, and is another one each time.
 #[test]
 fn a_parent_waits_for_its_child() -> Result<()> {
-    let case = Case::of("child-exit")?;
+    let case = Case::profile("child-exit")?;
     let children = case.tied_to("parent");
-    case.blocked_on("parent", "child")?;
-    case.as_often("parent", "child")?;
-    case.woken_by("parent", "child", &children)?;
-    case.blamed_on("parent", "child", &children)?;
+    case.check_blocked_on("parent", "child")?;
+    case.check_wait_count("parent", "child")?;
+    case.check_woken_by("parent", "child", &children)?;
+    case.check_blamed_on("parent", "child", &children)?;
     // Each child computed for 5 ms, and lived no longer than from one wait's end to the next's (and
     // the moment that it takes to be gone after that).
     let window = case.window();
-    let ends: Vec<_> = case.log("parent").of(Activity::Wait).collect();
+    let ends: Vec<_> = case.log("parent").entries_of(Activity::Wait).collect();
     for pair in ends.windows(2) {
         let [before, wait] = pair else { continue };
         if !before.interval().inside(window) || !wait.interval().inside(window) {
@@ -239,18 +242,18 @@ fn a_parent_waits_for_its_child() -> Result<()> {
 /// that is honest will do.
 #[test]
 fn a_parent_in_vfork_waits_for_its_child() -> Result<()> {
-    let case = Case::of("vfork-churn")?;
+    let case = Case::profile("vfork-churn")?;
     let children = case.tied_to("parent");
     let parent = case.tid("parent");
-    let blocked = |cause| case.report.blocked_on(parent, cause);
+    let blocked = |cause| case.report.blocked_ns(parent, cause);
     let cause = if blocked("child") > blocked("other") { "child" } else { "other" };
-    case.blocked_on("parent", cause)?;
-    case.woken_by("parent", cause, &children)
+    case.check_blocked_on("parent", cause)?;
+    case.check_woken_by("parent", cause, &children)
 }
 
 #[test]
 fn epoll_waits_for_who_writes_to_the_pipe() -> Result<()> {
-    let case = Case::of("epoll")?;
+    let case = Case::profile("epoll")?;
     waits_for_a_worker(&case, "waiter", "poll", "writer")
 }
 
@@ -259,7 +262,7 @@ fn epoll_waits_for_who_writes_to_the_pipe() -> Result<()> {
 fn epoll_is_told_which_socket_woke_it() -> Result<()> {
     for (name, socket) in [("epoll-server-tcp", "tcp 127.0.0.1:"), ("epoll-server-unix", "unix /")]
     {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         waits_for_a_worker(&case, "server", "poll", "client")?;
         let server = case.pid("server").to_string();
         mostly(&case, "server", "poll", |waits| {
@@ -276,13 +279,13 @@ fn epoll_is_told_which_socket_woke_it() -> Result<()> {
 
 #[test]
 fn poll_waits_for_who_writes_to_the_eventfd() -> Result<()> {
-    let case = Case::of("poll")?;
+    let case = Case::profile("poll")?;
     waits_for_a_worker(&case, "waiter", "poll", "writer")
 }
 
 #[test]
 fn an_eventfd_is_read_when_somebody_writes() -> Result<()> {
-    let case = Case::of("eventfd")?;
+    let case = Case::profile("eventfd")?;
     waits_for_a_worker(&case, "waiter", "eventfd", "writer")?;
     waits_in(&case, "waiter", "eventfd", "waits_in_read")
 }
@@ -290,7 +293,7 @@ fn an_eventfd_is_read_when_somebody_writes() -> Result<()> {
 #[test]
 fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
     for name in ["sigwait", "sigsuspend"] {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         waits_for_a_worker(&case, "waiter", "signal", "sender").context(name)?;
     }
     Ok(())
@@ -301,11 +304,11 @@ fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
 /// the disk's affair, so there is no lower bound on the time.
 #[test]
 fn an_fsync_waits_for_the_disk_and_not_for_bystanders() -> Result<()> {
-    let case = Case::of("fsync")?;
+    let case = Case::profile("fsync")?;
     let writer = case.tid("writer");
-    let blocked = case.report.blocked_on(writer, "disk");
+    let blocked = case.report.blocked_ns(writer, "disk");
     let ledger = case.report.thread(writer)?;
-    let about = || case.about("writer");
+    let about = || case.describe("writer");
     ensure!(blocked > 0, "nothing waited for the disk; is the target directory in memory?");
     ensure!(at_least(blocked, 0.9, ledger.blocked_ns), "{}", about());
     ensure!(blocked as f64 <= case.waited_ns("writer") as f64 * (1.0 + RELATIVE), "{}", about());
@@ -332,7 +335,7 @@ fn an_fsync_waits_for_the_disk_and_not_for_bystanders() -> Result<()> {
 /// but that it was blocked is certain.
 #[test]
 fn a_thread_that_is_stuck_all_along_has_a_ledger_that_closes() -> Result<()> {
-    let case = Case::of("stuck-all-along")?;
+    let case = Case::profile("stuck-all-along")?;
     let ledger = case.report.thread(case.tid("stuck"))?;
     ensure!(ledger.wall_ns == case.window().length_ns(), "{ledger:?}");
     ensure!(ledger.blocked_ns == ledger.wall_ns, "{ledger:?}");
@@ -342,7 +345,7 @@ fn a_thread_that_is_stuck_all_along_has_a_ledger_that_closes() -> Result<()> {
     ensure!(!reasons.is_empty() && reasons.iter().all(honest), "{ledger:?}");
     let cause: BTreeSet<&str> =
         case.report.waits_of(case.tid("stuck"), None).map(|waits| waits.cause.as_str()).collect();
-    ensure!(cause == BTreeSet::from(["futex"]), "{}", case.about("stuck"));
+    ensure!(cause == BTreeSet::from(["futex"]), "{}", case.describe("stuck"));
     Ok(())
 }
 
@@ -350,11 +353,11 @@ fn a_thread_that_is_stuck_all_along_has_a_ledger_that_closes() -> Result<()> {
 /// their birth to the window's end.
 #[test]
 fn a_wait_that_begins_in_the_window_and_never_ends_is_told() -> Result<()> {
-    let case = Case::of("stuck-one-after-the-other")?;
+    let case = Case::profile("stuck-one-after-the-other")?;
     let window = case.window();
     let born: Vec<_> = case
         .log("starter")
-        .of(Activity::Wait)
+        .entries_of(Activity::Wait)
         .filter(|wait| wait.start_ns > window.start_ns && wait.start_ns < window.end_ns)
         // Those that came with the last 5 ms may not have got to it.
         .filter(|wait| window.end_ns - wait.start_ns > 5_000_000)
@@ -366,11 +369,11 @@ fn a_wait_that_begins_in_the_window_and_never_ends_is_told() -> Result<()> {
         let blocked = window.end_ns - wait.start_ns;
         // It was born shortly before it said so, and had to wait for a CPU first.
         ensure!(ledger.wall_ns >= blocked, "was there for {blocked}: {ledger:?}");
-        ensure!(alike(ledger.blocked_ns + ledger.runnable_ns, ledger.wall_ns), "{ledger:?}");
+        ensure!(is_close(ledger.blocked_ns + ledger.runnable_ns, ledger.wall_ns), "{ledger:?}");
         let still = ledger.unattributed.get("still_blocked").copied().unwrap_or_default();
         // The rest is for what a new thread does first: its stack, its name.
         ensure!(at_least(still, 0.9, ledger.blocked_ns), "{ledger:?}");
-        ensure!(case.report.blocked_on(ledger.tid, "futex") >= still, "{ledger:?}");
+        ensure!(case.report.blocked_ns(ledger.tid, "futex") >= still, "{ledger:?}");
     }
     Ok(())
 }
@@ -380,14 +383,18 @@ fn a_wait_that_begins_in_the_window_and_never_ends_is_told() -> Result<()> {
 #[test]
 fn a_32_bit_program_is_not_misread() -> Result<()> {
     for (name, cause) in [("compat32-sleep", "timer"), ("compat32-futex", "futex")] {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         let tid = case.tid("compat32");
         let ledger = case.report.thread(tid)?;
-        let blocked = case.report.blocked_on(tid, cause);
-        ensure!(at_least(blocked, 0.95, ledger.blocked_ns), "{name}: {}", case.about("compat32"));
+        let blocked = case.report.blocked_ns(tid, cause);
+        ensure!(
+            at_least(blocked, 0.95, ledger.blocked_ns),
+            "{name}: {}",
+            case.describe("compat32")
+        );
         // It does nothing else; the rest is for a busy machine.
         ensure!(at_least(blocked + ledger.runnable_ns, 0.8, ledger.wall_ns), "{ledger:?}");
-        case.external("compat32", cause, "timer").context(name)?;
+        case.check_external("compat32", cause, "timer").context(name)?;
     }
     Ok(())
 }
@@ -395,15 +402,15 @@ fn a_32_bit_program_is_not_misread() -> Result<()> {
 /// In the 64-bit table, the number of a 32-bit `read` means `close`, that of `write` means `stat`.
 #[test]
 fn a_32_bit_program_and_a_64_bit_one_wait_for_each_other() -> Result<()> {
-    let case = Case::of("compat32-pipe")?;
+    let case = Case::profile("compat32-pipe")?;
     let (compat, asker) = (case.tid("compat32"), BTreeSet::from([case.tid("asker")]));
     let ledger = case.report.thread(compat)?;
-    let blocked = case.report.blocked_on(compat, "pipe");
-    ensure!(at_least(blocked, 0.95, ledger.blocked_ns), "{}", case.about("compat32"));
-    case.woken_by("compat32", "pipe", &asker)?;
-    case.blamed_on("compat32", "pipe", &asker)?;
+    let blocked = case.report.blocked_ns(compat, "pipe");
+    ensure!(at_least(blocked, 0.95, ledger.blocked_ns), "{}", case.describe("compat32"));
+    case.check_woken_by("compat32", "pipe", &asker)?;
+    case.check_blamed_on("compat32", "pipe", &asker)?;
     // An answer comes at once, so the asker's waits are short, and some are none.
-    case.woken_by_nobody_but("asker", "pipe", &BTreeSet::from([compat]))
+    case.check_wakers_among("asker", "pipe", &BTreeSet::from([compat]))
 }
 
 /// A case whose target is nothing but one thread of a workload.
@@ -411,7 +418,8 @@ fn a_32_bit_program_and_a_64_bit_one_wait_for_each_other() -> Result<()> {
 fn what_is_not_the_target_has_no_ledger_but_may_be_the_waker() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
     let waiter = workload.role("waiter")?.tid;
-    let case = Case::with_target(workload, |offwake, _| offwake.args(["-t", &waiter.to_string()]))?;
+    let case =
+        Case::profile_with(workload, |offwake, _| offwake.args(["-t", &waiter.to_string()]))?;
     ensure!(case.report.tids().eq([waiter]), "{:?}", case.report.threads);
     waits_for_a_worker(&case, "waiter", "futex", "worker")
 }

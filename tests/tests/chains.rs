@@ -5,11 +5,11 @@
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
+    blame_accuracy::BlameAccuracy,
     case::{Case, at_least},
+    ground_truth::Activity,
     intervals::{Interval, overlap_ns},
     report::Blame,
-    tally::Tally,
-    truth::Activity,
 };
 
 /// How far a share of the time may be from what the workload measured itself: the rest of each
@@ -21,13 +21,15 @@ const POINTS: f64 = 0.05;
 const DISK_SHARE: f64 = 0.85;
 
 /// Prints a line of the table.
-fn row(name: &str, tally: &Tally) {
-    println!("| {name:<44} | {tally}");
+fn row(name: &str, accuracy: &BlameAccuracy) {
+    println!("| {name:<44} | {accuracy}");
 }
 
 /// Whether a thread worked, or was kept from its CPU, at the end of this chain.
 fn is_busy(blame: &Blame, chain: &[u32]) -> bool {
-    blame.accused() == chain.last().copied() && blame.accused().is_some() && blame.path() == chain
+    blame.blamed_tid() == chain.last().copied()
+        && blame.blamed_tid().is_some()
+        && blame.path() == chain
 }
 
 /// Whether it is on something outside of every thread, at the end of this chain.
@@ -77,7 +79,7 @@ fn in_proportion(case: &Case, role: &str, shares: &[(&str, u64, f64)]) -> Result
         ensure!(
             (share - true_share).abs() <= POINTS,
             "{who} is blamed for {share:.3} and did {true_share:.3}, of {shares:?}: {}",
-            case.about(role)
+            case.describe(role)
         );
     }
     Ok(())
@@ -88,16 +90,17 @@ fn who_is_early_at_a_barrier_waits_for_the_work_of_who_is_late() -> Result<()> {
     for (name, late, early) in
         [("barrier-late-left", "left", "right"), ("barrier-late-right", "right", "left")]
     {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         let culprit = [case.tid(late)];
-        let tally = Tally::of(&case, early, "futex", |blame| is_busy(blame, &culprit));
-        row(name, &tally);
-        tally.convicts(&case, early).context(name)?;
+        let accuracy =
+            BlameAccuracy::for_role(&case, early, "futex", |blame| is_busy(blame, &culprit));
+        row(name, &accuracy);
+        accuracy.check(&case, early).context(name)?;
         let work = sum(blame_of(&case, early, "futex"), |blame| blame.kind == "work");
-        ensure!(work > 0, "nobody worked: {}", case.about(early));
-        let late_waited = case.report.blocked_on(case.tid(late), "futex");
+        ensure!(work > 0, "nobody worked: {}", case.describe(early));
+        let late_waited = case.report.blocked_ns(case.tid(late), "futex");
         ensure!(
-            !at_least(late_waited, 0.5, tally.blocked_ns),
+            !at_least(late_waited, 0.5, accuracy.blocked_ns),
             "{name}: {late} was late, and waited for {late_waited} ns"
         );
     }
@@ -107,14 +110,14 @@ fn who_is_early_at_a_barrier_waits_for_the_work_of_who_is_late() -> Result<()> {
 /// A is blocked while each thread behind it computes: its blame names each at its depth, with its
 /// share of the CPU time that all of them measured.
 fn chain(name: &str, cause: &str, hops: usize) -> Result<()> {
-    let case = Case::of(name)?;
+    let case = Case::profile(name)?;
     let roles: Vec<&str> = ["b", "c", "d", "e", "f", "g"].into_iter().take(hops).collect();
     let tids: Vec<u32> = roles.iter().map(|role| case.tid(role)).collect();
     let at_depth = |blame: &Blame, depth: usize| is_busy(blame, &tids[..depth]);
     let is_right = |blame: &Blame| (1..=hops).any(|depth| at_depth(blame, depth));
-    let tally = Tally::of(&case, "a", cause, is_right);
-    row(&format!("{name}, {hops} hops"), &tally);
-    tally.convicts(&case, "a")?;
+    let accuracy = BlameAccuracy::for_role(&case, "a", cause, is_right);
+    row(&format!("{name}, {hops} hops"), &accuracy);
+    accuracy.check(&case, "a")?;
     let waited = times(&case, "a", Activity::Wait);
     let mut shares = Vec::new();
     for (depth, role) in (1..).zip(&roles) {
@@ -146,13 +149,13 @@ fn a_chain_over_loopback_tcp_is_followed_to_its_end() -> Result<()> {
 
 #[test]
 fn a_lock_is_waited_for_while_its_holder_computes_and_while_it_sleeps() -> Result<()> {
-    let case = Case::of("lock-with-a-sleep-inside")?;
+    let case = Case::profile("lock-with-a-sleep-inside")?;
     let holder = [case.tid("holder")];
-    let tally = Tally::of(&case, "contender", "futex", |blame| {
+    let accuracy = BlameAccuracy::for_role(&case, "contender", "futex", |blame| {
         is_busy(blame, &holder) || is_external(blame, "timer", &holder)
     });
-    row("lock-with-a-sleep-inside", &tally);
-    tally.convicts(&case, "contender")?;
+    row("lock-with-a-sleep-inside", &accuracy);
+    accuracy.check(&case, "contender")?;
     // What the holder did while the contender waited. Some of that time the contender was runnable.
     let waited = times(&case, "contender", Activity::Wait);
     let computed = case.log("holder").cpu_ns(&waited);
@@ -162,7 +165,7 @@ fn a_lock_is_waited_for_while_its_holder_computes_and_while_it_sleeps() -> Resul
     let (work, timer, queued) = (of_kind("work"), of_kind("timer"), of_kind("cpu_queue"));
     let runnable = case.report.thread(case.tid("contender"))?.runnable_ns as f64;
     let about = || {
-        let about = case.about("contender");
+        let about = case.describe("contender");
         format!("work {work} of {computed}, timer {timer} of {slept}: {about}")
     };
     // A computing thread is interrupted now and then, which is not in its CPU time.
@@ -177,15 +180,16 @@ fn a_lock_is_waited_for_while_its_holder_computes_and_while_it_sleeps() -> Resul
 /// changed hands.
 #[test]
 fn a_lock_that_is_handed_over_is_waited_for_by_who_held_it() -> Result<()> {
-    let case = Case::of("lock-handed-over")?;
+    let case = Case::profile("lock-handed-over")?;
     let all = ["x", "y", "z"];
     for role in all {
         let others: Vec<&str> = all.into_iter().filter(|other| *other != role).collect();
         let holds = |blame: &Blame, other: &str| is_busy(blame, &[case.tid(other)]);
-        let tally =
-            Tally::of(&case, role, "futex", |blame| others.iter().any(|other| holds(blame, other)));
-        row(&format!("lock-handed-over, {role}"), &tally);
-        tally.convicts(&case, role)?;
+        let accuracy = BlameAccuracy::for_role(&case, role, "futex", |blame| {
+            others.iter().any(|other| holds(blame, other))
+        });
+        row(&format!("lock-handed-over, {role}"), &accuracy);
+        accuracy.check(&case, role)?;
         let waited = times(&case, role, Activity::Wait);
         let shares: Vec<_> = (others.iter())
             .map(|other| {
@@ -203,15 +207,15 @@ fn a_lock_that_is_handed_over_is_waited_for_by_who_held_it() -> Result<()> {
 #[test]
 fn who_calls_one_that_crashes_waits_for_its_work_until_its_end() -> Result<()> {
     for (name, cause) in [("crash-behind-a-socket", "socket"), ("crash-behind-wait4", "child")] {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         let callees = case.tied_to("caller");
-        let tally = Tally::of(&case, "caller", cause, |blame| {
+        let accuracy = BlameAccuracy::for_role(&case, "caller", cause, |blame| {
             blame
-                .accused()
+                .blamed_tid()
                 .is_some_and(|accused| callees.contains(&accused) && is_busy(blame, &[accused]))
         });
-        row(name, &tally);
-        tally.convicts(&case, "caller").context(name)?;
+        row(name, &accuracy);
+        accuracy.check(&case, "caller").context(name)?;
         let work = sum(blame_of(&case, "caller", cause), |blame| blame.kind == "work");
         let computed = case.log("caller").cpu_ns(&times(&case, "caller", Activity::Wait));
         // The caller may be kept from its CPU before it gets to wait.
@@ -226,12 +230,13 @@ fn who_calls_one_that_crashes_waits_for_its_work_until_its_end() -> Result<()> {
 
 #[test]
 fn everybody_that_a_broadcast_wakes_waits_for_the_broadcaster() -> Result<()> {
-    let case = Case::of("broadcast-futex")?;
+    let case = Case::profile("broadcast-futex")?;
     let broadcaster = [case.tid("broadcaster")];
     for role in ["first", "second", "third", "fourth"] {
-        let tally = Tally::of(&case, role, "futex", |blame| is_busy(blame, &broadcaster));
-        row(&format!("broadcast-futex, {role}"), &tally);
-        tally.convicts(&case, role)?;
+        let accuracy =
+            BlameAccuracy::for_role(&case, role, "futex", |blame| is_busy(blame, &broadcaster));
+        row(&format!("broadcast-futex, {role}"), &accuracy);
+        accuracy.check(&case, role)?;
     }
     Ok(())
 }
@@ -240,19 +245,19 @@ fn everybody_that_a_broadcast_wakes_waits_for_the_broadcaster() -> Result<()> {
 /// them may wait for any other, and for as long as a busy machine keeps that one from its CPU.
 #[test]
 fn everybody_that_waits_for_a_condition_waits_for_who_broadcasts_it() -> Result<()> {
-    let case = Case::of("broadcast-condvar")?;
+    let case = Case::profile("broadcast-condvar")?;
     let broadcaster = case.tid("broadcaster");
     let waiters = ["first", "second", "third", "fourth"];
     let all: Vec<u32> = waiters.iter().map(|role| case.tid(role)).chain([broadcaster]).collect();
     for role in waiters {
-        let tally = Tally::of(&case, role, "futex", |blame| {
-            blame.accused().is_some() && blame.path().iter().all(|tid| all.contains(tid))
+        let accuracy = BlameAccuracy::for_role(&case, role, "futex", |blame| {
+            blame.blamed_tid().is_some() && blame.path().iter().all(|tid| all.contains(tid))
         });
-        row(&format!("broadcast-condvar, {role}"), &tally);
-        tally.convicts(&case, role)?;
+        row(&format!("broadcast-condvar, {role}"), &accuracy);
+        accuracy.check(&case, role)?;
         let broadcast =
             sum(blame_of(&case, role, "futex"), |blame| blame.path().first() == Some(&broadcaster));
-        ensure!(at_least(broadcast, 0.8, tally.right_ns), "{}", case.about(role));
+        ensure!(at_least(broadcast, 0.8, accuracy.right_ns), "{}", case.describe(role));
     }
     Ok(())
 }
@@ -260,53 +265,56 @@ fn everybody_that_waits_for_a_condition_waits_for_who_broadcasts_it() -> Result<
 /// A direct read is over when the disk says so.
 #[test]
 fn a_read_by_io_uring_waits_for_the_disk() -> Result<()> {
-    let case = Case::of("uring-read")?;
-    let tally = Tally::of(&case, "reader", "io_uring", |blame| blame.kind == "disk");
-    row("uring-read", &tally);
-    tally.convicts_for(DISK_SHARE, &case, "reader")
+    let case = Case::profile("uring-read")?;
+    let accuracy =
+        BlameAccuracy::for_role(&case, "reader", "io_uring", |blame| blame.kind == "disk");
+    row("uring-read", &accuracy);
+    accuracy.check_share(DISK_SHARE, &case, "reader")
 }
 
 /// io_uring leaves an fsync to a thread of its own, and that one waits for the journal's, or for the
 /// disk.
 #[test]
 fn an_fsync_by_io_uring_waits_for_the_disk_behind_its_worker() -> Result<()> {
-    let case = Case::of("uring-fsync")?;
-    let tally = Tally::of(&case, "syncer", "io_uring", is_of_a_sync);
-    row("uring-fsync", &tally);
-    tally.convicts_for(DISK_SHARE, &case, "syncer")
+    let case = Case::profile("uring-fsync")?;
+    let accuracy = BlameAccuracy::for_role(&case, "syncer", "io_uring", is_of_a_sync);
+    row("uring-fsync", &accuracy);
+    accuracy.check_share(DISK_SHARE, &case, "syncer")
 }
 
 #[test]
 fn an_fsync_waits_for_the_disk_behind_the_journal() -> Result<()> {
-    let case = Case::of("fsync")?;
-    let tally = Tally::of(&case, "writer", "disk", is_of_a_sync);
-    row("fsync", &tally);
-    tally.convicts_for(DISK_SHARE, &case, "writer")
+    let case = Case::profile("fsync")?;
+    let accuracy = BlameAccuracy::for_role(&case, "writer", "disk", is_of_a_sync);
+    row("fsync", &accuracy);
+    accuracy.check_share(DISK_SHARE, &case, "writer")
 }
 
 /// The disk, or what a thread of the kernel did for it, and no other thread anywhere on the way.
 fn is_of_a_sync(blame: &Blame) -> bool {
     const HELPERS: [&str; 3] = ["iou-wrk-", "jbd2/", "kworker/"];
     let is_helper = |comm: &str| HELPERS.iter().any(|helper| comm.starts_with(helper));
-    (blame.kind == "disk" || blame.accused().is_some())
+    (blame.kind == "disk" || blame.blamed_tid().is_some())
         && blame.chain.iter().all(|hop| is_helper(&hop.comm))
 }
 
 /// The timer expires over the hog each time; the sleeper then waits for the CPU that the hog holds.
 #[test]
 fn a_hog_that_a_timer_expires_over_is_never_named() -> Result<()> {
-    let case = Case::of("sleeper-beside-a-hog")?;
+    let case = Case::profile("sleeper-beside-a-hog")?;
     let (answerer, hog) = ([case.tid("answerer")], case.tid("hog"));
-    let tally = Tally::of(&case, "asker", "futex", |blame| {
+    let accuracy = BlameAccuracy::for_role(&case, "asker", "futex", |blame| {
         is_external(blame, "timer", &answerer) || is_busy(blame, &answerer)
     });
-    row("sleeper-beside-a-hog, asker", &tally);
-    tally.convicts(&case, "asker")?;
-    let slept = Tally::of(&case, "answerer", "timer", |blame| is_external(blame, "timer", &[]));
+    row("sleeper-beside-a-hog, asker", &accuracy);
+    accuracy.check(&case, "asker")?;
+    let slept = BlameAccuracy::for_role(&case, "answerer", "timer", |blame| {
+        is_external(blame, "timer", &[])
+    });
     row("sleeper-beside-a-hog, answerer", &slept);
-    slept.convicts(&case, "answerer")?;
+    slept.check(&case, "answerer")?;
     let timer = sum(blame_of(&case, "asker", "futex"), |blame| blame.kind == "timer");
-    ensure!(at_least(timer, 0.3, tally.blocked_ns), "{}", case.about("asker"));
+    ensure!(at_least(timer, 0.3, accuracy.blocked_ns), "{}", case.describe("asker"));
     is_never_named(&case, hog)
 }
 
@@ -314,9 +322,9 @@ fn is_never_named(case: &Case, hog: u32) -> Result<()> {
     let woke = case.report.wakes.iter().find(|wakes| wakes.waker.tid == Some(hog));
     ensure!(woke.is_none(), "the hog wakes nobody: {woke:?}");
     let blame = case.report.waits.iter().flat_map(|waits| &waits.blame);
-    let named = blame
-        .into_iter()
-        .find(|blame| blame.accused() == Some(hog) || blame.chain.iter().any(|hop| hop.tid == hog));
+    let named = blame.into_iter().find(|blame| {
+        blame.blamed_tid() == Some(hog) || blame.chain.iter().any(|hop| hop.tid == hog)
+    });
     ensure!(named.is_none(), "the hog has nothing to do with it: {named:?}");
     Ok(())
 }
@@ -325,21 +333,22 @@ fn is_never_named(case: &Case, hog: u32) -> Result<()> {
 /// answerer in the queue, and is told who was in front.
 #[test]
 fn a_thread_that_waits_for_a_cpu_is_blamed_with_who_held_it() -> Result<()> {
-    let case = Case::of("worker-beside-a-hog")?;
+    let case = Case::profile("worker-beside-a-hog")?;
     let (answerer, hog) = ([case.tid("answerer")], case.tid("hog"));
-    let tally = Tally::of(&case, "asker", "futex", |blame| is_busy(blame, &answerer));
-    row("worker-beside-a-hog", &tally);
-    tally.convicts(&case, "asker")?;
+    let accuracy =
+        BlameAccuracy::for_role(&case, "asker", "futex", |blame| is_busy(blame, &answerer));
+    row("worker-beside-a-hog", &accuracy);
+    accuracy.check(&case, "asker")?;
     is_never_named(&case, hog)?;
     let blame = || blame_of(&case, "asker", "futex");
     let queued = sum(blame(), |blame| blame.kind == "cpu_queue");
     let work = sum(blame(), |blame| blame.kind == "work");
-    ensure!(at_least(queued, 0.2, tally.right_ns), "{}", case.about("asker"));
+    ensure!(at_least(queued, 0.2, accuracy.right_ns), "{}", case.describe("asker"));
     let held_by = |who: u32| sum(blame(), |blame| is_held_by(blame, who));
     // Other programs may want that CPU too; of some nobody knows that they had it.
     let held = sum(blame(), |blame| blame.holder.is_some());
-    ensure!(at_least(held, 0.85, queued), "{}", case.about("asker"));
-    ensure!(at_least(held_by(hog), 0.2, queued), "{}", case.about("asker"));
+    ensure!(at_least(held, 0.85, queued), "{}", case.describe("asker"));
+    ensure!(at_least(held_by(hog), 0.2, queued), "{}", case.describe("asker"));
     for innocent in ["asker", "answerer"] {
         let held = held_by(case.tid(innocent));
         ensure!(held == 0, "{innocent} was in front of the answerer for {held} ns");
@@ -355,13 +364,13 @@ fn a_thread_that_waits_for_a_cpu_is_blamed_with_who_held_it() -> Result<()> {
 #[test]
 fn a_client_waits_for_the_server_behind_its_server_and_only_requests_are_idled_for() -> Result<()> {
     for name in ["epoll-chain-tcp", "epoll-chain-unix"] {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         let [client, front, back] = ["client", "front", "back"].map(|role| case.tid(role));
-        let tally = Tally::of(&case, "client", "socket", |blame| {
+        let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
             is_busy(blame, &[front]) || is_busy(blame, &[front, back])
         });
-        row(&format!("{name}, client"), &tally);
-        tally.convicts(&case, "client").context(name)?;
+        row(&format!("{name}, client"), &accuracy);
+        accuracy.check(&case, "client").context(name)?;
         let of = |chain: &[u32]| {
             sum(blame_of(&case, "client", "socket"), |blame| is_computing(blame, chain))
         };
@@ -371,7 +380,7 @@ fn a_client_waits_for_the_server_behind_its_server_and_only_requests_are_idled_f
             [("front", of(&[front]), cpu("front")), ("back", of(&[front, back]), cpu("back"))];
         in_proportion(&case, "client", &shares).context(name)?;
         let idle = sum(blame_of(&case, "client", "socket"), |blame| blame.idle);
-        ensure!(idle == 0, "{name}: the client is idle for {idle} ns: {}", case.about("client"));
+        ensure!(idle == 0, "{name}: the client is idle for {idle} ns: {}", case.describe("client"));
         for (waker, is_idle) in [(client, true), (back, false)] {
             let waits = || {
                 case.report.waits_of(front, Some("poll")).filter(move |waits| {
@@ -382,13 +391,14 @@ fn a_client_waits_for_the_server_behind_its_server_and_only_requests_are_idled_f
             let idle: u64 = waits().map(|waits| waits.idle_ns).sum();
             ensure!(at_least(blocked, 0.05, case.window().length_ns()), "{name}: {blocked} ns");
             ensure!(idle == if is_idle { blocked } else { 0 }, "{name}: {idle} of {blocked} idle");
-            let tally = Tally::of_blame(waits().flat_map(|waits| &waits.blame), |blame| {
-                is_busy(blame, &[waker]) && blame.idle == is_idle
-            });
+            let accuracy =
+                BlameAccuracy::from_blame(waits().flat_map(|waits| &waits.blame), |blame| {
+                    is_busy(blame, &[waker]) && blame.idle == is_idle
+                });
             let who = if is_idle { "client" } else { "back" };
-            row(&format!("{name}, front until {who}"), &tally);
-            ensure!(tally.wrong_ns == 0, "{name}: {tally}: {}", case.about("front"));
-            ensure!(at_least(tally.right_ns, 0.9, tally.blocked_ns), "{name}: {tally}");
+            row(&format!("{name}, front until {who}"), &accuracy);
+            ensure!(accuracy.wrong_ns == 0, "{name}: {accuracy}: {}", case.describe("front"));
+            ensure!(at_least(accuracy.right_ns, 0.9, accuracy.blocked_ns), "{name}: {accuracy}");
         }
     }
     Ok(())
@@ -402,11 +412,12 @@ fn a_writer_without_room_waits_for_the_work_of_its_reader() -> Result<()> {
         ("back-pressure-unix", "socket"),
         ("back-pressure-tcp", "socket"),
     ] {
-        let case = Case::of(name)?;
+        let case = Case::profile(name)?;
         let reader = [case.tid("reader")];
-        let tally = Tally::of(&case, "writer", cause, |blame| is_busy(blame, &reader));
-        row(name, &tally);
-        tally.convicts(&case, "writer").context(name)?;
+        let accuracy =
+            BlameAccuracy::for_role(&case, "writer", cause, |blame| is_busy(blame, &reader));
+        row(name, &accuracy);
+        accuracy.check(&case, "writer").context(name)?;
     }
     Ok(())
 }
@@ -415,7 +426,7 @@ fn a_writer_without_room_waits_for_the_work_of_its_reader() -> Result<()> {
 /// another one's client or server.
 #[test]
 fn nobody_is_blamed_for_packets_of_other_connections() -> Result<()> {
-    let case = Case::of("crowded-tcp")?;
+    let case = Case::profile("crowded-tcp")?;
     let tid = |role: &str, number: u32| case.tid(&format!("{role}-{number}"));
     let mut all = Vec::new();
     for number in 1..=4 {
@@ -429,11 +440,15 @@ fn nobody_is_blamed_for_packets_of_other_connections() -> Result<()> {
         }
         let name = format!("client-{number}");
         let server = tid("server", number);
-        let tally =
-            Tally::of(&case, &name, "socket", |blame| blame.path().first() == Some(&server));
-        row(&format!("crowded-tcp, {name}"), &tally);
-        all.push(tally);
+        let accuracy = BlameAccuracy::for_role(&case, &name, "socket", |blame| {
+            blame.path().first() == Some(&server)
+        });
+        row(&format!("crowded-tcp, {name}"), &accuracy);
+        all.push(accuracy);
     }
-    ensure!(all.iter().all(|tally| tally.blocked_ns > 0 && tally.wrong_ns == 0), "{all:?}");
+    ensure!(
+        all.iter().all(|accuracy| accuracy.blocked_ns > 0 && accuracy.wrong_ns == 0),
+        "{all:?}"
+    );
     Ok(())
 }

@@ -11,7 +11,7 @@ use offwake_tests::{
     case::{SHARE, at_least},
     docker::{Container, Engine, IMAGE},
     offwake::{Offwake, Outcome},
-    places,
+    paths,
     report::Report,
     wait_until::deadline,
 };
@@ -92,7 +92,7 @@ fn check(report: &Report, pair: &Pair<'_>) -> Result<()> {
 #[test]
 fn the_blame_of_a_container_that_waits_leads_into_the_other_one_by_name() -> Result<()> {
     let engine = Engine::start()?;
-    let volume = places::scratch()?;
+    let volume = paths::scratch_directory()?;
     let pair = Pair::start(&engine, volume.path())?;
     let outputs = ["-d", "3s", "-o", "x.json", "-o", "x.svg", "-o", "x.html", "-o", "x.offwake"];
     let outcome = profile(&engine, &["--container", "offwake-client"])?.args(outputs).run()?;
@@ -134,7 +134,7 @@ fn the_blame_of_a_container_that_waits_leads_into_the_other_one_by_name() -> Res
 #[test]
 fn what_is_started_in_a_container_later_is_the_target_too() -> Result<()> {
     let engine = Engine::start()?;
-    let volume = places::scratch()?;
+    let volume = paths::scratch_directory()?;
     let container = engine.run("offwake-idle", volume.path(), "while true; do sleep 1; done")?;
     // It begins when the window is open.
     let command = "exec docker exec offwake-idle sh -c \
@@ -166,7 +166,7 @@ const RESTARTS: &str = "
 #[test]
 fn a_container_that_starts_again_is_followed_by_its_name() -> Result<()> {
     let engine = Engine::start()?;
-    let volume = places::scratch()?;
+    let volume = paths::scratch_directory()?;
     let first = engine.run("offwake-again", volume.path(), "while true; do sleep 0.1; done")?;
     let pid = first.pid()?;
     let outcome = profile(&engine, &["--container", "offwake-again", "--follow", "-o", "x.json"])?
@@ -227,16 +227,16 @@ fn a_container_that_does_not_run_yet_is_waited_for() -> Result<()> {
 #[test]
 fn names_that_mean_none_or_several_or_one_that_stopped_list_what_there_is() -> Result<()> {
     let engine = Engine::start()?;
-    let volume = places::scratch()?;
+    let volume = paths::scratch_directory()?;
     let idle = "while true; do sleep 1; done";
     let one = engine.run("offwake-one", volume.path(), idle)?;
     let refused = |wanted: &str| -> Result<Outcome> {
         profile(&engine, &["--container", wanted, "-d", "1s", "-o", "x.json"])?.run()
     };
     let none = refused("no-such-container")?;
-    none.failed(FAILED, &["there is no container no-such-container"])?;
+    none.check_failure(FAILED, &["there is no container no-such-container"])?;
     ensure!(none.stderr.contains(&format!("offwake-one {}", &one.id()?[..12])), "{none}");
-    refused("pod/none")?.failed(FAILED, &["there is no pod none"])?;
+    refused("pod/none")?.check_failure(FAILED, &["there is no pod none"])?;
 
     // Of seventeen ids two begin alike.
     let mut others = Vec::new();
@@ -250,11 +250,11 @@ fn names_that_mean_none_or_several_or_one_that_stopped_list_what_there_is() -> R
         }
     };
     let several = refused(&digit.to_string())?;
-    several.failed(FAILED, &["may be any of"])?;
+    several.check_failure(FAILED, &["may be any of"])?;
     ensure!(several.stderr.contains("offwake-other-"), "{several}");
 
     engine.docker(&["stop", "--time", "0", "offwake-one"])?;
-    refused("offwake-one")?.failed(FAILED, &["is not running (exited)"])?;
+    refused("offwake-one")?.check_failure(FAILED, &["is not running (exited)"])?;
     drop((one, others));
     engine.end()
 }

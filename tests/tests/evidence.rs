@@ -13,10 +13,10 @@ use offwake::{
     units::{Tid, Timestamp},
 };
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
+    ground_truth::Activity,
     intervals::Interval,
     offwake::Offwake,
-    truth::Activity,
     workload::Workload,
 };
 
@@ -26,7 +26,7 @@ const MEMORY: usize = 1 << 30;
 /// Records the whole machine while a workload runs.
 fn record(workload: &Workload) -> Result<Recording> {
     let outcome = Offwake::record()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let bytes = fs::read(outcome.path("x.offwake"))?;

@@ -4,12 +4,12 @@ use std::{path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    case::{ABSOLUTE_NS, RELATIVE, WINDOW, seconds},
+    case::{ABSOLUTE_NS, RELATIVE, WINDOW, duration_argument},
+    full_disk::make_full_device,
+    ground_truth::{Activity, Log},
     ledger,
     offwake::{Offwake, Outcome, Running},
     report::Report,
-    scarce::make_full_device,
-    truth::{Activity, Log},
     wait_until::wait_until,
     workload::Workload,
 };
@@ -22,7 +22,7 @@ const SLICE: Duration = Duration::from_millis(1500);
 
 fn recorder(workload: &Workload, arguments: &[&str]) -> Result<Running> {
     Offwake::record()?
-        .args(["--keep", &seconds(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["--keep", &duration_argument(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
         .args(arguments)
         .start_recording()
 }
@@ -131,7 +131,7 @@ fn only_so_many_snapshots_stay() -> Result<()> {
 fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let mut recorder = Offwake::record()?
-        .args(["-d", &seconds(3 * WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["-d", &duration_argument(3 * WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
         .start_recording()?;
     recorder.signal(libc::SIGUSR1)?;
     let outcome = recorder.outcome()?;

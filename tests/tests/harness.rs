@@ -7,15 +7,15 @@ use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     case::at_least,
     clock::{now_ns, ns},
+    ground_truth::{Activity, GroundTruth},
     intervals::{Interval, overlap_ns},
-    truth::{Activity, Truth},
     wait_until::wait_until,
     workload::Workload,
     workloads::WORKLOADS,
 };
 
 /// Starts a workload, lets it play for a while, and returns its truth with the time that it had.
-fn play(name: &str) -> Result<(Truth, Interval)> {
+fn play(name: &str) -> Result<(GroundTruth, Interval)> {
     const LENGTH: Duration = Duration::from_millis(300);
     let workload = Workload::start(name)?;
     let begin = now_ns();

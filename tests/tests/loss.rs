@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
-    case::{Case, WINDOW, seconds},
+    case::{Case, WINDOW, duration_argument},
     offwake::{Offwake, Outcome},
     report::{Report, Waits},
     workload::Workload,
@@ -16,13 +16,13 @@ const TINY_RINGS: [&str; 2] = ["--ring-size", "4096"];
 
 fn profile(workload: &Workload, arguments: &[&str]) -> Result<Outcome> {
     Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
         .args(arguments)
         .run()
 }
 
 /// Demands that the summary speaks of loss exactly if there was any.
-fn said(report: &Report, outcome: &Outcome) -> Result<()> {
+fn check_summary(report: &Report, outcome: &Outcome) -> Result<()> {
     let text = outcome.terminal();
     let loss = &report.loss;
     let nothing = text.contains("lost: nothing");
@@ -44,13 +44,13 @@ fn a_ring_that_is_full_is_counted_and_dated() -> Result<()> {
     ensure!(loss.records > 0, "nothing was lost, this proves nothing: {loss:?}");
     ensure!(loss.gaps > 0 && loss.gap_ns > 0, "lost, and no gap: {loss:?}");
     ensure!(loss.counters.keys().any(|name| name.starts_with("ring_full")), "{loss:?}");
-    said(&report, &outcome)?;
+    check_summary(&report, &outcome)?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
     for tid in [ping, pong] {
         let ledger = report.thread(tid)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     }
-    report.only_each_other(ping, pong, "pipe")
+    report.check_only_each_other(ping, pong, "pipe")
 }
 
 /// No copy of a user stack fits into a page. The waits are all there, with who ended them.
@@ -60,15 +60,15 @@ fn a_ring_of_copies_that_is_full_costs_stacks_and_nothing_else() -> Result<()> {
     let outcome = profile(&workload, &["--copy-ring-size", "4096"])?;
     let report = outcome.report("x.json")?;
     let loss = &report.loss;
-    let lost = report.counted("ring_full_copy");
+    let lost = report.loss_count("ring_full_copy");
     ensure!(lost > 0 && loss.stacks >= lost && loss.records == 0, "{loss:?}");
-    said(&report, &outcome)?;
+    check_summary(&report, &outcome)?;
     let (client, server) = (workload.role("client")?.tid, workload.role("server")?.tid);
     let failed = |waits: &&Waits| waits.stack.iter().any(|frame| frame == "[user stack failed]");
     let is_own = |waits: &&Waits| waits.tid == client && waits.cause == "pipe";
     let own: Vec<_> = report.waits.iter().filter(is_own).collect();
     ensure!(!own.is_empty() && own.iter().all(failed), "{own:?}");
-    report.only_each_other(client, server, "pipe")
+    report.check_only_each_other(client, server, "pipe")
 }
 
 /// The same load with rings as they are made: whatever is lost is said, and the rest is true.
@@ -78,26 +78,26 @@ fn a_flood_is_survived() -> Result<()> {
     let outcome = profile(&workload, &[])?;
     let report = outcome.report("x.json")?;
     let (ping, pong) = (workload.role("ping")?.tid, workload.role("pong")?.tid);
-    report.only_each_other(ping, pong, "pipe")?;
-    said(&report, &outcome)
+    report.check_only_each_other(ping, pong, "pipe")?;
+    check_summary(&report, &outcome)
 }
 
 /// Demands that client and server are known to wait for each other.
-fn over_the_pipe(case: &Case) -> Result<()> {
+fn check_wakers_of_the_pipe(case: &Case) -> Result<()> {
     for (waiter, waker) in [("client", "server"), ("server", "client")] {
-        case.on_cause(waiter, "pipe")?;
-        case.woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
+        case.check_cause(waiter, "pipe")?;
+        case.check_woken_by(waiter, "pipe", &BTreeSet::from([case.tid(waker)]))?;
     }
-    case.blocked_on("client", "pipe")
+    case.check_blocked_on("client", "pipe")
 }
 
 #[test]
 fn without_task_storage_a_map_stands_in() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = profile(&workload, &["--stand-in", "8192"])?;
-    let case = Case::judge(workload, outcome, "x.json")?;
+    let case = Case::from_outcome(workload, outcome, "x.json")?;
     ensure!(case.report.loss.records == 0, "{:?}", case.report.loss);
-    over_the_pipe(&case)
+    check_wakers_of_the_pipe(&case)
 }
 
 /// The map that stands in has room for two threads of the whole machine.
@@ -107,12 +107,12 @@ fn a_stand_in_that_is_full_is_counted() -> Result<()> {
     let outcome = profile(&workload, &["--stand-in", "2"])?;
     // Nothing may be left to show; if there is, it is true.
     if outcome.status.code() == Some(3) {
-        return outcome.failed(3, &["recorded"]);
+        return outcome.check_failure(3, &["recorded"]);
     }
     let report = outcome.report("x.json")?;
-    let full = report.counted("stand_in_full");
+    let full = report.loss_count("stand_in_full");
     ensure!(full > 0, "nothing was lost, this proves nothing: {:?}", report.loss);
-    report.only_each_other(workload.role("ping")?.tid, workload.role("pong")?.tid, "pipe")
+    report.check_only_each_other(workload.role("ping")?.tid, workload.role("pong")?.tid, "pipe")
 }
 
 /// There is room for no thread but the target's: those are recorded whole, the others counted.
@@ -120,24 +120,24 @@ fn a_stand_in_that_is_full_is_counted() -> Result<()> {
 fn threads_beyond_their_number_are_left_out_and_counted() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = profile(&workload, &["--max-threads", "1"])?;
-    let case = Case::judge(workload, outcome, "x.json")?;
-    let full = case.report.counted("threads_full");
+    let case = Case::from_outcome(workload, outcome, "x.json")?;
+    let full = case.report.loss_count("threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", case.report.loss);
     let said = case.outcome.terminal();
     ensure!(said.contains("(--max-threads)"), "{said}");
-    over_the_pipe(&case)
+    check_wakers_of_the_pipe(&case)
 }
 
-/// Of the whole machine, too, only so many are recorded; what is, is true.
+/// Of the whole machine, too, only so many threads are recorded, and what is recorded is true.
 #[test]
-fn of_the_whole_machine_only_so_many_threads_are_recorded() -> Result<()> {
+fn only_so_many_threads_of_the_whole_machine_are_recorded() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "--all", "--max-threads", "20", "-o", "x.json"])
+        .args(["-d", &duration_argument(WINDOW), "--all", "--max-threads", "20", "-o", "x.json"])
         .run()?;
     let report = outcome.report("x.json")?;
     workload.stop()?;
-    let full = report.counted("threads_full");
+    let full = report.loss_count("threads_full");
     ensure!(full > 0, "no thread was left out, this proves nothing: {:?}", report.loss);
     let with_waits: BTreeSet<_> = report.waits.iter().map(|waits| waits.tid).collect();
     // One that ends makes room for another.
@@ -154,7 +154,7 @@ fn children_that_are_not_followed_are_counted() -> Result<()> {
     let workload = Workload::start("fork-churn")?;
     let outcome = profile(&workload, &["--max-targets", "1"])?;
     let report = outcome.report("x.json")?;
-    let full = report.counted("targets_full");
+    let full = report.loss_count("targets_full");
     ensure!(full > 0, "no child was left out, this proves nothing: {:?}", report.loss);
     let said = outcome.terminal();
     ensure!(
@@ -174,7 +174,7 @@ fn a_process_that_has_ended_takes_up_no_room_in_the_target() -> Result<()> {
     let report = outcome.report("x.json")?;
     let children = report.threads.iter().filter(|thread| thread.tid != parent).count();
     ensure!(children > 16, "only {children} children came, this proves nothing");
-    ensure!(report.counted("targets_full") == 0, "{:?}", report.loss);
+    ensure!(report.loss_count("targets_full") == 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -199,10 +199,10 @@ fn every_kind_of_record_that_is_lost_is_counted() -> Result<()> {
         .run()?;
     let report = outcome.report("x.json")?;
     for kind in KINDS {
-        let count = report.counted(kind);
+        let count = report.loss_count(kind);
         ensure!(count > 0, "no {kind}: {:?}", report.loss);
     }
-    said(&report, &outcome)
+    check_summary(&report, &outcome)
 }
 
 /// A minute was asked for; the memory is used up long before.
@@ -217,5 +217,5 @@ fn memory_that_is_used_up_closes_the_window() -> Result<()> {
     let report = outcome.report("x.json")?;
     ensure!(report.meta.closed_by == "memory", "{:?}", report.meta);
     ensure!(outcome.terminal().contains("--max-memory"), "the summary does not say so");
-    report.only_each_other(ping, pong, "pipe")
+    report.check_only_each_other(ping, pong, "pipe")
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
     folded::{self, Folded},
     offwake::{Offwake, Outcome},
     workload::Workload,
@@ -12,7 +12,7 @@ use offwake_tests::{
 /// Profiles a workload into all formats of this file at once.
 fn profile(workload: &Workload) -> Result<Outcome> {
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids()])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids()])
         .args(["-o", "x.svg", "-o", "x.folded", "-o", "x.json"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
@@ -72,7 +72,7 @@ fn hostile_names_stay_harmless() -> Result<()> {
 
     let report = outcome.report("x.json")?;
     ensure!(report.thread(waiter)?.comm == "<script>alert(1", "{:?}", report.thread(waiter)?);
-    ensure!(report.blocked_on(waiter, "futex") > 0 && report.blocked_on(worker, "futex") > 0);
+    ensure!(report.blocked_ns(waiter, "futex") > 0 && report.blocked_ns(worker, "futex") > 0);
 
     let svg = outcome.text("x.svg")?;
     let picture = parse_svg(&svg)?;

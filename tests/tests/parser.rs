@@ -27,8 +27,8 @@ fn status(pid: u32, field: &str) -> Result<String> {
     Ok(line.split_whitespace().collect::<Vec<_>>().join(" "))
 }
 
-/// The one of this name of a running offwake, if there is one.
-fn of(pid: u32, name: &str) -> Result<Option<u32>> {
+/// Finds the child process of this name of a running offwake.
+fn find_child(pid: u32, name: &str) -> Result<Option<u32>> {
     for entry in fs::read_dir("/proc")? {
         let Some(id) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else {
             continue;
@@ -53,7 +53,8 @@ fn recorder(workload: &Workload, offwake: Offwake) -> Result<(Running, u32)> {
         .args(["--keep", "2s", "-p", &workload.pids(), "-o", "x.offwake"])
         .start_recording()?;
     snapshot(&mut recorder, 1)?;
-    let parser = of(recorder.pid(), PARSER)?.context("names were looked up, and nobody did")?;
+    let parser =
+        find_child(recorder.pid(), PARSER)?.context("names were looked up, and nobody did")?;
     Ok((recorder, parser))
 }
 
@@ -118,10 +119,10 @@ fn they_have_no_rights_and_nothing_open_but_their_sockets() -> Result<()> {
     let workload = Workload::start("pipe")?;
     for offwake in [Offwake::record()?, Offwake::record()?.called_by_nobody()?] {
         let (recorder, parser) = recorder(&workload, offwake)?;
-        let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
+        let unwinder = find_child(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
         has_no_rights(parser)?;
         has_no_rights(unwinder)?;
-        let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
+        let (_, report) = recorder.interrupt()?.report_on("x.offwake")?;
         ensure!(is_named(&report), "{:?}", report.waits);
         for (id, name) in [(parser, PARSER), (unwinder, UNWINDER)] {
             wait_until("its end", || {
@@ -143,11 +144,11 @@ fn stopped_it_costs_the_names_that_it_was_asked_for_and_this_is_said() -> Result
     wait_until("its end", || {
         number += 1;
         snapshot(&mut recorder, number)?;
-        Ok((of(recorder.pid(), PARSER)? != Some(parser)).then_some(()))
+        Ok((find_child(recorder.pid(), PARSER)? != Some(parser)).then_some(()))
     })?;
-    let (shown, report) = recorder.interrupt()?.reported("x.offwake")?;
-    ensure!(report.counted("parser_silent") == 1, "{:?}", report.loss);
-    ensure!(report.counted("parser_files_unread") == 1, "{:?}", report.loss);
+    let (shown, report) = recorder.interrupt()?.report_on("x.offwake")?;
+    ensure!(report.loss_count("parser_silent") == 1, "{:?}", report.loss);
+    ensure!(report.loss_count("parser_files_unread") == 1, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     let said = shown.terminal();
     ensure!(said.contains("missing are names of functions of files (1)"), "{said}");
@@ -164,11 +165,11 @@ fn killed_while_nobody_asks_it_costs_nothing() -> Result<()> {
     wait_until("another one", || {
         number += 1;
         snapshot(&mut recorder, number)?;
-        Ok(of(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
+        Ok(find_child(recorder.pid(), PARSER)?.is_some_and(|now| now != parser).then_some(()))
     })?;
-    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
-    ensure!(report.counted("parser_died") == 1, "{:?}", report.loss);
-    ensure!(report.counted("parser_files_unread") == 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.report_on("x.offwake")?;
+    ensure!(report.loss_count("parser_died") == 1, "{:?}", report.loss);
+    ensure!(report.loss_count("parser_files_unread") == 0, "{:?}", report.loss);
     ensure!(is_named(&report), "{:?}", report.waits);
     Ok(())
 }
@@ -199,7 +200,7 @@ fn killed_while_nothing_is_to_be_unwound_it_costs_nothing() -> Result<()> {
     let report = without_unwinder(&workload, libc::SIGKILL)?;
     // It may have been at work.
     ensure!(
-        report.counted("parser_died") == 1 && report.counted("parser_stacks_lost") <= 1,
+        report.loss_count("parser_died") == 1 && report.loss_count("parser_stacks_lost") <= 1,
         "{:?}",
         report.loss
     );
@@ -212,7 +213,7 @@ fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let report = without_unwinder(&workload, libc::SIGSTOP)?;
     ensure!(
-        report.counted("parser_silent") == 1 && report.counted("parser_stacks_lost") == 1,
+        report.loss_count("parser_silent") == 1 && report.loss_count("parser_stacks_lost") == 1,
         "{:?}",
         report.loss
     );
@@ -224,7 +225,7 @@ fn stopped_it_costs_the_stack_that_it_was_at_and_this_is_said() -> Result<()> {
 fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> {
     let recorder =
         Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
-    let unwinder = of(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
+    let unwinder = find_child(recorder.pid(), UNWINDER)?.context("nobody unwinds")?;
     signal(unwinder, number);
     // A stack that is new, and when that was given up another one.
     let mut sleeping = Vec::new();
@@ -234,7 +235,7 @@ fn without_unwinder(workload: &Workload, number: libc::c_int) -> Result<Report> 
             began = Instant::now();
             sleeping.push(sleeper()?);
         }
-        Ok(of(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
+        Ok(find_child(recorder.pid(), UNWINDER)?.is_some_and(|now| now != unwinder).then_some(()))
     })?;
-    Ok(recorder.interrupt()?.reported("x.offwake")?.1)
+    Ok(recorder.interrupt()?.report_on("x.offwake")?.1)
 }

@@ -25,7 +25,7 @@ fn attribute(svg: &str, name: &str) -> Result<u32> {
 fn librsvg_draws_flame_graphs_of_every_kind() -> Result<()> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/data");
     let (demo, redis) = (data.join("demo.offwake"), data.join("redis.offwake"));
-    let held = offwake_tests::places::scratch()?;
+    let held = offwake_tests::paths::scratch_directory()?;
     for arguments in [
         &[][..],
         &["--flame", "off-wake"],

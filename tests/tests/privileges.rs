@@ -11,12 +11,12 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     offwake::{NOBODY, Offwake, Outcome},
-    places,
+    paths,
     wait_until::wait_until,
     workload::Workload,
 };
 
-/// By the name of a thread, its user and what it can do.
+/// The user and the capabilities of each thread, by its name.
 fn threads(pid: u32) -> Result<BTreeMap<String, (u32, u64)>> {
     let mut threads = BTreeMap::new();
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
@@ -32,7 +32,7 @@ fn threads(pid: u32) -> Result<BTreeMap<String, (u32, u64)>> {
     Ok(threads)
 }
 
-/// By number, as in `linux/capability.h`.
+/// A set of capabilities by their numbers in `linux/capability.h`.
 fn capabilities(numbers: &[u32]) -> u64 {
     numbers.iter().fold(0, |all, number| all | 1 << number)
 }
@@ -101,14 +101,14 @@ fn under_sudo_a_command_is_the_callers_and_can_do_nothing_special() -> Result<()
 
 #[test]
 fn under_sudo_nothing_is_written_where_the_caller_could_not() -> Result<()> {
-    let roots = places::scratch()?;
+    let roots = paths::scratch_directory()?;
     let refused = |output: &Path| {
         Offwake::profile()?
             .args(["-d", "200ms", "-o"])
             .arg(output)
             .called_by_nobody()?
             .run()?
-            .failed(1, &["cannot write", "Permission denied"])
+            .check_failure(1, &["cannot write", "Permission denied"])
     };
     refused(&roots.path().join("new.svg"))?;
     let file = roots.path().join("there.svg");
@@ -120,7 +120,7 @@ fn under_sudo_nothing_is_written_where_the_caller_could_not() -> Result<()> {
 
 #[test]
 fn a_link_is_replaced_and_never_followed() -> Result<()> {
-    let others = places::scratch()?;
+    let others = paths::scratch_directory()?;
     let (file, fifo) = (others.path().join("file"), others.path().join("fifo"));
     fs::write(&file, "another's")?;
     make_fifo(&fifo)?;
@@ -159,7 +159,7 @@ fn with(capabilities: &[&str], arguments: &[&str]) -> Result<Outcome> {
         .args(
             ["--inh-caps", "--ambient-caps", "--bounding-set"].map(|what| format!("{what}={set}")),
         )
-        .arg(places::offwake()?)
+        .arg(paths::offwake_binary()?)
         .arg("profile")
         .args(arguments)
         .run()
@@ -185,7 +185,7 @@ fn the_capability_that_is_missing_is_named() -> Result<()> {
     for missing in NEEDED {
         let others: Vec<&str> = NEEDED.into_iter().filter(|name| *name != missing).collect();
         let name = format!("CAP_{}", missing.to_uppercase());
-        with(&others, &["-d", "200ms"])?.failed(1, &["lacks", &name])?;
+        with(&others, &["-d", "200ms"])?.check_failure(1, &["lacks", &name])?;
     }
     Ok(())
 }

@@ -9,12 +9,12 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
+    machine_lock::MachineLock,
     offwake::Offwake,
-    places,
+    paths,
     process::Process,
     report::Waits,
-    turn::Turn,
 };
 
 /// Each thread says its name, its number, and where it is about to wait: `name tid function:line`.
@@ -89,21 +89,21 @@ struct Program {
     process: Process,
     /// Where each of its threads waits, by what it is called.
     threads: BTreeMap<String, (u32, String)>,
-    _turn: Turn,
+    _machine_lock: MachineLock,
     _directory: tempfile::TempDir,
 }
 
 impl Program {
     fn start() -> Result<Self> {
-        let turn = Turn::take()?;
-        let directory = places::scratch()?;
+        let turn = MachineLock::acquire()?;
+        let directory = paths::scratch_directory()?;
         let script = directory.path().join("waits.py");
         std::fs::write(&script, PROGRAM)?;
         let child = Command::new("/usr/bin/python3").arg(&script).stdout(Stdio::piped()).spawn();
         let mut process = Process(child.context("cannot start python3")?);
         let stdout = process.0.stdout.take().context("it has no standard output")?;
         let threads = BTreeMap::new();
-        let mut program = Self { process, threads, _turn: turn, _directory: directory };
+        let mut program = Self { process, threads, _machine_lock: turn, _directory: directory };
         for line in BufReader::new(stdout).lines() {
             let line = line?;
             let mut words = line.splitn(3, ' ');
@@ -137,7 +137,14 @@ fn share_with(waits: &[Waits], tid: u32, frame: &str) -> f64 {
 fn pythons_own_frames_are_in_the_stacks_of_its_threads() -> Result<()> {
     let program = Program::start()?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &program.process.pid().to_string(), "-o", "x.json"])
+        .args([
+            "-d",
+            &duration_argument(WINDOW),
+            "-p",
+            &program.process.pid().to_string(),
+            "-o",
+            "x.json",
+        ])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let report = outcome.report("x.json")?;
@@ -157,7 +164,14 @@ fn pythons_own_frames_are_in_the_stacks_of_its_threads() -> Result<()> {
 fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
     let program = Program::start()?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &program.process.pid().to_string(), "-o", "x.json"])
+        .args([
+            "-d",
+            &duration_argument(WINDOW),
+            "-p",
+            &program.process.pid().to_string(),
+            "-o",
+            "x.json",
+        ])
         .run()?;
     let report = outcome.report("x.json")?;
     let (tid, place) = program.thread("in_callback")?;

@@ -4,11 +4,11 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
     cgroup::Cgroup,
+    ground_truth::Player,
     offwake::Offwake,
-    places,
-    truth::Player,
+    paths,
     workload::Workload,
 };
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn queries() -> Vec<(&'static str, String)> {
 /// The answers to all of them.
 fn answers(directory: &Path) -> Result<Vec<Vec<Value>>> {
     fs::write(directory.join("queries.json"), serde_json::to_vec(&queries())?)?;
-    let output = Command::new(places::python()?)
+    let output = Command::new(paths::python_interpreter()?)
         .args(["-c", RUNNER, "queries.json"])
         .current_dir(directory)
         .output()?;
@@ -73,7 +73,7 @@ fn the_documented_queries_tell_the_truth() -> Result<()> {
     cgroup.adopt(workload.pid())?;
     let (waiter, worker) = (workload.role("waiter")?, workload.role("worker")?);
     let outcome = Offwake::record()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "wait.offwake"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "wait.offwake"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     let directory = outcome.path("");
@@ -120,7 +120,7 @@ fn the_documented_queries_tell_the_truth() -> Result<()> {
 
 #[test]
 fn the_documented_queries_answer_from_a_recording_of_redis() -> Result<()> {
-    let scratch = places::scratch()?;
+    let scratch = paths::scratch_directory()?;
     let recording =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/data/redis.offwake");
     fs::copy(recording, scratch.path().join("wait.offwake"))?;

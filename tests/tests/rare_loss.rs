@@ -19,16 +19,16 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aya::maps::{HashMap, Map, MapData, PerCpuArray};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
     cgroup::Cgroup,
     clock::{now_ns, spin},
-    kernel_objects::{KernelObjects, said_of_descriptors},
+    kernel_objects::{KernelObjects, parse_fdinfo},
+    machine_lock::MachineLock,
     offwake::{Offwake, Running},
-    places,
+    paths,
     process::Process,
     report::Report,
     task_locals::{TaskLocal, TaskLocals},
-    turn::Turn,
     wait_until::wait_until,
     workload::Workload,
     workloads::stage::{allowed_cpus, bind},
@@ -58,16 +58,16 @@ fn record_changed_wait(change: impl FnOnce(&mut TaskLocal)) -> Result<(Report, u
     locals.write(pid, &mut local)?;
     reader.write(b"x")?;
     recorder.wait_for_slices(RECORDING, 2)?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
     Ok((report, pid))
 }
 
 #[test]
 fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     const AHEAD: u64 = 3_600_000_000_000;
     let (report, pid) = record_changed_wait(|local| local.set_switch_out(now_ns() + AHEAD))?;
-    ensure!(report.counted("time_backwards") > 0, "{:?}", report.loss);
+    ensure!(report.loss_count("time_backwards") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
     Ok(())
@@ -75,9 +75,9 @@ fn a_time_that_runs_backwards_is_counted_and_no_wait_is_longer_than_the_window()
 
 #[test]
 fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let (report, pid) = record_changed_wait(|local| local.set_phase(phase::ON_CPU))?;
-    ensure!(report.counted("switch_out_missed") > 0, "{:?}", report.loss);
+    ensure!(report.loss_count("switch_out_missed") > 0, "{:?}", report.loss);
     let ledger = report.thread(pid)?;
     ensure!(ledger.lost_ns() > 0 && report.loss.gaps > 0, "{ledger:?}, {:?}", report.loss);
     Ok(())
@@ -86,7 +86,7 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
 /// A thread that computes is said to be blocked; the sampling clock finds it on its CPU.
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let mut spinner = Process::start("sh", &["-c", "read -r line; while :; do :; done"])?;
     let pid = spinner.pid();
     let recorder = recorder(&["-p", &pid.to_string()])?;
@@ -101,12 +101,12 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
     local.set_switch_out(now_ns());
     locals.write(pid, &mut local)?;
     recorder.wait_for_slices(RECORDING, 2)?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
-    ensure!(report.counted("switch_in_missed") > 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
+    ensure!(report.loss_count("switch_in_missed") > 0, "{:?}", report.loss);
     for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
         // Who wrote what it read.
         let own = blame.tgid == Some(std::process::id());
-        ensure!(blame.accused().is_none() || own, "nobody else kept it waiting: {blame:?}");
+        ensure!(blame.blamed_tid().is_none() || own, "nobody else kept it waiting: {blame:?}");
     }
     Ok(())
 }
@@ -115,13 +115,13 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
 #[test]
 fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_woken() -> Result<()>
 {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let _pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["--all", "--stand-in", "1"])?;
     recorder.wait_for_slices(RECORDING, 2)?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
     for name in ["switch_in_unmatched", "wake_unmatched", "stand_in_full"] {
-        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.loss_count(name) > 0, "no {name}: {:?}", report.loss);
     }
     Ok(())
 }
@@ -129,7 +129,7 @@ fn threads_of_which_nothing_is_known_are_counted_as_they_come_and_as_they_are_wo
 /// Every stack that was sent is said to have been another one.
 #[test]
 fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let pair = Workload::start("ping-pong")?;
     let recorder = recorder(&["-p", &pair.pids(), "--stacks", "exact"])?;
     recorder.wait_for_slices(RECORDING, 2)?;
@@ -143,15 +143,15 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
         }
     }
     recorder.wait_for_slices(RECORDING, 2)?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
-    ensure!(report.counted("stack_id_collision") > 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
+    ensure!(report.loss_count("stack_id_collision") > 0, "{:?}", report.loss);
     for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
         let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
         let waits: Vec<_> = report.waits_of(waiter, Some("pipe")).collect();
         // Both ids lead to the same frames.
         let read = waits.iter().all(|waits| waits.has_frame("pipe_read"));
         ensure!(!waits.is_empty() && read, "{waits:?}");
-        report.woken_by_nobody_but(waiter, "pipe", &[waker].into())?;
+        report.check_wakers_among(waiter, "pipe", &[waker].into())?;
     }
     Ok(())
 }
@@ -159,7 +159,7 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
 /// What the kernel keeps for offwake's maps counts for the cgroup that offwake was in as it made them.
 #[test]
 fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     const AT_FIRST: u64 = 1 << 30;
     const THREADS: usize = 1000;
     let starved = Cgroup::with_memory("storage", AT_FIRST)?;
@@ -167,7 +167,7 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
     let recorder = Offwake::record()?
         .binary("/bin/sh".as_ref())
         .args(["-c", &script, "sh"])
-        .arg(places::offwake()?)
+        .arg(paths::offwake_binary()?)
         .args(["record", "--all", "-o", RECORDING])
         .start_recording()?;
     // Its own memory is not to be short, that of its maps is.
@@ -189,8 +189,8 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
         ensure!(thread.join().is_ok(), "a thread panicked");
     }
     starved.limit_memory(AT_FIRST)?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
-    ensure!(report.counted("storage_failed") > 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
+    ensure!(report.loss_count("storage_failed") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -198,7 +198,7 @@ fn without_memory_for_task_storage_a_map_stands_in_and_it_is_counted() -> Result
 /// one that was there first has seen it leave while the programs of the others are still at work.
 #[test]
 fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let cpus = allowed_cpus()?;
     let [first, .., last] = cpus[..] else { anyhow::bail!("this takes two CPUs: {cpus:?}") };
     let (going, over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
@@ -240,7 +240,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         wait_until("a stack that can't be taken", || {
             Ok((losses.counted(Loss::KernelStackUnsettled)? > 0).then_some(()))
         })?;
-        Ok(first.interrupt()?.reported(RECORDING)?.1)
+        Ok(first.interrupt()?.report_on(RECORDING)?.1)
     };
     let report = counted_once();
     over.store(true, SeqCst);
@@ -248,7 +248,7 @@ fn a_thread_that_is_woken_as_it_leaves_its_cpu_has_no_stack_and_it_is_counted() 
         thread.join().map_err(|_panic| anyhow!("a thread panicked"))??;
     }
     let report = report?;
-    ensure!(report.counted("kernel_stack_unsettled") > 0, "{:?}", report.loss);
+    ensure!(report.loss_count("kernel_stack_unsettled") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -348,14 +348,14 @@ fn set(socket: &impl AsRawFd, level: i32, name: i32, value: libc::c_int) -> Resu
 
 /// How often the kernel has not run a program, as it was at work on the same CPU already.
 fn skipped(pid: u32) -> Result<u64> {
-    let of_programs: Vec<u64> = said_of_descriptors(pid, "recursion_misses:")?;
+    let of_programs: Vec<u64> = parse_fdinfo(pid, "recursion_misses:")?;
     Ok(of_programs.iter().sum())
 }
 
 /// A timer strikes while another one's strike is noted.
 #[test]
 fn a_program_that_an_interrupt_asks_for_while_it_runs_is_skipped_and_counted() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let recorder = recorder(&["-p", &std::process::id().to_string()])?;
     let sends = PacedSends::start()?;
     let was_skipped =
@@ -365,8 +365,8 @@ fn a_program_that_an_interrupt_asks_for_while_it_runs_is_skipped_and_counted() -
         );
     sends.stop()?;
     was_skipped?;
-    let (_, report) = recorder.interrupt()?.reported(RECORDING)?;
-    ensure!(report.counted("program_skipped") > 0, "{:?}", report.loss);
+    let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
+    ensure!(report.loss_count("program_skipped") > 0, "{:?}", report.loss);
     Ok(())
 }
 
@@ -398,16 +398,16 @@ impl Drop for Setting {
 /// `kernel.perf_event_max_stack` of 0.
 #[test]
 fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()> {
-    let _turn = Turn::take()?;
+    let _machine_lock = MachineLock::acquire()?;
     let _none = Setting::set("/proc/sys/kernel/perf_event_max_stack", "0")?;
     let pair = Workload::start("pipe")?;
     let outcome = Offwake::profile()?
         .args(["-p", &pair.pids(), "--stacks", "exact", "--unwind", "fp"])
-        .args(["-d", &seconds(WINDOW), "-o", "x.json"])
+        .args(["-d", &duration_argument(WINDOW), "-o", "x.json"])
         .run()?;
     let report = outcome.report("x.json")?;
     for name in ["user_stack_failed", "kernel_stack_failed"] {
-        ensure!(report.counted(name) > 0, "no {name}: {:?}", report.loss);
+        ensure!(report.loss_count(name) > 0, "no {name}: {:?}", report.loss);
     }
     ensure!(report.loss.records == 0, "{:?}", report.loss);
     let said = outcome.terminal();

@@ -5,11 +5,11 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    case::{SHARE, WINDOW, at_least, seconds},
+    case::{SHARE, WINDOW, at_least, duration_argument},
     folded,
+    ground_truth::Player,
     offwake::Offwake,
-    places,
-    truth::Player,
+    paths,
     workload::Workload,
 };
 use serde_json::{Value, json};
@@ -23,12 +23,12 @@ FROM (SELECT *, lag(state) OVER (PARTITION BY utid ORDER BY ts) AS before FROM t
 JOIN thread AS t USING (utid) LEFT JOIN thread AS w ON w.utid = s.waker_utid
 WHERE s.state = 'R' AND s.before IN ('S', 'D') GROUP BY 1, 2";
 
-/// Its blocks of SQL are run as they stand there.
+/// The document whose blocks of SQL are run as they stand there.
 const DOCUMENT: &str = include_str!("../../docs/perfetto.md");
 
 /// Reports one of the recordings in `profiler/tests/data` into files of these names.
 fn reported(recording: &str, outputs: &[&str]) -> Result<TempDir> {
-    let scratch = places::scratch()?;
+    let scratch = paths::scratch_directory()?;
     let path = data().join(format!("data/{recording}.offwake"));
     let mut offwake = Offwake::in_directory(scratch.path())?.arg("report").arg(path);
     for output in outputs {
@@ -57,14 +57,14 @@ fn output(command: &mut Command) -> Result<String> {
 
 /// A program of the environment that `cargo xtask test` makes.
 fn tool(name: &str) -> Result<std::path::PathBuf> {
-    Ok(places::python()?.with_file_name(name))
+    Ok(paths::python_interpreter()?.with_file_name(name))
 }
 
 /// Perfetto's answers to queries about a trace: lists of rows, by column.
 fn ask(trace: &Path, queries: &[&str]) -> Result<Vec<Vec<Value>>> {
     let asked = trace.with_extension("queries.json");
     fs::write(&asked, serde_json::to_vec(queries)?)?;
-    let mut python = Command::new(places::python()?);
+    let mut python = Command::new(paths::python_interpreter()?);
     python.arg(reader("perfetto_query.py")).args([trace, &asked]);
     python.env("OFFWAKE_NODE", tool("node")?);
     serde_json::from_str(&output(&mut python)?).context("no answers")
@@ -74,7 +74,7 @@ fn number(row: &Value, column: &str) -> Result<i64> {
     row[column].as_i64().with_context(|| format!("no number {column} in {row}"))
 }
 
-/// One row with one number.
+/// The number in an answer of one row with one column.
 fn count(answer: &[Value]) -> Result<i64> {
     let row = answer.first().and_then(Value::as_object).context("no row")?;
     row.values().next().and_then(Value::as_i64).context("no number")
@@ -190,7 +190,7 @@ fn perfetto_names_the_waker_of_each_wait() -> Result<()> {
     for (name, roles) in [("futex-handoff", ["waiter", "worker"]), ("pipe", ["client", "server"])] {
         let workload = Workload::start(name)?;
         let outcome = Offwake::profile()?
-            .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.pftrace"])
+            .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.pftrace"])
             .run()?;
         ensure!(outcome.status.success(), "{outcome}");
         let [one, other] = roles.map(|role| workload.role(role));
@@ -307,7 +307,7 @@ for path in sys.argv[2:]:
     let reports: Vec<_> = paths.into_iter().filter(|path| is_report(path)).collect();
     ensure!(reports.len() > RECORDINGS.len(), "{reports:?}");
     let schema = data().join("../../docs/report.schema.json");
-    let mut python = Command::new(places::python()?);
+    let mut python = Command::new(paths::python_interpreter()?);
     output(python.args(["-c", VALIDATE]).arg(schema).args(&reports))?;
     Ok(())
 }
@@ -316,7 +316,7 @@ for path in sys.argv[2:]:
 fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
     let workload = Workload::start("hostile-names")?;
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids()])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids()])
         .args(["-o", "x.pftrace", "-o", "x.pb.gz", "-o", "x.speedscope.json"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
@@ -338,7 +338,7 @@ fn hostile_names_stay_harmless_in_every_reader() -> Result<()> {
 #[test]
 fn spans_are_opentelemetrys_messages_and_a_table_and_both_say_the_same() -> Result<()> {
     let directory = reported("demo", &["x.otlp.json", "x.spans.json"])?;
-    let mut python = Command::new(places::python()?);
+    let mut python = Command::new(paths::python_interpreter()?);
     python.arg(reader("spans.py")).args(["x.otlp.json", "x.spans.json"]);
     let seen: Value = serde_json::from_str(&output(python.current_dir(directory.path()))?)?;
     let sorted = |format: &str| -> Result<Vec<Value>> {

@@ -10,19 +10,19 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
     clock,
+    full_disk::SmallDisk,
     offwake::{NOBODY, Offwake, Outcome},
-    places,
+    paths,
     process::{Process, wait_for_state},
-    scarce::SmallDisk,
     workload::Workload,
 };
 
 /// Records a workload for a while.
 fn record(workload: &Workload) -> Result<Outcome> {
     let outcome = Offwake::record()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     Ok(outcome)
@@ -32,7 +32,7 @@ fn record(workload: &Workload) -> Result<Outcome> {
 fn a_report_made_later_by_nobody_is_the_same_byte_for_byte() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let profile = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.offwake"])
         .args(["-o", "x.json", "-o", "x.folded", "-o", "x.svg"])
         .run()?;
     ensure!(profile.status.success(), "{profile}");
@@ -100,12 +100,12 @@ fn under_sudo_the_recording_is_the_callers() -> Result<()> {
 #[test]
 fn a_recording_can_go_through_a_pipe() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let script =
         r#""$0" record -d 500ms -p "$1" -o - | tee piped.offwake | "$0" report - -o y.json"#;
     let status = Command::new("sh")
         .args(["-c", script])
-        .arg(places::offwake()?)
+        .arg(paths::offwake_binary()?)
         .arg(workload.pids())
         .current_dir(directory.path())
         .status()?;
@@ -115,7 +115,7 @@ fn a_recording_can_go_through_a_pipe() -> Result<()> {
         .run()?;
     let text = report.text("x.json")?;
     let report = report.report("x.json")?;
-    ensure!(report.blocked_on(workload.role("client")?.tid, "pipe") > 0);
+    ensure!(report.blocked_ns(workload.role("client")?.tid, "pipe") > 0);
     ensure!(fs::read_to_string(directory.path().join("y.json"))? == text);
     Ok(())
 }
@@ -140,14 +140,14 @@ fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
     ensure!(missing < Duration::from_millis(1500), "{missing:?} are missing");
     ensure!(report.window.duration_ns > 1_000_000_000, "{:?}", report.window);
     let client = workload.role("client")?.tid;
-    ensure!(report.blocked_on(client, "pipe") > 0, "nothing about the client");
+    ensure!(report.blocked_ns(client, "pipe") > 0, "nothing about the client");
     Ok(())
 }
 
 #[test]
 fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let small = places::scratch()?;
+    let small = paths::scratch_directory()?;
     let _disk = SmallDisk::mount(small.path(), "512k")?;
     let recording = small.path().join("x.offwake");
     // No duration: it is the disk that ends it. Everybody is recorded, so that it fills soon.
@@ -155,9 +155,9 @@ fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
         .args(["record", "-p", &workload.pids(), "-o"])
         .arg(&recording)
         .run()?;
-    outcome.failed(1, &["no space"])?;
+    outcome.check_failure(1, &["no space"])?;
     ensure!(outcome.stderr.contains("x.offwake"), "{outcome}");
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let reported = Offwake::in_directory(directory.path())?
         .args(["report", "-o", "x.json"])
         .arg(&recording)
@@ -165,7 +165,7 @@ fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
     ensure!(reported.stdout.contains("no more room"), "{reported}");
     let report = reported.report("x.json")?;
     ensure!(report.meta.closed_by == "disk_full" && !report.recording.cut_off);
-    ensure!(report.counted("records_unwritten") > 0);
+    ensure!(report.loss_count("records_unwritten") > 0);
     // Names still found room.
     let client = workload.role("client")?.tid;
     let waits = report.waits.iter().find(|waits| waits.tid == client);
@@ -176,12 +176,12 @@ fn a_full_disk_ends_the_recording_with_what_fits() -> Result<()> {
 
 #[test]
 fn a_recorder_that_can_not_begin_leaves_the_old_recording() -> Result<()> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     fs::write(directory.path().join("x.offwake"), "the old one")?;
     let outcome = Offwake::in_directory(directory.path())?
         .args(["record", "-p", "4194304", "-o", "x.offwake"])
         .run()?;
-    outcome.failed(1, &["4194304"])?;
+    outcome.check_failure(1, &["4194304"])?;
     ensure!(fs::read_to_string(directory.path().join("x.offwake"))? == "the old one");
     let left = fs::read_dir(directory.path())?.count();
     ensure!(left == 1, "{left} files are left");
@@ -193,7 +193,7 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
     let (_, report) = Offwake::record()?
         .args(["-o", "x.offwake", "--", "sh", "-c", "sleep 0.2; exec sleep 0.3"])
         .run()?
-        .reported("x.offwake")?;
+        .report_on("x.offwake")?;
     ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
     let slept: u64 = report.waits.iter().filter(|w| w.cause == "timer").map(|w| w.blocked_ns).sum();
     ensure!((450_000_000..700_000_000).contains(&slept), "slept for {slept} ns");
@@ -212,7 +212,7 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
     let died_at = clock::now_ns();
     // The recorder goes on without its target.
     running.wait_for_slices("x.offwake", 1)?;
-    let (_, report) = running.interrupt()?.reported("x.offwake")?;
+    let (_, report) = running.interrupt()?.report_on("x.offwake")?;
     let [thread] = report.threads.as_slice() else {
         anyhow::bail!("{:?}", report.threads);
     };
@@ -241,8 +241,8 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
     let continued_at = clock::now_ns();
     send(libc::SIGCONT)?;
     wait_for_state(pid, 'S')?;
-    let (_, report) = running.interrupt()?.reported("x.offwake")?;
-    let stopped = report.blocked_on(pid, "stopped");
+    let (_, report) = running.interrupt()?.report_on("x.offwake")?;
+    let stopped = report.blocked_ns(pid, "stopped");
     let least = continued_at.saturating_sub(stopped_at);
     ensure!(stopped >= least, "stopped for {stopped} ns, at least {least} were seen");
     // What signals and this test's own looks take.

@@ -36,12 +36,12 @@ fn three_profilers_of_three_processes() -> Result<()> {
     let mut windows = Vec::new();
     for ((workload, waiter, waker, cause), profiler) in workloads.into_iter().zip(profilers) {
         let own: BTreeSet<u32> = workload.players().values().map(|player| player.pid).collect();
-        let case = Case::judge(workload, profiler.outcome()?, "x.json")?;
+        let case = Case::from_outcome(workload, profiler.outcome()?, "x.json")?;
         let threads = &case.report.threads;
         ensure!(threads.iter().all(|thread| own.contains(&thread.tgid)), "{threads:?}");
         let waker = BTreeSet::from([case.tid(waker)]);
-        case.blocked_on(waiter, cause)?;
-        case.woken_by(waiter, cause, &waker)?;
+        case.check_blocked_on(waiter, cause)?;
+        case.check_woken_by(waiter, cause, &waker)?;
         windows.push(case.window());
     }
     ensure!(all_meet(&windows), "the windows do not meet, this proves nothing: {windows:?}");
@@ -57,7 +57,7 @@ fn three_profilers_of_one_process_agree() -> Result<()> {
     let (waiter, worker) = (workload.role("waiter")?.tid, workload.role("worker")?.tid);
     for profiler in profilers {
         let report = profiler.outcome()?.report("x.json")?;
-        ensure!(report.blocked_on(waiter, "futex") > 0, "{:?}", report.waits);
+        ensure!(report.blocked_ns(waiter, "futex") > 0, "{:?}", report.waits);
         for wakes in report.wakes_of(waiter).filter(|wakes| wakes.cause == "futex") {
             ensure!(wakes.waker.tid == Some(worker), "a wrong waker: {wakes:?}");
         }

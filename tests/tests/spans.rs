@@ -2,12 +2,12 @@
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{SHARE, WINDOW, seconds},
+    case::{SHARE, WINDOW, duration_argument},
+    ground_truth::{Activity, Entry, GroundTruth},
     intervals::total_in,
     offwake::{Offwake, Outcome},
     report::Report,
     spans::{Span, Spans},
-    truth::{Activity, Entry, Truth},
     workload::Workload,
 };
 
@@ -20,13 +20,13 @@ struct Traced {
     outcome: Outcome,
     report: Report,
     spans: Spans,
-    truth: Truth,
+    truth: GroundTruth,
 }
 
 /// Profiles the threads that play one role of a workload.
 fn trace(workload: Workload, role: &str) -> Result<Traced> {
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-t", &workload.role(role)?.tid.to_string()])
+        .args(["-d", &duration_argument(WINDOW), "-t", &workload.role(role)?.tid.to_string()])
         .args(["-o", "x.json", "-o", "x.spans.json", "-o", "x.otlp.json"])
         .run()?;
     let report = outcome.report("x.json")?;
@@ -39,7 +39,7 @@ impl Traced {
     /// The waits of the client that lie in the window.
     fn asked(&self) -> Vec<&Entry> {
         let window = self.report.interval();
-        let waits = self.truth.roles["client"].of(Activity::Wait);
+        let waits = self.truth.roles["client"].entries_of(Activity::Wait);
         waits.filter(|wait| wait.interval().inside(window)).collect()
     }
 }
@@ -125,7 +125,14 @@ fn requests_over_everything_are_requests() -> Result<()> {
         let role = |role: &str| workload.role(role).cloned();
         let (asker, server) = (role(asker)?, role(server)?);
         let outcome = Offwake::profile()?
-            .args(["-d", &seconds(WINDOW), "-t", &asker.tid.to_string(), "-o", "x.spans.json"])
+            .args([
+                "-d",
+                &duration_argument(WINDOW),
+                "-t",
+                &asker.tid.to_string(),
+                "-o",
+                "x.spans.json",
+            ])
             .run()?;
         let spans = Spans::parse(&outcome.text("x.spans.json")?)?;
         workload.stop()?;
@@ -141,7 +148,7 @@ fn requests_over_everything_are_requests() -> Result<()> {
 #[test]
 fn who_is_killed_or_exits_instead_of_answering_ends_its_span_so() -> Result<()> {
     let traced = trace(Workload::start("servers-that-end")?, "client")?;
-    let all: Vec<_> = traced.truth.roles["client"].of(Activity::Wait).collect();
+    let all: Vec<_> = traced.truth.roles["client"].entries_of(Activity::Wait).collect();
     let spans = &traced.spans;
     let window = traced.report.interval();
     let waits: Vec<_> =

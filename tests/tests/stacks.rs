@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context as _, Result, anyhow, ensure};
 use aya::sys::{Stats, enable_stats};
 use offwake_tests::{
-    case::{WINDOW, seconds},
+    case::{WINDOW, duration_argument},
     offwake::{Offwake, Outcome},
     report::{Report, Waits},
     workload::Workload,
@@ -18,7 +18,7 @@ use offwake_tests::{
 
 fn profile(workload: &Workload, arguments: &[&str]) -> Result<(Outcome, Report)> {
     let outcome = Offwake::profile()?
-        .args(["-d", &seconds(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
         .args(arguments)
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");

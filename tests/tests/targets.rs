@@ -4,25 +4,28 @@ use std::{collections::BTreeSet, fs};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{Case, WINDOW, alike, at_least, seconds},
+    case::{Case, WINDOW, at_least, duration_argument, is_close},
     cgroup::Cgroup,
+    ground_truth::{Activity, GroundTruth},
     offwake::{Offwake, Outcome},
-    places,
+    paths,
     process::Process,
     report::Report,
-    truth::{Activity, Truth},
     wait_until::wait_until,
     workload::Workload,
 };
 
 /// `offwake profile -d … -o report.json` with more arguments.
 fn profile(arguments: &[&str]) -> Result<Outcome> {
-    Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json"]).args(arguments).run()
+    Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-o", "report.json"])
+        .args(arguments)
+        .run()
 }
 
 #[test]
 fn a_process_brings_the_children_that_it_forks() -> Result<()> {
-    let case = Case::of("fork-churn")?;
+    let case = Case::profile("fork-churn")?;
     let parent = case.tid("parent");
     let window = case.window();
     let children: BTreeSet<u32> = case.tied_to("parent");
@@ -33,12 +36,13 @@ fn a_process_brings_the_children_that_it_forks() -> Result<()> {
     ensure!(strangers.is_empty(), "these are no children of {parent}: {strangers:?}");
     // A child is forked just before the wait for it begins, which may have been before the window
     // for the first of them; the others were born in it.
-    let waits = case.log("parent").of(Activity::Wait).map(|wait| (wait.interval(), wait.tied_to));
+    let waits =
+        case.log("parent").entries_of(Activity::Wait).map(|wait| (wait.interval(), wait.tied_to));
     let inside = waits.filter(|(wait, _)| wait.inside(window)).skip(1);
     let (mut seen, mut lost_sight_of) = (0, 0);
     for (_, child) in inside {
         let ledger = case.report.thread(child)?;
-        let slept = case.report.blocked_on(child, "timer");
+        let slept = case.report.blocked_ns(child, "timer");
         // A kernel that hides a process of its own also hides what happens while that runs: the
         // timer that ends a sleep, say. Then the report says so, and calls it nothing else.
         let lost = ledger.lost_ns();
@@ -55,7 +59,7 @@ fn a_process_brings_the_children_that_it_forks() -> Result<()> {
 #[test]
 fn a_process_brings_all_its_threads_and_no_other_process() -> Result<()> {
     let bystander = Workload::start("sleeper")?;
-    let case = Case::of("futex-handoff")?;
+    let case = Case::profile("futex-handoff")?;
     let tids: BTreeSet<u32> = case.report.tids().collect();
     ensure!(tids.contains(&case.tid("waiter")) && tids.contains(&case.tid("worker")));
     ensure!(!tids.contains(&bystander.role("sleeper")?.tid), "a bystander is in: {tids:?}");
@@ -80,7 +84,7 @@ fn whoever_gets_the_id_of_a_target_that_ended_is_none() -> Result<()> {
     })?;
     recorder.wait_for_slices("x.offwake", 2)?;
     stranger.end()?;
-    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
+    let (_, report) = recorder.interrupt()?.report_on("x.offwake")?;
     let comms: Vec<&str> = report.threads.iter().map(|thread| thread.comm.as_str()).collect();
     ensure!(comms == ["sleep"], "{:?}", report.threads);
     ensure!(report.threads[0].wall_ns < report.window.duration_ns, "{:?}", report.threads);
@@ -135,9 +139,9 @@ fn a_cgroup_brings_its_subtree_and_nothing_else() -> Result<()> {
     ensure!(report.tgids() == wanted, "{wanted:?}, got {:?}", report.threads);
     drop(outside);
     drop(in_outer);
-    let case = Case::judge(in_inner, outcome, "report.json")?;
-    case.blocked_on("waiter", "futex")?;
-    case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))
+    let case = Case::from_outcome(in_inner, outcome, "report.json")?;
+    case.check_blocked_on("waiter", "futex")?;
+    case.check_woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))
 }
 
 #[test]
@@ -145,8 +149,8 @@ fn all_is_everybody_and_the_default() -> Result<()> {
     for arguments in [&["--all"][..], &["-a"], &[]] {
         let workload = Workload::start("futex-handoff")?;
         let outcome = profile(arguments)?;
-        let case = Case::judge(workload, outcome, "report.json")?;
-        case.woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))?;
+        let case = Case::from_outcome(workload, outcome, "report.json")?;
+        case.check_woken_by("waiter", "futex", &BTreeSet::from([case.tid("worker")]))?;
         let kernel = case.report.threads.iter().any(|thread| is_kernel_threads_name(&thread.comm));
         ensure!(kernel, "{arguments:?}: no kernel thread is in the report");
         ensure!(case.report.tgids().len() > 2, "{arguments:?}: hardly anybody is in the report");
@@ -156,8 +160,9 @@ fn all_is_everybody_and_the_default() -> Result<()> {
 
 #[test]
 fn the_profiler_leaves_itself_out() -> Result<()> {
-    let running =
-        Offwake::profile()?.args(["-d", &seconds(WINDOW), "-o", "report.json", "--all"]).start()?;
+    let running = Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-o", "report.json", "--all"])
+        .start()?;
     let itself = running.pid();
     let report = running.outcome()?.report("report.json")?;
     ensure!(!report.tgids().contains(&itself), "the profiler profiled itself");
@@ -170,17 +175,18 @@ fn the_profiler_leaves_itself_out() -> Result<()> {
 fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
     let offwake = Offwake::profile()?.args(["-o", "report.json", "--"]);
     let truth_path = offwake.directory().join("truth.json");
-    let outcome =
-        offwake.arg(places::workload()?).args(["first-wait".as_ref(), truth_path.as_os_str()]);
+    let outcome = offwake
+        .arg(paths::workload_binary()?)
+        .args(["first-wait".as_ref(), truth_path.as_os_str()]);
     // No duration: the command's end is the end.
     let outcome = outcome.run()?;
     let report = outcome.report("report.json")?;
-    let truth: Truth = serde_json::from_slice(&fs::read(&truth_path)?)?;
+    let truth: GroundTruth = serde_json::from_slice(&fs::read(&truth_path)?)?;
     let wait = truth.roles["command"].entries[0];
     ensure!(wait.interval().inside(report.interval()), "{wait:?} is not in {:?}", report.window);
     let command = report.threads.iter().find(|thread| thread.comm == "ow-command");
     let command = command.with_context(|| format!("no command: {:?}", report.threads))?;
-    let slept = report.blocked_on(command.tid, "timer");
+    let slept = report.blocked_ns(command.tid, "timer");
     // One wait of 30 ms and no other: within the 20 ms of the other tests it would prove little.
     let limit = wait.interval().length_ns();
     ensure!(slept >= 29_000_000 && slept <= limit, "slept for {slept} of {limit}: {command:?}");
@@ -201,7 +207,7 @@ fn a_command_beside_a_target_says_how_long() -> Result<()> {
     ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
     ensure!(report.window.duration_ns >= 490_000_000, "{:?}", report.window);
     ensure!(report.threads.iter().all(|thread| thread.comm != "sleep"), "{:?}", report.threads);
-    ensure!(report.blocked_on(workload.role("sleeper")?.tid, "timer") > 0, "{:?}", report.threads);
+    ensure!(report.blocked_ns(workload.role("sleeper")?.tid, "timer") > 0, "{:?}", report.threads);
     Ok(())
 }
 
@@ -246,7 +252,7 @@ fn a_shortest_and_a_longest_wait_keep_what_lies_between() -> Result<()> {
     ensure!(count > 0, "the short waits are gone");
     ensure!(blocked / count < 10_000_000, "{count} waits of {blocked} ns: long ones too");
     let none = profile(&["-p", &pids, "-m", "10s"])?;
-    none.failed(3, &["recorded", "nothing", "no wait"])
+    none.check_failure(3, &["recorded", "nothing", "no wait"])
 }
 
 #[test]
@@ -272,19 +278,19 @@ fn a_state_keeps_the_waits_in_it() -> Result<()> {
     let workload = Workload::start("fsync")?;
     let (pids, writer) = (workload.pids(), workload.role("writer")?.tid);
     let disk = profile(&["-p", &pids, "--state", "D"])?.report("report.json")?;
-    ensure!(disk.blocked_on(writer, "disk") > 0, "no waits for the disk: {:?}", disk.waits);
+    ensure!(disk.blocked_ns(writer, "disk") > 0, "no waits for the disk: {:?}", disk.waits);
     drop(workload);
     // Nobody in D here.
     let workload = Workload::start("sleeper")?;
     let (pids, sleeper) = (workload.pids(), workload.role("sleeper")?.tid);
     let asleep = profile(&["-p", &pids, "--state", "S"])?;
-    let case = Case::judge(workload, asleep, "report.json")?;
-    let (slept, truth) = (case.report.blocked_on(sleeper, "timer"), case.waited_ns("sleeper"));
+    let case = Case::from_outcome(workload, asleep, "report.json")?;
+    let (slept, truth) = (case.report.blocked_ns(sleeper, "timer"), case.waited_ns("sleeper"));
     let runnable = case.report.thread(sleeper)?.runnable_ns;
-    ensure!(alike(slept + runnable, truth), "{slept} and {runnable} of {truth} ns");
+    ensure!(is_close(slept + runnable, truth), "{slept} and {runnable} of {truth} ns");
     let workload = Workload::start("sleeper")?;
     profile(&["-p", &workload.pids(), "--state", "D"])?
-        .failed(3, &["recorded", "nothing", "no wait"])
+        .check_failure(3, &["recorded", "nothing", "no wait"])
 }
 
 /// Names that only kernel threads have on a machine in its right mind.

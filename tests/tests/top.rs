@@ -6,8 +6,8 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     ledger,
-    offwake::{Offwake, Outcome, attached},
-    places,
+    offwake::{Offwake, Outcome, count_attached_links},
+    paths,
     report::Report,
     tmux::Tmux,
     wait_until::wait_until,
@@ -28,9 +28,9 @@ impl Top {
     fn start(size: (u16, u16), before: &str, arguments: &str) -> Result<Self> {
         // SAFETY: takes nothing, cannot fail.
         ensure!(unsafe { libc::geteuid() } == 0, "these tests run the real thing: they want root");
-        let directory = places::scratch()?;
+        let directory = paths::scratch_directory()?;
         let tmux = Tmux::start(size.0, size.1, directory.path())?;
-        let offwake = places::offwake()?;
+        let offwake = paths::offwake_binary()?;
         tmux.type_line("stty -g > before")?;
         tmux.type_line(&format!(
             "clear; {before} {} top {arguments}; echo status=$?; stty -g > after",
@@ -39,8 +39,8 @@ impl Top {
         Ok(Self { tmux, directory })
     }
 
-    /// Of a workload, once its waits are on screen.
-    fn of(workload: &Workload, size: (u16, u16), arguments: &str) -> Result<Self> {
+    /// Starts top on a workload, and waits until its waits are on screen.
+    fn for_workload(workload: &Workload, size: (u16, u16), arguments: &str) -> Result<Self> {
         let arguments = format!("-p {} --window 4s {arguments}", workload.pids());
         let top = Self::start(size, "", &arguments)?;
         top.wait_for_rows("ow-")?;
@@ -63,8 +63,8 @@ impl Top {
         children.trim().parse().with_context(|| format!("no child of the shell: {children:?}"))
     }
 
-    /// Waits for its end, and demands that the terminal is as it was.
-    fn ended(&self) -> Result<String> {
+    /// Waits for top to end, and demands that the terminal is as it was.
+    fn wait_for_end(&self) -> Result<String> {
         let screen = self.tmux.wait_for("status=")?;
         let after = wait_until("the terminal's state", || {
             Ok(fs::read_to_string(self.path("after")).ok().filter(|text| text.ends_with('\n')))
@@ -72,7 +72,7 @@ impl Top {
         let before = fs::read_to_string(self.path("before"))?;
         ensure!(before == after, "the terminal was {before}, and is {after}");
         ensure!(
-            !self.tmux.is_taken()?,
+            !self.tmux.is_alternate_screen()?,
             "the alternate screen is still there, or the cursor is not"
         );
         ensure!(!screen.contains("panicked"), "{screen}");
@@ -107,7 +107,7 @@ fn rows<'s>(screen: &'s str, title: &str) -> Vec<&'s str> {
 fn the_waiter_is_shown_with_its_true_culprit() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
     let (waiter, worker) = (workload.role("waiter")?.tid, workload.role("worker")?.tid);
-    let top = Top::of(&workload, LARGE, "")?;
+    let top = Top::for_workload(&workload, LARGE, "")?;
     let row = format!("ow-waiter {waiter}");
     let culprit = format!("ow-worker {worker}");
     let is_shown = |screen: &str| {
@@ -126,13 +126,13 @@ fn the_waiter_is_shown_with_its_true_culprit() -> Result<()> {
     // Some kernels hide a process of their own, and with it switches: that is said as well.
     ensure!(screen.contains("lost: nothing") || screen.contains("LOST: "), "{screen}");
     top.tmux.press("q")?;
-    top.ended().map(drop)
+    top.wait_for_end().map(drop)
 }
 
 #[test]
 fn keys_sort_filter_pause_and_descend() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
-    let top = Top::of(&workload, SMALL, "")?;
+    let top = Top::for_workload(&workload, SMALL, "")?;
     top.tmux.press("o")?;
     top.tmux.wait_for("by time ")?;
     top.tmux.press("r")?;
@@ -175,13 +175,13 @@ fn keys_sort_filter_pause_and_descend() -> Result<()> {
     top.tmux.press("Escape")?;
     top.tmux.wait_until("all rows", |screen| !screen.contains("filter:"))?;
     top.tmux.press("Escape")?;
-    top.ended().map(drop)
+    top.wait_for_end().map(drop)
 }
 
 #[test]
 fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let top = Top::of(&workload, LARGE, "-o x.offwake")?;
+    let top = Top::for_workload(&workload, LARGE, "-o x.offwake")?;
     fs::write(top.path("x.1.offwake"), "somebody else's")?;
     let (client, server) = (workload.role("client")?, workload.role("server")?);
     let has_both = |screen: &str| {
@@ -202,7 +202,7 @@ fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
     ensure!(!rows.is_empty(), "{screen}");
     for player in [client, server] {
         // All that it waited for in its pipe, as one row has it.
-        let blocked = report.blocked_on(player.tid, "pipe");
+        let blocked = report.blocked_ns(player.tid, "pipe");
         let time = offwake::units::Nanos(blocked).to_string();
         let name = format!("{} {}", player.comm, player.tid);
         let shown =
@@ -212,7 +212,7 @@ fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
     let length = offwake::units::Nanos(report.window.duration_ns);
     ensure!(screen.contains(&format!("the last {length}")), "{length}:\n{screen}");
     top.tmux.press("q")?;
-    let screen = top.ended()?;
+    let screen = top.wait_for_end()?;
     ensure!(screen.contains("wrote x.2.offwake") && screen.contains("status=0"), "{screen}");
     Ok(())
 }
@@ -220,7 +220,7 @@ fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
 #[test]
 fn another_size_is_used_at_once() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
-    let top = Top::of(&workload, SMALL, "")?;
+    let top = Top::for_workload(&workload, SMALL, "")?;
     ensure!(!top.tmux.screen()?.contains("longest"), "columns for which there is no room");
     top.tmux.resize(LARGE.0, LARGE.1)?;
     let screen = top.tmux.wait_for("longest")?;
@@ -228,16 +228,16 @@ fn another_size_is_used_at_once() -> Result<()> {
     top.tmux.resize(30, 8)?;
     top.tmux.wait_until("the small one", |screen| !screen.contains("longest"))?;
     top.tmux.press("q")?;
-    top.ended().map(drop)
+    top.wait_for_end().map(drop)
 }
 
 #[test]
 fn however_it_ends_the_terminal_is_as_before_and_nothing_is_attached() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
     for end in ["C-c", "TERM", "HUP", "INT"] {
-        let top = Top::of(&workload, SMALL, "")?;
+        let top = Top::for_workload(&workload, SMALL, "")?;
         let pid = top.pid()?;
-        ensure!(attached(pid)? > 0, "nothing is attached while it runs");
+        ensure!(count_attached_links(pid)? > 0, "nothing is attached while it runs");
         if end == "C-c" {
             top.tmux.press(end)?;
         } else {
@@ -245,7 +245,7 @@ fn however_it_ends_the_terminal_is_as_before_and_nothing_is_attached() -> Result
                 Command::new("kill").args([&format!("-{end}"), &pid.to_string()]).status()?;
             ensure!(kill.success(), "{kill}");
         }
-        let screen = top.ended().with_context(|| format!("by {end}"))?;
+        let screen = top.wait_for_end().with_context(|| format!("by {end}"))?;
         ensure!(screen.contains("status=0"), "by {end}: {screen}");
         ensure!(!Path::new(&format!("/proc/{pid}")).exists(), "{pid} is still there");
     }
@@ -255,7 +255,7 @@ fn however_it_ends_the_terminal_is_as_before_and_nothing_is_attached() -> Result
 #[test]
 fn a_terminal_that_is_gone_ends_it() -> Result<()> {
     let workload = Workload::start("futex-handoff")?;
-    let top = Top::of(&workload, SMALL, "")?;
+    let top = Top::for_workload(&workload, SMALL, "")?;
     let pid = top.pid()?;
     top.tmux.close()?;
     wait_until(
@@ -267,16 +267,16 @@ fn a_terminal_that_is_gone_ends_it() -> Result<()> {
 #[test]
 fn a_targets_end_is_said_and_the_picture_stays() -> Result<()> {
     let workload = Workload::start("sleeper")?;
-    let top = Top::of(&workload, SMALL, "")?;
+    let top = Top::for_workload(&workload, SMALL, "")?;
     let pid = top.pid()?;
     workload.stop()?;
     let screen = top.tmux.wait_for("the target has ended")?;
     ensure!(screen.contains("ow-sleeper"), "{screen}");
-    wait_until("offwake to detach", || Ok((attached(pid)? == 0).then_some(())))?;
+    wait_until("offwake to detach", || Ok((count_attached_links(pid)? == 0).then_some(())))?;
     top.tmux.press("s")?;
     top.tmux.wait_for("wrote offwake-top.1.offwake")?;
     top.tmux.press("q")?;
-    top.ended()?;
+    top.wait_for_end()?;
     top.report("offwake-top.1.offwake").map(drop)
 }
 
@@ -284,7 +284,7 @@ fn a_targets_end_is_said_and_the_picture_stays() -> Result<()> {
 fn with_a_duration_it_ends_by_itself() -> Result<()> {
     let workload = Workload::start("sleeper")?;
     let top = Top::start(SMALL, "", &format!("-p {} -d 1s", workload.pids()))?;
-    let screen = top.ended()?;
+    let screen = top.wait_for_end()?;
     ensure!(screen.contains("status=0"), "{screen}");
     Ok(())
 }
@@ -295,7 +295,7 @@ fn a_commands_output_stays_off_the_screen_and_its_end_is_said() -> Result<()> {
     let screen = top.tmux.wait_for("the command has ended")?;
     ensure!(!screen.contains("LOUD"), "{screen}");
     top.tmux.press("q")?;
-    let screen = top.ended()?;
+    let screen = top.wait_for_end()?;
     ensure!(!screen.lines().any(|line| line == "LOUD"), "{screen}");
     Ok(())
 }
@@ -313,7 +313,7 @@ fn without_colours_none_are_written() -> Result<()> {
             || painted.contains("\x1b[38;5;");
         ensure!(has_colour == is_painted, "{before}: {painted:?}");
         top.tmux.press("q")?;
-        top.ended()?;
+        top.wait_for_end()?;
     }
     Ok(())
 }
@@ -321,9 +321,9 @@ fn without_colours_none_are_written() -> Result<()> {
 #[test]
 fn where_nothing_can_be_drawn_it_says_so_in_one_line() -> Result<()> {
     let outcome = Offwake::in_directory(Path::new("/"))?.args(["top", "-d", "1s"]).run()?;
-    outcome.failed(1, &["offwake profile"])?;
+    outcome.check_failure(1, &["offwake profile"])?;
     let top = Top::start(SMALL, "TERM=dumb", "-d 1s")?;
-    let screen = top.ended()?;
+    let screen = top.wait_for_end()?;
     ensure!(screen.contains("dumb") && screen.contains("offwake profile"), "{screen}");
     ensure!(screen.contains("status=1"), "{screen}");
     Ok(())
@@ -336,7 +336,7 @@ fn hostile_names_stay_harmless_on_the_terminal() -> Result<()> {
     let screen = top.wait_for_rows("<script>")?;
     ensure!(screen.contains("\\x1b[31m;a b\\x0a"), "{screen}");
     top.tmux.press("q")?;
-    top.ended().map(drop)
+    top.wait_for_end().map(drop)
 }
 
 #[test]

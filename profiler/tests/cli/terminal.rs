@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-fn offwake(arguments: &[&str]) -> Command {
+fn offwake_command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_offwake"));
     command.args(arguments).env_remove("NO_COLOR").stdin(Stdio::null());
     command
@@ -30,10 +30,10 @@ fn has_escapes(output: &Output) -> bool {
 #[test]
 fn colours_are_for_terminals_and_for_who_asks() {
     let demo = recording("demo.offwake");
-    assert!(!has_escapes(&run(&mut offwake(&["report", &demo]))));
-    assert!(has_escapes(&run(&mut offwake(&["report", &demo, "--color", "always"]))));
-    assert!(!has_escapes(&run(&mut offwake(&["report", &demo, "--color", "never"]))));
-    assert!(!has_escapes(&run(offwake(&["report", &demo]).env("NO_COLOR", "1"))));
+    assert!(!has_escapes(&run(&mut offwake_command(&["report", &demo]))));
+    assert!(has_escapes(&run(&mut offwake_command(&["report", &demo, "--color", "always"]))));
+    assert!(!has_escapes(&run(&mut offwake_command(&["report", &demo, "--color", "never"]))));
+    assert!(!has_escapes(&run(offwake_command(&["report", &demo]).env("NO_COLOR", "1"))));
 }
 
 #[test]
@@ -41,13 +41,14 @@ fn quiet_says_nothing_and_writes_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("x.folded");
     let demo = recording("demo.offwake");
-    let output = run(&mut offwake(&["-q", "report", &demo, "-o", path.to_str().unwrap()]));
+    let output = run(&mut offwake_command(&["-q", "report", &demo, "-o", path.to_str().unwrap()]));
     assert!(output.stdout.is_empty() && output.stderr.is_empty(), "{output:?}");
     assert!(path.metadata().unwrap().len() > 0);
     // What was asked for is no remark, and neither is what fails.
-    let output = run(&mut offwake(&["report", &demo, "--quiet", "-o", "-", "--format", "folded"]));
+    let output =
+        run(&mut offwake_command(&["report", &demo, "--quiet", "-o", "-", "--format", "folded"]));
     assert_eq!(output.stdout, std::fs::read(path).unwrap());
-    let output = offwake(&["--quiet", "report", "/nonexistent"]).output().unwrap();
+    let output = offwake_command(&["--quiet", "report", "/nonexistent"]).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert!(!output.stderr.is_empty());
 }
@@ -61,8 +62,11 @@ fn a_reader_that_leaves_early_is_no_failure() {
         vec!["completions", "bash"],
         vec!["man"],
     ] {
-        let mut child =
-            offwake(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = offwake_command(&arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
         drop(child.stdout.take());
         let mut said = String::new();
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
@@ -75,7 +79,7 @@ fn a_reader_that_leaves_early_is_no_failure() {
 #[test]
 fn every_command_has_a_page_and_is_completed() {
     let directory = tempfile::tempdir().unwrap();
-    run(&mut offwake(&["man", "-o", directory.path().to_str().unwrap()]));
+    run(&mut offwake_command(&["man", "-o", directory.path().to_str().unwrap()]));
     let pages: Vec<PathBuf> =
         directory.path().read_dir().unwrap().map(|entry| entry.unwrap().path()).collect();
     for command in ["profile", "record", "report", "export", "doctor"] {
@@ -85,11 +89,11 @@ fn every_command_has_a_page_and_is_completed() {
         assert!(page.contains(".SH NAME") && page.contains(command), "{page}");
     }
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let script = run(&mut offwake(&["completions", shell])).stdout;
+        let script = run(&mut offwake_command(&["completions", shell])).stdout;
         let script = String::from_utf8(script).unwrap();
         assert!(script.contains("profile") && script.contains("max-depth"), "{shell}");
     }
-    let bash = run(&mut offwake(&["completions", "bash"])).stdout;
+    let bash = run(&mut offwake_command(&["completions", "bash"])).stdout;
     let file = directory.path().join("offwake.bash");
     std::fs::write(&file, bash).unwrap();
     let ask = format!(

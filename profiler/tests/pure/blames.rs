@@ -13,7 +13,7 @@ use offwake::{
 
 use crate::{
     draw::{TICK, edit, live, lose, recording, ticks},
-    world::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
+    fixtures::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
 /// The blame of thread 7's first wait in words and ticks.
@@ -40,7 +40,7 @@ fn first_wait(recording: &mut Recording) -> Vec<(String, u64)> {
         .collect()
 }
 
-/// The same for two threads that lived like this; 8 wakes 7.
+/// How a wait of thread 7 divides if threads 7 and 8 lived like this; 8 wakes 7.
 fn two(waiter: &str, waker: &str) -> Vec<(String, u64)> {
     let mut recording = recording(waiter.len());
     live(&mut recording, 7, waiter, 8);
@@ -108,8 +108,8 @@ fn a_waker_that_was_not_recorded_is_not_guessed_at() {
     assert_eq!(first_wait(&mut recording), parts(&[("not_recorded", 8)]));
 }
 
-/// What ended a wait like this.
-struct Case {
+/// The circumstances in which a wait was ended.
+struct WakeCase {
     context: WakeContext,
     current: u32,
     syscall: u32,
@@ -117,8 +117,8 @@ struct Case {
     stack: StackRef,
 }
 
-impl Case {
-    fn of(context: WakeContext) -> Self {
+impl WakeCase {
+    fn in_context(context: WakeContext) -> Self {
         Self { context, current: 8, syscall: READ, file: None, stack: StackRef::NotTaken }
     }
 
@@ -176,13 +176,13 @@ fn an_interrupt_never_names_the_task_that_it_ran_over() {
         (system(SystemVector::CallFunction), NOBODY),
         (system(SystemVector::IrqWork), NOBODY),
     ] {
-        assert_eq!(Case::of(context).ended_by(&mut recording), expected, "{context:?}");
+        assert_eq!(WakeCase::in_context(context).ended_by(&mut recording), expected, "{context:?}");
     }
 }
 
 #[test]
 fn the_idle_task_wakes_nobody() {
-    let case = Case { current: 0, ..Case::of(WakeContext::Task) };
+    let case = WakeCase { current: 0, ..WakeCase::in_context(WakeContext::Task) };
     assert_eq!(case.ended_by(&mut recording(11)), NOBODY);
 }
 
@@ -223,7 +223,7 @@ fn a_softirq_inside_a_send_is_the_senders() {
         (remote, interrupted, network),
         (remote, StackRef::NotTaken, network),
     ] {
-        let case = Case { syscall: RECVFROM, file, stack, ..Case::of(NET_RX) };
+        let case = WakeCase { syscall: RECVFROM, file, stack, ..WakeCase::in_context(NET_RX) };
         assert_eq!(case.ended_by(&mut recording), expected, "{file:?} {stack:?}");
     }
     // Whoever sends just then is the sender only if it holds the other end.
@@ -232,7 +232,12 @@ fn a_softirq_inside_a_send_is_the_senders() {
         let socket = local.and_then(|file| recording.files.files.get_mut(&file));
         let Some(OpenFile::Socket(end)) = socket else { panic!("a socket") };
         end.peers = vec![peer];
-        let case = Case { syscall: RECVFROM, file: local, stack: sending, ..Case::of(NET_RX) };
+        let case = WakeCase {
+            syscall: RECVFROM,
+            file: local,
+            stack: sending,
+            ..WakeCase::in_context(NET_RX)
+        };
         assert_eq!(case.ended_by(&mut recording), expected, "held by {holder}");
     }
     // Behind epoll the socket is not known: the stack alone tells.
@@ -251,11 +256,11 @@ fn a_softirq_inside_a_send_is_the_senders() {
         [(sending, TASK), (interrupted, LOCAL), (driver, network), (StackRef::NotTaken, NOBODY)]
     {
         let file = Some(file(FileKind::Anonymous, 9));
-        let case = Case { syscall: EPOLL_WAIT, file, stack, ..Case::of(NET_RX) };
+        let case = WakeCase { syscall: EPOLL_WAIT, file, stack, ..WakeCase::in_context(NET_RX) };
         assert_eq!(case.ended_by(&mut recording), expected, "{stack:?}");
     }
     // The idle task sends nothing.
-    let case = Case { current: 0, file: local, stack: sending, ..Case::of(NET_RX) };
+    let case = WakeCase { current: 0, file: local, stack: sending, ..WakeCase::in_context(NET_RX) };
     assert_eq!(case.ended_by(&mut recording), LOCAL);
 }
 
@@ -269,7 +274,7 @@ fn a_devices_interrupt_is_what_the_wait_was_for() {
         (RECVFROM, remote, External::Network),
         (RECVFROM, local, External::Device),
     ] {
-        let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(24)) };
+        let case = WakeCase { syscall, file, ..WakeCase::in_context(WakeContext::Hardirq(24)) };
         assert_eq!(case.ended_by(&mut recording), WakeSource::External(expected));
     }
 }
@@ -287,7 +292,7 @@ fn a_disks_interrupt_is_the_disk_whatever_the_wait_was_on() {
         };
         let info = InterruptInfo { number, device, handlers: "device".to_owned() };
         recording.interrupts.insert(number, info);
-        let case = Case { syscall, file, ..Case::of(WakeContext::Hardirq(number)) };
+        let case = WakeCase { syscall, file, ..WakeCase::in_context(WakeContext::Hardirq(number)) };
         case.ended_by(&mut recording)
     };
     for (number, syscall, file, expected) in [

@@ -10,7 +10,7 @@ use offwake::{
 
 use crate::{
     draw::{at, recording, wait, wake_by},
-    world::{
+    fixtures::{
         CLOCK_NANOSLEEP, EPOLL_WAIT, FSYNC, FUTEX, POLL, READ, RECVFROM, WAIT4, file, kernel,
         syscall,
     },

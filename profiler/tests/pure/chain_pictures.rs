@@ -8,8 +8,8 @@ use offwake::{
 use crate::{
     chains_api::{ALL_HOPS, blame},
     draw::{TICK, live, lose, recording},
+    fixtures::{FUTEX, syscall},
     simulator::{self, Leaf},
-    world::{FUTEX, syscall},
 };
 
 const DISK: WakeContext = WakeContext::Softirq(4);

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::{
     chains_api::{ALL_HOPS, Said, blame, by_record, check_ledgers},
-    hostile::mischief,
+    corruption::corruption,
     simulator::{self, Leaf, Migration, Parts, Reading, Run, loss, scenario},
 };
 
@@ -25,7 +25,7 @@ fn nowhere(recording: &Recording) -> Vec<Tid> {
     tids.filter(|tid| !somewhere.contains(tid)).collect()
 }
 
-/// The same without the holders whose CPU nothing tells.
+/// The parts without the holders of CPUs that the recording does not tell of.
 fn without(nowhere: &[Tid], parts: &Parts) -> Parts {
     let mut without = Parts::new();
     for (&(leaf, depth), &ns) in parts {
@@ -151,7 +151,7 @@ proptest! {
         scenario in scenario(MIGRATION), loss in loss(),
     ) {
         let run = simulator::run(&scenario);
-        let rest = loss.of(&run.recording);
+        let rest = loss.apply(&run.recording);
         let said = blame(&rest, ALL_HOPS);
         check_sums(&said)?;
         let made_unseen = made_unseen(&run.recording, &rest);
@@ -170,15 +170,15 @@ proptest! {
     ) {
         let run = simulator::run(&scenario);
         check_depths(&run.recording)?;
-        check_depths(&loss.of(&run.recording))?;
+        check_depths(&loss.apply(&run.recording))?;
     }
 
     #[test]
     fn any_recording_adds_up_and_gives_the_same_answer_twice(
-        scenario in scenario(MIGRATION), mischief in mischief(), max_depth in 1..20_u16,
+        scenario in scenario(MIGRATION), corruption in corruption(), max_depth in 1..20_u16,
     ) {
         let mut recording = simulator::run(&scenario).recording;
-        mischief.befall(&mut recording);
+        corruption.apply(&mut recording);
         let said = blame(&recording, max_depth);
         check_sums(&said)?;
         check_ledgers(&recording, max_depth);

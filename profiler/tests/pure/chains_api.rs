@@ -42,7 +42,7 @@ pub fn blame(recording: &Recording, max_depth: u16) -> Vec<Said> {
         .collect()
 }
 
-/// The same by thread and number.
+/// The blame by thread and number of the record.
 pub fn by_record(said: Vec<Said>) -> BTreeMap<(Tid, u32), Said> {
     said.into_iter().map(|said| (said.record, said)).collect()
 }

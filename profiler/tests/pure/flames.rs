@@ -19,9 +19,9 @@ use proptest::prelude::*;
 
 use crate::{
     draw::edit,
+    fixtures::{kernel, user},
     golden::{golden, report, service},
     properties::world,
-    world::{kernel, user},
 };
 
 const GRAPHS: [FlameGraph; 3] = [FlameGraph::Chain, FlameGraph::OffWake, FlameGraph::OffCpu];
@@ -368,7 +368,7 @@ fn a_comparison_is_as_blessed() {
 }
 
 #[test]
-fn of_off_wake_paths_no_waker_waits() {
+fn no_waker_of_off_wake_paths_waits() {
     let report = report(&service(), &Filter::default());
     let view = View { graph: FlameGraph::OffWake, ..View::default() };
     for path in flame::paths(&report, &view) {

@@ -15,7 +15,7 @@ use offwake::{
 
 use crate::{
     draw::{at, edit, live, lose, recording, ticks, wait},
-    world::{CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp, user},
+    fixtures::{CLOCK_NANOSLEEP, FSYNC, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp, user},
 };
 
 /// Three threads: `web` waits for a lock that `worker` holds, for a reply over TCP, for time; the

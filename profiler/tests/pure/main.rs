@@ -12,16 +12,18 @@ mod chains;
 #[cfg(target_arch = "x86_64")]
 mod chains_api;
 mod containers;
+#[cfg(target_arch = "x86_64")]
+mod corruption;
 mod draw;
 mod exports;
+#[cfg(target_arch = "x86_64")]
+mod fixtures;
 #[cfg(target_arch = "x86_64")]
 mod flames;
 #[cfg(target_arch = "x86_64")]
 mod formats;
 #[cfg(target_arch = "x86_64")]
 mod golden;
-#[cfg(target_arch = "x86_64")]
-mod hostile;
 #[cfg(target_arch = "x86_64")]
 mod html;
 mod outputs;
@@ -31,7 +33,8 @@ mod properties;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;
-mod room;
+mod report_limit;
+mod retained_ranges;
 #[cfg(target_arch = "x86_64")]
 mod schema;
 #[cfg(target_arch = "x86_64")]
@@ -43,10 +46,7 @@ mod simulator;
 #[cfg(target_arch = "x86_64")]
 mod spans;
 mod strategies;
-mod stretches;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod top;
 mod totals;
-#[cfg(target_arch = "x86_64")]
-mod world;

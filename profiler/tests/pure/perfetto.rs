@@ -20,8 +20,8 @@ use proptest::prelude::*;
 use protobuf::{Message as _, text_format};
 
 use crate::{
+    corruption::corruption,
     golden::{golden, service},
-    hostile::mischief,
     simulator::{self, Migration, scenario},
     spans::find_with,
 };
@@ -91,9 +91,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_recording_is_a_trace(scenario in scenario(Migration::On), mischief in mischief()) {
+    fn any_recording_is_a_trace(scenario in scenario(Migration::On), corruption in corruption()) {
         let mut recording = simulator::run(&scenario).recording;
-        mischief.befall(&mut recording);
+        corruption.apply(&mut recording);
         check_cpus(&packets(&recording));
     }
 }

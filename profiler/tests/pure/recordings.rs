@@ -202,8 +202,8 @@ fn a_newer_format_is_named() {
     assert!(error.to_string().contains("newer"));
 }
 
-/// A recording of these slices.
-fn of_slices(slices: &[Slice]) -> Vec<u8> {
+/// Encodes a recording of these slices.
+fn encode_slices(slices: &[Slice]) -> Vec<u8> {
     let mut encoder = Encoder::new().unwrap();
     let mut bytes = encoder.header().to_vec();
     for slice in slices {
@@ -217,14 +217,15 @@ fn of_slices(slices: &[Slice]) -> Vec<u8> {
 fn a_window_that_ends_before_it_begins_is_not_believed() {
     let window = Window { start: Timestamp(9), end: Timestamp(8) };
     let meta = Some(Meta { window, target: "pid 7".to_owned(), ..Meta::default() });
-    let read = stream::read(&of_slices(&[Slice { meta, ..Slice::default() }])[..], MEMORY).unwrap();
+    let read =
+        stream::read(&encode_slices(&[Slice { meta, ..Slice::default() }])[..], MEMORY).unwrap();
     assert_eq!((read.damage.rows_unreadable, read.damage.meta_missing), (1, true));
     assert!(read.meta.window.start <= read.meta.window.end);
 }
 
 #[test]
 fn a_recording_without_slices_is_one_all_the_same() {
-    let bytes = of_slices(&[]);
+    let bytes = encode_slices(&[]);
     for bytes in [&bytes[..], &bytes[..bytes.len() - 8]] {
         let error = stream::read(bytes, MEMORY).unwrap_err();
         assert!(matches!(error, ReadError::NothingWhole(_)), "{error}");
@@ -248,7 +249,7 @@ fn what_no_kernel_and_no_linker_writes_is_not_read() {
         ],
         ..Slice::default()
     };
-    let read = stream::read(&of_slices(&[slice])[..], MEMORY).unwrap();
+    let read = stream::read(&encode_slices(&[slice])[..], MEMORY).unwrap();
     assert_eq!(read.damage.rows_unreadable, 3);
     assert_eq!(read.stacks.stacks.len(), 1);
 }
@@ -267,7 +268,7 @@ fn memory_is_limited_before_it_is_taken() {
         uid: None,
     };
     let slice = Slice { processes: vec![process], ..Slice::default() };
-    let bytes = of_slices(std::slice::from_ref(&slice));
+    let bytes = encode_slices(std::slice::from_ref(&slice));
     assert!(bytes.len() < 100_000, "{}", bytes.len());
     let needed = |limit| match stream::read(&bytes[..], limit) {
         Err(ReadError::TooLarge { needed, .. }) => needed,
@@ -277,7 +278,7 @@ fn memory_is_limited_before_it_is_taken() {
     assert!((16_000_000..32_000_000).contains(&needed(1 << 20)));
     assert!(needed(64 << 20) > 96_000_000);
     // Slices that are there twice are thrown away, but not for nothing.
-    let many = of_slices(&vec![slice; 4]);
+    let many = encode_slices(&vec![slice; 4]);
     assert!(matches!(stream::read(&many[..], 256 << 20), Err(ReadError::TooLarge { .. })));
     stream::read(&bytes[..], 256 << 20).unwrap();
 }
@@ -337,7 +338,7 @@ fn slices_with_any_numbers_are_counted() {
     for (numbers, missing) in
         [([0, u64::MAX], u64::MAX - 2), ([7, 9], 1), ([u64::MAX - 1, u64::MAX], 0)]
     {
-        let read = stream::read(&of_slices(&numbers.map(slice))[..], MEMORY).unwrap();
+        let read = stream::read(&encode_slices(&numbers.map(slice))[..], MEMORY).unwrap();
         assert_eq!(read.damage.slices_missing, missing);
     }
 }

@@ -168,7 +168,7 @@ fn what_older_recordings_do_not_say_is_not_known() {
     }
 }
 
-/// Who did what, how long after the window opened, and for how long.
+/// What each thread did, how long after the window opened, and for how long.
 fn shape(recording: &Recording) -> Vec<(Timestamp, String)> {
     let start = recording.meta.window.start;
     let timeline = Timeline::build(recording);

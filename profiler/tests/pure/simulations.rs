@@ -12,7 +12,7 @@ use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 use crate::{
     chains_api::{self, ALL_HOPS},
     simulator::{
-        self, Doing, Ender, Leaf, Migration, Parts, Reading, Run, START, ThreadId, scenario,
+        self, Activity, Leaf, Migration, Parts, Reading, Run, START, ThreadId, WakeSource, scenario,
     },
 };
 
@@ -22,7 +22,7 @@ fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, 
     let waits = simulator::waits(recording);
     let mut known = BTreeMap::new();
     for thread in &timeline.threads {
-        let id = ThreadId::of(thread.tid);
+        let id = ThreadId::from_tid(thread.tid);
         let life = &run.truth.history.lives[id.0];
         for Interval { from, to, state: said } in thread.track.iter() {
             if said == State::Lost {
@@ -35,10 +35,9 @@ fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, 
                     continue;
                 }
                 let is_so = match (said, was) {
-                    (State::OnCpu, Doing::OnCpu(_)) | (State::Runnable(_), Doing::Runnable(_)) => {
-                        true
-                    }
-                    (State::Blocked(WaitIndex(n)), Doing::Blocked(wait)) => {
+                    (State::OnCpu, Activity::OnCpu(_))
+                    | (State::Runnable(_), Activity::Runnable(_)) => true,
+                    (State::Blocked(WaitIndex(n)), Activity::Blocked(wait)) => {
                         let record = &waits[n as usize];
                         run.truth.wait((record.tid, record.seq)) == Some(wait)
                     }
@@ -90,7 +89,7 @@ proptest! {
         scenario in scenario(Migration::On), loss in simulator::loss(),
     ) {
         let run = simulator::run(&scenario);
-        check_states(&run, &loss.of(&run.recording))?;
+        check_states(&run, &loss.apply(&run.recording))?;
     }
 
     #[test]
@@ -199,8 +198,9 @@ fn waits_for_unborn(run: &Run, record: (Tid, u32)) -> bool {
     let history = &run.truth.history;
     let wait = run.truth.wait(record).map(|wait| (wait, &history.waits[wait.0]));
     wait.is_some_and(|(id, wait)| {
-        let began = history.lives[wait.thread.0].spans().find(|span| span.2 == Doing::Blocked(id));
-        let Some(Ender::Thread(ender)) = wait.ender else { return false };
-        began.is_some_and(|(from, ..)| from < history.lives[ender.0].created)
+        let began =
+            history.lives[wait.thread.0].spans().find(|span| span.2 == Activity::Blocked(id));
+        let Some(WakeSource::Thread(waker)) = wait.wake_source else { return false };
+        began.is_some_and(|(from, ..)| from < history.lives[waker.0].created)
     })
 }

@@ -221,7 +221,7 @@ fn gapped(tell: impl FnOnce(&mut Recording)) -> (String, Vec<(u64, u64)>) {
     (drawn(&recording, &timeline, 7), inferred)
 }
 
-/// It woke 9 then, and had made so many records.
+/// Has a thread that had made so many records wake thread 9 at a tick.
 fn wakes_nine(recording: &mut Recording, tick: usize, seq: u32) {
     let mut wake = wake_by(7, at(tick));
     wake.current_seq = Some(seq);

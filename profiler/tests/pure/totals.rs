@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use crate::{
     draw::{TICK, live, recording, ticks},
     properties::{LENGTH, World, world},
-    stretches::{append, cuts, slices, stretch, until},
+    retained_ranges::{append, cuts, slices, stretch, until},
 };
 
 const MEMORY: usize = 1 << 30;
@@ -51,7 +51,7 @@ fn report(recording: &Recording) -> Report {
     Report::new(&offwake::blame::Blame::new(recording, &timeline, limits), &Filter::default())
 }
 
-/// By thread: wall, on-CPU, runnable and blocked time.
+/// Wall, on-CPU, runnable and blocked time of each thread.
 fn lives(figures: &Figures) -> BTreeMap<Tid, [Nanos; 4]> {
     let mut lives = BTreeMap::<Tid, LedgerEntry>::new();
     for (key, account) in figures.threads.iter() {

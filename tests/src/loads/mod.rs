@@ -45,7 +45,7 @@ pub struct Count {
     pub switches: u64,
     /// How often it forked.
     pub forks: u64,
-    /// In how much time.
+    /// How long the load ran.
     pub seconds: f64,
 }
 

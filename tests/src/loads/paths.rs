@@ -33,24 +33,24 @@ pub(super) fn run(paths: u32) -> Result<Count> {
 #[inline(always)]
 fn descend(path: u64, levels: u32, mine: &Baton, next: &Baton) -> u64 {
     if levels == 0 {
-        mine.take();
-        next.give();
+        mine.acquire();
+        next.hand_over();
         0
     } else if path & 1 == 0 {
-        left(path >> 1, levels - 1, mine, next)
+        turn_left(path >> 1, levels - 1, mine, next)
     } else {
-        right(path >> 1, levels - 1, mine, next)
+        turn_right(path >> 1, levels - 1, mine, next)
     }
 }
 
 // What they add keeps the calls from becoming jumps, and the two functions from becoming one.
 
 #[inline(never)]
-fn left(path: u64, levels: u32, mine: &Baton, next: &Baton) -> u64 {
+fn turn_left(path: u64, levels: u32, mine: &Baton, next: &Baton) -> u64 {
     black_box(descend(path, levels, mine, next)) + 1
 }
 
 #[inline(never)]
-fn right(path: u64, levels: u32, mine: &Baton, next: &Baton) -> u64 {
+fn turn_right(path: u64, levels: u32, mine: &Baton, next: &Baton) -> u64 {
     black_box(descend(path, levels, mine, next)) + 2
 }

@@ -23,8 +23,8 @@ pub(super) type Turn = fn(&Baton, &Baton, u64);
 pub(super) fn run(threads: u32) -> Result<Count> {
     ensure!(threads >= 2, "a thread alone wakes nobody");
     around(threads, |mine, next, _| {
-        mine.take();
-        next.give();
+        mine.acquire();
+        next.hand_over();
     })
 }
 
@@ -37,11 +37,11 @@ pub(super) fn around(threads: u32, turn: Turn) -> Result<Count> {
     let players = (0..batons.len())
         .map(|place| player(&batons, place, &stopped, turn))
         .collect::<Result<Vec<JoinHandle<()>>>>()?;
-    batons[0].give();
+    batons[0].hand_over();
     let count = until_told_to_stop();
     stopped.store(true, SeqCst);
     // The one baton may be with a thread that has left already.
-    batons.iter().for_each(Baton::give);
+    batons.iter().for_each(Baton::hand_over);
     for player in players {
         ensure!(player.join().is_ok(), "a thread panicked");
     }

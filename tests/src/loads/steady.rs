@@ -29,7 +29,7 @@ pub(super) fn run(switches: u32) -> Result<Count> {
 }
 
 fn turn(mine: &Baton, next: &Baton, count: u64) {
-    mine.take();
+    mine.acquire();
     if is_first(mine, next) && count.is_multiple_of(BURST.load(Relaxed).into()) {
         let due = NEXT.load(Relaxed);
         let now = now_ns();
@@ -39,7 +39,7 @@ fn turn(mine: &Baton, next: &Baton, count: u64) {
         // A burst that took too long is not made up for.
         NEXT.store(due.max(now) + MILLISECOND, Relaxed);
     }
-    next.give();
+    next.hand_over();
 }
 
 /// Whether this is the thread that sets the pace: one of the two.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use tempfile::TempDir;
 
 use super::Program;
-use crate::places;
+use crate::paths;
 
 /// What is compiled, and how.
 #[derive(Clone, Copy, Debug)]
@@ -41,8 +41,8 @@ impl Compiled {
     /// # Errors
     ///
     /// When it can't be made.
-    pub fn nothing() -> Result<Self> {
-        Ok(Self { directory: places::scratch()? })
+    pub fn empty() -> Result<Self> {
+        Ok(Self { directory: paths::scratch_directory()? })
     }
 
     /// A program, called as its source.
@@ -50,9 +50,9 @@ impl Compiled {
     /// # Errors
     ///
     /// When it does not compile.
-    pub fn program(source: Source) -> Result<Self> {
-        let compiled = Self::nothing()?;
-        compiled.add(source.name(), source)?;
+    pub fn compile_one(source: Source) -> Result<Self> {
+        let compiled = Self::empty()?;
+        compiled.compile(source.name(), source)?;
         Ok(compiled)
     }
 
@@ -61,7 +61,7 @@ impl Compiled {
     /// # Errors
     ///
     /// When it does not compile.
-    pub fn add(&self, name: &str, source: Source) -> Result<PathBuf> {
+    pub fn compile(&self, name: &str, source: Source) -> Result<PathBuf> {
         let program = self.directory.path().join(name);
         let mut command = Command::new(source.compiler);
         if source.compiler == "go" {
@@ -70,7 +70,7 @@ impl Compiled {
             command.env("GOFLAGS", "-mod=mod").arg("build");
         }
         command.args(source.flags).arg("-o").arg(&program);
-        command.arg(places::programs().join(source.file));
+        command.arg(paths::programs_directory().join(source.file));
         let said = command.output().with_context(|| format!("cannot run {}", source.compiler))?;
         ensure!(said.status.success(), "{command:?}: {}", String::from_utf8_lossy(&said.stderr));
         Ok(program)
@@ -89,6 +89,6 @@ impl Compiled {
     /// As [`Program::ready`].
     pub fn start(self, name: &str, arguments: &[&Path]) -> Result<Program> {
         let mut command = Command::new(self.path(name));
-        Program::ready(command.args(arguments), self.directory)
+        Program::start_and_wait(command.args(arguments), self.directory)
     }
 }

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 use super::Program;
-use crate::{places, wait_until::wait_until};
+use crate::{paths, wait_until::wait_until};
 
 /// The socket of [`redis`] and [`nginx`], in their directories.
 const SOCKET: &str = "socket";
@@ -22,7 +22,7 @@ const SOCKET: &str = "socket";
 ///
 /// When it can't be started, or does not answer.
 pub fn redis() -> Result<Program> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let mut command = Command::new("redis-server");
     command.args(["--port", "0", "--save", "", "--appendonly", "no", "--dir"]);
     command.arg(directory.path()).arg("--unixsocket").arg(directory.path().join(SOCKET));
@@ -38,7 +38,7 @@ pub fn redis() -> Result<Program> {
 ///
 /// When it can't be started, or does not answer.
 pub fn nginx() -> Result<Program> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let path = directory.path();
     let configuration = format!(
         "daemon off; worker_processes 1; pid {0}/pid; error_log {0}/log; events {{}}\n\

@@ -36,7 +36,7 @@ fn run(stage: &Stage, lines: Lines) -> Result<()> {
     // The reader finds the end when the writer is gone.
     drop(lines);
     stage.process(|| {
-        writer.take("ow-writer");
+        writer.claim("ow-writer");
         let block = vec![0x5a; BLOCK];
         while stopped.load(SeqCst) == 0 {
             if writer.waits(|| writes.write(&block)).is_err() {
@@ -46,7 +46,7 @@ fn run(stage: &Stage, lines: Lines) -> Result<()> {
     })?;
     drop(writes);
     stage.process(|| {
-        reader.take("ow-reader");
+        reader.claim("ow-reader");
         let mut block = vec![0; BLOCK];
         while reads.read(&mut block).is_ok_and(|got| got > 0) {
             reader.computes(WORK);

@@ -22,7 +22,7 @@ unsafe impl Sync for Barrier {}
 unsafe impl Send for Barrier {}
 
 impl Barrier {
-    fn of_two() -> Result<Arc<Self>> {
+    fn for_two() -> Result<Arc<Self>> {
         // SAFETY: plain bytes, made a barrier of before anybody uses it.
         let blank = unsafe { MaybeUninit::zeroed().assume_init() };
         let barrier = Arc::new(Self(UnsafeCell::new(blank)));
@@ -52,13 +52,13 @@ fn run(stage: &Stage, left_computes: Duration, right_computes: Duration) -> Resu
     let stopped = stage.stopped();
     // The round that is the last for both; 0 as long as nobody has said so.
     let last = stage.word()?;
-    let barrier = Barrier::of_two()?;
+    let barrier = Barrier::for_two()?;
     for (role, comm, length) in
         [(left, "ow-left", left_computes), (right, "ow-right", right_computes)]
     {
         let barrier = Arc::clone(&barrier);
         stage.thread(move || {
-            role.take(comm);
+            role.claim(comm);
             for round in 1.. {
                 role.computes(length);
                 if comm == "ow-left" && stopped.load(SeqCst) != 0 {

@@ -16,7 +16,7 @@ use super::{raw, stage::Stage};
 /// What the broadcaster computes before each broadcast.
 const WORK: Duration = Duration::from_millis(5);
 
-/// Who waits, and the names that they bear.
+/// The roles that wait, and the names of their threads.
 const WAITERS: [(&str, &str); 4] = [
     ("first", "ow-first"),
     ("second", "ow-second"),
@@ -55,7 +55,7 @@ fn run(stage: &Stage, generation: Arc<impl Generation>) -> Result<()> {
         let role = stage.role(name)?;
         let generation = Arc::clone(&generation);
         stage.thread(move || {
-            role.take(comm);
+            role.claim(comm);
             while stopped.load(SeqCst) == 0 {
                 let seen = generation.now();
                 role.waits(|| generation.waits_until_past(seen));
@@ -63,7 +63,7 @@ fn run(stage: &Stage, generation: Arc<impl Generation>) -> Result<()> {
         })?;
     }
     stage.thread(move || {
-        broadcaster.take("ow-broadcaster");
+        broadcaster.claim("ow-broadcaster");
         while stopped.load(SeqCst) == 0 {
             broadcaster.computes(WORK);
             generation.broadcast();

@@ -10,7 +10,7 @@ use super::{raw, stage::Stage};
 const SHORT: Duration = Duration::from_millis(1);
 const LONG: Duration = Duration::from_millis(3);
 
-/// Both callers are next to where it waits.
+/// A wait whose two callers are next to it on the stack.
 pub(super) fn near(stage: &Stage) -> Result<()> {
     alternate::<1>(stage)
 }
@@ -25,7 +25,7 @@ fn alternate<const FRAMES: u32>(stage: &Stage) -> Result<()> {
     let sleeper = stage.role("sleeper")?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        sleeper.take("ow-sleeper");
+        sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {
             sleeper.waits(|| short_caller(FRAMES));
             sleeper.waits(|| long_caller(FRAMES));
@@ -34,7 +34,7 @@ fn alternate<const FRAMES: u32>(stage: &Stage) -> Result<()> {
     stage.play(|| ())
 }
 
-/// The same code as [`long_caller`], so that their frames are of one size.
+/// Calls as [`long_caller`] does, with the same code, so that their frames are of one size.
 #[inline(never)]
 fn short_caller(frames: u32) {
     down(black_box(frames), black_box(SHORT));

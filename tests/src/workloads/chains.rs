@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// What the others compute for each request, each half of it before they ask on, in µs.
 const WORK_US: [u64; 6] = [2_000, 4_000, 3_000, 1_500, 2_000, 3_000];
 
-/// Who asks whom, and the names that they bear.
+/// The roles in the order in which they ask each other, and the names of their threads.
 const PLAYERS: [(&str, &str); 7] = [
     ("a", "ow-a"),
     ("b", "ow-b"),
@@ -60,7 +60,7 @@ impl Link {
     #[inline(never)]
     fn waits_for_reply(&self) {
         match self {
-            Self::Condvars { replies, .. } => replies.take_all(),
+            Self::Condvars { replies, .. } => replies.drain(),
             Self::Lines(lines) => {
                 lines.client.read();
             }
@@ -70,7 +70,7 @@ impl Link {
     #[inline(never)]
     fn waits_for_request(&self) {
         match self {
-            Self::Condvars { requests, .. } => requests.take_all(),
+            Self::Condvars { requests, .. } => requests.drain(),
             Self::Lines(lines) => {
                 lines.server.read();
             }
@@ -119,7 +119,7 @@ fn in_processes(stage: &Stage, hops: usize, lines: fn() -> Result<Lines>) -> Res
     stage.play(|| ())
 }
 
-/// Who plays, and how they are linked: the asker of a link has its place.
+/// The roles, and how they are linked: the asker of a link has the link's index.
 struct Play {
     roles: Vec<(&'static Role, &'static str)>,
     links: Vec<Link>,
@@ -142,7 +142,7 @@ impl Play {
 
     fn part(&self, place: usize) {
         let (role, comm) = self.roles[place];
-        role.take(comm);
+        role.claim(comm);
         match place.checked_sub(1) {
             None => self.asks(role, &self.links[0]),
             Some(before) => {

@@ -9,7 +9,7 @@ use super::{
     sleeps::computes,
     stage::{Stage, die_with_parent, fork, reap},
 };
-use crate::{clock::now_ns, intervals::Interval, truth::Activity};
+use crate::{clock::now_ns, ground_truth::Activity, intervals::Interval};
 
 /// How long a child lives.
 const LIFE: Duration = Duration::from_millis(5);
@@ -31,7 +31,7 @@ fn churn(stage: &Stage, life: fn()) -> Result<()> {
     let parent = stage.role("parent")?;
     let stopped = stage.stopped();
     stage.process(|| {
-        parent.take("ow-parent");
+        parent.claim("ow-parent");
         while stopped.load(SeqCst) == 0 {
             let child = fork(|| {
                 name_child();
@@ -53,14 +53,14 @@ pub(super) fn vfork_churn(stage: &Stage) -> Result<()> {
     let parent = stage.role("parent")?;
     let stopped = stage.stopped();
     stage.process(|| {
-        parent.take("ow-parent");
+        parent.claim("ow-parent");
         let mut stack = vec![0_u128; 4096];
         while stopped.load(SeqCst) == 0 {
             // Who the child is shows itself only after the wait.
             let start_ns = now_ns();
             let child = vfork_a_sleeper(&mut stack);
             let wait = Interval::new(start_ns, now_ns());
-            parent.past(Activity::Wait, wait, child.unsigned_abs());
+            parent.log_past(Activity::Wait, wait, child.unsigned_abs());
             assert!(reap(child).is_ok(), "the child is gone");
         }
     })?;

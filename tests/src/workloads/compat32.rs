@@ -29,11 +29,11 @@ pub(super) fn in_a_futex(stage: &Stage) -> Result<()> {
 pub(super) fn answering(stage: &Stage) -> Result<()> {
     let (compat, asker) = (stage.role("compat32")?, stage.role("asker")?);
     let (mut child, requests, replies) = start(stage.argument()?, "p")?;
-    compat.is_played_by(child.id(), "ow-compat32");
+    compat.assign_to(child.id(), "ow-compat32");
     let stopped = stage.stopped();
     stage.thread(move || {
         let (mut requests, mut replies) = (requests, replies);
-        asker.take("ow-asker");
+        asker.claim("ow-asker");
         while stopped.load(SeqCst) == 0 {
             asker.works(WORK);
             let asked = requests.write_all(b"request!");
@@ -50,7 +50,7 @@ pub(super) fn answering(stage: &Stage) -> Result<()> {
 fn alone(stage: &Stage, mode: &str) -> Result<()> {
     let compat = stage.role("compat32")?;
     let (mut child, requests, replies) = start(stage.argument()?, mode)?;
-    compat.is_played_by(child.id(), "ow-compat32");
+    compat.assign_to(child.id(), "ow-compat32");
     let played = stage.play(|| ());
     drop((requests, replies));
     child.kill().and_then(|()| child.wait()).context("cannot end the 32-bit program")?;

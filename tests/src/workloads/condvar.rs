@@ -48,7 +48,7 @@ impl Queue {
     }
 
     #[inline(never)]
-    pub(super) fn take_all(&self) {
+    pub(super) fn drain(&self) {
         // SAFETY: as above.
         unsafe {
             libc::pthread_mutex_lock(self.mutex.get());
@@ -68,16 +68,16 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
     {
         let queue = Arc::clone(&queue);
         stage.thread(move || {
-            consumer.take("ow-consumer");
+            consumer.claim("ow-consumer");
             while stopped.load(SeqCst) == 0 {
-                consumer.waits(|| queue.take_all());
+                consumer.waits(|| queue.drain());
                 consumer.works(CONSUME);
             }
         })?;
     }
     let last = Arc::clone(&queue);
     stage.thread(move || {
-        producer.take("ow-producer");
+        producer.claim("ow-producer");
         while stopped.load(SeqCst) == 0 {
             producer.works(WORK);
             queue.put();

@@ -11,7 +11,7 @@ use super::{
     raw,
     stage::{Role, Stage, fork, reap},
 };
-use crate::truth::Activity;
+use crate::ground_truth::Activity;
 
 /// What a callee computes before it dies.
 const WORK: Duration = Duration::from_millis(4);
@@ -37,7 +37,7 @@ fn run(stage: &Stage, waits: Waits) -> Result<()> {
     let caller = stage.role("caller")?;
     let stopped = stage.stopped();
     stage.process(|| {
-        caller.take("ow-caller");
+        caller.claim("ow-caller");
         for dies in [segfaults, aborts, exits].into_iter().cycle() {
             if stopped.load(SeqCst) != 0 {
                 break;

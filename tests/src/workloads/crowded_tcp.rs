@@ -11,7 +11,7 @@ use super::{
     stage::{Stage, pin_to_last_cpu},
 };
 
-/// Who asks whom, and the names that they bear.
+/// The clients and their servers, and the names of their threads.
 const PAIRS: [(&str, &str, &str, &str); 4] = [
     ("client-1", "ow-client-1", "server-1", "ow-server-1"),
     ("client-2", "ow-client-2", "server-2", "ow-server-2"),
@@ -38,13 +38,13 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
     let lines = PAIRS.iter().map(|_| loopback_tcp()).collect::<Result<Vec<_>>>()?;
     for ((client, clients_comm, server, servers_comm), lines) in cast.into_iter().zip(&lines) {
         stage.process(|| {
-            server.take(servers_comm);
+            server.claim(servers_comm);
             while lines.server.read().is_some_and(|request| &request != END) {
                 lines.server.write(b"reply..!");
             }
         })?;
         stage.process(|| {
-            client.take(clients_comm);
+            client.claim(clients_comm);
             while stopped.load(SeqCst) == 0 {
                 for _ in 0..BURST {
                     lines.client.write(b"request!");

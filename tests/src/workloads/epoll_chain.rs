@@ -47,7 +47,7 @@ fn run(stage: &Stage, to_front: &Connection, to_back: &Connection) -> Result<()>
     let (downstream, upstream) = (to_front.serving.as_raw_fd(), to_back.asking.as_raw_fd());
     let fronts_epoll = polls::epoll_on_all(&[downstream, upstream])?;
     stage.process(|| {
-        back.take("ow-back");
+        back.claim("ow-back");
         let socket = to_back.serving.as_raw_fd();
         loop {
             back.waits(|| polls::waits_in_epoll(backs_epoll.as_raw_fd()));
@@ -59,7 +59,7 @@ fn run(stage: &Stage, to_front: &Connection, to_back: &Connection) -> Result<()>
         }
     })?;
     stage.process(|| {
-        front.take("ow-front");
+        front.claim("ow-front");
         loop {
             let ready = front.waits(|| polls::waits_in_epoll(fronts_epoll.as_raw_fd()));
             if is_the_end(ready) {
@@ -72,7 +72,7 @@ fn run(stage: &Stage, to_front: &Connection, to_back: &Connection) -> Result<()>
         }
     })?;
     stage.process(|| {
-        client.take("ow-client");
+        client.claim("ow-client");
         let socket = to_front.asking.as_raw_fd();
         while stopped.load(SeqCst) == 0 {
             client.computes(PAUSE);

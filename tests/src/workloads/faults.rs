@@ -47,23 +47,23 @@ pub(super) fn in_one_syscall(stage: &Stage) -> Result<()> {
     ensure!(unsafe { libc::pipe(pipe.as_mut_ptr()) } == 0, "pipe: {}", Error::last_os_error());
     let faulter_has_all = Arc::clone(&has_all);
     stage.thread(move || {
-        pager.take("ow-pager");
+        pager.claim("ow-pager");
         let mut poll = libc::pollfd { fd: faults, events: libc::POLLIN, revents: 0 };
         while !has_all.load(SeqCst) {
             // SAFETY: one descriptor, which is the kernel's to write to.
             if unsafe { libc::poll(&raw mut poll, 1, 10) } == 1 {
                 raw::nanosleep(WAIT);
-                hand_out(faults, page);
+                provide_page(faults, page);
             }
         }
     })?;
     stage.thread(move || {
-        faulter.take("ow-faulter");
+        faulter.claim("ow-faulter");
         while stopped.load(SeqCst) == 0 {
             // A page of zeroes says that there is nothing to write.
-            take_away(page);
+            discard_page(page);
             faulter.waits(|| write(pipe[1], page));
-            take_away(page);
+            discard_page(page);
             let part = libc::iovec { iov_base: page as *mut libc::c_void, iov_len: 8 };
             faulter.waits(|| write(pipe[1], &raw const part as usize));
             raw::read(pipe[0], &mut [0; 8]);
@@ -101,7 +101,7 @@ fn page_of_faults() -> Result<(i32, usize)> {
     Ok((faults, page))
 }
 
-fn hand_out(faults: i32, page: usize) {
+fn provide_page(faults: i32, page: usize) {
     let mut message = [0_u8; 32];
     let mut zero = [page as u64, PAGE as u64, 0, 0];
     // SAFETY: a message has 32 bytes; the request writes to what it is given, as above. It fails if the
@@ -112,7 +112,7 @@ fn hand_out(faults: i32, page: usize) {
     }
 }
 
-fn take_away(page: usize) {
+fn discard_page(page: usize) {
     // SAFETY: nothing is kept in it.
     unsafe { libc::madvise(page as *mut libc::c_void, PAGE, libc::MADV_DONTNEED) };
 }

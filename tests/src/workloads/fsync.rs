@@ -21,7 +21,7 @@ pub(super) fn beside_a_hog(stage: &Stage) -> Result<()> {
     let mut file = tempfile::tempfile_in(directory)
         .with_context(|| format!("cannot make a file in {directory}"))?;
     stage.thread(move || {
-        writer.take("ow-writer");
+        writer.claim("ow-writer");
         let block = vec![0x5a; 1024 * 1024];
         while stopped.load(SeqCst) == 0 {
             let written = file.rewind().and_then(|()| file.write_all(&block));
@@ -33,22 +33,23 @@ pub(super) fn beside_a_hog(stage: &Stage) -> Result<()> {
         }
     })?;
     stage.thread(move || {
-        hog.take("ow-hog");
+        hog.claim("ow-hog");
         hogs(hog, || stopped.load(SeqCst) == 0);
     })?;
     stage.play(|| ())
 }
 
-/// Several at once make files there, so each waits in many places of the filesystem, which share their
+/// Several threads at once make files there, so each waits in many places of the filesystem, which
+/// share their
 /// innermost frames.
-pub(super) fn of_many_files(stage: &Stage) -> Result<()> {
+pub(super) fn many_files(stage: &Stage) -> Result<()> {
     for name in ["maker-1", "maker-2", "maker-3", "maker-4"] {
         let (maker, stopped) = (stage.role(name)?, stage.stopped());
         let directory = Path::new(stage.argument()?).join(name);
         fs::create_dir(&directory)
             .with_context(|| format!("cannot make {}", directory.display()))?;
         stage.thread(move || {
-            maker.take(&format!("ow-{name}"));
+            maker.claim(&format!("ow-{name}"));
             let block = vec![0x5a; 256 * 1024];
             while stopped.load(SeqCst) == 0 {
                 let made = make_a_file(&directory, &block);
@@ -59,7 +60,7 @@ pub(super) fn of_many_files(stage: &Stage) -> Result<()> {
     stage.play(|| ())
 }
 
-/// In the place of the one before.
+/// Writes a file and renames it to replace the one before.
 fn make_a_file(directory: &Path, block: &[u8]) -> std::io::Result<()> {
     let new = directory.join("new");
     let mut file = File::create(&new)?;

@@ -30,7 +30,7 @@ fn named(stage: &Stage, waiters_name: &'static [u8], workers_name: &'static [u8]
     let (waiter, worker) = (stage.role("waiter")?, stage.role("worker")?);
     let (turn, stopped) = (stage.word()?, stage.stopped());
     stage.thread(move || {
-        waiter.take_named_with_bytes(waiters_name);
+        waiter.claim_with_raw_name(waiters_name);
         loop {
             waiter.waits(|| waits_for_baton(turn, WORKERS_TURN));
             waiter.works(PAUSE);
@@ -41,7 +41,7 @@ fn named(stage: &Stage, waiters_name: &'static [u8], workers_name: &'static [u8]
         }
     })?;
     stage.thread(move || {
-        worker.take_named_with_bytes(workers_name);
+        worker.claim_with_raw_name(workers_name);
         while turn.load(SeqCst) != END {
             works_before_waking(worker, turn);
             worker.waits(|| waits_for_baton(turn, WAITERS_TURN));

@@ -15,7 +15,7 @@ use super::{
     raw,
     stage::Stage,
 };
-use crate::{clock::compute, truth::Activity};
+use crate::{clock::compute, ground_truth::Activity};
 
 /// What the holder computes with the lock held, half of it before it sleeps.
 const COMPUTED: Duration = Duration::from_millis(4);
@@ -36,7 +36,7 @@ pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
         stage.thread(move || {
-            holder.take("ow-holder");
+            holder.claim("ow-holder");
             while stopped.load(SeqCst) == 0 {
                 mutex.lock();
                 times_taken.fetch_add(1, SeqCst);
@@ -65,7 +65,7 @@ pub(super) fn handed_over(stage: &Stage) -> Result<()> {
     for (role, comm, held) in cast {
         let mutex = Arc::clone(&mutex);
         stage.thread(move || {
-            role.take(comm);
+            role.claim(comm);
             while stopped.load(SeqCst) == 0 {
                 role.waits(|| mutex.lock());
                 let holds = role.begin(Activity::Work, 0);

@@ -16,12 +16,12 @@ const BITES: usize = 256;
 /// Between two bites.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// It takes memory until there is none, and sleeps in between.
+/// Allocates memory until there is none, and sleeps in between.
 pub(super) fn run(stage: &Stage) -> Result<()> {
     let eater = stage.role("eater")?;
     let stopped = stage.stopped();
     stage.process(|| {
-        eater.take("ow-eater");
+        eater.claim("ow-eater");
         let mut eaten: Vec<Vec<u8>> = Vec::with_capacity(BITES);
         while stopped.load(SeqCst) == 0 {
             if eaten.len() == BITES {

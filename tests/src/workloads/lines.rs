@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::{connection::Connection, raw};
 
-/// One side's two ends; for sockets they are the same.
+/// The two ends that one side has; for sockets they are the same.
 pub(super) struct Line {
     pub(super) reads: OwnedFd,
     pub(super) writes: OwnedFd,
@@ -32,11 +32,12 @@ impl Line {
     }
 }
 
-/// Both sides.
+/// A connection between a client and a server.
 pub(super) struct Lines {
     pub(super) client: Line,
     pub(super) server: Line,
-    /// As long as it listens, the kernel knows which end of a connection serves.
+    /// The listening socket. As long as it is open, the kernel knows which end of a connection
+    /// serves.
     _listener: Option<OwnedFd>,
 }
 

@@ -22,13 +22,13 @@ pub(super) fn to_and_fro(stage: &Stage) -> Result<()> {
     let places = two_cpus()?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        sleeper.take("ow-sleeper");
+        sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {
             sleeper.waits(|| raw::nanosleep(REST));
         }
     })?;
     stage.thread(move || {
-        restless.take("ow-restless");
+        restless.claim("ow-restless");
         for cpu in places.into_iter().cycle() {
             if stopped.load(SeqCst) != 0 {
                 break;
@@ -63,16 +63,16 @@ pub(super) fn while_runnable(stage: &Stage) -> Result<()> {
         stage.thread(move || {
             // A hog that may run anywhere is one as well.
             let _bound = bind(0, cpu);
-            hog.take("ow-hog");
+            hog.claim("ow-hog");
             sleeps::hogs(hog, || stopped.load(SeqCst) == 0);
         })?;
     }
     stage.thread(move || {
-        moved.take("ow-moved");
+        moved.claim("ow-moved");
         sleeps::hogs(moved, || stopped.load(SeqCst) == 0);
     })?;
     stage.thread(move || {
-        mover.take("ow-mover");
+        mover.claim("ow-mover");
         for cpu in places.into_iter().cycle() {
             if stopped.load(SeqCst) != 0 {
                 break;

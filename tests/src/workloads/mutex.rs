@@ -52,7 +52,7 @@ pub(super) fn run(stage: &Stage) -> Result<()> {
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
         stage.thread(move || {
-            holder.take("ow-holder");
+            holder.claim("ow-holder");
             while stopped.load(SeqCst) == 0 {
                 mutex.lock();
                 times_taken.fetch_add(1, SeqCst);
@@ -75,7 +75,7 @@ pub(super) fn contend(
     let contender = stage.role("contender")?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        contender.take("ow-contender");
+        contender.claim("ow-contender");
         let mut seen = 0;
         while stopped.load(SeqCst) == 0 {
             let taken = times_taken.load(SeqCst);

@@ -60,7 +60,7 @@ pub(super) fn read_of_an_eventfd(stage: &Stage) -> Result<()> {
     write_after_work(stage, writer, writes)?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        waiter.take("ow-waiter");
+        waiter.claim("ow-waiter");
         while stopped.load(SeqCst) == 0 {
             waiter.waits(|| waits_in_read(reads.as_raw_fd()));
         }
@@ -78,7 +78,7 @@ fn run(
     write_after_work(stage, writer, writes)?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        waiter.take("ow-waiter");
+        waiter.claim("ow-waiter");
         while stopped.load(SeqCst) == 0 {
             waiter.waits(|| wait(reads.as_raw_fd()));
             // It is ready, so this does not block.
@@ -92,7 +92,7 @@ fn run(
 fn write_after_work(stage: &Stage, writer: &'static Role, writes: OwnedFd) -> Result<()> {
     let stopped = stage.stopped();
     stage.thread(move || {
-        writer.take("ow-writer");
+        writer.claim("ow-writer");
         while stopped.load(SeqCst) == 0 {
             writer.works(WORK);
             raw::write(writes.as_raw_fd(), &1_u64.to_ne_bytes());

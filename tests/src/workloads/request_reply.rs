@@ -19,7 +19,7 @@ use super::{
     sleeps::computes,
     stage::{Role, Stage, fork, reap},
 };
-use crate::truth::Activity;
+use crate::ground_truth::Activity;
 
 /// What the server computes for each request.
 const WORK: Duration = Duration::from_millis(4);
@@ -48,11 +48,11 @@ pub(super) fn through_a_middle(stage: &Stage) -> Result<()> {
     let store = stage.role("store")?;
     let (asks, answers) = (&store_line, &middles_store);
     stage.process(|| {
-        store.take("ow-store");
+        store.claim("ow-store");
         serve(store, asks.reads.as_raw_fd(), asks.writes.as_raw_fd());
     })?;
     stage.process(|| {
-        middle.take("ow-middle");
+        middle.claim("ow-middle");
         let line = &middle_line;
         let mut request = [0; 8];
         while raw::read(line.reads.as_raw_fd(), &mut request) == 8 && &request != b"theend!!" {
@@ -64,7 +64,7 @@ pub(super) fn through_a_middle(stage: &Stage) -> Result<()> {
         raw::write(answers.writes.as_raw_fd(), b"theend!!");
     })?;
     stage.process(|| {
-        client.take("ow-client");
+        client.claim("ow-client");
         ask_again_and_again(stage, client, &client_line);
     })?;
     stage.play(|| ())
@@ -74,11 +74,11 @@ fn run(stage: &Stage, lines: &Lines) -> Result<()> {
     let (client, server) = (stage.role("client")?, stage.role("server")?);
     let (asks, answers) = (&lines.client, &lines.server);
     stage.process(|| {
-        server.take("ow-server");
+        server.claim("ow-server");
         serve(server, answers.reads.as_raw_fd(), answers.writes.as_raw_fd());
     })?;
     stage.process(|| {
-        client.take("ow-client");
+        client.claim("ow-client");
         ask_again_and_again(stage, client, asks);
     })?;
     stage.play(|| ())
@@ -96,17 +96,17 @@ fn ask_again_and_again(stage: &Stage, client: &Role, line: &Line) {
 
 /// A client whose servers end instead of answering: by turns they exit with 7, and are killed. Each
 /// entry of its log is tied to the server that it asked.
-pub(super) fn of_the_dying(stage: &Stage) -> Result<()> {
+pub(super) fn servers_that_end(stage: &Stage) -> Result<()> {
     let client = stage.role("client")?;
     stage.process(|| {
-        client.take("ow-client");
+        client.claim("ow-client");
         let mut is_killed = false;
         while stage.stopped().load(SeqCst) == 0 {
             let Ok((asks, answers)) = UnixStream::pair() else { panic!("no more sockets") };
             let server = fork(|| {
                 raw::read(answers.as_raw_fd(), &mut [0; 8]);
                 computes(WORK);
-                end(is_killed);
+                end_this_process(is_killed);
             });
             let Ok(server) = server else { panic!("no more processes") };
             drop(answers);
@@ -124,7 +124,7 @@ pub(super) fn of_the_dying(stage: &Stage) -> Result<()> {
 }
 
 /// Ends this process, with no answer.
-fn end(is_killed: bool) {
+fn end_this_process(is_killed: bool) {
     // SAFETY: neither touches memory.
     unsafe {
         if is_killed {
@@ -160,14 +160,14 @@ pub(super) fn ping_pong(stage: &Stage) -> Result<()> {
     let (mut there_out, there_in) = std::io::pipe().context("cannot make a pipe")?;
     let (mut back_out, back_in) = std::io::pipe().context("cannot make a pipe")?;
     stage.process(|| {
-        pong.take("ow-pong");
+        pong.claim("ow-pong");
         let mut byte = [0; 8];
         while there_out.read_exact(&mut byte).is_ok() && &byte != b"theend!!" {
             raw::write(back_in.as_raw_fd(), &byte);
         }
     })?;
     stage.process(|| {
-        ping.take("ow-ping");
+        ping.claim("ow-ping");
         let mut byte = [0; 8];
         while stopped.load(SeqCst) == 0 {
             raw::write(there_in.as_raw_fd(), b"ping....");

@@ -34,7 +34,7 @@ fn run(stage: &Stage, connection: &Connection) -> Result<()> {
     let stopped = stage.stopped();
     let epoll = polls::epoll_on(&connection.serving)?;
     stage.process(|| {
-        server.take("ow-server");
+        server.claim("ow-server");
         let socket = connection.serving.as_raw_fd();
         let mut request = [0; 8];
         while &request != END {
@@ -48,7 +48,7 @@ fn run(stage: &Stage, connection: &Connection) -> Result<()> {
         }
     })?;
     stage.process(|| {
-        client.take("ow-client");
+        client.claim("ow-client");
         let socket = connection.asking.as_raw_fd();
         while stopped.load(SeqCst) == 0 {
             client.works(WORK);

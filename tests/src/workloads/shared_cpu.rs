@@ -41,11 +41,11 @@ fn run(stage: &Stage, answers: fn(&Role)) -> Result<()> {
         let (requests, replies) = (Arc::clone(&requests), Arc::clone(&replies));
         stage.thread(move || {
             assert!(bind(0, own).is_ok(), "cannot be bound");
-            asker.take("ow-asker");
+            asker.claim("ow-asker");
             while stopped.load(SeqCst) == 0 {
                 asker.computes(PAUSE);
                 requests.put();
-                asker.waits(|| replies.take_all());
+                asker.waits(|| replies.drain());
             }
             ended.store(1, SeqCst);
             requests.put();
@@ -53,9 +53,9 @@ fn run(stage: &Stage, answers: fn(&Role)) -> Result<()> {
     }
     stage.thread(move || {
         assert!(bind(0, shared).is_ok(), "cannot be bound");
-        answerer.take("ow-answerer");
+        answerer.claim("ow-answerer");
         loop {
-            requests.take_all();
+            requests.drain();
             if ended.load(SeqCst) != 0 {
                 break;
             }
@@ -65,7 +65,7 @@ fn run(stage: &Stage, answers: fn(&Role)) -> Result<()> {
     })?;
     stage.thread(move || {
         assert!(bind(0, shared).is_ok(), "cannot be bound");
-        hog.take("ow-hog");
+        hog.claim("ow-hog");
         sleeps::hogs(hog, || stopped.load(SeqCst) == 0);
     })?;
     stage.play(|| ())

@@ -54,7 +54,7 @@ fn run(stage: &Stage, waits_for_signal: fn()) -> Result<()> {
         unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
     ensure!(masked == 0, "cannot block a signal: {}", io::Error::from_raw_os_error(masked));
     stage.thread(move || {
-        waiter.take("ow-waiter");
+        waiter.claim("ow-waiter");
         while stopped.load(SeqCst) == 0 {
             begun.fetch_add(1, SeqCst);
             waiter.waits(waits_for_signal);
@@ -62,7 +62,7 @@ fn run(stage: &Stage, waits_for_signal: fn()) -> Result<()> {
         begun.store(u32::MAX, SeqCst);
     })?;
     stage.thread(move || {
-        sender.take("ow-sender");
+        sender.claim("ow-sender");
         while let Some(()) = next_wait(begun, sender) {
             sends(waiter.tid());
         }

@@ -10,8 +10,8 @@ use super::{
 };
 use crate::{
     clock::{now_ns, spin},
+    ground_truth::Activity,
     intervals::Interval,
-    truth::Activity,
 };
 
 /// A thread that sleeps 10 ms and computes 1 ms, over and over.
@@ -19,7 +19,7 @@ pub(super) fn sleeper(stage: &Stage) -> Result<()> {
     let sleeper = stage.role("sleeper")?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        sleeper.take("ow-sleeper");
+        sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {
             sleeper.waits(|| sleeps(Duration::from_millis(10)));
             sleeper.works(Duration::from_millis(1));
@@ -33,7 +33,7 @@ pub(super) fn short_and_long(stage: &Stage) -> Result<()> {
     let sleeper = stage.role("sleeper")?;
     let stopped = stage.stopped();
     stage.thread(move || {
-        sleeper.take("ow-sleeper");
+        sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {
             sleeper.waits(|| sleeps(Duration::from_millis(2)));
             sleeper.waits(|| sleeps(Duration::from_millis(20)));
@@ -49,13 +49,13 @@ pub(super) fn over_a_hog(stage: &Stage) -> Result<()> {
     let stopped = stage.stopped();
     pin_to_last_cpu()?;
     stage.thread(move || {
-        sleeper.take("ow-sleeper");
+        sleeper.claim("ow-sleeper");
         while stopped.load(SeqCst) == 0 {
             sleeper.waits(|| sleeps(Duration::from_millis(7)));
         }
     })?;
     stage.thread(move || {
-        hog.take("ow-hog");
+        hog.claim("ow-hog");
         hogs(hog, || stopped.load(SeqCst) == 0);
     })?;
     stage.play(|| ())
@@ -65,7 +65,7 @@ pub(super) fn over_a_hog(stage: &Stage) -> Result<()> {
 /// the file that the argument names, as nobody may be there to talk to.
 pub(super) fn first_wait(stage: &Stage) -> Result<()> {
     let role = stage.role("command")?;
-    role.take("ow-command");
+    role.claim("ow-command");
     role.waits(|| sleeps(Duration::from_millis(30)));
     let truth = serde_json::to_vec(&stage.truth()).context("cannot make JSON")?;
     let path = stage.argument()?;
@@ -86,7 +86,7 @@ pub(super) fn hogs(role: &Role, going: impl Fn() -> bool) {
     while going() {
         let now = now_ns();
         if now - last > HOLE_NS {
-            role.past(Activity::OffCpu, Interval::new(last, now), 0);
+            role.log_past(Activity::OffCpu, Interval::new(last, now), 0);
         }
         last = now;
         std::hint::spin_loop();
@@ -100,7 +100,7 @@ pub(super) fn two_spinners(stage: &Stage) -> Result<()> {
         let role = stage.role(name)?;
         let stopped = stage.stopped();
         stage.thread(move || {
-            role.take(comm);
+            role.claim(comm);
             hogs(role, || stopped.load(SeqCst) == 0);
         })?;
     }

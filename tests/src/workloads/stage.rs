@@ -14,15 +14,15 @@ use anyhow::{Context, Result, ensure};
 use super::shared::{Zeroed, map};
 use crate::{
     clock::{compute, now_ns, spin},
+    ground_truth::{Activity, Entry, GroundTruth, Log, Player, Ready},
     intervals::Interval,
-    truth::{Activity, Entry, Log, Player, Ready, Truth},
     wait_until::wait_until,
 };
 
 /// Entries that a role's log can hold: a minute of 1 ms iterations.
 const LOG_ENTRIES: usize = 1 << 16;
 
-/// One running workload.
+/// One running workload: its roles, threads and processes.
 pub struct Stage {
     roles: RefCell<Vec<(&'static str, &'static Role)>>,
     threads: RefCell<Vec<JoinHandle<()>>>,
@@ -39,11 +39,11 @@ pub struct Role {
     comm: [AtomicU32; 16],
     used: AtomicU64,
     dropped: AtomicU64,
-    log: [Slot; LOG_ENTRIES],
+    log: [LogSlot; LOG_ENTRIES],
 }
 
 #[repr(C)]
-struct Slot {
+struct LogSlot {
     activity: AtomicU32,
     tied_to: AtomicU32,
     start_ns: AtomicU64,
@@ -159,20 +159,22 @@ impl Stage {
 
     /// What the roles measured.
     #[must_use]
-    pub fn truth(&self) -> Truth {
+    pub fn truth(&self) -> GroundTruth {
         let roles = self.roles.borrow();
-        Truth { roles: roles.iter().map(|&(name, role)| (name.to_owned(), role.log())).collect() }
+        GroundTruth {
+            roles: roles.iter().map(|&(name, role)| (name.to_owned(), role.log())).collect(),
+        }
     }
 }
 
 impl Role {
-    /// The calling thread takes the role, and the name `comm` (15 bytes of it count).
-    pub fn take(&self, comm: &str) {
-        self.take_named_with_bytes(comm.as_bytes());
+    /// Claims the role for the calling thread, and names the thread `comm` (15 bytes of it count).
+    pub fn claim(&self, comm: &str) {
+        self.claim_with_raw_name(comm.as_bytes());
     }
 
-    /// The same, with a name that need not be text.
-    pub fn take_named_with_bytes(&self, comm: &[u8]) {
+    /// As [`Role::claim`], with a name that need not be text.
+    pub fn claim_with_raw_name(&self, comm: &[u8]) {
         let mut name = [0_u8; 16];
         for (place, &byte) in name.iter_mut().zip(comm.iter().take(15)) {
             *place = byte;
@@ -181,15 +183,15 @@ impl Role {
         unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
         // SAFETY: takes nothing, cannot fail.
         let tid = unsafe { libc::gettid() };
-        self.sign(std::process::id(), tid.cast_unsigned(), &name);
+        self.publish(std::process::id(), tid.cast_unsigned(), &name);
     }
 
-    /// The role belongs to the only thread of process `pid`, a program that knows no roles.
-    pub fn is_played_by(&self, pid: u32, comm: &str) {
-        self.sign(pid, pid, comm.as_bytes());
+    /// Assigns the role to the only thread of process `pid`, a program that knows no roles.
+    pub fn assign_to(&self, pid: u32, comm: &str) {
+        self.publish(pid, pid, comm.as_bytes());
     }
 
-    fn sign(&self, pid: u32, tid: u32, comm: &[u8]) {
+    fn publish(&self, pid: u32, tid: u32, comm: &[u8]) {
         for (place, &byte) in self.comm.iter().zip(comm) {
             place.store(byte.into(), Relaxed);
         }
@@ -250,8 +252,8 @@ impl Role {
         }
     }
 
-    /// Logs what has passed.
-    pub fn past(&self, activity: Activity, past: Interval, tied_to: u32) {
+    /// Logs an interval that is over.
+    pub fn log_past(&self, activity: Activity, past: Interval, tied_to: u32) {
         let begun = self.begin(activity, tied_to);
         if let Some(slot) = begun.0.and_then(|index| self.log.get(index)) {
             slot.start_ns.store(past.start_ns, Relaxed);
@@ -276,11 +278,11 @@ impl Role {
     fn log(&self) -> Log {
         let used = usize::try_from(self.used.load(SeqCst)).unwrap_or(usize::MAX);
         let slots = self.log.iter().take(used);
-        Log { entries: slots.map(Slot::entry).collect(), dropped: self.dropped.load(SeqCst) }
+        Log { entries: slots.map(LogSlot::entry).collect(), dropped: self.dropped.load(SeqCst) }
     }
 }
 
-impl Slot {
+impl LogSlot {
     fn entry(&self) -> Entry {
         let end_ns = self.end_ns.load(SeqCst);
         Entry {

@@ -11,13 +11,13 @@ use super::{
     raw,
     stage::{Role, Stage},
 };
-use crate::{clock::spin, truth::Activity};
+use crate::{clock::spin, ground_truth::Activity};
 
 /// One thread waits from before it says so until it is told to stop.
 pub(super) fn all_along(stage: &Stage) -> Result<()> {
     let (stuck, released) = (stage.role("stuck")?, stage.word()?);
     stage.thread(move || {
-        stuck.take("ow-stuck");
+        stuck.claim("ow-stuck");
         waits_for_ever(stuck, released, stuck.tid());
     })?;
     stage.play(|| release(released))
@@ -26,12 +26,12 @@ pub(super) fn all_along(stage: &Stage) -> Result<()> {
 /// Every 50 ms a new thread comes, and waits until the end: whenever the window opens, some begin
 /// in it. Each entry of the log is tied to the thread that waits.
 pub(super) fn one_after_the_other(stage: &Stage) -> Result<()> {
-    /// As many as ten seconds bring.
+    /// More threads than ten seconds release.
     const THREADS: u32 = 200;
     let (starter, released) = (stage.role("starter")?, stage.word()?);
     let stopped = stage.stopped();
     stage.thread(move || {
-        starter.take("ow-starter");
+        starter.claim("ow-starter");
         let mut late = Vec::new();
         for _ in 0..THREADS {
             if stopped.load(SeqCst) != 0 {

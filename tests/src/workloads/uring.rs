@@ -23,7 +23,7 @@ const BLOCKS: usize = 16;
 /// What is computed between two waits: some disks are so fast that the log would fill.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// As direct reads want it.
+/// A page of memory, aligned as direct reads want it.
 #[derive(Clone)]
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
@@ -41,7 +41,7 @@ pub(super) fn reads(stage: &Stage) -> Result<()> {
     let direct = direct.context("this filesystem has no direct reads")?;
     let mut ring = ring()?;
     stage.thread(move || {
-        reader.take("ow-reader");
+        reader.claim("ow-reader");
         let mut block = vec![Page([0; 4096]); BLOCK / size_of::<Page>()];
         for offset in (0..BLOCKS).map(|number| (number * BLOCK) as u64).cycle() {
             if stopped.load(SeqCst) != 0 {
@@ -65,7 +65,7 @@ pub(super) fn syncs(stage: &Stage) -> Result<()> {
     let mut file = tempfile::tempfile_in(stage.argument()?).context("cannot make a file")?;
     let mut ring = ring()?;
     stage.thread(move || {
-        syncer.take("ow-syncer");
+        syncer.claim("ow-syncer");
         let block = vec![0x5a; BLOCK];
         while stopped.load(SeqCst) == 0 {
             let written = file.rewind().and_then(|()| file.write_all(&block));

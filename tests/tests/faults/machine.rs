@@ -10,11 +10,11 @@ use std::{
 use anyhow::{Result, ensure};
 use aya::maps::{Map, MapData, PerCpuArray};
 use offwake_tests::{
-    case::{Case, WINDOW, seconds},
+    case::{Case, WINDOW, duration_argument},
+    cpu_hotplug::{HotplugCpu, Power},
     kernel_objects::KernelObjects,
     offwake::Offwake,
-    places,
-    processors::{Power, Processor},
+    paths,
     wait_until::wait_until,
     workload::Workload,
 };
@@ -27,7 +27,7 @@ const STRIKES: u64 = 200;
 /// A CPU goes and comes back while it is recorded; what runs on it afterwards is seen as well as before.
 #[test]
 fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
-    let Some(cpu) = Processor::last() else {
+    let Some(cpu) = HotplugCpu::last() else {
         // Not to be mistaken for a success: past what captures the output of tests that pass.
         writeln!(io::stderr(), "NOT RUN: this machine lets no CPU go")?;
         return Ok(());
@@ -50,11 +50,11 @@ fn a_cpu_that_goes_and_comes_back_is_seen_again() -> Result<()> {
     let [first, second] = ["first", "second"].map(|role| spinners.role(role).map(|role| role.tid));
     let enough = struck()?.map(|strikes| strikes + STRIKES);
     wait_until("enough samples", || Ok((struck()? >= enough).then_some(())))?;
-    let (outcome, report) = recorder.interrupt()?.reported("x.offwake")?;
+    let (outcome, report) = recorder.interrupt()?.report_on("x.offwake")?;
     for (wakee, waker) in [(ping, pong), (pong, ping)] {
         let ledger = report.thread(wakee)?;
         ensure!(ledger.wall_ns == report.window.duration_ns, "{ledger:?}");
-        report.woken_by_nobody_but(wakee, "pipe", &[waker].into())?;
+        report.check_wakers_among(wakee, "pipe", &[waker].into())?;
     }
     for tid in [first?, second?] {
         let ledger = report.thread(tid)?;
@@ -82,21 +82,21 @@ fn a_proc_that_hides_processes_costs_nothing() -> Result<()> {
         let offwake = Offwake::profile()?
             .binary(Path::new("/usr/bin/unshare"))
             .args(["--mount", "--", "sh", "-c", SCRIPT, "sh"])
-            .arg(places::offwake()?)
-            .args(["profile", "-d", &seconds(WINDOW), "-o", "x.json"]);
+            .arg(paths::offwake_binary()?)
+            .args(["profile", "-d", &duration_argument(WINDOW), "-o", "x.json"]);
         let offwake = match caller {
             Caller::Root => offwake,
             Caller::Sudo => offwake.called_by_nobody()?,
         };
         let workload = Workload::start("pipe")?;
         let outcome = offwake.args(["-p", &workload.pids()]).run()?;
-        let case = Case::judge(workload, outcome, "x.json")?;
-        case.blocked_on("client", "pipe")?;
-        case.woken_by("client", "pipe", &[case.tid("server")].into())?;
+        let case = Case::from_outcome(workload, outcome, "x.json")?;
+        case.check_blocked_on("client", "pipe")?;
+        case.check_woken_by("client", "pipe", &[case.tid("server")].into())?;
         let client = case.tid("client");
         let mut waits = case.report.waits_of(client, Some("pipe"));
         let named = waits.any(|waits| waits.has_frame("offwake_tests"));
-        ensure!(named, "its own frames have no names: {}", case.about("client"));
+        ensure!(named, "its own frames have no names: {}", case.describe("client"));
     }
     Ok(())
 }

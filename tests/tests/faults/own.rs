@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
     intervals::all_meet,
     kernel_objects::KernelObjects,
-    offwake::{Offwake, Running, attached},
+    offwake::{Offwake, Running, count_attached_links},
     process::wait_for_state,
     wait_until::wait_until,
     workload::Workload,
@@ -22,8 +22,8 @@ fn nothing_is_left(mut recorder: Running) -> Result<()> {
     recorder.signal(libc::SIGKILL)?;
     let outcome = recorder.outcome()?;
     ensure!(!outcome.status.success(), "{outcome}");
-    wait_until("the kernel to free everything", || Ok(held.left().is_empty().then_some(())))
-        .with_context(|| format!("left of {held:?}: {:?}", held.left()))
+    wait_until("the kernel to free everything", || Ok(held.still_loaded().is_empty().then_some(())))
+        .with_context(|| format!("left of {held:?}: {:?}", held.still_loaded()))
 }
 
 #[test]
@@ -39,7 +39,9 @@ fn killed_while_it_records_it_leaves_nothing_in_the_kernel() -> Result<()> {
 #[test]
 fn killed_while_it_attaches_it_leaves_nothing_in_the_kernel() -> Result<()> {
     let recorder = Offwake::record()?.args(["--all", "-o", "x.offwake"]).start()?;
-    wait_until("the first program", || Ok((attached(recorder.pid())? > 0).then_some(())))?;
+    wait_until("the first program", || {
+        Ok((count_attached_links(recorder.pid())? > 0).then_some(()))
+    })?;
     nothing_is_left(recorder)
 }
 
@@ -57,7 +59,7 @@ fn stopped_for_seconds_it_counts_what_it_missed_and_the_rest_is_true() -> Result
     recorder.signal(libc::SIGCONT)?;
     // What was in the rings, and what came after it.
     recorder.wait_for_slices("x.offwake", 2)?;
-    let (outcome, report) = recorder.interrupt()?.reported("x.offwake")?;
+    let (outcome, report) = recorder.interrupt()?.report_on("x.offwake")?;
     let loss = &report.loss;
     ensure!(loss.records > 0, "nothing was lost, this proves nothing: {loss:?}");
     ensure!(loss.gaps > 0 && loss.counters.contains_key("ring_full_wait"), "{loss:?}");
@@ -70,7 +72,7 @@ fn stopped_for_seconds_it_counts_what_it_missed_and_the_rest_is_true() -> Result
         let lost = ledger.lost_ns();
         ensure!(lost > 2_500_000_000, "stopped for {STOPPED:?}, lost are {lost} ns: {ledger:?}");
     }
-    report.only_each_other(ping, pong, "pipe")
+    report.check_only_each_other(ping, pong, "pipe")
 }
 
 /// Each of them sees the other nine at work, and none is told of anybody else for that.
@@ -91,8 +93,8 @@ fn ten_at_once_say_the_same() -> Result<()> {
     }
     let mut windows = Vec::new();
     for recorder in recorders {
-        let (_, report) = recorder.outcome()?.reported("x.offwake")?;
-        ensure!(report.blocked_on(waiter, "futex") > 0, "{:?}", report.waits);
+        let (_, report) = recorder.outcome()?.report_on("x.offwake")?;
+        ensure!(report.blocked_ns(waiter, "futex") > 0, "{:?}", report.waits);
         for wakes in report.wakes_of(waiter).filter(|wakes| wakes.cause == "futex") {
             ensure!(wakes.waker.tid == Some(worker), "a wrong waker: {wakes:?}");
         }

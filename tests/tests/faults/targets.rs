@@ -26,8 +26,8 @@ fn a_target_that_is_frozen_is_stopped_and_nobody_is_to_blame() -> Result<()> {
     let until = now_ns();
     cgroup.set(Motion::Free)?;
     recorder.wait_for_slices("x.offwake", 1)?;
-    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
-    let stopped = report.blocked_on(sleeper, "stopped");
+    let (_, report) = recorder.interrupt()?.report_on("x.offwake")?;
+    let stopped = report.blocked_ns(sleeper, "stopped");
     ensure!(stopped >= until - from, "frozen for {} ns, stopped for {stopped}", until - from);
     // What this test's own looks take.
     ensure!(stopped < until - from + 500_000_000, "{} ns, {stopped}", until - from);
@@ -50,11 +50,11 @@ fn a_target_that_runs_out_of_memory_is_recorded_to_its_end() -> Result<()> {
     wait_for_state(eater.pid, 'Z')?;
     let died_at = now_ns();
     recorder.wait_for_slices("x.offwake", 1)?;
-    let (_, report) = recorder.interrupt()?.reported("x.offwake")?;
+    let (_, report) = recorder.interrupt()?.report_on("x.offwake")?;
     let ledger = report.thread(eater.tid)?;
     ensure!(ledger.wall_ns <= died_at.saturating_sub(report.window.start_ns), "{ledger:?}");
     ensure!(ledger.wall_ns < report.window.duration_ns, "it lived on: {ledger:?}");
-    ensure!(report.blocked_on(eater.tid, "timer") > 0, "{:?}", report.waits);
+    ensure!(report.blocked_ns(eater.tid, "timer") > 0, "{:?}", report.waits);
     for ((kind, accused), ns) in report.blame_of(eater.tid, Some("timer")) {
         ensure!(accused.is_none(), "{accused:?} is blamed ({kind}) for {ns} ns of sleeping");
     }

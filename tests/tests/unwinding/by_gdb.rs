@@ -37,7 +37,7 @@ pub struct Thread {
     functions: Vec<String>,
     /// Why there are no more of them.
     pub end: StackEnd,
-    /// The same by gdb.
+    /// The frames that gdb finds.
     gdbs: Vec<(Place, String)>,
     gdb_gave_up: Option<String>,
 }
@@ -54,7 +54,7 @@ impl Thread {
             && pairs.into_iter().all(|((recorded, _), (gdbs, _))| recorded == gdbs)
     }
 
-    /// It has gdb's frames, and goes less far.
+    /// Whether the stack has gdb's first frames, and ends before gdb's does.
     pub fn is_the_beginning_of_gdbs(&self) -> bool {
         let pairs = self.recorded.iter().zip(&self.gdbs);
         self.recorded.len() <= self.gdbs.len()
@@ -112,7 +112,7 @@ impl Place {
         }
     }
 
-    /// By lines of `/proc/PID/maps`: `proc_pid_maps(5)`.
+    /// Finds the mapping of an address in the lines of `/proc/PID/maps`: `proc_pid_maps(5)`.
     fn mapped(address: u64, maps: &str) -> Self {
         let file = maps.lines().find_map(|line| {
             let mut fields = line.split_ascii_whitespace();
@@ -132,7 +132,7 @@ fn evaluates_python(function: &str) -> bool {
     function.starts_with("_PyEval_EvalFrameDefault")
 }
 
-/// By lines of `/proc/PID/maps`.
+/// Whether an address is in an executable mapping, by the lines of `/proc/PID/maps`.
 fn is_executable(address: u64, maps: &str) -> bool {
     maps.lines().any(|line| {
         let mut fields = line.split_ascii_whitespace();

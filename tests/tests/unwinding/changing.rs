@@ -25,22 +25,22 @@ fn pair(compiled: &Compiled, file: &str, flags: &[&str]) -> Result<[PathBuf; 2]>
         let (function, length) =
             (format!("-DWAITS={name}_waits"), format!("-DNANOSECONDS={length}"));
         let flags = [flags, &[&function, &length]].concat();
-        compiled.add(name, Source { compiler: "cc", file, flags: &flags })
+        compiled.compile(name, Source { compiler: "cc", file, flags: &flags })
     };
     Ok([build("first", FIRST_NS)?, build("second", SECOND_NS)?])
 }
 
 /// Whether the stacks of a program's waits have the function that waits so long.
 #[derive(Debug, Default)]
-struct Told {
+struct StackCheck {
     right: u32,
-    /// It can't be told.
+    /// Waits without a stack to judge.
     not: u32,
     wrong: Vec<String>,
 }
 
-impl Told {
-    fn of(program: &Program, recorded: &Recorded) -> Self {
+impl StackCheck {
+    fn check(program: &Program, recorded: &Recorded) -> Self {
         let mut told = Self::default();
         for wait in recorded.0.waits.iter().filter(|wait| wait.tgid.0 == program.pid()) {
             let (right, wrong) = match wait.timeout {
@@ -78,21 +78,21 @@ impl Told {
 }
 
 /// A program that loads these libraries by turns.
-fn plugins(names: &[&str]) -> Result<Told> {
-    let compiled = Compiled::nothing()?;
+fn plugins(names: &[&str]) -> Result<StackCheck> {
+    let compiled = Compiled::empty()?;
     let flags = &["-O2", "-fomit-frame-pointer", "-shared", "-fPIC"];
     pair(&compiled, "plugin.c", flags)?;
-    compiled.add("plugins", Source { compiler: "cc", file: "plugins.c", flags: &["-O2"] })?;
+    compiled.compile("plugins", Source { compiler: "cc", file: "plugins.c", flags: &["-O2"] })?;
     let libraries: Vec<_> = names.iter().map(|name| compiled.path(name)).collect();
     let paths: Vec<_> = libraries.iter().map(PathBuf::as_path).collect();
     let program = compiled.start("plugins", &paths)?;
     let recorded = Recorded::during(&program, &[], || {
         program.signal(libc::SIGUSR1)?;
         wait_until("it to sleep often", || {
-            Ok(program.sleeps()?.values().all(|sleeps| sleeps.count >= 300).then_some(()))
+            Ok(program.sleeping_threads()?.values().all(|sleeps| sleeps.count >= 300).then_some(()))
         })
     })?;
-    Ok(Told::of(&program, &recorded))
+    Ok(StackCheck::check(&program, &recorded))
 }
 
 #[test]
@@ -107,12 +107,12 @@ fn a_library_that_takes_the_place_of_another_is_noticed() -> Result<()> {
 
 /// Demands that the stacks of a program that waits in few places are whole, and recognised.
 fn is_recognised(source: Source, arguments: &[&Path]) -> Result<()> {
-    let compiled = Compiled::program(source)?;
+    let compiled = Compiled::compile_one(source)?;
     let program = compiled.start(source.name(), arguments)?;
     let recorded = Recorded::during(&program, &[], || {
-        let slept: u64 = program.sleeps()?.values().map(|sleeps| sleeps.count).sum();
+        let slept: u64 = program.sleeping_threads()?.values().map(|sleeps| sleeps.count).sum();
         wait_until("it to sleep often", || {
-            let now: u64 = program.sleeps()?.values().map(|sleeps| sleeps.count).sum();
+            let now: u64 = program.sleeping_threads()?.values().map(|sleeps| sleeps.count).sum();
             Ok((now >= slept + 2000).then_some(()))
         })
     })?;
@@ -139,12 +139,12 @@ fn data_in_the_register_of_the_frame_pointer_makes_no_stack_unknown() -> Result<
     is_recognised(Source { compiler: "cc", file: "data_in_rbp.c", flags }, &[])
 }
 
-fn becomes(flags: &[&str]) -> Result<Told> {
-    let compiled = Compiled::nothing()?;
+fn becomes(flags: &[&str]) -> Result<StackCheck> {
+    let compiled = Compiled::empty()?;
     let [first, second] = pair(&compiled, "becomes.c", flags)?;
     let program = compiled.start("first", &[&first, &second])?;
     let recorded = Recorded::for_a_while(&["-p", &program.pid().to_string()])?;
-    Ok(Told::of(&program, &recorded))
+    Ok(StackCheck::check(&program, &recorded))
 }
 
 #[test]
@@ -162,12 +162,12 @@ fn a_program_in_the_place_of_another_is_never_taken_for_it() -> Result<()> {
 #[test]
 fn a_program_that_is_deleted_while_it_runs_is_whole() -> Result<()> {
     let flags = &["-O2", "-fomit-frame-pointer"];
-    let compiled = Compiled::program(Source { compiler: "cc", file: "blocked.c", flags })?;
+    let compiled = Compiled::compile_one(Source { compiler: "cc", file: "blocked.c", flags })?;
     let path = compiled.path("blocked");
     let program = compiled.start("blocked", &[])?;
     fs::remove_file(&path).context("cannot delete the program")?;
     program.wait_until_asleep()?;
-    let recorded = Recorded::asleep(&program, "auto")?;
+    let recorded = Recorded::while_asleep(&program, "auto")?;
     let main =
         recorded.last_waits().remove(&program.pid()).context("no wait of its first thread")?;
     let stack = recorded.stack(main.user_stack)?;

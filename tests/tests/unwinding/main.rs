@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context as _, Result, ensure};
 use offwake::recording::StackEnd;
 use offwake_tests::{
-    places,
+    paths,
     programs::{Compiled, Program, Source, nginx, postgres, redis},
 };
 
@@ -22,7 +22,7 @@ use recorded::Recorded;
 /// last stack beside what gdb says of it.
 fn compared(program: &Program, method: &str) -> Result<Vec<Thread>> {
     program.wait_until_asleep()?;
-    let recorded = Recorded::asleep(program, method)?;
+    let recorded = Recorded::while_asleep(program, method)?;
     by_gdb::compared(program, &recorded)
 }
 
@@ -86,23 +86,23 @@ const PYTHON_FUNCTIONS: [&str; 8] = [
 
 #[test]
 fn node_is_whole() -> Result<()> {
-    let directory = places::scratch()?;
+    let directory = paths::scratch_directory()?;
     let fifo = directory.path().join("fifo");
     let made = std::process::Command::new("mkfifo").arg(&fifo).status()?;
     ensure!(made.success(), "cannot make a FIFO");
-    all_are_whole(&Program::script(&places::node()?, "waits.js", &[&fifo])?)
+    all_are_whole(&Program::script(&paths::node_binary()?, "waits.js", &[&fifo])?)
 }
 
 #[test]
 fn tokio_is_whole() -> Result<()> {
-    let mut command = std::process::Command::new(places::tokio_program()?);
-    all_are_whole(&Program::ready(command.arg("idle"), places::scratch()?)?)
+    let mut command = std::process::Command::new(paths::tokio_program()?);
+    all_are_whole(&Program::start_and_wait(command.arg("idle"), paths::scratch_directory()?)?)
 }
 
 /// Frame pointers and no `.eh_frame`; threads without a goroutine wait on the stack of the scheduler.
 #[test]
 fn go_is_whole() -> Result<()> {
-    let go = Compiled::program(Source { compiler: "go", file: "goroutines.go", flags: &[] })?;
+    let go = Compiled::compile_one(Source { compiler: "go", file: "goroutines.go", flags: &[] })?;
     all_are_whole(&go.start("goroutines", &[])?)
 }
 
@@ -110,7 +110,7 @@ fn go_is_whole() -> Result<()> {
 /// unwound, and gdb takes what is on the stack there for return addresses.
 fn go_is_whole_down_to_c(flags: &[&str]) -> Result<()> {
     let source = Source { compiler: "go", file: "threads_of_c.go", flags };
-    let threads = compared(&Compiled::program(source)?.start("threads_of_c", &[])?, "auto")?;
+    let threads = compared(&Compiled::compile_one(source)?.start("threads_of_c", &[])?, "auto")?;
     all(&threads, |thread| thread.end == StackEnd::EntryPoint)?;
     let of_c = |thread: &Thread| {
         let functions: Vec<_> = thread.functions().map(str::to_owned).collect();
@@ -146,7 +146,7 @@ fn go_that_c_s_linker_made_is_whole_down_to_c() -> Result<()> {
 #[test]
 fn go_without_symbols_is_whole_as_far_as_it_is_go() -> Result<()> {
     let source = Source { compiler: "go", file: "threads_of_c.go", flags: &["-ldflags=-s -w"] };
-    let threads = compared(&Compiled::program(source)?.start("threads_of_c", &[])?, "auto")?;
+    let threads = compared(&Compiled::compile_one(source)?.start("threads_of_c", &[])?, "auto")?;
     all(&threads, |thread| {
         thread.end == StackEnd::EntryPoint
             && thread.functions().all(|of| !of.contains("start_thread"))
@@ -157,7 +157,7 @@ fn go_without_symbols_is_whole_as_far_as_it_is_go() -> Result<()> {
 }
 
 fn blocked(compiler: &str, flags: &[&str]) -> Result<Program> {
-    Compiled::program(Source { compiler, file: "blocked.c", flags })?.start("blocked", &[])
+    Compiled::compile_one(Source { compiler, file: "blocked.c", flags })?.start("blocked", &[])
 }
 
 /// What a handler with a stack of its own interrupted is not in the copy of its stack.
@@ -219,7 +219,7 @@ fn own_functions(thread: &str) -> Vec<&'static str> {
     }
 }
 
-/// Of a thread's functions those that are `blocked.c`'s.
+/// Whether the thread's functions that belong to `blocked.c` are the expected ones.
 fn are_own(thread: &Thread) -> bool {
     let of_any: BTreeSet<_> = WAYS.iter().flat_map(|way| own_functions(way)).collect();
     let mut own: Vec<_> = thread.functions().filter(|function| of_any.contains(function)).collect();

@@ -21,10 +21,10 @@ pub struct Recorded(pub Recording);
 impl Recorded {
     /// Records while every thread of a program is roused and goes to sleep again. The last wait of
     /// each is one that still goes on.
-    pub fn asleep(program: &Program, method: &str) -> Result<Self> {
+    pub fn while_asleep(program: &Program, method: &str) -> Result<Self> {
         Self::during(program, &["--unwind", method], || {
             for _ in 0..ROUSED {
-                program.rouse()?;
+                program.wake_all()?;
             }
             Ok(())
         })
@@ -42,16 +42,16 @@ impl Recorded {
             .args(arguments)
             .start_recording()?;
         happens()?;
-        Self::of(&offwake.interrupt()?)
+        Self::from_outcome(&offwake.interrupt()?)
     }
 
     /// Records for two seconds what goes on.
     pub fn for_a_while(arguments: &[&str]) -> Result<Self> {
         let offwake = Offwake::record()?.args(["-d", "2s", "-o", "x.offwake"]);
-        Self::of(&offwake.args(arguments).run()?)
+        Self::from_outcome(&offwake.args(arguments).run()?)
     }
 
-    fn of(outcome: &Outcome) -> Result<Self> {
+    fn from_outcome(outcome: &Outcome) -> Result<Self> {
         ensure!(outcome.status.success(), "{outcome}");
         let bytes = fs::read(outcome.path("x.offwake"))?;
         let recording = stream::read(&bytes[..], MEMORY)?;
@@ -70,7 +70,7 @@ impl Recorded {
         stack.frames.iter().filter_map(|id| self.0.stacks.frames.get(id))
     }
 
-    /// Those of them that a processor runs, without those of an interpreter.
+    /// The frames of a stack that a processor runs, without those of an interpreter.
     pub fn native_frames<'a>(&'a self, stack: &'a Stack) -> impl Iterator<Item = &'a Frame> {
         let is_native = |frame: &&Frame| {
             self.0.stacks.module_of(frame).is_none_or(|module| module.path != "[python]")

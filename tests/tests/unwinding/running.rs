@@ -5,7 +5,7 @@ use std::{process::Command, time::Duration};
 use anyhow::{Context as _, Result, ensure};
 use offwake::recording::{StackEnd, StackRef, WakeContext};
 use offwake_tests::{
-    places,
+    paths,
     programs::{Compiled, Program, Source, redis},
     wait_until::wait_at_most,
 };
@@ -36,9 +36,9 @@ fn who_wakes_redis_is_whole() -> Result<()> {
         let mut benchmark = Command::new("redis-benchmark");
         benchmark.arg("-s").arg(redis.directory().join("socket"));
         benchmark.args(["-t", "get", "-c", "1", "-n", "3000", "-q"]);
-        let mut benchmark = Program::start(&mut benchmark, places::scratch()?)?;
+        let mut benchmark = Program::start(&mut benchmark, paths::scratch_directory()?)?;
         client = Some(benchmark.pid());
-        wait_at_most(Duration::from_secs(60), "the client's end", || benchmark.ended())
+        wait_at_most(Duration::from_secs(60), "the client's end", || benchmark.check_ended())
     })?;
     let client = client.context("no client was started")?;
     let wakes = recorded.0.waits.iter().filter(|wait| wait.tgid.0 == redis.pid());
@@ -52,7 +52,7 @@ fn who_wakes_redis_is_whole() -> Result<()> {
 fn a_sampled_thread_without_frame_pointers_is_whole() -> Result<()> {
     let flags = &["-O2", "-fomit-frame-pointer", "-fno-optimize-sibling-calls"];
     let source = Source { compiler: "cc", file: "spins.c", flags };
-    let program = Compiled::program(source)?.start("spins", &[])?;
+    let program = Compiled::compile_one(source)?.start("spins", &[])?;
     let recorded = Recorded::for_a_while(&["--sample", "99"])?;
     let own: Vec<_> = recorded.0.samples.iter().filter(|s| s.tgid.0 == program.pid()).collect();
     nearly_all_are_whole(&recorded, own.iter().map(|sample| sample.user_stack), 50)?;

@@ -26,7 +26,7 @@ pub struct Queue {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doing {
+pub enum Activity {
     OnCpu(usize),
     /// The queue is that of the CPU that it came to in the end; none if it was not seen to.
     Runnable(Option<Queue>),
@@ -35,7 +35,7 @@ pub enum Doing {
 
 /// What ended a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ender {
+pub enum WakeSource {
     Thread(ThreadId),
     Outside(Outside),
 }
@@ -43,10 +43,10 @@ pub enum Ender {
 #[derive(Clone, Debug)]
 pub struct Wait {
     pub thread: ThreadId,
-    /// The lock that it was for.
+    /// The lock that the thread waited for.
     pub lock: Option<Futex>,
-    /// None if nobody was seen to end it.
-    pub ender: Option<Ender>,
+    /// What woke the thread; none if the records tell of nobody.
+    pub wake_source: Option<WakeSource>,
 }
 
 #[derive(Clone, Debug)]
@@ -54,19 +54,19 @@ pub struct Life {
     pub created: u64,
     pub creator: Option<ThreadId>,
     pub died: Option<u64>,
-    /// Since when it did what.
-    pub spans: Vec<(u64, Doing)>,
+    /// What the thread did, and since when.
+    pub spans: Vec<(u64, Activity)>,
 }
 
 impl Life {
-    /// What it did, as (from, to, what), none of them empty.
-    pub fn spans(&self) -> impl Iterator<Item = (u64, u64, Doing)> + '_ {
+    /// What the thread did, as (from, to, activity), none of them empty.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64, Activity)> + '_ {
         let end = self.died.unwrap_or(u64::MAX);
         let ends = self.spans.iter().skip(1).map(|&(from, _)| from).chain([end]);
         self.spans
             .iter()
             .zip(ends)
-            .map(|(&(from, doing), to)| (from, to, doing))
+            .map(|(&(from, activity), to)| (from, to, activity))
             .filter(|(from, to, _)| from < to)
     }
 }
@@ -74,30 +74,30 @@ impl Life {
 /// What happened on a machine.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// By [`ThreadId`].
+    /// The lives of all threads, by [`ThreadId`].
     pub lives: Vec<Life>,
-    /// By [`WaitId`].
+    /// All waits, by [`WaitId`].
     pub waits: Vec<Wait>,
     /// The releases of a lock that woke somebody, in order of time: when, and by whom.
     pub releases: BTreeMap<Futex, Vec<(u64, ThreadId)>>,
-    /// Who held a lock from when to when, whether anybody was woken or not.
+    /// The threads that held a lock, from when to when, whether anybody was woken or not.
     pub held: BTreeMap<Futex, Vec<(u64, u64, ThreadId)>>,
 }
 
 impl History {
-    /// From now on a thread does something else.
-    pub fn turn(&mut self, thread: ThreadId, now: u64, doing: Doing) {
-        self.lives[thread.0].spans.push((now, doing));
+    /// Records that from now on a thread does something else.
+    pub fn record_activity(&mut self, thread: ThreadId, now: u64, activity: Activity) {
+        self.lives[thread.0].spans.push((now, activity));
     }
 
-    /// A thread is seen to be runnable.
-    pub fn found_runnable(&mut self, thread: ThreadId, now: u64) {
-        if !matches!(self.lives[thread.0].spans.last(), Some((_, Doing::Runnable(_)))) {
-            self.turn(thread, now, Doing::Runnable(None));
+    /// Records that a thread was seen to be runnable.
+    pub fn record_runnable(&mut self, thread: ThreadId, now: u64) {
+        if !matches!(self.lives[thread.0].spans.last(), Some((_, Activity::Runnable(_)))) {
+            self.record_activity(thread, now, Activity::Runnable(None));
         }
     }
 
-    /// A runnable thread came to a CPU, so that it is known where it stood, if that was seen.
+    /// Records that a runnable thread came to a CPU, and where it queued if the records tell of that.
     pub fn record_switch_in(
         &mut self,
         thread: ThreadId,
@@ -107,10 +107,10 @@ impl History {
     ) {
         let spans = &mut self.lives[thread.0].spans;
         if is_recorded == IsRecorded::Yes
-            && let Some((_, Doing::Runnable(stood))) = spans.last_mut()
+            && let Some((_, Activity::Runnable(stood))) = spans.last_mut()
         {
             *stood = Some(queue);
         }
-        spans.push((now, Doing::OnCpu(queue.cpu)));
+        spans.push((now, Activity::OnCpu(queue.cpu)));
     }
 }

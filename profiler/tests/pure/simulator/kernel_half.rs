@@ -13,7 +13,7 @@ use offwake::{
 use super::{
     ThreadId,
     history::{Futex, Queue, WaitId},
-    records::{self, Name, SwitchIn, SwitchOut, Things, WaitFor, Waking, time},
+    records::{self, FilesAndStacks, Name, SwitchIn, SwitchOut, WaitFor, Waking, time},
 };
 
 /// A wait record, as far as the definition of a lock asks for it.
@@ -59,10 +59,10 @@ const SURVEYS: usize = 0;
 
 pub struct KernelHalf {
     attached: u64,
-    /// By [`ThreadId`].
+    /// What is kept for each thread, by [`ThreadId`].
     locals: Vec<Option<TaskLocal>>,
     names: Vec<Name>,
-    things: Things,
+    files_and_stacks: FilesAndStacks,
     recording: Recording,
     waits: Vec<Wait>,
     records: Records,
@@ -71,7 +71,7 @@ pub struct KernelHalf {
 /// Which events of the machine the records are of.
 #[derive(Clone, Debug, Default)]
 pub struct Records {
-    /// By thread and number.
+    /// The waits that have records, by thread and number.
     pub waits: BTreeMap<(Tid, u32), (WaitId, Edges)>,
     pub futexes: Vec<FutexRecord>,
 }
@@ -102,12 +102,12 @@ impl KernelHalf {
             },
             ..Recording::default()
         };
-        let things = Things::new(&mut recording);
+        let files_and_stacks = FilesAndStacks::new(&mut recording);
         Self {
             attached,
             locals: Vec::new(),
             names: Vec::new(),
-            things,
+            files_and_stacks,
             recording,
             waits: Vec::new(),
             records: Records::default(),
@@ -133,7 +133,7 @@ impl KernelHalf {
     }
 
     pub fn on_wakeup_new(&mut self, child: ThreadId, cpu: usize, waking: Waking) {
-        let wake = self.things.wake(waking, None);
+        let wake = self.files_and_stacks.wake(waking, None);
         if let Some(local) = self.find(child, waking.at, IfAbsent::Create) {
             local.switch_out = SwitchOut { begin: Begin::Newborn, at: waking.at, cpu };
             local.wait = None;
@@ -167,7 +167,7 @@ impl KernelHalf {
 
     /// A wake is made. Returns whether it will be in the wait's record.
     pub fn on_waking(&mut self, thread: ThreadId, waking: Waking, what: WaitFor) -> IsRecorded {
-        let wake = self.things.wake(waking, Some(what));
+        let wake = self.files_and_stacks.wake(waking, Some(what));
         let Some(local) = self.find(thread, waking.at, IfAbsent::ReturnNone) else {
             return IsRecorded::No;
         };
@@ -283,7 +283,7 @@ impl KernelHalf {
                 self.records.futexes.push(FutexRecord { futex, expected, begin, off, woken });
             }
         }
-        self.waits.push(self.things.wait(name, local.seq, times, what, local.wake));
+        self.waits.push(self.files_and_stacks.wait(name, local.seq, times, what, local.wake));
     }
 
     fn send_thread_info_once(&mut self, thread: ThreadId, now: u64) {

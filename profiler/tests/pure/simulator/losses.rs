@@ -22,7 +22,7 @@ pub fn loss() -> impl Strategy<Value = Loss> {
 impl Loss {
     /// What is left of a recording. Something is left of each thread: of one that nothing at all tells
     /// of, nobody could know that anything is missing.
-    pub fn of(&self, recording: &Recording) -> Recording {
+    pub fn apply(&self, recording: &Recording) -> Recording {
         let mut recording = recording.clone();
         let mut lost = self.0.iter().cycle();
         let mut keep = || !lost.next().copied().unwrap_or(false);

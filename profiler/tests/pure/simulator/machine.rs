@@ -12,7 +12,7 @@ use offwake::{
 
 use super::{
     ProcessId, Run, START, ThreadId,
-    history::{Doing, Ender, Futex, History, Life, Wait, WaitId},
+    history::{Activity, Futex, History, Life, Wait, WaitId, WakeSource},
     kernel_half::{IsRecorded, KernelHalf},
     program::{Op, Outside, Scenario},
     records::{Name, WaitFor, Waking, time},
@@ -29,14 +29,14 @@ pub const SURVEY: u64 = 8;
 /// Where a thread stands with its scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// It was made, and not let run yet.
+    /// The thread was made, and has not been let run yet.
     Made,
     Queued,
     OnCpu,
     /// On its way to sleep, the CPU not yet given up: a wake now comes before the switch-out.
     Falling,
     Blocked,
-    /// Its last steps.
+    /// The thread does its last steps.
     Exiting,
     Dead,
 }
@@ -53,7 +53,7 @@ pub(super) struct Thread {
     pub process: ProcessId,
     pub program: Vec<Op>,
     pub repeats: bool,
-    /// Which step it is at.
+    /// The step that the thread is at.
     pub step: usize,
     /// CPU time until the step takes effect.
     pub remaining: u64,
@@ -63,7 +63,7 @@ pub(super) struct Thread {
     pub stand: Stand,
     early: Early,
     pub wait: Option<(WaitId, WaitFor)>,
-    /// It has waited in this step already.
+    /// Whether the thread has waited in this step already.
     pub resumed: bool,
     pub children: Vec<ThreadId>,
     pub waits_for_end: VecDeque<ThreadId>,
@@ -76,7 +76,7 @@ pub(super) struct CpuState {
     pub queue: VecDeque<ThreadId>,
     /// Events of older plans are void.
     pub plan: u64,
-    /// It is about to look into its queue.
+    /// Whether the idle CPU is about to look into its queue.
     pub is_waking: bool,
 }
 
@@ -132,7 +132,7 @@ pub(super) struct Channel {
 /// What becomes of the current thread after a step.
 pub(super) enum After {
     Goes,
-    /// The same step again, so much later.
+    /// The thread does the same step again, so much later.
     Again(u64),
     Sleeps(WaitFor),
     Exits,
@@ -253,7 +253,7 @@ impl<'a> Machine<'a> {
         let is_recorded = self.kernel_half.survey_opening(thread, self.now, stands, state.wait);
         if is_recorded == IsRecorded::Yes && stands == Phase::Runnable {
             // Whoever woke it unseen: that it is awake is seen now.
-            self.history.found_runnable(thread, self.now);
+            self.history.record_runnable(thread, self.now);
         }
     }
 
@@ -282,7 +282,7 @@ impl<'a> Machine<'a> {
             children: Vec::new(),
             waits_for_end: VecDeque::new(),
         });
-        let spans = vec![(self.now, Doing::Runnable(None))];
+        let spans = vec![(self.now, Activity::Runnable(None))];
         self.history.lives.push(Life { created: self.now, creator, died: None, spans });
         // Who is there from the beginning is older than the machine's time.
         let created = match creator {
@@ -344,7 +344,7 @@ impl<'a> Machine<'a> {
             Stand::Exiting => return self.die(cpu, thread),
             _ => {}
         }
-        match self.take_effect(thread) {
+        match self.perform_step(thread) {
             After::Goes => self.go_on(thread),
             After::Again(later) => self.threads[thread.0].remaining = later,
             After::Sleeps(what) => {
@@ -378,7 +378,7 @@ impl<'a> Machine<'a> {
             WaitFor::Futex { futex, .. } => Some(futex).filter(|key| self.locks.contains_key(key)),
             _ => None,
         };
-        self.history.waits.push(Wait { thread, lock, ender: None });
+        self.history.waits.push(Wait { thread, lock, wake_source: None });
         if let (WaitFor::Outside(_), Some(Op::Await(_, time))) =
             (what, self.threads[thread.0].program.get(self.threads[thread.0].step))
         {
@@ -398,8 +398,9 @@ impl<'a> Machine<'a> {
         let Some((id, what)) = self.threads[thread.0].wait else { return };
         self.kernel_half.on_block(thread, self.now, cpu, (id, what));
         let early = self.threads[thread.0].early;
-        let doing = if early == Early::Seen { Doing::Runnable(None) } else { Doing::Blocked(id) };
-        self.history.turn(thread, self.now, doing);
+        let activity =
+            if early == Early::Seen { Activity::Runnable(None) } else { Activity::Blocked(id) };
+        self.history.record_activity(thread, self.now, activity);
         self.threads[thread.0].stand = Stand::Blocked;
         self.leave(cpu);
         if early != Early::No {
@@ -417,7 +418,7 @@ impl<'a> Machine<'a> {
     fn waking_by(&self, waker: ThreadId) -> Waking {
         let cpu = self.threads[waker.0].cpu;
         let current = Some(self.name(waker));
-        Waking { at: self.now, cpu, by: Ender::Thread(waker), current }
+        Waking { at: self.now, cpu, by: WakeSource::Thread(waker), current }
     }
 
     fn name(&self, thread: ThreadId) -> ThreadRef {
@@ -441,16 +442,19 @@ impl<'a> Machine<'a> {
         };
         let cpu = self.chance(self.scenario.cpus as u64) as usize;
         let current = self.cpus[cpu].current.map(|current| self.name(current));
-        self.end_wait(thread, Waking { at: self.now, cpu, by: Ender::Outside(outside), current });
+        self.end_wait(
+            thread,
+            Waking { at: self.now, cpu, by: WakeSource::Outside(outside), current },
+        );
     }
 
     fn end_wait(&mut self, thread: ThreadId, waking: Waking) -> IsRecorded {
         let Some((id, what)) = self.threads[thread.0].wait else { return IsRecorded::No };
-        let is_seen = waking.by != Ender::Outside(Outside::Unseen);
+        let is_seen = waking.by != WakeSource::Outside(Outside::Unseen);
         let is_recorded =
             if is_seen { self.kernel_half.on_waking(thread, waking, what) } else { IsRecorded::No };
         if is_recorded == IsRecorded::Yes {
-            self.history.waits[id.0].ender = Some(waking.by);
+            self.history.waits[id.0].wake_source = Some(waking.by);
         }
         match self.threads[thread.0].stand {
             // Nobody is there to tell, if the kernel half has not seen this thread yet.
@@ -461,7 +465,7 @@ impl<'a> Machine<'a> {
             }
             Stand::Blocked => {
                 if is_seen {
-                    self.history.turn(thread, self.now, Doing::Runnable(None));
+                    self.history.record_activity(thread, self.now, Activity::Runnable(None));
                 }
                 self.enqueue(thread);
             }

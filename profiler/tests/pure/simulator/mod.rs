@@ -20,7 +20,7 @@ mod scheduler;
 mod steps;
 mod truth;
 
-pub use history::{Doing, Ender};
+pub use history::{Activity, WakeSource};
 pub use losses::loss;
 pub use machine::run;
 pub use program::{Migration, Op, Outside, Scenario, ThreadPlan};
@@ -47,7 +47,7 @@ impl ThreadId {
         Tid(Self::FIRST + self.0 as u32)
     }
 
-    pub fn of(tid: Tid) -> Self {
+    pub fn from_tid(tid: Tid) -> Self {
         Self((tid.0 - Self::FIRST) as usize)
     }
 }
@@ -62,7 +62,7 @@ impl ProcessId {
     }
 }
 
-/// One run of a machine.
+/// One run of a machine: its recording and the truth about it.
 pub struct Run {
     /// What a profiler would have recorded of it, sorted.
     pub recording: Recording,

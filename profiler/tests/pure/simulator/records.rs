@@ -10,12 +10,12 @@ use offwake::{
 
 use super::{
     START,
-    history::{Ender, Futex, Queue},
+    history::{Futex, Queue, WakeSource},
     program::Outside,
 };
 use crate::{
     draw,
-    world::{self, CLOCK_NANOSLEEP, FUTEX, READ, RECVFROM, syscall},
+    fixtures::{self, CLOCK_NANOSLEEP, FUTEX, READ, RECVFROM, syscall},
 };
 
 const WRITE: u32 = 1;
@@ -72,29 +72,29 @@ pub struct SwitchIn {
 pub struct Waking {
     pub at: u64,
     pub cpu: usize,
-    pub by: Ender,
-    /// Who is current on that CPU; the idle task if it is nobody.
+    pub by: WakeSource,
+    /// The thread that is current on that CPU; the idle task if there is none.
     pub current: Option<ThreadRef>,
 }
 
 /// The files and stacks that a machine's records refer to.
 #[derive(Clone, Copy, Debug)]
-pub struct Things {
+pub struct FilesAndStacks {
     remote: FileId,
     inside_send: StackRef,
 }
 
-impl Things {
+impl FilesAndStacks {
     pub fn new(recording: &mut Recording) -> Self {
-        let remote = world::tcp(recording, 900, "10.0.0.1:40000", "10.0.0.2:80");
+        let remote = fixtures::tcp(recording, 900, "10.0.0.1:40000", "10.0.0.2:80");
         for channel in (0..).filter(|&n| kind_of(n) == Kind::Loopback).take(4) {
             let inode = inode_of(channel);
-            world::tcp(recording, inode, "127.0.0.1:40000", "127.0.0.1:80");
+            fixtures::tcp(recording, inode, "127.0.0.1:40000", "127.0.0.1:80");
         }
         let device = Some(DeviceKind::Storage);
         let disk = InterruptInfo { number: DISK_IRQ, device, handlers: "nvme0q1".to_owned() };
         recording.interrupts.insert(DISK_IRQ, disk);
-        let inside_send = world::kernel(
+        let inside_send = fixtures::kernel(
             recording,
             &[
                 "__wake_up_sync_key",
@@ -118,8 +118,8 @@ impl Things {
         wake.current = waking.current.unwrap_or(idle);
         wake.cpu = Cpu(waking.cpu as u16);
         match waking.by {
-            Ender::Outside(outside) => wake.context = context(outside),
-            Ender::Thread(_) => match what {
+            WakeSource::Outside(outside) => wake.context = context(outside),
+            WakeSource::Thread(_) => match what {
                 Some(WaitFor::Futex { futex, .. }) => {
                     let op = FUTEX_WAKE | private(futex);
                     wake.syscall = syscall(FUTEX, [futex.address, op, 1, 0, 0, 0]);
@@ -168,7 +168,7 @@ impl Things {
                 let number = if is_pipe { READ } else { RECVFROM };
                 let kind = if is_pipe { FileKind::Pipe } else { FileKind::Socket };
                 wait.syscall = syscall(number, [descriptor(n), 1, 1, 0, 0, 0]);
-                wait.file = Some(world::file(kind, inode_of(n)));
+                wait.file = Some(fixtures::file(kind, inode_of(n)));
             }
             Some(WaitFor::Outside(Outside::Disk)) => {
                 wait.syscall = syscall(IO_URING_ENTER, [4, 1, 1, 1, 0, 0]);
@@ -184,7 +184,7 @@ impl Things {
             }
             Some(WaitFor::Outside(Outside::Device | Outside::Interrupt | Outside::Unseen)) => {
                 wait.syscall = syscall(READ, [6, 1, 1, 0, 0, 0]);
-                wait.file = Some(world::file(FileKind::Character, 700));
+                wait.file = Some(fixtures::file(FileKind::Character, 700));
             }
         }
         wait

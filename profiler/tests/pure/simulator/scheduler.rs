@@ -2,7 +2,7 @@
 
 use super::{
     ThreadId,
-    history::{Doing, Queue},
+    history::{Activity, Queue},
     machine::{Event, LONGEST_STEP, Machine, Stand},
     program::{Migration, Op},
 };
@@ -37,7 +37,7 @@ impl Machine<'_> {
     pub(super) fn preempt(&mut self, cpu: usize, thread: ThreadId) {
         let Some(&next) = self.cpus[cpu].queue.front() else { return };
         self.kernel_half.on_preempt(thread, self.now, cpu, next);
-        self.history.turn(thread, self.now, Doing::Runnable(None));
+        self.history.record_activity(thread, self.now, Activity::Runnable(None));
         self.threads[thread.0].stand = Stand::Queued;
         self.threads[thread.0].moved = None;
         self.cpus[cpu].queue.push_back(thread);

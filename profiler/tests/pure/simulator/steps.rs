@@ -21,7 +21,7 @@ const ENDS: u64 = 0xa000;
 
 impl Machine<'_> {
     /// The step that a thread is at takes effect now.
-    pub(super) fn take_effect(&mut self, thread: ThreadId) -> After {
+    pub(super) fn perform_step(&mut self, thread: ThreadId) -> After {
         let state = &self.threads[thread.0];
         let resumed = state.resumed;
         let private = |base: u64, n: usize| futex(Some(state.process), base, n);

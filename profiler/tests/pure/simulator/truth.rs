@@ -9,7 +9,7 @@ use offwake::{
 
 use super::{
     ThreadId,
-    history::{Doing, Ender, Futex, History, Queue, WaitId},
+    history::{Activity, Futex, History, Queue, WaitId, WakeSource},
     kernel_half::{Edges, FutexRecord, Records},
     program::Outside,
 };
@@ -32,11 +32,11 @@ pub type Parts = BTreeMap<(Leaf, u16), u64>;
 /// a record's beginning is only known to lie before something, two readings are right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// Those that the records prove to be locks.
+    /// The futexes that the records prove to be locks.
     Strict,
-    /// The same, with every doubt taken for a proof.
+    /// The futexes that may be locks by the records: every doubt counts as a proof.
     Lenient,
-    /// All that are, whatever the records prove.
+    /// All futexes that are locks, whatever the records prove.
     Knowing,
 }
 
@@ -46,7 +46,7 @@ pub struct Truth {
     waits: BTreeMap<(Tid, u32), WaitId>,
     /// How the beginning and the end of each recorded wait are known.
     edges: BTreeMap<WaitId, Edges>,
-    /// By CPU: who was on it from when to when.
+    /// The threads that were on each CPU, from when to when.
     stints: BTreeMap<usize, Vec<(u64, u64, ThreadId)>>,
     strictly_locks: BTreeSet<Futex>,
     leniently_locks: BTreeSet<Futex>,
@@ -56,8 +56,8 @@ impl Truth {
     pub fn new(history: History, window: (u64, u64), records: &Records) -> Self {
         let mut stints = BTreeMap::<_, Vec<_>>::new();
         for (n, life) in history.lives.iter().enumerate() {
-            for (from, to, doing) in life.spans() {
-                if let Doing::OnCpu(cpu) = doing {
+            for (from, to, activity) in life.spans() {
+                if let Activity::OnCpu(cpu) = activity {
                     stints.entry(cpu).or_default().push((from, to, ThreadId(n)));
                 }
             }
@@ -105,7 +105,7 @@ impl Truth {
     /// Until when a thread is known to have been blocked in a wait, in the window or after it.
     fn ends(&self, wait: WaitId) -> u64 {
         let life = &self.history.lives[self.history.waits[wait.0].thread.0];
-        let blocked = life.spans().filter(|&(_, _, doing)| doing == Doing::Blocked(wait));
+        let blocked = life.spans().filter(|&(_, _, activity)| activity == Activity::Blocked(wait));
         let ended = blocked.map(|(_, to, _)| to).max().unwrap_or(0);
         self.edges.get(&wait).map_or(ended, |edges| ended.min(edges.last_seen))
     }
@@ -116,7 +116,7 @@ impl Truth {
         let (opens, closes) = self.window;
         life.into_iter()
             .flat_map(|life| life.spans())
-            .filter(move |(_, _, doing)| Some(*doing) == wait.map(Doing::Blocked))
+            .filter(move |(_, _, activity)| Some(*activity) == wait.map(Activity::Blocked))
             .map(move |(from, to, _)| (from.max(opens), to.min(closes)))
             .filter(|(from, to)| from < to)
     }
@@ -181,9 +181,9 @@ impl Follow<'_> {
                 }
             }
         }
-        match state.ender {
-            Some(Ender::Thread(thread)) => self.thread(thread, from, to, depth + 1),
-            Some(Ender::Outside(outside)) => self.leaf(outside_leaf(outside), depth, from, to),
+        match state.wake_source {
+            Some(WakeSource::Thread(thread)) => self.thread(thread, from, to, depth + 1),
+            Some(WakeSource::Outside(outside)) => self.leaf(outside_leaf(outside), depth, from, to),
             None => self.leaf(Leaf::Unattributed(self.unended(wait)), depth, from, to),
         }
     }
@@ -210,15 +210,15 @@ impl Follow<'_> {
                 None => self.leaf(Leaf::Unattributed("not_yet_created"), depth, from, until),
             }
         }
-        for (begin, end, doing) in life.spans() {
+        for (begin, end, activity) in life.spans() {
             let (from, to) = (from.max(begin), to.min(end));
             if from >= to {
                 continue;
             }
-            match doing {
-                Doing::OnCpu(_) => self.leaf(Leaf::Work(thread.tid()), depth, from, to),
-                Doing::Runnable(queue) => self.queue(thread, queue, from, to, depth),
-                Doing::Blocked(wait) => self.wait(wait, from, to, depth),
+            match activity {
+                Activity::OnCpu(_) => self.leaf(Leaf::Work(thread.tid()), depth, from, to),
+                Activity::Runnable(queue) => self.queue(thread, queue, from, to, depth),
+                Activity::Blocked(wait) => self.wait(wait, from, to, depth),
             }
         }
     }

@@ -8,7 +8,7 @@ use offwake::{
 use super::{EXIT_GROUP, edit_wake, find, outline};
 use crate::{
     draw::{live, recording},
-    world::{kernel, syscall},
+    fixtures::{kernel, syscall},
 };
 
 /// 60 is asked at 1, and ends at 6 with this status; 7 is woken by that.

@@ -14,8 +14,8 @@ use offwake::{
 use super::{EXIT_GROUP, OPEN, busy, check, find_with, outline};
 use crate::{
     draw::{at, edit, live, recording},
+    fixtures::{FUTEX, READ, file, kernel, syscall, tcp, user},
     golden::golden,
-    world::{FUTEX, READ, file, kernel, syscall, tcp, user},
 };
 
 /// A web server asks its database over TCP, which waits for its disk; then it waits for a lock, and
@@ -148,7 +148,7 @@ fn both_formats_are_as_blessed() {
     golden("service.otlp.json", &otlp(&recording, &spans));
 }
 
-/// As OTLP, indented to be read.
+/// Writes spans as OTLP, indented to be read.
 fn otlp(recording: &Recording, spans: &Spans) -> String {
     let timeline = Timeline::build(recording);
     let mut bytes = Vec::new();

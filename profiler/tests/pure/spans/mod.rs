@@ -1,11 +1,11 @@
 //! Requests and replies as spans.
 
 mod endings;
+mod every_recording;
 mod golden;
 mod limits;
 mod requests;
 mod sides;
-mod whatever;
 
 use std::collections::{BTreeMap, BTreeSet};
 

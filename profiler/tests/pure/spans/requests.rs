@@ -10,7 +10,7 @@ use offwake::{
 use super::{edit_wait, edit_wake, ended_by, find, nested, outline};
 use crate::{
     draw::{at, edit, live, recording, ticks, wait, wake_by},
-    world::{CLOCK_NANOSLEEP, FUTEX, READ, file, kernel, syscall},
+    fixtures::{CLOCK_NANOSLEEP, FUTEX, READ, file, kernel, syscall},
 };
 
 #[test]

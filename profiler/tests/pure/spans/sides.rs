@@ -9,7 +9,7 @@ use offwake::{
 use super::{find, outline};
 use crate::{
     draw::{edit, live, recording},
-    world::{READ, file, syscall, tcp},
+    fixtures::{READ, file, syscall, tcp},
 };
 
 /// 60 asks, 7 serves; the target is the server alone.

@@ -51,7 +51,7 @@ fn journal() -> anyhow::Result<File> {
 fn serve_worker(mut worker: TcpStream, mut journal: File) -> anyhow::Result<()> {
     let mut count = 0_u64;
     while let Some(key) = await_key(&mut worker)? {
-        let row = look_up(key);
+        let row = compute_value(key);
         count += 1;
         if count.is_multiple_of(FLUSH_EVERY) {
             flush_journal(&mut journal)?;
@@ -67,7 +67,7 @@ fn await_key(worker: &mut TcpStream) -> anyhow::Result<Option<u64>> {
 }
 
 #[inline(never)]
-fn look_up(key: u64) -> u64 {
+fn compute_value(key: u64) -> u64 {
     black_box(compute_for(COMPUTE, key));
     wait_for_seek();
     wire::expected_reply(key)

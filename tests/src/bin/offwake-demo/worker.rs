@@ -67,7 +67,7 @@ fn await_job(gateway: &mut UnixStream) -> anyhow::Result<Option<u64>> {
 
 #[inline(never)]
 fn do_job(job: u64, store: &mut TcpStream, cache: &Mutex<Cache>) -> anyhow::Result<u64> {
-    match look_into_cache(job, store, cache)? {
+    match query_cache(job, store, cache)? {
         Some(refilled) => Ok(refilled),
         None => ask_store(store, job),
     }
@@ -75,7 +75,7 @@ fn do_job(job: u64, store: &mut TcpStream, cache: &Mutex<Cache>) -> anyhow::Resu
 
 /// Under the lock, and now and then far too long: the fault that the picture should show.
 #[inline(never)]
-fn look_into_cache(
+fn query_cache(
     job: u64,
     store: &mut TcpStream,
     cache: &Mutex<Cache>,

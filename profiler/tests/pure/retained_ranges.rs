@@ -113,7 +113,7 @@ fn lives(recording: &Recording, from: usize, to: usize) -> BTreeMap<u32, String>
         .collect()
 }
 
-/// By waiting thread and number: how long it was blocked.
+/// How long each wait was blocked, by waiting thread and number of its record.
 fn blocked(recording: &Recording, window: Window) -> BTreeMap<(u32, u32), Nanos> {
     let timeline = Timeline::build(recording);
     let mut blocked = BTreeMap::<_, Nanos>::new();

@@ -1,4 +1,4 @@
-//! What a report has room for when there are very many threads.
+//! How a report with very many threads is limited.
 
 use offwake::{
     blame::{Blame, ChainLimits, Reason},
@@ -42,9 +42,9 @@ fn hops(report: &Report) -> usize {
     blame.filter(|part| !is_summed_up(part)).map(|part| part.chain.len()).sum()
 }
 
-/// Whatever the room is, blame adds up, what is summed up is counted, and who ended a wait is known of that too.
-fn check(report: &Report, room: usize) {
-    assert!(hops(report) <= room, "{} of {room}", hops(report));
+/// Whatever the limit is, blame adds up, what is summed up is counted, and its wakers are known too.
+fn check(report: &Report, limit: usize) {
+    assert!(hops(report) <= limit, "{} of {limit}", hops(report));
     let blame = || report.waits.iter().flat_map(|wait| &wait.blame);
     let summed_up: Nanos = blame().filter(is_summed_up).map(|part| part.ns).sum();
     let filter = &report.filter;
@@ -79,12 +79,12 @@ fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
 }
 
 #[test]
-fn any_room_will_do() {
+fn any_limit_will_do() {
     let whole = ring(30);
     let all = hops(&whole);
-    for room in 0..all {
-        let report = whole.clone().limit_hops(room);
-        check(&report, room);
+    for limit in 0..all {
+        let report = whole.clone().limit_hops(limit);
+        check(&report, limit);
         assert!(report.filter.limited_count > 0);
     }
     assert_eq!(whole.clone().limit_hops(all), whole);

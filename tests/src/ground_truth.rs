@@ -18,7 +18,7 @@ pub struct Ready {
 /// The thread that plays a role.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Player {
-    /// Its process.
+    /// The process that the thread belongs to.
     pub pid: u32,
     /// The thread.
     pub tid: u32,
@@ -28,7 +28,7 @@ pub struct Player {
 
 /// The last line: what each role measured.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Truth {
+pub struct GroundTruth {
     /// The logs by the role's name.
     pub roles: BTreeMap<String, Log>,
 }
@@ -36,7 +36,7 @@ pub struct Truth {
 /// What one role did, in order.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Log {
-    /// Its entries.
+    /// What the role did, in order.
     pub entries: Vec<Entry>,
     /// Entries that found no room; a truth with holes is no truth, see [`Log::whole`].
     pub dropped: u64,
@@ -54,10 +54,10 @@ pub enum Activity {
     OffCpu,
 }
 
-/// One stretch of time.
+/// One interval in which a role did one thing.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Entry {
-    /// What it measured.
+    /// What the role did.
     pub activity: Activity,
     /// When it began, `CLOCK_MONOTONIC`.
     pub start_ns: u64,
@@ -71,7 +71,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Its interval; what never ended goes on for ever.
+    /// The entry's interval. An entry that never ended goes on for ever.
     #[must_use]
     pub fn interval(&self) -> Interval {
         Interval::new(self.start_ns, self.end_ns.unwrap_or(u64::MAX))
@@ -82,11 +82,11 @@ impl Log {
     /// The intervals of one activity.
     #[must_use]
     pub fn intervals(&self, activity: Activity) -> Vec<Interval> {
-        self.of(activity).map(Entry::interval).collect()
+        self.entries_of(activity).map(Entry::interval).collect()
     }
 
     /// The entries of one activity.
-    pub fn of(&self, activity: Activity) -> impl Iterator<Item = &Entry> {
+    pub fn entries_of(&self, activity: Activity) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.activity == activity)
     }
 
@@ -110,7 +110,7 @@ impl Log {
 
     /// Whether nothing was dropped.
     #[must_use]
-    pub fn whole(&self) -> bool {
+    pub fn is_complete(&self) -> bool {
         self.dropped == 0
     }
 }

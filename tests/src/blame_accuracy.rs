@@ -11,45 +11,50 @@ use crate::{
 
 /// The blame for the waits of one role on one cause, judged.
 #[derive(Clone, Debug, Default)]
-pub struct Tally {
+pub struct BlameAccuracy {
     /// How long the role was blocked, in ns; the rest adds up to it.
     pub blocked_ns: u64,
-    /// On whom or what it had to be.
+    /// Blame on the thread or the external kind that the workload is built on.
     pub right_ns: u64,
-    /// On a thread that had nothing to do with it.
+    /// Blame on a thread that had nothing to do with the waits.
     pub wrong_ns: u64,
-    /// On something outside of every thread that had nothing to do with it.
-    pub astray_ns: u64,
-    /// On nobody, by reason.
+    /// Blame on something outside of every thread that had nothing to do with the waits.
+    pub wrong_external_ns: u64,
+    /// Blame on nobody, by reason.
     pub unattributed_ns: BTreeMap<String, u64>,
 }
 
-impl Tally {
+impl BlameAccuracy {
     /// Judges the blame for the waits of `role` on `cause`.
-    pub fn of(case: &Case, role: &str, cause: &str, is_right: impl Fn(&Blame) -> bool) -> Self {
+    pub fn for_role(
+        case: &Case,
+        role: &str,
+        cause: &str,
+        is_right: impl Fn(&Blame) -> bool,
+    ) -> Self {
         let waits = case.report.waits_of(case.tid(role), Some(cause));
-        Self::of_blame(waits.flat_map(|waits| &waits.blame), is_right)
+        Self::from_blame(waits.flat_map(|waits| &waits.blame), is_right)
     }
 
     /// Judges some blame.
-    pub fn of_blame<'a>(
+    pub fn from_blame<'a>(
         blame: impl IntoIterator<Item = &'a Blame>,
         is_right: impl Fn(&Blame) -> bool,
     ) -> Self {
-        let mut tally = Self::default();
+        let mut accuracy = Self::default();
         for blame in blame {
-            tally.blocked_ns += blame.ns;
+            accuracy.blocked_ns += blame.ns;
             if let Some(reason) = &blame.reason {
-                *tally.unattributed_ns.entry(reason.clone()).or_default() += blame.ns;
+                *accuracy.unattributed_ns.entry(reason.clone()).or_default() += blame.ns;
             } else if is_right(blame) {
-                tally.right_ns += blame.ns;
-            } else if blame.accused().is_some() {
-                tally.wrong_ns += blame.ns;
+                accuracy.right_ns += blame.ns;
+            } else if blame.blamed_tid().is_some() {
+                accuracy.wrong_ns += blame.ns;
             } else {
-                tally.astray_ns += blame.ns;
+                accuracy.wrong_external_ns += blame.ns;
             }
         }
-        tally
+        accuracy
     }
 
     /// Demands that there was something to blame, that nearly all of it is right, and that no thread
@@ -58,17 +63,17 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// When it is not so.
-    pub fn convicts(&self, case: &Case, role: &str) -> Result<()> {
-        self.convicts_for(SHARE, case, role)
+    /// When one of these does not hold.
+    pub fn check(&self, case: &Case, role: &str) -> Result<()> {
+        self.check_share(SHARE, case, role)
     }
 
-    /// The same, of a share of the time.
+    /// As [`BlameAccuracy::check`], with another share of the time that must be right.
     ///
     /// # Errors
     ///
     /// As [`Tally::convicts`].
-    pub fn convicts_for(&self, share: f64, case: &Case, role: &str) -> Result<()> {
+    pub fn check_share(&self, share: f64, case: &Case, role: &str) -> Result<()> {
         let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
         let known = self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>();
         ensure!(
@@ -76,14 +81,14 @@ impl Tally {
                 && at_least(known, 0.5, self.blocked_ns),
             "{role} hardly waited, this proves nothing: {self}"
         );
-        ensure!(self.wrong_ns == 0, "a bystander is blamed: {self}: {}", case.about(role));
-        ensure!(at_least(self.right_ns, share, known), "{self}: {}", case.about(role));
+        ensure!(self.wrong_ns == 0, "a bystander is blamed: {self}: {}", case.describe(role));
+        ensure!(at_least(self.right_ns, share, known), "{self}: {}", case.describe(role));
         Ok(())
     }
 }
 
-/// One line of a table.
-impl fmt::Display for Tally {
+/// Writes the figures as one line of a table.
+impl fmt::Display for BlameAccuracy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = |part: u64| part as f64 * 100.0 / self.blocked_ns.max(1) as f64;
         write!(
@@ -92,7 +97,7 @@ impl fmt::Display for Tally {
             self.blocked_ns as f64 / 1e6,
             percent(self.right_ns),
             percent(self.wrong_ns),
-            percent(self.astray_ns)
+            percent(self.wrong_external_ns)
         )?;
         for (reason, &ns) in &self.unattributed_ns {
             write!(f, ", {reason} {:.2} %", percent(ns))?;
@@ -122,11 +127,12 @@ mod tests {
             blame("disk", None, None),
             blame("unattributed", None, Some("lost")),
         ];
-        let tally = Tally::of_blame(&all, |blame| blame.tid == Some(7) || blame.kind == "timer");
-        assert_eq!((tally.blocked_ns, tally.right_ns), (50, 20));
-        assert_eq!((tally.wrong_ns, tally.astray_ns), (10, 10));
-        assert_eq!(tally.unattributed_ns, BTreeMap::from([("lost".to_owned(), 10)]));
-        let line = tally.to_string();
+        let accuracy =
+            BlameAccuracy::from_blame(&all, |blame| blame.tid == Some(7) || blame.kind == "timer");
+        assert_eq!((accuracy.blocked_ns, accuracy.right_ns), (50, 20));
+        assert_eq!((accuracy.wrong_ns, accuracy.wrong_external_ns), (10, 10));
+        assert_eq!(accuracy.unattributed_ns, BTreeMap::from([("lost".to_owned(), 10)]));
+        let line = accuracy.to_string();
         assert!(line.contains("right 40.00 %") && line.contains("lost 20.00 %"), "{line}");
     }
 }

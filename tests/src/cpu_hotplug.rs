@@ -10,12 +10,12 @@ use anyhow::{Context, Result};
 use crate::wait_until::wait_until;
 
 /// A CPU that can be taken. It comes back when this is dropped.
-pub struct Processor {
+pub struct HotplugCpu {
     number: usize,
     switch: PathBuf,
 }
 
-impl Processor {
+impl HotplugCpu {
     /// The last one of the machine, if the kernel lets it go.
     #[must_use]
     pub fn last() -> Option<Self> {
@@ -25,7 +25,7 @@ impl Processor {
         (number > 0 && may_write(&switch)).then_some(Self { number, switch })
     }
 
-    /// Its number.
+    /// The CPU's number.
     #[must_use]
     pub fn number(&self) -> usize {
         self.number
@@ -53,13 +53,13 @@ impl Processor {
 /// Whether a CPU runs anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// It does not.
+    /// The CPU is offline.
     Off,
-    /// It does.
+    /// The CPU is online.
     On,
 }
 
-impl Drop for Processor {
+impl Drop for HotplugCpu {
     fn drop(&mut self) {
         if let Err(error) = self.set(Power::On) {
             eprintln!("CPU {} stays off: {error:#}", self.number);

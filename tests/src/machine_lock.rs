@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use crate::places;
+use crate::paths;
 
 thread_local! {
     static HELD: RefCell<Weak<File>> = const { RefCell::new(Weak::new()) };
@@ -18,22 +18,22 @@ thread_local! {
 /// The right to run workloads and profilers. The machine may have two CPUs only: two tests at once
 /// would disturb each other's times. It is held by a thread, which is to say by a test, and by
 /// everything that the test starts: who takes it again in the same thread shares it.
-pub struct Turn(
+pub struct MachineLock(
     // The lock is the open file's, and ends with it.
     #[expect(dead_code, reason = "held, not read")] Rc<File>,
 );
 
-impl Turn {
+impl MachineLock {
     /// Waits for the right, if this thread does not have it already.
     ///
     /// # Errors
     ///
     /// When the lock's file can't be made.
-    pub fn take() -> Result<Self> {
+    pub fn acquire() -> Result<Self> {
         if let Some(held) = HELD.with_borrow(Weak::upgrade) {
             return Ok(Self(held));
         }
-        let path = places::target_directory().join("offwake-tests.lock");
+        let path = paths::target_directory().join("offwake-tests.lock");
         let file =
             File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         // SAFETY: takes plain integers.
@@ -52,16 +52,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_thread_shares_its_turn_and_others_wait() -> Result<()> {
-        let turn = Turn::take()?;
-        let again = Turn::take()?;
+    fn one_thread_shares_the_lock_and_others_wait() -> Result<()> {
+        let lock = MachineLock::acquire()?;
+        let again = MachineLock::acquire()?;
         let (sender, receiver) = mpsc::channel();
         let other = thread::spawn(move || {
-            let turn = Turn::take();
-            let _ = sender.send(turn.is_ok());
+            let lock = MachineLock::acquire();
+            let _ = sender.send(lock.is_ok());
         });
-        drop(turn);
-        // Half of it is held still. A wrong turn would come well within this time.
+        drop(lock);
+        // Half of it is held still. A lock acquired wrongly would come well within this time.
         assert!(receiver.recv_timeout(Duration::from_millis(100)).is_err());
         drop(again);
         assert!(receiver.recv()?);
