@@ -9,11 +9,14 @@ use std::{
 };
 
 use offwake::{
-    parser::Parser,
+    parser::{Parser, ParserRole},
     recording::AddressSpace,
-    symbols::{self, Symbols},
+    stacks::StackProcessor,
+    symbols,
     units::{StackId, Tgid, Timestamp},
+    unwinder_process::UnwinderClient,
 };
+use offwake_unwind::Method;
 
 /// Frames of a stack.
 const DEPTH: usize = 16;
@@ -35,25 +38,27 @@ fn main() -> ExitCode {
 }
 
 fn measure(frames: usize, processes: &[Tgid]) {
-    let mut symbols = Symbols::new();
+    // Nothing is unwound, so that the process for it is never started.
+    let unwinder = UnwinderClient::new(Method::default(), Parser::new(ParserRole::Stacks));
+    let mut stacks = StackProcessor::new(unwinder, 0);
     let mut ids = (1..).map(StackId);
     let mut asked = 0;
     let begun = Instant::now();
     for &process in processes {
-        symbols.observe_process(process);
+        stacks.observe_process(process);
         let space = AddressSpace::Process(process);
         let addresses = addresses(process, frames / processes.len());
         asked += addresses.len();
         for (stack, id) in addresses.chunks(DEPTH).zip(ids.by_ref()) {
-            symbols.observe_stack(id, space, Timestamp(u64::MAX), stack);
+            stacks.add_walked_stack(id, space, Timestamp(u64::MAX), stack);
         }
     }
     let observed = begun.elapsed();
     std::thread::sleep(HEADERS);
     let before = memory("VmRSS");
     let begun = Instant::now();
-    let mut parser = Parser::in_thread(symbols::answer);
-    let (new, names, shortfalls) = symbols.finish().name(&mut parser, &mut |_done, _all| {});
+    let mut parser = Parser::in_thread(symbols::serve);
+    let (new, names, shortfalls) = stacks.finish().resolve(&mut parser, &mut |_done, _all| {});
     let named = begun.elapsed();
     println!(
         "{{\"asked\":{asked},\"frames\":{},\"named\":{},\"modules\":{},\"observe_ns\":{},\

@@ -22,7 +22,7 @@ pub mod kernel;
 pub mod parser;
 pub mod privileges;
 pub mod processes;
-pub mod recognition;
+pub mod stacks;
 pub mod symbols;
 pub mod target;
 pub mod top;

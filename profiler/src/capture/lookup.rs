@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     messages::{FrameNames, LastLookupResults, Lookup, LookupResults, StoreMessage},
-    user_stacks::UserStacks,
+    user_stacks::UserStackExchange,
 };
 use crate::{
     decode::NewStack,
@@ -17,7 +17,7 @@ use crate::{
     privileges::{self, Task},
     processes::Processes,
     recording::{InterruptInfo, loss::add_all},
-    symbols::Symbols,
+    stacks::StackProcessor,
 };
 
 /// How often sockets and their holders are looked for when nothing else is to be done.
@@ -29,8 +29,8 @@ const SEND_INTERVAL: Duration = Duration::from_millis(500);
 pub(super) fn run(
     lookups: &Receiver<Lookup>,
     store: &SyncSender<StoreMessage>,
-    mut symbols: Symbols,
-    mut user_stacks: UserStacks,
+    mut stacks: StackProcessor,
+    mut user_stacks: UserStackExchange,
 ) -> LastLookupResults {
     let mut processes = Processes::new();
     let mut files = Files::new();
@@ -41,26 +41,26 @@ pub(super) fn run(
         match lookups.recv_timeout(POLL_INTERVAL) {
             Ok(Lookup::Process { tgid }) => {
                 processes.observe_process(tgid);
-                symbols.observe_process(tgid);
+                stacks.observe_process(tgid);
             }
             Ok(Lookup::Fork { parent, child, at }) => {
                 processes.observe_process(child);
-                symbols.observe_fork(parent, child, at);
+                stacks.observe_fork(parent, child, at);
             }
             Ok(Lookup::Exec { tgid, at }) => {
                 processes.observe_process(tgid);
-                symbols.observe_exec(tgid, at);
+                stacks.observe_exec(tgid, at);
             }
             Ok(Lookup::Exit { tgid, at }) => {
-                symbols.observe_exit(tgid, at);
+                stacks.observe_exit(tgid, at);
                 processes.observe_exit(tgid);
             }
             Ok(Lookup::Cgroup { id, tgid }) => processes.observe_cgroup(id, tgid),
             Ok(Lookup::Stack(NewStack { id, walked, space, addresses })) => {
-                symbols.observe_stack(id, space, walked, &addresses);
+                stacks.add_walked_stack(id, space, walked, &addresses);
             }
             Ok(Lookup::StackCopies) => {
-                user_stacks.unwind(&mut symbols);
+                user_stacks.process_copies(&mut stacks);
             }
             Ok(Lookup::File { file, tgid, descriptor }) => files.observe(file, tgid, descriptor),
             Ok(Lookup::Interrupt { number }) => {
@@ -68,48 +68,48 @@ pub(super) fn run(
             }
             Ok(Lookup::Snapshot(snapshot)) => {
                 // The snapshot's records refer to these stacks.
-                while !user_stacks.unwind(&mut symbols) {}
-                send_results(&mut symbols, &mut processes, &mut files, &mut interrupts, store);
+                while !user_stacks.process_copies(&mut stacks) {}
+                send_results(&mut stacks, &mut processes, &mut files, &mut interrupts, store);
                 sent = Instant::now();
-                let names = FrameNames::Pending(symbols.take_nameless());
+                let names = FrameNames::Pending(stacks.request_names());
                 let _died = store.send(StoreMessage::Snapshot(snapshot, names));
             }
-            Err(RecvTimeoutError::Timeout) => user_stacks.note_idle(),
+            Err(RecvTimeoutError::Timeout) => user_stacks.record_idle(),
             Err(RecvTimeoutError::Disconnected) => break,
         }
-        user_stacks.tell_of_python(&mut symbols);
+        user_stacks.send_python_threads(&mut stacks);
         files.poll();
         if sent.elapsed() >= SEND_INTERVAL {
-            send_results(&mut symbols, &mut processes, &mut files, &mut interrupts, store);
+            send_results(&mut stacks, &mut processes, &mut files, &mut interrupts, store);
             sent = Instant::now();
         }
     }
-    while !user_stacks.unwind(&mut symbols) {}
+    while !user_stacks.process_copies(&mut stacks) {}
     let (files, mut shortfalls) = files.finish();
     let (processes, of_processes) = processes.finish();
-    let unnamed = symbols.finish();
+    let unnamed = stacks.finish();
     // Every file that has names is open by now.
     privileges::restrict_to(Task::Naming);
-    let (stacks, names, of_symbols) =
-        unnamed.name(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
+    let (stacks, names, of_stacks) =
+        unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
     add_all(&mut shortfalls, &of_processes);
-    add_all(&mut shortfalls, &of_symbols);
+    add_all(&mut shortfalls, &of_stacks);
     let results = LookupResults { stacks, processes, files, interrupts, shortfalls };
     LastLookupResults { results, names }
 }
 
 fn send_results(
-    symbols: &mut Symbols,
+    stacks: &mut StackProcessor,
     processes: &mut Processes,
     files: &mut Files,
     interrupts: &mut Vec<InterruptInfo>,
     store: &SyncSender<StoreMessage>,
 ) {
-    let mut shortfalls = symbols.shortfalls();
+    let mut shortfalls = stacks.shortfalls();
     add_all(&mut shortfalls, processes.shortfalls());
     add_all(&mut shortfalls, &files.shortfalls());
     let results = LookupResults {
-        stacks: symbols.take_new(),
+        stacks: stacks.drain_new(),
         processes: processes.take_new(),
         files: files.take_new(),
         interrupts: std::mem::take(interrupts),

@@ -14,7 +14,7 @@ use crate::{
         Clocks, ClosedBy, Effort, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
         NewStacks, OpenFile, Preemption, Sample, Sighting, ThreadExit, Wait, loss::Shortfalls,
     },
-    symbols::Naming,
+    symbols::NamingRequest,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -216,7 +216,7 @@ pub struct SnapshotEnd {
 /// Names of frames that a snapshot refers to and those before it did not.
 pub enum FrameNames {
     /// Names that are still to be looked up.
-    Pending(Naming),
+    Pending(NamingRequest),
     /// Names that were looked up already.
     Resolved(Vec<(FrameId, Vec<Function>)>),
 }

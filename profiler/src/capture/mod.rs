@@ -54,7 +54,7 @@ pub use store::Written;
 use thiserror::Error;
 pub use trigger::Trigger;
 use trigger::TriggerMatcher;
-use user_stacks::UserStacks;
+use user_stacks::UserStackExchange;
 
 use crate::{
     kernel::{
@@ -63,7 +63,8 @@ use crate::{
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     recording::{ClosedBy, Effort, Meta, Window},
-    symbols::{NameSources, Symbols},
+    stacks::StackProcessor,
+    symbols::NameSources,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
     unwinder_process::UnwinderClient,
 };
@@ -188,11 +189,11 @@ impl<S: Sink> Armed<S> {
             let StackSettings { method, max_stacks, .. } = plan.settings.stacks;
             start("look-up", Task::LookingUp, move || {
                 let unwinder = UnwinderClient::new(method, unwinding);
-                let user_stacks = UserStacks::new(maps, unwinder, max_stacks as usize, shared);
-                let symbols = Symbols::new()
-                    .named_by(names)
-                    .told_of(Box::new(move |tgid| epochs.current(tgid)));
-                lookup::run(&requested, &to_store, symbols, user_stacks)
+                let stacks = StackProcessor::new(unwinder, max_stacks as usize)
+                    .with_name_sources(names)
+                    .with_code_epochs(Box::new(move |tgid| epochs.current(tgid)));
+                let user_stacks = UserStackExchange::new(maps, shared);
+                lookup::run(&requested, &to_store, stacks, user_stacks)
             })?
         };
         let watching = {

@@ -37,7 +37,7 @@ use offwake::{parser, symbols, unwinder_process};
 use outcome::Outcome;
 
 fn main() -> ExitCode {
-    if let Some(done) = parser::run_if_requested(symbols::answer, unwinder_process::serve) {
+    if let Some(done) = parser::run_if_requested(symbols::serve, unwinder_process::serve) {
         return done;
     }
     let cli::Cli { console, command } = cli::Cli::parse();

@@ -4,7 +4,7 @@ use std::{path::PathBuf, sync::Arc};
 
 use anyhow::Context as _;
 use clap::Args;
-use offwake::symbols::{DebugPlaces, Debuginfod, Detail, Fetched, NameSources};
+use offwake::symbols::{DebugDirectories, Debuginfod, Detail, Fetched, NameSources};
 
 use crate::output::on_one_line;
 
@@ -81,8 +81,8 @@ fn sources(
 ) -> anyhow::Result<NameSources> {
     let servers = debuginfod.then(Debuginfod::from_environment).transpose();
     let servers = servers.context("--debuginfod can't be done")?;
-    let places = DebugPlaces::new(directories.iter().cloned());
-    Ok(NameSources { detail, places, debuginfod: servers.map(Arc::new) })
+    let debug_directories = DebugDirectories::new(directories.iter().cloned());
+    Ok(NameSources { detail, debug_directories, debuginfod: servers.map(Arc::new) })
 }
 
 fn detail(lines: bool, no_inline: bool) -> Detail {

@@ -33,7 +33,7 @@ use crate::{
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     recording::{Frame, FrameId, Function, Module, ModuleId},
-    symbols::{NameBook, Naming},
+    symbols::{NamingRequest, ResolvedNames},
     units::StackId,
 };
 
@@ -45,9 +45,9 @@ enum Message {
     /// Frames and modules that stacks refer to.
     Frames(Vec<(FrameId, Frame)>, Vec<(ModuleId, Module)>),
     /// Names that this thread is to look up.
-    LookUpNames(Naming),
+    LookUpNames(NamingRequest),
     /// Names that were looked up beside the recording.
-    LookedUpNames(NameBook),
+    LookedUpNames(ResolvedNames),
     /// Names that came with a snapshot.
     ResolvedNames(Vec<(FrameId, Vec<Function>)>),
     /// A snapshot to be written.
@@ -68,7 +68,7 @@ enum NameLookup {
     /// In the output's thread: no snapshot is written before its names are known.
     BeforeWriting,
     /// In a thread of their own: snapshots are written with the names that are known.
-    Beside(Sender<Naming>),
+    Beside(Sender<NamingRequest>),
 }
 
 /// Retains the last slices of a recording, and writes them out when it is asked to.
@@ -248,11 +248,11 @@ fn write_snapshots(
 }
 
 /// Looks names up until nobody asks any more, or the output has ended.
-fn look_up_names(pending: &Receiver<Naming>, output: &Sender<Message>) {
+fn look_up_names(pending: &Receiver<NamingRequest>, output: &Sender<Message>) {
     privileges::restrict_to(Task::Naming);
     let mut parser = Parser::new(ParserRole::Names);
     for naming in pending {
-        let mut names = NameBook::default();
+        let mut names = ResolvedNames::default();
         names.look_up(naming, &mut parser, &mut |_done, _all| {});
         if output.send(Message::LookedUpNames(names)).is_err() {
             return;

@@ -13,7 +13,7 @@ use crate::{
         loss::Shortfalls,
         stream::{END, Encoder, Slice},
     },
-    symbols::NameBook,
+    symbols::ResolvedNames,
     units::{Nanos, StackId},
 };
 
@@ -37,7 +37,7 @@ pub struct FrameTables {
     frames: HashMap<FrameId, Frame>,
     modules: BTreeMap<ModuleId, Module>,
     /// The names.
-    pub names: NameBook,
+    pub names: ResolvedNames,
 }
 
 impl FrameTables {

@@ -22,7 +22,7 @@ const BEFORE: i64 = -2;
 
 /// A function of Python, and where in it a frame was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::symbols) struct PythonFunction {
+pub(crate) struct PythonFunction {
     /// With the classes and functions that it is in, from 3.11 on.
     pub name: String,
     /// As the interpreter has it: it can be relative, or no file's (`<string>`).
@@ -33,7 +33,7 @@ pub(in crate::symbols) struct PythonFunction {
 
 /// What is found of a captured frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum Named {
+pub(crate) enum Named {
     /// The function that it ran.
     Function(PythonFunction),
     /// It had not begun yet, or was the interpreter's own: Python shows no such frame either.
@@ -44,7 +44,7 @@ pub(in crate::symbols) enum Named {
 
 /// Names of code objects that were read before.
 #[derive(Default)]
-pub(in crate::symbols) struct CodeNames {
+pub(crate) struct CodeNames {
     codes: HashMap<Key, Rc<Code>>,
     bytes: usize,
 }
@@ -69,7 +69,7 @@ struct Code {
 
 impl CodeNames {
     /// Names a frame of a process.
-    pub(in crate::symbols) fn name(
+    pub(crate) fn name(
         &mut self,
         process: Tgid,
         interpreter: &Interpreter,
@@ -80,7 +80,7 @@ impl CodeNames {
     }
 
     /// A process ended, or runs another program.
-    pub(in crate::symbols) fn forget(&mut self, process: Tgid) {
+    pub(crate) fn forget(&mut self, process: Tgid) {
         self.codes.retain(|key, _| key.process != process);
         self.bytes = self.codes.values().map(|code| code.size()).sum();
     }

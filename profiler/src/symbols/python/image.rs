@@ -30,7 +30,7 @@ const EVALUATE: &[u8] = b"_PyEval_EvalFrameDefault";
 
 /// Why the Python frames of a process can't be had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(in crate::symbols) enum NotFound {
+pub(crate) enum NotFound {
     /// Nothing says that there is one.
     #[error("no CPython")]
     NoPython,
@@ -57,7 +57,7 @@ pub(in crate::symbols) enum NotFound {
 
 /// A CPython in a file. Addresses are those of the file's own headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::symbols) struct Image {
+pub(crate) struct Image {
     /// `_PyRuntime`
     pub(super) runtime: u64,
     /// `Py_Version`, from 3.11 on.
@@ -77,10 +77,7 @@ impl Image {
     /// # Errors
     ///
     /// When there is none, or its symbols are gone.
-    pub(in crate::symbols) fn of<'data, R: ReadRef<'data>>(
-        data: R,
-        path: &str,
-    ) -> Result<Self, NotFound> {
+    pub(crate) fn of<'data, R: ReadRef<'data>>(data: R, path: &str) -> Result<Self, NotFound> {
         let named = Version::of_path(path);
         let nothing = if named.is_some() { NotFound::NoSymbols } else { NotFound::NoPython };
         let symbols = headers::read(data, |headers, data| {

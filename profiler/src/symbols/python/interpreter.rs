@@ -14,7 +14,7 @@ use super::{
 use crate::recording::AddressKind;
 
 /// A frame as the kernel half captured it.
-pub(in crate::symbols) type Captured = PythonFrame;
+pub(crate) type Captured = PythonFrame;
 
 /// `FRAME_OWNED_BY_GENERATOR`
 const BY_GENERATOR: u64 = 1;
@@ -30,7 +30,7 @@ const CANDIDATE: u32 = 0xc0;
 
 /// Where a process has the code of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) struct MappedAt {
+pub(crate) struct MappedAt {
     /// Where the mapping begins.
     pub start: u64,
     /// Which offset into the file is there.
@@ -39,7 +39,7 @@ pub(in crate::symbols) struct MappedAt {
 
 /// The CPython of one process.
 #[derive(Clone, Debug)]
-pub(in crate::symbols) struct Interpreter {
+pub(crate) struct Interpreter {
     pub(super) runtime: u64,
     pub(super) code_type: Option<u64>,
     pub(super) offsets: Offsets,
@@ -49,7 +49,7 @@ pub(in crate::symbols) struct Interpreter {
 
 /// What a frame is to the run that one call of `_PyEval_EvalFrameDefault` evaluates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum Part {
+pub(crate) enum Part {
     /// One frame of it, not the last.
     Inner,
     /// Its last frame.
@@ -64,7 +64,7 @@ impl Interpreter {
     /// # Errors
     ///
     /// When its frames can't be had.
-    pub(in crate::symbols) fn find(
+    pub(crate) fn find(
         image: &Image,
         mapped: MappedAt,
         memory: &impl Memory,
@@ -102,18 +102,18 @@ impl Interpreter {
     }
 
     /// How the kernel half walks the frames of its threads.
-    pub(in crate::symbols) fn layout(&self) -> PythonLayout {
+    pub(crate) fn layout(&self) -> PythonLayout {
         self.layout
     }
 
     /// Whether code at `address` evaluates Python.
-    pub(in crate::symbols) fn evaluates_at(&self, address: u64, kind: AddressKind) -> bool {
+    pub(crate) fn evaluates_at(&self, address: u64, kind: AddressKind) -> bool {
         let address = address.saturating_sub(kind.before());
         self.evaluate.iter().any(|range| range.contains(&address))
     }
 
     /// What a captured frame is to its run.
-    pub(in crate::symbols) fn part(&self, frame: &Captured) -> Part {
+    pub(crate) fn part(&self, frame: &Captured) -> Part {
         match self.offsets.frame.run {
             Run::Each => Part::Last,
             Run::Entry { entry, .. } => match self.byte_of_marks(frame, entry) {

@@ -5,7 +5,7 @@ use std::{fs::File, io, os::unix::fs::FileExt};
 use crate::units::Tgid;
 
 /// Memory that can be read by address.
-pub(in crate::symbols) trait Memory {
+pub(crate) trait Memory {
     /// Fills `into` with what is at `address`; none if any of it can't be read.
     fn read(&self, address: u64, into: &mut [u8]) -> Option<()>;
 
@@ -26,13 +26,13 @@ pub(in crate::symbols) trait Memory {
 
 /// The memory of a process, held: when the process runs another program, or ends, there is nothing
 /// more to be read here, rather than what is in its place.
-pub(in crate::symbols) struct ProcessMemory(File);
+pub(crate) struct ProcessMemory(File);
 
 impl ProcessMemory {
     /// # Errors
     ///
     /// When the process is gone, or is none of those that we may read.
-    pub(in crate::symbols) fn open(tgid: Tgid) -> io::Result<Self> {
+    pub(crate) fn open(tgid: Tgid) -> io::Result<Self> {
         Ok(Self(File::open(format!("/proc/{tgid}/mem"))?))
     }
 }

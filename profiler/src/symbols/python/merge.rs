@@ -22,7 +22,7 @@ use super::interpreter::Part;
 
 /// A frame of a native stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum NativeFrame {
+pub(crate) enum NativeFrame {
     /// A call of `_PyEval_EvalFrameDefault`.
     Evaluates,
     /// Any other.
@@ -31,7 +31,7 @@ pub(in crate::symbols) enum NativeFrame {
 
 /// How a native stack ends, behind its last frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum NativeEnd {
+pub(crate) enum NativeEnd {
     /// With where the thread began: nothing is missing.
     Entry,
     /// Some frames are missing behind it, but none before.
@@ -42,7 +42,7 @@ pub(in crate::symbols) enum NativeEnd {
 
 /// How a chain of Python frames ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum ChainEnd {
+pub(crate) enum ChainEnd {
     /// With the thread's first frame.
     First,
     /// There are more, or they could not be read.
@@ -51,7 +51,7 @@ pub(in crate::symbols) enum ChainEnd {
 
 /// Why part of a merged stack is not as it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum Doubt {
+pub(crate) enum Doubt {
     /// Native frames are missing here, between those before and the Python frames behind.
     NativeMissing,
     /// Python frames may be missing here: the chain was cut short.
@@ -63,7 +63,7 @@ pub(in crate::symbols) enum Doubt {
 
 /// A frame of a merged stack: an index into one of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::symbols) enum Merged {
+pub(crate) enum Merged {
     Native(usize),
     Python(usize),
     Doubt(Doubt),
@@ -73,7 +73,7 @@ pub(in crate::symbols) enum Merged {
 ///
 /// Every native frame but those that evaluate is in the result once and in order; so is every Python
 /// frame, unless all are left out.
-pub(in crate::symbols) fn merge(
+pub(crate) fn merge(
     native: &[NativeFrame],
     native_end: NativeEnd,
     python: &[Part],

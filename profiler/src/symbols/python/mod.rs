@@ -29,18 +29,12 @@ mod memory;
 mod merge;
 mod objects;
 mod offsets;
+mod processes;
 #[cfg(test)]
 mod tests;
 mod threads;
 mod version;
 mod walk;
 
-pub(super) use self::{
-    code::{CodeNames, Named},
-    image::{Image, NotFound},
-    interpreter::{Captured, Interpreter, MappedAt, Part},
-    memory::ProcessMemory,
-    merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
-    threads::{Tasks, ThreadState, thread_states},
-    walk::walk,
-};
+pub use processes::PythonThread;
+pub(crate) use processes::{MODULE, MergedFrame, PythonProcesses};

@@ -4,7 +4,7 @@ use super::{
     memory::Memory,
     offsets::{BYTES, SIZE, Text},
 };
-use crate::symbols::MAX_NAME;
+use crate::symbols::name_limit::{MAX_NAME, cut_name};
 
 /// The beginning of a string, as large as any version's.
 const HEADER: usize = 72;
@@ -26,7 +26,7 @@ pub(super) fn text(memory: &impl Memory, address: u64, offsets: &Text) -> Option
     let begin = if state.is_ascii() { offsets.ascii } else { offsets.compact };
     let mut bytes = vec![0; length.checked_mul(state.kind())?];
     memory.read(address.wrapping_add(u64::from(begin)), &mut bytes)?;
-    Some(crate::symbols::cut(&decode(&bytes, state.kind())?))
+    Some(cut_name(&decode(&bytes, state.kind())?))
 }
 
 /// `PyASCIIObject::state`: two bits of whether it is interned, three of the size of a character, one

@@ -26,11 +26,11 @@ const PTHREAD_TID: [u64; 2] = [0x2d0, 0x30];
 ///
 /// The two are different in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::symbols) struct Tasks(HashMap<u32, Tid>);
+pub(crate) struct Tasks(HashMap<u32, Tid>);
 
 impl Tasks {
     /// Those that a process has now; those that end meanwhile are left out.
-    pub(in crate::symbols) fn read(tgid: Tgid) -> Self {
+    pub(crate) fn read(tgid: Tgid) -> Self {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{tgid}/task")) else {
             return Self::default();
         };
@@ -68,7 +68,7 @@ fn own_number(line: &[u8]) -> Option<u32> {
 
 /// A thread that runs Python.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::symbols) struct ThreadState {
+pub(crate) struct ThreadState {
     pub tid: Tid,
     /// The address of its `PyThreadState`.
     pub state: u64,
@@ -78,7 +78,7 @@ pub(in crate::symbols) struct ThreadState {
 
 /// The threads of a CPython.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(in crate::symbols) struct ThreadStates {
+pub(crate) struct ThreadStates {
     /// By tid.
     pub threads: Vec<ThreadState>,
     /// Threads with a state in each of several interpreters: which one they are in is not known, so
@@ -92,7 +92,7 @@ pub(in crate::symbols) struct ThreadStates {
 
 /// The threads that run Python now. The lists can change while they are read; whatever is found is
 /// checked, and what is missed can be found the next time.
-pub(in crate::symbols) fn thread_states(
+pub(crate) fn thread_states(
     interpreter: &Interpreter,
     memory: &impl Memory,
     tasks: &Tasks,

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The first two numbers of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(in crate::symbols) struct Version {
+pub(crate) struct Version {
     pub major: u8,
     pub minor: u8,
 }

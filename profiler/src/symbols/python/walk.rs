@@ -6,7 +6,7 @@ use super::{interpreter::Captured, memory::Memory, merge::ChainEnd, threads::Thr
 
 /// The frames, leaf first. None if it is not this thread's state any more. They are of one moment only
 /// if the thread sleeps all the while.
-pub(in crate::symbols) fn walk(
+pub(crate) fn walk(
     memory: &impl Memory,
     thread: &ThreadState,
     layout: &PythonLayout,

@@ -4,7 +4,12 @@ use proptest::prelude::*;
 
 use super::{
     super::{
-        Captured, CodeNames, Named, NotFound, Tasks, debug_offsets, memory::Memory, thread_states,
+        code::{CodeNames, Named},
+        debug_offsets,
+        image::NotFound,
+        interpreter::Captured,
+        memory::Memory,
+        threads::{Tasks, thread_states},
         version::Version,
     },
     fake::{FakeMemory, RUNTIME, interpreter},

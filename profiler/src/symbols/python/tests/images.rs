@@ -2,7 +2,10 @@
 
 use std::process::Command;
 
-use super::super::{Image, NotFound, version::Version};
+use super::super::{
+    image::{Image, NotFound},
+    version::Version,
+};
 
 /// What a CPython exports.
 const SOURCE: &str = "

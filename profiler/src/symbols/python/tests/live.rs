@@ -13,11 +13,16 @@ use object::ReadCache;
 use profiler_ebpf::python::MAX_FRAMES;
 
 use super::super::{
-    ChainEnd, CodeNames, Image, Interpreter, MappedAt, Named, Part, ProcessMemory, Tasks,
-    code::PythonFunction, memory::Memory, thread_states, walk,
+    code::{CodeNames, Named, PythonFunction},
+    image::Image,
+    interpreter::{Interpreter, MappedAt, Part},
+    memory::{Memory, ProcessMemory},
+    merge::ChainEnd,
+    threads::{Tasks, thread_states},
+    walk::walk,
 };
 use crate::{
-    symbols::maps,
+    symbols::address_spaces::proc_maps,
     units::{Tgid, Tid},
 };
 
@@ -100,7 +105,7 @@ impl Program {
     }
 
     fn interpreter(&self, memory: &impl Memory) -> Interpreter {
-        let (lines, _) = maps::read(self.tgid()).unwrap();
+        let (lines, _) = proc_maps::read(self.tgid()).unwrap();
         let found = lines.iter().filter(|line| line.name.starts_with('/')).find_map(|line| {
             let file = ReadCache::new(File::open(&line.name).unwrap());
             let image = Image::of(&file, &line.name).ok()?;

@@ -2,7 +2,10 @@
 
 use proptest::prelude::*;
 
-use super::super::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, Part, merge};
+use super::super::{
+    interpreter::Part,
+    merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
+};
 
 /// How a version marks the runs of its frames.
 #[derive(Clone, Copy, Debug)]

@@ -8,7 +8,7 @@ use super::{
     },
     fake::FakeMemory,
 };
-use crate::symbols::MAX_NAME;
+use crate::symbols::name_limit::MAX_NAME;
 
 const AT: u64 = 0x7000;
 const COMPACT: u32 = 1 << 5;

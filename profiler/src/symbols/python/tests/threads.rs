@@ -1,7 +1,7 @@
 //! Lists of threads made by hand.
 
 use super::{
-    super::{Tasks, ThreadState, thread_states},
+    super::threads::{Tasks, ThreadState, thread_states},
     fake::{FakeMemory, RUNTIME, interpreter},
 };
 use crate::units::Tid;

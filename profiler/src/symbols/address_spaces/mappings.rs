@@ -1,0 +1,142 @@
+//! The executable mappings of a process, as they were read.
+
+use std::{fs::File, os::unix::fs::FileExt as _, rc::Rc};
+
+use offwake_unwind::{CodeBacking, CodeMapping};
+
+use super::{
+    modules::{Modules, mount_namespace},
+    proc_maps::MapsLine,
+};
+use crate::{decode::CodeEpoch, recording::ModuleId, units::Tgid};
+
+/// What is behind a mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Backing {
+    /// A file, or the vDSO.
+    Module(ModuleId),
+    /// Memory without a file that holds code. The module has its name.
+    Memory(ModuleId),
+}
+
+/// An executable mapping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mapping {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+    pub backing: Backing,
+}
+
+/// A mapped file that may be, or hold, a CPython: its name says so.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PythonCandidate {
+    pub module: ModuleId,
+    /// Where the mapping begins.
+    pub start: u64,
+    /// Which offset in the file is there.
+    pub offset: u64,
+    pub path: String,
+}
+
+/// All that a process had mapped as code at one reading of its `maps`.
+#[derive(Clone)]
+pub(crate) struct MappingSnapshot {
+    pub mappings: Rc<[Mapping]>,
+    /// The same mappings for the unwinder.
+    pub code: Rc<[CodeMapping]>,
+    /// The epoch in which all of this was mapped. None if the kernel reports no epochs, or if the snapshot was
+    /// a parent's.
+    pub code_epoch: Option<CodeEpoch>,
+}
+
+impl MappingSnapshot {
+    pub(crate) fn new(mappings: Vec<Mapping>, code_epoch: Option<CodeEpoch>) -> Self {
+        let code = mappings.iter().map(Mapping::as_code).collect();
+        Self { mappings: mappings.into(), code, code_epoch }
+    }
+
+    pub(crate) fn empty() -> Self {
+        Self { mappings: Rc::new([]), code: Rc::new([]), code_epoch: None }
+    }
+
+    /// The mapping at an address.
+    pub(crate) fn find(&self, address: u64) -> Option<&Mapping> {
+        let after = self.mappings.partition_point(|mapping| mapping.start <= address);
+        self.mappings[..after].last().filter(|mapping| address < mapping.end)
+    }
+
+    /// Whether code of a file was mapped here that is not mapped there `now`. Code that was made at run time
+    /// comes and goes, and no frame's name depends on its mapping.
+    pub(crate) fn has_lost_code(&self, now: &Self) -> bool {
+        let is_file = |mapping: &&Mapping| matches!(mapping.backing, Backing::Module(_));
+        self.mappings.iter().filter(is_file).any(|mapping| !now.mappings.contains(mapping))
+    }
+}
+
+/// Finds the modules of the lines. The second value are the files that may be a CPython.
+pub(crate) fn resolve_lines(
+    tgid: Tgid,
+    lines: Vec<MapsLine>,
+    modules: &mut Modules,
+) -> (Vec<Mapping>, Vec<PythonCandidate>) {
+    let mounts = mount_namespace(tgid);
+    let mut mappings = Vec::with_capacity(lines.len());
+    let mut pythons = Vec::new();
+    for line in lines {
+        // The kernel's own mappings have brackets, files a leading slash; `//anon`,
+        // `/dev/zero`, `/memfd:` and `/SYSV` are memory that has a file only inside the kernel.
+        let memory = ["//anon", "/dev/zero", "/memfd:", "/SYSV", "/anon_hugepage"]
+            .iter()
+            .any(|prefix| line.name.starts_with(prefix));
+        let backing = if line.name == "[vdso]" {
+            modules.vdso_module(tgid, &line).map(Backing::Module)
+        } else if line.name.starts_with('/') && !memory {
+            modules.file_module(tgid, mounts, &line).map(Backing::Module)
+        } else if line.name == "[vsyscall]" {
+            modules.named_module(&line.name).map(Backing::Module)
+        } else if line.name.starts_with("/memfd:") && starts_as_elf(tgid, &line) {
+            modules.file_module(tgid, mounts, &line).map(Backing::Module)
+        } else {
+            let name = if line.name.is_empty() { "[anon]" } else { &line.name };
+            modules.named_module(name).map(Backing::Memory)
+        };
+        if let Some(backing) = backing {
+            let (start, end, offset) = (line.start, line.end, line.offset);
+            if let Backing::Module(module) = backing
+                && is_named_python(&line.name)
+            {
+                let path = line.name.clone();
+                pythons.push(PythonCandidate { module, start, offset, path });
+            }
+            mappings.push(Mapping { start, end, offset, backing });
+        }
+    }
+    (mappings, pythons)
+}
+
+impl Mapping {
+    /// The mapping as the unwinder wants it.
+    fn as_code(&self) -> CodeMapping {
+        let &Self { start, end, offset, ref backing } = self;
+        let backing = match backing {
+            Backing::Module(module) => CodeBacking::File(*module),
+            Backing::Memory(_) => CodeBacking::Memory,
+        };
+        CodeMapping { start, end, offset, backing }
+    }
+}
+
+/// Whether a file's name is one of Python's.
+fn is_named_python(path: &str) -> bool {
+    path.rsplit('/').next().is_some_and(|name| name.contains("python"))
+}
+
+/// Programs are run from a memfd, and JITs map one twice: only the former begin as ELF files do.
+fn starts_as_elf(tgid: Tgid, line: &MapsLine) -> bool {
+    // The code segment begins behind the header: the file itself has it.
+    let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
+    let mut magic = [0; 4];
+    File::open(link)
+        .is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok() && magic == *b"\x7fELF")
+}

@@ -1,0 +1,313 @@
+//! The files that are mapped as code: each is held open from first sight on, once.
+
+use std::{
+    collections::HashMap,
+    os::fd::{AsFd, OwnedFd},
+    sync::Arc,
+};
+
+use offwake_unwind::{FileContent, ModuleFiles};
+use rustix::{
+    fs::{CWD, FileType, Mode, OFlags},
+    process::{Resource, Rlimit},
+};
+
+use super::{
+    description::ModuleDescription,
+    description_reader::{DescriptionReader, FileToDescribe},
+    held_file::{FileIdentity, Trust, is_unchanged, open_for_reading, stat},
+    kernel,
+    proc_maps::{self, MapsLine},
+    process_root::{LastLink, ProcessRoot},
+};
+use crate::{
+    recording::{
+        self, ModuleId,
+        loss::{Shortfalls, add_all, count},
+    },
+    symbols::name_limit::cut_name,
+    units::Tgid,
+};
+
+/// Files held at most, whatever the limit of open files allows.
+const MAX_HELD: usize = 16_384;
+/// Distinct modules, held or not.
+const MAX_MODULES: usize = 262_144;
+/// Descriptors left to the rest of the program.
+const RESERVED: u64 = 256;
+/// Distinct vDSOs kept: more than the kernel has kinds of programs.
+const MAX_VDSOS: usize = 16;
+
+/// How a module's bytes can be had.
+#[derive(Clone)]
+pub(crate) enum ModuleContent {
+    /// The bytes of a file, held by an `O_PATH` descriptor: it stays reachable when it is deleted.
+    Held { file: Arc<OwnedFd>, identity: FileIdentity, trust: Trust },
+    /// The bytes themselves.
+    Image(Arc<[u8]>),
+    /// There are none, or they could not be had.
+    Missing,
+}
+
+/// A mapped file.
+pub(crate) struct Module {
+    /// The path of the file as `maps` showed it first, until the recording has it.
+    path: Option<String>,
+    /// How the bytes of the module can be had.
+    pub content: ModuleContent,
+}
+
+/// Every mapped file that was seen.
+pub(crate) struct Modules {
+    modules: Vec<Module>,
+    by_identity: HashMap<FileIdentity, ModuleId>,
+    missing: HashMap<String, ModuleId>,
+    vdsos: Vec<ModuleId>,
+    held: usize,
+    held_limit: usize,
+    limit_raised: bool,
+    own_mounts: Option<u64>,
+    kernel: Option<ModuleId>,
+    descriptions: DescriptionReader,
+    new: Vec<(ModuleId, recording::Module)>,
+    shortfalls: Shortfalls,
+}
+
+impl Modules {
+    pub(crate) fn new() -> Self {
+        let soft = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        Self {
+            modules: Vec::new(),
+            by_identity: HashMap::new(),
+            missing: HashMap::new(),
+            vdsos: Vec::new(),
+            held: 0,
+            held_limit: held_limit(soft),
+            limit_raised: false,
+            own_mounts: mount_namespace("self"),
+            kernel: None,
+            descriptions: DescriptionReader::new(),
+            new: Vec::new(),
+            shortfalls: Shortfalls::new(),
+        }
+    }
+
+    pub(crate) fn get(&self, id: ModuleId) -> Option<&Module> {
+        self.modules.get(id.0 as usize)
+    }
+
+    /// Makes a module that a frame lies in part of the recording.
+    pub(crate) fn refer_to(&mut self, id: ModuleId) {
+        let Some(module) = self.modules.get_mut(id.0 as usize) else { return };
+        let Some(path) = module.path.take() else { return };
+        let description = match &module.content {
+            ModuleContent::Missing => ModuleDescription::default(),
+            ModuleContent::Image(image) => ModuleDescription::read(&**image),
+            ModuleContent::Held { file, identity, .. } => {
+                let job = FileToDescribe { file: Arc::clone(file), identity: *identity };
+                return self.descriptions.request(id, path, job);
+            }
+        };
+        self.new.push((id, description.into_module(path, &mut self.shortfalls)));
+    }
+
+    /// Drains the modules that frames came to refer to. A file that is still being read comes later.
+    pub(crate) fn drain_new(&mut self) -> Vec<(ModuleId, recording::Module)> {
+        let mut new = std::mem::take(&mut self.new);
+        new.append(&mut self.descriptions.drain_ready());
+        new
+    }
+
+    /// Drains all modules that are left.
+    pub(crate) fn drain_all(&mut self) -> Vec<(ModuleId, recording::Module)> {
+        let mut rest = std::mem::take(&mut self.new);
+        rest.append(&mut self.descriptions.drain_all());
+        rest
+    }
+
+    /// The module of the kernel itself.
+    pub(crate) fn kernel(&mut self) -> Option<ModuleId> {
+        if self.kernel.is_none() {
+            let id = self.add(Module { path: None, content: ModuleContent::Missing })?;
+            let (path, build_id) = (kernel::MODULE.to_owned(), kernel::build_id());
+            self.new.push((id, recording::Module { path, build_id, segments: Vec::new() }));
+            self.kernel = Some(id);
+        }
+        self.kernel
+    }
+
+    /// The module behind a mapping of a file; opens the file if it is new. None if there is no room
+    /// for another module.
+    pub(crate) fn file_module(
+        &mut self,
+        tgid: Tgid,
+        mounts: Option<u64>,
+        line: &MapsLine,
+    ) -> Option<ModuleId> {
+        let link = format!("/proc/{tgid}/map_files/{:x}-{:x}", line.start, line.end);
+        // One call for a file that is held already.
+        if let Ok(stat) = stat(CWD, &link)
+            && let Some(&id) = self.by_identity.get(&FileIdentity::from_stat(&stat))
+        {
+            return Some(id);
+        }
+        if self.held >= self.held_limit && !self.raise_limit() {
+            self.count("symbols_files_over_limit");
+            return self.named_module(&line.name);
+        }
+        let Some(file) = open_mapped(&link, tgid, line) else {
+            self.count("symbols_files_unopened");
+            return self.named_module(&line.name);
+        };
+        let Ok(stat) = stat(&file, "") else { return self.named_module(&line.name) };
+        // Opening a device's node can make it do things.
+        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
+            return self.named_module(&line.name);
+        }
+        let identity = FileIdentity::from_stat(&stat);
+        if let Some(&id) = self.by_identity.get(&identity) {
+            return Some(id);
+        }
+        let only_root_writes = stat.stx_uid == 0 && stat.stx_mode & 0o022 == 0;
+        let trust = if only_root_writes && mounts.is_some() && mounts == self.own_mounts {
+            Trust::System
+        } else {
+            Trust::Stranger
+        };
+        let content = ModuleContent::Held { file: Arc::new(file), identity, trust };
+        let id = self.add(Module { path: Some(line.name.clone()), content })?;
+        self.held += 1;
+        self.by_identity.insert(identity, id);
+        Some(id)
+    }
+
+    /// The module of a process's vDSO, by its bytes: a 32-bit program has another one.
+    pub(crate) fn vdso_module(&mut self, tgid: Tgid, line: &MapsLine) -> Option<ModuleId> {
+        let Some(image) = proc_maps::read_vdso(tgid, line) else {
+            return self.named_module(&line.name);
+        };
+        let same = self.vdsos.iter().find(|&&id| {
+            matches!(self.get(id), Some(Module { content: ModuleContent::Image(bytes), .. }) if **bytes == *image)
+        });
+        if let Some(&id) = same {
+            return Some(id);
+        }
+        if self.vdsos.len() >= MAX_VDSOS {
+            return self.named_module(&line.name);
+        }
+        let id = self.add(Module {
+            path: Some(line.name.clone()),
+            content: ModuleContent::Image(image.into()),
+        })?;
+        self.vdsos.push(id);
+        Some(id)
+    }
+
+    /// A module of which nothing but the name can be had, as of memory.
+    pub(crate) fn named_module(&mut self, name: &str) -> Option<ModuleId> {
+        if let Some(&id) = self.missing.get(name) {
+            return Some(id);
+        }
+        let id =
+            self.add(Module { path: Some(name.to_owned()), content: ModuleContent::Missing })?;
+        self.missing.insert(name.to_owned(), id);
+        Some(id)
+    }
+
+    fn add(&mut self, module: Module) -> Option<ModuleId> {
+        if self.modules.len() >= MAX_MODULES {
+            self.count("symbols_modules_over_limit");
+            return None;
+        }
+        let id = ModuleId(u32::try_from(self.modules.len()).ok()?);
+        self.modules.push(module);
+        Some(id)
+    }
+
+    /// Raises the soft limit of open files to the hard one, once. Whoever starts a child after that
+    /// passes the higher limit on.
+    fn raise_limit(&mut self) -> bool {
+        if std::mem::replace(&mut self.limit_raised, true) {
+            return false;
+        }
+        let hard = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let raised = Rlimit { current: hard, maximum: hard };
+        if rustix::process::setrlimit(Resource::Nofile, raised).is_err() {
+            return false;
+        }
+        self.held_limit = held_limit(hard.unwrap_or(u64::MAX));
+        self.held < self.held_limit
+    }
+
+    fn count(&mut self, name: &'static str) {
+        count(&mut self.shortfalls, name);
+    }
+
+    pub(crate) fn add_shortfalls(&self, all: &mut Shortfalls) {
+        add_all(all, &self.shortfalls);
+        add_all(all, self.descriptions.shortfalls());
+    }
+}
+
+/// How many files may be held under a limit of open files.
+fn held_limit(limit: u64) -> usize {
+    usize::try_from(limit.saturating_sub(RESERVED)).map_or(MAX_HELD, |room| room.min(MAX_HELD))
+}
+
+/// The mount namespace of a process, as a number; none if it is gone.
+pub(crate) fn mount_namespace(process: impl std::fmt::Display) -> Option<u64> {
+    Some(stat(CWD, &format!("/proc/{process}/ns/mnt")).ok()?.stx_ino)
+}
+
+/// Opens what is mapped, as a name alone (`O_PATH`), and makes sure that it is that file.
+fn open_mapped(link: &str, tgid: Tgid, line: &MapsLine) -> Option<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = rustix::fs::open(link, flags, Mode::empty())
+        .ok()
+        // `map_files` wants CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE. The path will do, followed
+        // inside of the process's own root.
+        .or_else(|| ProcessRoot::open_of(tgid).ok()?.open(&line.name, LastLink::Followed).ok())?;
+    // Between reading `maps` and opening, the process can have become another program that has
+    // something else at the same addresses. Both names are made by the kernel's d_path().
+    (link_of(&file)? == undeleted(&line.name)).then_some(file)
+}
+
+fn link_of(file: impl AsFd) -> Option<String> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
+    let name = rustix::fs::readlink(link, Vec::new()).ok()?;
+    // `maps` writes a newline in a path as \012, and nothing else.
+    let name = cut_name(&name.to_string_lossy().replace('\n', "\\012"));
+    Some(undeleted(&name).to_owned())
+}
+
+/// A path without what `maps` puts behind that of a file that has no name any more.
+pub(crate) fn undeleted(name: &str) -> &str {
+    name.strip_suffix(" (deleted)").unwrap_or(name)
+}
+
+impl ModuleFiles for Modules {
+    fn content(&self, module: ModuleId) -> Option<FileContent> {
+        match &self.get(module)?.content {
+            ModuleContent::Missing => None,
+            ModuleContent::Image(image) => Some(FileContent::Image(Arc::clone(image))),
+            // What is in the file now must be what ran.
+            ModuleContent::Held { file, identity, .. } => {
+                let opened = open_for_reading(file)?;
+                is_unchanged(file, *identity).then_some(FileContent::File(opened))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Module {
+    /// A stranger's file, held.
+    pub(crate) fn held(path: &std::path::Path) -> Self {
+        let file = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        let identity = FileIdentity::from_stat(&stat(&file, "").unwrap());
+        let file = Arc::new(file);
+        let content = ModuleContent::Held { file, identity, trust: Trust::Stranger };
+        Self { path: Some(path.display().to_string()), content }
+    }
+}

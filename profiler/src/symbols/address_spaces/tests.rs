@@ -1,0 +1,74 @@
+//! What this process had mapped, and when.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU32, Ordering},
+};
+
+use super::{
+    AddressSpaces,
+    modules::Modules,
+    process::{MappedCode, Moment, Process},
+};
+use crate::{
+    decode::CodeEpoch,
+    recording::loss::Shortfalls,
+    symbols::clock::monotonic_now,
+    units::{Tgid, Timestamp},
+};
+
+fn own() -> Tgid {
+    Tgid(std::process::id())
+}
+
+#[inline(never)]
+fn a_function_of_this_test() -> u64 {
+    std::hint::black_box(a_function_of_this_test as fn() -> u64 as usize as u64)
+}
+
+#[test]
+fn a_stack_belongs_to_the_program_that_ran_when_it_was_taken() {
+    let (mut modules, mut shortfalls) = (Modules::new(), Shortfalls::new());
+    let mut process = Process::default();
+    process.begin(Timestamp(0));
+    assert!(process.read_mappings(own(), None, &mut modules, &mut shortfalls));
+    let exec = Timestamp(monotonic_now().0 + 1000);
+    assert!(process.exec(exec));
+    let address = a_function_of_this_test();
+    assert!(matches!(
+        process.find(Moment::at(Timestamp(exec.0 - 1)), address),
+        MappedCode::Mapping(_)
+    ));
+    assert!(matches!(process.find(Moment::at(exec), address), MappedCode::Nothing));
+    // An exec that is heard of after the mappings were read: they are the new program's.
+    let mut process = Process::default();
+    process.begin(Timestamp(0));
+    assert!(process.read_mappings(own(), None, &mut modules, &mut shortfalls));
+    assert!(!process.exec(Timestamp(5)));
+    assert!(matches!(process.find(Moment::at(Timestamp(4)), address), MappedCode::Nothing));
+    assert!(matches!(process.find(Moment::at(Timestamp(5)), address), MappedCode::Mapping(_)));
+}
+
+/// What was mapped in one epoch says nothing about a stack of another one.
+#[test]
+fn a_stack_is_looked_up_in_what_was_mapped_in_its_epoch() {
+    let epoch = Arc::new(AtomicU32::new(7));
+    let epochs = Arc::clone(&epoch);
+    let mut spaces = AddressSpaces::new();
+    spaces.set_code_epochs(Box::new(move |_| Some(CodeEpoch(epochs.load(Ordering::Relaxed)))));
+    spaces.observe_process(own());
+    let mut modules_in = |taken, code_epoch| {
+        let moment = Moment { taken, code_epoch: Some(CodeEpoch(code_epoch)) };
+        spaces.update_mappings(own(), moment, &[a_function_of_this_test()]);
+        let process = &spaces.processes[&own()];
+        matches!(process.find(moment, a_function_of_this_test()), MappedCode::Mapping(_))
+    };
+    let before = Timestamp(monotonic_now().0 - 1);
+    assert!(modules_in(before, 7));
+    assert!(!modules_in(before, 6));
+    epoch.store(8, Ordering::Relaxed);
+    // It is read again, and has not changed: what is the same before and after was there all along.
+    assert!(modules_in(monotonic_now(), 8) && modules_in(before, 7));
+    epoch.store(10, Ordering::Relaxed);
+    assert!(modules_in(monotonic_now(), 10) && modules_in(before, 9));
+}

@@ -1,0 +1,167 @@
+//! Has the process that parses name what is in files.
+
+use std::{
+    fs::File,
+    os::fd::{AsFd as _, OwnedFd},
+};
+
+use super::{
+    messages::{MAX_ADDRESSES, Reply, ReplyChecker, Request, parse_build_id, parse_shortfalls},
+    names::NameTable,
+    open_file::OpenFile,
+    perf_map::ReadBudget,
+    sources::NameSources,
+};
+use crate::{
+    parser::{Channel, ChannelError, MAX_FILES, Parser},
+    recording::{
+        FrameId, Function,
+        loss::{Shortfalls, add_all, count},
+    },
+    symbols::{
+        address_spaces::{held_file::Trust, modules::ModuleContent},
+        frame_table::UnnamedFrame,
+    },
+};
+
+/// The process that parses, for whoever has frames named.
+pub(crate) struct NameClient<'a> {
+    pub parser: &'a mut Parser,
+    pub sources: &'a NameSources,
+    pub shortfalls: &'a mut Shortfalls,
+    pub names: &'a mut NameTable,
+}
+
+impl NameClient<'_> {
+    /// Names the frames `wanted` of one module, by file offset, in their order.
+    pub(crate) fn name_file(&mut self, content: &ModuleContent, wanted: &[UnnamedFrame]) {
+        match OpenFile::from_module(content) {
+            Ok(Some(OpenFile { file, trust })) => {
+                let (detail, addresses) = (self.sources.detail, length(wanted));
+                self.send_request(&Request::File { trust, detail, addresses }, &file, wanted);
+            }
+            Ok(None) => {}
+            Err(shortfall) => count(self.shortfalls, shortfall),
+        }
+    }
+
+    /// Names the frames `wanted` by a perf map, by address, in their order.
+    pub(crate) fn name_by_map(
+        &mut self,
+        file: &File,
+        budget: &mut ReadBudget,
+        wanted: &[UnnamedFrame],
+    ) {
+        let Some(range) = budget.range(file) else { return };
+        let (start, end, addresses) = (range.start, range.end, length(wanted));
+        self.send_request(&Request::PerfMap { start, end, addresses }, file, wanted);
+    }
+
+    fn send_request(&mut self, request: &Request, file: &File, wanted: &[UnnamedFrame]) {
+        let Self { parser, sources, shortfalls, names } = self;
+        let mut counted = Shortfalls::new();
+        let exchanged = parser.exchange(shortfalls, |channel| {
+            channel.send(request, &[file.as_fd()])?;
+            for some in wanted.chunks(MAX_ADDRESSES) {
+                let at = some.iter().map(|wanted| wanted.at).collect();
+                channel.send(&Request::Addresses(at), &[])?;
+            }
+            let mut receiver = ReplyReceiver { sources, shortfalls: &mut counted, names };
+            receiver.receive_all(channel, wanted)
+        });
+        add_all(shortfalls, &counted);
+        if exchanged.is_err() {
+            count(shortfalls, "parser_files_unread");
+        }
+    }
+}
+
+fn length(wanted: &[UnnamedFrame]) -> u32 {
+    // There are no more frames than that.
+    u32::try_from(wanted.len()).unwrap_or(u32::MAX)
+}
+
+/// Receives the replies to one request.
+struct ReplyReceiver<'a> {
+    sources: &'a NameSources,
+    shortfalls: &'a mut Shortfalls,
+    names: &'a mut NameTable,
+}
+
+impl ReplyReceiver<'_> {
+    /// Receives replies until the request is done. Meanwhile sends the files that the server needs, twice at
+    /// most.
+    fn receive_all(
+        &mut self,
+        channel: &mut Channel<OwnedFd>,
+        wanted: &[UnnamedFrame],
+    ) -> Result<(), ChannelError> {
+        let mut checker = ReplyChecker::new(wanted.len());
+        let (mut stored, mut fetched) = (false, false);
+        let was_requested = |before: &mut bool| std::mem::replace(before, true);
+        loop {
+            match channel.receive()? {
+                Reply::NeedsStored(build_id) if !was_requested(&mut stored) => {
+                    let files = self.sources.debug_directories.stored(&parse_build_id(&build_id)?);
+                    self.send_files(channel, files)?;
+                }
+                Reply::NeedsFetched(build_id) if !was_requested(&mut fetched) => {
+                    let file = self.sources.fetch(&parse_build_id(&build_id)?);
+                    self.send_files(channel, file.into_iter().collect())?;
+                }
+                Reply::Names(some) => {
+                    for (number, functions) in
+                        checker.check_names(some, |file| self.names.file(file))?
+                    {
+                        let frame = wanted.get(number).ok_or(ChannelError::InvalidMessage)?.frame;
+                        self.names.set(frame, functions);
+                    }
+                }
+                Reply::Done(counted) => {
+                    add_all(self.shortfalls, &parse_shortfalls(&counted)?);
+                    return Ok(());
+                }
+                Reply::NeedsStored(_) | Reply::NeedsFetched(_) => {
+                    return Err(ChannelError::InvalidMessage);
+                }
+            }
+        }
+    }
+
+    fn send_files(
+        &mut self,
+        channel: &mut Channel<OwnedFd>,
+        files: Vec<(File, Trust)>,
+    ) -> Result<(), ChannelError> {
+        let mut ready = Vec::new();
+        for (file, trust) in files.into_iter().take(MAX_FILES) {
+            match OpenFile::for_parser(file, trust) {
+                Ok(open) => ready.push(open),
+                Err(shortfall) => count(self.shortfalls, shortfall),
+            }
+        }
+        let trusts = ready.iter().map(|open| open.trust).collect();
+        let files: Vec<_> = ready.iter().map(|open| open.file.as_fd()).collect();
+        channel.send(&Request::DebugFiles(trusts), &files)
+    }
+}
+
+/// Receives the replies to a request with so many addresses, whatever they contain. The frames of the names
+/// have the numbers of the addresses in the request.
+///
+/// # Errors
+///
+/// If the channel breaks, or a reply is invalid.
+pub fn receive_names(
+    channel: &mut Channel<OwnedFd>,
+    addresses: u32,
+) -> Result<Vec<(FrameId, Vec<Function>)>, ChannelError> {
+    let wanted: Vec<_> =
+        (0..addresses).map(|n| UnnamedFrame { frame: FrameId(n), at: n.into() }).collect();
+    let (mut shortfalls, mut names) = (Shortfalls::new(), NameTable::new());
+    let sources = NameSources::default();
+    let mut receiver =
+        ReplyReceiver { sources: &sources, shortfalls: &mut shortfalls, names: &mut names };
+    receiver.receive_all(channel, &wanted)?;
+    Ok(names.into_vec())
+}

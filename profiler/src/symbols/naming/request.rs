@@ -1,0 +1,148 @@
+//! Looks up names. This is separate from the frame table because it takes long and recording may go on
+//! meanwhile, on another thread.
+
+use std::{collections::BTreeMap, fs::File, iter};
+
+use super::{
+    client::NameClient, kernel, names::NameTable, perf_map::ReadBudget, sources::NameSources,
+};
+use crate::{
+    parser::Parser,
+    recording::{
+        FrameId, Function,
+        loss::{Shortfalls, add_all},
+    },
+    symbols::{
+        address_spaces::{
+            modules::{ModuleContent, Modules},
+            perf_maps::PerfMaps,
+        },
+        frame_table::{FrameTable, NameSource, UnnamedFrame},
+    },
+};
+
+/// Frames without names, and all that is needed to look these up on any thread.
+#[derive(Default)]
+pub struct NamingRequest {
+    jobs: Vec<(OpenSource, Vec<UnnamedFrame>)>,
+    total: usize,
+    sources: NameSources,
+    /// Names that need not be looked up.
+    known: Vec<(FrameId, Vec<Function>)>,
+}
+
+/// Where names are looked up, held open.
+enum OpenSource {
+    Kernel,
+    File(ModuleContent),
+    PerfMap(File),
+}
+
+impl NamingRequest {
+    /// A request for the frames whose names were not requested yet.
+    pub(crate) fn new(
+        frames: &mut FrameTable,
+        modules: &Modules,
+        perf_maps: &PerfMaps,
+        sources: NameSources,
+    ) -> Self {
+        let (by_source, total) = frames.drain_unnamed();
+        let jobs = by_source.into_iter().filter_map(|(source, wanted)| {
+            let open = match source {
+                NameSource::Kernel => OpenSource::Kernel,
+                NameSource::File(id) => OpenSource::File(modules.get(id)?.content.clone()),
+                NameSource::PerfMap(id) => OpenSource::PerfMap(perf_maps.file(id)?),
+            };
+            Some((open, wanted))
+        });
+        Self { jobs: jobs.collect(), total, sources, known: frames.drain_names_for_request() }
+    }
+
+    /// In parts that can be looked up one after another, the quickest first: the kernel's frames, then
+    /// each file's, those of which the fewest are wanted before others. Maps of processes share what may be
+    /// read of them, and stay together.
+    #[must_use]
+    pub fn split(self) -> Vec<Self> {
+        let (maps, mut files): (Vec<_>, Vec<_>) =
+            self.jobs.into_iter().partition(|(source, _)| matches!(source, OpenSource::PerfMap(_)));
+        files.sort_by_key(|(source, wanted)| (!matches!(source, OpenSource::Kernel), wanted.len()));
+        let request = |jobs: Vec<(OpenSource, Vec<UnnamedFrame>)>| {
+            let total = jobs.iter().map(|(_, wanted)| wanted.len()).sum();
+            Self { jobs, total, sources: self.sources.clone(), known: Vec::new() }
+        };
+        let known = Self { known: self.known, ..Self::default() };
+        let files = files.into_iter().map(|job| request(vec![job]));
+        iter::once(known).chain(files).chain((!maps.is_empty()).then(|| request(maps))).collect()
+    }
+}
+
+/// The names that were found so far.
+#[derive(Default)]
+pub struct ResolvedNames {
+    names: NameTable,
+    shortfalls: Shortfalls,
+}
+
+impl ResolvedNames {
+    /// Has the names of a request looked up by the parser process, except the kernel's, which are looked up
+    /// here. `progress` is called with the number of frames done and of all frames.
+    pub fn look_up(
+        &mut self,
+        request: NamingRequest,
+        parser: &mut Parser,
+        progress: &mut dyn FnMut(usize, usize),
+    ) {
+        let NamingRequest { jobs, total, sources, known } = request;
+        self.add(known);
+        let Self { names, shortfalls } = self;
+        // Frames without a source of names count as done.
+        let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
+        progress(done, total);
+        let maps =
+            jobs.iter().filter(|(source, _)| matches!(source, OpenSource::PerfMap(_))).count();
+        let mut budget = ReadBudget::for_maps(maps);
+        for (source, mut wanted) in jobs {
+            wanted.sort_unstable_by_key(|wanted| wanted.at);
+            let mut client = NameClient { parser, sources: &sources, shortfalls, names };
+            match source {
+                OpenSource::Kernel => kernel::name_frames(&wanted, shortfalls, names),
+                OpenSource::File(content) => client.name_file(&content, &wanted),
+                OpenSource::PerfMap(file) => client.name_by_map(&file, &mut budget, &wanted),
+            }
+            done += wanted.len();
+            progress(done, total);
+        }
+    }
+
+    /// Adds names that were found elsewhere.
+    pub fn add(&mut self, names: Vec<(FrameId, Vec<Function>)>) {
+        for (frame, functions) in names {
+            self.names.set(frame, functions);
+        }
+    }
+
+    /// Adds the names that another one has.
+    pub fn append(&mut self, other: Self) {
+        add_all(&mut self.shortfalls, &other.shortfalls());
+        self.add(other.names.into_vec());
+    }
+
+    /// The functions of a frame, innermost first; none if it has no name.
+    #[must_use]
+    pub fn get(&self, frame: FrameId) -> Option<&[Function]> {
+        self.names.get(frame)
+    }
+
+    /// What could not be done.
+    #[must_use]
+    pub fn shortfalls(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.shortfalls.clone();
+        self.names.add_shortfalls(&mut all);
+        all
+    }
+
+    /// All names, in the order of the frames' ids.
+    pub(crate) fn into_names(self) -> Vec<(FrameId, Vec<Function>)> {
+        self.names.into_vec()
+    }
+}
