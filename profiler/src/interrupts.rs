@@ -6,7 +6,8 @@
 //!  /sys/bus/virtio/devices/<a handler's name>/device --> a virtio device that is on no PCI bus
 //! ```
 //!
-//! Where no device is found, or one of several on a shared line does not store, nothing is claimed.
+//! Where no device is found, or the devices on a shared line are of several kinds, no kind is
+//! claimed.
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,8 @@ pub fn describe_interrupt(number: u16) -> InterruptInfo {
 
 fn describe_in(sysfs: &Path, number: u16) -> InterruptInfo {
     let handlers = Handlers::read(sysfs, number);
-    // A record has 16 bits of the number: another interrupt with the same low bits makes it ambiguous.
+    // A record has 16 bits of the number: another interrupt with the same low bits makes it
+    // ambiguous.
     let is_ambiguous = sysfs.join(format!("kernel/irq/{}", u32::from(number) + (1 << 16))).exists();
     let device = if is_ambiguous { None } else { device_kind(sysfs, number, &handlers) };
     InterruptInfo { number, device, handlers: text::cut(&handlers.0, MAX_HANDLERS) }
@@ -47,8 +49,8 @@ fn device_kind(sysfs: &Path, number: u16, handlers: &Handlers) -> Option<DeviceK
     shared_line_kind(&pci, number, handlers).or_else(|| virtio_kind(sysfs, handlers))
 }
 
-/// The kind of the devices on a line that several may pull: all have to be of one kind, and none may
-/// be missing.
+/// The kind of the devices on a line that several may pull: all have to be of one kind, and none
+/// may be missing.
 fn shared_line_kind(pci: &[PciDevice], number: u16, handlers: &Handlers) -> Option<DeviceKind> {
     // A device that has no line has the number 0.
     if number == 0 {
@@ -94,8 +96,8 @@ impl PciDevice {
     }
 }
 
-/// The kind of a virtio device without a PCI bus, as small virtual machines have them: its handler is
-/// called after it
+/// The kind of a virtio device without a PCI bus, as small virtual machines have them: its handler
+/// is called after it
 /// ([`vm_find_vqs`](https://github.com/torvalds/linux/blob/v6.12/drivers/virtio/virtio_mmio.c#L478)).
 fn virtio_kind(sysfs: &Path, handlers: &Handlers) -> Option<DeviceKind> {
     /// `VIRTIO_ID_BLOCK`, `_SCSI` and `_FS`

@@ -1,8 +1,8 @@
 //! What each thread is allowed to do: no more than it still needs.
 //!
-//! offwake is started as root, by sudo in general, and root is what it is for the shortest time. What it
-//! writes, it writes as the user who called; what others made, it looks at with the right to read, and
-//! with nothing else.
+//! offwake is started as root, by sudo in general, and root is what it is for the shortest time.
+//! What it writes, it writes as the user who called; what others made, it looks at with the right
+//! to read, and with nothing else.
 //!
 //! ```text
 //!  root ──▶ the caller's ids, with          attached    read, unwound      closed      named
@@ -119,8 +119,8 @@ impl Task {
         }
     }
 
-    /// What a task needs besides if root runs offwake: the processes that parse belong to the user nobody
-    /// then, and one that does not answer has to be killed.
+    /// What a task needs besides if root runs offwake: the processes that parse belong to the user
+    /// nobody then, and one that does not answer has to be killed.
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
@@ -142,8 +142,8 @@ impl Task {
 /// The right to write against the permissions of files, among other things.
 const OVERRIDE: CapabilitySet = CapabilitySet::DAC_OVERRIDE;
 
-/// Gives up all rights of the calling thread, and of those that it starts from now on, that this task
-/// does not need.
+/// Gives up all rights of the calling thread, and of those that it starts from now on, that this
+/// task does not need.
 pub fn restrict_to(task: Task) {
     let restricted = capabilities(None).and_then(|sets| {
         let more = match geteuid().is_root() {
@@ -153,8 +153,8 @@ pub fn restrict_to(task: Task) {
         let needed = sets.permitted & (task.needs() | more);
         set(needed, sets.permitted & (task.needs_with_children() | more))
     });
-    // The kernel does not refuse to take rights away; should it all the same, nobody is worse off than with
-    // a profiler that never tried.
+    // The kernel does not refuse to take rights away; should it all the same, nobody is worse off
+    // than with a profiler that never tried.
     if let Err(error) = restricted {
         log::warn!("a thread keeps more rights than it needs: {error}");
     }
@@ -167,8 +167,8 @@ pub fn restrict_unless_root(task: Task) {
     }
 }
 
-/// Runs `body` without regard to the permissions of files, if this process may: it queries an engine
-/// that only root can talk to, say. `body` must not write.
+/// Runs `body` without regard to the permissions of files, if this process may: it queries an
+/// engine that only root can talk to, say. `body` must not write.
 pub fn with_dac_override<T>(body: impl FnOnce() -> T) -> T {
     let Ok(before) = capabilities(None) else { return body() };
     let more = before.effective | before.permitted & OVERRIDE;
@@ -189,8 +189,9 @@ pub struct User {
     pub groups: Vec<Gid>,
 }
 
-/// Root becomes a user with the rights that recording takes, and can go on to [override](with_dac_override)
-/// the permissions of files. To be called before there are other threads.
+/// Root becomes a user with the rights that recording takes, and can go on to
+/// [override](with_dac_override) the permissions of files. To be called before there are other
+/// threads.
 ///
 /// # Errors
 ///

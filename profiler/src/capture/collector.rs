@@ -28,7 +28,7 @@ const MAX_FILES: usize = 1 << 20;
 /// Cgroups that were requested are all forgotten when there are so many: another request is cheap.
 const MAX_CGROUPS: usize = 65_536;
 
-/// What the kernel half counts, as it was read last.
+/// The kernel half's counters, as they were read last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelTotals {
     pub loss: LossTotals,
@@ -36,7 +36,7 @@ pub(super) struct KernelTotals {
     pub undecodable_copies: u64,
 }
 
-/// What was lost on this side of the rings.
+/// Counts of what was lost after it had left the rings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct LostHere {
     undecodable: u64,
@@ -90,7 +90,7 @@ impl Collector {
     pub fn open_window(&mut self, start: Timestamp) {
         if self.window_start.is_none() {
             self.window_start = Some(start);
-            // What came before is not reported.
+            // Records from before the window are not in the recording.
             self.memory = 0;
         }
     }
@@ -100,7 +100,7 @@ impl Collector {
         std::mem::take(&mut self.long_waits)
     }
 
-    /// What a closing survey has sent.
+    /// The records that the last survey has sent.
     pub fn take_open_records(&mut self) -> OpenRecords {
         std::mem::take(&mut self.open)
     }
@@ -250,7 +250,8 @@ impl Collector {
         }
     }
 
-    /// Requests each cgroup once. Waits are looked at as well: no sighting says that a thread moved.
+    /// Requests each cgroup once. Waits are looked at as well: no sighting says that a thread
+    /// moved.
     fn request_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
         if self.cgroups.contains(&id) {
             return;

@@ -60,7 +60,7 @@ impl SnapshotHandover {
     }
 
     /// The request that was submitted, if there is one.
-    pub fn take(&self) -> Option<SnapshotRequest> {
+    pub fn take_request(&self) -> Option<SnapshotRequest> {
         self.lock().request.take()
     }
 

@@ -83,7 +83,8 @@ impl Drain {
         loop {
             let is_last = control.stop.load(Ordering::Relaxed);
             // Taken before the rings are read: the survey is done, and what it sent is in them.
-            let request = if self.pending.is_none() { control.snapshots.take() } else { None };
+            let request =
+                if self.pending.is_none() { control.snapshots.take_request() } else { None };
             if let Some(start) = control.window_start.get() {
                 self.collector.open_window(*start);
             }
@@ -165,8 +166,8 @@ impl Drain {
     }
 }
 
-/// Sends a batch to the store, and waits if the store has not kept up: the rings fill meanwhile, and what finds no room there is
-/// counted and dated.
+/// Sends a batch to the store, and waits if the store has not kept up: the rings fill meanwhile,
+/// and what finds no room there is counted and dated.
 fn send_batch(
     collector: &mut Collector,
     until: Timestamp,

@@ -8,8 +8,8 @@
 //!  store                         └─ every second: a slice → the sink ─────┴─────── the last slice
 //! ```
 //!
-//! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for the
-//! store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
+//! The drain never waits for a look-up: what is to be looked up goes over a channel. It waits for
+//! the store if that can't keep up, and what finds no room in the rings meanwhile is counted there.
 
 mod clocks;
 mod collector;
@@ -81,12 +81,12 @@ pub struct Plan {
     pub settings: Settings,
     /// The target in words.
     pub target: String,
-    /// Bytes that the records may take when they are read again at once; the run is full when they
-    /// are reached. None if it can go on for ever.
+    /// How many bytes the records may take when all of them are read again; the run is over when
+    /// they would take more. None if there is no such limit.
     pub memory_limit: Option<usize>,
     /// Waits that ask for a snapshot.
     pub triggers: Vec<Trigger>,
-    /// The shortest time between two snapshots that were asked for like this.
+    /// The shortest time between two snapshots that triggers ask for.
     pub trigger_pause: Nanos,
     /// Where the names of functions come from.
     pub names: NameSources,
@@ -141,18 +141,19 @@ pub struct Captured<S> {
 pub enum Exhausted {
     /// The memory for records is used up.
     Memory,
-    /// The sink takes no more.
+    /// The sink can't take any more.
     Sink,
 }
 
 impl<S: Sink> Armed<S> {
-    /// Loads and attaches the programs, starts the threads, and surveys every thread of the machine.
+    /// Loads and attaches the programs, starts the threads, and surveys every thread of the
+    /// machine.
     ///
     /// # Errors
     ///
     /// If the kernel refuses something that can't be done without.
     pub fn new(mut plan: Plan, sink: S) -> Result<Self, CaptureError> {
-        // Before anything is attached, so that its start is in no recording.
+        // The parser is started before anything is attached, so that its start is in no recording.
         let unwinding = Parser::new(ParserRole::Stacks).start_early();
         plan.settings.unwinder = unwinding.pid().map(Tgid);
         let types = KernelTypes::from_running_kernel()?;
@@ -278,8 +279,8 @@ impl<S: Sink> Capture<S> {
         }
     }
 
-    /// Surveys every thread, and has the sink write out what it retains up to now. That takes a while,
-    /// and the sink reports on its own whether it worked.
+    /// Surveys every thread, and has the sink write out what it retains up to now. That takes a
+    /// while, and the sink reports on its own whether it worked.
     ///
     /// # Errors
     ///
@@ -316,8 +317,8 @@ impl<S: Sink> Capture<S> {
         AT_LEAST.max(Duration::from_secs(1) * STRIKES / hz)
     }
 
-    /// Adds the threads in another cgroup to the target, from now on. This takes effect if the target
-    /// is cgroups that come and go ([`kernel::TargetFilter::Cgroups`]).
+    /// Adds the threads in another cgroup to the target, from now on. This takes effect if the
+    /// target is cgroups that come and go ([`kernel::TargetFilter::Cgroups`]).
     ///
     /// # Errors
     ///

@@ -57,8 +57,8 @@ pub trait Sink: Send + 'static {
     }
 }
 
-/// A slice that was put together. Its bytes are made for a sink that wants them: that is a large part
-/// of what recording costs on this side.
+/// A slice that was put together. Its bytes are made for a sink that wants them: that is a large
+/// part of what recording costs on this side.
 pub struct NewSlice<'a> {
     content: &'a mut Slice,
     encoder: &'a mut Encoder,
@@ -86,7 +86,7 @@ impl<'a> NewSlice<'a> {
         Ok(EncodedSlice { bytes, summary: SliceSummary::new(self.content) })
     }
 
-    /// The slice itself, for a sink that has nothing left that can fail.
+    /// Returns the slice itself, for a sink that has nothing left to do that can fail.
     #[must_use]
     pub fn into_content(self) -> Slice {
         std::mem::take(self.content)
@@ -98,7 +98,7 @@ impl<'a> NewSlice<'a> {
 pub struct EncodedSlice {
     /// The slice's bytes.
     pub bytes: Vec<u8>,
-    /// What is still to be known of it when its rows are gone.
+    /// What is remembered of the slice when its rows are gone.
     pub summary: SliceSummary,
 }
 
@@ -127,7 +127,7 @@ impl SliceSummary {
 pub struct RemovedSlice {
     /// The slice.
     pub slice: SliceSummary,
-    /// What the recording covers now.
+    /// The end of the time that the recording covers now.
     pub until: Timestamp,
 }
 
@@ -148,7 +148,7 @@ impl SliceOffsets {
         self.0.push_back((offset, summary));
     }
 
-    /// Forgets the newest slice, and gives back where it lies. None if it is the only one that is
+    /// Forgets the newest slice, and returns where it lies. None if it is the only one that is
     /// remembered: the recording's first, or one before which nothing is known.
     pub fn pop(&mut self) -> Option<(u64, RemovedSlice)> {
         let [.., (_, before), _] = *self.0.make_contiguous() else { return None };

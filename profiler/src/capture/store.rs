@@ -116,7 +116,8 @@ impl<S: Sink> Store<S> {
             self.next.own_cpu = records.own_cpu - start.own_cpu;
         }
         self.add_records(records);
-        // What comes before the window opens waits for it: the recording has no name before.
+        // Records that come before the window opens are kept back: the recording has no file
+        // before.
         if self.start.is_some() {
             self.flush();
         }

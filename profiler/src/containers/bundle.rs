@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Container, Role, State};
+use super::{Container, ContainerRole, ContainerState};
 use crate::recording::{ContainerId, ContainerNames, PodName};
 
 /// What is read of a bundle's configuration; the format is that of the
@@ -15,8 +15,8 @@ struct Config {
     annotations: BTreeMap<String, String>,
 }
 
-/// Parses what a bundle says of the container `id`; none if it is no JSON, or names neither a container
-/// nor a pod. A bundle does not say whether its container runs.
+/// Parses what a bundle says of the container `id`; none if it is no JSON, or names neither a
+/// container nor a pod. A bundle does not say whether its container runs.
 ///
 /// The keys are containerd's
 /// ([annotations.go](https://github.com/containerd/containerd/blob/v2.0.0/internal/cri/annotations/annotations.go)),
@@ -44,9 +44,9 @@ pub(super) fn parse(id: &ContainerId, json: &[u8]) -> Option<Container> {
     let pod_uid = either("io.kubernetes.cri.sandbox-uid", "io.kubernetes.pod.uid");
     let role = annotation("io.kubernetes.cri.container-type")
         .or_else(|| annotation("io.kubernetes.cri-o.ContainerType"))
-        .map_or(Role::Workload, |kind| match kind.as_str() {
-            "sandbox" => Role::Sandbox,
-            _ => Role::Workload,
+        .map_or(ContainerRole::Workload, |kind| match kind.as_str() {
+            "sandbox" => ContainerRole::Sandbox,
+            _ => ContainerRole::Workload,
         });
     let pod = namespace.zip(pod).map(|(namespace, name)| PodName { namespace, name });
     let is_known = name.is_some() || pod.is_some() || pod_uid.is_some();
@@ -55,6 +55,6 @@ pub(super) fn parse(id: &ContainerId, json: &[u8]) -> Option<Container> {
         names: ContainerNames { name, image, pod },
         pod_uid,
         role,
-        state: State::Stopped(None),
+        state: ContainerState::Stopped(None),
     })
 }

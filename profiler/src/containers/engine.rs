@@ -4,7 +4,7 @@ use std::{path::Path, time::Duration};
 
 use serde::Deserialize;
 
-use super::{Container, Role, State, unix_socket};
+use super::{Container, ContainerRole, ContainerState, unix_socket};
 use crate::recording::{ContainerId, ContainerNames, PodName};
 
 /// How long one engine may take: the list of a thousand containers is there in some 0.1 s.
@@ -19,7 +19,8 @@ const MAX_ANSWER: u64 = 32 << 20;
 #[serde(rename_all = "PascalCase")]
 struct Entry {
     id: String,
-    /// With a leading slash. Names with another one in them are those by which other containers link to it.
+    /// With a leading slash. Names with another one in them are those by which other containers
+    /// link to it.
     names: Option<Vec<String>>,
     image: Option<String>,
     state: Option<String>,
@@ -77,10 +78,10 @@ impl Entry {
                 image: self.image.filter(|image| !image.is_empty()),
                 pod: pod.map(|(namespace, name)| PodName { namespace, name }),
             },
-            role: if is_sandbox { Role::Sandbox } else { Role::Workload },
+            role: if is_sandbox { ContainerRole::Sandbox } else { ContainerRole::Workload },
             state: match self.state.as_deref() {
-                Some("running" | "paused") => State::Running,
-                other => State::Stopped(other.map(str::to_owned)),
+                Some("running" | "paused") => ContainerState::Running,
+                other => ContainerState::Stopped(other.map(str::to_owned)),
             },
         })
     }

@@ -27,11 +27,11 @@ impl Caller {
     }
 }
 
-/// The sockets to query, those of the system first: an engine of a user's own does not get to rename what is
-/// theirs. `run` is `/run`.
+/// The sockets to query, those of the system first: an engine of a user's own does not get to
+/// rename what is theirs. `run` is `/run`.
 ///
-/// As Docker's clients have it, `DOCKER_HOST` stands for Docker's socket; one that is no `unix://` address
-/// is on another machine, and its containers are not here.
+/// As Docker's clients have it, `DOCKER_HOST` stands for Docker's socket; one that is no `unix://`
+/// address is on another machine, and its containers are not here.
 pub(super) fn engine_sockets(caller: &Caller, run: &Path) -> Vec<PathBuf> {
     let docker = match caller.docker_host.as_ref().map(|host| host.to_string_lossy()) {
         None => Some(run.join("docker.sock")),

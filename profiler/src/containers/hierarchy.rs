@@ -10,13 +10,15 @@ use crate::recording::ContainerId;
 
 /// How many directories are read. A machine with a thousand containers has some ten thousand.
 const MAX_DIRECTORIES: usize = 262_144;
-/// How deep below the root directories are read: the kernel allows more, but nobody nests like that.
+/// How deep below the root directories are read: the kernel allows more, but nobody nests like
+/// that.
 const MAX_DEPTH: usize = 64;
 
 /// The containers and pods of one hierarchy.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ContainerCgroups {
-    /// The cgroup of each container: the uppermost that bears its id. Paths go from the hierarchy's root.
+    /// The cgroup of each container: the uppermost that bears its id. Paths go from the hierarchy's
+    /// root.
     pub containers: HashMap<ContainerId, PathBuf>,
     /// The cgroup of each pod, by its unique id.
     pub pods: HashMap<String, PathBuf>,
@@ -25,7 +27,8 @@ pub(super) struct ContainerCgroups {
 /// Searches the hierarchy that is mounted at `root`.
 pub(super) fn scan(root: &Path) -> ContainerCgroups {
     let mut cgroups = ContainerCgroups::default();
-    // By levels, so that the uppermost directory of a container comes first.
+    // The directories are read level by level, so that the uppermost one of a container comes
+    // first.
     let mut open = VecDeque::from([(PathBuf::new(), 0)]);
     let mut seen = 0;
     while let Some((path, depth)) = open.pop_front() {
@@ -73,8 +76,8 @@ pub(super) fn find_pod_uid(path: &Path) -> Option<String> {
     path.iter().rev().find_map(|name| parse_pod_uid(&name.to_string_lossy()))
 }
 
-/// Parses the unique id of a pod out of the name of its cgroup. The kubelet writes `pod<uid>`, or with systemd's driver
-/// `kubepods-burstable-pod<uid>.slice` with `_` for `-`
+/// Parses the unique id of a pod out of the name of its cgroup. The kubelet writes `pod<uid>`, or
+/// with systemd's driver `kubepods-burstable-pod<uid>.slice` with `_` for `-`
 /// ([`cgroup_manager_linux.go`](https://github.com/kubernetes/kubernetes/blob/v1.31.0/pkg/kubelet/cm/cgroup_manager_linux.go#L80),
 /// [`GetPodContainerName`](https://github.com/kubernetes/kubernetes/blob/v1.31.0/pkg/kubelet/cm/pod_container_manager_linux.go#L106)).
 fn parse_pod_uid(name: &str) -> Option<String> {
@@ -88,7 +91,7 @@ fn parse_pod_uid(name: &str) -> Option<String> {
         }
         None => name.strip_prefix("pod")?.to_owned(),
     };
-    // A UUID; the pods of a file on the node have a hash without hyphens.
+    // The id is a UUID; that of a pod that a file on the node describes is a hash without hyphens.
     let is_uid = (32..=36).contains(&uid.len())
         && uid.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f' | b'-'));
     is_uid.then_some(uid)

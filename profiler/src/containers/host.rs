@@ -9,7 +9,8 @@ use std::{
 use thiserror::Error;
 
 use super::{
-    Container, ContainerQuery, ResolveError, Resolved, Role, State, bundle, engine,
+    Container, ContainerQuery, ContainerRole, ContainerState, ResolveError, Resolved, bundle,
+    engine,
     engine_sockets::{Caller, engine_sockets},
     hierarchy::{self, ContainerCgroups},
     resolve, small_file, storage,
@@ -60,8 +61,8 @@ pub struct FoundContainer {
 pub enum ContainerLocation {
     /// All processes in this cgroup of the v2 hierarchy: a directory.
     Cgroup(PathBuf),
-    /// These processes, which there are now: they are in no cgroup of that hierarchy but its root, as
-    /// on a host that has v1 alone.
+    /// These processes, which there are now: they are in no cgroup of that hierarchy but its root,
+    /// as on a host that has v1 alone.
     Processes(Vec<Tgid>),
 }
 
@@ -113,7 +114,8 @@ impl Host {
         }
     }
 
-    /// Another machine, whose directories lie below `root`, for a user without engines of their own.
+    /// Another machine, whose directories lie below `root`, for a user without engines of their
+    /// own.
     #[cfg(test)]
     pub(super) fn below(root: &Path) -> Self {
         Self {
@@ -147,8 +149,8 @@ impl Host {
         };
         for container in listed.containers.values_mut() {
             // Files don't say whether their container runs.
-            if container.state == State::Stopped(None) && runs(&container.id) {
-                container.state = State::Running;
+            if container.state == ContainerState::Stopped(None) && runs(&container.id) {
+                container.state = ContainerState::Running;
             }
         }
         let containers: Vec<_> = listed.containers.into_values().collect();
@@ -165,8 +167,8 @@ impl Host {
         Ok(FoundContainer { resolved, location })
     }
 
-    /// Lists what engines and files say of containers. Whether those run that only files list is left
-    /// open.
+    /// Lists what engines and files say of containers. Whether those run that only files list is
+    /// left open.
     pub(super) fn list_containers(&self) -> ListedContainers {
         let mut listed = ListedContainers::default();
         let sockets = engine_sockets(&self.caller, &self.run);
@@ -178,7 +180,8 @@ impl Host {
         let list = self.state.join("containers/storage/overlay-containers/containers.json");
         listed
             .add(small_file::read(&list, MAX_STORAGE).iter().flat_map(|list| storage::parse(list)));
-        // A link in there could lead to anybody's socket.
+        // A link in the user's own directories could lead to anybody's socket, so that the listener
+        // must be this user's.
         Self::query_engines(callers, &[user], &mut listed);
         listed
     }
@@ -206,7 +209,7 @@ impl Host {
         }
     }
 
-    /// The bundles of containerd and CRI-O.
+    /// Reads the bundles of containerd and CRI-O.
     fn read_bundles(&self) -> Vec<Container> {
         let namespaces = self.run.join("containerd/io.containerd.runtime.v2.task");
         let crio_containers = self.run.join("containers/storage/overlay-containers");
@@ -232,8 +235,8 @@ fn containers_of_cgroups(cgroups: &ContainerCgroups) -> impl Iterator<Item = Con
         id: id.clone(),
         names: ContainerNames::default(),
         pod_uid: hierarchy::find_pod_uid(path),
-        role: Role::Workload,
-        state: State::Running,
+        role: ContainerRole::Workload,
+        state: ContainerState::Running,
     })
 }
 

@@ -7,9 +7,9 @@
 //!  hierarchy: directories that bear ids -----------------------------------------------> cgroup
 //! ```
 //!
-//! Reading is at the edge ([`Host`]); [`resolve()`] and all parsers work on values. Whatever an engine or a
-//! file says is bounded, and is believed about names alone: which processes are a container's, the
-//! kernel's cgroups say.
+//! Reading is at the edge ([`Host`]); [`resolve()`] and all parsers work on values. Whatever an
+//! engine or a file says is bounded, and is believed about names alone: which processes are a
+//! container's, the kernel's cgroups say.
 
 mod bundle;
 mod engine;
@@ -44,14 +44,14 @@ pub struct Container {
     /// The unique id of the container's pod, if it is a part of one.
     pub pod_uid: Option<String>,
     /// What the container is for.
-    pub role: Role,
+    pub role: ContainerRole,
     /// Whether the container runs.
-    pub state: State,
+    pub state: ContainerState,
 }
 
 /// What a container is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ContainerRole {
     /// The container runs somebody's program.
     Workload,
     /// The container holds a pod's namespaces, and does nothing.
@@ -60,7 +60,7 @@ pub enum Role {
 
 /// Whether a container runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum ContainerState {
     /// The container has processes.
     Running,
     /// The container has none; why, in the runtime's word (`exited`, `created`), if it says so.

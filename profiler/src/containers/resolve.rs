@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use super::{Container, ContainerQuery, Role, State};
+use super::{Container, ContainerQuery, ContainerRole, ContainerState};
 use crate::{recording::PodName, report::text};
 
 /// How many names an error lists; the rest is counted.
@@ -50,16 +50,16 @@ pub enum ResolveError {
     NotRunning(String, String),
 }
 
-/// Finds the container or pod that a query means. A whole name comes before a whole id, and that before the beginning of
-/// an id. Among those of one name, the only one that runs is meant: Kubernetes and Podman keep the dead.
-/// Digits with which several ids begin are nobody's, as with `docker`: the one that runs may be another
-/// than who typed them had in mind.
+/// Finds the container or pod that a query means. A whole name comes before a whole id, and that
+/// before the beginning of an id. Among those of one name, the only one that runs is meant:
+/// Kubernetes and Podman keep the dead. Digits with which several ids begin mean none of them, as
+/// with `docker`: the one that runs may not be the one that the user had in mind.
 ///
 /// # Errors
 ///
 /// If it is none, or none that runs, or any of several.
 pub fn resolve(query: &ContainerQuery, known: &[Container]) -> Result<Resolved, ResolveError> {
-    let workloads = || known.iter().filter(|container| container.role == Role::Workload);
+    let workloads = || known.iter().filter(|container| container.role == ContainerRole::Workload);
     match query {
         ContainerQuery::Container(name) => {
             let named = workloads().filter(|one| one.names.name.as_deref() == Some(name)).collect();
@@ -89,7 +89,7 @@ fn resolve_pod(
 ) -> Result<Resolved, ResolveError> {
     let (uid, name) = find_pod(query, pod, known)?;
     let inside = |one: &&Container| one.pod_uid.as_ref() == Some(&uid);
-    if known.iter().filter(inside).any(|one| one.state == State::Running) {
+    if known.iter().filter(inside).any(|one| one.state == ContainerState::Running) {
         Ok(Resolved::Pod { uid, name })
     } else {
         let why = "none of its containers does".to_owned();
@@ -132,7 +132,8 @@ fn find_pod(
 
 /// Of containers with one name, those that run, or all of them if none does.
 fn prefer_running(named: Vec<&Container>) -> Vec<&Container> {
-    let running: Vec<_> = named.iter().copied().filter(|one| one.state == State::Running).collect();
+    let running: Vec<_> =
+        named.iter().copied().filter(|one| one.state == ContainerState::Running).collect();
     if running.is_empty() { named } else { running }
 }
 
@@ -146,7 +147,7 @@ fn expect_one<'a>(
         [] => {
             // Those that run come first, as only they can be profiled.
             let (running, stopped): (Vec<_>, Vec<_>) =
-                known().into_iter().partition(|one| one.state == State::Running);
+                known().into_iter().partition(|one| one.state == ContainerState::Running);
             Err(ResolveError::Unknown {
                 wanted: shorten(&query.to_string()),
                 candidates: describe_all(
@@ -156,8 +157,8 @@ fn expect_one<'a>(
             })
         }
         [one] => match &one.state {
-            State::Running => Ok((*one).clone()),
-            State::Stopped(why) => {
+            ContainerState::Running => Ok((*one).clone()),
+            ContainerState::Stopped(why) => {
                 let state =
                     why.as_deref().map_or_else(|| "it has no processes".to_owned(), shorten);
                 Err(ResolveError::NotRunning(format!("container {}", describe(one)), state))
@@ -173,8 +174,8 @@ fn expect_one<'a>(
 /// `web 4f1c0b5a9d3e (stopped)`
 fn describe_candidate(container: &Container) -> String {
     match container.state {
-        State::Running => describe(container),
-        State::Stopped(_) => format!("{} (stopped)", describe(container)),
+        ContainerState::Running => describe(container),
+        ContainerState::Stopped(_) => format!("{} (stopped)", describe(container)),
     }
 }
 

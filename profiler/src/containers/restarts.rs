@@ -13,7 +13,8 @@ use crate::{
     units::CgroupId,
 };
 
-/// How often the cgroup is checked. A runtime takes some 0.1 s from making one to starting a process.
+/// How often the cgroup is checked. A runtime takes some 0.1 s from making one to starting a
+/// process.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
 /// How often a cgroup that is gone is searched for.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(250);
@@ -26,7 +27,8 @@ pub struct RestartWatcher {
 }
 
 impl Resolved {
-    /// The query that finds this container or pod when it has started again: its name, if it has one.
+    /// The query that finds this container or pod when it has started again: its name, if it has
+    /// one.
     fn restart_query(&self) -> ContainerQuery {
         match self {
             Self::Pod { uid, .. } => ContainerQuery::Pod { pod: uid.clone(), container: None },

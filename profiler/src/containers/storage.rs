@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Container, Role, State};
+use super::{Container, ContainerRole, ContainerState};
 use crate::recording::{ContainerId, ContainerNames};
 
 /// An entry of the list
@@ -27,8 +27,8 @@ struct Metadata {
     pod: Option<String>,
 }
 
-/// Parses the containers of a list; none if it is no such list. Those of CRI-O's pods are left out: their names
-/// here are made up, and their bundles say more.
+/// Parses the containers of a list; none if it is no such list. Those of CRI-O's pods are left out:
+/// their names here are made up, and their bundles say more.
 pub(super) fn parse(json: &[u8]) -> Vec<Container> {
     let stored: Vec<StoredContainer> = serde_json::from_slice(json).unwrap_or_default();
     let known = stored.into_iter().filter_map(|stored| {
@@ -42,8 +42,8 @@ pub(super) fn parse(json: &[u8]) -> Vec<Container> {
             pod: None,
         };
         let id = ContainerId::new(&stored.id)?;
-        let state = State::Stopped(None);
-        Some(Container { id, names, pod_uid: None, role: Role::Workload, state })
+        let state = ContainerState::Stopped(None);
+        Some(Container { id, names, pod_uid: None, role: ContainerRole::Workload, state })
     });
     known.collect()
 }

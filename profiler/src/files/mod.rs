@@ -1,7 +1,7 @@
 //! What the file descriptors that threads waited on, and woke others through, stood for.
 //!
-//! A record names the inode, so nothing depends on a descriptor's number: it is only a hint where to
-//! look, and what is found there counts only if it is that inode.
+//! A record names the inode, so nothing depends on a descriptor's number: it is only a hint where
+//! to look, and what is found there counts only if it is that inode.
 //!
 //! ```text
 //!  observe: /proc/PID/fd/N --> path, or a socket's protocol        at once
@@ -73,7 +73,8 @@ struct AwaitedHolders {
     peer: u64,
 }
 
-/// A kernel module without which nothing is known of a protocol's sockets, and which does not answer.
+/// A kernel module without which nothing is known of a protocol's sockets, and which does not
+/// answer.
 #[derive(Debug)]
 pub struct UnavailableSocketDiag {
     /// The module's name: it may be neither there nor loadable.
@@ -82,7 +83,8 @@ pub struct UnavailableSocketDiag {
     pub error: std::io::Error,
 }
 
-/// Queries the sockets of every protocol, as [`Files`] does, and returns the modules that do not answer.
+/// Queries the sockets of every protocol, as [`Files`] does, and returns the modules that do not
+/// answer.
 #[must_use]
 pub fn unavailable_socket_diag() -> Vec<UnavailableSocketDiag> {
     let dumps = Sockets::dump_here([Protocol::Tcp, Protocol::Udp, Protocol::Unix].into());
@@ -131,8 +133,8 @@ impl Files {
         }
     }
 
-    /// Looks up `file`, with which `tgid` made a syscall by the descriptor with this number, while it is
-    /// open. Cheap when the file is known already.
+    /// Looks up `file`, with which `tgid` made a syscall by the descriptor with this number, while
+    /// it is open. Cheap when the file is known already.
     pub fn observe(&mut self, file: FileId, tgid: Tgid, descriptor: u32) {
         // All anonymous files share one inode: it does not tell them apart.
         if file.kind == FileKind::Anonymous {
@@ -179,7 +181,8 @@ impl Files {
         }
     }
 
-    /// Forgets everything but what is still being looked up: the rest is looked up again if it must be.
+    /// Forgets everything but what is still being looked up: the rest is looked up again if it must
+    /// be.
     fn forget_finished(&mut self) {
         self.missed_before = self.missed();
         self.states.retain(|_, state| matches!(state, LookupState::Queued));
@@ -298,7 +301,8 @@ impl Files {
         self.states.insert(file, LookupState::Missed(MAX_ATTEMPTS));
     }
 
-    /// Goes on with the search for the peers' holders for this time. True if a scan has come to its end.
+    /// Goes on with the search for the peers' holders for this time. True if a scan has come to its
+    /// end.
     fn scan_for_holders(&mut self, time: Duration) -> bool {
         if self.scan.is_none() && !self.awaited.is_empty() {
             let awaited = std::mem::take(&mut self.awaited);

@@ -10,8 +10,8 @@ use std::{
 use super::descriptor::socket_inode;
 use crate::{recording::PeerProcess, units::Tgid};
 
-/// How many holders of one socket are kept: of a listener with a thousand workers, the first ones will
-/// do.
+/// How many holders of one socket are kept: of a listener with a thousand workers, the first ones
+/// will do.
 const MAX_HOLDERS: usize = 64;
 
 /// One walk over all processes.
@@ -23,7 +23,8 @@ pub(super) struct HolderScan {
 }
 
 impl HolderScan {
-    /// Begins a walk over the processes that there are now, for the sockets with these inode numbers.
+    /// Begins a walk over the processes that there are now, for the sockets with these inode
+    /// numbers.
     pub(super) fn new(sockets: HashSet<u64>) -> Self {
         let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
         let processes: Vec<_> = entries

@@ -132,8 +132,8 @@ enum Match {
     Several,
 }
 
-/// The sockets of each protocol in a namespace. Each protocol has a kernel module of its own, which may
-/// be missing while others are there.
+/// The sockets of each protocol in a namespace. Each protocol has a kernel module of its own, which
+/// may be missing while others are there.
 pub(super) type SocketDumps = BTreeMap<Protocol, io::Result<Sockets>>;
 
 /// The sockets of a protocol in a namespace.
@@ -170,7 +170,8 @@ impl Sockets {
             let number = rustix::fs::fstat(&file).ok()?.st_ino;
             (number == namespace).then_some(file)
         })?;
-        // A new thread enters the namespace, and ends there: no other thread ever is in one not its own.
+        // A new thread enters the namespace, and ends there: no other thread ever is in one not its
+        // own.
         let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
             Some(Self::dump_here(protocols))
@@ -380,8 +381,8 @@ fn is_own(address: SocketAddr, local: SocketAddr) -> bool {
     address.is_loopback() || address == local
 }
 
-/// The role of a socket, by whether its own address and the other end's can be connected to. If both
-/// can be, or neither, the role is not known.
+/// The role of a socket, by whether its own address and the other end's can be connected to. If
+/// both can be, or neither, the role is not known.
 fn role(own: bool, other: bool) -> Option<SocketRole> {
     match (own, other) {
         (true, false) => Some(SocketRole::Serving),

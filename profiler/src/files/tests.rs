@@ -59,8 +59,8 @@ fn socket<T: AsFd + AsRawFd>(file: &T) -> SocketEnd {
     }
 }
 
-/// Every child that another test of this process starts holds all our files between its fork and its
-/// exec, truly: such holders go away.
+/// Every child that another test of this process starts holds all our files between its fork and
+/// its exec, truly: such holders go away.
 fn assert_peers<T: AsFd + AsRawFd>(file: &T, expected: &[PeerProcess]) {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
@@ -432,8 +432,8 @@ fn a_socket_whose_peer_nobody_holds_any_more_is_handed_out_once() {
     assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));
 }
 
-/// Enters a network namespace of its own, connects to itself over its loopback, prints the number of
-/// the client's descriptor, and waits for its input to close.
+/// Enters a network namespace of its own, connects to itself over its loopback, prints the number
+/// of the client's descriptor, and waits for its input to close.
 const ISOLATED: &str = r#"
 #define _GNU_SOURCE
 #include <arpa/inet.h>

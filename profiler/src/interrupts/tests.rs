@@ -58,13 +58,13 @@ fn line<'a>(names: &'a [String; 3], handlers: &'a str) -> Vec<(&'a str, &'a str)
     vec![(class, "0x010601"), (irq, "11"), (driver, ""), ("kernel/irq/11/actions", handlers)]
 }
 
-fn files_of(device: &str) -> [String; 3] {
+fn device_files(device: &str) -> [String; 3] {
     ["class", "irq", "driver/name"].map(|file| format!("{device}/{file}"))
 }
 
 #[test]
 fn a_line_is_of_a_kind_if_all_that_are_on_it_are() {
-    let (disk, other) = (files_of(DISK), files_of(OTHER));
+    let (disk, other) = (device_files(DISK), device_files(OTHER));
     let alone = line(&disk, "ahci");
     assert_eq!(kind(&alone, 11), Some(DeviceKind::Storage));
     // Another one pulls it that is on no PCI bus.
@@ -87,7 +87,7 @@ fn a_line_is_of_a_kind_if_all_that_are_on_it_are() {
 
 #[test]
 fn a_device_that_no_driver_has_or_that_has_no_line_pulls_none() {
-    let disk = files_of(DISK);
+    let disk = device_files(DISK);
     let unbound: Vec<_> =
         line(&disk, "ahci").into_iter().filter(|(name, _)| !name.contains("driver")).collect();
     assert_eq!(kind(&unbound, 11), None);

@@ -8,10 +8,10 @@ use aya::{
 
 use super::{Kernel, KernelError, KernelTypes, sampling_clock::SamplingClock, survey};
 
-/// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before the
-/// beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it until the
-/// next one of the kind, and a device's may be long in coming. The switch comes last, as it is what
-/// begins waits.
+/// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before
+/// the beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it
+/// until the next one of the kind, and a device's may be long in coming. The switch comes last, as
+/// it is what begins waits.
 const REQUIRED: &[&str] = &[
     "softirq_exit",
     "softirq_entry",

@@ -36,8 +36,8 @@ impl KernelTypes {
     pub fn from_file(path: &Path) -> Result<Self, KernelError> {
         File::open(path)
             .map_err(|source| KernelError::NoBtf { path: PathBuf::from(path), source })?;
-        // Parsed as a whole they take tens of megabytes, for the few that are looked up. Older kernels
-        // let nobody map what is in sysfs.
+        // Parsed as a whole they take tens of megabytes, for the few that are looked up. Older
+        // kernels let nobody map what is in sysfs.
         match Btf::from_file_with_backend(path, Backend::Mmap) {
             Ok(btf) => Ok(Self { btf, is_mapped: true }),
             Err(_not_mapped) => Ok(Self { btf: Btf::from_file(path)?, is_mapped: false }),
@@ -53,8 +53,8 @@ impl KernelTypes {
 
     /// Frees the types, and gives the system the memory back.
     ///
-    /// They are some 70 MB of small pieces, and nothing of that size comes again. Left to itself, glibc
-    /// keeps them where anything that was allocated later lies behind them.
+    /// They are some 70 MB of small pieces, and nothing of that size comes again. Left to itself,
+    /// glibc keeps them where anything that was allocated later lies behind them.
     /// <https://man7.org/linux/man-pages/man3/malloc_trim.3.html>
     pub(crate) fn free(self) {
         drop(self);

@@ -1,4 +1,4 @@
-//! What can go wrong between here and the kernel.
+//! What can go wrong between the user half and the kernel.
 
 use std::{io, path::PathBuf};
 

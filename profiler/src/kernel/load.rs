@@ -20,7 +20,7 @@ use crate::{
     units::{CgroupId, Tgid, Tid},
 };
 
-/// Which threads the kernel half takes for the target.
+/// Which threads are the target of the kernel half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetFilter {
     /// All threads.
@@ -36,12 +36,12 @@ pub enum TargetFilter {
         /// The cgroup's depth below the root.
         level: u32,
     },
-    /// Those in one of several cgroups of the v2 hierarchy, or below it: in this one, and in those that
-    /// [`Kernel::add_target_cgroup`] adds.
+    /// The threads in one of several cgroups of the v2 hierarchy, or below it: in this one, and in
+    /// those that [`Kernel::add_target_cgroup`] adds.
     Cgroups {
-        /// The first of them.
+        /// The first cgroup.
         id: CgroupId,
-        /// The depth of all of them below the root.
+        /// The depth of all these cgroups below the root.
         level: u32,
     },
 }
@@ -93,11 +93,11 @@ pub struct Settings {
     pub sample_hz: u32,
     /// Bytes of each CPU's ring: a power of two, and of pages at least one.
     pub ring_bytes: u32,
-    /// Entries of the map that stands in for task-local storage; with `Some`, only that map is used.
-    /// For tests.
+    /// Entries of the map that stands in for task-local storage; with `Some`, only that map is
+    /// used. For tests.
     pub stand_in_only: Option<u32>,
-    /// How many threads are tracked at once. Those of the target are in any case, unless the target is
-    /// all of them.
+    /// How many threads are tracked at once. Those of the target are in any case, unless the target
+    /// is all of them.
     pub max_threads: u32,
     /// Entries of the map of target processes.
     pub max_targets: u32,
@@ -110,7 +110,7 @@ pub struct Settings {
 /// How stacks are taken, and what that may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackSettings {
-    /// Whether they are recorded, and whether stacks that are known are walked again.
+    /// Whether stacks are recorded, and whether cached ones are walked again.
     pub mode: StackMode,
     /// How much of each CPU's time may go into walking stacks; None if any amount may.
     pub budget: Option<StackBudget>,
@@ -178,8 +178,8 @@ struct PodConfig(Config);
 unsafe impl Pod for PodConfig {}
 
 impl Kernel {
-    /// Loads and attaches everything. From now on records come, but the window is not open before the
-    /// opening survey.
+    /// Loads and attaches everything. From now on records come, but the window is not open before
+    /// the opening survey.
     ///
     /// # Errors
     ///
@@ -284,7 +284,8 @@ impl Kernel {
         Ok(())
     }
 
-    /// Adds the threads in another cgroup, and below it, to the target: each from its next switch on.
+    /// Adds the threads in another cgroup, and below it, to the target: each from its next switch
+    /// on.
     ///
     /// # Errors
     ///
@@ -375,7 +376,7 @@ fn seed() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// CPUs that can ever be: `bpf_get_smp_processor_id` stays below this.
+/// How many CPUs there can ever be: `bpf_get_smp_processor_id` stays below this.
 fn possible_cpus() -> Result<u32, KernelError> {
     let cpus = aya::util::nr_cpus().map_err(|(_, source)| KernelError::Cpus {
         path: "/sys/devices/system/cpu/possible",

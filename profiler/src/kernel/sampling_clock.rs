@@ -1,5 +1,5 @@
-//! The sampling clock: a perf event on each CPU. A CPU that goes offline takes its event along, and so
-//! does one that the machine turns off to sleep; when it comes back, it needs a new event.
+//! The sampling clock: a perf event on each CPU. A CPU that goes offline takes its event along, and
+//! so does one that the machine turns off to sleep; when it comes back, it needs a new event.
 
 use std::collections::BTreeMap;
 
@@ -49,8 +49,8 @@ impl SamplingClock {
         Ok(Self { hz, events, ticks })
     }
 
-    /// Starts the clock anew where it has not ticked since the last call. A CPU may go offline at any
-    /// moment: what fails now is tried again with the next call.
+    /// Starts the clock anew where it has not ticked since the last call. A CPU may go offline at
+    /// any moment: what fails now is tried again with the next call.
     fn restart_silent(&mut self, ebpf: &mut Ebpf) -> Result<(), KernelError> {
         let ticks = self.ticks.get(&0, 0).map_err(map_error)?;
         let program = program(ebpf)?;

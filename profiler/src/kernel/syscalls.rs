@@ -1,5 +1,5 @@
-//! Which syscalls take a file descriptor first, which one points to its timeout where, and which map
-//! something. The programs look it up by number, so they hold no numbers of any architecture.
+//! Which syscalls take a file descriptor first, which one points to its timeout where, and which
+//! map something. The programs look it up by number, so they hold no numbers of any architecture.
 
 use std::iter;
 
@@ -60,7 +60,7 @@ const TIMESPEC: &[(i64, u32)] = &[
     (libc::SYS_recvmmsg, 4),
 ];
 
-/// The same for 32-bit x86 programs, by number:
+/// Syscalls of 32-bit x86 programs that can block on the file of their first argument, by number:
 /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/entry/syscalls/syscall_32.tbl>.
 /// Their timeouts have another layout and are left out.
 #[cfg(target_arch = "x86_64")]
@@ -72,7 +72,8 @@ const COMPAT_FD_FIRST: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 const COMPAT_FD_FIRST: &[i64] = &[];
 
-/// Syscalls that map something. `mmap2` of 32-bit x86 programs; those of 32-bit Arm are not looked up.
+/// Syscalls that map something. `mmap2` of 32-bit x86 programs; those of 32-bit Arm are not looked
+/// up.
 const MAPPING: (i64, Option<i64>) =
     (libc::SYS_mmap, if cfg!(target_arch = "x86_64") { Some(192) } else { None });
 

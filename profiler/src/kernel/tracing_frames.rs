@@ -1,8 +1,8 @@
 //! Where the kernel's own functions lie that run BPF programs at tracepoints.
 //!
 //! A stack that is walked in such a program begins with frames of the tracing itself: the program's
-//! functions, and the one that called it. They are others for each way through the program, and while
-//! the kernel measures programs, though the thread is in one and the same place.
+//! functions, and the one that called it. They are others for each way through the program, and
+//! while the kernel measures programs, though the thread is in one and the same place.
 
 use std::{
     fs::File,

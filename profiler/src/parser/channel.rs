@@ -4,9 +4,9 @@
 //! length of the rest: 4 bytes, little-endian, and with them the open files │ the message, by postcard
 //! ```
 //!
-//! One end is ours, and the other may be in anybody's hands: a message that is too long is refused, only
-//! the process that started the other hands files over, and an end that is silent for too long is as good
-//! as dead.
+//! One end is ours, and the other may be in anybody's hands: a message that is too long is refused,
+//! only the process that started the other hands files over, and an end that is silent for too long
+//! is as good as dead.
 
 use std::{
     fs::File,
@@ -194,8 +194,8 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ChannelError> {
     }
 }
 
-/// Makes a copy in memory that nobody can change any more, to be handed over in place of a file that its
-/// owner could still change. Returns how many bytes it has, too.
+/// Makes a copy in memory that nobody can change any more, to be handed over in place of a file
+/// that its owner could still change. Returns how many bytes it has, too.
 pub(crate) fn sealed_copy(mut from: impl Read) -> io::Result<(File, u64)> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("module", flags)?);

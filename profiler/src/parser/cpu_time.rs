@@ -32,8 +32,8 @@ fn lock_all() -> MutexGuard<'static, Vec<ProcessCpuTime>> {
 pub(super) struct CpuAccount(usize);
 
 impl CpuAccount {
-    /// Opens the account of a child. Nobody may wait for the child for as long as the account is open, so
-    /// that no other process gets its number.
+    /// Opens the account of a child. Nobody may wait for the child for as long as the account is
+    /// open, so that no other process gets its number.
     pub(super) fn for_child(id: u32) -> Self {
         let id = i32::try_from(id).ok().map(Pid::from_raw);
         let clock = id.and_then(|id| ClockId::pid_cpu_clock_id(id).ok());

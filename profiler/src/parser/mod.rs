@@ -1,4 +1,5 @@
-//! Processes that parse what other programs made: they are handed open files, and answer what is in them.
+//! Processes that parse what other programs made: they are handed open files, and answer what is in
+//! them.
 //!
 //! ```text
 //! offwake, with rights                       the other, without any
@@ -6,10 +7,11 @@
 //!   checks           ◀──────── its answer ──
 //! ```
 //!
-//! There are two: `offwake-parser` for names, `offwake-unwind` for stacks, as who wants the one does not wait for the
-//! other. Each is this program, started again, and locked in (`sandbox.rs`) before it is asked anything. What it says is
-//! believed no more than what is in the files. If it dies, is silent for too long or says what can't be, then what
-//! it was asked for is missing, and is counted as such; it is started anew for what is asked next, a few times.
+//! There are two: `offwake-parser` for names, and `offwake-unwind` for stacks, so that neither
+//! waits for the other. Each is this program, started again, and locked in (`sandbox.rs`) before it
+//! is asked anything. Its answers are believed no more than the files themselves. If it dies, does
+//! not answer in time or sends an invalid answer, then what it was asked for is missing, and is
+//! counted as such; it is started anew for the next question, a few times.
 
 mod channel;
 mod cpu_time;
@@ -64,7 +66,8 @@ impl ParserRole {
 const PROGRAM: &str = "/proc/self/exe";
 /// How often the process is started for one client.
 const MAX_STARTS: u32 = 5;
-/// How long a process that was killed is waited for: one that waits for a disk ends when that answers.
+/// How long a process that was killed is waited for: one that waits for a disk ends when that
+/// answers.
 const KILL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Answers in a thread of this process, where a test or a benchmark has no program to start.
@@ -90,8 +93,8 @@ struct Running {
 }
 
 impl Running {
-    /// Whether the process runs. It is not collected, so that no other process gets its number before its
-    /// CPU time is read.
+    /// Whether the process runs. It is not collected, so that no other process gets its number
+    /// before its CPU time is read.
     fn is_alive(&self) -> bool {
         let Some(child) = &self.child else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -176,8 +179,8 @@ impl Parser {
 
     fn end(&mut self) {
         let Some(Running { channel, child }) = self.running.take() else { return };
-        // This reads the CPU time that the process has used. The process ends without the other end of its
-        // channel, unless it can't.
+        // This reads the CPU time that the process has used. The process ends without the other end
+        // of its channel, unless it can't.
         drop(channel);
         let Some(mut child) = child else { return };
         let _ended_already = child.kill();
@@ -220,7 +223,8 @@ fn start_thread(body: ThreadBody) -> io::Result<Running> {
     Ok(Running { channel, child: None })
 }
 
-/// Runs a parser, if this process was started as one; None if it was not. Call this before anything else.
+/// Runs a parser, if this process was started as one; None if it was not. Call this before anything
+/// else.
 ///
 /// The bodies answer until the other end is closed.
 pub fn run_if_requested(

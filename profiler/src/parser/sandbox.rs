@@ -38,8 +38,8 @@ const MAX_OPEN: u64 = 1024;
 /// Where programs and their debug information are that anybody may read.
 pub(crate) const READABLE: &str = "/usr";
 
-/// Gives up all that reading does not take, and returns how far Landlock goes. Call this before there are
-/// other threads.
+/// Gives up all that reading does not take, and returns how far Landlock goes. Call this before
+/// there are other threads.
 pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
     set_name(&CString::new(name)?)?;
     close_all_but_standard()?;
@@ -63,20 +63,20 @@ pub(super) fn lock_in(name: &str) -> io::Result<RulesetStatus> {
         set_limit(resource, limit)?;
     }
     let files = restrict_files().map_err(io::Error::other)?;
-    // A thread is one more of the user's processes, and the last one.
+    // The kernel counts a thread as one of the user's processes: this is the last one.
     thread::Builder::new().name(name.to_owned()).spawn(exit_with_other_end)?;
     set_limit(Resource::Nproc, 0)?;
     let filter = filter().map_err(io::Error::other)?;
     match apply_filter_all_threads(&filter) {
         Ok(()) => Ok(files),
-        // A kernel that was built without it.
+        // This kernel was built without seccomp.
         Err(Error::Seccomp(error) | Error::Prctl(error)) if is_unknown(&error) => Ok(files),
         Err(error) => Err(io::Error::other(error)),
     }
 }
 
-/// Becomes the user nobody, if the kernel allows it: in a user namespace that has no such user, root without capabilities
-/// has to do.
+/// Becomes the user nobody, if the kernel allows it: in a user namespace that has no such user,
+/// root without capabilities has to do.
 fn become_nobody() {
     let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
     let _as_far_as_it_goes = set_thread_groups(&[])
@@ -119,7 +119,8 @@ fn restrict_files() -> Result<RulesetStatus, RulesetError> {
     Ok(restricted.restrict_self()?.ruleset)
 }
 
-/// Ends the process when the other end of its channel is closed: it may be in the middle of a long file.
+/// Ends the process when the other end of its channel is closed: it may be in the middle of a long
+/// file.
 fn exit_with_other_end() {
     let socket = io::stdin();
     loop {
@@ -139,7 +140,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_sendmsg,
         libc::SYS_sendto,
         libc::SYS_ppoll,
-        // Reading. What is written to is what is open: the socket, and /dev/null.
+        // Reading files, and writing to what is open: the socket, and /dev/null.
         libc::SYS_close,
         libc::SYS_fcntl,
         libc::SYS_fstat,
@@ -152,7 +153,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_statx,
         libc::SYS_write,
         libc::SYS_writev,
-        // Memory.
+        // Managing memory.
         libc::SYS_brk,
         libc::SYS_madvise,
         libc::SYS_mremap,
@@ -188,7 +189,7 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_openat, allow_without(2, writing)?);
     #[cfg(target_arch = "x86_64")]
     rules.insert(libc::SYS_open, allow_without(1, writing)?);
-    // No code that was not in the program when it began.
+    // No memory can become code that was not in the program when it began.
     rules.insert(libc::SYS_mmap, allow_without(2, libc::PROT_EXEC)?);
     rules.insert(libc::SYS_mprotect, allow_without(2, libc::PROT_EXEC)?);
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
@@ -222,7 +223,7 @@ mod tests {
 
     const ITSELF: &str =
         "parser::sandbox::tests::who_is_locked_in_can_read_below_usr_and_do_nothing_else";
-    /// Set for who is to lock itself in.
+    /// Set in the environment of the process that is to lock itself in.
     const IS_CHILD: &str = "OFFWAKE_TEST_LOCKED_IN";
 
     #[test]
@@ -232,7 +233,7 @@ mod tests {
         }
         let (_ours, its) = UnixStream::pair().unwrap();
         let child = Command::new(env::current_exe().unwrap())
-            // One at a time: in the thread that the process begins with.
+            // With one test thread, the test runs in the thread that the process begins with.
             .args([ITSELF, "--exact", "--nocapture", "--test-threads=1"])
             .env(IS_CHILD, "")
             .stdin(Stdio::from(OwnedFd::from(its)))

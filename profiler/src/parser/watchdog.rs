@@ -6,7 +6,8 @@ use super::{cpu_time::CpuAccount, error::ChannelError};
 
 /// How often the process is checked.
 pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
-/// How long the process may use no CPU at all: it is stopped then, or waits for a file that never comes.
+/// How long the process may use no CPU at all: it is stopped then, or waits for a file that never
+/// comes.
 const MAX_IDLE: Duration = Duration::from_secs(10);
 /// How long the process may work on one answer. A GiB of debug information takes some 10 s.
 const MAX_BUSY: Duration = Duration::from_secs(300);

@@ -18,10 +18,10 @@ use crate::{
     units::{CgroupId, Tgid},
 };
 
-/// What the kernel writes behind the path of what was removed.
+/// The suffix that the kernel adds to the path of a removed file.
 const DELETED: &[u8] = b" (deleted)";
 
-/// The v2 hierarchy, held open.
+/// The v2 hierarchy, whose root is held open.
 pub(super) struct CgroupHierarchy {
     mount: PathBuf,
     root: OwnedFd,
@@ -53,13 +53,13 @@ impl CgroupHierarchy {
     pub(super) fn find_path(&self, id: CgroupId, tgid: Tgid) -> Option<String> {
         // The process may be elsewhere by now, and its threads need not all be in one.
         let path = proc_files::read_cgroup_path(tgid)
-            .filter(|path| self.is_path_of(path, id))
+            .filter(|path| self.path_has_id(path, id))
             .or_else(|| self.find_path_by_handle(id))?;
         Some(String::from_utf8_lossy(&path).into_owned())
     }
 
     /// Whether `path`, from the hierarchy's root, is this cgroup.
-    fn is_path_of(&self, path: &[u8], id: CgroupId) -> bool {
+    fn path_has_id(&self, path: &[u8], id: CgroupId) -> bool {
         let below = match path.strip_prefix(b"/") {
             None => return false,
             Some([]) => b".",
@@ -82,7 +82,7 @@ impl CgroupHierarchy {
         let path = [b"/", below.as_os_str().as_bytes()].concat();
         // The cgroup may have been removed since; or the suffix is a part of its name.
         match path.strip_suffix(DELETED) {
-            Some(alive) if !self.is_path_of(&path, id) => Some(alive.to_vec()),
+            Some(alive) if !self.path_has_id(&path, id) => Some(alive.to_vec()),
             _ => Some(path),
         }
     }

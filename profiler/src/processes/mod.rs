@@ -27,23 +27,24 @@ use crate::{
     units::{CgroupId, Tgid},
 };
 
-/// Living processes that are remembered, cgroups that are remembered, and processes that wait to be
-/// taken.
+/// How many living processes and how many cgroups are remembered, and how many processes may wait
+/// to be taken.
 const LIMIT: usize = 65_536;
 
-/// What was found since it was last asked for, in the order in which it was found.
+/// What was found since the last call, in the order in which it was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewProcesses {
-    /// Processes. One that has become another program is there again; until then the newest stands.
+    /// The processes. One that has become another program is there again; until then the newest
+    /// stands.
     pub processes: Vec<ProcessInfo>,
-    /// Cgroups. One of a container is there again when it is known what that is called.
+    /// The cgroups. One of a container is there again when the container's name is known.
     pub cgroups: Vec<CgroupInfo>,
 }
 
 /// Finds out what processes and cgroups are.
 pub struct Processes {
     hierarchy: Option<CgroupHierarchy>,
-    /// A hash of what was last found of each.
+    /// A hash of what was last found of each process.
     known: HashMap<Tgid, u64>,
     /// Ids of cgroups are not used twice (`kernfs_node::id`), so none is ever forgotten.
     cgroups: HashSet<CgroupId>,
@@ -59,7 +60,7 @@ pub struct Processes {
 struct KnownContainer {
     /// None until an engine or a file names the container.
     names: Option<ContainerNames>,
-    /// Those that are still without names.
+    /// The cgroups that have no name yet.
     cgroups: Vec<CgroupInfo>,
 }
 
@@ -85,8 +86,8 @@ impl Processes {
         }
     }
 
-    /// Reads what a process is while it lives, as it was seen for the first time or has become another
-    /// program. Nothing is found of it twice unless it has changed.
+    /// Reads what a process is while it lives, as it was seen for the first time or has become
+    /// another program. Nothing is found of it twice unless it has changed.
     pub fn observe_process(&mut self, tgid: Tgid) {
         let too_many = self.known.len() >= self.limit && !self.known.contains_key(&tgid);
         if too_many || self.new.processes.len() >= self.limit {
@@ -110,7 +111,8 @@ impl Processes {
         self.known.remove(&tgid);
     }
 
-    /// Finds the path of a cgroup in which a thread of `tgid` was seen. Cheap when it was seen before.
+    /// Finds the path of a cgroup in which a thread of `tgid` was seen. Cheap when it was seen
+    /// before.
     pub fn observe_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
         // 0 is no cgroup at all.
         if id.0 == 0 || self.cgroups.contains(&id) {
@@ -165,8 +167,8 @@ impl Processes {
         &self.shortfalls
     }
 
-    /// What was not taken yet, and what could not be done. Names of containers are waited for, for two
-    /// seconds at most.
+    /// What was not taken yet, and what could not be done. Names of containers are waited for, for
+    /// two seconds at most.
     #[must_use]
     pub fn finish(mut self) -> (NewProcesses, Shortfalls) {
         let named = std::mem::take(&mut self.names).finish();

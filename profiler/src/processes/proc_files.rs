@@ -15,8 +15,8 @@ const MAX_ARGUMENTS: usize = 4096;
 /// Bytes of `status` that are read. The 65,536 groups that a process can be in at most are some
 /// 700 KB.
 const MAX_STATUS: usize = 1 << 20;
-/// Bytes of `cgroup` that are read. It has a line for each hierarchy, some 14 at most, with a path of
-/// up to 4096 bytes.
+/// Bytes of `cgroup` that are read. It has a line for each hierarchy, some 14 at most, with a path
+/// of up to 4096 bytes.
 const MAX_CGROUP: usize = 128 << 10;
 
 /// What is read of `/proc/PID/status`.
@@ -79,8 +79,8 @@ fn read(directory: &OwnedFd, name: &str, limit: usize) -> Option<Vec<u8>> {
 }
 
 impl Status {
-    /// Parses `status`. The kernel writes a newline in a process's name as `\n`, so that every line is
-    /// its own.
+    /// Parses `status`. The kernel writes a newline in a process's name as `\n`, so that every line
+    /// is its own.
     fn parse(text: &[u8]) -> Option<Self> {
         let field = |name: &[u8]| {
             let mut lines = text.split(|&byte| byte == b'\n');
@@ -95,16 +95,16 @@ impl Status {
         Some(Self {
             tgid: Tgid(tgid),
             parent: parent.map(Tgid),
-            // One for each namespace, from that of /proc downwards.
+            // There is a number for each namespace, from that of /proc downwards.
             pid_in_container: numbers(b"NSpid:").skip(1).last(),
-            // Real, effective, saved, that of the file system.
+            // The line has the real, the effective, the saved and the filesystem's user id.
             uid: numbers(b"Uid:").nth(1),
         })
     }
 }
 
-/// Each argument ends in NUL. What a process writes over them to show something else (`postgres`,
-/// `nginx`) is often filled up with more of these.
+/// Splits arguments, each of which ends in NUL. What a process writes over them to show something
+/// else (`postgres`, `nginx`) is often filled up with more of these.
 fn split_arguments(bytes: &[u8]) -> Vec<String> {
     let text = cut(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS);
     let text = text.trim_end_matches('\0');

@@ -85,7 +85,8 @@ impl HeldCommand {
             0 => {
                 // SAFETY: see above. The descriptors are open, and every pointer outlives the call.
                 unsafe {
-                    // Its own copy: the read below must end when offwake's end is closed.
+                    // The child closes its own copy: the read below must end when offwake closes
+                    // its end.
                     libc::close(gate_write.as_raw_fd());
                     let mut go = 0_u8;
                     let read = libc::read(gate_read.as_raw_fd(), (&raw mut go).cast(), 1);
@@ -148,7 +149,7 @@ impl HeldCommand {
         // SAFETY: it is our own child; the call writes to `status` alone.
         let ended =
             unsafe { libc::waitpid(self.tgid.0.cast_signed(), &raw mut status, libc::WNOHANG) };
-        // -1: it has been collected before.
+        // A result of -1 means that the command has been collected before.
         ended != 0
     }
 

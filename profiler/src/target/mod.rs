@@ -48,7 +48,7 @@ pub enum Restarts {
 pub struct Target {
     /// The target as the kernel half selects it.
     pub filter: TargetFilter,
-    /// In words.
+    /// The target in words.
     pub description: String,
     /// The target's command, if it is one: it is held before its first instruction.
     pub command: Option<HeldCommand>,

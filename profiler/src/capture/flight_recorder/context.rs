@@ -14,8 +14,8 @@ use crate::{
 /// How many of the newest files and cgroups are remembered at least.
 const MAX_YOUNG: usize = 65_536;
 
-/// What retained slices may refer to. It grows with what lives on the machine, not with the time that
-/// is recorded.
+/// What retained slices may refer to. It grows with what lives on the machine, not with the time
+/// that is recorded.
 #[derive(Debug)]
 pub(super) struct Context {
     threads: ThreadHistories,
@@ -70,7 +70,8 @@ impl Context {
         }
     }
 
-    /// Takes over what a slice that goes leaves behind: nothing before `start` is retained any more.
+    /// Takes over what a slice that goes leaves behind: nothing before `start` is retained any
+    /// more.
     pub fn retire_slice(
         &mut self,
         activity: ThreadActivity,

@@ -11,9 +11,9 @@
 //!  a snapshot:  Context | the retained slices | what a survey says of everybody now | names
 //! ```
 //!
-//! A retired slice leaves behind what the retained ones refer to, and nothing else: the newest record
-//! of each living thread proves, by its number, that nothing was lost between it and the first one
-//! that is retained.
+//! A retired slice leaves behind what the retained ones refer to, and nothing else: the newest
+//! record of each living thread proves, by its number, that nothing was lost between it and the
+//! first one that is retained.
 
 mod context;
 mod output;

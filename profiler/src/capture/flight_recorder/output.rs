@@ -1,5 +1,5 @@
-//! Where snapshots go: into files, or as bytes to a live view. Only the output's thread waits for the
-//! disk or for whoever looks.
+//! Where snapshots go: into files, or as bytes to a live view. Only the output's thread waits for
+//! the disk or for whoever looks.
 
 use std::{
     collections::VecDeque,

@@ -101,8 +101,8 @@ impl FlightRecorder {
         })
     }
 
-    /// A recorder that hands snapshots to a viewer, in a thread of its own: nobody waits for it, and
-    /// snapshots that are asked for too soon wait in a queue.
+    /// A recorder that hands snapshots to a viewer, in a thread of its own: nobody waits for it,
+    /// and snapshots that are asked for too soon wait in a queue.
     ///
     /// # Errors
     ///
@@ -111,8 +111,8 @@ impl FlightRecorder {
         let (messages, backlog, output) = start_output("offwake-view", ViewOutput(viewer))?;
         let (pending, to_look_up) = mpsc::channel();
         let named = messages.clone();
-        // This thread ends when nobody can ask any more, and nobody waits for that: it may be in the
-        // middle of a long file.
+        // This thread ends when nobody can ask any more, and nobody waits for that: it may be in
+        // the middle of a long file.
         let _names = std::thread::Builder::new()
             .name("offwake-names".to_owned())
             .spawn(move || look_up_names(&to_look_up, &named))?;

@@ -2,8 +2,8 @@
 //!
 //! The kernel half sends a stack once, and its id covers the address space: the user stacks of a
 //! process that has ended can't be referred to by anything new. They stay for as long as a record
-//! that refers to them may be retained, and the kernel half is told to forget them: should the same id
-//! come again, its stack does too.
+//! that refers to them may be retained, and the kernel half is told to forget them: should the same
+//! id come again, its stack does too.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -119,7 +119,7 @@ impl RetainedStacks {
     pub fn add(&mut self, id: StackId, stack: Stack, arrived: Timestamp) {
         let space = stack.space;
         let stack = Arc::new(stack);
-        self.memory += memory_of(&stack);
+        self.memory += stack_memory(&stack);
         let lives = match space {
             AddressSpace::Kernel => true,
             AddressSpace::Process(tgid) => self.living.contains_key(&tgid),
@@ -130,7 +130,7 @@ impl RetainedStacks {
         }
         let live = LiveStack { stack, arrived };
         match self.live.entry(space).or_default().insert(id, live) {
-            Some(before) => self.memory -= memory_of(&before.stack),
+            Some(before) => self.memory -= stack_memory(&before.stack),
             None => self.count += 1,
         }
         if self.count > self.limit {
@@ -161,8 +161,8 @@ impl RetainedStacks {
         self.over_limit += (before - self.count) as u64;
     }
 
-    /// Retires stacks of one address space: no new record refers to them, and if one does all the same,
-    /// the kernel half sends them again.
+    /// Retires stacks of one address space: no new record refers to them, and if one does all the
+    /// same, the kernel half sends them again.
     fn retire(&mut self, space: AddressSpace, at: Timestamp, which: impl Fn(&LiveStack) -> bool) {
         let mut retiring = Vec::new();
         if let Some(stacks) = self.live.get_mut(&space) {
@@ -190,8 +190,8 @@ impl RetainedStacks {
         self.retirements.push_back((retired.at, space));
     }
 
-    /// Drops retired stacks, as no record that is older than `start` is retained any more. Calls `gone`
-    /// for the processes that are remembered no longer.
+    /// Drops retired stacks, as no record that is older than `start` is retained any more. Calls
+    /// `gone` for the processes that are remembered no longer.
     pub fn drop_before(&mut self, start: Timestamp, mut gone: impl FnMut(Tgid)) {
         while let Some(&(at, space)) = self.retirements.front()
             && at < start
@@ -202,7 +202,7 @@ impl RetainedStacks {
                 && let Some(retired) = self.retired.remove(&space)
             {
                 let memory =
-                    retired.stacks.iter().map(|(_, stack)| memory_of(stack)).sum::<usize>();
+                    retired.stacks.iter().map(|(_, stack)| stack_memory(stack)).sum::<usize>();
                 self.memory -= memory;
                 if let AddressSpace::Process(tgid) = space
                     && !self.living.contains_key(&tgid)
@@ -239,7 +239,7 @@ impl RetainedStacks {
     }
 }
 
-fn memory_of(stack: &Stack) -> usize {
+fn stack_memory(stack: &Stack) -> usize {
     128 + 4 * stack.frames.len()
 }
 

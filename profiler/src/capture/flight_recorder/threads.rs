@@ -132,8 +132,8 @@ impl ThreadHistory {
 pub(super) struct ThreadHistories(HashMap<Tid, ThreadHistory>);
 
 impl ThreadHistories {
-    /// Adds what a retired slice says last of its threads. There are never more threads than numbers for
-    /// them: one whose exit was lost gives way to the next that bears its number.
+    /// Adds what a retired slice says last of its threads. There are never more threads than
+    /// numbers for them: one whose exit was lost gives way to the next that bears its number.
     pub fn add(&mut self, activity: ThreadActivity) {
         let ThreadActivity { newest, sightings, exits } = activity;
         for sighting in sightings {

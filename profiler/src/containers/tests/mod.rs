@@ -6,7 +6,7 @@ mod names;
 
 use std::{fs, path::Path};
 
-use super::{Container, Role, State};
+use super::{Container, ContainerRole, ContainerState};
 use crate::recording::{ContainerId, ContainerNames, PodName};
 
 const A: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
@@ -18,14 +18,14 @@ fn id(text: &str) -> ContainerId {
     ContainerId::new(text).unwrap()
 }
 
-fn container(text: &str, name: Option<&str>, state: State) -> Container {
+fn container(text: &str, name: Option<&str>, state: ContainerState) -> Container {
     let names = ContainerNames { name: name.map(str::to_owned), ..ContainerNames::default() };
-    Container { id: id(text), names, pod_uid: None, role: Role::Workload, state }
+    Container { id: id(text), names, pod_uid: None, role: ContainerRole::Workload, state }
 }
 
 fn in_pod(text: &str, name: &str, (namespace, pod, uid): (&str, &str, &str)) -> Container {
     let pod = PodName { namespace: namespace.to_owned(), name: pod.to_owned() };
-    let one = container(text, Some(name), State::Running);
+    let one = container(text, Some(name), ContainerState::Running);
     let names = ContainerNames { pod: Some(pod), ..one.names };
     Container { names, pod_uid: Some(uid.to_owned()), ..one }
 }

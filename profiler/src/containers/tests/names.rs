@@ -3,10 +3,12 @@
 use proptest::prelude::*;
 
 use super::{A, B, C, UID, container, in_pod};
-use crate::containers::{Container, ContainerQuery, ResolveError, Resolved, Role, State, resolve};
+use crate::containers::{
+    Container, ContainerQuery, ContainerRole, ContainerState, ResolveError, Resolved, resolve,
+};
 
-fn stopped() -> State {
-    State::Stopped(Some("exited".to_owned()))
+fn stopped() -> ContainerState {
+    ContainerState::Stopped(Some("exited".to_owned()))
 }
 
 fn which(wanted: &str, known: &[Container]) -> Result<String, ResolveError> {
@@ -19,9 +21,9 @@ fn which(wanted: &str, known: &[Container]) -> Result<String, ResolveError> {
 #[test]
 fn a_name_comes_before_an_id_and_digits_say_which_if_only_one_begins_so() {
     let known = [
-        container(A, Some("web"), State::Running),
-        container(B, Some("4f1c"), State::Running),
-        container(C, None, State::Running),
+        container(A, Some("web"), ContainerState::Running),
+        container(B, Some("4f1c"), ContainerState::Running),
+        container(C, None, ContainerState::Running),
     ];
     assert_eq!(which("web", &known).as_deref(), Ok(A));
     assert_eq!(which("4f1c", &known).as_deref(), Ok(B));
@@ -33,9 +35,9 @@ fn a_name_comes_before_an_id_and_digits_say_which_if_only_one_begins_so() {
 #[test]
 fn what_could_be_several_or_none_lists_what_there_is_in_one_line() {
     let known = [
-        container(A, Some("web"), State::Running),
+        container(A, Some("web"), ContainerState::Running),
         container(B, Some("db\n\u{1b}[31m"), stopped()),
-        container(C, None, State::Running),
+        container(C, None, ContainerState::Running),
     ];
     let said = |wanted| which(wanted, &known).unwrap_err().to_string();
     assert_eq!(
@@ -52,8 +54,9 @@ fn what_could_be_several_or_none_lists_what_there_is_in_one_line() {
     );
     let nothing = which("web", &[]).unwrap_err().to_string();
     assert_eq!(nothing, "there is no container web; there are no containers");
-    let many: Vec<_> =
-        (10..99).map(|n| container(&format!("{n}{}", &A[2..]), None, State::Running)).collect();
+    let many: Vec<_> = (10..99)
+        .map(|n| container(&format!("{n}{}", &A[2..]), None, ContainerState::Running))
+        .collect();
     let said = which("none", &many).unwrap_err().to_string();
     assert!(said.ends_with(" and 77 more") && said.len() < 400, "{said}");
 }
@@ -61,11 +64,11 @@ fn what_could_be_several_or_none_lists_what_there_is_in_one_line() {
 #[test]
 fn of_those_with_one_name_the_one_that_runs_is_meant() {
     let attempts =
-        [container(A, Some("web"), stopped()), container(B, Some("web"), State::Running)];
+        [container(A, Some("web"), stopped()), container(B, Some("web"), ContainerState::Running)];
     assert_eq!(which("web", &attempts).as_deref(), Ok(B));
     let dead = [container(A, Some("web"), stopped()), container(B, Some("web"), stopped())];
     assert!(matches!(which("web", &dead), Err(ResolveError::Ambiguous { .. })));
-    let alive = dead.map(|one| Container { state: State::Running, ..one });
+    let alive = dead.map(|one| Container { state: ContainerState::Running, ..one });
     assert!(matches!(which("web", &alive), Err(ResolveError::Ambiguous { .. })));
 }
 
@@ -73,7 +76,7 @@ fn of_those_with_one_name_the_one_that_runs_is_meant() {
 fn a_pod_is_found_by_name_or_unique_id_and_its_containers_in_it() {
     let other = UID.replace('1', "2");
     let shop = ("shop", "cart", UID);
-    let sandbox = Container { role: Role::Sandbox, ..in_pod(C, "POD", shop) };
+    let sandbox = Container { role: ContainerRole::Sandbox, ..in_pod(C, "POD", shop) };
     let mut known = vec![in_pod(A, "web", shop), in_pod(B, "log", shop), sandbox];
     let pod = format!("pod {UID}");
     assert_eq!(which("pod/cart", &known).as_ref(), Ok(&pod));
@@ -96,7 +99,7 @@ fn a_pod_is_found_by_name_or_unique_id_and_its_containers_in_it() {
 
 #[test]
 fn digits_of_several_ids_are_nobodys_whoever_runs() {
-    let known = [container(A, Some("web"), stopped()), container(C, None, State::Running)];
+    let known = [container(A, Some("web"), stopped()), container(C, None, ContainerState::Running)];
     let said = which("4f", &known).unwrap_err().to_string();
     assert_eq!(
         said,
@@ -109,7 +112,7 @@ fn any_container() -> impl Strategy<Value = Container> {
     let name = prop::option::of("[ab4]{1,2}");
     ("[04]{2}", name, any::<bool>(), prop::option::of(0..2_u8)).prop_map(
         |(digits, name, runs, pod)| {
-            let state = if runs { State::Running } else { stopped() };
+            let state = if runs { ContainerState::Running } else { stopped() };
             let one = container(&format!("{digits}{}", &A[2..]), name.as_deref(), state);
             Container { pod_uid: pod.map(|pod| format!("{pod}")), ..one }
         },
@@ -123,12 +126,12 @@ proptest! {
         known in prop::collection::vec(any_container(), 0..6), name in "[ab04]{1,3}",
     ) {
         if let Ok(Resolved::Container(found)) = resolve(&ContainerQuery::Container(name.clone()), &known) {
-            prop_assert_eq!(&found.state, &State::Running);
+            prop_assert_eq!(&found.state, &ContainerState::Running);
             let is_named = found.names.name.as_deref() == Some(&name);
             prop_assert!(is_named || found.id.as_str().starts_with(&name));
             let alike = known.iter().filter(|one| {
                 if is_named {
-                    one.state == State::Running && one.names.name == found.names.name
+                    one.state == ContainerState::Running && one.names.name == found.names.name
                 } else {
                     one.id.as_str().starts_with(&name)
                 }
