@@ -81,8 +81,8 @@ pub struct Offsets {
     pub task_exit_state: u32,
     /// `task_struct::se.sched_delayed` (6.12 and later), else [`NO_OFFSET`].
     pub task_sched_delayed: u32,
-    /// Where `task_struct::thread_info` says that a syscall is a 32-bit one: `status` on x86, `flags`
-    /// on arm64.
+    /// Where `task_struct::thread_info` says that a syscall is a 32-bit one: `status` on x86,
+    /// `flags` on arm64.
     pub task_thread_status: u32,
     /// `css_set::dfl_cgrp`
     pub css_set_dfl_cgrp: u32,
@@ -163,22 +163,23 @@ pub struct Config {
     pub stand_in_only: u32,
     /// The device of the one filesystem that all sockets are on (`dev_t`), 0 if it is not known.
     pub socket_device: u32,
-    /// A cache hit is verified by walking or copying the stack all the same where a random number is
-    /// below this: all hits at `u32::MAX`, one in 64 at `u32::MAX / 64`.
+    /// A cache hit is verified by walking or copying the stack all the same where a random number
+    /// is below this: all hits at `u32::MAX`, one in 64 at `u32::MAX / 64`.
     pub check_threshold: u32,
-    /// How much of each CPU's time walking and copying stacks may take, in 2⁻²⁰ parts; 0 if there is no
-    /// limit.
+    /// How much of each CPU's time walking and copying stacks may take, in 2⁻²⁰ parts; 0 if there
+    /// is no limit.
     pub stack_budget: u32,
-    /// How many threads are tracked at once. Those of the target are tracked in any case, unless the
-    /// target is every thread.
+    /// How many threads are tracked at once. Those of the target are tracked in any case, unless
+    /// the target is every thread.
     pub max_threads: u32,
     /// One of [`user_stacks`].
     pub user_stacks: u32,
-    /// The process that unwinds for the profiler, of which nothing is recorded either; [`NO_PROCESS`] if
-    /// there is none.
+    /// The process that unwinds for the profiler, of which nothing is recorded either;
+    /// [`NO_PROCESS`] if there is none.
     pub unwinder_tgid: u32,
-    /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on): frames
-    /// of a kernel stack up to theirs are left out, as tracing made them. 0 if it is not known.
+    /// Where the functions begin that run programs at tracepoints (`bpf_trace_run1` and so on):
+    /// frames of a kernel stack up to theirs are left out, as tracing made them. 0 if it is not
+    /// known.
     pub tracing_begin: u64,
     /// Where those functions end.
     pub tracing_end: u64,

@@ -8,15 +8,15 @@
 //! | module | what it defines |
 //! |---|---|
 //! | [`record`] | the records on the rings: waits, preemptions, stacks, threads, exits, samples |
-//! | [`user_stack`] | copies of user stacks, and the call sites by which user space has stacks found again |
+//! | [`user_stack`] | copies of user stacks, and the call sites whose stacks need no copy |
 //! | [`python`] | how Python frames are walked, and what is captured of them |
 //! | [`config`] | the constants that the loader freezes into the programs |
 //! | [`syscalls`] | the table of what each syscall's arguments refer to |
 //! | [`loss`], [`stack_counts`] | counters: what was lost, and how stacks were obtained |
 //! | [`code_epoch`] | when a return address may begin to stand for other code |
 //!
-//! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists which
-//! program runs at which tracepoint.
+//! The programs themselves are the binary `offwake-bpf` (`main.rs`), whose documentation lists
+//! which program runs at which tracepoint.
 
 #![no_std]
 

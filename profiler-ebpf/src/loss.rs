@@ -8,7 +8,8 @@ pub enum Loss {
     RingFullWait = 0,
     /// A preemption's record found no room in the ring.
     RingFullPreemption = 1,
-    /// A thread's record found no room in the ring; it is sent again before the thread's next record.
+    /// A thread's record found no room in the ring; it is sent again before the thread's next
+    /// record.
     RingFullThread = 2,
     /// An exit's record found no room in the ring.
     RingFullExit = 3,
@@ -20,7 +21,8 @@ pub enum Loss {
     UserStackFailed = 6,
     /// The kernel gave no kernel stack.
     KernelStackFailed = 7,
-    /// A blocked thread's kernel stack was not walked, as the thread had not yet quite left its CPU.
+    /// A blocked thread's kernel stack was not walked, as the thread had not yet quite left its
+    /// CPU.
     KernelStackUnsettled = 8,
     /// The kernel skipped a program, as it was running on that CPU already (the kernel's own count,
     /// `recursion_misses`, read at the end).

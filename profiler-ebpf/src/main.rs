@@ -2,24 +2,47 @@
 //!
 //! This file has the entry points; what they do is in `programs/`:
 //!
-//! | program, named after its tracepoint | calls | what it does |
-//! |---|---|---|
-//! | `sched_switch` | `switch::on_switch` | Opens a wait or a preemption of the thread that leaves the CPU, with its syscall, file and stacks; sends that of the thread that comes to the CPU |
-//! | `sched_waking` | `waking::on_waking` | Adds the waker to the wakee's open wait: context, syscall, file, stacks |
-//! | `sched_wakeup_new` | `waking::on_wakeup_new` | Opens the first wait of a new thread, ended by the thread that created it |
-//! | `sched_migrate_task` | `switch::on_migrate` | Adds to an open wait or preemption when the thread was moved to another CPU's queue |
-//! | `sched_process_fork` | `lifecycle::on_fork` | Sends the new thread's properties; makes children of target processes part of the target |
-//! | `sched_process_exec` | `lifecycle::on_exec` | Sends the thread's new properties; begins an epoch of its code |
-//! | `sched_process_exit` | `lifecycle::on_exit` | Takes the thread out of the target |
-//! | `task_rename` | `lifecycle::on_rename` | Sends the thread's new name |
-//! | `vm_unmapped_area` | `code_epoch::on_vm_unmapped_area` | Begins an epoch of a process's code when it maps what may be code |
-//! | `softirq_entry`, `softirq_exit`, `irq_handler_entry`, `irq_handler_exit`, `hrtimer_expire_entry`, `hrtimer_expire_exit`, `local_timer_entry`, `local_timer_exit`, `call_function_entry`, `call_function_exit`, `call_function_single_entry`, `call_function_single_exit`, `irq_work_entry`, `irq_work_exit` | `interrupt_context::enter_…`, `leave_…` | Keep in which interrupt the CPU is, so that a wake from it is not blamed on the task below |
-//! | `clock` (a perf event, no tracepoint) | `sample::on_clock_tick` | Sends the stacks of the thread that is on the CPU |
-//! | `survey` (a task iterator, no tracepoint) | `survey::survey_thread` | Sends every thread's properties and open waits as the window opens, as it closes, and for a snapshot |
+//! | program, named after its tracepoint | its body in `programs/` |
+//! |---|---|
+//! | `sched_switch` | `switch::on_switch` |
+//! | `sched_waking` | `waking::on_waking` |
+//! | `sched_wakeup_new` | `waking::on_wakeup_new` |
+//! | `sched_migrate_task` | `switch::on_migrate` |
+//! | `sched_process_fork` | `lifecycle::on_fork` |
+//! | `sched_process_exec` | `lifecycle::on_exec` |
+//! | `sched_process_exit` | `lifecycle::on_exit` |
+//! | `task_rename` | `lifecycle::on_rename` |
+//! | `vm_unmapped_area` | `code_epoch::on_vm_unmapped_area` |
+//! | `softirq_entry`, `softirq_exit` | `interrupt_context::enter_softirq`, `leave_softirq` |
+//! | `irq_handler_entry`, `irq_handler_exit` | `interrupt_context::enter_hardirq`, `leave_hardirq` |
+//! | `hrtimer_expire_entry`, `hrtimer_expire_exit` | `enter_hrtimer`, `leave_hrtimer` |
+//! | `local_timer_entry`, `local_timer_exit` | `enter_system`, `leave_system` |
+//! | `call_function_entry`, `call_function_exit` | `enter_system`, `leave_system` |
+//! | `call_function_single_entry`, `call_function_single_exit` | `enter_system`, `leave_system` |
+//! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
+//! | `clock`, a perf event | `sample::on_clock_tick` |
+//! | `survey`, a task iterator | `survey::survey_thread` |
+//!
+//! What each does:
+//!
+//! - `sched_switch` opens a wait or a preemption of the thread that leaves the CPU, with its syscall,
+//!   file and stacks, and sends the one of the thread that comes to the CPU.
+//! - `sched_waking` adds the waker to the wakee's open wait: its context, syscall, file and stacks.
+//! - `sched_wakeup_new` opens the first wait of a new thread, which the thread that created it ends.
+//! - `sched_migrate_task` adds when the thread was moved to another CPU's queue.
+//! - `sched_process_fork`, `sched_process_exec` and `task_rename` send the thread's properties;
+//!   children of target processes become part of the target, and an exec begins an epoch of code.
+//! - `sched_process_exit` takes the thread out of the target.
+//! - `vm_unmapped_area` begins an epoch of a process's code when it maps what may be code.
+//! - The programs at interrupts keep in which interrupt the CPU is, so that a wake from it is not
+//!   blamed on the task below.
+//! - `clock` sends the stacks of the thread that is on the CPU.
+//! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
+//!   for a snapshot.
 //!
 //! What happens between a switch-out and the switch-in is kept in a `TaskLocal` for each thread
-//! (`task_local.rs`). Stacks are found in `kernel_stack_cache.rs` and `user_stack_copy.rs`, or walked by
-//! `stack.rs`. Every map is in `maps.rs`.
+//! (`task_local.rs`). Stacks are found in `kernel_stack_cache.rs` and `user_stack_copy.rs`, or
+//! walked by `stack.rs`. Every map is in `maps.rs`.
 //!
 //! The programs are compiled for BPF by `cargo xtask build`; on any other target this is empty.
 

@@ -1,5 +1,5 @@
-//! How the Python frames of a thread are walked: what the user half knows of a CPython, in terms that
-//! serve every version of it.
+//! How the Python frames of a thread are walked: what the user half knows of a CPython, in terms
+//! that serve every version of it.
 //!
 //! ```text
 //!  PythonThreadState::state ──thread_frame──> frame 0 ──previous──> frame 1 ──previous──> … ──> 0
@@ -12,14 +12,15 @@
 /// Python frames that are walked of one thread at most.
 pub const MAX_FRAMES: usize = 64;
 
-/// Words of eight bytes that are read of one frame at most; a power of two, for the verifier's sake.
+/// Words of eight bytes that are read of one frame at most; a power of two, for the verifier's
+/// sake.
 pub const MAX_FRAME_WORDS: usize = 16;
 
 /// Stands in place of an offset where there is no such step.
 pub const NO_STEP: u32 = u32::MAX;
 
-/// Where one build of CPython keeps what a walk reads. Offsets are in bytes; words of a frame are named
-/// by their indices, each below `frame_words`.
+/// Where one build of CPython keeps what a walk reads. Offsets are in bytes; words of a frame are
+/// named by their indices, each below `frame_words`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
 pub struct PythonLayout {
@@ -57,8 +58,8 @@ pub struct PythonLayout {
 pub struct PythonThreadState {
     /// The address of its `PyThreadState`.
     pub state: u64,
-    /// What that holds at [`PythonLayout::thread_identity`] as long as it is this thread's. Memory that
-    /// was freed holds something else sooner or later: then nothing is walked.
+    /// What that holds at [`PythonLayout::thread_identity`] as long as it is this thread's. Memory
+    /// that was freed holds something else sooner or later: then nothing is walked.
     pub identity: u64,
     /// Where its CPython keeps things.
     pub layout: PythonLayout,

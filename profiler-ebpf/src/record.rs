@@ -50,8 +50,8 @@ pub mod wake_context {
     pub const HARDIRQ: u16 = 3;
     /// A high-resolution timer's callback, in whatever interrupt it ran.
     pub const HRTIMER: u16 = 4;
-    /// An interrupt without a device: a local timer tick, an inter-processor interrupt, or one that is
-    /// known only by the stack that it ran on. The vector is one of [`super::system_vector`].
+    /// An interrupt without a device: a local timer tick, an inter-processor interrupt, or one that
+    /// is known only by the stack that it ran on. The vector is one of [`super::system_vector`].
     pub const SYSTEM: u16 = 5;
 }
 
@@ -87,7 +87,8 @@ pub mod wait_flags {
     pub const BEFORE_WINDOW: u32 = 1 << 0;
     /// The thread has not come back: `on_ns` is when it was surveyed last.
     pub const STILL_OFF: u32 = 1 << 1;
-    /// The thread was created, and this ends as it runs for the first time: `off_ns` and `wake_ns` are `sched_wakeup_new`.
+    /// The thread was created, and this ends as it runs for the first time: `off_ns` and `wake_ns`
+    /// are `sched_wakeup_new`.
     pub const NEWBORN: u32 = 1 << 3;
     /// The stack of the thread's user half was asked for and could not be had.
     pub const USER_STACK_FAILED: u32 = 1 << 4;
@@ -95,8 +96,8 @@ pub mod wait_flags {
     pub const KERNEL_STACK_FAILED: u32 = 1 << 5;
     /// [`super::WaitRecord::file`] is the file that the syscall's first argument referred to.
     pub const HAS_FILE: u32 = 1 << 8;
-    /// The thread came back and its switch-in was not seen; `on_ns` is when it was first seen on a CPU
-    /// again: by the sampling clock, by a wake that it made, or when it left again.
+    /// The thread came back and its switch-in was not seen; `on_ns` is when it was first seen on a
+    /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
 }
 
@@ -115,7 +116,8 @@ pub mod wake_flags {
 pub mod thread_event {
     /// The window opened, and the thread was there.
     pub const OPENING: u32 = 1;
-    /// Another record names the thread, and user space does not know it yet, or knows it as it was before.
+    /// Another record names the thread, and user space does not know it yet, or knows it as it was
+    /// before.
     pub const FIRST_RECORD: u32 = 2;
     /// The thread was created.
     pub const FORK: u32 = 3;
@@ -125,8 +127,8 @@ pub mod thread_event {
     pub const RENAME: u32 = 5;
     /// The window closed, and the thread was there.
     pub const CLOSING: u32 = 6;
-    /// Too many stacks of the thread were mismatched by the cache: a kind of them is walked every time
-    /// from now on.
+    /// Too many stacks of the thread were mismatched by the cache: a kind of them is walked every
+    /// time from now on.
     pub const STACKS_DISTRUSTED: u32 = 7;
 }
 
@@ -136,8 +138,8 @@ pub mod survey {
     pub const OPENING: u32 = 1;
     /// The window closes.
     pub const CLOSING: u32 = 2;
-    /// The records hold what they would if the window closed now ([`super::thread_event::CLOSING`]), and
-    /// recording goes on.
+    /// The records hold what they would if the window closed now
+    /// ([`super::thread_event::CLOSING`]), and recording goes on.
     pub const SNAPSHOT: u32 = 3;
 }
 
@@ -194,8 +196,8 @@ pub struct Inode {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Wake {
-    /// When; 0 if no wake was seen. Before the switch-out if the wake came while the thread still ran:
-    /// such a wake may have ended this wait before it began, or have nothing to do with it.
+    /// When; 0 if no wake was seen. Before the switch-out if the wake came while the thread still
+    /// ran: such a wake may have ended this wait before it began, or have nothing to do with it.
     pub ns: u64,
     /// The task that was current. It is the waker only where `context` is [`wake_context::TASK`];
     /// in an interrupt it is a bystander.
@@ -247,8 +249,8 @@ pub struct WaitRecord {
     pub off_ns: u64,
     /// When the thread was back on a CPU.
     pub on_ns: u64,
-    /// When the thread was last moved to another CPU's queue since it left the CPU; 0 if it was not. The
-    /// wake itself may move it, just after `wake.ns`.
+    /// When the thread was last moved to another CPU's queue since it left the CPU; 0 if it was
+    /// not. The wake itself may move it, just after `wake.ns`.
     pub migrated_ns: u64,
     /// The thread's state at switch-out, as in `task_struct::__state`.
     pub state: u32,
@@ -301,7 +303,8 @@ pub struct PreemptionRecord {
     pub reserved: u32,
 }
 
-/// The frames of a stack that has not been sent yet, or that the kernel half has forgotten having sent.
+/// The frames of a stack that has not been sent yet, or that the kernel half has forgotten having
+/// sent.
 ///
 /// On the ring the record ends after `depth` frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,9 @@
 //! User stacks, which user space unwinds: what the halves send each other.
 //!
-//! The kernel half sends a copy of the stack's top ([`StackCopy`]) and goes on. User space unwinds it
-//! and writes a [`CallSite`] to a map of the kernel half. By that the kernel half finds the same stack
-//! again without a copy: it lists the stack's frame slots, which are the words that held a return
-//! address, and the fingerprint, a hash of those return addresses.
+//! The kernel half sends a copy of the stack's top ([`StackCopy`]) and goes on. User space unwinds
+//! it and writes a [`CallSite`] to a map of the kernel half. By that the kernel half finds the same
+//! stack again without a copy: it lists the stack's frame slots, which are the words that held a
+//! return address, and the fingerprint, a hash of those return addresses.
 //!
 //! ```text
 //!  sp                                                  up to 2 KiB on
@@ -11,14 +11,15 @@
 //!             near slot                near slot                      far slot
 //! ```
 //!
-//! What lies between the slots is data, and changes from one time to the next though the callers are
-//! the same.
+//! What lies between the slots is data, and changes from one time to the next though the callers
+//! are the same.
 
 use crate::{python::PythonFrames, record::RecordHeader};
 
 /// Stacks that are cached for one call site: several callers can lead to the same one.
 pub const STACKS_PER_CALL_SITE: usize = 4;
-/// Words of a stack's top that can hold near slots, and are read at once: as many as a byte can name.
+/// Words of a stack's top that can hold near slots, and are read at once: as many as a byte can
+/// name.
 pub const NEAR_WORDS: usize = 255;
 /// Near slots at most, a byte each.
 pub const NEAR_SLOTS: usize = 16;
@@ -30,8 +31,8 @@ pub const FAR_SLOTS: usize = 4;
 pub const NO_NEAR_SLOT: u64 = 0xff;
 /// Fills the rest of the far slots where there are fewer.
 pub const NO_FAR_SLOT: u32 = 0;
-/// Bytes of a page: stacks are copied page by page, as a read that meets one that is not in memory fails
-/// whole.
+/// Bytes of a page: stacks are copied page by page, as a read that meets one that is not in memory
+/// fails whole.
 pub const PAGE: usize = 4096;
 
 /// How much of a stack is copied ([`CallSite::copy_size`]).
@@ -64,8 +65,8 @@ pub mod purpose {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CachedStack {
-    /// The near slots: indices of words above the stack pointer, a byte each, the one that is nearest
-    /// to the stack pointer lowest, in the first of these.
+    /// The near slots: indices of words above the stack pointer, a byte each, the one that is
+    /// nearest to the stack pointer lowest, in the first of these.
     pub near_slots: [u64; NEAR_SLOTS / NEAR_SLOTS_PER_WORD],
     /// The [`fingerprint`] of the near slots; 0 if there is no such stack.
     pub fingerprint: u64,
@@ -77,8 +78,8 @@ pub struct CachedStack {
     pub far_slots: [u32; FAR_SLOTS],
 }
 
-/// What is cached for a place in a program where a thread waits or wakes others; the key is a hash of
-/// the thread and its user registers.
+/// What is cached for a place in a program where a thread waits or wakes others; the key is a hash
+/// of the thread and its user registers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct CallSite {
@@ -94,23 +95,24 @@ pub struct CallSite {
     pub reserved: u32,
 }
 
-/// How far above the stack pointer a frame pointer can lead to a frame: further than the longest copy goes.
+/// How far above the stack pointer a frame pointer can lead to a frame: further than the longest
+/// copy goes.
 const MAX_FRAME_DISTANCE: u64 = 1 << 17;
 
-/// What the frame pointer adds to a call site's key: how far above the stack pointer it points, or that
-/// it points at no frame.
+/// What the frame pointer adds to a call site's key: how far above the stack pointer it points, or
+/// that it points at no frame.
 ///
-/// Code without frame pointers keeps anything in the register, and CPython the lock that it waits for, a new one
-/// for each wait of `threading.Condition`: with the register as it is, no such wait would ever come from the same
-/// call site again.
+/// Code without frame pointers keeps anything in the register, and CPython the lock that it waits
+/// for, a new one for each wait of `threading.Condition`: with the register as it is, no such wait
+/// would ever come from the same call site again.
 #[inline(always)]
 #[must_use]
 pub fn frame_distance(fp: u64, sp: u64) -> u64 {
     fp.wrapping_sub(sp).min(MAX_FRAME_DISTANCE)
 }
 
-/// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header are
-/// the Python frames, a [`PythonFrames`], and the `bytes` bytes from `sp` on.
+/// A copy of the top of a user stack, as it is sent on the ring of stack copies. Behind this header
+/// are the Python frames, a [`PythonFrames`], and the `bytes` bytes from `sp` on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct StackCopy {
@@ -141,13 +143,14 @@ pub struct StackCopy {
     pub size: u32,
     /// One of [`purpose`].
     pub purpose: u32,
-    /// Pages that were not in memory, a bit each: the page that `sp` points into is the lowest. A page
-    /// that a function reserved and never touched is missing.
+    /// Pages that were not in memory, a bit each: the page that `sp` points into is the lowest. A
+    /// page that a function reserved and never touched is missing.
     pub missing_pages: u32,
-    /// A hash of the Python frames, which the [`PythonFrames`] behind this holds; 0 if the thread is not
-    /// known to have any.
+    /// A hash of the Python frames, which the [`PythonFrames`] behind this holds; 0 if the thread
+    /// is not known to have any.
     pub python_hash: u64,
-    /// With [`purpose::BEFORE_WINDOW`], how often the thread has gone to sleep (`task_struct::nvcsw`).
+    /// With [`purpose::BEFORE_WINDOW`], how often the thread has gone to sleep
+    /// (`task_struct::nvcsw`).
     pub voluntary_switches: u64,
     /// The epoch of the process's code ([`crate::code_epoch`]).
     pub code_epoch: u32,

@@ -1,5 +1,5 @@
-//! What a running offwake keeps for a thread in the kernel, changed from outside: the only way to have it miss events
-//! that the kernel never fails to report.
+//! What a running offwake keeps for a thread in the kernel, changed from outside: the only way to
+//! have it miss events that the kernel never fails to report.
 
 use std::{
     fs, io,
@@ -61,7 +61,8 @@ impl TaskLocals {
         self.call(LOOK_UP, pid, value.as_mut_ptr())?;
         let local = TaskLocal(value);
         // It begins with a wait's record, and the phase is right behind that
-        // (`profiler-ebpf/src/programs/task_local.rs`). The tid is set when the thread leaves a CPU.
+        // (`profiler-ebpf/src/programs/task_local.rs`). The tid is set when the thread leaves a
+        // CPU.
         let tid = local.word(offset_of!(WaitRecord, tid))?;
         let is_one = (tid == pid || tid == 0) && local.phase()? <= phase::BLOCKED;
         ensure!(is_one, "this is not kept for {pid}");

@@ -1,7 +1,7 @@
 //! Plain programs for the same tracepoints, which offwake's programs are measured against.
 //!
-//! They are no part of offwake: `cargo xtask bench overhead` compiles this object and loads it through
-//! `tests/src/bin/offwake-yardsticks.rs`. It is empty on any target but BPF.
+//! They are no part of offwake: `cargo xtask bench overhead` compiles this object and loads it
+//! through `tests/src/bin/offwake-yardsticks.rs`. It is empty on any target but BPF.
 
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 
@@ -25,8 +25,8 @@ mod entry {
     /// `BPF_F_USER_STACK`
     const USER_STACK: u64 = 1 << 8;
 
-    /// Stacks are written here, and nobody reads them. A program on `sched_switch` has it for itself:
-    /// interrupts are off there.
+    /// Stacks are written here, and nobody reads them. A program on `sched_switch` has it for
+    /// itself: interrupts are off there.
     #[btf_map]
     static FRAMES: PerCpuArray<[u64; MAX_FRAMES], 1> = PerCpuArray::new();
 

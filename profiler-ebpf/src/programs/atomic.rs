@@ -6,7 +6,8 @@ use core::arch::asm;
 ///
 /// # Safety
 ///
-/// The counter is aligned and lives as long as this call, and every CPU changes it by this function.
+/// The counter is aligned and lives as long as this call, and every CPU changes it by this
+/// function.
 #[inline(always)]
 pub unsafe fn add(counter: *mut u64, change: i64) {
     // The compiler offers no atomic operations for this machine, which has them.

@@ -11,8 +11,8 @@ use super::{
     stack::CapturedStack,
 };
 
-/// The balance that one CPU begins with, and the most that it can save up: 30 ms of walking, which are
-/// some 20,000 walks.
+/// The balance that one CPU begins with, and the most that it can save up: 30 ms of walking, which
+/// are some 20,000 walks.
 const MAX_BALANCE_NS: i64 = 30_000_000;
 
 /// What a CPU may still spend.
@@ -31,8 +31,8 @@ pub enum Need {
     Always,
 }
 
-/// Calls `walk` if there is budget for it, and charges for the time that it takes; `now` need not be
-/// exact.
+/// Calls `walk` if there is budget for it, and charges for the time that it takes; `now` need not
+/// be exact.
 #[inline(always)]
 pub fn walk(need: Need, now: u64, walk: impl Fn() -> CapturedStack) -> CapturedStack {
     if frozen(&CONFIG.stack_budget) == 0 {
@@ -63,8 +63,8 @@ pub fn has_budget(now: u64) -> bool {
     let Some(budget) = STACK_BUDGETS.get_ptr_mut(0) else { return false };
     // SAFETY: this CPU's own entry.
     let budget = unsafe { &mut *budget };
-    // A `now` from before an interrupt may be earlier than the last update, and gains nothing. The first
-    // call gains all the time since boot, and so the whole balance.
+    // A `now` from before an interrupt may be earlier than the last update, and gains nothing. The
+    // first call gains what a second does, as no later one gains more.
     let passed = now.saturating_sub(budget.updated_ns).min(1 << 30);
     // In units of 1,024 ns, so that a second times the share fits.
     let gained = ((passed >> 10) * u64::from(frozen(&CONFIG.stack_budget))) >> 10;

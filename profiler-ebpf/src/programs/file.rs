@@ -8,7 +8,8 @@ use super::{
     task::{Task, peek},
 };
 
-/// The mask of a file's type in `st_mode`, and the types pipe and socket: `include/uapi/linux/stat.h`.
+/// The mask of a file's type in `st_mode`, and the types pipe and socket:
+/// `include/uapi/linux/stat.h`.
 const S_IFMT: u32 = 0o170_000;
 const S_IFIFO: u32 = 0o010_000;
 const S_IFSOCK: u32 = 0o140_000;
@@ -38,8 +39,8 @@ pub fn read_inode(task: Task, descriptor: u32) -> Option<Inode> {
     })
 }
 
-/// A field of an inode, from its head if the head has it: the verifier knows the offset, and prunes the
-/// branch that is not taken.
+/// A field of an inode, from its head if the head has it: the verifier knows the offset, and prunes
+/// the branch that is not taken.
 #[inline(always)]
 fn inode_field<T: Copy + Default>(inode: u64, head: &Head, offset: usize) -> T {
     if offset + size_of::<T>() > size_of::<Head>() {

@@ -1,5 +1,5 @@
-//! Frame slots: the words in the top of a kernel stack that hold the return addresses which a walk found.
-//! Their contents, hashed to a fingerprint, tell one stack from another without a walk.
+//! Frame slots: the words in the top of a kernel stack that hold the return addresses which a walk
+//! found. Their contents, hashed to a fingerprint, tell one stack from another without a walk.
 //!
 //! ```text
 //!  sp                                                      a KiB on
@@ -7,9 +7,9 @@
 //!            frame slot                     frame slot
 //! ```
 //!
-//! What lies between the slots is data, and changes from one time to the next though the callers are the
-//! same: by the whole of its top, one in 35 stacks of a busy redis-server would be found in the cache;
-//! by its frame slots, nearly all are.
+//! What lies between the slots is data, and changes from one time to the next though the callers
+//! are the same: by the whole of its top, one in 35 stacks of a busy redis-server would be found in
+//! the cache; by its frame slots, nearly all are.
 
 use core::{ffi::c_void, ptr};
 
@@ -26,12 +26,12 @@ use super::{
     stack::{Scratch, is_less},
 };
 
-/// Words of a kernel stack's top that are searched. Callers of a filesystem differ above its own frames and
-/// those of the block layer, senders above those of the network's lower layers: within 384 bytes, one
-/// cache hit in 50 of `git gc` was a mismatch.
+/// Words of a kernel stack's top that are searched. Callers of a filesystem differ above its own
+/// frames and those of the block layer, senders above those of the network's lower layers: within
+/// 384 bytes, one cache hit in 50 of `git gc` was a mismatch.
 const SEARCHED_WORDS: usize = 128;
-/// Bytes of a kernel stack, which lies at a multiple of its size (x86-64, and aarch64 with pages of 4 KiB).
-/// Where stacks are larger, less of them is read.
+/// Bytes of a kernel stack, which lies at a multiple of its size (x86-64, and aarch64 with pages of
+/// 4 KiB). Where stacks are larger, less of them is read.
 /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/asm/page_64_types.h#L15>
 const KERNEL_STACK_BYTES: u64 = 16 << 10;
 /// Words of a [`StackTop`]: as many as a byte can name.
@@ -43,13 +43,14 @@ pub type StackTop = [u64; TOP_WORDS];
 const SLOTS_PER_WORD: u64 = 8;
 /// Frame slots of a stack at most.
 const MAX_SLOTS: u64 = 2 * SLOTS_PER_WORD;
-/// Frames at the leaf of a kernel stack that are skipped at most, as they lie below the top that is read:
-/// those of the tracing itself.
+/// Frames at the leaf of a kernel stack that are skipped at most, as they lie below the top that is
+/// read: those of the tracing itself.
 const MAX_SKIPPED_FRAMES: u64 = 16;
 /// More frames than are ever skipped and found; those of a softirq are some 25.
 const MAX_FRAMES: u64 = 64;
 
-/// Which words of a stack's top are its frame slots: a byte each, the one that was found last lowest.
+/// Which words of a stack's top are its frame slots: a byte each, the one that was found last
+/// lowest.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct FrameSlots {
@@ -79,8 +80,8 @@ impl TopIndex {
     }
 }
 
-/// A search for frame slots, by [`find_slots`]. It is in a map because the verifier would follow every value
-/// of a variable.
+/// A search for frame slots, by [`find_slots`]. It is in a map because the verifier would follow
+/// every value of a variable.
 #[repr(C)]
 pub struct SlotSearch {
     /// The frame in the first frame slot of the last search that found any.
@@ -91,8 +92,8 @@ pub struct SlotSearch {
     slots: FrameSlots,
 }
 
-/// Reads the top of the kernel stack from the program's context on, which the kernel puts on the stack that
-/// the program runs on.
+/// Reads the top of the kernel stack from the program's context on, which the kernel puts on the
+/// stack that the program runs on.
 #[inline(always)]
 pub fn read_kernel_top(ctx: *mut c_void, index: TopIndex) -> bool {
     let Some(top) = STACK_TOPS.get_ptr_mut(index as u32) else { return false };
@@ -145,7 +146,8 @@ pub fn last_top(kind: u32) -> Option<&'static StackTop> {
     STACK_TOPS.get_ptr(TopIndex::for_kind(kind)).map(|top| unsafe { &*top })
 }
 
-/// The frame slots of the stack that was walked last, and their fingerprint; none if they are too few.
+/// The frame slots of the stack that was walked last, and their fingerprint; none if they are too
+/// few.
 #[inline(always)]
 pub fn find_in_last_walk(kind: u32) -> Option<(FrameSlots, u64)> {
     let found = search_last_walk(kind);
@@ -156,16 +158,16 @@ pub fn find_in_last_walk(kind: u32) -> Option<(FrameSlots, u64)> {
     (found >= min_slots(kind)).then_some((slots, fingerprint))
 }
 
-/// How many frame slots a stack must have. There is always more than one return address, except where an
-/// interrupt came on top of user code.
+/// How many frame slots a stack must have. There is always more than one return address, except
+/// where an interrupt came on top of user code.
 #[inline(always)]
 fn min_slots(kind: u32) -> u64 {
     if kind == StackKind::WakeInSoftirq as u32 { 1 } else { 2 }
 }
 
-/// Finds the frame slots of the stack that was walked last, and returns how many there are. How many frames
-/// lie below the top that was read is the same each time, except for a softirq: so the guess that was right
-/// last is tried first.
+/// Finds the frame slots of the stack that was walked last, and returns how many there are. How
+/// many frames lie below the top that was read is the same each time, except for a softirq: so the
+/// guess that was right last is tried first.
 #[inline(always)]
 fn search_last_walk(kind: u32) -> u64 {
     let index = TopIndex::for_kind(kind);
@@ -213,9 +215,9 @@ extern "C" fn count_softirq_frames() -> u64 {
     frame + 1
 }
 
-/// Finds which words of the top hold the frames' return addresses, leaf first, and returns how many do. The
-/// return addresses are met one after the other, as they lie on the stack, from that of `first_frame` on;
-/// words before that one and between them may hold anything.
+/// Finds which words of the top hold the frames' return addresses, leaf first, and returns how many
+/// do. The return addresses are met one after the other, as they lie on the stack, from that of
+/// `first_frame` on; words before that one and between them may hold anything.
 ///
 /// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
@@ -228,8 +230,8 @@ extern "C" fn find_slots(kind: u32, first_frame: u64) -> u64 {
     ) else {
         return 0;
     };
-    // SAFETY: all are this CPU's own, and `Scratch` says why nothing else uses them now; the walk left
-    // its frames there.
+    // SAFETY: all are this CPU's own, and `Scratch` says why nothing else uses them now; the walk
+    // left its frames there.
     let (top, record, search) = unsafe { (&*top, &*record, &mut *search) };
     search.slots = FrameSlots { last: u64::MAX, earlier: u64::MAX };
     search.found = 0;
@@ -241,11 +243,12 @@ extern "C" fn find_slots(kind: u32, first_frame: u64) -> u64 {
     search.found
 }
 
-/// Adds a word to the frame slots if it holds the next return address. The outermost frame has none: it is
-/// how the kernel was entered, and lies at a random distance from the others (`RANDOMIZE_KSTACK_OFFSET`).
+/// Adds a word to the frame slots if it holds the next return address. The outermost frame has
+/// none: it is how the kernel was entered, and lies at a random distance from the others
+/// (`RANDOMIZE_KSTACK_OFFSET`).
 ///
-/// There is no branch: the verifier follows both ways of each, and in loops it only now and then notices
-/// that it has been there before.
+/// There is no branch: the verifier follows both ways of each, and in loops it only now and then
+/// notices that it has been there before.
 #[inline(always)]
 fn test_word(
     top: &StackTop,

@@ -1,9 +1,9 @@
-//! In which interrupt each CPU is, so that a wake from an interrupt is never blamed on the task that
-//! happened to be running.
+//! In which interrupt each CPU is, so that a wake from an interrupt is never blamed on the task
+//! that happened to be running.
 //!
 //! The tracepoint at an interrupt's entry sets it, the one at its exit clears it. Nesting is not
-//! counted, as the programs may be attached while a CPU is inside an interrupt. A CPU that switches is
-//! in no interrupt, so the switch clears everything, in case an exit was not seen.
+//! counted, as the programs may be attached while a CPU is inside an interrupt. A CPU that switches
+//! is in no interrupt, so the switch clears everything, in case an exit was not seen.
 
 use core::{ffi::c_void, ptr};
 
@@ -14,7 +14,8 @@ use super::{
     task::{Registers, Task},
 };
 
-/// The interrupts that one CPU is in: for each kind 0 if the CPU is in none, else the number plus one.
+/// The interrupts that one CPU is in: for each kind 0 if the CPU is in none, else the number plus
+/// one.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct InterruptContext {
@@ -104,9 +105,9 @@ pub fn leave_system() {
     }
 }
 
-/// In which context this CPU is: one of [`wake_context`], and the number of the interrupt. The innermost
-/// counts: a timer's callback runs inside its interrupt, an interrupt's handler may run on top of a
-/// softirq.
+/// In which context this CPU is: one of [`wake_context`], and the number of the interrupt. The
+/// innermost counts: a timer's callback runs inside its interrupt, an interrupt's handler may run
+/// on top of a softirq.
 #[inline(always)]
 pub fn current_context(ctx: *mut c_void, current: Task, registers: Registers) -> (u16, u16) {
     let Some(context) = this_cpu() else {
@@ -129,10 +130,10 @@ pub fn current_context(ctx: *mut c_void, current: Task, registers: Registers) ->
     }
 }
 
-/// Whether this runs on the current task's own stack: the kernel puts the program's context, `ctx`, on
-/// the stack that the program runs on, and x86 and arm64 take interrupts of kernel code on another
-/// stack. This detects interrupts that no program here has a tracepoint for. The saved user registers
-/// are at the stack's very top.
+/// Whether this runs on the current task's own stack: the kernel puts the program's context, `ctx`,
+/// on the stack that the program runs on, and x86 and arm64 take interrupts of kernel code on
+/// another stack. This detects interrupts that no program here has a tracepoint for. The saved user
+/// registers are at the stack's very top.
 #[inline(always)]
 fn is_on_task_stack(
     context: &mut InterruptContext,
@@ -205,8 +206,9 @@ pub fn find_softirq_call(
     None
 }
 
-/// A pointer's value. It goes through memory, because the verifier refuses arithmetic on the pointer as
-/// long as it knows its type; the accesses are volatile, so that the compiler can't bypass memory.
+/// A pointer's value. It goes through memory, because the verifier refuses arithmetic on the
+/// pointer as long as it knows its type; the accesses are volatile, so that the compiler can't
+/// bypass memory.
 #[inline(always)]
 pub fn pointer_as_number(scratch: &mut u64, pointer: *mut c_void) -> u64 {
     // SAFETY: both go to this CPU's own scratch.

@@ -1,14 +1,14 @@
-//! Each thread's cache of its kernel stacks, by which a stack that the thread has had before is found
-//! without a walk; and the checks of what was found, of user stacks too.
+//! Each thread's cache of its kernel stacks, by which a stack that the thread has had before is
+//! found without a walk; and the checks of what was found, of user stacks too.
 //!
-//! A walk costs a microsecond, and a thread blocks and wakes others at few call sites, over and over. An
-//! entry has the id of the stack that the last walk gave, which words in the top of the stack held its
-//! return addresses (its frame slots), and their fingerprint. If the frame slots still have that
-//! fingerprint, the stack is the same.
+//! A walk costs a microsecond, and a thread blocks and wakes others at few call sites, over and
+//! over. An entry has the id of the stack that the last walk gave, which words in the top of the
+//! stack held its return addresses (its frame slots), and their fingerprint. If the frame slots
+//! still have that fingerprint, the stack is the same.
 //!
-//! A return address above the top that is read has no frame slot, so a share of the cache hits is walked
-//! all the same. A kind of stacks of a thread with too many mismatches is distrusted: from then on it is
-//! walked every time.
+//! A return address above the top that is read has no frame slot, so a share of the cache hits is
+//! walked all the same. A kind of stacks of a thread with too many mismatches is distrusted: from
+//! then on it is walked every time.
 
 use core::{ffi::c_void, ptr};
 
@@ -28,8 +28,8 @@ use super::{
     task::{Registers, Task},
 };
 
-/// The cache has a bank for waits and one for wakes; wakes in a softirq have other keys than those in a
-/// task's own code.
+/// The cache has a bank for waits and one for wakes; wakes in a softirq have other keys than those
+/// in a task's own code.
 const BANKS: usize = 2;
 /// Entries of a bank, in sets that the keys select. This and [`WAYS`] are powers of two.
 const ENTRIES_PER_BANK: usize = 8;
@@ -37,9 +37,10 @@ const ENTRIES_PER_BANK: usize = 8;
 const WAYS: usize = 4;
 /// The first cache hits of each kind of a thread's stacks are checked, whatever the share is.
 const FIRST_CHECKS: u32 = 8;
-/// What lies between two checks of one kind of a thread's stacks, in units of 2²⁰ ns: at most some 200 a second are
-/// made. Two threads that pass a byte to and fro would make 2,000 a second of each kind, which take one or two percent
-/// of their time; a thread that waits a thousand times a second is checked about as often as the share says.
+/// What lies between two checks of one kind of a thread's stacks, in units of 2²⁰ ns: at most some
+/// 200 a second are made. Two threads that pass a byte to and fro would make 2,000 a second of each
+/// kind, which take one or two percent of their time; a thread that waits a thousand times a second
+/// is checked about as often as the share says.
 const CHECK_PAUSE: u32 = 5;
 /// The shift from nanoseconds to the units of [`CHECK_PAUSE`].
 const CHECK_PAUSE_SHIFT: u32 = 20;
@@ -71,7 +72,8 @@ pub struct KernelStackCache {
     mismatched: [u32; STACK_KINDS],
     /// When a cache hit was last to be checked, in the units of [`CHECK_PAUSE`].
     checked_at: [u32; STACK_KINDS],
-    /// A bit for each [`StackKind`] with too many mismatches: stacks of it are not looked up any more.
+    /// A bit for each [`StackKind`] with too many mismatches: stacks of it are not looked up any
+    /// more.
     distrusted: u32,
     /// Not 0 if a kind is distrusted since the last report.
     has_unreported_distrust: u32,
@@ -104,8 +106,8 @@ pub struct Waker {
 /// What a look-up in the cache gives: the id of the stack that was found, or one of [`NEW_KEY`] and
 /// [`NO_MATCH`].
 ///
-/// It is a plain number because global functions return it: the verifier forgets at their end which way
-/// it came, and would otherwise follow each way to the program's end.
+/// It is a plain number because global functions return it: the verifier forgets at their end which
+/// way it came, and would otherwise follow each way to the program's end.
 type Lookup = u64;
 /// No entry has the key.
 const NEW_KEY: Lookup = 0;
@@ -123,8 +125,8 @@ impl KernelStackCache {
     /// Whether a kind has come to be distrusted since the last call.
     #[inline(always)]
     pub fn take_unreported_distrust(&mut self) -> bool {
-        // SAFETY: a reference can be read from. By the volatile read the verifier forgets which way the
-        // value was set.
+        // SAFETY: a reference can be read from. By the volatile read the verifier forgets which way
+        // the value was set.
         let is_unreported =
             unsafe { ptr::read_volatile(&raw const self.has_unreported_distrust) } != 0;
         if is_unreported {
@@ -146,8 +148,9 @@ fn is_trusted(cache: &KernelStackCache, kind: StackKind) -> bool {
     cache.distrusted & (1 << kind as u32) == 0
 }
 
-/// The kernel half of a thread that leaves the CPU. [`CapturedStack::FAILED`], without a count, if it is to
-/// be walked as the thread is woken: that is cheaper, and will do where no entry of the cache is filled.
+/// The kernel half of a thread that leaves the CPU. [`CapturedStack::FAILED`], without a count, if
+/// it is to be walked as the thread is woken: that is cheaper, and will do where no entry of the
+/// cache is filled.
 #[inline(always)]
 pub fn capture_sleeper(
     ctx: *mut c_void,
@@ -171,9 +174,9 @@ pub fn capture_sleeper(
     })
 }
 
-/// The kernel half of the current task, whose cache this is, as it wakes another. In a softirq on top of the
-/// task, only this stack tells a packet that the task sends from one that came from outside: then it is
-/// captured whatever it costs, and even where no stacks are recorded.
+/// The kernel half of the current task, whose cache this is, as it wakes another. In a softirq on
+/// top of the task, only this stack tells a packet that the task sends from one that came from
+/// outside: then it is captured whatever it costs, and even where no stacks are recorded.
 #[inline(always)]
 pub fn capture_waker(
     ctx: *mut c_void,
@@ -197,8 +200,8 @@ pub fn capture_waker(
     })
 }
 
-/// The kernel half of the current task in a softirq on top of it. What tells one from another is on the
-/// task's own stack: the code that sends, or that was interrupted.
+/// The kernel half of the current task in a softirq on top of it. What tells one from another is on
+/// the task's own stack: the code that sends, or that was interrupted.
 #[inline(always)]
 fn capture_sender(
     ctx: *mut c_void,
@@ -220,8 +223,8 @@ fn capture_sender(
     find_or_walk(cache, KIND, key, now, |_| walk_kernel(ctx, Scratch::Waking, Need::Always, now))
 }
 
-/// The stack with this key from the cache, or what `walk` returns if the cache does not have it, or if it is
-/// to be checked. `walk` gets the look-up's result. A key of 0 stands for none.
+/// The stack with this key from the cache, or what `walk` returns if the cache does not have it, or
+/// if it is to be checked. `walk` gets the look-up's result. A key of 0 stands for none.
 #[inline(always)]
 fn find_or_walk(
     cache: &mut KernelStackCache,
@@ -231,8 +234,8 @@ fn find_or_walk(
     walk: impl Fn(Lookup) -> u64,
 ) -> CapturedStack {
     let lookup = if key == 0 { NEW_KEY } else { find_stack(cache, kind as u32, key, now) };
-    // SAFETY: a reference can be read from. By the volatile read the verifier forgets which way the value
-    // was set.
+    // SAFETY: a reference can be read from. By the volatile read the verifier forgets which way the
+    // value was set.
     if is_hit(lookup) && unsafe { ptr::read_volatile(&raw const cache.is_check_due) } == 0 {
         return CapturedStack(lookup);
     }
@@ -285,8 +288,8 @@ fn entry(cache: &mut KernelStackCache, kind: u32, key: u64, way: u32) -> &mut Ca
 
 /// Looks up the stack whose top was read last, and decides whether a hit is to be checked.
 ///
-/// The verifier proves a global function once, and not at each call, and forgets at its end which way
-/// it came. That keeps the programs small enough to be proven.
+/// The verifier proves a global function once, and not at each call, and forgets at its end which
+/// way it came. That keeps the programs small enough to be proven.
 #[unsafe(no_mangle)]
 extern "C" fn find_stack(cache: *mut KernelStackCache, kind: u32, key: u64, now: u64) -> Lookup {
     // SAFETY: callers pass the cache of a `TaskLocal`; the verifier checks it.
@@ -323,8 +326,8 @@ pub fn decide_check(cache: &mut KernelStackCache, kind: u32, now: u64) -> bool {
     budget::has_budget(now)
 }
 
-/// Whether a cache hit is drawn at random, and the last check is long enough ago. With a share of one, every
-/// hit is.
+/// Whether a cache hit is drawn at random, and the last check is long enough ago. With a share of
+/// one, every hit is.
 #[inline(always)]
 fn is_drawn(checked_at: u32, now: u64) -> bool {
     let threshold = frozen(&CONFIG.check_threshold);
@@ -334,9 +337,10 @@ fn is_drawn(checked_at: u32, now: u64) -> bool {
     threshold == u32::MAX || (random < threshold && passed >= CHECK_PAUSE)
 }
 
-/// Updates the cache with a stack that was walked: compares it with the stack that was found, or adds it. A
-/// key that is met for the first time is only entered, and the stack is cached the second time, since most
-/// of what comes once never comes again. Always returns 0, as a global function must return a number.
+/// Updates the cache with a stack that was walked: compares it with the stack that was found, or
+/// adds it. A key that is met for the first time is only entered, and the stack is cached the
+/// second time, since most of what comes once never comes again. Always returns 0, as a global
+/// function must return a number.
 #[unsafe(no_mangle)]
 extern "C" fn update(
     cache: *mut KernelStackCache,
@@ -374,8 +378,8 @@ extern "C" fn update(
     0
 }
 
-/// The entry that a stack with this key goes to: one where the key was entered without a stack, or else the
-/// next in turn.
+/// The entry that a stack with this key goes to: one where the key was entered without a stack, or
+/// else the next in turn.
 #[inline(always)]
 fn choose_entry(cache: &mut KernelStackCache, kind: u32, key: u64) -> &mut CacheEntry {
     let mut chosen = cache.next_way;

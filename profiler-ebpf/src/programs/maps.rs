@@ -26,8 +26,8 @@ use super::{
     user_stack_copy::CopyRequest,
 };
 
-/// A map that the kernel keeps inside each task: a look-up takes 9 ns, the entry is freed with the task,
-/// and the map needs no size.
+/// A map that the kernel keeps inside each task: a look-up takes 9 ns, the entry is freed with the
+/// task, and the map needs no size.
 ///
 /// aya-ebpf 0.2 has no wrapper for it (aya-rs/aya#203), and the loader wants the fields flat.
 #[repr(C)]
@@ -62,12 +62,13 @@ pub static THREADS: TaskStorage<TaskLocal> = TaskStorage::new();
 #[btf_map]
 pub static THREAD_COUNT: Array<u64, 1> = Array::new();
 
-/// Stands in where task storage can't be allocated, by tid. It is small: the kernel fails to allocate only
-/// under memory pressure or in a nested update.
+/// Stands in where task storage can't be allocated, by tid. It is small: the kernel fails to
+/// allocate only under memory pressure or in a nested update.
 #[btf_map]
 pub static STAND_IN: HashMap<u32, TaskLocal, 4096> = HashMap::new();
 
-/// An empty value to insert into [`STAND_IN`]: a [`TaskLocal`] is too big for the stack of a program.
+/// An empty value to insert into [`STAND_IN`]: a [`TaskLocal`] is too big for the stack of a
+/// program.
 #[btf_map]
 pub static EMPTY_TASK_LOCAL: Array<TaskLocal, 1> = Array::new();
 
@@ -75,13 +76,13 @@ pub static EMPTY_TASK_LOCAL: Array<TaskLocal, 1> = Array::new();
 #[btf_map]
 pub static RINGS: ArrayOfMaps<RingBuf<(), 4096>, 1> = ArrayOfMaps::new();
 
-/// The stacks that user space has: id → a second hash of the same frames. A stack that is evicted is sent
-/// again. 65,536 is ten times as many distinct stacks as a busy machine has.
+/// The stacks that user space has: id → a second hash of the same frames. A stack that is evicted
+/// is sent again. 65,536 is ten times as many distinct stacks as a busy machine has.
 #[btf_map]
 pub static SENT_STACKS: LruHashMap<u64, u64, 65536> = LruHashMap::new();
 
-/// Where the record of a stack is put together, by [`Scratch`](super::stack::Scratch): of the programs
-/// that share an index, none can run on top of another on one CPU.
+/// Where the record of a stack is put together, by [`Scratch`](super::stack::Scratch): of the
+/// programs that share an index, none can run on top of another on one CPU.
 #[btf_map]
 pub static STACK_SCRATCH: PerCpuArray<StackRecord, 4> = PerCpuArray::new();
 
@@ -105,8 +106,8 @@ pub static COPY_COUNTS: PerCpuArray<[u64; 4], 1> = PerCpuArray::new();
 #[btf_map]
 pub static COPY_REQUESTS: PerCpuArray<CopyRequest, 3> = PerCpuArray::new();
 
-/// The call sites whose stacks user space has cached, by key. Only user space writes; an entry that it
-/// removes stays readable for a program that is reading it, as nothing is preallocated.
+/// The call sites whose stacks user space has cached, by key. Only user space writes; an entry that
+/// it removes stays readable for a program that is reading it, as nothing is preallocated.
 #[btf_map]
 pub static CALL_SITES: HashMap<u64, CallSite, 65536, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
@@ -153,13 +154,13 @@ pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
 #[btf_map]
 pub static INTERRUPT_CONTEXTS: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 
-/// The target: tgids or tids. A child of a target process is inserted as it is forked, and a process or
-/// thread is removed as it ends.
+/// The target: tgids or tids. A child of a target process is inserted as it is forked, and a
+/// process or thread is removed as it ends.
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 
-/// The target, if it is cgroups that come and go: their ids. Only user space writes. A container that is
-/// followed has a new cgroup each time that it starts.
+/// The target, if it is cgroups that come and go: their ids. Only user space writes. A container
+/// that is followed has a new cgroup each time that it starts.
 #[btf_map]
 pub static TARGET_CGROUPS: HashMap<u64, u32, 1024> = HashMap::new();
 

@@ -20,8 +20,8 @@ use super::{
 /// The words that are read of one frame.
 pub type FrameWords = [u64; MAX_FRAME_WORDS];
 
-/// Walks the Python frames of the current thread into the [`PYTHON_FRAMES`] of this [`Scratch`], and
-/// returns a hash of them; 0 if the thread is not known to have any.
+/// Walks the Python frames of the current thread into the [`PYTHON_FRAMES`] of this [`Scratch`],
+/// and returns a hash of them; 0 if the thread is not known to have any.
 ///
 /// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]

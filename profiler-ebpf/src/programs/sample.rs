@@ -48,8 +48,8 @@ pub fn on_clock_tick(ctx: *mut c_void) {
         kernel_stack: NO_STACK,
     };
     if stack::are_recorded() {
-        // A clock that ticks in user code finds no kernel half: `bpf_get_stack` returns an error, which
-        // is no loss.
+        // A clock that ticks in user code finds no kernel half: `bpf_get_stack` returns an error,
+        // which is no loss.
         record.kernel_stack = stack::walk_kernel_if_any(ctx, Scratch::Sample).0;
         if task.has_user_half() {
             record.user_stack = user_stack_copy::capture_sample(ctx, task).0;

@@ -1,9 +1,10 @@
-//! Walks stacks, and sends their frames: a stack is sent the first time that it is seen, and records
-//! refer to it by its id.
+//! Walks stacks, and sends their frames: a stack is sent the first time that it is seen, and
+//! records refer to it by its id.
 //!
 //! The id is a seeded 64-bit hash of the frames, and the map of the stacks that were sent holds a
-//! second, independent one: two stacks that share an id are told apart, counted, and both arrive. Both
-//! hashes leave out a kernel stack's frames of the tracing itself: those change where the stack does not.
+//! second, independent one: two stacks that share an id are told apart, counted, and both arrive.
+//! Both hashes leave out a kernel stack's frames of the tracing itself: those change where the
+//! stack does not.
 
 use core::{ffi::c_void, ptr};
 
@@ -24,8 +25,8 @@ use super::{
 /// `BPF_F_USER_STACK`
 const USER_STACK: u64 = 1 << 8;
 
-/// Which program puts a stack together; the index into [`STACK_SCRATCH`], so that programs which can run
-/// on top of each other have memory of their own.
+/// Which program puts a stack together; the index into [`STACK_SCRATCH`], so that programs which
+/// can run on top of each other have memory of their own.
 #[derive(Clone, Copy)]
 pub enum Scratch {
     /// `sched_switch`: interrupts are off.
@@ -38,8 +39,8 @@ pub enum Scratch {
     Survey = 3,
 }
 
-/// The id of a stack that was walked, copied or found in a cache; [`NO_STACK`] if all of that failed,
-/// which is counted.
+/// The id of a stack that was walked, copied or found in a cache; [`NO_STACK`] if all of that
+/// failed, which is counted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct CapturedStack(pub u64);
@@ -80,12 +81,13 @@ pub fn walk_user(ctx: *mut c_void, scratch: Scratch, current: Task) -> CapturedS
         count_loss(Loss::UserStackFailed);
         return CapturedStack::FAILED;
     }
-    // The address space is part of the hash: after an exec the same addresses are another program's.
+    // The address space is part of the hash: after an exec the same addresses are another
+    // program's.
     identify_walked(scratch, record, bytes as u64, current.tgid(), current.mm())
 }
 
-/// Walks the current task's kernel half, interrupts on top of it included. Nothing is counted if the task
-/// is in user code, where it has none.
+/// Walks the current task's kernel half, interrupts on top of it included. Nothing is counted if
+/// the task is in user code, where it has none.
 #[inline(always)]
 pub fn walk_kernel_if_any(ctx: *mut c_void, scratch: Scratch) -> CapturedStack {
     let Some(record) = STACK_SCRATCH.get_ptr_mut(scratch as u32) else {
@@ -208,8 +210,8 @@ extern "C" fn identify_and_send(scratch: u32, tgid: u32, address_space: u64) -> 
     id
 }
 
-/// Counts the frames of the tracing itself, at the leaf. There is no branch, because the verifier would
-/// follow every possible count through the rest of the program.
+/// Counts the frames of the tracing itself, at the leaf. There is no branch, because the verifier
+/// would follow every possible count through the rest of the program.
 #[inline(always)]
 fn count_tracing_frames(record: &StackRecord) -> u64 {
     /// The most that there can be: the program's own functions, and the kernel's that run it.
@@ -221,8 +223,8 @@ fn count_tracing_frames(record: &StackRecord) -> u64 {
     while index < MAX_TRACING_FRAMES {
         // SAFETY: below the length.
         let frame = unsafe { *record.frames.get_unchecked(index) };
-        // Both are halved, as [`is_less`] takes no number with the uppermost bit. Frames from `depth` on
-        // are left over from another stack.
+        // Both are halved, as [`is_less`] takes no number with the uppermost bit. Frames from
+        // `depth` on are left over from another stack.
         let is_tracing = is_less(frame.wrapping_sub(begin) >> 1, length >> 1)
             & is_less(index as u64, u64::from(record.depth));
         frames = frames * (1 - is_tracing) + is_tracing * (index as u64 + 1);
@@ -231,8 +233,8 @@ fn count_tracing_frames(record: &StackRecord) -> u64 {
     frames
 }
 
-/// The number of frames that [`count_tracing_frames`] found, which is kept in the id's place until the id
-/// is known. It is read anew each time for the reason that [`read_depth`] has.
+/// The number of frames that [`count_tracing_frames`] found, which is kept in the id's place until
+/// the id is known. It is read anew each time for the reason that [`read_depth`] has.
 #[inline(always)]
 fn tracing_frames(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.
@@ -243,13 +245,13 @@ fn tracing_frames(record: &StackRecord) -> usize {
 #[inline(always)]
 pub fn is_less(one: u64, other: u64) -> u64 {
     let sign = one.wrapping_sub(other) | (other & !one & (1 << 63));
-    // In two steps, which the compiler can't join: it makes a branch of a value that it knows to be one
-    // of two.
+    // In two steps, which the compiler can't join: it makes a branch of a value that it knows to be
+    // one of two.
     core::hint::black_box(sign >> 32) >> 31
 }
 
-/// The number of frames, read anew each time: what the verifier concludes about a variable from each
-/// comparison, it would carry along through the rest of the program.
+/// The number of frames, read anew each time: what the verifier concludes about a variable from
+/// each comparison, it would carry along through the rest of the program.
 #[inline(always)]
 fn read_depth(record: &StackRecord) -> usize {
     // SAFETY: a reference can be read from.

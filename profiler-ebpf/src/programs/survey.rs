@@ -1,6 +1,6 @@
-//! The survey: an iterator visits every thread once when the window opens and once when it closes, so
-//! that threads which are off the CPU all along are known too, and whenever a snapshot is taken of a
-//! recording that goes on.
+//! The survey: an iterator visits every thread once when the window opens and once when it closes,
+//! so that threads which are off the CPU all along are known too, and whenever a snapshot is taken
+//! of a recording that goes on.
 
 use core::{ffi::c_void, ptr};
 
@@ -58,8 +58,8 @@ pub fn survey_thread(ctx: &IteratorContext, task: Task) {
 /// The window opens: sends the thread's properties, and opens a wait if the thread is off the CPU.
 #[inline(always)]
 fn survey_opening(local: &mut TaskLocal, task: Task) {
-    // The programs run already: of a thread that has switched since, more is known than can be found
-    // here.
+    // The programs run already: of a thread that has switched since, more is known than can be
+    // found here.
     if local.phase == phase::UNKNOWN {
         open_wait(local, task);
     }
@@ -126,8 +126,8 @@ fn survey_closing(local: &mut TaskLocal, task: Task) {
     task_local::send_thread_info(local, task, thread_event::CLOSING, phase);
 }
 
-/// A snapshot is taken: sends the same as [`survey_closing`], and leaves the task-local storage as it is.
-/// What is sent has the number that the record of the same wait will have when it ends.
+/// A snapshot is taken: sends the same as [`survey_closing`], and leaves the task-local storage as
+/// it is. What is sent has the number that the record of the same wait will have when it ends.
 #[inline(always)]
 fn survey_snapshot(local: &mut TaskLocal, task: Task) {
     // In this order: the number changes before the phase does.
@@ -137,8 +137,8 @@ fn survey_snapshot(local: &mut TaskLocal, task: Task) {
     match phase {
         phase::BLOCKED => {
             newest = seq + 1;
-            // A wait that has ended meanwhile is sent whole by `sched_switch`, and the copy may be half
-            // of it and half of another.
+            // A wait that has ended meanwhile is sent whole by `sched_switch`, and the copy may be
+            // half of it and half of another.
             if let Some(record) = copy_open_wait(local, task, newest)
                 && read_seq(local) == seq
             {
@@ -149,8 +149,8 @@ fn survey_snapshot(local: &mut TaskLocal, task: Task) {
             newest = seq + 1;
             send_open_preemption(local, newest);
         }
-        // The switch-out was not seen, unless the thread leaves just now. The loss is counted when it
-        // comes back.
+        // The switch-out was not seen, unless the thread leaves just now. The loss is counted when
+        // it comes back.
         phase::ON_CPU if !task.is_on_cpu() && read_phase(local) == phase::ON_CPU => {
             newest = seq + 1;
             phase = phase::UNKNOWN;
@@ -195,7 +195,8 @@ fn copy_open_wait(local: &TaskLocal, task: Task, seq: u32) -> Option<&'static Wa
     let scratch = WAIT_SCRATCH.get_ptr_mut(0)?;
     let len = size_of::<WaitRecord>();
     // SAFETY: only the survey uses the scratch, and one runs at a time. The record may change while
-    // it is copied: a wait that ends just now is sent whole as well, and user space drops this copy.
+    // it is copied: a wait that ends just now is sent whole as well, and user space drops this
+    // copy.
     unsafe {
         ptr::copy_nonoverlapping(
             (&raw const local.record).cast::<u64>(),

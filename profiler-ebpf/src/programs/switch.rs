@@ -89,8 +89,8 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     local.phase = phase::BLOCKED;
 }
 
-/// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if it
-/// is in the cache.
+/// Records the stack of a thread that leaves the CPU to wait: the user half, and the kernel half if
+/// it is in the cache.
 #[inline(always)]
 fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) {
     if prev.has_user_half() {
@@ -108,10 +108,11 @@ fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) 
         kernel_stack_cache::capture_sleeper(ctx, &mut local.stack_cache, wait_key, now).0;
 }
 
-/// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its switch-in was
-/// not seen: the kernel does not run a program that runs on that CPU already, and some kernels hide a
-/// process of theirs, with every switch away from it. What is known of the time off the CPU is sent; the
-/// time from the wake to this moment is a gap, which the sampling clock keeps short.
+/// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its
+/// switch-in was not seen: the kernel does not run a program that runs on that CPU already, and
+/// some kernels hide a process of theirs, with every switch away from it. What is known of the time
+/// off the CPU is sent; the time from the wake to this moment is a gap, which the sampling clock
+/// keeps short.
 #[inline(always)]
 pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, now: u64) {
     if local.phase != phase::RUNNABLE && local.phase != phase::BLOCKED {
@@ -124,9 +125,9 @@ pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, now: u64) {
     local.phase = phase::ON_CPU;
 }
 
-/// `sched_migrate_task`: the scheduler is about to move a thread from one CPU's queue to another's, as
-/// it places one that is woken, as it balances, or as somebody sets where the thread may run. The thread
-/// is not running.
+/// `sched_migrate_task`: the scheduler is about to move a thread from one CPU's queue to another's,
+/// as it places one that is woken, as it balances, or as somebody sets where the thread may run.
+/// The thread is not running.
 #[inline(always)]
 pub fn on_migrate(task: Task) {
     if task.tid() == 0 || target::is_profiler(task) {
@@ -147,8 +148,8 @@ fn on_switch_in(next: Task, now: u64) {
         return;
     }
     let Some(local) = task_local::find(next) else {
-        // The thread was created while the programs were being attached, or has been beyond the limit
-        // of threads.
+        // The thread was created while the programs were being attached, or has been beyond the
+        // limit of threads.
         if task_local::has_room_for(next) {
             count_loss(Loss::SwitchInUnmatched);
             if let Some(local) = task_local::find_or_create(next) {
@@ -158,8 +159,8 @@ fn on_switch_in(next: Task, now: u64) {
         return;
     };
     if local.phase == phase::ON_CPU && target::is_in_scope(local.thread_flags) {
-        // The switch-out was not seen: what the thread did meanwhile is a gap, which the skipped number
-        // shows.
+        // The switch-out was not seen: what the thread did meanwhile is a gap, which the skipped
+        // number shows.
         count_loss(Loss::SwitchOutMissed);
         local.seq += 1;
     }
@@ -168,8 +169,8 @@ fn on_switch_in(next: Task, now: u64) {
     local.record.wake.ns = 0;
 }
 
-/// Sends the time off the CPU that a thread comes back from. The thread's properties are sent before
-/// that if need be, without its phase: the number of its newest record is about to change.
+/// Sends the time off the CPU that a thread comes back from. The thread's properties are sent
+/// before that if need be, without its phase: the number of its newest record is about to change.
 #[inline(always)]
 fn send_off_cpu(local: &mut TaskLocal, task: Task, now: u64) {
     match local.phase {

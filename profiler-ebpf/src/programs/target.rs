@@ -46,8 +46,8 @@ pub fn inherit(parent: Task, child: Task) {
     }
 }
 
-/// Takes a thread that is about to end out of the target: the next thread or process with the same id does
-/// not belong to it.
+/// Takes a thread that is about to end out of the target: the next thread or process with the same
+/// id does not belong to it.
 #[inline(always)]
 pub fn remove(task: Task) {
     let id = match frozen(&CONFIG.target) {
@@ -65,7 +65,8 @@ pub fn is_in_scope(thread_flags: u32) -> bool {
         || thread_flags & profiler_ebpf::record::thread_flags::TARGET != 0
 }
 
-/// Whether a task is the profiler itself or the process that unwinds for it, of which nothing is recorded.
+/// Whether a task is the profiler itself or the process that unwinds for it, of which nothing is
+/// recorded.
 #[inline(always)]
 pub fn is_profiler(task: Task) -> bool {
     let tgid = task.tgid();

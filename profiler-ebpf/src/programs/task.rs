@@ -1,4 +1,5 @@
-//! Reads the fields of the kernel's structures, above all of `struct task_struct`; nothing else does.
+//! Reads the fields of the kernel's structures, above all of `struct task_struct`; nothing else
+//! does.
 //!
 //! Rust has no CO-RE relocations: the offsets come from the running kernel's BTF as frozen
 //! constants, and the loads go straight through typed pointers. The verifier folds the constant,
@@ -28,8 +29,8 @@ pub const TASK_DEAD: u32 = 0x80;
 #[derive(Clone, Copy)]
 pub struct Task(*const c_void);
 
-/// A `struct pt_regs` that the kernel vouches for: a thread's registers as it left user code. They are
-/// zeroes for a thread that has never been in user code.
+/// A `struct pt_regs` that the kernel vouches for: a thread's registers as it left user code. They
+/// are zeroes for a thread that has never been in user code.
 #[derive(Clone, Copy)]
 pub struct Registers(*const c_void);
 
@@ -131,8 +132,8 @@ impl Task {
         self.load::<u32>(offset(&CONFIG.offsets.task_on_cpu)) != 0
     }
 
-    /// Whether the thread is blocked. The scheduler may keep a blocked thread queued for a while: 6.12 and
-    /// later delay the dequeue (`sched_delayed`).
+    /// Whether the thread is blocked. The scheduler may keep a blocked thread queued for a while:
+    /// 6.12 and later delay the dequeue (`sched_delayed`).
     #[inline(always)]
     pub fn is_blocked(self) -> bool {
         if self.state() == 0 {
@@ -151,8 +152,9 @@ impl Task {
         self.load::<u32>(offset(&CONFIG.offsets.task_exit_state)) != 0
     }
 
-    /// Whether every thread of its process has ended or is about to, as this one is: the kernel counts
-    /// down before it says so ([`do_exit`](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c)).
+    /// Whether every thread of its process has ended or is about to, as this one is: the kernel
+    /// counts down before it says so
+    /// ([`do_exit`](https://github.com/torvalds/linux/blob/v6.12/kernel/exit.c)).
     #[inline(always)]
     pub fn is_last_of_process(self) -> bool {
         let signal: *const c_void = self.load(offset(&CONFIG.offsets.task_signal));
@@ -173,8 +175,9 @@ impl Task {
         self.load(offset(&CONFIG.offsets.task_exit_code))
     }
 
-    /// A number that identifies the thread's address space: the pointer `mm`. It is read by a helper,
-    /// since what is loaded through a typed pointer is a typed pointer for the verifier, not a number.
+    /// A number that identifies the thread's address space: the pointer `mm`. It is read by a
+    /// helper, since what is loaded through a typed pointer is a typed pointer for the verifier,
+    /// not a number.
     #[inline(always)]
     pub fn mm(self) -> u64 {
         peek(self.0 as u64 + offset(&CONFIG.offsets.task_mm) as u64)
@@ -192,8 +195,8 @@ impl Task {
         self.load(offset(&CONFIG.offsets.task_stack))
     }
 
-    /// The thread's saved user registers, which are at the top of its kernel stack, a kernel thread's
-    /// included. The helper is a real call, so a program should use it once.
+    /// The thread's saved user registers, which are at the top of its kernel stack, a kernel
+    /// thread's included. The helper is a real call, so a program should use it once.
     #[inline(always)]
     pub fn registers(self) -> Registers {
         // SAFETY: `self.0` is a task that the kernel vouches for.
@@ -240,8 +243,8 @@ impl Task {
         if cgroup.is_null() { 0 } else { cgroup_id(cgroup) }
     }
 
-    /// Id of the cgroup at this level, the target's, that the thread's cgroup is or is below; 0 if the
-    /// thread's cgroup is nearer to the root.
+    /// Id of the cgroup at this level, the target's, that the thread's cgroup is or is below; 0 if
+    /// the thread's cgroup is nearer to the root.
     #[inline(always)]
     pub fn cgroup_at(self, level: u32) -> u64 {
         let cgroup = self.default_cgroup();
@@ -286,8 +289,8 @@ impl Task {
             return;
         }
         let register = |offset| registers.get::<u64>(offset);
-        // A thread that the kernel created to work on behalf of user space (vhost, say) has registers of
-        // zeroes, and would seem to be in syscall 0.
+        // A thread that the kernel created to work on behalf of user space (vhost, say) has
+        // registers of zeroes, and would seem to be in syscall 0.
         if register(offset(&CONFIG.offsets.pt_regs_ip)) == 0 {
             return;
         }
@@ -316,7 +319,8 @@ impl Task {
         }
     }
 
-    /// Address of the `struct file` that one of the thread's descriptors refers to; 0 if there is none.
+    /// Address of the `struct file` that one of the thread's descriptors refers to; 0 if there is
+    /// none.
     #[inline(always)]
     pub fn open_file(self, descriptor: u32) -> u64 {
         let files: *const c_void = self.load(offset(&CONFIG.offsets.task_files));

@@ -117,8 +117,8 @@ pub fn find_or_create(task: Task) -> Option<&'static mut TaskLocal> {
     Some(local)
 }
 
-/// Stops tracking a thread that has ended, and frees what stood in for its storage. The storage itself
-/// is freed with the task.
+/// Stops tracking a thread that has ended, and frees what stood in for its storage. The storage
+/// itself is freed with the task.
 #[inline(always)]
 pub fn release(task: Task) {
     add_to_thread_count(-1);
@@ -156,8 +156,8 @@ fn initialise(local: &mut TaskLocal, task: Task) {
     }
 }
 
-/// Sends a thread's properties to user space, and remembers if that failed: then they are sent before
-/// the thread's next record.
+/// Sends a thread's properties to user space, and remembers if that failed: then they are sent
+/// before the thread's next record.
 #[inline(never)]
 pub fn send_thread_info(local: &mut TaskLocal, task: Task, event: u32, phase: u32) {
     local.is_identity_sent =

@@ -1,9 +1,9 @@
-//! User stacks: found at the call sites that user space has cached, and copied to be unwound in user
-//! space otherwise.
+//! User stacks: found at the call sites that user space has cached, and copied to be unwound in
+//! user space otherwise.
 //!
-//! This needs no frame pointers, and no unwinder in the kernel: a thread waits and wakes at few call
-//! sites, and a stack is copied only until user space has cached it. A share of the cache hits is copied
-//! all the same, and compared in user space.
+//! This needs no frame pointers, and no unwinder in the kernel: a thread waits and wakes at few
+//! call sites, and a stack is copied only until user space has cached it. A share of the cache hits
+//! is copied all the same, and compared in user space.
 
 use core::{ffi::c_void, ptr};
 
@@ -43,8 +43,8 @@ fn are_copied() -> bool {
     frozen(&CONFIG.user_stacks) == user_stacks::COPIED
 }
 
-/// The user half of the current task as it waits or wakes another. Without the cache of a tracked thread,
-/// the stack is always copied.
+/// The user half of the current task as it waits or wakes another. Without the cache of a tracked
+/// thread, the stack is always copied.
 #[inline(always)]
 pub fn capture(
     ctx: *mut c_void,
@@ -74,8 +74,8 @@ pub fn capture_sample(ctx: *mut c_void, task: Task) -> CapturedStack {
     stack::walk_user(ctx, Scratch::Sample, task)
 }
 
-/// The user half of a thread that is asleep as the survey visits it: user space is asked to copy it, as this
-/// runs in another process.
+/// The user half of a thread that is asleep as the survey visits it: user space is asked to copy
+/// it, as this runs in another process.
 #[inline(always)]
 pub fn request_sleeper(task: Task, registers: Registers) -> CapturedStack {
     if !are_copied() {
@@ -123,8 +123,8 @@ pub fn request_sleeper(task: Task, registers: Registers) -> CapturedStack {
     CapturedStack(id)
 }
 
-/// A copy that is to be made; the fields are those of [`StackCopy`]. It is in a map, as the stacks of
-/// programs that call each other may take 512 bytes in all.
+/// A copy that is to be made; the fields are those of [`StackCopy`]. It is in a map, as the stacks
+/// of programs that call each other may take 512 bytes in all.
 #[repr(C)]
 pub struct CopyRequest {
     ip: u64,
@@ -161,7 +161,8 @@ fn begin_request(task: Task, request: &mut CopyRequest, purpose: u32) {
     request.code_epoch = code_epoch::current_epoch(task.tgid());
 }
 
-/// The id of the current task's user stack: of the cached one if the call site has it, else of a copy.
+/// The id of the current task's user stack: of the cached one if the call site has it, else of a
+/// copy.
 ///
 /// The verifier proves a global function once, and not at each call.
 #[unsafe(no_mangle)]
@@ -221,13 +222,14 @@ fn find_call_site(key: u64) -> Option<&'static CallSite> {
     CALL_SITES.get_ptr(key).map(|call_site| unsafe { &*call_site })
 }
 
-/// The id of the cached stack whose frame slots are as they were, or [`NO_STACK`]. The stack's top is read
-/// to the [`StackTop`] with the index `top_index`.
+/// The id of the cached stack whose frame slots are as they were, or [`NO_STACK`]. The stack's top
+/// is read to the [`StackTop`] with the index `top_index`.
 #[inline(always)]
 fn find_cached_stack(call_site: &CallSite, sp: u64, top_index: u32) -> u64 {
     let Some(top) = STACK_TOPS.get_ptr_mut(top_index) else { return NO_STACK };
     let bytes = call_site.near_bytes & (size_of::<StackTop>() as u32 - 1);
-    // SAFETY: the helper writes as many bytes as are named, which are fewer than there are, or fails.
+    // SAFETY: the helper writes as many bytes as are named, which are fewer than there are, or
+    // fails.
     if unsafe { bpf_probe_read_user(top.cast(), bytes, sp as *const c_void) } != 0 {
         return NO_STACK;
     }
@@ -276,8 +278,8 @@ fn far_fingerprint(stack: &CachedStack, sp: u64) -> u64 {
     finish_fingerprint(fingerprint)
 }
 
-/// Makes and sends the copy that is requested. Returns its id, or [`NO_STACK`] if there was no room in the
-/// ring, which is counted.
+/// Makes and sends the copy that is requested. Returns its id, or [`NO_STACK`] if there was no room
+/// in the ring, which is counted.
 #[inline(always)]
 fn copy(scratch: Scratch) -> u64 {
     let Some(request) = copy_request(scratch as u32) else { return NO_STACK };
@@ -288,7 +290,8 @@ fn copy(scratch: Scratch) -> u64 {
     }
 }
 
-/// The record that is reserved in the ring. There is room for whole pages only, as the first may be one.
+/// The record that is reserved in the ring. There is room for whole pages only, as the first may be
+/// one.
 #[repr(C)]
 struct CopyRecord<const PAGES: usize> {
     head: StackCopy,
@@ -325,13 +328,15 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     let mut copied = rest_of_page;
     let mut number = 1;
     while number < PAGES {
-        // SAFETY: there is room for `PAGES` pages, of which `copied` has taken `number - 1` and a part.
+        // SAFETY: there is room for `PAGES` pages, of which `copied` has taken `number - 1` and a
+        // part.
         let failed = read_page(unsafe { bytes.add(copied as usize) }, page, sp + copied);
         set_missing(missing, failed, number);
         copied += page;
         number += 1;
     }
-    // SAFETY: as above. Field by field, since a whole `StackCopy` would take too much of the program's stack.
+    // SAFETY: as above. Field by field, since a whole `StackCopy` would take too much of the
+    // program's stack.
     let head = unsafe { &mut (*record).head };
     head.header = RecordHeader { kind: kind::STACK_COPY, cpu: cpu() as u16, len: len as u32 };
     head.id = id;
@@ -367,8 +372,9 @@ fn copy_pages<const PAGES: usize>(scratch: Scratch) -> u64 {
     id
 }
 
-/// Sets the bit of a page that is missing, in the record itself: in variables, the compiler would keep each
-/// page's bit apart until all are read, and older kernels give programs too little stack for that.
+/// Sets the bit of a page that is missing, in the record itself: in variables, the compiler would
+/// keep each page's bit apart until all are read, and older kernels give programs too little stack
+/// for that.
 #[inline(always)]
 fn set_missing(missing: *mut u32, failed: u32, number: usize) {
     // SAFETY: the caller's record is this program's.
@@ -378,8 +384,8 @@ fn set_missing(missing: *mut u32, failed: u32, number: usize) {
     }
 }
 
-/// Reads user memory; returns 1 if any of it is not there, else 0. There is no branch: 6.1 would follow
-/// both ways of each of sixteen pages to the end.
+/// Reads user memory; returns 1 if any of it is not there, else 0. There is no branch: 6.1 would
+/// follow both ways of each of sixteen pages to the end.
 #[inline(always)]
 fn read_page(into: *mut u8, len: u64, address: u64) -> u32 {
     // SAFETY: the caller's buffer has `len` bytes; the verifier checks it.
@@ -388,8 +394,8 @@ fn read_page(into: *mut u8, len: u64, address: u64) -> u32 {
     (core::hint::black_box(failed as u64 >> 32) >> 31) as u32
 }
 
-/// An id that no other stack has. Each [`Scratch`] has a count of its own, as the sampling clock may tick in
-/// between.
+/// An id that no other stack has. Each [`Scratch`] has a count of its own, as the sampling clock
+/// may tick in between.
 #[inline(always)]
 fn next_id(scratch: Scratch) -> u64 {
     let Some(counts) = COPY_COUNTS.get_ptr_mut(0) else { return NO_STACK };
@@ -399,8 +405,8 @@ fn next_id(scratch: Scratch) -> u64 {
         (*counts)[scratch as usize]
     };
     let number = u64::from(cpu()) << 48 | (scratch as u64) << 46 | count;
-    // The hash is one to one, so that no two numbers have one id; the seed makes it unlikely that the id is
-    // that of a walked stack, which is a hash of its frames.
+    // The hash is one to one, so that no two numbers have one id; the seed makes it unlikely that
+    // the id is that of a walked stack, which is a hash of its frames.
     match mix(frozen(&CONFIG.stack_seed), number) {
         NO_STACK | u64::MAX => 1,
         id => id,

@@ -47,8 +47,8 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
     }
     let now = now();
     match local.phase {
-        // The first wake that comes while the thread is off the CPU ends its wait, and there can be no
-        // second: the state no longer matches. A wake from before the switch-out is overwritten.
+        // The first wake that comes while the thread is off the CPU ends its wait, and there can be
+        // no second: the state no longer matches. A wake from before the switch-out is overwritten.
         phase::BLOCKED if local.record.wake.ns > local.record.off_ns => {}
         phase::BLOCKED => {
             // The reader or the writer of a pipe is woken by somebody who uses the same pipe.
@@ -112,8 +112,8 @@ enum WakerFile {
     Unknown,
 }
 
-/// Adds the waker to a thread's wait: the current task, in what context it wakes, its syscall, file and
-/// stacks.
+/// Adds the waker to a thread's wait: the current task, in what context it wakes, its syscall, file
+/// and stacks.
 #[inline(always)]
 fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u64) {
     let current = Task::current();
@@ -133,8 +133,8 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u
     wake.syscall.number = NO_SYSCALL;
     wake.syscall.thread_flags = 0;
     let is_task = context == wake_context::TASK;
-    // A softirq may run inside a local sender's own send, and only its stack shows that: the stack is
-    // needed to name the sender even where no stacks are recorded.
+    // A softirq may run inside a local sender's own send, and only its stack shows that: the stack
+    // is needed to name the sender even where no stacks are recorded.
     let may_be_sender = context == wake_context::SOFTIRQ
         && (vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ)
         && tid != 0;
@@ -187,8 +187,9 @@ fn record_waker_stacks(
     }
 }
 
-/// Updates what is kept for the waker: it is on a CPU, and its properties are sent if user space does
-/// not know them, as of a waker that has never waited. Returns the number of its newest record.
+/// Updates what is kept for the waker: it is on a CPU, and its properties are sent if user space
+/// does not know them, as of a waker that has never waited. Returns the number of its newest
+/// record.
 #[inline(always)]
 fn update_waker(local: &mut TaskLocal, current: Task, now: u64) -> u32 {
     // In this order: only after the first call is the number that of a thread on the CPU.

@@ -70,7 +70,8 @@ pub enum CopyPurpose {
     Check,
     /// A wait that had begun before the window opened: nothing was copied.
     BeforeWindow {
-        /// How often the thread had gone to sleep: its memory stays as it is while that number does.
+        /// How often the thread had gone to sleep: its memory stays as it is while that number
+        /// does.
         voluntary_switches: u64,
     },
 }
