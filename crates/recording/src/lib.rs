@@ -1,6 +1,4 @@
-//! What was recorded: everything that a report is made from, and nothing that needs the kernel.
-//!
-//! The profiler turns the records of its kernel programs into these types, and fills in the names.
+#![doc = include_str!("../README.md")]
 
 mod clock;
 mod effort;
