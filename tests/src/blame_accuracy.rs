@@ -72,7 +72,7 @@ impl BlameAccuracy {
     ///
     /// # Errors
     ///
-    /// As [`Tally::convicts`].
+    /// As [`BlameAccuracy::check`].
     pub fn check_share(&self, share: f64, case: &Case, role: &str) -> Result<()> {
         let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
         let known = self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>();

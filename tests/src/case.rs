@@ -68,7 +68,7 @@ impl Case {
     ///
     /// # Errors
     ///
-    /// As [`Case::of`].
+    /// As [`Case::profile`].
     pub fn profile_with(
         workload: Workload,
         target: impl FnOnce(Offwake, &Workload) -> Offwake,

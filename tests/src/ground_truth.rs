@@ -38,7 +38,7 @@ pub struct GroundTruth {
 pub struct Log {
     /// What the role did, in order.
     pub entries: Vec<Entry>,
-    /// Entries that found no room; a truth with holes is no truth, see [`Log::whole`].
+    /// Entries that found no room; a truth with holes is no truth, see [`Log::is_complete`].
     pub dropped: u64,
 }
 

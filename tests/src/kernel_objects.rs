@@ -80,7 +80,7 @@ impl KernelObjects {
     ///
     /// # Errors
     ///
-    /// As [`KernelObjects::map`], or when the kernel does not hand it out.
+    /// As [`KernelObjects::map_id`], or when the kernel does not hand it out.
     pub fn open_map(&self, name: &str) -> Result<MapData> {
         MapData::from_id(self.map_id(name)?).with_context(|| format!("cannot open the map {name}"))
     }

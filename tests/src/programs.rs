@@ -84,7 +84,7 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// As [`Program::ready`].
+    /// As [`Program::start_and_wait`].
     pub fn script(interpreter: &Path, script: &str, arguments: &[&Path]) -> Result<Self> {
         let mut command = Command::new(interpreter);
         command.arg(paths::programs_directory().join(script)).args(arguments);

@@ -86,7 +86,7 @@ impl Compiled {
     ///
     /// # Errors
     ///
-    /// As [`Program::ready`].
+    /// As [`Program::start_and_wait`].
     pub fn start(self, name: &str, arguments: &[&Path]) -> Result<Program> {
         let mut command = Command::new(self.path(name));
         Program::start_and_wait(command.args(arguments), self.directory)

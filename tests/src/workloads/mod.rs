@@ -1,8 +1,8 @@
 //! The workloads: programs so small that what they wait for is known by construction.
 //!
 //! Each runs until its standard input is closed. Before, it has printed a line of JSON that says
-//! who plays which role ([`crate::truth::Ready`]); afterwards it prints what each role measured
-//! ([`crate::truth::Truth`]). By hand, for five seconds:
+//! who plays which role ([`crate::ground_truth::Ready`]); afterwards it prints what each role measured
+//! ([`crate::ground_truth::GroundTruth`]). By hand, for five seconds:
 //!
 //! ```text
 //! sleep 5 | offwake-workload futex-handoff
