@@ -135,7 +135,7 @@ impl UserStackExchange {
     fn process_batch(&mut self, stacks: &mut StackProcessor) -> bool {
         let mut records = Vec::with_capacity(BATCH);
         while records.len() < BATCH {
-            let Some(record) = self.maps.copies.take_oldest() else { break };
+            let Some(record) = self.maps.copies.next_copy() else { break };
             records.push(record.to_vec());
         }
         let copies = records.iter().filter_map(|record| {

@@ -100,7 +100,7 @@ impl Kernel {
 
 impl StackCopies {
     /// The oldest copy that is there; none if there is none.
-    pub fn take_oldest(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
+    pub fn next_copy(&mut self) -> Option<impl std::ops::Deref<Target = [u8]> + '_> {
         self.0.next()
     }
 

@@ -439,7 +439,7 @@ impl UnnamedStacks {
     ) -> ResolvedStacks {
         let Self { new, names: request, mut shortfalls } = self;
         let mut resolved = ResolvedNames::default();
-        resolved.look_up(request, parser, progress);
+        resolved.resolve(request, parser, progress);
         add_all(&mut shortfalls, &resolved.shortfalls());
         (new, resolved.into_names(), shortfalls)
     }

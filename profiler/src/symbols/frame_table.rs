@@ -53,7 +53,7 @@ pub(crate) struct FrameTable {
 #[derive(Default)]
 pub(crate) struct DrainedStacks {
     pub stacks: Vec<(StackId, Stack)>,
-    /// Those of them that only records of about now refer to.
+    /// The stacks among them that only records of about now refer to.
     pub passing: Vec<(AddressSpace, StackId)>,
 }
 

@@ -17,9 +17,9 @@ const INDIRECT_CALL: std::ops::RangeInclusive<u64> = 2..=8;
 /// A call instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    /// It calls what is at an offset in the same file.
+    /// A call of what is at an offset in the same file.
     To(u64),
-    /// It calls an address that is not in the code.
+    /// A call of an address that is not in the code.
     Indirect,
 }
 

@@ -25,7 +25,7 @@ impl ModuleFiles for Only {
     }
 }
 
-/// Of places, in how many both say the same of a frame.
+/// In how many locations instructions and unwind data give the same frame.
 #[derive(Debug, Default)]
 struct Compared {
     same: usize,

@@ -227,7 +227,7 @@ fn write_snapshots(
         match message {
             Message::Frames(frames, modules) => tables.add(frames, modules),
             Message::LookUpNames(naming) => {
-                tables.names.look_up(naming, &mut parser, &mut |_done, _all| {});
+                tables.names.resolve(naming, &mut parser, &mut |_done, _all| {});
             }
             Message::LookedUpNames(names) => tables.names.append(names),
             Message::ResolvedNames(names) => tables.names.add(names),
@@ -253,7 +253,7 @@ fn look_up_names(pending: &Receiver<NamingRequest>, output: &Sender<Message>) {
     let mut parser = Parser::new(ParserRole::Names);
     for naming in pending {
         let mut names = ResolvedNames::default();
-        names.look_up(naming, &mut parser, &mut |_done, _all| {});
+        names.resolve(naming, &mut parser, &mut |_done, _all| {});
         if output.send(Message::LookedUpNames(names)).is_err() {
             return;
         }

@@ -68,7 +68,7 @@ pub struct CacheUpdate {
     pub insert: Vec<(CallSiteKey, CallSite)>,
     /// The stack is in the cache now: the kernel half will find it there, and refer to it.
     pub is_cached: bool,
-    /// It turned out with this stack that no slot tells the stacks of its call site apart.
+    /// This stack shows that no slot tells the stacks of its call site apart.
     pub is_given_up: bool,
     /// The result of the comparison, if the stack was copied to be compared with a cached one.
     pub check: Option<CacheCheck>,

@@ -43,7 +43,7 @@ pub(crate) struct PythonCandidate {
 #[derive(Clone)]
 pub(crate) struct MappingSnapshot {
     pub mappings: Rc<[Mapping]>,
-    /// The same mappings for the unwinder.
+    /// The mappings as the unwinder wants them.
     pub code: Rc<[CodeMapping]>,
     /// The epoch in which all of this was mapped. None if the kernel reports no epochs, or if the snapshot was
     /// a parent's.

@@ -151,7 +151,7 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
     status.lines().find_map(|line| line.strip_prefix(name))
 }
 
-/// Whose files a process makes. Who has started a setuid program is another user.
+/// The user whose files a process makes: with a setuid program, not the user who started it.
 fn effective_user(status: &str) -> Option<u32> {
     // Real, effective, saved and filesystem user.
     field(status, "Uid:")?.split_ascii_whitespace().nth(1)?.parse().ok()

@@ -58,7 +58,7 @@ enum Depth {
     SymbolTable,
 }
 
-/// Whose compiler made a file.
+/// Which compiler made a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Toolchain {
     /// Go's: it has a table of functions besides the others, and names of its own kind.
@@ -181,18 +181,18 @@ impl NameFile {
     ) {
         let Overview { depth, knowledge, toolchain } = self.overview;
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
-        let mut look_up = |depth, names: &mut NameTable| {
+        let mut run_lookup = |depth, names: &mut NameTable| {
             Lookup { path: &path, form, depth, detail, toolchain }.run(wanted, shortfalls, names);
         };
         if depth == Depth::Dwarf && detail > Detail::SymbolTable {
-            look_up(Depth::Dwarf, names);
+            run_lookup(Depth::Dwarf, names);
         }
         // It has more names than a file that was stripped, and lines besides.
         if toolchain == Toolchain::Go && knowledge > detail.required_knowledge() {
             go::name_frames(&self.file, detail, form, wanted, names);
         }
         // DWARF that can't be read must not cost the names that the symbol table has.
-        look_up(Depth::SymbolTable, names);
+        run_lookup(Depth::SymbolTable, names);
     }
 }
 

@@ -86,7 +86,7 @@ pub struct ResolvedNames {
 impl ResolvedNames {
     /// Has the names of a request looked up by the parser process, except the kernel's, which are looked up
     /// here. `progress` is called with the number of frames done and of all frames.
-    pub fn look_up(
+    pub fn resolve(
         &mut self,
         request: NamingRequest,
         parser: &mut Parser,

@@ -32,7 +32,7 @@ fn python(name: &str) -> Option<ScriptName<'_>> {
 fn javascript(name: &str) -> Option<ScriptName<'_>> {
     /// A function without a name, as V8's own profiles call it.
     const NAMELESS: &str = "(anonymous)";
-    /// Of functions that were optimised, interpreted, and compiled in between.
+    /// The marks of functions that were optimised, interpreted, and compiled in between.
     const TIERS: [char; 4] = ['*', '~', '^', '+'];
     /// What the name of a script begins with. Functions' names can have spaces, and paths too.
     const FILES: &[&str] = &[" /", " node:", " file:", " internal/", " evalmachine."];

@@ -36,9 +36,9 @@ pub(crate) struct PythonFunction {
 pub(crate) enum Named {
     /// The function that it ran.
     Function(PythonFunction),
-    /// It had not begun yet, or was the interpreter's own: Python shows no such frame either.
+    /// The frame had not begun yet, or was the interpreter's own: Python shows no such frame either.
     NotShown,
-    /// Its memory can't be read (any more), or is no code object (any more) that it can have run.
+    /// The code object can't be read, or there is none any more that the frame can have run.
     Unknown,
 }
 

@@ -50,7 +50,7 @@ pub(crate) enum NotFound {
     /// What it says of its own layout can't be.
     #[error("CPython {0} with a layout that can't be")]
     BadLayout(Version),
-    /// Its memory can't be read.
+    /// The memory of the process can't be read.
     #[error("a CPython whose memory can't be read")]
     Unreadable,
 }
@@ -77,8 +77,8 @@ impl Image {
     /// # Errors
     ///
     /// When there is none, or its symbols are gone.
-    pub(crate) fn of<'data, R: ReadRef<'data>>(data: R, path: &str) -> Result<Self, NotFound> {
-        let named = Version::of_path(path);
+    pub(crate) fn read<'data, R: ReadRef<'data>>(data: R, path: &str) -> Result<Self, NotFound> {
+        let named = Version::from_path(path);
         let nothing = if named.is_some() { NotFound::NoSymbols } else { NotFound::NoPython };
         let symbols = headers::read(data, |headers, data| {
             let symbols = Symbols::read(&headers, data);
@@ -135,7 +135,7 @@ impl Symbols {
 
     fn read_table(&mut self, table: &[u8], names: &[u8]) {
         for entry in table.chunks_exact(SYMBOL) {
-            let Some(symbol) = Symbol::of(entry) else { continue };
+            let Some(symbol) = Symbol::parse(entry) else { continue };
             let Some(name) = symbol.name(names) else { continue };
             match name {
                 RUNTIME => self.runtime = Some(symbol.address),
@@ -169,7 +169,7 @@ struct Symbol {
 
 impl Symbol {
     /// `Elf64_Sym`
-    fn of(entry: &[u8]) -> Option<Self> {
+    fn parse(entry: &[u8]) -> Option<Self> {
         let (name, rest) = entry.split_first_chunk()?;
         let (section, rest) = rest.get(2..)?.split_first_chunk()?;
         let (address, rest) = rest.split_first_chunk()?;
@@ -181,7 +181,7 @@ impl Symbol {
         })
     }
 
-    /// Its name, if it can be one that is looked for.
+    /// The name of the symbol, if it can be one that is searched for.
     fn name<'names>(&self, names: &'names [u8]) -> Option<&'names [u8]> {
         let name = names.get(self.name as usize..)?;
         // The longest of them, with what compilers put behind it.

@@ -50,11 +50,11 @@ pub(crate) struct Interpreter {
 /// What a frame is to the run that one call of `_PyEval_EvalFrameDefault` evaluates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// One frame of it, not the last.
+    /// One frame of the run, not the last.
     Inner,
-    /// Its last frame.
+    /// The last frame of the run.
     Last,
-    /// What stands behind the last one, and is none itself.
+    /// The entry behind the last frame, which is no frame itself.
     Shim,
 }
 
@@ -74,7 +74,7 @@ impl Interpreter {
         let version = match image.version {
             Some(address) => {
                 let hex = memory.half(here(address)).ok_or(NotFound::Unreadable)?;
-                let version = Version::of_hex(hex);
+                let version = Version::from_hex(hex);
                 match hex & LEVEL >= CANDIDATE {
                     true => version,
                     false => return Err(NotFound::UnknownVersion(version)),
@@ -87,7 +87,7 @@ impl Interpreter {
             },
         };
         let runtime = here(image.runtime);
-        let offsets = match Offsets::of(version) {
+        let offsets = match Offsets::for_version(version) {
             Some(offsets) => offsets,
             None => debug_offsets::read(memory, runtime, version)?,
         };

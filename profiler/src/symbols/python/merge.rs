@@ -82,7 +82,7 @@ pub(crate) fn merge(
     // The first frame of a thread ends a run: what ends with another one is not all.
     let is_open = python.last() == Some(&Part::Inner);
     let chain_end = if is_open { ChainEnd::CutShort } else { chain_end };
-    let runs = Runs::of(python, chain_end);
+    let runs = EvaluatedRuns::split(python, chain_end);
     let calls = native.iter().filter(|&&frame| frame == NativeFrame::Evaluates).count();
     let whole = runs.whole;
     let is_certain = match (native_end, chain_end) {
@@ -116,14 +116,15 @@ pub(crate) fn merge(
 }
 
 /// Python frames by the calls that evaluate them.
-struct Runs {
+struct EvaluatedRuns {
     runs: Vec<Vec<Merged>>,
-    /// Those of them that are whole.
+    /// The number of runs that are whole.
     whole: usize,
 }
 
-impl Runs {
-    fn of(python: &[Part], end: ChainEnd) -> Self {
+impl EvaluatedRuns {
+    /// Splits Python frames into runs.
+    fn split(python: &[Part], end: ChainEnd) -> Self {
         let mut runs = Vec::new();
         let mut run = Vec::new();
         for (index, part) in python.iter().enumerate() {

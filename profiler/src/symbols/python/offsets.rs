@@ -62,7 +62,7 @@ pub(super) struct Frame {
 pub(super) enum Instruction {
     /// By the index of a byte, -1 at the beginning, in four bytes here.
     Byte(u32),
-    /// The same in code units of two bytes.
+    /// By the index of a code unit of two bytes.
     Unit(u32),
     /// By the address of a code unit, here.
     Address(u32),
@@ -231,8 +231,8 @@ const PYTHON_3_12: Offsets = Offsets {
 };
 
 impl Offsets {
-    /// Those of a version that does not say them itself.
-    pub(super) fn of(version: Version) -> Option<Self> {
+    /// The offsets of a version that does not publish them itself.
+    pub(super) fn for_version(version: Version) -> Option<Self> {
         match (version.major, version.minor) {
             (3, 9) => Some(PYTHON_3_9),
             (3, 10) => Some(PYTHON_3_10),

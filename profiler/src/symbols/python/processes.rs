@@ -281,5 +281,5 @@ fn read_image(modules: &Modules, candidate: &PythonCandidate) -> Result<Image, N
     let opened = open_for_reading(file)
         .filter(|_| is_unchanged(file, *identity))
         .ok_or(NotFound::Unreadable)?;
-    Image::of(&ReadCache::new(opened), &candidate.path)
+    Image::read(&ReadCache::new(opened), &candidate.path)
 }

@@ -29,7 +29,7 @@ const PTHREAD_TID: [u64; 2] = [0x2d0, 0x30];
 pub(crate) struct Tasks(HashMap<u32, Tid>);
 
 impl Tasks {
-    /// Those that a process has now; those that end meanwhile are left out.
+    /// Reads the threads that a process has now. Threads that end meanwhile are left out.
     pub(crate) fn read(tgid: Tgid) -> Self {
         let Ok(entries) = std::fs::read_dir(format!("/proc/{tgid}/task")) else {
             return Self::default();

@@ -106,9 +106,9 @@ struct State {
 
 /// Why one server sent nothing.
 enum Refusal {
-    /// It does not have the file.
+    /// The server does not have the file.
     Unknown,
-    /// It can't be believed or reached.
+    /// The server can't be reached, or sent a file of another build.
     Failed(String),
 }
 

@@ -35,6 +35,6 @@ pub(super) const RUNTIME: u64 = 0x10_0000;
 /// A version whose offsets are in a table.
 pub(super) fn interpreter(minor: u8) -> Interpreter {
     let version = Version::python3(minor);
-    let offsets = Offsets::of(version).unwrap();
+    let offsets = Offsets::for_version(version).unwrap();
     Interpreter::with(RUNTIME, offsets).unwrap()
 }

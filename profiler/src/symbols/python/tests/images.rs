@@ -29,12 +29,12 @@ fn compile(source: &str, flags: &[&str]) -> Vec<u8> {
 fn a_cpython_is_known_by_what_it_exports_whatever_its_name() {
     for flags in [&[][..], &["-s"]] {
         let file = compile(SOURCE, flags);
-        let image = Image::of(file.as_slice(), "/opt/app").unwrap();
+        let image = Image::read(file.as_slice(), "/opt/app").unwrap();
         assert_eq!(image.named, None);
         assert!(image.version.is_some() && image.code_type.is_some());
         let [evaluate] = image.evaluate.as_slice() else { panic!("{image:?}") };
         assert!(evaluate.start < evaluate.end && evaluate.end - evaluate.start < 64);
-        let named = Image::of(file.as_slice(), "/usr/lib/libpython3.9.so.1.0").unwrap();
+        let named = Image::read(file.as_slice(), "/usr/lib/libpython3.9.so.1.0").unwrap();
         assert_eq!(named.named, Some(Version::python3(9)));
     }
 }
@@ -45,28 +45,28 @@ fn a_file_without_symbols_is_a_cpython_by_its_name_alone() {
     for (path, error) in
         [("/usr/lib/libother.so", NotFound::NoPython), ("/usr/bin/python3.11", NotFound::NoSymbols)]
     {
-        assert_eq!(Image::of(other.as_slice(), path), Err(error));
-        assert_eq!(Image::of(&b"#!/bin/sh\n"[..], path), Err(error));
+        assert_eq!(Image::read(other.as_slice(), path), Err(error));
+        assert_eq!(Image::read(&b"#!/bin/sh\n"[..], path), Err(error));
     }
 }
 
 #[test]
 fn one_that_only_uses_a_cpython_is_none() {
     let user = compile("extern char _PyRuntime[]; char *use(void) { return _PyRuntime; }", &[]);
-    assert_eq!(Image::of(user.as_slice(), "/app"), Err(NotFound::NoPython));
+    assert_eq!(Image::read(user.as_slice(), "/app"), Err(NotFound::NoPython));
 }
 
 #[test]
 fn a_file_that_was_tampered_with_does_no_harm() {
     let whole = compile(SOURCE, &["-s"]);
     for length in (0..whole.len()).step_by(61) {
-        let _any = Image::of(&whole[..length], "python3.9");
+        let _any = Image::read(&whole[..length], "python3.9");
     }
     for at in (0..whole.len()).step_by(13) {
         for value in [0, 0x7f, 0xff] {
             let mut bytes = whole.clone();
             bytes[at] = value;
-            if let Ok(image) = Image::of(bytes.as_slice(), "python3.9") {
+            if let Ok(image) = Image::read(bytes.as_slice(), "python3.9") {
                 let _any = image.bias(u64::MAX, 0x1000);
             }
         }

@@ -108,7 +108,7 @@ impl Program {
         let (lines, _) = proc_maps::read(self.tgid()).unwrap();
         let found = lines.iter().filter(|line| line.name.starts_with('/')).find_map(|line| {
             let file = ReadCache::new(File::open(&line.name).unwrap());
-            let image = Image::of(&file, &line.name).ok()?;
+            let image = Image::read(&file, &line.name).ok()?;
             let mapped = MappedAt { start: line.start, offset: line.offset };
             Some(Interpreter::find(&image, mapped, memory).unwrap())
         });

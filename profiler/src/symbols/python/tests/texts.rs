@@ -15,7 +15,7 @@ const COMPACT: u32 = 1 << 5;
 const ASCII: u32 = 1 << 6;
 
 fn offsets(minor: u8) -> Text {
-    Offsets::of(Version::python3(minor)).unwrap().text
+    Offsets::for_version(Version::python3(minor)).unwrap().text
 }
 
 fn read(text: &Text, length: u64, state: u32, begin: u32, data: &[u8]) -> Option<String> {
