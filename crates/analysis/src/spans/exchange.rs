@@ -257,7 +257,7 @@ impl<'a> Pass<'a> {
     ) -> Exchanges {
         let mut pass = Self {
             evidence,
-            sides: sides,
+            sides,
             exits: ends,
             recent: vec![RecentWakes::default(); evidence.timeline.threads.len()],
             wakes: HashMap::new(),
