@@ -73,8 +73,8 @@ impl Ledger {
     }
 
     /// Adds one part of a wait's blame.
-    pub fn add_blame(&mut self, kind: BlameKind, duty: IdleState, time: Nanos) {
-        if duty == IdleState::Idle {
+    pub fn add_blame(&mut self, kind: BlameKind, idle_state: IdleState, time: Nanos) {
+        if idle_state == IdleState::Idle {
             self.idle += time;
         }
         match kind {

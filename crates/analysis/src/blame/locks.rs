@@ -139,12 +139,12 @@ impl Locks {
     /// A futex whose waits all look like waits for a lock counts as one if a record proves it, or
     /// if the record that would prove it may be among the lost ones. Otherwise such a wait would be
     /// blamed on the waker for all of its time, although others may have held the lock.
-    pub(super) fn new(recording: &Recording, verdicts: &[PatternAnalysis], gaps: &Gaps) -> Self {
+    pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
-        if !verdicts.iter().any(|v| v.lock.is_some_and(|l| l.expects == ExpectedValue::Contended)) {
-            return Self { releases: Vec::new(), by_pattern: vec![None; verdicts.len()] };
+        if !patterns.iter().any(|v| v.lock.is_some_and(|l| l.expects == ExpectedValue::Contended)) {
+            return Self { releases: Vec::new(), by_pattern: vec![None; patterns.len()] };
         }
-        let lock_of = |place: usize| verdicts.get(place).and_then(|verdict| verdict.lock);
+        let lock_of = |place: usize| patterns.get(place).and_then(|pattern| pattern.lock);
         let mut drafts: HashMap<FutexKey, FutexUse> = HashMap::new();
         for row in waits.rows() {
             let Some(lock) = lock_of(row.pattern.index()) else { continue };
@@ -171,7 +171,7 @@ impl Locks {
             }
         }
         let of_patterns: Vec<Option<u32>> =
-            (verdicts.iter()).map(|verdict| numbers.get(&verdict.lock?.key).copied()).collect();
+            (patterns.iter()).map(|pattern| numbers.get(&pattern.lock?.key).copied()).collect();
         let mut releases = vec![Vec::new(); numbers.len()];
         for (row, n) in waits.rows().iter().zip(0..) {
             let place = row.pattern.index();

@@ -73,12 +73,12 @@ impl<'a> Blame<'a> {
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: ChainLimits) -> Self {
         let of_records = || {
             let stacks = StackPairs::new(recording);
-            let verdicts = pattern_analysis::analyse_all(recording, &stacks);
+            let patterns = pattern_analysis::analyse_all(recording, &stacks);
             let gaps = Gaps::new(timeline);
-            let locks = Locks::new(recording, &verdicts, &gaps);
-            (stacks, verdicts, gaps, locks)
+            let locks = Locks::new(recording, &patterns, &gaps);
+            (stacks, patterns, gaps, locks)
         };
-        let ((stacks, verdicts, gaps, locks), cpus) =
+        let ((stacks, patterns, gaps, locks), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         Self {
             recording,
@@ -90,7 +90,7 @@ impl<'a> Blame<'a> {
             gaps,
             cpus,
             stacks,
-            patterns: verdicts,
+            patterns,
         }
     }
 
@@ -121,31 +121,31 @@ impl<'a> Blame<'a> {
     /// Returns a wait's own stacks, and the waker's stacks when it ended the wait.
     #[must_use]
     pub fn wait_and_waker_stacks(&self, wait: WaitIndex) -> (StackPairId, StackPairId) {
-        self.pattern(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, verdict)| {
-            (verdict.own_stack, verdict.waker_stack)
+        self.pattern(wait).map_or((StackPairId::NONE, StackPairId::NONE), |(_, pattern)| {
+            (pattern.own_stack, pattern.waker_stack)
         })
     }
 
     /// Returns the cause of a wait.
     #[must_use]
     pub fn cause(&self, wait: WaitIndex) -> Cause {
-        self.pattern(wait).map_or(Cause::Other, |(_, verdict)| verdict.cause)
+        self.pattern(wait).map_or(Cause::Other, |(_, pattern)| pattern.cause)
     }
 
     /// Returns whether a wait was for the next request, as far as the wait itself tells.
     #[must_use]
     pub fn idle_hint(&self, wait: WaitIndex) -> IdleHint {
-        self.pattern(wait).map_or(IdleHint::Busy, |(_, verdict)| verdict.idle_hint)
+        self.pattern(wait).map_or(IdleHint::Busy, |(_, pattern)| pattern.idle_hint)
     }
 
     /// Returns who or what ended a wait.
     #[must_use]
     pub fn wake_source(&self, wait: WaitIndex) -> WakeSource {
-        let Some((row, verdict)) = self.pattern(wait) else {
+        let Some((row, pattern)) = self.pattern(wait) else {
             return WakeSource::Unknown(Reason::Lost);
         };
-        match (verdict.source, wake_use(row)) {
-            (Some(PatternWakeSource::Known(ender)), WakeUse::Ended | WakeUse::Early) => ender,
+        match (pattern.source, wake_use(row)) {
+            (Some(PatternWakeSource::Known(source)), WakeUse::Ended | WakeUse::Early) => source,
             (Some(PatternWakeSource::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
                 self.find_packet_sender(wait, softirqd)
             }
@@ -167,13 +167,13 @@ impl<'a> Blame<'a> {
         let (row, _) = self.pattern(wait)?;
         let woken = row.woken_at()?;
         let (waker, _) = self.recording.waits.patterns()[row.pattern].wake?;
-        let lives = self.threads_by_waker.get(waker.index())?.clone();
-        let of_tid = self.timeline.threads.get(lives.start as usize..lives.end as usize)?;
+        let range = self.threads_by_waker.get(waker.index())?.clone();
+        let of_tid = self.timeline.threads.get(range.start as usize..range.end as usize)?;
         // A wake between the window's end and the last look at everybody still counts.
         let inside = woken.min(self.recording.meta.window.end);
         let begun = of_tid.partition_point(|life| life.from <= inside).checked_sub(1)?;
         of_tid.get(begun).filter(|life| inside <= life.until)?;
-        Some((ThreadIndex(lives.start.checked_add(u32::try_from(begun).ok()?)?), woken))
+        Some((ThreadIndex(range.start.checked_add(u32::try_from(begun).ok()?)?), woken))
     }
 
     /// Returns the same if that thread's own waits were recorded.

@@ -53,11 +53,11 @@ fn analyse(
         pattern.wake.map_or(StackPairId::NONE, |(waker, _)| stacks.waker(waker.index()));
     // No wait of this pattern is left: they were duplicates, and dropped.
     let Some(wait) = wait else {
-        let (cause, stance) = (Cause::Other, IdleHint::Busy);
+        let (cause, idle_hint) = (Cause::Other, IdleHint::Busy);
         return PatternAnalysis {
             cause,
             source: None,
-            idle_hint: stance,
+            idle_hint,
             lock: None,
             own_stack,
             waker_stack,

@@ -3,7 +3,7 @@
 //! ```text
 //! waiter  --+-- blocked --+-r-+##+-- blocked ----------+--
 //!           |   first     ^ wake | ^ a retry of it
-//!                                at most 10 us on a CPU: a look, and no more
+//!                                at most 10 us on a CPU: a check, and no more
 //! ```
 
 use crate::timeline::{State, WaitIndex};
@@ -28,9 +28,9 @@ impl Blame<'_> {
     }
 
     fn previous_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
-        let (row, verdict) = self.pattern(wait)?;
+        let (row, pattern) = self.pattern(wait)?;
         let is_lock = self.locks.is_lock(row.pattern.index());
-        if !is_lock && verdict.cause != Cause::Socket {
+        if !is_lock && pattern.cause != Cause::Socket {
             return None;
         }
         let before = self.previous_wait(wait)?;
@@ -54,8 +54,8 @@ impl Blame<'_> {
     /// Returns the wait before this one if its thread did no more than check in between.
     fn previous_wait(&self, wait: WaitIndex) -> Option<WaitIndex> {
         let (track, place) = self.timeline.track_position(wait)?;
-        let look = track.get(place.checked_sub(1)?)?;
-        if look.state != State::OnCpu || look.to.since(look.from) > MAX_RETRY_CPU_TIME {
+        let interval = track.get(place.checked_sub(1)?)?;
+        if interval.state != State::OnCpu || interval.to.since(interval.from) > MAX_RETRY_CPU_TIME {
             return None;
         }
         (0..place - 1).rev().take(2).find_map(|earlier| match track.get(earlier)?.state {

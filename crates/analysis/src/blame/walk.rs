@@ -37,8 +37,8 @@ struct ChainPosition {
 
 impl ChainPosition {
     /// Returns the position inside a wait with this hint.
-    fn inside_wait(self, stance: IdleHint) -> Self {
-        match stance {
+    fn inside_wait(self, hint: IdleHint) -> Self {
+        match hint {
             IdleHint::Idle if self.only_hand_overs => Self { idle_state: IdleState::Idle, ..self },
             IdleHint::SameAsWaker => self,
             IdleHint::Idle | IdleHint::Busy => Self { only_hand_overs: false, ..self },
@@ -122,8 +122,8 @@ impl<'b> Walker<'b> {
         time: Nanos,
         at: ChainPosition,
     ) {
-        let ChainPosition { chain: path, depth, idle_state: duty, .. } = at;
-        self.parts.push(BlamePart { kind, depth, chain: path, stack, idle_state: duty, time });
+        let ChainPosition { chain, depth, idle_state, .. } = at;
+        self.parts.push(BlamePart { kind, depth, chain, stack, idle_state, time });
     }
 
     fn push_unattributed(&mut self, reason: Reason, time: Nanos, at: ChainPosition) {
@@ -132,8 +132,8 @@ impl<'b> Walker<'b> {
 
     /// Walks a part of a wait.
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
-        let Some((_, verdict)) = self.blame.pattern(wait) else { return };
-        let at = at.inside_wait(verdict.idle_hint);
+        let Some((_, pattern)) = self.blame.pattern(wait) else { return };
+        let at = at.inside_wait(pattern.idle_hint);
         match self.blame.wake_source(wait) {
             WakeSource::External(external) => {
                 self.push(BlameKind::External(external), stretch.length(), at);
@@ -194,8 +194,8 @@ impl<'b> Walker<'b> {
         release: Timestamp,
         at: ChainPosition,
     ) {
-        let lock = self.blame.pattern(released).and_then(|(row, verdict)| {
-            self.blame.locks.is_lock(row.pattern.index()).then_some(verdict.lock)?
+        let lock = self.blame.pattern(released).and_then(|(row, pattern)| {
+            self.blame.locks.is_lock(row.pattern.index()).then_some(pattern.lock)?
         });
         let gap =
             lock.and_then(|lock| self.blame.gaps.last_end(lock.process(), stretch.from, release));
@@ -226,13 +226,13 @@ impl<'b> Walker<'b> {
         self.waits_followed += 1;
         let stack = self.blame.pattern(wait).map_or(StackPairId::NONE, |(_, v)| v.waker_stack);
         let name = thread.name_at(ended).and_then(|name| u32::try_from(name).ok());
-        let path = self.chains.extend(at.chain, Hop { thread: index, name, stack });
+        let chain = self.chains.extend(at.chain, Hop { thread: index, name, stack });
         self.threads.push(index);
         self.walk_thread(
             index,
             stretch,
             stack,
-            ChainPosition { chain: path, depth: at.depth + 1, ..at },
+            ChainPosition { chain, depth: at.depth + 1, ..at },
         );
         self.threads.pop();
     }
@@ -272,8 +272,8 @@ impl<'b> Walker<'b> {
                 State::Runnable(queued) => self.push_cpu_queue(index, queued, inside, at),
                 State::Lost => self.push_unattributed(Reason::Lost, inside.length(), at),
                 State::Blocked(wait) => {
-                    if let Some((_, verdict)) = self.blame.pattern(wait) {
-                        left_with = verdict.own_stack;
+                    if let Some((_, pattern)) = self.blame.pattern(wait) {
+                        left_with = pattern.own_stack;
                     }
                     waits += 1;
                     if waits > self.blame.limits.fan_out {
@@ -330,21 +330,21 @@ impl<'b> Walker<'b> {
         inside: TimeRange,
         at: ChainPosition,
     ) {
-        let Self { blame, cpu_hints: near_stays, parts, .. } = self;
-        let ChainPosition { chain: path, depth, idle_state: duty, .. } = at;
+        let Self { blame, cpu_hints, parts, .. } = self;
+        let ChainPosition { chain, depth, idle_state, .. } = at;
         let tell = |holder, time| {
             let kind = BlameKind::CpuQueue { thread, holder };
             parts.push(BlamePart {
                 kind,
                 depth,
-                chain: path,
+                chain,
                 stack: StackPairId::NONE,
-                idle_state: duty,
+                idle_state,
                 time,
             });
         };
         let times = (inside.from, inside.to);
-        blame.cpus.holders(blame.recording, blame.timeline, queued, times, near_stays, tell);
+        blame.cpus.holders(blame.recording, blame.timeline, queued, times, cpu_hints, tell);
     }
 
     /// Walks the time before a thread was created: what delayed it is what delayed its creator.

@@ -30,13 +30,13 @@ impl<'a> RowLookups<'a> {
 
     /// Returns what was read of a process last before `at`, or first after it.
     fn process(&self, tgid: Tgid, at: Timestamp) -> Option<&'a ProcessInfo> {
-        let looks = &self.recording.processes;
-        let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
-        let before = later.checked_sub(1).and_then(|place| looks.get(place));
+        let infos = &self.recording.processes;
+        let later = infos.partition_point(|info| (info.tgid, info.at) <= (tgid, at));
+        let before = later.checked_sub(1).and_then(|place| infos.get(place));
         before
-            .filter(|look| look.tgid == tgid)
-            .or_else(|| looks.get(later))
-            .filter(|look| look.tgid == tgid)
+            .filter(|info| info.tgid == tgid)
+            .or_else(|| infos.get(later))
+            .filter(|info| info.tgid == tgid)
     }
 
     /// Returns the program that a process ran.

@@ -86,7 +86,7 @@ fn process_entries(recording: &Recording, threads: &[&Thread]) -> Vec<Process> {
 
 /// Returns what was read of a process last before `at`.
 fn find_process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
-    let looks = &recording.processes;
-    let after = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
-    after.checked_sub(1).and_then(|last| looks.get(last)).filter(|look| look.tgid == tgid)
+    let infos = &recording.processes;
+    let after = infos.partition_point(|info| (info.tgid, info.at) <= (tgid, at));
+    after.checked_sub(1).and_then(|last| infos.get(last)).filter(|info| info.tgid == tgid)
 }

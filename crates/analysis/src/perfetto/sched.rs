@@ -113,9 +113,9 @@ fn wakings(blame: &Blame<'_>) -> BTreeMap<Cpu, Vec<(Timestamp, SchedEvent)>> {
 /// would tell, it makes nothing in events of this kind
 /// ([`ParseSchedWaking`](https://github.com/google/perfetto/blob/v52.0/src/trace_processor/importers/ftrace/ftrace_parser.cc)).
 /// So interrupts are given to the idle task, which accuses nobody.
-fn ftrace_waker(ender: WakeSource, context: WakeContext, current: Tid) -> FtraceWaker {
+fn ftrace_waker(source: WakeSource, context: WakeContext, current: Tid) -> FtraceWaker {
     let in_interrupt = |flags| FtraceWaker { tid: Tid(0), flags };
-    match (ender, context) {
+    match (source, context) {
         (WakeSource::Task(task), _) => FtraceWaker { tid: task.tid, flags: 0 },
         // It did wake the thread, though not for what that waited for.
         (WakeSource::Unknown(Reason::Signal), WakeContext::Task) => {
@@ -321,8 +321,8 @@ mod tests {
             (WakeContext::Hardirq(24), flags::HARDIRQ),
             (WakeContext::Softirq(3), flags::SOFTIRQ),
         ] {
-            let ender = WakeSource::External(External::Timer);
-            assert_eq!(ftrace_waker(ender, context, Tid(7)), FtraceWaker { tid: Tid(0), flags });
+            let source = WakeSource::External(External::Timer);
+            assert_eq!(ftrace_waker(source, context, Tid(7)), FtraceWaker { tid: Tid(0), flags });
         }
     }
 }

@@ -35,9 +35,9 @@ impl ContainerLabels {
 
 /// The ids that processes have inside of their containers, by those that they have outside.
 pub(super) fn inner_pids(recording: &Recording) -> HashMap<Tgid, u32> {
-    // Sorted by time: the last look counts.
-    let looks = recording.processes.iter().filter(|look| look.pid_in_container.is_some());
-    looks.filter_map(|look| Some((look.tgid, look.pid_in_container?))).collect()
+    // Sorted by time: the last reading counts.
+    let infos = recording.processes.iter().filter(|info| info.pid_in_container.is_some());
+    infos.filter_map(|info| Some((info.tgid, info.pid_in_container?))).collect()
 }
 
 /// The containers in which threads were seen, by id.

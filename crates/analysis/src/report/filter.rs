@@ -54,7 +54,7 @@ impl Filter {
 
     /// Returns whether a wait that was blocked for this long is shown.
     #[must_use]
-    pub fn keeps(&self, wait: &Waiter, blocked: Nanos, duty: IdleState) -> bool {
+    pub fn keeps(&self, wait: &Waiter, blocked: Nanos, idle_state: IdleState) -> bool {
         self.min.is_none_or(|min| blocked >= min)
             && self.max.is_none_or(|max| blocked <= max)
             && match self.kinds {
@@ -62,7 +62,7 @@ impl Filter {
                 ThreadKinds::User => wait.kind != ThreadKind::Kernel,
                 ThreadKinds::Kernel => wait.kind == ThreadKind::Kernel,
             }
-            && !(self.idle == IdleWaits::Hidden && duty == IdleState::Idle)
+            && !(self.idle == IdleWaits::Hidden && idle_state == IdleState::Idle)
             && (self.states.as_ref()).is_none_or(|states| states.contains(&wait.state.letter()))
     }
 }

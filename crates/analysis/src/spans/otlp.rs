@@ -190,9 +190,9 @@ impl<'a> Exporter<'a> {
 
 /// Returns what was read of a process last before `at`, or first after it.
 fn find_process(recording: &Recording, tgid: Tgid, at: Timestamp) -> Option<&ProcessInfo> {
-    let looks = &recording.processes;
-    let later = looks.partition_point(|look| (look.tgid, look.at) <= (tgid, at));
-    let of_process = |place: usize| looks.get(place).filter(|look| look.tgid == tgid);
+    let infos = &recording.processes;
+    let later = infos.partition_point(|info| (info.tgid, info.at) <= (tgid, at));
+    let of_process = |place: usize| infos.get(place).filter(|info| info.tgid == tgid);
     later.checked_sub(1).and_then(of_process).or_else(|| of_process(later))
 }
 

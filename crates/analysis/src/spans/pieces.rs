@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Who comes back to the same wait after anything else may have been answered: between threads that
-//! are quick, an answer and the next request need no more time than a look.
+//! are quick, an answer and the next request need no more time than a check.
 
 use crate::{
     blame::{MAX_RETRY_CPU_TIME, cause::Cause, is_woken_by_write_space},

@@ -98,12 +98,12 @@ pub(super) fn lay_out(
     life: &ThreadLife<'_>,
     known: Option<&TidEvidence>,
     gaps: GapPolicy,
-    misfits: &mut Anomalies,
+    anomalies: &mut Anomalies,
 ) -> Option<Thread> {
-    let mut layer = TrackBuilder {
+    let mut builder = TrackBuilder {
         life,
         known,
-        anomalies: misfits,
+        anomalies,
         track: Track::starting_at(life.from),
         inferred: Vec::new(),
         newest: None,
@@ -123,31 +123,31 @@ pub(super) fn lay_out(
         })
         .filter_map(|&record| off_cpu_period(recording, record))
         .peekable();
-    let mut looks = collect_observations(life, known).into_iter().peekable();
+    let mut observations = collect_observations(life, known).into_iter().peekable();
     while let Some(off) = records.next() {
-        while let Some(look) = looks.next_if(|look| look.at <= off.off) {
-            layer.add_observation(look);
+        while let Some(observation) = observations.next_if(|observation| observation.at <= off.off) {
+            builder.add_observation(observation);
         }
-        let is_last = records.peek().is_none() && looks.peek().is_none();
+        let is_last = records.peek().is_none() && observations.peek().is_none();
         match off.queued {
             RunnableSince::Woken(index) if off.begin != Begin::Newborn => {
                 let row = recording.waits.rows().get(index.0 as usize);
-                layer.add_off_cpu(&off, is_last, row.map(|row| (index, row)));
+                builder.add_off_cpu(&off, is_last, row.map(|row| (index, row)));
             }
             RunnableSince::Woken(_) | RunnableSince::Preempted(_) => {
-                layer.add_off_cpu(&off, is_last, None)
+                builder.add_off_cpu(&off, is_last, None)
             }
         }
-        if layer.has_gap && gaps == GapPolicy::Reject {
+        if builder.has_gap && gaps == GapPolicy::Reject {
             return None;
         }
     }
-    looks.for_each(|look| layer.add_observation(look));
-    layer.finish();
-    if layer.has_gap && gaps == GapPolicy::Reject {
+    observations.for_each(|observation| builder.add_observation(observation));
+    builder.finish();
+    if builder.has_gap && gaps == GapPolicy::Reject {
         return None;
     }
-    let TrackBuilder { track, inferred, .. } = layer;
+    let TrackBuilder { track, inferred, .. } = builder;
     let &ThreadLife { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
     let names = life.names.clone();
     Some(Thread {
@@ -180,9 +180,9 @@ fn collect_observations(
     let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
     let meanwhile = (anchors.iter().filter(is_inside))
         .map(|&Anchor { at, seq }| OnCpuObservation { at, seq, when: ObservedAt::DuringWindow });
-    let mut looks: Vec<_> = edges.chain(meanwhile).collect();
-    looks.sort_by_key(|look| look.at);
-    looks
+    let mut observations: Vec<_> = edges.chain(meanwhile).collect();
+    observations.sort_by_key(|observation| observation.at);
+    observations
 }
 
 fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuPeriod> {
@@ -250,7 +250,7 @@ impl TrackBuilder<'_, '_> {
     /// ```
     ///
     /// Numbers that follow on each other: between them the thread was on the CPU. A number missing:
-    /// it left the CPU and came back, and nobody knows when. A look inside such a gap says how many
+    /// it left the CPU and came back, and nobody knows when. An observation inside such a gap says how many
     /// of the records missing lie on its either side:
     ///
     /// ```text
@@ -313,7 +313,7 @@ impl TrackBuilder<'_, '_> {
         let proven_from = self.proven_from.take();
         let state = match self.newest {
             Some(newest) if newest.checked_add(1) == Some(record.seq) => {
-                // What lies before the look is a gap: what lies behind it is known by it alone.
+                // The time before the observation is a gap; the time after it is known only by it.
                 if let Some(from) = proven_from.filter(|&from| self.is_gap_before(from)) {
                     self.mark_inferred(from, record.off);
                 }

@@ -171,13 +171,13 @@ impl Timeline {
         let laid: Vec<LaidOut> =
             lives.into_par_iter().map(|lives| lives.lay_out(recording, &evidence)).collect();
         let mut threads = Vec::with_capacity(laid.iter().map(|(threads, _)| threads.len()).sum());
-        let mut misfits = Anomalies::default();
-        for (more, mismatched) in laid {
+        let mut anomalies = Anomalies::default();
+        for (more, more_anomalies) in laid {
             threads.extend(more);
-            misfits.add(mismatched);
+            anomalies.add(more_anomalies);
         }
-        let places = locate_waits(recording, &threads);
-        Self { threads, wait_positions: places, anomalies: misfits }
+        let wait_positions = locate_waits(recording, &threads);
+        Self { threads, wait_positions, anomalies }
     }
 
     /// Returns a thread; none if there is no such index.
@@ -253,12 +253,12 @@ fn lay_out_all(
     known: Option<&evidence::TidEvidence>,
     gaps: GapPolicy,
 ) -> Option<LaidOut> {
-    let mut misfits = Anomalies::default();
+    let mut anomalies = Anomalies::default();
     let threads: Option<Vec<Thread>> = lives
         .iter()
-        .map(|life| layout::lay_out(recording, life, known, gaps, &mut misfits))
+        .map(|life| layout::lay_out(recording, life, known, gaps, &mut anomalies))
         .collect();
-    Some((threads?, misfits))
+    Some((threads?, anomalies))
 }
 
 fn locate_waits(recording: &Recording, threads: &[Thread]) -> Vec<TrackPosition> {

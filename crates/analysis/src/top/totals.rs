@@ -57,12 +57,12 @@ impl Totals {
         start: Timestamp,
         end: Timestamp,
         figures: Figures,
-        wholeness: Completeness,
+        completeness: Completeness,
     ) {
         self.missed += self.until.map_or(Nanos(0), |until| start.since(until));
         self.until = Some(end);
         self.stretches += 1;
-        self.lossy_stretches += u64::from(wholeness == Completeness::Lossy);
+        self.lossy_stretches += u64::from(completeness == Completeness::Lossy);
         self.figures.append(figures);
     }
 }
