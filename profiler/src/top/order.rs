@@ -1,17 +1,18 @@
 //! What the tables are sorted by.
 
-/// Something that a table can be sorted by: one key goes to the next.
-pub(super) trait SortOrder: Copy + PartialEq + 'static {
-    /// All orders, the usual one first.
-    const ALL: &'static [Self];
+use strum::{IntoStaticStr, VariantArray};
 
+/// Something that a table can be sorted by: one key goes to the next.
+pub(super) trait SortOrder: Copy + PartialEq + VariantArray + Into<&'static str> {
     /// Returns the order's name on screen.
-    fn name(self) -> &'static str;
+    fn name(self) -> &'static str {
+        self.into()
+    }
 
     /// Returns the next order.
     fn next(self) -> Self {
-        let at = Self::ALL.iter().position(|order| *order == self).unwrap_or(0);
-        Self::ALL.get(at + 1).or(Self::ALL.first()).copied().unwrap_or(self)
+        let at = Self::VARIANTS.iter().position(|order| *order == self).unwrap_or(0);
+        Self::VARIANTS.get(at + 1).or(Self::VARIANTS.first()).copied().unwrap_or(self)
     }
 }
 
@@ -66,10 +67,13 @@ impl<O: SortOrder> Sorting<O> {
 }
 
 /// What threads and processes are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum AccountOrder {
     /// Everything but idle time, and time in which nothing is known to have happened.
+    #[strum(serialize = "busy time")]
     Busy,
+    #[strum(serialize = "on-CPU")]
     OnCpu,
     Runnable,
     Attributed,
@@ -78,98 +82,51 @@ pub(super) enum AccountOrder {
     Name,
 }
 
-impl SortOrder for AccountOrder {
-    const ALL: &'static [Self] = &[
-        Self::Busy,
-        Self::OnCpu,
-        Self::Runnable,
-        Self::Attributed,
-        Self::External,
-        Self::Unattributed,
-        Self::Name,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "busy time",
-            Self::OnCpu => "on-CPU",
-            Self::Runnable => "runnable",
-            Self::Attributed => "attributed",
-            Self::External => "external",
-            Self::Unattributed => "unattributed",
-            Self::Name => "name",
-        }
-    }
-}
+impl SortOrder for AccountOrder {}
 
 /// What waits are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum WaitOrder {
     /// Blocked time, without what is idle or slept through the whole window.
+    #[strum(serialize = "time without idle")]
     Busy,
     Time,
     Longest,
     Count,
     Thread,
     Cause,
+    #[strum(serialize = "culprit")]
     Blocker,
 }
 
-impl SortOrder for WaitOrder {
-    const ALL: &'static [Self] = &[
-        Self::Busy,
-        Self::Time,
-        Self::Longest,
-        Self::Count,
-        Self::Thread,
-        Self::Cause,
-        Self::Blocker,
-    ];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "time without idle",
-            Self::Time => "time",
-            Self::Longest => "longest",
-            Self::Count => "count",
-            Self::Thread => "thread",
-            Self::Cause => "cause",
-            Self::Blocker => "culprit",
-        }
-    }
-}
+impl SortOrder for WaitOrder {}
 
 /// What pairs of a waiter and its culprit are sorted by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "lowercase")]
 pub(super) enum BlockingOrder {
     /// Without what is idle.
+    #[strum(serialize = "time without idle")]
     Busy,
     Time,
     Waiter,
+    #[strum(serialize = "culprit")]
     Blocker,
 }
 
-impl SortOrder for BlockingOrder {
-    const ALL: &'static [Self] = &[Self::Busy, Self::Time, Self::Waiter, Self::Blocker];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Busy => "time without idle",
-            Self::Time => "time",
-            Self::Waiter => "waiter",
-            Self::Blocker => "culprit",
-        }
-    }
-}
+impl SortOrder for BlockingOrder {}
 
 #[cfg(test)]
 mod tests {
+    use strum::VariantArray as _;
+
     use super::{SortOrder as _, WaitOrder};
 
     #[test]
     fn one_key_goes_through_all_orders_and_round() {
         let mut order = WaitOrder::Busy;
-        for expected in WaitOrder::ALL {
+        for expected in WaitOrder::VARIANTS {
             assert_eq!(order, *expected);
             order = order.next();
         }

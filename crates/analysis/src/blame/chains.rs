@@ -1,11 +1,11 @@
 //! Chains of hops, each stored once.
 
-use std::collections::HashMap;
+use indexmap::IndexSet;
 
-use crate::timeline::ThreadIndex;
+use crate::timeline::NamedThread;
 use offwake_recording::{Recording, StackRef};
 
-/// Identifies a chain of hops within one [`Paths`].
+/// Identifies a chain of hops within one [`Chains`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChainId(u32);
 
@@ -26,10 +26,8 @@ impl StackPairId {
 /// A thread that was waited for, and the stack with which it ended the wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Hop {
-    /// The thread that was waited for.
-    pub thread: ThreadIndex,
-    /// The index of its name at that time in the thread's names.
-    pub name: Option<u32>,
+    /// The thread that was waited for, under its name at that time.
+    pub thread: NamedThread,
     /// The thread's stacks at the wake.
     pub stack: StackPairId,
 }
@@ -40,67 +38,59 @@ pub struct Hop {
 /// waiter ── hop ── hop ── hop      ids: ROOT ── 1 ── 2 ── 3
 ///                    └─── hop                        └── 4
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Chains {
-    nodes: Vec<(ChainId, Option<Hop>)>,
-    ids: HashMap<(ChainId, Hop), ChainId, foldhash::fast::RandomState>,
-}
-
-impl Default for Chains {
-    fn default() -> Self {
-        Self { nodes: vec![(ChainId::ROOT, None)], ids: HashMap::default() }
-    }
+    /// Each chain as the one that is a hop shorter, and its last hop. The root is not among them.
+    links: IndexSet<(ChainId, Hop), foldhash::fast::RandomState>,
 }
 
 impl Chains {
-    /// Returns the chain that is one hop longer than `path`.
-    pub(super) fn extend(&mut self, path: ChainId, hop: Hop) -> ChainId {
-        *self.ids.entry((path, hop)).or_insert_with(|| {
-            self.nodes.push((path, Some(hop)));
-            ChainId(u32::try_from(self.nodes.len() - 1).unwrap_or(u32::MAX))
-        })
+    /// Returns the chain that is one hop longer than `chain`.
+    pub(super) fn extend(&mut self, chain: ChainId, hop: Hop) -> ChainId {
+        let (index, _) = self.links.insert_full((chain, hop));
+        ChainId(u32::try_from(index + 1).unwrap_or(u32::MAX))
     }
 
     /// Adds another's chains; the result translates their ids.
     #[must_use]
     pub fn import(&mut self, other: &Self) -> ImportedChains {
-        let mut names = vec![ChainId::ROOT];
-        for &(before, hop) in other.nodes.iter().skip(1) {
-            // A path's beginning was there before it.
-            let before = names.get(before.0 as usize).copied().unwrap_or(ChainId::ROOT);
-            names.push(hop.map_or(ChainId::ROOT, |hop| self.extend(before, hop)));
+        let mut ids = vec![ChainId::ROOT];
+        for &(shorter, hop) in &other.links {
+            // A chain comes after the one that it extends.
+            let shorter = ids.get(shorter.0 as usize).copied().unwrap_or(ChainId::ROOT);
+            ids.push(self.extend(shorter, hop));
         }
-        ImportedChains(names)
+        ImportedChains(ids)
     }
 
     /// Returns the hops of a chain, from its far end back to the wait.
-    pub fn hops_back(&self, path: ChainId) -> impl Iterator<Item = Hop> + '_ {
-        let mut at = path;
+    pub fn hops_back(&self, chain: ChainId) -> impl Iterator<Item = Hop> + '_ {
+        let mut at = chain;
         std::iter::from_fn(move || {
-            let &(before, hop) = self.nodes.get(at.0 as usize)?;
-            at = before;
-            hop
+            let &(shorter, hop) = self.links.get_index((at.0 as usize).checked_sub(1)?)?;
+            at = shorter;
+            Some(hop)
         })
     }
 
     /// Returns the hops of a chain, from the wait on.
     #[must_use]
-    pub fn hops(&self, path: ChainId) -> Vec<Hop> {
-        let mut hops: Vec<Hop> = self.hops_back(path).collect();
+    pub fn hops(&self, chain: ChainId) -> Vec<Hop> {
+        let mut hops: Vec<Hop> = self.hops_back(chain).collect();
         hops.reverse();
         hops
     }
 }
 
-/// Translates the ids of one [`Paths`] to those of another.
+/// Translates the ids of one [`Chains`] to those of another.
 #[derive(Debug)]
 pub struct ImportedChains(Vec<ChainId>);
 
 impl ImportedChains {
     /// Returns the id that a chain has there.
     #[must_use]
-    pub fn translate(&self, path: ChainId) -> ChainId {
-        self.0.get(path.0 as usize).copied().unwrap_or(ChainId::ROOT)
+    pub fn translate(&self, chain: ChainId) -> ChainId {
+        self.0.get(chain.0 as usize).copied().unwrap_or(ChainId::ROOT)
     }
 }
 
@@ -116,23 +106,19 @@ pub struct StackPairs {
 impl StackPairs {
     pub(super) fn new(recording: &Recording) -> Self {
         let none = (StackRef::NotTaken, StackRef::NotTaken);
-        let mut pairs = vec![none];
-        let mut ids = HashMap::<_, _, foldhash::fast::RandomState>::default();
-        ids.insert(none, StackPairId::NONE);
+        let mut pairs = IndexSet::<_, foldhash::fast::RandomState>::from_iter([none]);
         let mut id = |user: StackRef, kernel: StackRef| {
-            *ids.entry((user, kernel)).or_insert_with(|| {
-                pairs.push((user, kernel));
-                StackPairId(u32::try_from(pairs.len() - 1).unwrap_or(u32::MAX))
-            })
+            let (index, _) = pairs.insert_full((user, kernel));
+            StackPairId(u32::try_from(index).unwrap_or(u32::MAX))
         };
         let waits = &recording.waits;
-        let of_waiters =
+        let waiters =
             waits.waiters().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
-        let of_wakers =
-            waits.wakers().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
-        let of_samples =
-            recording.samples.iter().map(|s| id(s.user_stack, s.kernel_stack)).collect();
-        Self { pairs, waiters: of_waiters, wakers: of_wakers, samples: of_samples }
+        let wakers = waits.wakers().iter().map(|(_, w)| id(w.user_stack, w.kernel_stack)).collect();
+        let samples = recording.samples.iter().map(|s| id(s.user_stack, s.kernel_stack)).collect();
+        // The table of hashes is of no use any more.
+        let pairs = pairs.into_iter().collect();
+        Self { pairs, waiters, wakers, samples }
     }
 
     /// Returns the user stack and the kernel stack of a pair.

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::{IntoStaticStr, VariantArray};
 
 use crate::timeline::ThreadIndex;
 use offwake_recording::units::Nanos;
@@ -9,8 +10,22 @@ use offwake_recording::units::Nanos;
 use super::{ChainId, StackPairId};
 
 /// Something outside of every thread that a thread can wait for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    JsonSchema,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum External {
     /// A timer expired.
     Timer,
@@ -23,24 +38,33 @@ pub enum External {
 }
 
 impl External {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Timer, Self::Disk, Self::Network, Self::Device];
+    /// All variants, in order.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// Its name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Timer => "timer",
-            Self::Disk => "disk",
-            Self::Network => "network",
-            Self::Device => "device",
-        }
+        self.into()
     }
 }
 
 /// Why time can't be attributed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    JsonSchema,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Reason {
     /// Nobody was seen to wake the thread.
     NoWakeup,
@@ -74,43 +98,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 14] = [
-        Self::NoWakeup,
-        Self::BeforeWindow,
-        Self::StillBlocked,
-        Self::Lost,
-        Self::DepthLimit,
-        Self::FanOutLimit,
-        Self::NodeLimit,
-        Self::Cycle,
-        Self::Signal,
-        Self::NotRecorded,
-        Self::NotYetCreated,
-        Self::LocalSoftirq,
-        Self::Interrupt,
-        Self::ReportLimit,
-    ];
+    /// All variants, in order.
+    pub const ALL: &'static [Self] = Self::VARIANTS;
 
-    /// Its name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::NoWakeup => "no_wakeup",
-            Self::BeforeWindow => "before_window",
-            Self::StillBlocked => "still_blocked",
-            Self::Lost => "lost",
-            Self::DepthLimit => "depth_limit",
-            Self::FanOutLimit => "fan_out_limit",
-            Self::NodeLimit => "node_limit",
-            Self::Cycle => "cycle",
-            Self::Signal => "signal",
-            Self::NotRecorded => "not_recorded",
-            Self::NotYetCreated => "not_yet_created",
-            Self::LocalSoftirq => "local_softirq",
-            Self::Interrupt => "interrupt",
-            Self::ReportLimit => "report_limit",
-        }
+        self.into()
     }
 }
 

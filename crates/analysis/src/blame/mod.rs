@@ -138,6 +138,15 @@ impl<'a> Blame<'a> {
         self.pattern(wait).map_or(IdleHint::Busy, |(_, pattern)| pattern.idle_hint)
     }
 
+    /// Returns whether a wait was idle, as far as the wait itself tells.
+    #[must_use]
+    pub fn own_idle_state(&self, wait: WaitIndex) -> IdleState {
+        match self.idle_hint(wait) {
+            IdleHint::Idle => IdleState::Idle,
+            IdleHint::Busy | IdleHint::SameAsWaker => IdleState::Busy,
+        }
+    }
+
     /// Returns who or what ended a wait.
     #[must_use]
     pub fn wake_source(&self, wait: WaitIndex) -> WakeSource {

@@ -212,7 +212,6 @@ impl<'b> Walker<'b> {
         let Some((index, ended)) = self.blame.recorded_waker_thread(wait) else {
             return self.push_unattributed(Reason::NotRecorded, all, at);
         };
-        let Some(thread) = self.blame.timeline.thread(index) else { return };
         let limits = self.blame.limits;
         if at.depth >= limits.depth {
             return self.push_unattributed(Reason::DepthLimit, all, at);
@@ -225,15 +224,10 @@ impl<'b> Walker<'b> {
         }
         self.waits_followed += 1;
         let stack = self.blame.pattern(wait).map_or(StackPairId::NONE, |(_, v)| v.waker_stack);
-        let name = thread.name_at(ended).and_then(|name| u32::try_from(name).ok());
-        let chain = self.chains.extend(at.chain, Hop { thread: index, name, stack });
+        let thread = self.blame.timeline.named_thread(index, ended);
+        let chain = self.chains.extend(at.chain, Hop { thread, stack });
         self.threads.push(index);
-        self.walk_thread(
-            index,
-            stretch,
-            stack,
-            ChainPosition { chain, depth: at.depth + 1, ..at },
-        );
+        self.walk_thread(index, stretch, stack, ChainPosition { chain, depth: at.depth + 1, ..at });
         self.threads.pop();
     }
 

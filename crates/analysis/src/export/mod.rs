@@ -24,7 +24,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use thiserror::Error;
 
 use crate::{
-    blame::{Blame, ChainLimits, IdleHint, IdleState, Ledger},
+    blame::{Blame, ChainLimits, Ledger},
     report::Filter,
     timeline::{ThreadIndex, Timeline, WaitIndex},
 };
@@ -198,9 +198,8 @@ impl<'a> Export<'a> {
             let index = WaitIndex(item);
             let place = self.timeline.blocked_interval(index);
             let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
-            let is_idle = self.blame.idle_hint(index) == IdleHint::Idle;
-            let duty = if is_idle { IdleState::Idle } else { IdleState::Busy };
-            filter.keeps(waits.waiter(row), blocked, duty)
+            let idle_state = self.blame.own_idle_state(index);
+            filter.keeps(waits.waiter(row), blocked, idle_state)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
         Partition { hour: self.clock.hour(self.recording.meta.window.start), items }

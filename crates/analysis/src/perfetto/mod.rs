@@ -25,7 +25,7 @@ mod waits;
 use std::io;
 
 use crate::{
-    blame::{Blame, IdleHint, IdleState},
+    blame::Blame,
     report::Filter,
     spans::Spans,
     timeline::{BlockedInterval, WaitIndex},
@@ -56,9 +56,8 @@ impl<'a> TraceInput<'a> {
             let index = WaitIndex(n);
             let place = blame.timeline().blocked_interval(index)?;
             let waiter = waits.waiter(row);
-            let is_idle = blame.idle_hint(index) == IdleHint::Idle;
-            let duty = if is_idle { IdleState::Idle } else { IdleState::Busy };
-            let keeps = filter.keeps(waiter, place.to.since(place.from), duty);
+            let idle_state = blame.own_idle_state(index);
+            let keeps = filter.keeps(waiter, place.to.since(place.from), idle_state);
             (waiter.in_target && keeps).then_some((index, row, place))
         })
     }

@@ -1,9 +1,12 @@
 //! What blamed time is told apart by: the three sums of the ledger, and the colours of pictures.
 
+use strum::IntoStaticStr;
+
 use super::{BlameEntry, BlameEntryKind};
 
 /// The three sums that blocked time divides into.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum BlameGroup {
     /// A thread is to blame.
     Attributed,
@@ -14,14 +17,10 @@ pub enum BlameGroup {
 }
 
 impl BlameGroup {
-    /// The name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Attributed => "attributed",
-            Self::External => "external",
-            Self::Unattributed => "unattributed",
-        }
+        self.into()
     }
 }
 
@@ -58,7 +57,7 @@ impl BlameClass {
     pub const ALL: [Self; 5] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
 
-    /// The name in legends.
+    /// Returns the name in legends.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -12,6 +12,7 @@ use offwake_recording::{
 
 /// What is wrong with the file, and what the machine's clocks went through.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Soundness")]
 pub struct RecordingIntegrity {
     /// It has no end.
     pub cut_off: bool,

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use crate::blame::{Reason, cause::Cause};
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid, Timestamp};
@@ -457,9 +458,13 @@ pub struct WaitEntry {
 }
 
 /// What blame is on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of the JSON contract")]
+#[strum(serialize_all = "snake_case")]
+#[schemars(rename = "BlameWord")]
 pub enum BlameEntryKind {
     Work,
     CpuQueue,
@@ -471,18 +476,10 @@ pub enum BlameEntryKind {
 }
 
 impl BlameEntryKind {
-    /// Its name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Work => "work",
-            Self::CpuQueue => "cpu_queue",
-            Self::Timer => "timer",
-            Self::Disk => "disk",
-            Self::Network => "network",
-            Self::Device => "device",
-            Self::Unattributed => "unattributed",
-        }
+        self.into()
     }
 }
 

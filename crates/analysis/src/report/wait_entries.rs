@@ -7,7 +7,7 @@ use crate::{
         Blame, BlameKind, BlamePart, Chains, External, Hop, IdleState, StackPairId,
         cause::WokenThrough,
     },
-    timeline::ThreadIndex,
+    timeline::{NamedThread, ThreadIndex},
 };
 use offwake_recording::{
     FileTable, ThreadRef,
@@ -22,8 +22,7 @@ use super::{
     frames::FrameNamer,
     label::LabelFinder,
     wait_sums::{
-        self, NamedThread, Timeout, WaitAttributesTable, WaitKey, WaitSums, WaitTotals, WakeKey,
-        WakerKey,
+        self, Timeout, WaitAttributesTable, WaitKey, WaitSums, WaitTotals, WakeKey, WakerKey,
     },
     waited_on, wake_context,
 };
@@ -40,26 +39,20 @@ pub(super) struct CollectedWaits {
 
 /// Adds up the target's waits, and makes entries of those that the filter keeps.
 pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWaits {
-    let (summed, looks, paths) = wait_sums::sum_waits(blame, filter);
-    let WaitSums { waits, wakes, left_out_count, left_out, ledgers } = summed;
-    let namer = FrameNamer::new(&blame.recording().stacks);
-    let best_fit = LabelFinder::new(&blame.recording().stacks);
-    let labels = ContainerLabels::new(blame.recording());
-    let hops = HashMap::default();
+    let (sums, attributes, chains) = wait_sums::sum_waits(blame, filter);
+    let WaitSums { waits, wakes, left_out_count, left_out, ledgers } = sums;
     let mut writer = EntryWriter {
         blame,
-        attributes: &looks,
-        chains: &paths,
-        namer,
-        label_finder: best_fit,
-        container_labels: labels,
-        hops,
+        attributes: &attributes,
+        chains: &chains,
+        namer: FrameNamer::new(&blame.recording().stacks),
+        label_finder: LabelFinder::new(&blame.recording().stacks),
+        container_labels: ContainerLabels::new(blame.recording()),
+        hops: HashMap::default(),
     };
-    let mut waits: Vec<_> =
-        waits.sums.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
+    let mut waits: Vec<_> = waits.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-    let mut wakes: Vec<_> =
-        wakes.sums.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
+    let mut wakes: Vec<_> = wakes.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
     wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
     CollectedWaits { waits, wakes, left_out_count, left_out, ledgers }
 }
@@ -77,14 +70,9 @@ struct EntryWriter<'a> {
 }
 
 impl EntryWriter<'_> {
-    fn comm(&self, named: NamedThread) -> Option<&str> {
-        let thread = self.blame.timeline().thread(named.thread)?;
-        Some(&thread.names.get(named.name? as usize)?.comm)
-    }
-
-    /// The profiler's own threads have no records to learn their names from.
+    /// Returns the name of a waker. The profiler's own threads have no records that tell it.
     fn waker_comm(&self, task: ThreadRef, named: Option<NamedThread>) -> &str {
-        match named.and_then(|named| self.comm(named)) {
+        match named.and_then(|named| self.blame.timeline().comm(named)) {
             Some(comm) => comm,
             None if self.blame.recording().meta.profiler == Some(task.tgid) => "offwake",
             None => NAMELESS,
@@ -96,7 +84,7 @@ impl EntryWriter<'_> {
         ThreadName {
             tid: thread.map_or(Tid(0), |thread| thread.tid),
             tgid: thread.map_or(Tgid(0), |thread| thread.tgid),
-            comm: self.comm(named).unwrap_or(NAMELESS).to_owned(),
+            comm: self.blame.timeline().comm(named).unwrap_or(NAMELESS).to_owned(),
             container: self.container(named.thread),
         }
     }
@@ -107,13 +95,8 @@ impl EntryWriter<'_> {
         self.container_labels.for_thread(thread).map(str::to_owned)
     }
 
-    fn thread_name_at(&self, index: ThreadIndex, at: Timestamp) -> ThreadName {
-        let thread = self.blame.timeline().thread(index);
-        let name = thread.and_then(|thread| thread.name_at(at));
-        self.thread_name(NamedThread {
-            thread: index,
-            name: name.and_then(|n| u32::try_from(n).ok()),
-        })
+    fn thread_name_at(&self, thread: ThreadIndex, at: Timestamp) -> ThreadName {
+        self.thread_name(self.blame.timeline().named_thread(thread, at))
     }
 
     fn waker_entry(&self, waker: WakerKey) -> Option<WakerEntry> {
@@ -164,39 +147,41 @@ impl EntryWriter<'_> {
     }
 
     fn wait_entry(&mut self, key: &WaitKey, sum: &WaitTotals) -> WaitEntry {
-        let look = self.attributes.get(key);
+        let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
-        let (user, kernel) = self.blame.stacks().get(look.stack);
+        let (user, kernel) = self.blame.stacks().get(attributes.stack);
         let mut blame: Vec<_> =
             sum.parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
         sort_blame(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
-        let label = self.label_finder.wait_label(look.cause, user, kernel);
+        let label = self.label_finder.wait_label(attributes.cause, user, kernel);
         WaitEntry {
             tid,
             tgid,
             comm,
             cgroup: thread.and_then(|thread| thread.cgroup),
             container,
-            cause: look.cause,
+            cause: attributes.cause,
             seen_in: label.as_ref().map(|label| label.function.to_string()),
             label,
-            waited_on: look.waited_on.map(|on| waited_on::waited_on_entry(&recording.files, on)),
-            syscall: look.syscall,
+            waited_on: attributes
+                .waited_on
+                .map(|on| waited_on::waited_on_entry(&recording.files, on)),
+            syscall: attributes.syscall,
             timeout_ns: match sum.timeout {
                 Timeout::All(timeout) => timeout,
                 Timeout::NoneYet | Timeout::Differs => None,
             },
-            state: look.state,
+            state: attributes.state,
             count: sum.count,
             retries: sum.retries,
             blocked_ns: sum.blocked,
             idle_ns: sum.idle,
             longest_ns: sum.longest,
-            stack: self.frames(look.stack),
+            stack: self.frames(attributes.stack),
             waker: self.waker_entry(key.waker),
-            waker_call: look.waker_call.map(|call| waker_call_entry(&recording.files, call)),
+            waker_call: attributes.waker_call.map(|call| waker_call_entry(&recording.files, call)),
             blame,
         }
     }
@@ -205,9 +190,9 @@ impl EntryWriter<'_> {
         if let Some(known) = self.hops.get(&hop) {
             return Arc::clone(known);
         }
-        let Hop { thread, name, stack } = hop;
+        let Hop { thread, stack } = hop;
         let entry = Arc::new(HopEntry {
-            thread: self.thread_name(NamedThread { thread, name }),
+            thread: self.thread_name(thread),
             label: self.label(stack),
             stack: self.frames(stack),
         });

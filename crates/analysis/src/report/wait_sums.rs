@@ -1,7 +1,6 @@
 //! Adds up waits that are alike.
 
-use std::{collections::HashMap, hash::Hash};
-
+use indexmap::{IndexMap, IndexSet};
 use rayon::prelude::*;
 
 use crate::{
@@ -9,7 +8,7 @@ use crate::{
         Blame, BlamePart, BlameParts, Chains, IdleState, Ledger, StackPairId, WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
-    timeline::{ThreadIndex, WaitIndex},
+    timeline::{NamedThread, WaitIndex},
 };
 use offwake_recording::{
     Id, Pattern, ThreadRef, Wait, WakeContext,
@@ -17,13 +16,6 @@ use offwake_recording::{
 };
 
 use super::Filter;
-
-/// A thread under one of its names.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct NamedThread {
-    pub(super) thread: ThreadIndex,
-    pub(super) name: Option<u32>,
-}
 
 /// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -57,7 +49,7 @@ pub(super) struct WaitAttributes {
 pub(super) struct WaitKey {
     pub(super) waiter: NamedThread,
     pub(super) waker: WakerKey,
-    /// Index into [`Looks`].
+    /// Index into [`WaitAttributesTable`].
     attributes: u32,
 }
 
@@ -102,24 +94,7 @@ impl Timeout {
 
 /// Sums in the order of their keys' first appearance, so that every order derived from it is
 /// stable.
-pub(super) struct Sums<K, V> {
-    places: HashMap<K, usize, foldhash::fast::RandomState>,
-    pub(super) sums: Vec<(K, V)>,
-}
-
-impl<K: Copy + Eq + Hash, V: Default> Sums<K, V> {
-    fn new() -> Self {
-        Self { places: HashMap::default(), sums: Vec::new() }
-    }
-
-    fn get(&mut self, key: K) -> &mut V {
-        let place = *self.places.entry(key).or_insert_with(|| {
-            self.sums.push((key, V::default()));
-            self.sums.len() - 1
-        });
-        &mut self.sums[place].1
-    }
-}
+pub(super) type Sums<K, V> = IndexMap<K, V, foldhash::fast::RandomState>;
 
 /// The distinct attributes of all patterns, each pattern's with its wake and without it.
 pub(super) struct WaitAttributesTable {
@@ -133,29 +108,29 @@ pub(super) struct WaitAttributesTable {
 impl WaitAttributesTable {
     fn new(blame: &Blame<'_>) -> Self {
         let waits = &blame.recording().waits;
-        let mut looks = Sums::<WaitAttributes, ()>::new();
-        let mut of_patterns = vec![(0, 0, None); waits.patterns().len()];
-        let mut is_done = vec![false; of_patterns.len()];
+        let mut distinct = IndexSet::<WaitAttributes, foldhash::fast::RandomState>::default();
+        let mut by_pattern = vec![(0, 0, None); waits.patterns().len()];
+        let mut is_done = vec![false; by_pattern.len()];
         for (row, n) in waits.rows().iter().zip(0..) {
-            let place = row.pattern.index();
-            if std::mem::replace(&mut is_done[place], true) {
+            let pattern = row.pattern.index();
+            if std::mem::replace(&mut is_done[pattern], true) {
                 continue;
             }
             let Some(wait) = waits.get(n as usize) else { continue };
-            let mut number = |look| {
-                looks.get(look);
-                u32::try_from(looks.places[&look]).unwrap_or(u32::MAX)
+            let mut index = |attributes| {
+                let (index, _) = distinct.insert_full(attributes);
+                u32::try_from(index).unwrap_or(u32::MAX)
             };
             let woken = wait_attributes(blame, WaitIndex(n), &wait);
-            let by_nobody =
+            let without_waker =
                 WaitAttributes { waker_stack: StackPairId::NONE, waker_call: None, ..woken };
-            of_patterns[place] = (number(woken), number(by_nobody), wait.timeout);
+            by_pattern[pattern] = (index(woken), index(without_waker), wait.timeout);
         }
         Self {
-            list: looks.sums.into_iter().map(|(look, ())| look).collect(),
-            woken: of_patterns.iter().map(|pattern| pattern.0).collect(),
-            without_waker: of_patterns.iter().map(|pattern| pattern.1).collect(),
-            timeouts: of_patterns.iter().map(|pattern| pattern.2).collect(),
+            list: distinct.into_iter().collect(),
+            woken: by_pattern.iter().map(|pattern| pattern.0).collect(),
+            without_waker: by_pattern.iter().map(|pattern| pattern.1).collect(),
+            timeouts: by_pattern.iter().map(|pattern| pattern.2).collect(),
         }
     }
 
@@ -194,15 +169,15 @@ pub(super) struct WaitSums {
     pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
-    /// The ledgers of the target's threads, by [`ThreadIndex`].
+    /// The ledgers of the target's threads, by [`crate::timeline::ThreadIndex`].
     pub(super) ledgers: Vec<Ledger>,
 }
 
 impl WaitSums {
     fn new(threads: usize) -> Self {
         Self {
-            waits: Sums::new(),
-            wakes: Sums::new(),
+            waits: Sums::default(),
+            wakes: Sums::default(),
             left_out_count: 0,
             left_out: Nanos(0),
             ledgers: vec![Ledger::default(); threads],
@@ -212,15 +187,14 @@ impl WaitSums {
     fn add(
         &mut self,
         blame: &Blame<'_>,
-        looks: &WaitAttributesTable,
+        attributes: &WaitAttributesTable,
         filter: &Filter,
-        seen: &WalkedWait<'_>,
+        wait: WaitIndex,
+        parts: &[BlamePart],
     ) {
-        let WalkedWait { wait, parts } = *seen;
         let timeline = blame.timeline();
         let waits = &blame.recording().waits;
         let Some(place) = timeline.blocked_interval(wait) else { return };
-        let Some(thread) = timeline.thread(place.thread) else { return };
         let Some(row) = waits.rows().get(wait.0 as usize) else { return };
         let blocked = place.to.since(place.from);
         let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
@@ -229,18 +203,17 @@ impl WaitSums {
             parts.iter().for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
         }
         // What was idle for the better part of it.
-        let duty = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
-        if !filter.keeps(waits.waiter(row), blocked, duty) {
+        let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
+        if !filter.keeps(waits.waiter(row), blocked, idle_state) {
             self.left_out_count += 1;
             self.left_out += blocked;
             return;
         }
-        let name = thread.name_at(place.from).and_then(|name| u32::try_from(name).ok());
-        let waiter = NamedThread { thread: place.thread, name };
+        let waiter = timeline.named_thread(place.thread, place.from);
         let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
-        let look = looks.index_for(row.pattern, waker);
-        let timeout = looks.timeouts.get(row.pattern.index()).copied().flatten();
-        let sum = self.waits.get(WaitKey { waiter, waker, attributes: look });
+        let timeout = attributes.timeouts.get(row.pattern.index()).copied().flatten();
+        let attributes = attributes.index_for(row.pattern, waker);
+        let sum = self.waits.entry(WaitKey { waiter, waker, attributes }).or_default();
         if sum.count == 0 {
             sum.ended = place.to;
         }
@@ -253,17 +226,18 @@ impl WaitSums {
         parts.iter().for_each(|&part| sum.parts.push(part));
         if waker != WakerKey::Unknown {
             let cause = blame.cause(wait);
-            let (count, time) = self.wakes.get(WakeKey { waker, wakee: waiter, cause });
+            let key = WakeKey { waker, wakee: waiter, cause };
+            let (count, time) = self.wakes.entry(key).or_default();
             *count += 1;
             *time += blocked;
         }
     }
 
     /// Adds the sums of later waits.
-    fn append(&mut self, later: Self, paths: &mut Chains, their_paths: &Chains) {
-        let adopted = paths.import(their_paths);
-        for (key, more) in later.waits.sums {
-            let sum = self.waits.get(key);
+    fn append(&mut self, later: Self, chains: &mut Chains, their_chains: &Chains) {
+        let imported = chains.import(their_chains);
+        for (key, more) in later.waits {
+            let sum = self.waits.entry(key).or_default();
             if sum.count == 0 {
                 sum.ended = more.ended;
             }
@@ -274,11 +248,11 @@ impl WaitSums {
             sum.longest = sum.longest.max(more.longest);
             sum.idle += more.idle;
             for &part in more.parts.as_slice() {
-                sum.parts.push(BlamePart { chain: adopted.translate(part.chain), ..part });
+                sum.parts.push(BlamePart { chain: imported.translate(part.chain), ..part });
             }
         }
-        for (key, (count, time)) in later.wakes.sums {
-            let (all, all_time) = self.wakes.get(key);
+        for (key, (count, time)) in later.wakes {
+            let (all, all_time) = self.wakes.entry(key).or_default();
             *all += count;
             *all_time += time;
         }
@@ -290,18 +264,12 @@ impl WaitSums {
     }
 }
 
-/// A wait and its blame.
-struct WalkedWait<'p> {
-    wait: WaitIndex,
-    parts: &'p [BlamePart],
-}
-
 /// Adds up the target's waits that the filter keeps.
 pub(super) fn sum_waits(
     blame: &Blame<'_>,
     filter: &Filter,
 ) -> (WaitSums, WaitAttributesTable, Chains) {
-    let looks = WaitAttributesTable::new(blame);
+    let attributes = WaitAttributesTable::new(blame);
     let timeline = blame.timeline();
     let threads = &timeline.threads;
     let is_of_target = |wait| {
@@ -309,30 +277,28 @@ pub(super) fn sum_waits(
             timeline.blocked_interval(wait).and_then(|place| timeline.thread(place.thread));
         thread.is_some_and(|thread| thread.in_target)
     };
-    let surveyed = blame.visit_waits(
+    let visited = blame.visit_waits(
         || WaitSums::new(threads.len()),
         is_of_target,
-        |summed, wait, parts| summed.add(blame, &looks, filter, &WalkedWait { wait, parts }),
+        |sums, wait, parts| sums.add(blame, &attributes, filter, wait, parts),
     );
-    let mut surveyed = surveyed.into_iter();
-    let (mut summed, mut paths) =
-        surveyed.next().unwrap_or_else(|| (WaitSums::new(threads.len()), Chains::default()));
-    for (later, their_paths) in surveyed {
-        summed.append(later, &mut paths, &their_paths);
+    let mut visited = visited.into_iter();
+    let (mut sums, mut chains) =
+        visited.next().unwrap_or_else(|| (WaitSums::new(threads.len()), Chains::default()));
+    for (later, their_chains) in visited {
+        sums.append(later, &mut chains, &their_chains);
     }
-    (summed.ledgers.par_iter_mut().zip(threads))
+    (sums.ledgers.par_iter_mut().zip(threads))
         .for_each(|(ledger, thread)| ledger.add(&Ledger::for_thread(thread)));
-    (summed, looks, paths)
+    (sums, attributes, chains)
 }
 
 /// Returns who made a wake. A task that an interrupt ran on top of did not make it.
 fn waker_key(blame: &Blame<'_>, wait: WaitIndex, context: Option<WakeContext>) -> WakerKey {
     match (blame.wake_source(wait), context) {
         (WakeSource::Task(task), Some(context)) => {
-            let named = blame.waker_thread(wait).map(|(thread, woken)| {
-                let name = blame.timeline().thread(thread).and_then(|life| life.name_at(woken));
-                NamedThread { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
-            });
+            let named = (blame.waker_thread(wait))
+                .map(|(thread, woken)| blame.timeline().named_thread(thread, woken));
             WakerKey::Task { task, named, context }
         }
         (WakeSource::External(_) | WakeSource::Interrupt(_), Some(context)) => {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use crate::{blame::cause::Cause, timeline::StateTimes};
 use offwake_recording::{
@@ -81,8 +82,9 @@ impl Span {
 }
 
 /// A span's side of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum SpanKind {
     /// A thread asked another, and waited for the answer.
     Client,
@@ -93,19 +95,16 @@ pub enum SpanKind {
 }
 
 impl SpanKind {
-    /// Its name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-            Self::Internal => "internal",
-        }
+        self.into()
     }
 }
 
 /// How a span ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr)]
+#[strum(serialize_all = "snake_case")]
 pub enum SpanStatus {
     /// The answer came, or the wait was over.
     Ok,
@@ -135,17 +134,10 @@ impl SpanStatus {
         }
     }
 
-    /// Its name in every output.
+    /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Exited(_) => "exited",
-            Self::Crashed(_) => "crashed",
-            Self::Killed(_) => "killed",
-            Self::Unfinished => "unfinished",
-            Self::Lost => "lost",
-        }
+        self.into()
     }
 
     /// Returns what the thread that was asked exited with.

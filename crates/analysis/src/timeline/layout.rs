@@ -125,7 +125,8 @@ pub(super) fn lay_out(
         .peekable();
     let mut observations = collect_observations(life, known).into_iter().peekable();
     while let Some(off) = records.next() {
-        while let Some(observation) = observations.next_if(|observation| observation.at <= off.off) {
+        while let Some(observation) = observations.next_if(|observation| observation.at <= off.off)
+        {
             builder.add_observation(observation);
         }
         let is_last = records.peek().is_none() && observations.peek().is_none();

@@ -1,16 +1,14 @@
 //! Splits the records of one tid into those of the threads that had it, one after another.
 
-use std::{
-    collections::{HashMap, VecDeque},
-    sync::Arc,
-};
+use std::{collections::VecDeque, sync::Arc};
 
+use indexmap::IndexMap;
 use offwake_recording::{
     Begin, Recording, Sighting, SightingReason, ThreadExit, ThreadKind, Waits, Window,
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-use super::{NameSince, PreemptionIndex, WaitIndex, merge::merge};
+use super::{NameSince, PreemptionIndex, WaitIndex};
 
 /// A record of a time off the CPU.
 #[derive(Clone, Copy, Debug)]
@@ -59,49 +57,32 @@ pub(super) struct TidRecords {
 
 /// Sorts a recording's records by tid. Those of the idle task are left out.
 pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
-    let mut tids = TidTable::default();
+    let mut tids = IndexMap::<Tid, TidRecords, foldhash::fast::RandomState>::default();
     let waits = &recording.waits;
     // Many waits share a pattern: its tid is looked up once.
-    let of_patterns: Vec<usize> = (waits.patterns().iter())
-        .map(|(_, pattern)| tids.index_of(waits.waiters()[pattern.waiter].tid))
+    let by_pattern: Vec<usize> = (waits.patterns().iter())
+        .map(|(_, pattern)| {
+            let entry = tids.entry(waits.waiters()[pattern.waiter].tid);
+            let index = entry.index();
+            entry.or_default();
+            index
+        })
         .collect();
     for (row, n) in waits.rows().iter().zip(0..) {
-        tids.list[of_patterns[row.pattern.index()]].waits.push(n);
+        tids[by_pattern[row.pattern.index()]].waits.push(n);
     }
     for (preemption, n) in recording.preemptions.iter().zip(0..) {
-        tids.get(preemption.tid).preemptions.push(n);
+        tids.entry(preemption.tid).or_default().preemptions.push(n);
     }
     for (sighting, n) in recording.sightings.iter().zip(0..) {
-        tids.get(sighting.tid).sightings.push(n);
+        tids.entry(sighting.tid).or_default().sightings.push(n);
     }
     for (exit, n) in recording.exits.iter().zip(0..) {
-        tids.get(exit.tid).exits.push(n);
+        tids.entry(exit.tid).or_default().exits.push(n);
     }
-    let mut tids = tids.list;
-    tids.retain(|of_tid| of_tid.tid != Tid(0));
-    tids.sort_unstable_by_key(|of_tid| of_tid.tid);
-    tids
-}
-
-/// The tids in order of their first record.
-#[derive(Default)]
-struct TidTable {
-    list: Vec<TidRecords>,
-    indices: HashMap<Tid, usize, foldhash::fast::RandomState>,
-}
-
-impl TidTable {
-    fn index_of(&mut self, tid: Tid) -> usize {
-        *self.indices.entry(tid).or_insert_with(|| {
-            self.list.push(TidRecords { tid, ..TidRecords::default() });
-            self.list.len() - 1
-        })
-    }
-
-    fn get(&mut self, tid: Tid) -> &mut TidRecords {
-        let place = self.index_of(tid);
-        &mut self.list[place]
-    }
+    tids.swap_remove(&Tid(0));
+    tids.sort_unstable_keys();
+    tids.into_iter().map(|(tid, records)| TidRecords { tid, ..records }).collect()
 }
 
 impl TidRecords {
@@ -342,4 +323,18 @@ fn birth_time(recording: &Recording, first: Option<&OffCpuRecord>) -> Option<Tim
         }
     }?;
     (begin == Begin::Newborn).then_some(off)
+}
+
+/// Goes through two sorted iterators in the order of `key`; of equals, those of `first` come first.
+fn merge<T, K: Ord>(
+    first: impl Iterator<Item = T>,
+    second: impl Iterator<Item = T>,
+    key: impl Fn(&T) -> K,
+) -> impl Iterator<Item = T> {
+    let (mut first, mut second) = (first.peekable(), second.peekable());
+    std::iter::from_fn(move || match (first.peek(), second.peek()) {
+        (Some(a), Some(b)) if key(b) < key(a) => second.next(),
+        (Some(_), _) => first.next(),
+        (None, _) => second.next(),
+    })
 }

@@ -14,7 +14,6 @@ mod evidence;
 mod interval;
 mod layout;
 mod lives;
-mod merge;
 
 use std::sync::Arc;
 
@@ -96,6 +95,15 @@ impl Thread {
     pub fn comm_at(&self, at: Timestamp) -> Option<&str> {
         self.name_at(at).and_then(|index| self.names.get(index)).map(|name| &*name.comm)
     }
+}
+
+/// A thread under one of its names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamedThread {
+    /// The thread.
+    pub thread: ThreadIndex,
+    /// The index of the name in the thread's names; none if no name is known.
+    pub name: Option<u32>,
 }
 
 /// A wait's blocked part inside the window, `from..to`, and its thread.
@@ -184,6 +192,20 @@ impl Timeline {
     #[must_use]
     pub fn thread(&self, index: ThreadIndex) -> Option<&Thread> {
         self.threads.get(index.0 as usize)
+    }
+
+    /// Returns a thread under its name at `at`.
+    #[must_use]
+    pub fn named_thread(&self, thread: ThreadIndex, at: Timestamp) -> NamedThread {
+        let name = self.thread(thread).and_then(|life| life.name_at(at));
+        NamedThread { thread, name: name.and_then(|name| u32::try_from(name).ok()) }
+    }
+
+    /// Returns the name of a thread; none if it is not known.
+    #[must_use]
+    pub fn comm(&self, named: NamedThread) -> Option<&str> {
+        let name = self.thread(named.thread)?.names.get(named.name? as usize)?;
+        Some(&name.comm)
     }
 
     /// Returns a wait's blocked part. None if it has none: its thread was woken before it left the

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use offwake_recording::{
     Frame, OpenFile, Recording, StackRef, StackTable, ThreadKind, Wait, units::StackId,
@@ -19,8 +20,11 @@ use super::wake_source;
 use rules::{Condition, RULES, SCHEDULER_FRAMES, matches_pattern};
 
 /// The kind of thing that a wait was on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Cause {
     /// A futex: a mutex, a condition variable, a thread's end.
     Futex,
@@ -57,27 +61,10 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// The cause's name in every output.
+    /// Returns the cause's name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Futex => "futex",
-            Self::Socket => "socket",
-            Self::Pipe => "pipe",
-            Self::Eventfd => "eventfd",
-            Self::Poll => "poll",
-            Self::Timer => "timer",
-            Self::Child => "child",
-            Self::Signal => "signal",
-            Self::Disk => "disk",
-            Self::PageFault => "page_fault",
-            Self::KernelLock => "kernel_lock",
-            Self::IoUring => "io_uring",
-            Self::Tty => "tty",
-            Self::Stopped => "stopped",
-            Self::Throttled => "throttled",
-            Self::Other => "other",
-        }
+        self.into()
     }
 }
 

@@ -2,6 +2,7 @@
 //! through.
 
 use serde::Serialize;
+use strum::IntoStaticStr;
 
 use offwake_recording::{FileId, Wait, Wake};
 
@@ -9,8 +10,9 @@ use super::{Cause, syscalls};
 
 /// What a thread does to a futex
 /// ([`include/uapi/linux/futex.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/linux/futex.h#L11)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, IntoStaticStr)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum FutexOp {
     /// Waits until it is woken.
     Wait,
@@ -27,17 +29,10 @@ pub enum FutexOp {
 }
 
 impl FutexOp {
-    /// The operation's name in every output.
+    /// Returns the operation's name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Wait => "wait",
-            Self::WaitBitset => "wait_bitset",
-            Self::LockPi => "lock_pi",
-            Self::WaitRequeuePi => "wait_requeue_pi",
-            Self::WaitVector => "wait_vector",
-            Self::Unknown => "unknown",
-        }
+        self.into()
     }
 
     fn from_command(op: u64) -> Self {

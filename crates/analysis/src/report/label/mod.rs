@@ -34,6 +34,7 @@ use super::frames::{base_name, frame_texts, with_source};
 /// The owner of a frame's code. Earlier variants tell the program's author more than later ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
+#[schemars(rename = "Whose")]
 pub enum CodeOwner {
     /// The program itself.
     Program,

@@ -174,7 +174,7 @@ impl LaneWaitWriter<'_> {
             })
         };
         let behind = |what: &str| match self.walker.chains().hops_back(part.chain).next() {
-            Some(hop) => format!("{what} behind {}", name(hop.thread)),
+            Some(hop) => format!("{what} behind {}", name(hop.thread.thread)),
             None => what.to_owned(),
         };
         match part.kind {
