@@ -38,6 +38,7 @@ pub mod key {
     #![expect(missing_docs, reason = "the names say it")]
     pub const TAB: char = '\u{e004}';
     pub const ENTER: char = '\u{e007}';
+    pub const CTRL: char = '\u{e009}';
     pub const ESCAPE: char = '\u{e00c}';
     pub const LEFT: char = '\u{e012}';
     pub const UP: char = '\u{e013}';
@@ -231,6 +232,33 @@ impl Browser {
         let mut answer = self.agent.get(format!("{}/alert/text", self.session)).call()?;
         let answer: Value = serde_json::from_str(&answer.body_mut().read_to_string()?)?;
         Ok(answer["value"]["error"] != "no such alert")
+    }
+
+    /// Answers the dialog that a page has opened to ask for a text.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn answer_dialog(&self, text: &str) -> Result<()> {
+        self.command("alert/text", &json!({ "text": text }))?;
+        self.command("alert/accept", &json!({})).map(drop)
+    }
+
+    /// Presses a key while Ctrl is held.
+    ///
+    /// # Errors
+    ///
+    /// When the driver can't.
+    pub fn press_with_ctrl(&self, key: char) -> Result<()> {
+        let action = |kind: &str, key: char| json!({ "type": kind, "value": key });
+        let actions = [
+            action("keyDown", key::CTRL),
+            action("keyDown", key),
+            action("keyUp", key),
+            action("keyUp", key::CTRL),
+        ];
+        let keyboard = json!({ "type": "key", "id": "keyboard", "actions": actions });
+        self.command("actions", &json!({ "actions": [keyboard] })).map(drop)
     }
 
     fn log(&self, kind: &str) -> Result<Vec<Value>> {

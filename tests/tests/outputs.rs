@@ -111,7 +111,5 @@ fn no_controls(what: &str, text: &str) -> Result<()> {
 }
 
 fn parse_svg(text: &str) -> Result<roxmltree::Document<'_>> {
-    // inferno writes the document type of SVG 1.1 in front.
-    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
-    Ok(roxmltree::Document::parse_with_options(text, options)?)
+    Ok(roxmltree::Document::parse(text)?)
 }

@@ -1,9 +1,15 @@
-//! Flame graphs as a reader sees them that we did not write: librsvg.
+//! Flame graphs as readers see them that we did not write: librsvg, and a browser that runs their
+//! script.
 
-use std::{path::Path, process::Command};
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
-use offwake_tests::offwake::Offwake;
+use offwake_tests::{browser::Browser, offwake::Offwake, paths};
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 /// The size of a PNG: <https://www.w3.org/TR/png-3/#11IHDR>.
 fn size_of_png(bytes: &[u8]) -> Result<(u32, u32)> {
@@ -50,4 +56,127 @@ fn librsvg_draws_flame_graphs_of_every_kind() -> Result<()> {
         ensure!(size == (attribute(&svg, "width")?, attribute(&svg, "height")?), "{size:?}");
     }
     Ok(())
+}
+
+/// A picture in a directory of its own.
+struct Picture {
+    path: PathBuf,
+    _directory: TempDir,
+}
+
+/// The picture of the demo's recording.
+fn picture() -> Result<Picture> {
+    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/data/demo.offwake");
+    let directory = paths::scratch_directory()?;
+    let report = Offwake::in_directory(directory.path())?
+        .arg("report")
+        .arg(&data)
+        .args(["-o", "x.svg"])
+        .run()?;
+    ensure!(report.status.success(), "{report}");
+    Ok(Picture { path: directory.path().join("x.svg").canonicalize()?, _directory: directory })
+}
+
+/// A browser that shows the picture as its script has drawn it.
+fn shown(picture: &Picture, state: &str) -> Result<Browser> {
+    let browser = Browser::start(1280, 900)?;
+    browser.open(Path::new(&format!("{}{state}", picture.path.display())))?;
+    browser.until("return !document.documentElement.hasAttribute('viewBox')")?;
+    Ok(browser)
+}
+
+/// A function that finds the first frame whose text begins so.
+const FRAME: &str = "const frame = (name) => [...document.querySelectorAll('#frames > g')]\
+    .find((group) => group.querySelector('title').textContent.startsWith(name));\
+    const point = (name, kind) => frame(name).querySelector('rect')\
+        .dispatchEvent(new MouseEvent(kind, { bubbles: true }));";
+
+fn run(browser: &Browser, script: &str) -> Result<Value> {
+    browser.run(&format!("{FRAME} return {script}"))
+}
+
+/// How many frames are of a class that the script gives.
+fn count(browser: &Browser, class: &str) -> Result<u64> {
+    let value = run(browser, &format!("document.querySelectorAll('#frames > .{class}').length"))?;
+    value.as_u64().with_context(|| format!("{class}: {value}"))
+}
+
+#[test]
+fn a_picture_is_as_wide_as_its_window_and_complains_of_nothing() -> Result<()> {
+    let picture = picture()?;
+    let browser = shown(&picture, "")?;
+    let width =
+        run(&browser, "frame('all: ').querySelector('rect').getBoundingClientRect().width")?;
+    let window = run(&browser, "document.documentElement.clientWidth - 20")?;
+    ensure!(
+        (width.as_f64().unwrap_or(0.0) - window.as_f64().unwrap_or(0.0)).abs() < 2.0,
+        "{width}"
+    );
+    browser.run(&format!("{FRAME} point('client-1', 'mouseover')"))?;
+    let details = run(&browser, "document.getElementById('details').textContent")?;
+    let details = details.as_str().unwrap_or_default();
+    ensure!(details.starts_with("Frame: client-1") && details.contains("waits"), "{details}");
+    let own = format!("file://{}", picture.path.display());
+    for url in browser.requests()? {
+        ensure!(url == own || url == "data:,", "it asked for {url}");
+    }
+    browser.console_is_empty()
+}
+
+#[test]
+fn a_click_zooms_in_and_the_address_keeps_it() -> Result<()> {
+    let picture = picture()?;
+    let browser = shown(&picture, "")?;
+    let reset = "getComputedStyle(document.getElementById('unzoom')).display";
+    let width = "frame('client-1').querySelector('rect').getAttribute('width')";
+    let narrow = run(&browser, width)?;
+    ensure!(run(&browser, reset)? == "none" && count(&browser, "hidden")? == 0);
+    browser.run(&format!("{FRAME} point('client-1', 'click')"))?;
+    ensure!(run(&browser, width)? == "100.0000%" && run(&browser, reset)? != "none");
+    let hidden = count(&browser, "hidden")?;
+    ensure!(hidden > 0 && count(&browser, "below")? == 1, "{hidden} frames are hidden");
+    // Another browser that is given the address shows the same.
+    let address = run(&browser, "location.search")?;
+    let other = shown(&picture, address.as_str().context("no address")?)?;
+    other.until("return document.querySelectorAll('#frames > .hidden').length > 0")?;
+    ensure!(run(&other, width)? == "100.0000%" && count(&other, "hidden")? == hidden);
+    browser.click("#unzoom")?;
+    ensure!(run(&browser, width)? == narrow && run(&browser, "location.search")? == "");
+    ensure!(count(&browser, "hidden")? == 0 && count(&browser, "below")? == 0);
+    browser.console_is_empty()
+}
+
+#[test]
+fn a_search_marks_what_it_finds_and_says_how_much() -> Result<()> {
+    let browser = shown(&picture()?, "")?;
+    let matched = "document.getElementById('matched').textContent";
+    browser.press_with_ctrl('f')?;
+    browser.answer_dialog("^client-[12]")?;
+    browser.until("return document.querySelectorAll('#frames > .match').length > 0")?;
+    let others = "[...document.querySelectorAll('#frames > .match > title')]\
+        .some((title) => !/^client-[12]/.test(title.textContent))";
+    ensure!(run(&browser, others)? == json!(false));
+    let green = "getComputedStyle(document.querySelector('#frames > .match > rect')).fill";
+    ensure!(run(&browser, green)? == "rgb(0, 220, 130)");
+    let share = run(&browser, matched)?;
+    let share = share.as_str().unwrap_or_default();
+    ensure!(share.starts_with("Matched: ") && share != "Matched: 0.0%", "{share}");
+    // The share is that of what is shown.
+    browser.run(&format!("{FRAME} point('client-1', 'click')"))?;
+    ensure!(run(&browser, matched)? == "Matched: 100%");
+    browser.click("#unzoom")?;
+    ensure!(run(&browser, matched)? == share);
+    browser.click("#search")?;
+    ensure!(count(&browser, "match")? == 0 && run(&browser, matched)? == " ");
+    browser.console_is_empty()
+}
+
+#[test]
+fn what_is_no_regular_expression_is_said() -> Result<()> {
+    let browser = shown(&picture()?, "?s=(")?;
+    browser.until("return document.getElementById('matched').textContent.length > 1")?;
+    let said = run(&browser, "document.getElementById('matched').textContent")?;
+    ensure!(said.as_str().is_some_and(|said| said.contains("regular expression")), "{said}");
+    ensure!(count(&browser, "match")? == 0);
+    browser.console_is_empty()
 }

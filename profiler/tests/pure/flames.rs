@@ -156,7 +156,7 @@ proptest! {
                 .descendants()
                 .filter(|node| node.tag_name().name() == "script" && node.has_tag_name((SVG, "script")))
                 .count();
-            prop_assert_eq!(scripts, 1, "inferno's own");
+            prop_assert_eq!(scripts, 1, "the picture's own");
         }
     }
 }
@@ -164,9 +164,7 @@ proptest! {
 const SVG: &str = "http://www.w3.org/2000/svg";
 
 fn svg_of(text: &str) -> roxmltree::Document<'_> {
-    // inferno writes the document type of SVG 1.1 in front.
-    let options = roxmltree::ParsingOptions { allow_dtd: true, ..Default::default() };
-    roxmltree::Document::parse_with_options(text, options).expect("XML")
+    roxmltree::Document::parse(text).expect("XML")
 }
 
 /// The service, its threads and the functions of one stack called so.
@@ -263,7 +261,7 @@ fn every_frame_of_the_paths_is_drawn_with_its_time_but_those_of_threads_that_nev
             }
         }
         for (title, ..) in &frames {
-            // The script of inferno takes the last brackets off to have the name.
+            // The script takes the last brackets off to have the name.
             let details = title.rsplit_once(" (").expect("details").1;
             assert!(details.ends_with(')') && !details.contains('('), "{title}");
             assert!(details.contains('%') && details.contains("wait"), "{title}");

@@ -23,7 +23,7 @@ use crate::{
     analysis::Analysis,
     report::{
         BlameEntry, BlameEntryKind, Report, WaitEntry,
-        flame::{Path, View, paths, shown},
+        flame::{Path, View, paths, shown_parts},
         summary, text,
     },
 };
@@ -163,7 +163,7 @@ fn samples(report: &Report, view: &View) -> BTreeMap<SampleKey, SampleValues> {
     let processes: HashMap<Tgid, &str> =
         report.processes.iter().map(|process| (process.tgid, process.comm.as_str())).collect();
     let mut most: HashMap<*const WaitEntry, &BlameEntry> = HashMap::new();
-    for (wait, share) in shown(report) {
+    for (wait, share) in shown_parts(report) {
         let most = most.entry(std::ptr::from_ref(wait)).or_insert(share);
         if share.ns > most.ns {
             *most = share;

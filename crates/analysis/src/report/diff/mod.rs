@@ -107,7 +107,8 @@ impl<'r> Diff<'r> {
     fn shown_parts(
         &self,
     ) -> impl Iterator<Item = (DiffSide, &'r WaitEntry, &'r BlameEntry)> + use<'r> {
-        let of = |side, report| flame::shown(report).map(move |(wait, part)| (side, wait, part));
+        let of =
+            |side, report| flame::shown_parts(report).map(move |(wait, part)| (side, wait, part));
         of(DiffSide::Before, self.before).chain(of(DiffSide::After, self.after))
     }
 

@@ -1,4 +1,19 @@
-//! Blamed time as weighted paths of frames: what flame graphs and their kin are drawn of.
+//! Blamed time as weighted paths of frames, and as flame graphs: what pictures and their kin are
+//! drawn of.
+//!
+//! ```text
+//! Report, View ── paths ──▶ Path ──▶ Tree ──▶ Layout ───────┐
+//!                             │        │                    ├─▶ svg/: the picture
+//!                             │        └─▶ Summaries ───────┤
+//!                             │                             └─▶ html/flame.rs: the page's boxes
+//!                             └──▶ folded, pprof, speedscope
+//! ```
+//!
+//! [`Tree`] adds up what paths have in common, [`Layout`] says which of its frames a picture shows
+//! and where, in the unit of the data, and [`Summaries`] what the waits through each of them have in
+//! common. None of them knows a pixel, a colour or a file format.
+//!
+//! The frames of a path:
 //!
 //! ```text
 //!            chain                      off-wake                off-cpu
@@ -20,14 +35,16 @@
 //! Off-wake flame graphs, the waker's stack upside down on the sleeper's, are Brendan Gregg's:
 //! <https://www.brendangregg.com/blog/2016-02-01/linux-wakeup-offwake-profiling.html>.
 
-mod frame;
+mod layout;
 mod path;
+mod summary;
 mod tree;
 mod view;
 
-pub use frame::{Frame, FrameKind};
+pub(super) use layout::{Layout, PlacedFrame};
 pub(super) use path::leaf_name;
-pub(crate) use path::shown;
-pub use path::{Path, paths};
-pub(super) use tree::{NodeId, Tree};
+pub(crate) use path::shown_parts;
+pub use path::{Frame, FrameKind, Path, paths};
+pub(super) use summary::{Summaries, WaitSummary};
+pub(super) use tree::{ClassTimes, NodeId, Tree};
 pub use view::{Direction, FlameGraph, GroupBy, ThreadNames, View};

@@ -2,15 +2,47 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use super::{Direction, FlameGraph, Frame, FrameKind, GroupBy, ThreadNames, View};
-use crate::{
-    blame::cause::Cause,
-    report::{
-        BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report, ThreadName,
-        WaitEntry, build::NAMELESS,
-    },
+use super::{Direction, FlameGraph, GroupBy, ThreadNames, View};
+use crate::report::{
+    BlameClass, BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report,
+    ThreadName, WaitEntry, build::NAMELESS,
 };
-use offwake_recording::units::{CgroupId, Tgid};
+use offwake_recording::{
+    Function,
+    units::{CgroupId, Tgid},
+};
+
+/// What a frame stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FrameKind {
+    /// A process, cgroup or cause that waits are grouped by.
+    Group,
+    /// The waiting thread.
+    Waiter,
+    /// A function of a program or library, or what stands for a user stack that is missing.
+    User,
+    /// A function of the kernel, or what stands for a kernel stack that is missing.
+    Kernel,
+    /// Between a wait and who ended it.
+    Separator,
+    /// A thread that was waited for.
+    Waker,
+    /// Who had the CPU that a thread waited for.
+    Holder,
+    /// What the time is blamed on.
+    Leaf(BlameClass),
+}
+
+/// One frame of a path.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frame {
+    /// What the frame stands for.
+    pub kind: FrameKind,
+    /// Its name as it was recorded: it may hold anything.
+    pub name: Arc<str>,
+    /// The function that it is, where its source is known.
+    pub function: Option<Arc<Function>>,
+}
 
 /// What one part of some waits' blame looks like. Its time is `blame.ns`.
 #[derive(Clone, Debug)]
@@ -26,27 +58,31 @@ pub struct Path<'r> {
 /// The paths of a report's waits, but for the parts that its filter hides. Paths of the same frames
 /// come as often as there are waits that differ otherwise.
 pub fn paths<'r>(report: &'r Report, view: &View) -> impl Iterator<Item = Path<'r>> + use<'r> {
-    let layout = Layout::new(report, *view);
-    shown(report).map(move |(wait, blame)| Path { frames: layout.frames(wait, blame), wait, blame })
+    let builder = PathBuilder::new(report, *view);
+    shown_parts(report).map(move |(wait, blame)| Path {
+        frames: builder.frames(wait, blame),
+        wait,
+        blame,
+    })
 }
 
-/// The parts of which there are paths: waits, and what is blamed for them.
-pub(crate) fn shown(report: &Report) -> impl Iterator<Item = (&WaitEntry, &BlameEntry)> {
+/// The parts of waits that have paths: all but those that the report's filter hides.
+pub(crate) fn shown_parts(report: &Report) -> impl Iterator<Item = (&WaitEntry, &BlameEntry)> {
     let hidden = &report.filter.hidden;
     (report.waits.iter())
         .flat_map(|wait| wait.blame.iter().map(move |blame| (wait, blame)))
         .filter(|(_, blame)| !hidden.contains_key(blame.kind.group().name()))
 }
 
-/// Lays out paths.
-struct Layout<'r> {
+/// Makes the paths of one report, seen in one way.
+struct PathBuilder<'r> {
     view: View,
     processes: HashMap<Tgid, &'r ProcessEntry>,
     cgroups: HashMap<CgroupId, String>,
     separator: Arc<str>,
 }
 
-impl<'r> Layout<'r> {
+impl<'r> PathBuilder<'r> {
     fn new(report: &'r Report, view: View) -> Self {
         let processes = report.processes.iter().map(|process| (process.tgid, process));
         let labels: HashMap<_, _> =
@@ -65,26 +101,30 @@ impl<'r> Layout<'r> {
     }
 
     fn frames(&self, wait: &WaitEntry, blame: &BlameEntry) -> Vec<Frame> {
-        let mut frames = self.beginning(wait);
-        frames.extend(stack(&wait.stack));
+        let mut frames = self.waiter_frames(wait);
+        frames.extend(stack_frames(&wait.stack));
         match (self.view.graph, blame.chain.split_last()) {
             (FlameGraph::OffCpu, _) => {}
             (FlameGraph::OffWake, Some(_)) => {
                 frames.extend(
-                    blame.chain.first().into_iter().flat_map(|hop| self.hop(hop, &hop.stack)),
+                    blame
+                        .chain
+                        .first()
+                        .into_iter()
+                        .flat_map(|hop| self.hop_frames(hop, &hop.stack)),
                 );
             }
             (FlameGraph::Chain, Some((last, before))) => {
-                frames.extend(before.iter().flat_map(|hop| self.hop(hop, &hop.stack)));
-                frames.extend(self.hop(last, &blame.stack));
+                frames.extend(before.iter().flat_map(|hop| self.hop_frames(hop, &hop.stack)));
+                frames.extend(self.hop_frames(last, &blame.stack));
                 if let Some(holder) = &blame.holder {
-                    let name = format!("held by {}", self.thread(holder));
+                    let name = format!("held by {}", self.thread_name(holder));
                     frames.push(frame(FrameKind::Holder, name));
                 }
-                frames.push(leaf(blame));
+                frames.push(leaf_frame(blame));
             }
-            // No thread ended it: what did says the leaf.
-            (FlameGraph::OffWake | FlameGraph::Chain, None) => frames.push(leaf(blame)),
+            // No thread ended the wait: the leaf says what did.
+            (FlameGraph::OffWake | FlameGraph::Chain, None) => frames.push(leaf_frame(blame)),
         }
         if self.view.direction == Direction::FromCulprit {
             frames.reverse();
@@ -93,38 +133,41 @@ impl<'r> Layout<'r> {
     }
 
     /// Who waited, the coarsest first.
-    fn beginning(&self, wait: &WaitEntry) -> Vec<Frame> {
+    fn waiter_frames(&self, wait: &WaitEntry) -> Vec<Frame> {
         let thread = || {
-            frame(FrameKind::Waiter, self.named(&wait.comm, wait.tid.0, wait.container.as_deref()))
+            frame(
+                FrameKind::Waiter,
+                self.display_name(&wait.comm, wait.tid.0, wait.container.as_deref()),
+            )
         };
         let process = || {
             let process = self.processes.get(&wait.tgid);
             let comm = process.map_or(NAMELESS, |process| &process.comm);
             let container = process.and_then(|process| process.container.as_deref());
-            frame(FrameKind::Group, self.named(comm, wait.tgid.0, container))
+            frame(FrameKind::Group, self.display_name(comm, wait.tgid.0, container))
         };
         match self.view.by {
             GroupBy::Thread => vec![thread()],
             GroupBy::Process => vec![process()],
-            GroupBy::Cgroup => vec![frame(FrameKind::Group, self.cgroup(wait)), process()],
-            GroupBy::Cause => vec![frame(FrameKind::Group, cause(wait.cause)), thread()],
+            GroupBy::Cgroup => vec![frame(FrameKind::Group, self.cgroup_name(wait)), process()],
+            GroupBy::Cause => vec![frame(FrameKind::Group, wait.cause.name().to_owned()), thread()],
         }
     }
 
-    fn hop(&self, hop: &HopEntry, deed: &Frames) -> impl Iterator<Item = Frame> + use<> {
+    fn hop_frames(&self, hop: &HopEntry, stack: &Frames) -> impl Iterator<Item = Frame> + use<> {
         let name = Arc::clone(&self.separator);
         let separator = Frame { kind: FrameKind::Separator, name, function: None };
-        let waker = frame(FrameKind::Waker, self.thread(&hop.thread));
-        let leaf_first: Vec<_> = stack(deed).rev().collect();
+        let waker = frame(FrameKind::Waker, self.thread_name(&hop.thread));
+        let leaf_first: Vec<_> = stack_frames(stack).rev().collect();
         [separator].into_iter().chain(leaf_first).chain([waker])
     }
 
-    fn thread(&self, thread: &ThreadName) -> String {
-        self.named(&thread.comm, thread.tid.0, thread.container.as_deref())
+    fn thread_name(&self, thread: &ThreadName) -> String {
+        self.display_name(&thread.comm, thread.tid.0, thread.container.as_deref())
     }
 
     /// `web-1042`, `web-1042 in shop`
-    fn named(&self, comm: &str, id: u32, container: Option<&str>) -> String {
+    fn display_name(&self, comm: &str, id: u32, container: Option<&str>) -> String {
         let name = match self.view.names {
             ThreadNames::WithIds => format!("{comm}-{id}"),
             ThreadNames::WithoutIds => comm.to_owned(),
@@ -132,7 +175,7 @@ impl<'r> Layout<'r> {
         container.map_or(name.clone(), |container| format!("{name} in {container}"))
     }
 
-    fn cgroup(&self, wait: &WaitEntry) -> String {
+    fn cgroup_name(&self, wait: &WaitEntry) -> String {
         match wait.cgroup {
             None => "[unknown cgroup]".to_owned(),
             Some(id) => {
@@ -142,27 +185,25 @@ impl<'r> Layout<'r> {
     }
 }
 
-fn cause(cause: Cause) -> String {
-    cause.name().to_owned()
-}
-
 fn frame(kind: FrameKind, name: String) -> Frame {
     Frame { kind, name: name.into(), function: None }
 }
 
-fn stack(frames: &Frames) -> impl DoubleEndedIterator<Item = Frame> {
+fn stack_frames(frames: &Frames) -> impl DoubleEndedIterator<Item = Frame> {
     let (user, kernel) = frames.halves();
-    let of = |kind| {
+    let frame_of_kind = |kind| {
         move |name: &FrameName| Frame {
             kind,
             name: Arc::clone(&name.text),
             function: name.function.clone(),
         }
     };
-    user.iter().map(of(FrameKind::User)).chain(kernel.iter().map(of(FrameKind::Kernel)))
+    user.iter()
+        .map(frame_of_kind(FrameKind::User))
+        .chain(kernel.iter().map(frame_of_kind(FrameKind::Kernel)))
 }
 
-fn leaf(blame: &BlameEntry) -> Frame {
+fn leaf_frame(blame: &BlameEntry) -> Frame {
     frame(FrameKind::Leaf(blame.class()), leaf_name(blame))
 }
 

@@ -1,21 +1,19 @@
-//! The flame graph's tree: the whole chain of every shown wait, as in [`crate::report::folded`].
+//! The flame graph's boxes: the whole chain of every shown wait, as in [`crate::report::folded`].
 
-use std::collections::{BTreeSet, HashMap};
+use std::{cmp::Reverse, collections::BTreeSet, iter};
 
 use serde::Serialize;
 
-use crate::{
-    blame::cause::Cause,
-    report::{
-        Report,
-        flame::{Frame, FrameKind, Path, ThreadNames, View, paths},
-    },
+use crate::report::{
+    self, Report,
+    flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
 };
 use offwake_recording::units::Tid;
 
 use super::{
     class::PageClass,
     texts::{TextId, Texts},
+    waits::describe_waker,
 };
 
 /// Boxes kept: the widest.
@@ -25,18 +23,14 @@ const LEVELS: usize = 1_024;
 
 /// Threads that have a box of their own. Of more, none would be wide enough to be seen, and those of
 /// one name stand as one.
-const APART: usize = 100;
+const THREADS: usize = 100;
 
-/// The whole chain, from the thread that waited on.
-fn view(report: &Report) -> View {
-    let threads: BTreeSet<Tid> = report.waits.iter().map(|wait| wait.tid).collect();
-    let names = if threads.len() > APART { ThreadNames::WithoutIds } else { ThreadNames::WithIds };
-    View { names, ..View::default() }
-}
+/// The time of each [`PageClass`].
+type Times = ClassTimes<{ PageClass::ALL.len() }>;
 
 /// What a box stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Kind {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BoxKind {
     Root,
     /// The thread that waited.
     Waiter,
@@ -51,75 +45,25 @@ pub(super) enum Kind {
     Leaf,
 }
 
-/// One box on the way from a waiting thread to what its time was spent on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Step {
-    kind: Kind,
-    text: TextId,
-}
-
-/// A value that is only shown where everything under a box agrees on it.
-#[derive(Clone, Copy)]
-enum Shared<T> {
-    NoneYet,
-    All(T),
-    Differs,
-}
-
-impl<T: PartialEq + Copy> Shared<T> {
-    fn add(&mut self, value: T) {
-        *self = match *self {
-            Self::NoneYet => Self::All(value),
-            Self::All(known) if known == value => return,
-            Self::All(_) | Self::Differs => Self::Differs,
-        };
-    }
-}
-
-struct Node {
-    parent: u32,
-    step: Step,
-    by_class: [u64; PageClass::ALL.len()],
-    ns: u64,
-    waits: u64,
-    /// Place of the newest entry that was counted in `waits`.
-    counted: usize,
-    cause: Shared<Cause>,
-    ended_by: Shared<TextId>,
-}
-
-impl Node {
-    fn new(parent: u32, step: Step) -> Self {
-        Self {
-            parent,
-            step,
-            by_class: [0; PageClass::ALL.len()],
-            ns: 0,
-            waits: 0,
-            counted: usize::MAX,
-            cause: Shared::NoneYet,
-            ended_by: Shared::NoneYet,
+impl BoxKind {
+    fn of_frame(kind: FrameKind) -> Self {
+        match kind {
+            FrameKind::Waiter | FrameKind::Group => Self::Waiter,
+            FrameKind::User | FrameKind::Kernel => Self::Frame,
+            FrameKind::Separator => Self::Hop,
+            FrameKind::Waker => Self::Waker,
+            FrameKind::Holder => Self::Holder,
+            FrameKind::Leaf(_) => Self::Leaf,
         }
     }
-
-    /// The class of most of its time.
-    fn class(&self) -> PageClass {
-        let most = PageClass::ALL.iter().zip(self.by_class).rev().max_by_key(|&(_, ns)| ns);
-        most.map_or(PageClass::Unattributed, |(&class, _)| class)
-    }
-
-    fn quiet(&self) -> u64 {
-        let quiet = PageClass::ALL.iter().zip(self.by_class).filter(|(class, _)| class.is_quiet());
-        quiet.fold(0, |sum, (_, ns)| sum.saturating_add(ns))
-    }
 }
 
-/// The tree, in columns: what is at one place belongs to one box. Boxes come after those below them.
+/// The boxes, in columns: what is at one place belongs to one box. Boxes come after those below them.
 #[derive(Serialize)]
 pub(super) struct Flame {
-    parent: Vec<u32>,
+    parent: Vec<usize>,
     text: Vec<TextId>,
-    /// By the order of [`Kind`].
+    /// By the order of [`BoxKind`].
     kind: Vec<u8>,
     ns: Vec<u64>,
     class: Vec<PageClass>,
@@ -136,96 +80,133 @@ pub(super) struct Flame {
     left_out_below_ns: u64,
 }
 
-/// Of the shown waits.
-pub(super) fn tree(report: &Report, texts: &mut Texts<'_>) -> Flame {
-    let root = Step { kind: Kind::Root, text: texts.id("all waits that are shown") };
-    let mut nodes = vec![Node::new(0, root)];
-    let mut places: HashMap<(u32, Step), u32> = HashMap::new();
-    let mut entry = (0, None);
-    for Path { frames, wait, blame } in paths(report, &view(report)) {
-        if entry.1.is_none_or(|known| !std::ptr::eq(known, wait)) {
-            entry = (entry.0 + 1, Some(wait));
-        }
-        if blame.ns.0 > 0 {
-            let ended_by = texts.id(&super::waits::describe_waker(wait.waker.as_ref()));
-            let class = PageClass::classify(wait, blame, report.window.duration_ns);
-            let mut at = 0;
-            let add = |node: &mut Node| {
-                node.ns = node.ns.saturating_add(blame.ns.0);
-                let of_class = &mut node.by_class[class as usize];
-                *of_class = of_class.saturating_add(blame.ns.0);
-                if node.counted != entry.0 {
-                    node.counted = entry.0;
-                    node.waits = node.waits.saturating_add(wait.count);
-                }
-                node.cause.add(wait.cause);
-                node.ended_by.add(ended_by);
+/// The boxes of the shown waits.
+pub(super) fn boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
+    let mut tree = Tree::<Times>::new();
+    let parts: Vec<_> = (paths(report, &view(report)))
+        .filter(|path| path.blame.ns.0 > 0)
+        .map(|path| {
+            let class = PageClass::classify(path.wait, path.blame, report.window.duration_ns);
+            let times = Times::new(class as usize, path.blame.ns);
+            (path.wait, path.blame, tree.add(box_frames(path.frames), times))
+        })
+        .collect();
+    let widest = Widest::new(&tree);
+    let mut summaries = Summaries::new(widest.nodes.iter().copied());
+    for (wait, part, end) in parts {
+        summaries.add(wait, part, &tree, end);
+    }
+    columns(&tree, &widest, &summaries, texts)
+}
+
+/// The whole chain, from the thread that waited on.
+fn view(report: &Report) -> View {
+    let threads: BTreeSet<Tid> = report.waits.iter().map(|wait| wait.tid).collect();
+    let names =
+        if threads.len() > THREADS { ThreadNames::WithoutIds } else { ThreadNames::WithIds };
+    View { names, ..View::default() }
+}
+
+/// The frames of a path as boxes tell them apart: by what they stand for and by their names. A path
+/// that is too high loses its middle: what its time was spent on stays.
+fn box_frames(path: Vec<Frame>) -> impl Iterator<Item = Frame> {
+    let is_leaf = |frame: &Frame| matches!(frame.kind, FrameKind::Leaf(_));
+    (path.into_iter().enumerate())
+        .filter(move |(level, frame)| *level < LEVELS || is_leaf(frame))
+        .map(|(_, frame)| {
+            let kind = match frame.kind {
+                FrameKind::Kernel => FrameKind::User,
+                FrameKind::Leaf(_) => FrameKind::Leaf(report::BlameClass::Work),
+                kind => kind,
             };
-            add(&mut nodes[0]);
-            for step in steps(&frames, texts) {
-                at = *places.entry((at, step)).or_insert_with(|| {
-                    nodes.push(Node::new(at, step));
-                    u32::try_from(nodes.len() - 1).unwrap_or(u32::MAX)
-                });
-                if let Some(node) = nodes.get_mut(at as usize) {
-                    add(node);
-                }
-            }
-        }
-    }
-    columns(&nodes, texts)
+            Frame { kind, function: None, ..frame }
+        })
 }
 
-/// The boxes of a path. One that is too high loses its middle: what its time was spent on stays.
-fn steps(frames: &[Frame], texts: &mut Texts<'_>) -> Vec<Step> {
-    let kind = |kind| match kind {
-        FrameKind::Waiter | FrameKind::Group => Kind::Waiter,
-        FrameKind::User | FrameKind::Kernel => Kind::Frame,
-        FrameKind::Separator => Kind::Hop,
-        FrameKind::Waker => Kind::Waker,
-        FrameKind::Holder => Kind::Holder,
-        FrameKind::Leaf(_) => Kind::Leaf,
-    };
-    (frames.iter().enumerate())
-        .map(|(level, frame)| (level, kind(frame.kind), frame))
-        .filter(|&(level, kind, _)| level < LEVELS || kind == Kind::Leaf)
-        .map(|(_, kind, frame)| Step { kind, text: texts.id(&frame.name) })
-        .collect()
+/// The nodes of a tree that the page has as boxes.
+struct Widest {
+    /// In the order of the tree.
+    nodes: Vec<NodeId>,
+    left_out: usize,
+    /// The width of the widest that is left out.
+    left_out_below: u128,
 }
 
-fn columns(nodes: &[Node], texts: &mut Texts<'_>) -> Flame {
-    // A box is at least as wide as those on it, and before them: who keeps it keeps them.
-    let mut widest: Vec<usize> = (0..nodes.len()).collect();
-    widest.sort_by_key(|&n| (std::cmp::Reverse(nodes[n].ns), n));
-    let left_out_below_ns = widest.get(BOXES).map_or(0, |&n| nodes[n].ns);
-    let left_out = widest.len().saturating_sub(BOXES) as u64;
-    widest.truncate(BOXES);
-    widest.sort_unstable();
-    let mut places = vec![0_u32; nodes.len()];
-    for (&n, place) in widest.iter().zip(0..) {
-        places[n] = place;
+impl Widest {
+    fn new(tree: &Tree<Times>) -> Self {
+        // A box is at least as wide as those on it, and before them: who keeps it keeps them.
+        let mut nodes: Vec<_> =
+            tree.nodes().map(|(id, node)| (Reverse(node.total.sum()), id)).collect();
+        nodes.sort_unstable();
+        let left_out_below = nodes.get(BOXES).map_or(0, |(width, _)| width.0);
+        let left_out = nodes.len().saturating_sub(BOXES);
+        let mut nodes: Vec<_> = nodes.into_iter().take(BOXES).map(|(_, id)| id).collect();
+        nodes.sort_unstable();
+        Self { nodes, left_out, left_out_below }
     }
-    let kept = || widest.iter().map(|&n| &nodes[n]);
-    let shared = |value| match value {
-        Shared::All(text) => Some(text),
-        Shared::NoneYet | Shared::Differs => None,
-    };
+}
+
+fn columns(
+    tree: &Tree<Times>,
+    widest: &Widest,
+    summaries: &Summaries<'_>,
+    texts: &mut Texts<'_>,
+) -> Flame {
+    let mut places = vec![0; tree.len()];
+    for (place, node) in widest.nodes.iter().enumerate() {
+        places[node.index()] = place;
+    }
+    let ids = || widest.nodes.iter().copied();
+    let nodes = || ids().filter_map(|id| tree.get(id));
+    let summaries_of = || ids().filter_map(|id| summaries.get(id));
     Flame {
-        parent: kept().map(|node| places[node.parent as usize]).collect(),
-        text: kept().map(|node| node.step.text).collect(),
-        kind: kept().map(|node| node.step.kind as u8).collect(),
-        ns: kept().map(|node| node.ns).collect(),
-        class: kept().map(Node::class).collect(),
-        quiet_ns: kept().map(Node::quiet).collect(),
-        waits: kept().map(|node| node.waits).collect(),
-        cause: kept()
-            .map(|node| match node.cause {
-                Shared::All(cause) => Some(texts.id(cause.name())),
-                Shared::NoneYet | Shared::Differs => None,
+        parent: nodes().map(|node| places[node.parent.index()]).collect(),
+        text: nodes()
+            .map(|node| {
+                let name = node.frame.as_ref().map(|frame| &*frame.name);
+                texts.id(name.unwrap_or("all waits that are shown"))
             })
             .collect(),
-        ended_by: kept().map(|node| shared(node.ended_by)).collect(),
-        left_out,
-        left_out_below_ns,
+        kind: nodes()
+            .map(|node| node.frame.as_ref().map(|frame| BoxKind::of_frame(frame.kind)))
+            .map(|kind| kind.unwrap_or(BoxKind::Root) as u8)
+            .collect(),
+        ns: nodes().map(|node| narrow(node.total.sum())).collect(),
+        class: nodes().map(|node| largest_class(&node.total)).collect(),
+        quiet_ns: nodes().map(|node| quiet(&node.total)).collect(),
+        waits: summaries_of().map(|summary| summary.waits).collect(),
+        cause: summaries_of()
+            .map(|summary| Some(texts.id(only(summary.causes.keys())?.name())))
+            .collect(),
+        ended_by: summaries_of()
+            .map(|summary| {
+                let (wait, _) = only(summaries.wakers(summary))?;
+                Some(texts.id(&describe_waker(wait.waker.as_ref())))
+            })
+            .collect(),
+        left_out: widest.left_out as u64,
+        left_out_below_ns: narrow(widest.left_out_below),
     }
+}
+
+/// The only item, if there is no second.
+fn only<T>(mut items: impl Iterator<Item = T>) -> Option<T> {
+    let first = items.next()?;
+    items.next().is_none().then_some(first)
+}
+
+/// A time as a report has it: sums stop at their largest.
+fn narrow(time: u128) -> u64 {
+    u64::try_from(time).unwrap_or(u64::MAX)
+}
+
+/// The class with the most of a box's time; the first of several.
+fn largest_class(times: &Times) -> PageClass {
+    let largest = iter::zip(PageClass::ALL, times.by_class()).rev().max_by_key(|&(_, time)| time);
+    largest.map_or(PageClass::Unattributed, |(class, _)| class)
+}
+
+fn quiet(times: &Times) -> u64 {
+    let quiet = iter::zip(PageClass::ALL, times.by_class()).filter(|(class, _)| class.is_quiet());
+    narrow(quiet.map(|(_, time)| time).sum())
 }

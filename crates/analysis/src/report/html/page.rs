@@ -97,7 +97,7 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
     let graphs = graph::build_graphs(report, &mut texts);
     let timeline = timeline::build_timeline(report, lanes, &mut texts);
     let ledgers = ledger::build_ledgers(report, &mut texts);
-    let flame = flame::tree(report, &mut texts);
+    let flame = flame::boxes(report, &mut texts);
     let (texts, stacks, texts_left_out) = texts.into_parts();
     Page {
         head: page_head(report),

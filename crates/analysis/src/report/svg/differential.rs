@@ -1,20 +1,19 @@
 //! Two reports as one picture: as wide as it is after, red where that is longer than before.
 
-use std::{collections::HashMap, io};
+use std::io;
 
 use super::{
-    draw::{self, Drawn},
-    dress::{Emphasis, HeaderLine, Look},
     header,
     palette::{self, Fill},
+    picture::{HeaderLine, Picture, PictureFrame},
 };
 use crate::report::{
     diff::{Diff, Rates, SideTimes, changes},
-    flame::{NodeId, Tree, View},
+    flame::{Layout, PlacedFrame, Tree, View},
 };
 
 /// Changes named in the header, either way.
-const TOLD: usize = 2;
+const CHANGES: usize = 2;
 
 /// Writes what is waited for after as a picture, coloured by what has changed.
 ///
@@ -24,51 +23,57 @@ const TOLD: usize = 2;
 pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
     let mut tree = Tree::<SideTimes>::new();
     for (side, path) in diff.paths(view) {
-        tree.add(&path.frames, SideTimes::on_side(side, path.blame.ns));
+        tree.add(path.frames, SideTimes::on_side(side, path.blame.ns));
     }
-    let drawn = Drawn::of(&tree, |times| times.after);
-    let rates: HashMap<_, _> = (drawn.nodes().into_iter())
-        .filter_map(|id| Some((id, diff.rates(tree.get(id)?.all))))
+    let layout = Layout::new(&tree, |times| times.after);
+    let rates: Vec<_> = (layout.frames.iter())
+        .filter_map(|&place| Some((place, diff.rates(tree.get(place.node)?.total))))
         .collect();
-    let largest = rates.values().map(|rates| difference(*rates).abs()).fold(1.0, f64::max);
-    let looks = (rates.iter())
-        .filter_map(|(&id, &rates)| Some((id, look(&tree, id, rates, largest)?)))
+    let largest = rates.iter().map(|(_, rates)| difference(*rates).abs()).fold(1.0, f64::max);
+    let frames = (rates.into_iter())
+        .filter_map(|(place, rates)| picture_frame(place, rates, largest, &tree))
         .collect();
-    let mut lines = lines(diff);
-    lines.extend(drawn.left_out().map(HeaderLine::Text));
+    let mut header = header_lines(diff);
+    header.extend(layout.left_out().map(HeaderLine::Text));
     let title = format!("offwake: what {} waits for, compared", diff.after.meta.target);
-    draw::picture(&title, &header::broken(lines), &drawn, &looks, out)
+    Picture { title, header: header::break_lines(header), frames }.write(out)
 }
 
 fn difference(Rates { before, after }: Rates) -> f64 {
     after.0 as f64 - before.0 as f64
 }
 
-fn look(tree: &Tree<SideTimes>, id: NodeId, rates: Rates, largest: f64) -> Option<Look> {
-    let name = match &tree.get(id)?.frame {
+fn picture_frame(
+    place: PlacedFrame,
+    rates: Rates,
+    largest: f64,
+    tree: &Tree<SideTimes>,
+) -> Option<PictureFrame> {
+    let name = match &tree.get(place.node)?.frame {
         Some(frame) => frame.name.to_string(),
         None => format!("all: {} ({})", rates.after, rates.change()),
     };
     let details = format!("{}, before {}: {}", rates.after, rates.before, rates.change());
-    let fill = palette::change(difference(rates) / largest);
-    Some(Look { name, details, fill, emphasis: Emphasis::None })
+    let fill = palette::change_fill(difference(rates) / largest);
+    Some(PictureFrame { place, name, details, fill, is_label: false })
 }
 
-fn lines(diff: &Diff<'_>) -> Vec<HeaderLine> {
+fn header_lines(diff: &Diff<'_>) -> Vec<HeaderLine> {
     let mut lines = Vec::new();
     for (side, report) in diff.sides() {
-        let (processes, window) = (header::processes(report), header::window(report));
+        let (processes, window) =
+            (header::describe_processes(report), header::describe_window(report));
         lines.push(HeaderLine::Text(format!("{side}: {processes}: {window}")));
-        lines.extend(header::shortcomings(report));
+        lines.extend(header::list_caveats(report));
     }
     let changes = changes(diff);
-    let longer = changes.iter().filter(|change| change.difference() > 0).take(TOLD);
-    let shorter = changes.iter().rev().filter(|change| change.difference() < 0).take(TOLD);
-    let told: Vec<_> = (longer.chain(shorter))
+    let longer = changes.iter().filter(|change| change.difference() > 0).take(CHANGES);
+    let shorter = changes.iter().rev().filter(|change| change.difference() < 0).take(CHANGES);
+    let named: Vec<_> = (longer.chain(shorter))
         .map(|change| format!("{} {}", change.rates.change(), change.describe()))
         .collect();
-    if !told.is_empty() {
-        lines.push(HeaderLine::Strong(format!("mostly: {}", told.join("; "))));
+    if !named.is_empty() {
+        lines.push(HeaderLine::Strong(format!("mostly: {}", named.join("; "))));
     }
     lines.push(HeaderLine::Text(
         "All times are those of a second of the window. As wide as after: what was waited for only \
@@ -76,9 +81,9 @@ fn lines(diff: &Diff<'_>) -> Vec<HeaderLine> {
             .to_owned(),
     ));
     let legend: [(Fill, &str); 3] = [
-        (palette::change(1.0), "longer than before"),
-        (palette::change(0.0), "about the same"),
-        (palette::change(-1.0), "shorter than before"),
+        (palette::change_fill(1.0), "longer than before"),
+        (palette::change_fill(0.0), "about the same"),
+        (palette::change_fill(-1.0), "shorter than before"),
     ];
     lines.push(HeaderLine::Legend(legend.map(|(fill, words)| (fill, words.to_owned())).into()));
     lines

@@ -1,12 +1,12 @@
-//! What stands above the frames: of what the picture is, what is missing in it, and its colours.
+//! The lines above the frames: what the picture shows, what is missing in it, and its colours.
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use chrono::DateTime;
 
 use super::{
-    dress::HeaderLine,
     palette::{self, Fill},
+    picture::HeaderLine,
 };
 use crate::report::{
     BlameClass, Report,
@@ -15,14 +15,14 @@ use crate::report::{
 };
 use offwake_recording::units::Nanos;
 
-/// Characters that a line has room for.
-const ROOM: usize = 155;
+/// Characters that fit into a line.
+const LONGEST_LINE: usize = 155;
 
 /// Processes named in the header; the rest is counted.
 const PROCESSES: usize = 4;
 
 /// `redis-server 17531, redis-benchmark 17539 in load (PID 1 there)`
-pub(super) fn processes(report: &Report) -> String {
+pub(super) fn describe_processes(report: &Report) -> String {
     let mut processes: Vec<_> = report.processes.iter().collect();
     processes.sort_by_key(|process| Reverse(process.ledger.blocked_ns));
     let names =
@@ -41,7 +41,7 @@ pub(super) fn processes(report: &Report) -> String {
 }
 
 /// `10.0 s on web-1 from 2026-03-01 07:26:40 UTC; stacks: exact`
-pub(super) fn window(report: &Report) -> String {
+pub(super) fn describe_window(report: &Report) -> String {
     let from = report.window.start_unix_ns;
     let from = from.map(|start| format!(" from {}", format_utc(start))).unwrap_or_default();
     let meta = &report.meta;
@@ -49,8 +49,8 @@ pub(super) fn window(report: &Report) -> String {
     format!("{} on {}{from}; stacks: {}{scope}", report.window.duration_ns, meta.host, meta.stacks)
 }
 
-/// How to read it, in one line.
-pub(super) fn reading(view: &View) -> &'static str {
+/// How to read the picture, in one line.
+pub(super) fn explain_view(view: &View) -> &'static str {
     match (view.graph, view.direction) {
         (FlameGraph::Chain, Direction::FromWaiter) => {
             "bottom: who waited, and where. Above each --: who ended that wait (the leaf of its stack first), then who that one waited for. Top: what the time went to"
@@ -74,7 +74,7 @@ pub(super) fn reading(view: &View) -> &'static str {
 }
 
 /// What was lost, what is wrong with the recording, what the filter left out.
-pub(super) fn shortcomings(report: &Report) -> Vec<HeaderLine> {
+pub(super) fn list_caveats(report: &Report) -> Vec<HeaderLine> {
     let mut lines = Vec::new();
     let line = summary::loss_line(report);
     lines.push(match summary::describe_loss(report) {
@@ -82,12 +82,12 @@ pub(super) fn shortcomings(report: &Report) -> Vec<HeaderLine> {
         Some(_) => HeaderLine::Strong(line),
     });
     lines.extend(report.warnings().into_iter().map(HeaderLine::Strong));
-    lines.extend(left_out(report).map(HeaderLine::Text));
+    lines.extend(describe_filter(report).map(HeaderLine::Text));
     lines
 }
 
 /// What the filter left out, in words.
-fn left_out(report: &Report) -> Option<String> {
+fn describe_filter(report: &Report) -> Option<String> {
     let filter = &report.filter;
     let mut words = Vec::new();
     if filter.left_out_count > 0 {
@@ -99,29 +99,33 @@ fn left_out(report: &Report) -> Option<String> {
     (!words.is_empty()).then(|| format!("left out: {}", words.join(", ")))
 }
 
+/// What each class is made of: the kinds of blame and the reasons, each with its time.
+pub(super) type ClassParts = BTreeMap<BlameClass, BTreeMap<&'static str, Nanos>>;
+
 /// The classes with their shares and what they are made of; those that the picture has none of are
 /// left out.
-pub(super) fn legend(times: &BTreeMap<BlameClass, BTreeMap<&'static str, Nanos>>) -> HeaderLine {
+pub(super) fn legend(times: &ClassParts) -> HeaderLine {
     let sum = |parts: &BTreeMap<&str, Nanos>| parts.values().copied().sum::<Nanos>();
     let all = times.values().map(sum).sum();
     HeaderLine::Legend(
         (times.iter())
             .map(|(&class, parts)| {
                 let time = sum(parts);
-                let of = match class {
+                let made_of = match class {
                     BlameClass::External | BlameClass::Unattributed => {
-                        format!(": {}", shares(parts, all))
+                        format!(": {}", list_shares(parts, all))
                     }
                     BlameClass::Work | BlameClass::CpuQueue | BlameClass::Idle => String::new(),
                 };
-                let words = format!("{} {time}, {}{of}", meaning(class), percent(time, all));
-                (palette::strong(class), words)
+                let words =
+                    format!("{} {time}, {}{made_of}", class_words(class), percent(time, all));
+                (palette::class_fill(class), words)
             })
             .collect(),
     )
 }
 
-fn shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
+fn list_shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
     let mut parts: Vec<_> = parts.iter().collect();
     parts.sort_by_key(|&(_, time)| Reverse(*time));
     let shares: Vec<_> =
@@ -129,7 +133,7 @@ fn shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
     shares.join(", ")
 }
 
-fn meaning(class: BlameClass) -> &'static str {
+fn class_words(class: BlameClass) -> &'static str {
     match class {
         BlameClass::Work => "work of a thread",
         BlameClass::CpuQueue => "queued for a CPU",
@@ -139,16 +143,16 @@ fn meaning(class: BlameClass) -> &'static str {
     }
 }
 
-/// Breaks what is too long for a line.
-pub(super) fn broken(lines: Vec<HeaderLine>) -> Vec<HeaderLine> {
-    let pieces = |line: String, of: fn(String) -> HeaderLine| -> Vec<HeaderLine> {
+/// Breaks lines that are too long into several.
+pub(super) fn break_lines(lines: Vec<HeaderLine>) -> Vec<HeaderLine> {
+    let break_text = |line: String, kind: fn(String) -> HeaderLine| -> Vec<HeaderLine> {
         let mut pieces = vec![String::new()];
         for word in line.split(' ') {
             let length = word.chars().count();
             if let Some(piece) = pieces.last_mut() {
                 if piece.is_empty() {
                     piece.push_str(word);
-                } else if piece.chars().count() + length < ROOM {
+                } else if piece.chars().count() + length < LONGEST_LINE {
                     piece.push(' ');
                     piece.push_str(word);
                 } else {
@@ -156,19 +160,19 @@ pub(super) fn broken(lines: Vec<HeaderLine>) -> Vec<HeaderLine> {
                 }
             }
         }
-        pieces.into_iter().map(of).collect()
+        pieces.into_iter().map(kind).collect()
     };
     (lines.into_iter())
         .flat_map(|line| match line {
-            HeaderLine::Text(line) => pieces(line, HeaderLine::Text),
-            HeaderLine::Strong(line) => pieces(line, HeaderLine::Strong),
+            HeaderLine::Text(line) => break_text(line, HeaderLine::Text),
+            HeaderLine::Strong(line) => break_text(line, HeaderLine::Strong),
             HeaderLine::Legend(entries) => {
                 let mut lines: Vec<Vec<(Fill, String)>> = vec![Vec::new()];
                 let mut taken = 0;
                 for entry in entries {
                     // With its colour and the space between two.
                     let length = entry.1.chars().count() + 6;
-                    if taken + length > ROOM && taken > 0 {
+                    if taken + length > LONGEST_LINE && taken > 0 {
                         lines.push(Vec::new());
                         taken = 0;
                     }

@@ -1,11 +1,16 @@
-//! Blamed time as a flame graph: laid out, searched and zoomed by inferno, dressed here.
+//! Blamed time as a flame graph that any browser shows: with zoom, search, and details of each frame.
+//!
+//! ```text
+//! flame::{Tree, Layout, Summaries} ── single.rs ────────┐
+//!                                   └ differential.rs ──┴─▶ Picture ── picture.rs ──▶ SVG
+//! header.rs, hover.rs: its texts    palette.rs: its colours    assets/: its script and style
+//! ```
 
 mod differential;
-mod draw;
-mod dress;
 mod header;
 mod hover;
 mod palette;
+mod picture;
 mod single;
 
 pub use differential::write as write_diff;

@@ -9,6 +9,9 @@ use std::fmt;
 
 use crate::report::{BlameClass, flame::FrameKind};
 
+/// What does not depend on a colour.
+const STYLE: &str = include_str!("assets/picture.css");
+
 /// A colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Rgb(pub(super) u8, pub(super) u8, pub(super) u8);
@@ -35,10 +38,11 @@ impl Rgb {
 }
 
 /// What is behind the frames.
-pub(super) const PAPER: Fill = Fill { light: Rgb(255, 255, 255), dark: Rgb(24, 26, 27) };
-const INK: Fill = Fill { light: Rgb(0, 0, 0), dark: Rgb(232, 230, 227) };
-/// What a search finds. inferno puts it in the place of a frame's own.
-pub(super) const FOUND: Rgb = Rgb(0, 220, 130);
+pub(super) const BACKGROUND: Fill = Fill { light: Rgb(255, 255, 255), dark: Rgb(24, 26, 27) };
+/// Text on the background.
+const TEXT: Fill = Fill { light: Rgb(0, 0, 0), dark: Rgb(232, 230, 227) };
+/// A frame that a search matches, whatever its own colour.
+const MATCH: Rgb = Rgb(0, 220, 130);
 
 /// A colour in light and in dark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +57,10 @@ impl Fill {
     }
 
     const fn tint(base: Self, light: u8, dark: u8) -> Self {
-        Self { light: base.light.over(PAPER.light, light), dark: base.dark.over(PAPER.dark, dark) }
+        Self {
+            light: base.light.over(BACKGROUND.light, light),
+            dark: base.dark.over(BACKGROUND.dark, dark),
+        }
     }
 }
 
@@ -61,11 +68,11 @@ impl Fill {
 pub(super) type Dominant = Option<BlameClass>;
 
 /// A class in its full colour, as in the legend.
-pub(super) const fn strong(class: BlameClass) -> Fill {
-    base(Some(class))
+pub(super) const fn class_fill(class: BlameClass) -> Fill {
+    base_fill(Some(class))
 }
 
-const fn base(dominant: Dominant) -> Fill {
+const fn base_fill(dominant: Dominant) -> Fill {
     match dominant {
         Some(BlameClass::Work) => LONGER,
         Some(BlameClass::CpuQueue) => Fill::same(Rgb(240, 228, 66)),
@@ -78,8 +85,8 @@ const fn base(dominant: Dominant) -> Fill {
 }
 
 /// A frame below what it is blamed on.
-pub(super) const fn quiet(kind: FrameKind, dominant: Dominant) -> Fill {
-    let base = base(dominant);
+pub(super) const fn frame_fill(kind: FrameKind, dominant: Dominant) -> Fill {
+    let base = base_fill(dominant);
     match kind {
         FrameKind::User => Fill::tint(base, 24, 34),
         FrameKind::Kernel => Fill::tint(base, 38, 24),
@@ -87,7 +94,7 @@ pub(super) const fn quiet(kind: FrameKind, dominant: Dominant) -> Fill {
         FrameKind::Group | FrameKind::Waiter | FrameKind::Waker | FrameKind::Holder => {
             Fill::tint(base, 55, 50)
         }
-        FrameKind::Leaf(class) => strong(class),
+        FrameKind::Leaf(class) => class_fill(class),
     }
 }
 
@@ -100,7 +107,7 @@ const STEP: u8 = 13;
 
 /// Longer is red, shorter is blue; both are Okabe's and Ito's as well. `share` is that of the largest
 /// change, and below 0 where it became shorter.
-pub(super) fn change(share: f64) -> Fill {
+pub(super) fn change_fill(share: f64) -> Fill {
     let steps = (share.abs() * f64::from(STEPS)).round().clamp(0.0, f64::from(STEPS)) as u8;
     if steps == 0 {
         return Fill { light: Rgb(240, 240, 240), dark: Rgb(70, 70, 70) };
@@ -114,24 +121,24 @@ fn fills() -> Vec<Fill> {
     let kinds = [FrameKind::User, FrameKind::Kernel, FrameKind::Separator, FrameKind::Waiter];
     let dominants = BlameClass::ALL.map(Some).into_iter().chain([None]);
     let mut fills: Vec<_> =
-        dominants.flat_map(|dominant| kinds.map(|kind| quiet(kind, dominant))).collect();
-    fills.extend(BlameClass::ALL.map(strong));
+        dominants.flat_map(|dominant| kinds.map(|kind| frame_fill(kind, dominant))).collect();
+    fills.extend(BlameClass::ALL.map(class_fill));
     fills.extend(
         (-i16::from(STEPS)..=i16::from(STEPS))
-            .map(|step| change(f64::from(step) / f64::from(STEPS))),
+            .map(|step| change_fill(f64::from(step) / f64::from(STEPS))),
     );
     fills.sort_unstable();
     fills.dedup();
     fills
 }
 
-/// Black or white: what is read on a colour.
-fn ink_on(color: Rgb) -> Rgb {
+/// The text on a colour: black or white, whichever is read more easily.
+fn text_color_on(color: Rgb) -> Rgb {
     let (black, white) = (Rgb(0, 0, 0), Rgb(255, 255, 255));
     if contrast(black, color) >= contrast(white, color) { black } else { white }
 }
 
-/// Of WCAG 2: <https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio>.
+/// The contrast ratio of WCAG 2: <https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio>.
 fn contrast(one: Rgb, other: Rgb) -> f64 {
     let luminance = |Rgb(r, g, b): Rgb| {
         let linear = |channel: u8| {
@@ -144,43 +151,41 @@ fn contrast(one: Rgb, other: Rgb) -> f64 {
     (one.max(other) + 0.05) / (one.min(other) + 0.05)
 }
 
-/// The style of a picture. Frames have the colours for light as attributes, which every reader
-/// knows; dark goes by them, so that what a search has coloured stays as it is.
-pub(super) fn style() -> String {
-    let light = INK.light;
-    let mut style = format!(
-        "text {{ fill:{light}; }}\n#search {{ opacity:0.7; }}\n.label, .strong {{ font-weight:bold; }}\n\
-         #frames rect {{ stroke:{}; stroke-width:0.3; }}\n\
-         #frames > *:hover rect {{ stroke:{light}; stroke-width:1; }}\n",
-        PAPER.light
-    );
-    let found = format!("rect[fill=\"{}\"] + text {{ fill:{}; }}\n", found(), ink_on(FOUND));
-    style.push_str(&found);
+/// The style sheet of a picture. Frames have their colours for light as attributes, which every
+/// reader knows. The colours for dark go by these attributes. What a search matches has a class, which
+/// comes before both.
+pub(super) fn style_sheet() -> String {
+    let mut style = String::from("\n");
+    style.push_str(STYLE);
+    style.push_str(&page_colors(TEXT.light, BACKGROUND.light));
     for fill in fills() {
-        let ink = ink_on(fill.light);
-        if ink != light {
-            style.push_str(&format!("rect[fill=\"{}\"] + text {{ fill:{ink}; }}\n", fill.light));
+        let text = text_color_on(fill.light);
+        if text != TEXT.light {
+            style.push_str(&format!("rect[fill=\"{}\"] + text {{ fill:{text}; }}\n", fill.light));
         }
     }
     style.push_str("@media (prefers-color-scheme: dark) {\n");
-    style.push_str(&format!(":root {{ background:{}; }}\n", PAPER.dark));
-    style.push_str(&format!("text {{ fill:{}; }}\n", INK.dark));
-    style.push_str(&format!("#frames rect {{ stroke:{}; }}\n", PAPER.dark));
-    style.push_str(&format!("#frames > *:hover rect {{ stroke:{}; }}\n", INK.dark));
-    style.push_str(&format!("rect[fill=\"{}\"] {{ fill:{}; }}\n", PAPER.light, PAPER.dark));
+    style.push_str(&format!(":root {{ background:{}; }}\n", BACKGROUND.dark));
+    style.push_str(&page_colors(TEXT.dark, BACKGROUND.dark));
+    let (light, dark) = (BACKGROUND.light, BACKGROUND.dark);
+    style.push_str(&format!("rect[fill=\"{light}\"] {{ fill:{dark}; }}\n"));
     for fill in fills() {
-        let (light, dark, ink) = (fill.light, fill.dark, ink_on(fill.dark));
+        let (light, dark, text) = (fill.light, fill.dark, text_color_on(fill.dark));
         style.push_str(&format!("rect[fill=\"{light}\"] {{ fill:{dark}; }} "));
-        style.push_str(&format!("rect[fill=\"{light}\"] + text {{ fill:{ink}; }}\n"));
+        style.push_str(&format!("rect[fill=\"{light}\"] + text {{ fill:{text}; }}\n"));
     }
-    style.push_str(&found);
     style.push_str("}\n");
+    style.push_str(&format!("#frames .match rect {{ fill:{MATCH}; }}\n"));
+    style.push_str(&format!("#frames .match text {{ fill:{}; }}\n", text_color_on(MATCH)));
     style
 }
 
-/// As inferno's script writes it.
-fn found() -> String {
-    format!("rgb({},{},{})", FOUND.0, FOUND.1, FOUND.2)
+/// Texts beside frames, and the lines between frames.
+fn page_colors(text: Rgb, background: Rgb) -> String {
+    format!(
+        "text {{ fill:{text}; }}\n#frames rect {{ stroke:{background}; }}\n\
+         #frames > :hover rect {{ stroke:{text}; }}\n"
+    )
 }
 
 #[cfg(test)]
@@ -194,14 +199,14 @@ mod tests {
     fn every_frame_can_be_read_in_light_and_in_dark() {
         for fill in fills() {
             for color in [fill.light, fill.dark] {
-                let seen = contrast(ink_on(color), color);
+                let seen = contrast(text_color_on(color), color);
                 assert!(seen >= LEGIBLE, "{color}: {seen}");
             }
         }
-        for (ink, paper) in [(INK.light, PAPER.light), (INK.dark, PAPER.dark)] {
+        for (ink, paper) in [(TEXT.light, BACKGROUND.light), (TEXT.dark, BACKGROUND.dark)] {
             assert!(contrast(ink, paper) >= LEGIBLE);
         }
-        assert!(contrast(ink_on(FOUND), FOUND) >= LEGIBLE);
+        assert!(contrast(text_color_on(MATCH), MATCH) >= LEGIBLE);
     }
 
     /// The dark colours go by the light ones.
@@ -211,7 +216,7 @@ mod tests {
         for (n, fill) in fills.iter().enumerate() {
             let mut rest = fills[n + 1..].iter();
             assert!(rest.all(|other| other.light != fill.light), "{fill:?}");
-            assert_ne!(fill.light, FOUND);
+            assert_ne!(fill.light, MATCH);
         }
     }
 
@@ -277,7 +282,7 @@ mod tests {
         for (name, blindness) in BLINDNESS {
             for (n, one) in BlameClass::ALL.into_iter().enumerate() {
                 for other in BlameClass::ALL.into_iter().skip(n + 1) {
-                    let (a, b) = (strong(one), strong(other));
+                    let (a, b) = (class_fill(one), class_fill(other));
                     for (a, b) in [(a.light, b.light), (a.dark, b.dark)] {
                         let seen = distance(a, b, &blindness);
                         assert!(seen >= APART, "{one:?} and {other:?}, {name}: {seen}");
@@ -291,7 +296,8 @@ mod tests {
     fn the_colour_blind_tell_longer_from_shorter() {
         for (name, blindness) in BLINDNESS {
             for share in [0.2, 0.6, 1.0] {
-                let (longer, shorter, same) = (change(share), change(-share), change(0.0));
+                let (longer, shorter, same) =
+                    (change_fill(share), change_fill(-share), change_fill(0.0));
                 for (a, b) in [(longer, shorter), (longer, same), (shorter, same)] {
                     let seen = distance(a.light, b.light, &blindness);
                     let apart = if share < 0.5 { APART / 2.0 } else { APART };

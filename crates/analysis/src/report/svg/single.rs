@@ -1,30 +1,30 @@
 //! One report as a picture.
 
-use std::{
-    collections::{BTreeMap, HashMap},
-    io,
-    ops::AddAssign,
-};
+use std::io;
 
 use super::{
-    draw::{self, Drawn},
-    dress::{Emphasis, HeaderLine, Look},
-    header,
-    hover::{Note, Notes},
-    palette,
+    header::{self, ClassParts},
+    hover, palette,
+    picture::{HeaderLine, Picture, PictureFrame},
 };
 use crate::{
     blame::Reason,
     report::{
         BlameClass, Report, WaitEntry,
-        flame::{self, Direction, FlameGraph, FrameKind, NodeId, Tree, View},
+        flame::{
+            self, ClassTimes, Direction, FlameGraph, FrameKind, Layout, PlacedFrame, Summaries,
+            Tree, View,
+        },
         wait_groups,
     },
 };
 use offwake_recording::units::Nanos;
 
 /// Culprits named in the header; the rest is counted.
-const MOSTLY: usize = 4;
+const CULPRITS: usize = 4;
+
+/// The time of each [`BlameClass`].
+type Times = ClassTimes<{ BlameClass::ALL.len() }>;
 
 /// Writes the shown waits' blocked time as a picture.
 ///
@@ -32,27 +32,22 @@ const MOSTLY: usize = 4;
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-    let sleepers = Sleepers::of(report);
+    let sleepers = Sleepers::new(report);
     let mut tree = Tree::<Times>::new();
-    for path in flame::paths(report, view).filter(|path| sleepers.shows(path.wait)) {
-        tree.add(&path.frames, Times::of(path.blame.class(), path.blame.ns));
+    let parts: Vec<_> = (flame::paths(report, view))
+        .filter(|path| sleepers.are_drawn(path.wait))
+        .map(|path| {
+            let times = Times::new(path.blame.class() as usize, path.blame.ns);
+            (path.wait, path.blame, tree.add(path.frames, times))
+        })
+        .collect();
+    let layout = Layout::new(&tree, Times::sum);
+    let mut summaries = Summaries::new(layout.frames.iter().map(|frame| frame.node));
+    for (wait, part, end) in parts {
+        summaries.add(wait, part, &tree, end);
     }
-    let drawn = Drawn::of(&tree, Times::sum);
-    let mut notes = Notes::of_drawn(drawn.nodes());
-    for path in flame::paths(report, view).filter(|path| sleepers.shows(path.wait)) {
-        notes.add(&path, tree.along(&path.frames));
-    }
-    let looks = looks(&tree, &notes, view);
-    let mut lines = vec![HeaderLine::Text(format!(
-        "{}: {}",
-        header::processes(report),
-        header::window(report)
-    ))];
-    lines.extend(mostly(report, &sleepers));
-    lines.extend(header::shortcomings(report));
-    lines.extend(drawn.left_out().map(HeaderLine::Text));
-    lines.push(HeaderLine::Text(header::reading(view).to_owned()));
-    lines.push(header::legend(&times(report, &sleepers)));
+    let frame = |&place: &PlacedFrame| picture_frame(place, &tree, &summaries, view);
+    let frames = layout.frames.iter().filter_map(frame).collect();
     let target = &report.meta.target;
     let title = match (view.graph, view.direction) {
         (FlameGraph::Chain, Direction::FromWaiter) => format!("offwake: what {target} waited for"),
@@ -62,40 +57,57 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         (FlameGraph::OffWake, _) => format!("offwake: who ended the waits of {target}"),
         (FlameGraph::OffCpu, _) => format!("offwake: where {target} waited"),
     };
-    draw::picture(&title, &header::broken(lines), &drawn, &looks, out)
+    let header = header::break_lines(header_lines(report, view, &sleepers, &layout));
+    Picture { title, header, frames }.write(out)
 }
 
-/// Threads that never woke, in a pool say. They held nobody up, and would be most of the picture.
+fn header_lines(
+    report: &Report,
+    view: &View,
+    sleepers: &Sleepers,
+    layout: &Layout,
+) -> Vec<HeaderLine> {
+    let (processes, window) = (header::describe_processes(report), header::describe_window(report));
+    let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}"))];
+    lines.extend(list_culprits(report, sleepers));
+    lines.extend(header::list_caveats(report));
+    lines.extend(layout.left_out().map(HeaderLine::Text));
+    lines.push(HeaderLine::Text(header::explain_view(view).to_owned()));
+    lines.push(header::legend(&class_parts(report, sleepers)));
+    lines
+}
+
+/// Threads that never woke, in a pool say. They held nobody up, and would be most of the picture:
+/// they are left out unless there is nothing else.
 struct Sleepers {
     window: Nanos,
-    /// Whether there is anything else to draw.
     are_left_out: bool,
 }
 
 impl Sleepers {
-    fn of(report: &Report) -> Self {
+    fn new(report: &Report) -> Self {
         let window = report.window.duration_ns;
         let are_left_out =
-            flame::shown(report).any(|(wait, _)| !wait_groups::sleeps_through(wait, window));
+            flame::shown_parts(report).any(|(wait, _)| !wait_groups::sleeps_through(wait, window));
         Self { window, are_left_out }
     }
 
-    fn shows(&self, wait: &WaitEntry) -> bool {
+    fn are_drawn(&self, wait: &WaitEntry) -> bool {
         !self.are_left_out || !wait_groups::sleeps_through(wait, self.window)
     }
 }
 
 /// What the time went to, threads that never woke aside: as in the summary.
-fn mostly(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
+fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
     if !sleepers.are_left_out {
         return Vec::new();
     }
     let (awake, asleep): (Vec<_>, Vec<_>) =
-        flame::shown(report).partition(|(wait, _)| sleepers.shows(wait));
+        flame::shown_parts(report).partition(|(wait, _)| sleepers.are_drawn(wait));
     let awake = awake.into_iter().map(|(_, part)| part);
     let mut lines = vec![HeaderLine::Strong(format!(
         "mostly: {}",
-        wait_groups::describe_largest_parts(awake, MOSTLY)
+        wait_groups::describe_largest_parts(awake, CULPRITS)
     ))];
     if !asleep.is_empty() {
         let time: Nanos = asleep.iter().map(|(_, part)| part.ns).sum();
@@ -108,71 +120,43 @@ fn mostly(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
     lines
 }
 
-/// What the classes are made of.
-fn times(
-    report: &Report,
-    sleepers: &Sleepers,
-) -> BTreeMap<BlameClass, BTreeMap<&'static str, Nanos>> {
-    let mut times = BTreeMap::<BlameClass, BTreeMap<&str, Nanos>>::new();
-    for (_, part) in flame::shown(report).filter(|(wait, _)| sleepers.shows(wait)) {
+fn class_parts(report: &Report, sleepers: &Sleepers) -> ClassParts {
+    let mut parts = ClassParts::new();
+    for (_, part) in flame::shown_parts(report).filter(|(wait, _)| sleepers.are_drawn(wait)) {
         let name = part.reason.map_or(part.kind.name(), Reason::name);
-        *times.entry(part.class()).or_default().entry(name).or_default() += part.ns;
+        *parts.entry(part.class()).or_default().entry(name).or_default() += part.ns;
     }
-    times
+    parts
 }
 
-/// Time of each [`Class`], in its order. Wider than a report's sums, which stop at their largest.
-#[derive(Clone, Copy, Debug, Default)]
-struct Times([u128; BlameClass::ALL.len()]);
-
-impl AddAssign for Times {
-    fn add_assign(&mut self, other: Self) {
-        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
-    }
+/// The class of more than half of a frame's time.
+fn dominant(times: &Times) -> Option<BlameClass> {
+    let by_class = times.by_class();
+    BlameClass::ALL.into_iter().find(|&class| by_class[class as usize] * 2 > times.sum())
 }
 
-impl Times {
-    fn of(class: BlameClass, time: Nanos) -> Self {
-        let mut times = Self::default();
-        times.0[class as usize] = u128::from(time.0);
-        times
-    }
-
-    fn sum(&self) -> u128 {
-        self.0.iter().sum()
-    }
-
-    /// The class of more than half of it.
-    fn dominant(&self) -> Option<BlameClass> {
-        BlameClass::ALL.into_iter().find(|&class| self.0[class as usize] * 2 > self.sum())
-    }
-}
-
-fn nanos(time: u128) -> Nanos {
-    Nanos(u64::try_from(time).unwrap_or(u64::MAX))
-}
-
-fn looks(tree: &Tree<Times>, notes: &Notes<'_>, view: &View) -> HashMap<NodeId, Look> {
-    let all = tree.root().all.sum();
-    let look = |(&id, note): (&NodeId, &Note<'_>)| {
-        let node = tree.get(id)?;
-        let dominant = node.all.dominant();
-        let kind = node.frame.as_ref().map_or(FrameKind::Group, |frame| frame.kind);
-        // Where no kind of blame is on top, the end of a path stands for it.
-        let is_end = view.graph != FlameGraph::Chain && node.own.sum() * 2 > node.all.sum();
-        let fill = match dominant {
-            Some(class) if is_end => palette::strong(class),
-            _ => palette::quiet(kind, dominant),
-        };
-        let time = nanos(node.all.sum());
-        let share = format!("{:.1}%", node.all.sum() as f64 * 100.0 / all as f64);
-        let name = match &node.frame {
-            Some(frame) => frame.name.to_string(),
-            None => format!("all: {time} blocked"),
-        };
-        let details = note.details(&time.to_string(), &share);
-        let emphasis = if note.is_label { Emphasis::Label } else { Emphasis::None };
-        Some((id, Look { name, details, fill, emphasis }))
+fn picture_frame(
+    place: PlacedFrame,
+    tree: &Tree<Times>,
+    summaries: &Summaries<'_>,
+    view: &View,
+) -> Option<PictureFrame> {
+    let (node, summary) = (tree.get(place.node)?, summaries.get(place.node)?);
+    let dominant = dominant(&node.total);
+    let kind = node.frame.as_ref().map_or(FrameKind::Group, |frame| frame.kind);
+    // Where no kind of blame is on top, the end of a path stands for it.
+    let is_end = view.graph != FlameGraph::Chain && place.own_width * 2 > place.width;
+    let fill = match dominant {
+        Some(class) if is_end => palette::class_fill(class),
+        _ => palette::frame_fill(kind, dominant),
     };
-    notes.0.iter().filter_map(look).collect()
+    let time = Nanos(u64::try_from(place.width).unwrap_or(u64::MAX));
+    let all = tree.root().total.sum();
+    let share = format!("{:.1}%", place.width as f64 * 100.0 / all as f64);
+    let name = match &node.frame {
+        Some(frame) => frame.name.to_string(),
+        None => format!("all: {time} blocked"),
+    };
+    let details = hover::details(time, &share, summary, summaries);
+    Some(PictureFrame { place, name, details, fill, is_label: summary.is_label })
 }

@@ -1,0 +1,333 @@
+//! A flame graph in pixels and colours, as SVG.
+//!
+//! What a reader without scripts shows is complete: all frames in their places, with as much of their
+//! names as fits, and a title each. The script (`assets/picture.js`) makes the picture as wide as the
+//! window, and brings zoom and search. It has all that it needs from the document:
+//!
+//! ```text
+//! <svg>
+//!   <style>, <rect> behind everything, <text id="title">, header
+//!   <text id="details">, "unzoom", "search", "matched": where the script writes
+//!   <svg id="frames" total_samples="30000000">
+//!     <g><title>name (details)</title><rect x="12.5000%" … fg:x="3750000" fg:w="9000000"/><text …>name</text></g>
+//!   </svg>
+//!   <script>
+//! </svg>
+//! ```
+//!
+//! `fg:x` and `fg:w` are where a frame begins and how wide it is, in nanoseconds. Their names and those
+//! of the elements are inferno's, for tools that read its pictures.
+
+use std::io;
+
+use quick_xml::{
+    Writer,
+    events::{BytesCData, BytesEnd, BytesStart, BytesText, Event},
+};
+
+use super::palette::{self, BACKGROUND, Fill};
+use crate::report::{flame::PlacedFrame, text};
+
+/// The picture, where no script makes it as wide as the window.
+const WIDTH: usize = 1200;
+/// At the left and right of the frames.
+const MARGIN: usize = 10;
+/// Of all texts but the title.
+const FONT_SIZE: usize = 12;
+/// A character of a monospaced font.
+const CHARACTER: f64 = FONT_SIZE as f64 * 0.61;
+/// From one frame to the one on it.
+const ROW: usize = 16;
+/// From a frame's left edge to its name.
+const INDENT: f64 = 3.0;
+/// Above the header: the title and the buttons beside it.
+const TITLE: usize = 24;
+/// Where the header's first line is.
+const HEADER: usize = 46;
+/// A line of the header.
+const LINE: usize = 17;
+/// Above the frames: the title and a space.
+const ABOVE: usize = 3 * FONT_SIZE;
+/// Below the frames: the line of details and a space.
+const BELOW: usize = 2 * FONT_SIZE + 10;
+/// Pixels of a legend's colour, either way.
+const SWATCH: usize = 14;
+
+/// The script counts in doubles, which have so many whole numbers.
+const LARGEST: u128 = 1 << 53;
+
+const SCRIPT: &str = include_str!("assets/picture.js");
+
+/// A flame graph, ready to be drawn.
+pub(super) struct Picture {
+    pub(super) title: String,
+    pub(super) header: Vec<HeaderLine>,
+    /// As in a layout: the root first, each before those on it.
+    pub(super) frames: Vec<PictureFrame>,
+}
+
+/// A line of the header.
+pub(super) enum HeaderLine {
+    Text(String),
+    /// What is to be seen first.
+    Strong(String),
+    Legend(Vec<(Fill, String)>),
+}
+
+/// One frame.
+pub(super) struct PictureFrame {
+    pub(super) place: PlacedFrame,
+    /// In the frame, and at the beginning of its title.
+    pub(super) name: String,
+    /// The rest of its title.
+    pub(super) details: String,
+    pub(super) fill: Fill,
+    /// Whether a stack is best known by it: it stands out.
+    pub(super) is_label: bool,
+}
+
+impl Picture {
+    /// Writes the picture, or one that says that there is nothing to draw.
+    pub(super) fn write(&self, out: &mut dyn io::Write) -> io::Result<()> {
+        let mut svg = Svg(Writer::new(out));
+        match self.frames.first() {
+            Some(root) => self.write_graph(&mut svg, root.place.width),
+            None => self.write_nothing(&mut svg),
+        }
+    }
+
+    fn write_graph(&self, svg: &mut Svg<'_>, total: u128) -> io::Result<()> {
+        let rows = self.frames.iter().map(|frame| frame.place.depth + 1).max().unwrap_or(0);
+        let top = self.header.len() * LINE + LINE;
+        let height = top + ABOVE + rows * ROW + BELOW;
+        svg.open(&[
+            ("version", "1.1"),
+            ("width", &WIDTH.to_string()),
+            ("height", &height.to_string()),
+            ("viewBox", &format!("0 0 {WIDTH} {height}")),
+            ("xmlns", "http://www.w3.org/2000/svg"),
+            ("xmlns:fg", "http://github.com/jonhoo/inferno"),
+        ])?;
+        svg.comment("Frames and their colours: docs/pictures.md of offwake.")?;
+        svg.background(height)?;
+        let (left, right) = (MARGIN.to_string(), (WIDTH - MARGIN).to_string());
+        let (title, below) = (TITLE.to_string(), (height - BELOW / 2).to_string());
+        svg.text(&[("id", "title"), ("x", "50%"), ("y", &title)], &text::xml(&self.title))?;
+        svg.text(&[("id", "details"), ("x", &left), ("y", &below)], " ")?;
+        svg.text(
+            &[("id", "unzoom"), ("class", "hidden"), ("x", &left), ("y", &title)],
+            "Reset Zoom",
+        )?;
+        svg.text(&[("id", "search"), ("x", &right), ("y", &title)], "Search")?;
+        svg.text(&[("id", "matched"), ("x", &right), ("y", &below)], " ")?;
+        svg.header(&self.header)?;
+        let scale = Scale::new(total);
+        let frames = BytesStart::new("svg").with_attributes([
+            ("id", "frames"),
+            ("x", &left),
+            ("y", &top.to_string()),
+            ("width", &(WIDTH - 2 * MARGIN).to_string()),
+            ("total_samples", &scale.whole.to_string()),
+        ]);
+        svg.0.write_event(Event::Start(frames))?;
+        for frame in &self.frames {
+            let bottom = ABOVE + (rows - frame.place.depth) * ROW;
+            svg.frame(frame, bottom, &scale)?;
+        }
+        svg.0.write_event(Event::End(BytesEnd::new("svg")))?;
+        svg.0.create_element("script").write_cdata_content(BytesCData::new(SCRIPT))?;
+        svg.close()
+    }
+
+    fn write_nothing(&self, svg: &mut Svg<'_>) -> io::Result<()> {
+        let height = 80 + 20 * self.header.len();
+        svg.open(&[
+            ("version", "1.1"),
+            ("width", &WIDTH.to_string()),
+            ("height", &height.to_string()),
+            ("xmlns", "http://www.w3.org/2000/svg"),
+        ])?;
+        svg.background(height)?;
+        svg.line(MARGIN, TITLE, "title", &self.title)?;
+        svg.header(&self.header)?;
+        svg.line(MARGIN, 64 + 20 * self.header.len(), "note", "No wait to show.")?;
+        svg.close()
+    }
+}
+
+/// From the unit of the data to percent, and to what the script can count in.
+struct Scale {
+    divisor: u128,
+    /// The width of the whole, in what the script counts in.
+    whole: u128,
+}
+
+impl Scale {
+    fn new(total: u128) -> Self {
+        let divisor = total / LARGEST + 1;
+        Self { divisor, whole: total / divisor }
+    }
+
+    /// What the script counts in.
+    fn count(&self, value: u128) -> u128 {
+        value / self.divisor
+    }
+
+    fn percent(&self, count: u128) -> f64 {
+        count as f64 * (100.0 / self.whole as f64)
+    }
+}
+
+/// The document that is being written.
+struct Svg<'o>(Writer<&'o mut dyn io::Write>);
+
+impl Svg<'_> {
+    fn open(&mut self, attributes: &[(&str, &str)]) -> io::Result<()> {
+        let start = BytesStart::new("svg").with_attributes(attributes.iter().copied());
+        self.0.write_event(Event::Start(start))
+    }
+
+    fn close(&mut self) -> io::Result<()> {
+        self.0.write_event(Event::End(BytesEnd::new("svg")))
+    }
+
+    fn comment(&mut self, words: &str) -> io::Result<()> {
+        self.0.write_event(Event::Comment(BytesText::from_escaped(words)))
+    }
+
+    fn empty(&mut self, name: &str, attributes: &[(&str, &str)]) -> io::Result<()> {
+        let element = BytesStart::new(name).with_attributes(attributes.iter().copied());
+        self.0.write_event(Event::Empty(element))
+    }
+
+    /// A text without what XML does not allow.
+    fn text(&mut self, attributes: &[(&str, &str)], words: &str) -> io::Result<()> {
+        let element = self.0.create_element("text").with_attributes(attributes.iter().copied());
+        element.write_text_content(BytesText::new(words))?;
+        Ok(())
+    }
+
+    /// A line of words, whatever they hold.
+    fn line(&mut self, x: usize, y: usize, class: &str, words: &str) -> io::Result<()> {
+        let attributes = [("class", class), ("x", &x.to_string()), ("y", &y.to_string())];
+        self.text(&attributes, &text::xml(words))
+    }
+
+    /// The style, and what is behind everything.
+    fn background(&mut self, height: usize) -> io::Result<()> {
+        let style = palette::style_sheet();
+        self.0.create_element("style").write_text_content(BytesText::from_escaped(style))?;
+        let fill = BACKGROUND.light.to_string();
+        self.empty("rect", &[("width", "100%"), ("height", &height.to_string()), ("fill", &fill)])
+    }
+
+    fn header(&mut self, lines: &[HeaderLine]) -> io::Result<()> {
+        for (line, nth) in lines.iter().zip(0..) {
+            let y = HEADER + nth * LINE;
+            match line {
+                HeaderLine::Text(line) => self.line(MARGIN, y, "note", line)?,
+                HeaderLine::Strong(line) => self.line(MARGIN, y, "strong", line)?,
+                HeaderLine::Legend(entries) => self.legend(y, entries)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn legend(&mut self, y: usize, entries: &[(Fill, String)]) -> io::Result<()> {
+        let mut x = MARGIN;
+        let (top, size) = ((y - FONT_SIZE + 1).to_string(), SWATCH.to_string());
+        for (fill, words) in entries {
+            // A frame's text is read on the frame's colour. This one stands beside it, so that the
+            // style must not take it for one.
+            self.0.write_event(Event::Start(BytesStart::new("g")))?;
+            self.empty(
+                "rect",
+                &[
+                    ("x", &x.to_string()),
+                    ("y", &top),
+                    ("width", &size),
+                    ("height", &size),
+                    ("fill", &fill.light.to_string()),
+                ],
+            )?;
+            self.0.write_event(Event::End(BytesEnd::new("g")))?;
+            self.line(x + 20, y, "note", words)?;
+            x += 44 + (words.chars().count() as f64 * 7.3) as usize;
+        }
+        Ok(())
+    }
+
+    /// A frame whose row ends at `bottom`.
+    fn frame(&mut self, frame: &PictureFrame, bottom: usize, scale: &Scale) -> io::Result<()> {
+        let start = scale.count(frame.place.x);
+        let end = scale.count(frame.place.x + frame.place.width);
+        let x = scale.percent(start);
+        let width = scale.percent(end) - x;
+        // One pixel stays free between two rows.
+        let top = bottom - ROW + 1;
+        let room = width / 100.0 * (WIDTH - 2 * MARGIN) as f64 / CHARACTER;
+        let name = text::xml(&frame.name);
+        self.0.write_event(Event::Start(BytesStart::new("g")))?;
+        let title = title(&name, &frame.details);
+        self.0.create_element("title").write_text_content(BytesText::new(&title))?;
+        self.empty(
+            "rect",
+            &[
+                ("x", &format!("{x:.4}%")),
+                ("y", &top.to_string()),
+                ("width", &format!("{width:.4}%")),
+                ("height", &(ROW - 1).to_string()),
+                ("fill", &frame.fill.light.to_string()),
+                ("fg:x", &start.to_string()),
+                ("fg:w", &(end - start).to_string()),
+            ],
+        )?;
+        let text_x = format!("{:.4}%", x + 100.0 * INDENT / WIDTH as f64);
+        let text_y = format!("{:.2}", (top + bottom) as f64 / 2.0 + 3.0);
+        let place = [("x", &*text_x), ("y", &*text_y), ("class", "label")];
+        let attributes = if frame.is_label { &place[..] } else { &place[..2] };
+        self.text(attributes, &shorten(&name, room as usize))?;
+        self.0.write_event(Event::End(BytesEnd::new("g")))
+    }
+}
+
+/// The script takes the last brackets off to have the name, so that there are none in the details.
+fn title(name: &str, details: &str) -> String {
+    let details = text::xml(details).replace('(', "[").replace(')', "]");
+    format!("{name} ({details})")
+}
+
+/// As much of a name as fits: its beginning, which says more than its end.
+fn shorten(name: &str, room: usize) -> String {
+    match room {
+        0..3 => String::new(),
+        _ if name.chars().count() < room => name.to_owned(),
+        _ => name.chars().take(room - 2).chain("..".chars()).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SCRIPT, shorten, title};
+
+    #[test]
+    fn names_are_shortened_to_what_fits() {
+        assert_eq!(shorten("futex", 6), "futex");
+        assert_eq!(shorten("futex", 5), "fut..");
+        assert_eq!(shorten("futex", 2), "");
+    }
+
+    #[test]
+    fn the_last_brackets_of_a_title_are_those_of_the_details() {
+        let title = title("poll (a)", "1 ms, ended by interrupt (timer)");
+        assert_eq!(title.rsplit_once(" (").unwrap().0, "poll (a)");
+    }
+
+    /// The script would end there.
+    #[test]
+    fn the_script_can_stand_in_the_document() {
+        for forbidden in ["]]>", "</", "innerHTML", "eval("] {
+            assert!(!SCRIPT.contains(forbidden), "{forbidden}");
+        }
+    }
+}
