@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::units::Tgid;
 
 /// One inode: it outlives the descriptor's number, which is used again at once.
@@ -16,7 +18,8 @@ pub struct FileId {
 }
 
 /// What kind of file an inode is (`st_mode & S_IFMT`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum FileKind {
     /// A socket.
     Socket,
@@ -44,7 +47,8 @@ pub struct PeerProcess {
 }
 
 /// Which end of a connection a socket is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SocketRole {
     /// The one that others come to: its address was listened on, or is a name that it is bound to.
     Serving,

@@ -1,7 +1,10 @@
 //! Devices' interrupts by number.
 
+use strum::{IntoStaticStr, VariantArray};
+
 /// What the device is for that an interrupt comes from, as far as it says what such an interrupt ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum DeviceKind {
     /// It stores: a disk, or the controller that disks are on.
     Storage,

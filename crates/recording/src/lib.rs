@@ -39,6 +39,8 @@ pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 
 use std::collections::BTreeMap;
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::units::{CgroupId, Nanos, Tgid, Timestamp};
 
 /// The stretch of time that a recording covers. It opens after every program is attached.
@@ -97,7 +99,8 @@ pub struct Meta {
 }
 
 /// What closed the window.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ClosedBy {
     /// The time that was asked for was over.
     #[default]
@@ -120,20 +123,13 @@ impl ClosedBy {
     /// Its name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Duration => "duration",
-            Self::Signal => "signal",
-            Self::Command => "command",
-            Self::Memory => "memory",
-            Self::CutOff => "cut_off",
-            Self::DiskFull => "disk_full",
-            Self::Snapshot => "snapshot",
-        }
+        self.into()
     }
 }
 
 /// Whose waits are recorded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Scope {
     /// Every thread's: a chain can lead anywhere.
     #[default]
@@ -146,34 +142,28 @@ impl Scope {
     /// Its name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Machine => "machine",
-            Self::Target => "target",
-        }
+        self.into()
     }
 }
 
 /// How stacks are taken.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum StackMode {
-    /// Recognised where a thread has had them before, and walked otherwise.
-    Cached,
     /// Walked every time.
     #[default]
     Exact,
     /// Not at all.
     Off,
+    /// Recognised where a thread has had them before, and walked otherwise.
+    Cached,
 }
 
 impl StackMode {
     /// Its name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Cached => "cached",
-            Self::Exact => "exact",
-            Self::Off => "off",
-        }
+        self.into()
     }
 }
 

@@ -1,7 +1,9 @@
 //! Stacks: stored once, named once.
 
-use serde::{Deserialize, Serialize};
 use std::{collections::BTreeMap, fmt, str::FromStr};
+
+use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantArray};
 
 use super::Function;
 use crate::units::{StackId, Tgid};
@@ -107,7 +109,21 @@ pub struct Module {
 }
 
 /// How a stack came to have an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum AddressKind {
     /// The instruction that was at hand.
     Instruction,
@@ -154,7 +170,10 @@ impl Frame {
 }
 
 /// Where the frames of a stack end, and why.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr, VariantArray,
+)]
+#[strum(serialize_all = "snake_case")]
 pub enum StackEnd {
     /// Nobody looked: the kernel walked it.
     #[default]

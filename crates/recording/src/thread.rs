@@ -1,9 +1,12 @@
 //! Who a thread was, and until when.
 
+use strum::{IntoStaticStr, VariantArray};
+
 use crate::units::{CgroupId, Tgid, Tid, Timestamp};
 
 /// What kind of thread it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum ThreadKind {
     /// It runs a program.
     User,
@@ -14,7 +17,8 @@ pub enum ThreadKind {
 }
 
 /// Why a sighting was recorded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SightingReason {
     /// The window opened, and the thread was there.
     Opening,
@@ -33,7 +37,8 @@ pub enum SightingReason {
 }
 
 /// What a thread was doing when it was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Phase {
     /// Not known.
     Unknown,

@@ -1,5 +1,7 @@
 //! Waits, wakes, preemptions and samples.
 
+use strum::{IntoStaticStr, VariantArray};
+
 use super::{FileId, StackRef, ThreadKind};
 use crate::units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp};
 
@@ -31,7 +33,8 @@ impl TaskState {
 }
 
 /// Which table a syscall number belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SyscallTable {
     /// The machine's own.
     Native,
@@ -60,7 +63,8 @@ pub struct ThreadRef {
 }
 
 /// How a wait's beginning is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum Begin {
     /// Its switch-out was seen.
     Seen,
@@ -71,7 +75,8 @@ pub enum Begin {
 }
 
 /// How a wait's end is known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum End {
     /// Its switch-in was seen.
     Seen,
@@ -82,7 +87,8 @@ pub enum End {
 }
 
 /// An interrupt with no device behind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
+#[strum(serialize_all = "snake_case")]
 pub enum SystemVector {
     /// Known to be an interrupt by the stack that it ran on, not which.
     Unknown,

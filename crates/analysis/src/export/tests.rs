@@ -98,7 +98,7 @@ fn the_document_has_every_column_of_the_export() {
 #[test]
 fn the_document_has_every_code() {
     fn words<T: Code>(name: &str) -> Vec<String> {
-        let words: Vec<_> = T::ALL.iter().map(|(_, word)| *word).collect();
+        let words: Vec<_> = T::VARIANTS.iter().map(|value| value.text()).collect();
         vec![name.to_owned(), words.join(" ")]
     }
     let expected = [
