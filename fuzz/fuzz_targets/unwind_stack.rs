@@ -45,7 +45,8 @@ fn word(bits: u64) -> u64 {
 /// and the file.
 fn unwind(mut input: &[u8]) -> Option<()> {
     let [method] = split_off(&mut input)?;
-    let [ip, fp] = [split_off(&mut input)?, split_off(&mut input)?].map(u64::from_le_bytes).map(word);
+    let [ip, fp] =
+        [split_off(&mut input)?, split_off(&mut input)?].map(u64::from_le_bytes).map(word);
     let mut stack = Vec::new();
     for _ in 0..u16::from_le_bytes(split_off(&mut input)?) {
         stack.extend(word(u64::from_le_bytes(split_off(&mut input)?)).to_le_bytes());

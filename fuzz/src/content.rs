@@ -10,9 +10,9 @@ use offwake::{
     recording::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
         FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId,
-        OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, Sighting,
-        SightingReason, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
-        SyscallTable, SystemVector, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake,
+        OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd,
+        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
+        TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake,
         WakeContext, Window, stream::Slice,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -41,7 +41,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         waits: many(u, 24, wait)?,
         preemptions: many(u, 12, preemption)?,
         samples: many(u, 4, sample)?,
-        sightings: many(u, 12, sighting)?,
+        thread_events: many(u, 12, thread_event)?,
         exits: many(u, 4, exit)?,
         stacks: many(u, 6, stack)?,
         frames: many(u, 8, frame)?,
@@ -163,9 +163,9 @@ fn sample(u: Bytes) -> Result<Sample> {
     })
 }
 
-fn sighting(u: Bytes) -> Result<Sighting> {
-    use SightingReason::{Closing, Exec, Fork, Opening, Rename, Seen};
-    Ok(Sighting {
+fn thread_event(u: Bytes) -> Result<ThreadEvent> {
+    use ThreadEventReason::{Closing, Exec, Fork, Opening, Rename, Seen};
+    Ok(ThreadEvent {
         at: time(u)?,
         reason: of(u, &[Opening, Seen, Fork, Exec, Rename, Closing])?,
         tid: Tid(small(u)?),

@@ -16,8 +16,8 @@ use offwake::{
     blame::{Blame, ChainLimits},
     recording::{
         AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, Meta, Phase,
-        Preemption, Recording, Sighting, SightingReason, Stack, StackEnd, StackRef, Syscall,
-        SyscallTable, TaskState, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        Preemption, Recording, Stack, StackEnd, StackRef, Syscall, SyscallTable, TaskState,
+        ThreadEvent, ThreadEventReason, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     report::{Filter, Report},
     timeline::Timeline,
@@ -212,13 +212,13 @@ fn recording(waits: u64) -> Recording {
     }
     for service in &services {
         for role in ROLES {
-            let last = Sighting {
+            let last = ThreadEvent {
                 at: Timestamp(end),
-                reason: SightingReason::Closing,
+                reason: ThreadEventReason::Closing,
                 seq: service.seqs[role as usize],
-                ..sighting(service.tid(role))
+                ..thread_event(service.tid(role))
             };
-            recording.sightings.push(last);
+            recording.thread_events.push(last);
         }
     }
     recording.sort();
@@ -226,7 +226,7 @@ fn recording(waits: u64) -> Recording {
 }
 
 fn introduce(recording: &mut Recording, tid: Tid) {
-    recording.sightings.push(sighting(tid));
+    recording.thread_events.push(thread_event(tid));
     let frame = FrameId(tid.0);
     let stacks = &mut recording.stacks;
     stacks.frames.insert(
@@ -248,10 +248,10 @@ fn introduce(recording: &mut Recording, tid: Tid) {
 }
 
 /// As the window opens.
-fn sighting(tid: Tid) -> Sighting {
-    Sighting {
+fn thread_event(tid: Tid) -> ThreadEvent {
+    ThreadEvent {
         at: Timestamp(START),
-        reason: SightingReason::Opening,
+        reason: ThreadEventReason::Opening,
         tid,
         tgid: Tgid(tid.0),
         parent: Tgid(1),

@@ -58,11 +58,11 @@ fn measure(frames: usize, processes: &[Tgid]) {
     let before = memory("VmRSS");
     let begun = Instant::now();
     let mut parser = Parser::in_thread(symbols::serve);
-    let (new, names, shortfalls) = stacks.finish().resolve(&mut parser, &mut |_done, _all| {});
+    let (new, names, diagnostics) = stacks.finish().resolve(&mut parser, &mut |_done, _all| {});
     let named = begun.elapsed();
     println!(
         "{{\"asked\":{asked},\"frames\":{},\"named\":{},\"modules\":{},\"observe_ns\":{},\
-         \"name_ns\":{},\"before_kib\":{before},\"peak_kib\":{},\"shortfalls\":{shortfalls:?}}}",
+         \"name_ns\":{},\"before_kib\":{before},\"peak_kib\":{},\"shortfalls\":{diagnostics:?}}}",
         new.frames.len(),
         names.len(),
         new.modules.len(),

@@ -62,9 +62,9 @@ fn main() -> anyhow::Result<()> {
 
 /// Keeps the target's threads, and those that a chain of wakes leads to from there.
 fn drop_bystanders(recording: &mut Recording) {
-    let mut kept: HashSet<Tid> = (recording.sightings.iter())
-        .filter(|sighting| sighting.in_target)
-        .map(|sighting| sighting.tid)
+    let mut kept: HashSet<Tid> = (recording.thread_events.iter())
+        .filter(|thread_event| thread_event.in_target)
+        .map(|thread_event| thread_event.tid)
         .collect();
     loop {
         let before = kept.len();
@@ -81,7 +81,7 @@ fn drop_bystanders(recording: &mut Recording) {
     }
     recording.waits.retain(|_, waiter| kept.contains(&waiter.tid));
     recording.preemptions.retain(|preemption| kept.contains(&preemption.tid));
-    recording.sightings.retain(|sighting| kept.contains(&sighting.tid));
+    recording.thread_events.retain(|thread_event| kept.contains(&thread_event.tid));
     recording.exits.retain(|exit| kept.contains(&exit.tid));
     recording.samples.retain(|sample| kept.contains(&sample.tid));
 }
@@ -95,13 +95,13 @@ fn anonymise(recording: &mut Recording, host: &str) {
     if let Some(command) = recording.meta.target.strip_prefix("command ") {
         recording.meta.target = format!("command {}", file_name(command));
     }
-    let target: HashSet<Tgid> = (recording.sightings.iter())
-        .filter(|sighting| sighting.in_target)
-        .map(|sighting| sighting.tgid)
+    let target: HashSet<Tgid> = (recording.thread_events.iter())
+        .filter(|thread_event| thread_event.in_target)
+        .map(|thread_event| thread_event.tgid)
         .collect();
-    for sighting in &mut recording.sightings {
-        if sighting.kind != ThreadKind::Kernel && !target.contains(&sighting.tgid) {
-            OTHER.clone_into(&mut sighting.comm);
+    for thread_event in &mut recording.thread_events {
+        if thread_event.kind != ThreadKind::Kernel && !target.contains(&thread_event.tgid) {
+            OTHER.clone_into(&mut thread_event.comm);
         }
     }
     let mut waits: Vec<Wait> = recording.waits.iter().collect();
@@ -172,7 +172,7 @@ fn drop_unused(recording: &mut Recording) {
     let modules: HashSet<_> = stacks.frames.values().filter_map(|frame| frame.module).collect();
     stacks.modules.retain(|id, _| modules.contains(id));
     let cgroups: HashSet<_> = (recording.waits.iter().map(|wait| wait.cgroup))
-        .chain(recording.sightings.iter().map(|sighting| sighting.cgroup))
+        .chain(recording.thread_events.iter().map(|thread_event| thread_event.cgroup))
         .collect();
     recording.cgroups.retain(|id, _| cgroups.contains(id));
     let files: HashSet<_> = recording.waits.iter().filter_map(|wait| wait.file).collect();

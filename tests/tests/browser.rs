@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use offwake::{
-    recording::{Function, Recording, Sighting, ThreadKind, stream},
+    recording::{Function, Recording, ThreadEvent, ThreadKind, stream},
     units::Timestamp,
 };
 use offwake_tests::{
@@ -275,8 +275,8 @@ fn a_narrow_window_scrolls_its_tables_and_not_the_page() -> Result<()> {
 fn hostile_names_run_nothing_and_can_be_seen() -> Result<()> {
     const NAME: &str = "</script><script>alert(1)</script><img src=x onerror=alert(2)>";
     let mut recording = stream::read(&fs::read(data("demo"))?[..], 64 << 20)?;
-    for sighting in &mut recording.sightings {
-        sighting.comm = format!("{NAME}\u{1b}[2J\u{202e}{{{{code}}}}");
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = format!("{NAME}\u{1b}[2J\u{202e}{{{{code}}}}");
     }
     for frame in recording.stacks.frames.values_mut() {
         frame.functions = vec![Function::named(format!("{NAME}\u{7}\u{2028}__proto__"))];
@@ -312,21 +312,23 @@ fn large() -> Recording {
     let mut recording = template.unwrap_or_default();
     let (start, end) = (Timestamp(1_000_000_000), Timestamp(11_000_000_000));
     let waits: Vec<_> = recording.waits.iter().filter(|wait| wait.wake.is_some()).take(1).collect();
-    let sightings = recording.sightings.clone();
+    let thread_events = recording.thread_events.clone();
     recording.meta.window = offwake::recording::Window { start, end };
-    recording.sightings.clear();
+    recording.thread_events.clear();
     recording.samples.clear();
     recording.preemptions.clear();
     recording.exits.clear();
     recording.waits = Default::default();
-    let (Some(wait), Some(sighting)) = (waits.first(), sightings.first()) else { return recording };
+    let (Some(wait), Some(thread_event)) = (waits.first(), thread_events.first()) else {
+        return recording;
+    };
     let tgid = |tid: u32| offwake::units::Tgid(1_000 + tid / 10 * 10);
     for n in 0..THREADS + WAKERS {
         let tid = offwake::units::Tid(1_000 + n);
         let comm = format!("pool-{}", n % 97);
-        recording.sightings.push(Sighting {
+        recording.thread_events.push(ThreadEvent {
             at: start,
-            reason: offwake::recording::SightingReason::Opening,
+            reason: offwake::recording::ThreadEventReason::Opening,
             tid,
             tgid: tgid(n),
             kind: ThreadKind::User,
@@ -335,7 +337,7 @@ fn large() -> Recording {
             seq: 0,
             created: Timestamp(u64::from(n) + 1),
             comm,
-            ..sighting.clone()
+            ..thread_event.clone()
         });
         for nth in 0..if n < THREADS { WAITS } else { 0 } {
             let mut wait = *wait;

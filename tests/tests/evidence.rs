@@ -7,7 +7,7 @@ use std::{collections::HashMap, fs};
 use anyhow::{Result, ensure};
 use offwake::{
     recording::{
-        Begin, End, FileId, OpenFile, Phase, Recording, SightingReason, SocketEnd, SocketRole,
+        Begin, End, FileId, OpenFile, Phase, Recording, SocketEnd, SocketRole, ThreadEventReason,
         stream,
     },
     units::{Tid, Timestamp},
@@ -52,14 +52,14 @@ fn who_is_seen_on_a_cpu_is_seen_between_its_records() -> Result<()> {
     let recording = record(&Workload::start("pipe")?)?;
     let spans = spans(&recording);
     // Those that were born meanwhile may have the number of a thread that has gone.
-    let born = |reason| matches!(reason, SightingReason::Fork | SightingReason::Exec);
+    let born = |reason| matches!(reason, ThreadEventReason::Fork | ThreadEventReason::Exec);
     let young: Vec<Tid> =
-        recording.sightings.iter().filter(|s| born(s.reason)).map(|s| s.tid).collect();
+        recording.thread_events.iter().filter(|s| born(s.reason)).map(|s| s.tid).collect();
     let samples = recording.samples.iter().map(|s| ("sample", s.tid, s.seq, s.at));
     let wakes = (recording.waits.iter().filter_map(|wait| wait.wake))
         .map(|wake| ("wake", wake.current.tid, wake.current_seq, wake.at));
-    let seen = (recording.sightings.iter())
-        .filter(|s| s.reason == SightingReason::Seen && s.phase == Phase::OnCpu)
+    let seen = (recording.thread_events.iter())
+        .filter(|s| s.reason == ThreadEventReason::Seen && s.phase == Phase::OnCpu)
         .map(|s| ("sighting", s.tid, Some(s.seq), s.at));
     let mut counts = HashMap::<&str, (u32, u32)>::new();
     for (what, tid, seq, at) in samples.chain(wakes).chain(seen) {

@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 
 /// The name that a thread had last. Names come from other programs, so control characters are replaced.
 fn thread_name(recording: &Recording, tid: Tid) -> String {
-    let named = recording.sightings.iter().rfind(|event| event.tid == tid);
+    let named = recording.thread_events.iter().rfind(|event| event.tid == tid);
     let name = named.map_or("?", |event| event.comm.as_str());
     format!("{} ({tid})", name.replace(char::is_control, "?"))
 }

@@ -1,7 +1,6 @@
 #![doc = include_str!("../README.md")]
 
 mod clock;
-mod effort;
 mod file;
 mod function;
 mod interned;
@@ -9,6 +8,7 @@ mod interrupt;
 pub mod loss;
 mod order;
 mod process;
+mod profiler_cost;
 mod rebase;
 mod same_stacks;
 mod stack;
@@ -19,18 +19,18 @@ mod wait;
 mod waits;
 
 pub use clock::Clocks;
-pub use effort::{Effort, HalfCounts, ProgramTime, StackCounts};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use function::Function;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
+pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
 pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
     Stack, StackEnd, StackRef, StackTable,
 };
-pub use thread::{Phase, Sighting, SightingReason, ThreadExit, ThreadKind};
+pub use thread::{Phase, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind};
 pub use wait::{
     Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
     Wait, Wake, WakeContext,
@@ -179,7 +179,7 @@ pub struct Recording {
     /// Times off the CPU of threads that could have gone on.
     pub preemptions: Vec<Preemption>,
     /// Who each thread was, and when that was seen.
-    pub sightings: Vec<Sighting>,
+    pub thread_events: Vec<ThreadEvent>,
     /// Threads that ended.
     pub exits: Vec<ThreadExit>,
     /// What was on the CPUs when the sampling clock struck.
@@ -199,7 +199,7 @@ pub struct Recording {
     /// What was lost.
     pub loss: LossTotals,
     /// What the kernel half did.
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     /// What is wrong with the file that it was read from.
     pub damage: stream::Damage,
 }
@@ -210,7 +210,7 @@ impl Recording {
         self.waits.sort();
         let key = |preemption: &Preemption| (preemption.off, preemption.tid, preemption.seq);
         order::sort_nearly_sorted(&mut self.preemptions, |a, b| key(a).cmp(&key(b)));
-        self.sightings.sort_by_key(|sighting| (sighting.at, sighting.tid));
+        self.thread_events.sort_by_key(|thread_event| (thread_event.at, thread_event.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));
         self.processes.sort_by_key(|process| (process.tgid, process.at));

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use crate::units::Timestamp;
 
 /// What could not be done on this side, by name, and how often; only what is not 0.
-pub type Shortfalls = BTreeMap<&'static str, u64>;
+pub type Diagnostics = BTreeMap<&'static str, u64>;
 
-/// Counts one shortfall.
-pub fn count(shortfalls: &mut Shortfalls, name: &'static str) {
-    *shortfalls.entry(name).or_default() += 1;
+/// Counts one diagnostic.
+pub fn count(diagnostics: &mut Diagnostics, name: &'static str) {
+    *diagnostics.entry(name).or_default() += 1;
 }
 
 /// Adds the counts of `more`.
-pub fn add_all(shortfalls: &mut Shortfalls, more: &Shortfalls) {
+pub fn add_all(diagnostics: &mut Diagnostics, more: &Diagnostics) {
     for (name, count) in more {
-        *shortfalls.entry(name).or_default() += count;
+        *diagnostics.entry(name).or_default() += count;
     }
 }
 
@@ -38,8 +38,8 @@ pub struct LossTotals {
 
 impl LossTotals {
     /// Adds what could not be done on this side.
-    pub fn add_shortfalls(&mut self, shortfalls: &Shortfalls) {
-        for (name, count) in shortfalls {
+    pub fn add_diagnostics(&mut self, diagnostics: &Diagnostics) {
+        for (name, count) in diagnostics {
             *self.counters.entry((*name).to_owned()).or_default() += count;
         }
     }

@@ -38,7 +38,7 @@ impl Recording {
             .preemptions
             .iter_mut()
             .flat_map(|p| [&mut p.off, &mut p.on].into_iter().chain(&mut p.migrated));
-        let seen = self.sightings.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
+        let seen = self.thread_events.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())
             .chain(off)

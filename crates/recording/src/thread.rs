@@ -16,10 +16,10 @@ pub enum ThreadKind {
     Kernel,
 }
 
-/// Why a sighting was recorded.
+/// Why a thread event was recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
-pub enum SightingReason {
+pub enum ThreadEventReason {
     /// The window opened, and the thread was there.
     Opening,
     /// Its first record, or the first after something about it was new.
@@ -50,13 +50,13 @@ pub enum Phase {
     Blocked,
 }
 
-/// Who a thread is from a moment on, until its next sighting.
+/// Who a thread is from a moment on, until its next thread event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sighting {
+pub struct ThreadEvent {
     /// When it was looked at.
     pub at: Timestamp,
     /// Why.
-    pub reason: SightingReason,
+    pub reason: ThreadEventReason,
     /// The thread.
     pub tid: Tid,
     /// Its process.

@@ -10,7 +10,7 @@ use object::elf::EM_X86_64;
 
 use offwake_recording::{
     ModuleId,
-    loss::{Shortfalls, count},
+    loss::{Diagnostics, count},
 };
 
 use crate::{
@@ -48,7 +48,7 @@ pub(crate) struct ModuleCache {
     limit: usize,
     /// The number of uses so far.
     uses: u64,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl ModuleCache {
@@ -57,7 +57,7 @@ impl ModuleCache {
     }
 
     fn with_limit(limit: usize) -> Self {
-        Self { modules: HashMap::new(), memory: 0, limit, uses: 0, shortfalls: Shortfalls::new() }
+        Self { modules: HashMap::new(), memory: 0, limit, uses: 0, diagnostics: Diagnostics::new() }
     }
 
     /// The rule for a location.
@@ -83,7 +83,7 @@ impl ModuleCache {
         let attempt = catch_unwind(AssertUnwindSafe(|| tables.rule(offset, kind, context)));
         attempt.unwrap_or_else(|_| {
             *context = UnwindContext::new();
-            count(&mut self.shortfalls, "unwind_panics");
+            count(&mut self.diagnostics, "unwind_panics");
             UnwindRule::Unreadable
         })
     }
@@ -99,7 +99,7 @@ impl ModuleCache {
             // As in `rule`: no file that we know of makes this panic.
             Some(content) => {
                 catch_unwind(AssertUnwindSafe(|| read(content))).unwrap_or_else(|_| {
-                    count(&mut self.shortfalls, "unwind_panics");
+                    count(&mut self.diagnostics, "unwind_panics");
                     UnwindData::Unavailable
                 })
             }
@@ -107,13 +107,13 @@ impl ModuleCache {
         let memory = match &data {
             UnwindData::Tables(tables) => {
                 if tables.is_partial() {
-                    count(&mut self.shortfalls, "unwind_modules_partial");
+                    count(&mut self.diagnostics, "unwind_modules_partial");
                 }
                 tables.memory()
             }
             UnwindData::NoElf | UnwindData::OtherMachine => 0,
             UnwindData::Unavailable => {
-                count(&mut self.shortfalls, "unwind_modules_unread");
+                count(&mut self.diagnostics, "unwind_modules_unread");
                 0
             }
         };
@@ -140,8 +140,8 @@ impl ModuleCache {
     }
 
     /// What could not be done.
-    pub(crate) fn shortfalls(&self) -> &Shortfalls {
-        &self.shortfalls
+    pub(crate) fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
     }
 }
 

@@ -1,7 +1,7 @@
 //! Unwinds stacks, one frame after the other.
 
 use gimli::UnwindContext;
-use offwake_recording::{AddressKind, loss::Shortfalls};
+use offwake_recording::{AddressKind, loss::Diagnostics};
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -198,8 +198,8 @@ impl Unwinder {
 
     /// What could not be done.
     #[must_use]
-    pub fn shortfalls(&self) -> &Shortfalls {
-        self.modules.shortfalls()
+    pub fn diagnostics(&self) -> &Diagnostics {
+        self.modules.diagnostics()
     }
 }
 

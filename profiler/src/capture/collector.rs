@@ -15,8 +15,8 @@ use super::{
 use crate::{
     decode::{self, Record},
     recording::{
-        Effort, End, FileId, LossTotals, Preemption, Sample, Sighting, SightingReason, Syscall,
-        ThreadExit, ThreadKind, Wait, WakeContext,
+        End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
+        ThreadEventReason, ThreadExit, ThreadKind, Wait, WakeContext,
     },
     units::{CgroupId, Nanos, Tgid, Timestamp},
 };
@@ -32,7 +32,7 @@ const MAX_CGROUPS: usize = 65_536;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KernelTotals {
     pub loss: LossTotals,
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     pub undecodable_copies: u64,
 }
 
@@ -130,7 +130,7 @@ impl Collector {
         own_cpu: Nanos,
         totals: KernelTotals,
     ) -> RecordBatch {
-        let KernelTotals { mut loss, effort, undecodable_copies } = totals;
+        let KernelTotals { mut loss, profiler_cost, undecodable_copies } = totals;
         loss.undecodable = self.lost.undecodable + undecodable_copies;
         loss.over_memory = self.lost.over_memory;
         if self.lost.lookups > 0 {
@@ -139,7 +139,7 @@ impl Collector {
         let batch = std::mem::take(&mut self.batch);
         // The next one is about as large as this one.
         self.batch.waits.reserve(batch.waits.len());
-        RecordBatch { until, own_cpu, loss, effort, ..batch }
+        RecordBatch { until, own_cpu, loss, profiler_cost, ..batch }
     }
 
     /// Adds one record as it came out of a ring.
@@ -147,7 +147,7 @@ impl Collector {
         let Some(record) = self.decode(bytes) else { return };
         // Records of who a thread is and when it ended are added in any case, so that the rest can
         // be told apart; the number of threads bounds them.
-        let is_bulk = !matches!(record, Record::Sighting(_) | Record::Exit(_));
+        let is_bulk = !matches!(record, Record::ThreadEvent(_) | Record::Exit(_));
         if is_bulk && self.is_full() {
             self.lost.over_memory += 1;
         } else {
@@ -201,15 +201,15 @@ impl Collector {
                 self.memory += size_of::<u64>() * stack.addresses.len();
                 self.request(Lookup::Stack(stack));
             }
-            Record::Sighting(sighting) => {
-                self.memory += size_of::<Sighting>();
-                self.request_process(&sighting);
-                self.request_cgroup(sighting.cgroup, sighting.tgid);
-                self.triggers.record_name(&sighting);
-                if sighting.reason == SightingReason::Closing {
-                    self.open.sightings.push(sighting);
+            Record::ThreadEvent(thread_event) => {
+                self.memory += size_of::<ThreadEvent>();
+                self.request_process(&thread_event);
+                self.request_cgroup(thread_event.cgroup, thread_event.tgid);
+                self.triggers.record_name(&thread_event);
+                if thread_event.reason == ThreadEventReason::Closing {
+                    self.open.thread_events.push(thread_event);
                 } else {
-                    self.batch.sightings.push(sighting);
+                    self.batch.thread_events.push(thread_event);
                 }
             }
             Record::Exit(exit) => {
@@ -250,7 +250,7 @@ impl Collector {
         }
     }
 
-    /// Requests each cgroup once. Waits are looked at as well: no sighting says that a thread
+    /// Requests each cgroup once. Waits are looked at as well: no thread event says that a thread
     /// moved.
     fn request_cgroup(&mut self, id: CgroupId, tgid: Tgid) {
         if self.cgroups.contains(&id) {
@@ -273,17 +273,17 @@ impl Collector {
         }
     }
 
-    fn request_process(&mut self, sighting: &Sighting) {
-        let &Sighting { tid, tgid, parent, at, reason, kind, .. } = sighting;
+    fn request_process(&mut self, thread_event: &ThreadEvent) {
+        let &ThreadEvent { tid, tgid, parent, at, reason, kind, .. } = thread_event;
         if kind == ThreadKind::Kernel {
             return;
         }
         match reason {
-            SightingReason::Exec => {
+            ThreadEventReason::Exec => {
                 self.processes.insert(tgid);
                 self.request(Lookup::Exec { tgid, at });
             }
-            SightingReason::Fork if tid.0 == tgid.0 => {
+            ThreadEventReason::Fork if tid.0 == tgid.0 => {
                 self.processes.insert(tgid);
                 self.request(Lookup::Fork { parent, child: tgid, at });
             }
@@ -303,14 +303,14 @@ mod tests {
     use super::{Collector, Lookup, MAX_CGROUPS, TriggerMatcher};
     use crate::{
         decode::Record,
-        recording::{Phase, Sighting, SightingReason, ThreadKind},
+        recording::{Phase, ThreadEvent, ThreadEventReason, ThreadKind},
         units::{CgroupId, Tgid, Tid, Timestamp},
     };
 
     fn in_cgroup(cgroup: u64) -> Record {
-        Record::Sighting(Sighting {
+        Record::ThreadEvent(ThreadEvent {
             at: Timestamp(1),
-            reason: SightingReason::Seen,
+            reason: ThreadEventReason::Seen,
             tid: Tid(7),
             tgid: Tgid(7),
             parent: Tgid(1),

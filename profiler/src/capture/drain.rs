@@ -146,9 +146,9 @@ impl Drain {
             self.totals.loss = loss;
         }
         if let Ok(stacks) = self.counters.stacks() {
-            self.totals.effort.stacks = stacks;
+            self.totals.profiler_cost.stacks = stacks;
         }
-        self.totals.effort.programs = self.programs.measured();
+        self.totals.profiler_cost.programs = self.programs.measured();
         self.totals.undecodable_copies = self.counters.undecodable_copies();
     }
 

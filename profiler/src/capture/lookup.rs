@@ -85,16 +85,16 @@ pub(super) fn run(
         }
     }
     while !user_stacks.process_copies(&mut stacks) {}
-    let (files, mut shortfalls) = files.finish();
+    let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
     let unnamed = stacks.finish();
     // Every file that has names is open by now.
     privileges::restrict_to(Task::Naming);
     let (stacks, names, of_stacks) =
         unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
-    add_all(&mut shortfalls, &of_processes);
-    add_all(&mut shortfalls, &of_stacks);
-    let results = LookupResults { stacks, processes, files, interrupts, shortfalls };
+    add_all(&mut diagnostics, &of_processes);
+    add_all(&mut diagnostics, &of_stacks);
+    let results = LookupResults { stacks, processes, files, interrupts, diagnostics };
     LastLookupResults { results, names }
 }
 
@@ -105,15 +105,15 @@ fn send_results(
     interrupts: &mut Vec<InterruptInfo>,
     store: &SyncSender<StoreMessage>,
 ) {
-    let mut shortfalls = stacks.shortfalls();
-    add_all(&mut shortfalls, processes.shortfalls());
-    add_all(&mut shortfalls, &files.shortfalls());
+    let mut diagnostics = stacks.diagnostics();
+    add_all(&mut diagnostics, processes.diagnostics());
+    add_all(&mut diagnostics, &files.diagnostics());
     let results = LookupResults {
         stacks: stacks.drain_new(),
         processes: processes.take_new(),
         files: files.take_new(),
         interrupts: std::mem::take(interrupts),
-        shortfalls,
+        diagnostics,
     };
     // The other end is gone only if its thread has died; that is noticed when it is joined.
     let _died = store.send(StoreMessage::LookupResults(Box::new(results)));

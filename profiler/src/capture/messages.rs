@@ -11,8 +11,9 @@ use crate::{
     decode::NewStack,
     processes::NewProcesses,
     recording::{
-        Clocks, ClosedBy, Effort, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
-        NewStacks, OpenFile, Preemption, Sample, Sighting, ThreadExit, Wait, loss::Shortfalls,
+        Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
+        OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
+        loss::Diagnostics,
     },
     symbols::NamingRequest,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
@@ -71,7 +72,7 @@ pub(super) enum StoreMessage {
 pub(super) struct RecordingStart {
     pub meta: Meta,
     pub losses: LossTotals,
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     pub own_cpu: Nanos,
 }
 
@@ -83,21 +84,21 @@ pub(super) struct RecordBatch {
     /// What was lost since the programs were loaded.
     pub loss: LossTotals,
     /// What the kernel half did since it was loaded.
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     /// CPU time that this process has used.
     pub own_cpu: Nanos,
     pub waits: Vec<Wait>,
     pub preemptions: Vec<Preemption>,
     pub samples: Vec<Sample>,
-    pub sightings: Vec<Sighting>,
+    pub thread_events: Vec<ThreadEvent>,
     pub exits: Vec<ThreadExit>,
 }
 
 impl RecordBatch {
     /// How many records of all kinds there are.
     pub fn len(&self) -> u64 {
-        let Self { waits, preemptions, samples, sightings, exits, .. } = self;
-        (waits.len() + preemptions.len() + samples.len() + sightings.len() + exits.len()) as u64
+        let Self { waits, preemptions, samples, thread_events, exits, .. } = self;
+        (waits.len() + preemptions.len() + samples.len() + thread_events.len() + exits.len()) as u64
     }
 }
 
@@ -108,8 +109,8 @@ pub struct OpenRecords {
     pub waits: Vec<Wait>,
     /// Preemptions that have not ended.
     pub preemptions: Vec<Preemption>,
-    /// One sighting of each thread.
-    pub sightings: Vec<Sighting>,
+    /// One thread event of each thread.
+    pub thread_events: Vec<ThreadEvent>,
 }
 
 /// What was looked up since the last time.
@@ -120,7 +121,7 @@ pub(super) struct LookupResults {
     pub files: Vec<(FileId, OpenFile)>,
     pub interrupts: Vec<InterruptInfo>,
     /// What could not be done so far, from the beginning on.
-    pub shortfalls: Shortfalls,
+    pub diagnostics: Diagnostics,
 }
 
 /// What the look-up thread returns when it ends.
@@ -204,7 +205,7 @@ pub struct SnapshotEnd {
     /// What was lost since the run's beginning.
     pub loss: LossTotals,
     /// What the kernel half did since it was loaded.
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     /// CPU time of the profiler's own threads since then.
     pub own_cpu: Nanos,
     /// The clocks.

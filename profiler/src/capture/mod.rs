@@ -62,7 +62,7 @@ use crate::{
     },
     parser::{Parser, ParserRole},
     privileges::{self, Task},
-    recording::{ClosedBy, Effort, Meta, Window},
+    recording::{ClosedBy, Meta, ProfilerCost, Window},
     stacks::StackProcessor,
     symbols::NameSources,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
@@ -241,7 +241,8 @@ impl<S: Sink> Armed<S> {
     pub fn open(self) -> Result<Capture<S>, CaptureError> {
         let losses = self.counters.losses()?;
         // The programs have not been measured yet.
-        let effort = Effort { stacks: self.counters.stacks()?, ..Effort::default() };
+        let profiler_cost =
+            ProfilerCost { stacks: self.counters.stacks()?, ..ProfilerCost::default() };
         let settings = &self.plan.settings;
         let now = kernel::now();
         let meta = Meta {
@@ -260,7 +261,7 @@ impl<S: Sink> Armed<S> {
             ..Meta::default()
         };
         self.control.window_start.get_or_init(|| now);
-        let start = RecordingStart { meta, losses, effort, own_cpu: own_cpu_time() };
+        let start = RecordingStart { meta, losses, profiler_cost, own_cpu: own_cpu_time() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.to_store.send(StoreMessage::Start(Box::new(start)));
         Ok(Capture { armed: self })

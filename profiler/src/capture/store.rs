@@ -20,7 +20,7 @@ use super::{
 use crate::{
     recording::{
         ClosedBy, End, Meta, Window,
-        loss::Shortfalls,
+        loss::Diagnostics,
         stream::{self, Encoder, Slice},
     },
     units::{Nanos, StackId, Timestamp},
@@ -46,7 +46,7 @@ pub(super) struct Store<S> {
     /// Records that the sink did not take.
     unwritten: u64,
     counts: WaitCounts,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
     resend: ResendStacks,
 }
 
@@ -75,7 +75,7 @@ impl<S: Sink> Store<S> {
             failed: None,
             unwritten: 0,
             counts: WaitCounts::default(),
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
             resend,
         })
     }
@@ -110,9 +110,9 @@ impl<S: Sink> Store<S> {
     fn add_batch(&mut self, records: RecordBatch) {
         self.next.until = records.until;
         if let Some(start) = &self.start {
-            self.next.effort = records.effort.since(start.effort);
+            self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
             self.next.loss = records.loss.clone().since(&start.losses);
-            self.next.loss.add_shortfalls(&self.shortfalls);
+            self.next.loss.add_diagnostics(&self.diagnostics);
             self.next.own_cpu = records.own_cpu - start.own_cpu;
         }
         self.add_records(records);
@@ -131,7 +131,7 @@ impl<S: Sink> Store<S> {
         append(&mut self.next.waits, records.waits);
         append(&mut self.next.preemptions, records.preemptions);
         append(&mut self.next.samples, records.samples);
-        append(&mut self.next.sightings, records.sightings);
+        append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);
     }
 
@@ -145,7 +145,7 @@ impl<S: Sink> Store<S> {
         self.next.cgroups.extend(results.processes.cgroups);
         self.next.files.extend(results.files);
         self.next.interrupts.extend(results.interrupts);
-        self.shortfalls = results.shortfalls;
+        self.diagnostics = results.diagnostics;
     }
 
     /// Has the sink write out what it retains, with all that has come so far.
@@ -170,9 +170,10 @@ impl<S: Sink> Store<S> {
         names: FrameNames,
         reason: SnapshotReason,
     ) {
-        let (loss, effort, clocks) = (self.next.loss.clone(), self.next.effort, clocks::read());
+        let (loss, profiler_cost, clocks) =
+            (self.next.loss.clone(), self.next.profiler_cost, clocks::read());
         let next_number = self.stored;
-        let end = SnapshotEnd { meta, open, loss, effort, own_cpu, clocks, next_number };
+        let end = SnapshotEnd { meta, open, loss, profiler_cost, own_cpu, clocks, next_number };
         self.sink.write_snapshot(end, names, reason);
     }
 
@@ -181,7 +182,7 @@ impl<S: Sink> Store<S> {
         let mut slice = std::mem::take(&mut self.next);
         self.next.until = slice.until;
         self.next.loss = slice.loss.clone();
-        self.next.effort = slice.effort;
+        self.next.profiler_cost = slice.profiler_cost;
         self.next.own_cpu = slice.own_cpu;
         let written = match self.failed {
             Some(_) => false,
@@ -194,7 +195,7 @@ impl<S: Sink> Store<S> {
                 waits: Vec::new(),
                 preemptions: Vec::new(),
                 samples: Vec::new(),
-                sightings: Vec::new(),
+                thread_events: Vec::new(),
                 exits: Vec::new(),
                 ..slice
             };
@@ -227,8 +228,8 @@ impl<S: Sink> Store<S> {
         let (records, open) = (end.records, end.open);
         self.add_results(end.results);
         self.next.loss = records.loss.clone().since(&start.losses);
-        self.next.loss.add_shortfalls(&self.shortfalls);
-        self.next.effort = records.effort.since(start.effort);
+        self.next.loss.add_diagnostics(&self.diagnostics);
+        self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
         self.add_records(records);
         self.next.own_cpu = end.own_cpu - start.own_cpu;
         self.next.until = end.closed_at;
@@ -250,7 +251,7 @@ impl<S: Sink> Store<S> {
         self.add_records(RecordBatch {
             waits: open.waits,
             preemptions: open.preemptions,
-            sightings: open.sightings,
+            thread_events: open.thread_events,
             ..RecordBatch::default()
         });
         self.next.meta = Some(meta);
@@ -258,12 +259,12 @@ impl<S: Sink> Store<S> {
         while names.len() > NAMES_IN_A_SLICE {
             let rest = names.split_off(NAMES_IN_A_SLICE);
             let (until, own_cpu) = (self.until, self.next.own_cpu);
-            let (loss, effort) = (self.next.loss.clone(), self.next.effort);
+            let (loss, profiler_cost) = (self.next.loss.clone(), self.next.profiler_cost);
             self.write_final_slice(Slice {
                 until,
                 names,
                 loss,
-                effort,
+                profiler_cost,
                 own_cpu,
                 ..Slice::default()
             });

@@ -7,7 +7,7 @@ use std::{
 
 use super::messages::LongWait;
 use crate::{
-    recording::{Begin, End, Sighting, ThreadExit, Wait},
+    recording::{Begin, End, ThreadEvent, ThreadExit, Wait},
     timeline::EARLY_WAKE,
     units::{Nanos, Tid, Timestamp},
 };
@@ -37,9 +37,9 @@ impl TriggerMatcher {
         Self { triggers, comms: HashMap::new() }
     }
 
-    pub fn record_name(&mut self, sighting: &Sighting) {
+    pub fn record_name(&mut self, thread_event: &ThreadEvent) {
         if !self.triggers.is_empty() {
-            self.comms.insert(sighting.tid, sighting.comm.clone());
+            self.comms.insert(thread_event.tid, thread_event.comm.clone());
         }
     }
 
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::{
         recording::{
-            Phase, SightingReason, StackRef, TaskState, ThreadKind, ThreadRef, Wake, WakeContext,
+            Phase, StackRef, TaskState, ThreadEventReason, ThreadKind, ThreadRef, Wake, WakeContext,
         },
         units::{CgroupId, Cpu, Tgid},
     };
@@ -178,10 +178,10 @@ mod tests {
         }
     }
 
-    fn named(comm: &str) -> Sighting {
-        Sighting {
+    fn named(comm: &str) -> ThreadEvent {
+        ThreadEvent {
             at: Timestamp(1),
-            reason: SightingReason::Rename,
+            reason: ThreadEventReason::Rename,
             tid: Tid(7),
             tgid: Tgid(7),
             parent: Tgid(1),

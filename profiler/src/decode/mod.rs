@@ -10,9 +10,9 @@ use profiler_ebpf::record::{
 use thiserror::Error;
 
 use crate::recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, Sighting,
-    SightingReason, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
-    ThreadKind, ThreadRef, Wait, Wake, WakeContext,
+    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, StackRef, Syscall,
+    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
+    ThreadRef, Wait, Wake, WakeContext,
 };
 use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
@@ -34,7 +34,7 @@ pub enum Record {
     /// The frames of a stack, before the first record that refers to it.
     Stack(NewStack),
     /// Who a thread is.
-    Sighting(Sighting),
+    ThreadEvent(ThreadEvent),
     /// The end of a thread.
     Exit(ThreadExit),
     /// A sample of what a CPU was doing.
@@ -127,7 +127,7 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
             Ok(Record::Preemption(decode_preemption(&read_plain(kind::PREEMPTION, bytes)?)))
         }
         kind::STACK => decode_stack(bytes).map(Record::Stack),
-        kind::THREAD => Ok(Record::Sighting(decode_thread(&read_plain(kind::THREAD, bytes)?)?)),
+        kind::THREAD => Ok(Record::ThreadEvent(decode_thread(&read_plain(kind::THREAD, bytes)?)?)),
         kind::EXIT => Ok(Record::Exit(decode_exit(&read_plain(kind::EXIT, bytes)?))),
         kind::SAMPLE => {
             Ok(Record::Sample(decode_sample(&read_plain(kind::SAMPLE, bytes)?, header.cpu)))
@@ -267,17 +267,17 @@ fn decode_stack(bytes: &[u8]) -> Result<NewStack, DecodeError> {
     Ok(NewStack { id: StackId(id), walked: Timestamp(walked), space, addresses })
 }
 
-fn decode_thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
+fn decode_thread(raw: &ThreadRecord) -> Result<ThreadEvent, DecodeError> {
     let invalid =
         |field, value: u32| DecodeError::Value { kind: kind::THREAD, field, value: value.into() };
     let reason = match raw.event {
-        thread_event::OPENING => SightingReason::Opening,
-        thread_event::FIRST_RECORD => SightingReason::Seen,
-        thread_event::FORK => SightingReason::Fork,
-        thread_event::EXEC => SightingReason::Exec,
-        thread_event::RENAME => SightingReason::Rename,
-        thread_event::CLOSING => SightingReason::Closing,
-        thread_event::STACKS_DISTRUSTED => SightingReason::Mistaken,
+        thread_event::OPENING => ThreadEventReason::Opening,
+        thread_event::FIRST_RECORD => ThreadEventReason::Seen,
+        thread_event::FORK => ThreadEventReason::Fork,
+        thread_event::EXEC => ThreadEventReason::Exec,
+        thread_event::RENAME => ThreadEventReason::Rename,
+        thread_event::CLOSING => ThreadEventReason::Closing,
+        thread_event::STACKS_DISTRUSTED => ThreadEventReason::Mistaken,
         other => return Err(invalid("event", other)),
     };
     let phase = match raw.phase {
@@ -288,7 +288,7 @@ fn decode_thread(raw: &ThreadRecord) -> Result<Sighting, DecodeError> {
         other => return Err(invalid("phase", other)),
     };
     let len = raw.comm.iter().position(|byte| *byte == 0).unwrap_or(raw.comm.len());
-    Ok(Sighting {
+    Ok(ThreadEvent {
         at: Timestamp(raw.ns),
         reason,
         tid: Tid(raw.tid),

@@ -29,7 +29,7 @@ use sockets::{Protocol, SocketDumps, Sockets};
 use crate::{
     recording::{
         FileId, FileKind, OpenFile, SocketEnd,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     units::Tgid,
 };
@@ -106,7 +106,7 @@ pub struct Files {
     pipes: Option<u32>,
     /// Files that were missed and are forgotten.
     missed_before: u64,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl Default for Files {
@@ -129,7 +129,7 @@ impl Files {
             next_scan: Instant::now(),
             pipes: descriptor::pipe_device(),
             missed_before: 0,
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -146,7 +146,7 @@ impl Files {
                     self.forget_finished();
                 }
                 if self.states.len() >= MAX_FILES {
-                    return count(&mut self.shortfalls, "files_over_limit");
+                    return count(&mut self.diagnostics, "files_over_limit");
                 }
                 0
             }
@@ -222,8 +222,8 @@ impl Files {
 
     /// What could not be done so far.
     #[must_use]
-    pub fn shortfalls(&self) -> Shortfalls {
-        let mut all = self.shortfalls.clone();
+    pub fn diagnostics(&self) -> Diagnostics {
+        let mut all = self.diagnostics.clone();
         let missed = self.missed();
         if missed > 0 {
             all.insert("files_missed", missed);
@@ -233,19 +233,19 @@ impl Files {
 
     /// Does what is left to do. Returns what was not taken yet, and what could not be done.
     #[must_use]
-    pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Shortfalls) {
+    pub fn finish(mut self) -> (Vec<(FileId, OpenFile)>, Diagnostics) {
         self.query_addresses(usize::MAX);
         let deadline = Instant::now() + FINAL_SCAN_TIME;
         while self.scan.is_some() || !self.awaited.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
             self.scan_for_holders(left);
             if left.is_zero() {
-                count(&mut self.shortfalls, "files_holders_unfinished");
+                count(&mut self.diagnostics, "files_holders_unfinished");
                 break;
             }
         }
-        let shortfalls = self.shortfalls();
-        (self.take_new(), shortfalls)
+        let diagnostics = self.diagnostics();
+        (self.take_new(), diagnostics)
     }
 
     /// Queries the addresses of the queued sockets, one network namespace after the other.
@@ -265,7 +265,7 @@ impl Files {
             let processes = queued.iter().map(|queued| queued.tgid).collect();
             let protocols = queued.iter().map(|queued| queued.protocol).collect();
             let Some(dumps) = Sockets::dump(namespace, processes, protocols) else {
-                count(&mut self.shortfalls, "files_sock_diag_failed");
+                count(&mut self.diagnostics, "files_sock_diag_failed");
                 queued.iter().for_each(|queued| self.record_missed(queued.file));
                 continue;
             };
@@ -277,10 +277,10 @@ impl Files {
         for (protocol, dump) in dumps {
             match dump {
                 Ok(sockets) if sockets.over_limit => {
-                    count(&mut self.shortfalls, "files_sockets_over_limit");
+                    count(&mut self.diagnostics, "files_sockets_over_limit");
                 }
                 Ok(_) => {}
-                Err(_) => count(&mut self.shortfalls, protocol.failure_counter()),
+                Err(_) => count(&mut self.diagnostics, protocol.failure_counter()),
             }
         }
         for QueuedSocket { file, protocol, .. } in queued {

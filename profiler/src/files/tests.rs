@@ -15,7 +15,7 @@ use std::{
 use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
 
 use super::{
-    Files, Protocol, QueuedSocket, Shortfalls, Sockets, descriptor::identify,
+    Diagnostics, Files, Protocol, QueuedSocket, Sockets, descriptor::identify,
     socket_holders::HolderScan,
 };
 use crate::{
@@ -40,16 +40,16 @@ fn own_name() -> String {
 }
 
 /// What is found out of one file of this process.
-fn look_up<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Shortfalls) {
+fn look_up<T: AsFd + AsRawFd>(file: &T) -> (Option<OpenFile>, Diagnostics) {
     let mut files = Files::new();
     files.observe(id(file), own(), number(file));
-    let (found, shortfalls) = finish(files);
-    (found.get(&id(file)).cloned(), shortfalls)
+    let (found, diagnostics) = finish(files);
+    (found.get(&id(file)).cloned(), diagnostics)
 }
 
-fn finish(files: Files) -> (BTreeMap<FileId, OpenFile>, Shortfalls) {
-    let (new, shortfalls) = files.finish();
-    (new.into_iter().collect(), shortfalls)
+fn finish(files: Files) -> (BTreeMap<FileId, OpenFile>, Diagnostics) {
+    let (new, diagnostics) = files.finish();
+    (new.into_iter().collect(), diagnostics)
 }
 
 fn socket<T: AsFd + AsRawFd>(file: &T) -> SocketEnd {
@@ -111,12 +111,12 @@ fn a_protocol_whose_module_is_missing_takes_no_other_along() {
         vec![queued(id(&client), Protocol::Tcp), queued(id(&pair), Protocol::Unix)],
         &answers,
     );
-    let (found, shortfalls) = finish(files);
+    let (found, diagnostics) = finish(files);
     let Some(OpenFile::Socket(end)) = found.get(&id(&client)) else { panic!("{found:?}") };
     assert_eq!(end.remote, listener.local_addr().unwrap().to_string());
     assert!(!found.contains_key(&id(&pair)));
-    let expected = Shortfalls::from([("files_missed", 1), ("files_unix_diag_failed", 1)]);
-    assert_eq!(shortfalls, expected);
+    let expected = Diagnostics::from([("files_missed", 1), ("files_unix_diag_failed", 1)]);
+    assert_eq!(diagnostics, expected);
 }
 
 /// The kernel says so where an answer ends, and not where it begins.
@@ -302,7 +302,7 @@ fn anonymous_inodes_stay_without_a_name() {
     // SAFETY: the descriptor is new, and nobody else's.
     let event = unsafe { OwnedFd::from_raw_fd(number) };
     assert_eq!(id(&event).kind, FileKind::Anonymous);
-    assert_eq!(look_up(&event), (None, Shortfalls::new()));
+    assert_eq!(look_up(&event), (None, Diagnostics::new()));
 }
 
 #[test]
@@ -317,10 +317,10 @@ fn a_descriptor_that_stands_for_another_file_now_is_not_believed() {
     // It is found all the same when another wait shows where it is.
     files.observe(id(one.as_file()), own(), number(one.as_file()));
     assert_eq!(files.missed(), 1);
-    let (found, shortfalls) = files.finish();
+    let (found, diagnostics) = files.finish();
     let name = OpenFile::Named(one.path().to_str().unwrap().to_owned());
     assert_eq!(found, [(id(one.as_file()), name)]);
-    assert_eq!(shortfalls.get("files_missed"), Some(&1));
+    assert_eq!(diagnostics.get("files_missed"), Some(&1));
 }
 
 /// A child that another test is starting may have it until its exec.
@@ -343,9 +343,9 @@ fn a_socket_that_is_closed_before_it_is_asked_about_is_counted() {
     files.observe(file, own(), number(&socket));
     drop((socket, other));
     wait_until_nobody_holds(file);
-    let (found, shortfalls) = files.finish();
+    let (found, diagnostics) = files.finish();
     assert_eq!(found, []);
-    assert_eq!(shortfalls.get("files_missed"), Some(&1));
+    assert_eq!(diagnostics.get("files_missed"), Some(&1));
 }
 
 fn poll_until(files: &mut Files, is_so: impl Fn(&Files) -> bool) {
@@ -414,7 +414,7 @@ fn a_file_is_handed_out_once_and_again_when_more_is_known_of_it() {
     files.observe(id(file.as_file()), own(), number(file.as_file()));
     files.observe(id(&end), own(), number(&end));
     assert!(is_idle(&files));
-    assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));
+    assert_eq!(files.finish(), (Vec::new(), Diagnostics::new()));
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_socket_whose_peer_nobody_holds_any_more_is_handed_out_once() {
     assert_eq!((files.take_new().len(), files.awaited.len()), (1, 1));
     drop(holder);
     wait_until_nobody_holds(peer);
-    assert_eq!(files.finish(), (Vec::new(), Shortfalls::new()));
+    assert_eq!(files.finish(), (Vec::new(), Diagnostics::new()));
 }
 
 /// Enters a network namespace of its own, connects to itself over its loopback, prints the number
@@ -482,13 +482,13 @@ fn sockets_of_another_network_namespace_are_found() {
     let before = fs::read_link("/proc/thread-self/ns/net").unwrap();
     let mut files = Files::new();
     files.observe(file, tgid, descriptor);
-    let (found, shortfalls) = finish(files);
+    let (found, diagnostics) = finish(files);
     match found.get(&file) {
         Some(OpenFile::Socket(end)) => {
             assert_eq!(end.remote, "127.0.0.1:4242");
             assert_eq!(end.peers, [PeerProcess { tgid, comm: "isolated".to_owned() }]);
         }
-        other => panic!("no socket: {other:?} {shortfalls:?}"),
+        other => panic!("no socket: {other:?} {diagnostics:?}"),
     }
     assert_eq!(fs::read_link("/proc/thread-self/ns/net").unwrap(), before);
 }

@@ -16,7 +16,7 @@ pub enum ChannelError {
 impl ChannelError {
     /// The name of the counter of such errors.
     #[must_use]
-    pub fn shortfall(self) -> &'static str {
+    pub fn diagnostic(self) -> &'static str {
         match self {
             Self::NotStarted => "parser_not_started",
             Self::Died => "parser_died",

@@ -41,7 +41,7 @@ pub(crate) use sandbox::READABLE;
 
 use watchdog::Watchdog;
 
-use crate::recording::loss::{Shortfalls, count};
+use crate::recording::loss::{Diagnostics, count};
 
 /// What a process that parses is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,11 +136,11 @@ impl Parser {
     /// If there is no answer, or none that can be.
     pub fn exchange<T>(
         &mut self,
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
         body: impl FnOnce(&mut Channel<OwnedFd>) -> Result<T, ChannelError>,
     ) -> Result<T, ChannelError> {
         let mut counted = |error: ChannelError| {
-            count(shortfalls, error.shortfall());
+            count(diagnostics, error.diagnostic());
             error
         };
         // A process that died between two questions has cost nothing but a start.

@@ -22,7 +22,7 @@ use crate::{
     containers::NameLookup,
     recording::{
         CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     units::{CgroupId, Tgid},
 };
@@ -52,7 +52,7 @@ pub struct Processes {
     names: NameLookup,
     new: NewProcesses,
     limit: usize,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 /// The cgroups of a container.
@@ -82,7 +82,7 @@ impl Processes {
             names: NameLookup::default(),
             new: NewProcesses::default(),
             limit: LIMIT,
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -91,11 +91,11 @@ impl Processes {
     pub fn observe_process(&mut self, tgid: Tgid) {
         let too_many = self.known.len() >= self.limit && !self.known.contains_key(&tgid);
         if too_many || self.new.processes.len() >= self.limit {
-            return count(&mut self.shortfalls, "processes_over_limit");
+            return count(&mut self.diagnostics, "processes_over_limit");
         }
         let Some(info) = proc_files::read_process(tgid) else {
             self.known.remove(&tgid);
-            return count(&mut self.shortfalls, "processes_gone");
+            return count(&mut self.diagnostics, "processes_gone");
         };
         let hash = self.known.hasher().hash_one((
             (info.parent, &info.executable, &info.arguments),
@@ -119,13 +119,13 @@ impl Processes {
             return;
         }
         if self.cgroups.len() >= self.limit {
-            return count(&mut self.shortfalls, "cgroups_over_limit");
+            return count(&mut self.diagnostics, "cgroups_over_limit");
         }
         self.cgroups.insert(id);
         let found = self.hierarchy.as_ref().and_then(|hierarchy| hierarchy.find_path(id, tgid));
         match found {
             Some(path) => self.add_cgroup(CgroupInfo::new(id, path)),
-            None => count(&mut self.shortfalls, "cgroups_unresolved"),
+            None => count(&mut self.diagnostics, "cgroups_unresolved"),
         }
     }
 
@@ -163,16 +163,16 @@ impl Processes {
 
     /// What could not be done so far.
     #[must_use]
-    pub fn shortfalls(&self) -> &Shortfalls {
-        &self.shortfalls
+    pub fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
     }
 
     /// What was not taken yet, and what could not be done. Names of containers are waited for, for
     /// two seconds at most.
     #[must_use]
-    pub fn finish(mut self) -> (NewProcesses, Shortfalls) {
+    pub fn finish(mut self) -> (NewProcesses, Diagnostics) {
         let named = std::mem::take(&mut self.names).finish();
         self.add_names(named);
-        (self.new, self.shortfalls)
+        (self.new, self.diagnostics)
     }
 }

@@ -150,7 +150,7 @@ fn what_has_ended_is_counted_and_a_thread_is_no_process() {
     child.wait().unwrap();
     let mut processes = Processes::new();
     processes.observe_process(ended);
-    assert_eq!(processes.shortfalls().get("processes_gone"), Some(&1));
+    assert_eq!(processes.diagnostics().get("processes_gone"), Some(&1));
     let thread = std::thread::spawn(|| {
         // SAFETY: the call has no preconditions.
         let tid = unsafe { libc::gettid() }.cast_unsigned();
@@ -158,9 +158,9 @@ fn what_has_ended_is_counted_and_a_thread_is_no_process() {
         processes.observe_process(Tgid(tid));
         processes.finish()
     });
-    let (new, shortfalls) = thread.join().unwrap();
+    let (new, diagnostics) = thread.join().unwrap();
     assert_eq!(new, NewProcesses::default());
-    assert_eq!(shortfalls.get("processes_gone"), Some(&1));
+    assert_eq!(diagnostics.get("processes_gone"), Some(&1));
 }
 
 #[test]
@@ -221,8 +221,8 @@ fn a_cgroup_is_found_through_the_process_and_without_it() {
         let mut processes = Processes::new();
         processes.observe_cgroup(cgroup.id(), tgid);
         processes.observe_cgroup(cgroup.id(), tgid);
-        let (new, shortfalls) = processes.finish();
-        assert_eq!((new.cgroups.as_slice(), shortfalls.len()), (&[expected.clone()][..], 0));
+        let (new, diagnostics) = processes.finish();
+        assert_eq!((new.cgroups.as_slice(), diagnostics.len()), (&[expected.clone()][..], 0));
     }
     let mut processes = Processes::new();
     processes.observe_process(child.tgid());
@@ -253,9 +253,9 @@ fn a_cgroup_that_is_gone_is_counted_once() {
     processes.observe_cgroup(id, own());
     processes.observe_cgroup(id, own());
     processes.observe_cgroup(CgroupId(0), own());
-    let (new, shortfalls) = processes.finish();
+    let (new, diagnostics) = processes.finish();
     assert_eq!(new, NewProcesses::default());
-    assert_eq!(shortfalls, [("cgroups_unresolved", 1)].into());
+    assert_eq!(diagnostics, [("cgroups_unresolved", 1)].into());
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn the_limits_hold_and_are_counted() {
     processes.observe_process(children[0].tgid());
     processes.observe_process(children[1].tgid());
     assert_eq!(only(processes.take_new()).tgid, children[0].tgid());
-    assert_eq!(*processes.shortfalls(), [("processes_over_limit", 1)].into());
+    assert_eq!(*processes.diagnostics(), [("processes_over_limit", 1)].into());
     processes.observe_exit(children[0].tgid());
     processes.observe_process(children[1].tgid());
     // There is room for it, but not for one more that waits to be taken.
@@ -275,9 +275,9 @@ fn the_limits_hold_and_are_counted() {
     // The root's id, and one that nothing has.
     processes.observe_cgroup(CgroupId(1), own());
     processes.observe_cgroup(CgroupId(u64::MAX), own());
-    let (_, shortfalls) = processes.finish();
-    assert_eq!(shortfalls.get("processes_over_limit"), Some(&2));
-    assert_eq!(shortfalls.get("cgroups_over_limit"), Some(&1));
+    let (_, diagnostics) = processes.finish();
+    assert_eq!(diagnostics.get("processes_over_limit"), Some(&2));
+    assert_eq!(diagnostics.get("cgroups_over_limit"), Some(&1));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use crate::{
     parser::Parser,
     recording::{
         AddressKind, AddressSpace, FrameId, Function, Module, ModuleId, NewStacks, Stack, StackEnd,
-        loss::{Shortfalls, add_all, count},
+        loss::{Diagnostics, add_all, count},
     },
     symbols::{
         CodeEpochs, NameSources, NamingRequest, PythonThread, ResolvedNames,
@@ -49,7 +49,7 @@ pub struct UnwoundCopy {
 }
 
 /// The names of all frames, and what is still new of the stacks.
-pub type ResolvedStacks = (NewStacks, Vec<(FrameId, Vec<Function>)>, Shortfalls);
+pub type ResolvedStacks = (NewStacks, Vec<(FrameId, Vec<Function>)>, Diagnostics);
 
 /// Turns stack copies and walked addresses into stacks with frames.
 pub struct StackProcessor {
@@ -59,7 +59,7 @@ pub struct StackProcessor {
     unwinder: UnwinderClient,
     cache: StackCache,
     name_sources: NameSources,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl StackProcessor {
@@ -74,7 +74,7 @@ impl StackProcessor {
             unwinder,
             cache: StackCache::new(max_call_sites),
             name_sources: NameSources::default(),
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -123,7 +123,7 @@ impl StackProcessor {
                 ProgramChange::Mapped(tgid) => {
                     if let Some(candidates) = self.spaces.python_candidates(tgid) {
                         let modules = self.spaces.modules();
-                        self.pythons.observe(tgid, candidates, modules, &mut self.shortfalls);
+                        self.pythons.observe(tgid, candidates, modules, &mut self.diagnostics);
                     }
                 }
             }
@@ -209,7 +209,7 @@ impl StackProcessor {
         }
         let requests: Vec<UnwindRequest> = copies.iter().map(|copy| self.request(copy)).collect();
         let mut unwound =
-            self.unwinder.unwind(&requests, self.spaces.modules(), &mut self.shortfalls);
+            self.unwinder.unwind(&requests, self.spaces.modules(), &mut self.diagnostics);
         // A library may have been loaded since the mappings were read.
         let mut again = Vec::new();
         for (index, (copy, unwound)) in iter::zip(copies, &unwound).enumerate() {
@@ -226,7 +226,7 @@ impl StackProcessor {
         self.update_pythons();
         let (indices, requests): (Vec<usize>, Vec<UnwindRequest>) = again.into_iter().unzip();
         let modules = self.spaces.modules();
-        let unwound_again = self.unwinder.unwind(&requests, modules, &mut self.shortfalls);
+        let unwound_again = self.unwinder.unwind(&requests, modules, &mut self.diagnostics);
         for (index, again) in iter::zip(indices, unwound_again) {
             unwound[index] = again;
         }
@@ -341,7 +341,7 @@ impl StackProcessor {
                 FoundFrame::Note(text) => self.frames.intern_named(Function::named(text), None),
             };
             let Some(frame) = frame else {
-                return count(&mut self.shortfalls, "symbols_frames_over_limit");
+                return count(&mut self.diagnostics, "symbols_frames_over_limit");
             };
             frames.push(frame);
         }
@@ -392,9 +392,9 @@ impl StackProcessor {
 
     /// What could not be done so far, except the lookup of names.
     #[must_use]
-    pub fn shortfalls(&self) -> Shortfalls {
-        let mut all = self.shortfalls.clone();
-        self.spaces.add_shortfalls(&mut all);
+    pub fn diagnostics(&self) -> Diagnostics {
+        let mut all = self.diagnostics.clone();
+        self.spaces.add_diagnostics(&mut all);
         all
     }
 
@@ -404,7 +404,7 @@ impl StackProcessor {
         let names = self.request_names();
         let modules = self.spaces.modules_mut().drain_all();
         let new = self.new_stacks(modules);
-        UnnamedStacks { new, names, shortfalls: self.shortfalls() }
+        UnnamedStacks { new, names, diagnostics: self.diagnostics() }
     }
 }
 
@@ -424,7 +424,7 @@ struct Woken;
 pub struct UnnamedStacks {
     new: NewStacks,
     names: NamingRequest,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl UnnamedStacks {
@@ -437,10 +437,10 @@ impl UnnamedStacks {
         parser: &mut Parser,
         progress: &mut dyn FnMut(usize, usize),
     ) -> ResolvedStacks {
-        let Self { new, names: request, mut shortfalls } = self;
+        let Self { new, names: request, mut diagnostics } = self;
         let mut resolved = ResolvedNames::default();
         resolved.resolve(request, parser, progress);
-        add_all(&mut shortfalls, &resolved.shortfalls());
-        (new, resolved.into_names(), shortfalls)
+        add_all(&mut diagnostics, &resolved.diagnostics());
+        (new, resolved.into_names(), diagnostics)
     }
 }

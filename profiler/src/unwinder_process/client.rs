@@ -16,7 +16,7 @@ use crate::{
     parser::{Channel, ChannelError, Parser, sealed_copy},
     recording::{
         ModuleId,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     units::Tgid,
 };
@@ -63,12 +63,12 @@ impl UnwinderClient {
         &mut self,
         requests: &[UnwindRequest<'_>],
         files: &impl ModuleFiles,
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
     ) -> Vec<Option<UnwoundStack>> {
         let Self { parser, method, sent, stacks: number } = self;
         let mut unwound = Vec::with_capacity(requests.len());
         while let Some(batch) = first_batch(&requests[unwound.len()..]) {
-            let exchanged = parser.exchange(shortfalls, |channel| {
+            let exchanged = parser.exchange(diagnostics, |channel| {
                 if channel.is_new() {
                     sent.clear();
                 }
@@ -90,7 +90,7 @@ impl UnwinderClient {
             });
             // The stacks behind the one that failed are sent again.
             if exchanged.is_err() {
-                count(shortfalls, "parser_stacks_lost");
+                count(diagnostics, "parser_stacks_lost");
                 unwound.push(None);
             }
         }

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     parser::{Channel, ChannelError, Parser, ThreadBody},
-    recording::{AddressKind, ModuleId, loss::Shortfalls},
+    recording::{AddressKind, ModuleId, loss::Diagnostics},
 };
 use live_process::{Process, capture_deep, check};
 
@@ -29,7 +29,7 @@ mod live_process;
 fn unwound_by(
     body: ThreadBody,
     times: usize,
-) -> (Vec<Option<UnwoundStack>>, Shortfalls, Option<UnwoundStack>) {
+) -> (Vec<Option<UnwoundStack>>, Diagnostics, Option<UnwoundStack>) {
     let own = capture_deep(20);
     let Process { code, .. } = &own.process;
     let code: Rc<[CodeMapping]> = code.as_slice().into();
@@ -39,21 +39,21 @@ fn unwound_by(
         missing: MissingPages::default(),
     };
     let mut unwinder = UnwinderClient::new(Method::Auto, Parser::in_thread(body));
-    let mut shortfalls = Shortfalls::new();
+    let mut diagnostics = Diagnostics::new();
     let requests: Vec<UnwindRequest> =
         (0..times).map(|_| UnwindRequest { code: Rc::clone(&code), copy }).collect();
-    let by_server = unwinder.unwind(&requests, &own.process, &mut shortfalls);
+    let by_server = unwinder.unwind(&requests, &own.process, &mut diagnostics);
     let by_us = own.unwind(Method::Auto);
     assert_eq!(by_us.frames.len(), own.truth.len());
-    (by_server, shortfalls, Some(by_us))
+    (by_server, diagnostics, Some(by_us))
 }
 
 #[test]
 fn another_process_unwinds_as_this_one_does() {
-    let (by_server, shortfalls, by_us) = unwound_by(serve, 3);
+    let (by_server, diagnostics, by_us) = unwound_by(serve, 3);
     assert!(by_server.iter().all(|by_server| *by_server == by_us), "{by_server:?}");
     assert!(by_us.is_some_and(|by_us| by_us.frames.len() > 21));
-    assert_eq!(shortfalls, Shortfalls::new());
+    assert_eq!(diagnostics, Diagnostics::new());
 }
 
 /// Says of every stack that it is the one frame, and something else.
@@ -105,10 +105,10 @@ fn frames_that_are_not_on_the_stack_or_in_no_code_are_refused() {
         (|_| {}, Some("parser_died")),
     ];
     for (body, expected) in cases {
-        let (by_server, shortfalls, _) = unwound_by(body, 1);
+        let (by_server, diagnostics, _) = unwound_by(body, 1);
         assert_eq!(by_server[0].is_some(), expected.is_none());
         let counted = expected.map(|name| [(name, 1), ("parser_stacks_lost", 1)]);
-        assert_eq!(shortfalls, counted.into_iter().flatten().collect());
+        assert_eq!(diagnostics, counted.into_iter().flatten().collect());
     }
 }
 
@@ -127,19 +127,19 @@ fn who_dies_of_a_stack_has_lost_that_one_alone() {
             }
         }
     };
-    let (by_server, shortfalls, _) = unwound_by(dies_of_the_third, 8);
+    let (by_server, diagnostics, _) = unwound_by(dies_of_the_third, 8);
     let there: Vec<bool> = by_server.iter().map(Option::is_some).collect();
     assert_eq!(there, [true, true, false, true, true, false, true, true]);
     let counted = [("parser_died", 2), ("parser_stacks_lost", 2)];
-    assert_eq!(shortfalls, counted.into_iter().collect());
+    assert_eq!(diagnostics, counted.into_iter().collect());
 }
 
 #[test]
 fn more_stacks_than_one_question_has_are_all_answered() {
     let number = 3 * MAX_STACKS + 1;
-    let (by_server, shortfalls, by_us) = unwound_by(serve, number);
+    let (by_server, diagnostics, by_us) = unwound_by(serve, number);
     assert_eq!(by_server, vec![by_us; number]);
-    assert_eq!(shortfalls, Shortfalls::new());
+    assert_eq!(diagnostics, Diagnostics::new());
 }
 
 struct NoFiles;

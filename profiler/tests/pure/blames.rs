@@ -124,7 +124,7 @@ impl WakeCase {
 
     fn ended_by(self, recording: &mut Recording) -> WakeSource {
         recording.waits = Waits::default();
-        recording.sightings.clear();
+        recording.thread_events.clear();
         live(recording, 7, "#........r#", 8);
         live(recording, 8, "###########", 9);
         edit(recording, |waits| {

@@ -53,8 +53,8 @@ impl Picture {
             (preemption.off_cpu, preemption.on_cpu) = (cpu, cpu);
             preemption.tgid = Tgid(7);
         }
-        for sighting in &mut self.0.sightings {
-            sighting.tgid = Tgid(7);
+        for thread_event in &mut self.0.thread_events {
+            thread_event.tgid = Tgid(7);
         }
     }
 

@@ -16,12 +16,12 @@ use crate::{
 
 const MIGRATION: Migration = Migration::On;
 
-/// Threads of which the recording has sightings alone: that they ran is known, not on which CPU.
+/// Threads of which the recording has thread events alone: that they ran is known, not on which CPU.
 fn nowhere(recording: &Recording) -> Vec<Tid> {
     let waited = simulator::waits(recording).into_iter().map(|wait| wait.tid);
     let preempted = recording.preemptions.iter().map(|preemption| preemption.tid);
     let somewhere: BTreeSet<Tid> = waited.chain(preempted).collect();
-    let tids = recording.sightings.iter().map(|sighting| sighting.tid);
+    let tids = recording.thread_events.iter().map(|thread_event| thread_event.tid);
     tids.filter(|tid| !somewhere.contains(tid)).collect()
 }
 
@@ -70,7 +70,8 @@ fn named(parts: &Parts) -> BTreeMap<Named, u64> {
 
 /// Who made threads of which nobody saw when they were created, and those threads.
 fn made_unseen(whole: &Recording, rest: &Recording) -> Vec<(Tid, Tid)> {
-    let seen: BTreeSet<Tid> = rest.sightings.iter().map(|sighting| sighting.tid).collect();
+    let seen: BTreeSet<Tid> =
+        rest.thread_events.iter().map(|thread_event| thread_event.tid).collect();
     let births = simulator::waits(whole).into_iter().filter(|wait| wait.begin == Begin::Newborn);
     let unseen = births.filter(|birth| !seen.contains(&birth.tid));
     unseen.filter_map(|birth| Some((birth.wake?.current.tid, birth.tid))).collect()

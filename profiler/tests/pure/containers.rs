@@ -30,8 +30,8 @@ fn two_containers() -> Recording {
     edit(&mut recording, |waits| {
         waits.iter_mut().for_each(|wait| wait.cgroup = cgroup_of(wait.tid.0));
     });
-    for sighting in &mut recording.sightings {
-        sighting.cgroup = cgroup_of(sighting.tid.0);
+    for thread_event in &mut recording.thread_events {
+        thread_event.cgroup = cgroup_of(thread_event.tid.0);
     }
     let pod = Some(PodName { namespace: "shop".to_owned(), name: "cart-7d9f".to_owned() });
     for (tid, id, name, pod) in [(7, WEB, "web", None), (60, DB, "db<b>\u{1b}[31m;x", pod)] {

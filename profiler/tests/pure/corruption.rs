@@ -188,15 +188,15 @@ fn change_preemption(preemption: &mut Preemption, record_change: RecordChange) {
 }
 
 fn change_other(recording: &mut Recording, at: usize, other_change: OtherChange) {
-    let sighting = at % recording.sightings.len().max(1);
+    let thread_event = at % recording.thread_events.len().max(1);
     let exit = at % recording.exits.len().max(1);
-    let sighting = recording.sightings.get_mut(sighting);
+    let thread_event = recording.thread_events.get_mut(thread_event);
     let exit = recording.exits.get_mut(exit);
-    match (other_change, sighting, exit) {
-        (OtherChange::SightedAt(at), Some(sighting), _) => sighting.at = at,
-        (OtherChange::Created(at), Some(sighting), _) => sighting.created = at,
-        (OtherChange::Phase(phase), Some(sighting), _) => sighting.phase = phase,
-        (OtherChange::SightedSeq(seq), Some(sighting), _) => sighting.seq = seq,
+    match (other_change, thread_event, exit) {
+        (OtherChange::SightedAt(at), Some(thread_event), _) => thread_event.at = at,
+        (OtherChange::Created(at), Some(thread_event), _) => thread_event.created = at,
+        (OtherChange::Phase(phase), Some(thread_event), _) => thread_event.phase = phase,
+        (OtherChange::SightedSeq(seq), Some(thread_event), _) => thread_event.seq = seq,
         (OtherChange::ExitAt(at), _, Some(exit)) => exit.at = at,
         (OtherChange::ExitOf(tid), _, Some(exit)) => exit.tid = tid,
         (OtherChange::WindowEnd(at), ..) => {

@@ -10,8 +10,8 @@
 
 use offwake::{
     recording::{
-        Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, Sighting, SightingReason,
-        StackRef, TaskState, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, StackRef, TaskState, ThreadEvent,
+        ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     timeline::{Interval, State, Timeline},
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
@@ -109,8 +109,13 @@ pub fn preemption(tid: u32, seq: u32, off: Timestamp, on: Timestamp) -> Preempti
     }
 }
 
-pub fn sighting(tid: u32, reason: SightingReason, at: Timestamp, created: Timestamp) -> Sighting {
-    Sighting {
+pub fn thread_event(
+    tid: u32,
+    reason: ThreadEventReason,
+    at: Timestamp,
+    created: Timestamp,
+) -> ThreadEvent {
+    ThreadEvent {
         at,
         reason,
         tid: Tid(tid),
@@ -144,11 +149,16 @@ pub fn live(recording: &mut Recording, tid: u32, life: &str, waker: u32) {
     let mut seq = 0;
     let mut tick = born;
     let mut seen = |reason, tick: usize, seq, state| {
-        let sighting = sighting(tid, reason, at(tick), created);
-        recording.sightings.push(Sighting { phase: phase(state), seq, ..sighting });
+        let thread_event = thread_event(tid, reason, at(tick), created);
+        recording.thread_events.push(ThreadEvent { phase: phase(state), seq, ..thread_event });
     };
     let first = states[born];
-    seen(if born == 0 { SightingReason::Opening } else { SightingReason::Fork }, born, 0, first);
+    seen(
+        if born == 0 { ThreadEventReason::Opening } else { ThreadEventReason::Fork },
+        born,
+        0,
+        first,
+    );
     while tick < dead {
         let run = |of: &[char], from: usize| {
             (from..dead).find(|&n| !of.contains(&states[n])).unwrap_or(dead)
@@ -181,10 +191,10 @@ pub fn live(recording: &mut Recording, tid: u32, life: &str, waker: u32) {
     }
     if dead == states.len() {
         let mut seen = |reason, tick: usize, seq, state| {
-            let sighting = sighting(tid, reason, at(tick), created);
-            recording.sightings.push(Sighting { phase: phase(state), seq, ..sighting });
+            let thread_event = thread_event(tid, reason, at(tick), created);
+            recording.thread_events.push(ThreadEvent { phase: phase(state), seq, ..thread_event });
         };
-        seen(SightingReason::Closing, dead, seq, states[dead - 1]);
+        seen(ThreadEventReason::Closing, dead, seq, states[dead - 1]);
     } else {
         recording.exits.push(ThreadExit {
             at: at(dead),

@@ -170,8 +170,8 @@ fn svg_of(text: &str) -> roxmltree::Document<'_> {
 /// The service, its threads and the functions of one stack called so.
 fn named(comm: &str, function: &str) -> Recording {
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = comm.to_owned();
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = comm.to_owned();
     }
     // `user` takes `<` for the end of an inlined function, and `+` for an offset.
     let function = function.replace(['<', '+'], "(");

@@ -123,8 +123,8 @@ fn the_file_for_speedscope_has_files_and_lines_beside_the_names() {
 #[test]
 fn names_of_other_programs_are_harmless() {
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = "\u{1b}[31m;\n\u{202e}".to_owned();
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = "\u{1b}[31m;\n\u{202e}".to_owned();
     }
     for function in recording.stacks.frames.values_mut().flat_map(|frame| &mut frame.functions) {
         function.file = Some("/\u{1b}[31m;\n\u{202e}".into());

@@ -28,8 +28,8 @@ pub fn service() -> Recording {
     live(&mut r, 8, "######r########...######.####......r####", 60);
     live(&mut r, 9, "________________________________________", 60);
     live(&mut r, 60, "########################################", 7);
-    for sighting in &mut r.sightings {
-        (sighting.tgid, sighting.comm) = match sighting.tid.0 {
+    for thread_event in &mut r.thread_events {
+        (thread_event.tgid, thread_event.comm) = match thread_event.tid.0 {
             7 => (Tgid(7), "web".to_owned()),
             8 => (Tgid(7), "worker".to_owned()),
             9 => (Tgid(9), "idle;\u{1b}[2J\n".to_owned()),
@@ -223,8 +223,8 @@ fn times_that_no_recording_has_are_drawn_all_the_same() {
 #[test]
 fn a_name_that_begins_like_a_comment_keeps_its_time() {
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = "# web".to_owned();
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = "# web".to_owned();
     }
     let text = written(&report(&recording, &Filter::default()), folded);
     assert!(text.lines().all(|line| line.starts_with("? web-")), "{text}");

@@ -3,7 +3,7 @@
 use offwake::{
     blame::{Blame, ChainLimits},
     recording::{
-        AddressSpace, Function, Recording, SightingReason, Stack, StackEnd, StackRef, ThreadRef,
+        AddressSpace, Function, Recording, Stack, StackEnd, StackRef, ThreadEventReason, ThreadRef,
         Window,
     },
     report::{
@@ -16,7 +16,7 @@ use offwake::{
 use serde_json::Value;
 
 use crate::{
-    draw::{at, recording, sighting, wait, wake_by},
+    draw::{at, recording, thread_event, wait, wake_by},
     golden::{golden, service},
 };
 
@@ -141,8 +141,8 @@ fn what_the_filter_leaves_out_is_said() {
 fn no_name_ends_its_script_or_reaches_the_page_raw() {
     const NAME: &str = "</script><script>alert(1)</script><!--\u{1b}[2J\u{202e}\u{2028}\"\\";
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = NAME.to_owned();
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = NAME.to_owned();
     }
     for frame in recording.stacks.frames.values_mut() {
         frame.functions = vec![Function::named(NAME)];
@@ -176,14 +176,14 @@ fn large() -> Recording {
     let tid = |n: u32| 100_000 + n;
     let tgid = |n: u32| Tgid(tid(n / 10 * 10));
     for n in 0..THREADS + WAKERS {
-        for reason in [SightingReason::Opening, SightingReason::Closing] {
-            let moment = if reason == SightingReason::Opening { at(0) } else { at(10_000) };
-            let seen = sighting(tid(n), reason, moment, Timestamp(u64::from(n)));
-            r.sightings.push(offwake::recording::Sighting {
+        for reason in [ThreadEventReason::Opening, ThreadEventReason::Closing] {
+            let moment = if reason == ThreadEventReason::Opening { at(0) } else { at(10_000) };
+            let seen = thread_event(tid(n), reason, moment, Timestamp(u64::from(n)));
+            r.thread_events.push(offwake::recording::ThreadEvent {
                 tgid: tgid(n),
                 in_target: n < THREADS,
                 phase: offwake::recording::Phase::OnCpu,
-                seq: if n < THREADS && reason == SightingReason::Closing { 40 } else { 0 },
+                seq: if n < THREADS && reason == ThreadEventReason::Closing { 40 } else { 0 },
                 ..seen
             });
         }
@@ -262,8 +262,8 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     }
     r.waits.push(&wait(8, 1, at(0), Timestamp(u64::MAX)));
     for tid in [7, 8] {
-        let seen = sighting(tid, SightingReason::Opening, at(0), at(0));
-        r.sightings.push(offwake::recording::Sighting { comm: long.clone(), ..seen });
+        let seen = thread_event(tid, ThreadEventReason::Opening, at(0), at(0));
+        r.thread_events.push(offwake::recording::ThreadEvent { comm: long.clone(), ..seen });
     }
     r.sort();
     let (_, page) = page_of(&r, &Filter::default());

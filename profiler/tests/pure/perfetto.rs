@@ -116,8 +116,8 @@ fn an_interrupts_wake_is_laid_to_the_idle_task() {
 #[test]
 fn names_of_other_programs_are_harmless() {
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = "\u{1b}[31m<b>\n\u{202e}".to_owned();
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = "\u{1b}[31m<b>\n\u{202e}".to_owned();
     }
     for frame in recording.stacks.frames.values_mut() {
         frame.functions = vec![Function::named("\u{1b}]0;x\u{7}\u{2028}f")];

@@ -55,7 +55,7 @@ fn life() -> impl Strategy<Value = String> {
 pub struct World {
     pub lives: Vec<String>,
     contexts: Vec<u8>,
-    /// Which records, sightings and exits are lost.
+    /// Which records, thread events and exits are lost.
     lost: Vec<bool>,
 }
 
@@ -107,7 +107,7 @@ impl World {
         let mut keep = || !lost.next().unwrap();
         recording.waits.retain(|_, _| keep());
         recording.preemptions.retain(|_| keep());
-        recording.sightings.retain(|_| keep());
+        recording.thread_events.retain(|_| keep());
         recording.exits.retain(|_| keep());
         recording
     }

@@ -39,7 +39,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
     read.waits.iter().all(|wait| rest.any(|other| other == wait))
         && within(&read.preemptions, &whole.preemptions)
         && within(&read.samples, &whole.samples)
-        && within(&read.sightings, &whole.sightings)
+        && within(&read.thread_events, &whole.thread_events)
         && within(&read.exits, &whole.exits)
         && within(&read.processes, &whole.processes)
         && read.stacks.stacks.iter().all(|(id, s)| whole.stacks.stacks.get(id) == Some(s))

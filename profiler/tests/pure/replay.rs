@@ -218,9 +218,9 @@ fn shift(recording: &mut Recording, by: u64) {
         later(&mut preemption.on);
         preemption.migrated.as_mut().map(later);
     }
-    for sighting in &mut recording.sightings {
-        later(&mut sighting.at);
-        later(&mut sighting.created);
+    for thread_event in &mut recording.thread_events {
+        later(&mut thread_event.at);
+        later(&mut thread_event.created);
     }
     recording.exits.iter_mut().for_each(|exit| later(&mut exit.at));
     recording.samples.iter_mut().for_each(|sample| later(&mut sample.at));

@@ -27,7 +27,7 @@ fn ring(threads: usize) -> Report {
         live(&mut recording, tid, &life.concat(), tid - 1);
     }
     edit(&mut recording, |waits| waits.iter_mut().for_each(|wait| wait.in_target = true));
-    recording.sightings.iter_mut().for_each(|sighting| sighting.in_target = true);
+    recording.thread_events.iter_mut().for_each(|thread_event| thread_event.in_target = true);
     recording.sort();
     let timeline = Timeline::build(&recording);
     Report::new(&Blame::new(&recording, &timeline, ChainLimits::default()), &Filter::default())

@@ -8,7 +8,7 @@ use offwake::{
         flight_recorder::{FrameTables, RetainedSlices, Retention},
     },
     recording::{
-        ClosedBy, Effort, End, LossTotals, Meta, Phase, Recording, SightingReason, Window,
+        ClosedBy, End, LossTotals, Meta, Phase, ProfilerCost, Recording, ThreadEventReason, Window,
         stream::{self, Encoder, Slice},
     },
     timeline::{Interval, State, Timeline, WaitIndex},
@@ -44,9 +44,9 @@ pub fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
         slice
             .preemptions
             .extend(whole.preemptions.iter().filter(|p| is_in(comes(p.end, p.on))).cloned());
-        slice.sightings.extend(
-            (whole.sightings.iter())
-                .filter(|s| s.reason != SightingReason::Closing && is_in(s.at))
+        slice.thread_events.extend(
+            (whole.thread_events.iter())
+                .filter(|s| s.reason != ThreadEventReason::Closing && is_in(s.at))
                 .cloned(),
         );
         slice.exits.extend(whole.exits.iter().filter(|exit| is_in(exit.at)).cloned());
@@ -59,11 +59,11 @@ pub fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
 
 /// What a survey finds at the end of a recording.
 fn open(whole: &Recording) -> OpenRecords {
-    let closing = |s: &&offwake::recording::Sighting| s.reason == SightingReason::Closing;
+    let closing = |s: &&offwake::recording::ThreadEvent| s.reason == ThreadEventReason::Closing;
     OpenRecords {
         waits: whole.waits.iter().filter(|w| w.end == End::StillOff).collect(),
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
-        sightings: whole.sightings.iter().filter(closing).cloned().collect(),
+        thread_events: whole.thread_events.iter().filter(closing).cloned().collect(),
     }
 }
 
@@ -84,7 +84,7 @@ pub fn stretch(whole: &Recording, next_number: u64) -> SnapshotEnd {
         meta: Meta { closed_by: ClosedBy::Snapshot, ..whole.meta.clone() },
         open: open(whole),
         loss,
-        effort: Effort::default(),
+        profiler_cost: ProfilerCost::default(),
         own_cpu: Nanos(1_000),
         clocks: offwake::recording::Clocks { monotonic: window.end, ..Default::default() },
         next_number,
@@ -232,7 +232,7 @@ fn snapshots_in_a_row_do_not_disturb_each_other() {
         let timeline = Timeline::build(&part);
         let from = ((part.meta.window.start.0 - at(0).0) / TICK) as usize;
         assert_eq!(draw::drawn(&part, &timeline, 7), life[from..length]);
-        let open = part.sightings.iter().find(|s| s.phase == Phase::Blocked);
-        assert!(open.is_none_or(|sighting| sighting.reason == SightingReason::Closing));
+        let open = part.thread_events.iter().find(|s| s.phase == Phase::Blocked);
+        assert!(open.is_none_or(|thread_event| thread_event.reason == ThreadEventReason::Closing));
     }
 }

@@ -7,9 +7,9 @@ use offwake::{
         AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
         ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
         Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
-        Recording, Sample, Scope, Segment, Sighting, SightingReason, SocketEnd, SocketRole, Stack,
-        StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadExit,
-        ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+        Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode,
+        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
+        ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -132,18 +132,18 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn sighting()(
+    fn thread_event()(
         (tid, tgid, parent, seq) in any::<(u32, u32, u32, u32)>(),
         (at, created, cgroup, in_target) in any::<(u64, u64, u64, bool)>(),
         kind in kind(), comm in ".{0,16}",
         reason in select(vec![
-            SightingReason::Opening, SightingReason::Seen, SightingReason::Fork,
-            SightingReason::Exec, SightingReason::Rename, SightingReason::Closing,
-            SightingReason::Mistaken,
+            ThreadEventReason::Opening, ThreadEventReason::Seen, ThreadEventReason::Fork,
+            ThreadEventReason::Exec, ThreadEventReason::Rename, ThreadEventReason::Closing,
+            ThreadEventReason::Mistaken,
         ]),
         phase in select(vec![Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked]),
-    ) -> Sighting {
-        Sighting {
+    ) -> ThreadEvent {
+        ThreadEvent {
             at: Timestamp(at), reason, tid: Tid(tid), tgid: Tgid(tgid), parent: Tgid(parent), kind,
             in_target, phase, seq, created: Timestamp(created), cgroup: CgroupId(cgroup), comm,
         }
@@ -304,7 +304,7 @@ prop_compose! {
         waits in prop::collection::vec(wait(), 0..20),
         preemptions in prop::collection::vec(preemption(), 0..8),
         samples in prop::collection::vec(sample(), 0..8),
-        sightings in prop::collection::vec(sighting(), 0..8),
+        thread_events in prop::collection::vec(thread_event(), 0..8),
         exits in prop::collection::vec(exit(), 0..4),
         stacks in prop::collection::btree_map(1..u64::MAX, stack(), 0..6),
         frames in prop::collection::btree_map(any::<u32>(), frame(), 0..6),
@@ -319,7 +319,7 @@ prop_compose! {
         ring_full in prop::option::of(any::<(u64, u64)>()),
     ) -> Recording {
         let mut recording = Recording {
-            meta, waits: waits.into_iter().collect(), preemptions, samples, sightings, exits, processes, clocks,
+            meta, waits: waits.into_iter().collect(), preemptions, samples, thread_events, exits, processes, clocks,
             cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             ..Recording::default()

@@ -1,13 +1,13 @@
 //! The rules by which records become intervals, one drawing each.
 
 use offwake::{
-    recording::{Begin, End, Recording, SightingReason, ThreadExit, Wait},
+    recording::{Begin, End, Recording, ThreadEventReason, ThreadExit, Wait},
     timeline::{Timeline, WaitIndex, WakeUse, wake_use},
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::draw::{
-    TICK, at, drawn, edit, live, lose, preemption, recording, sighting, wait, wake_by,
+    TICK, at, drawn, edit, live, lose, preemption, recording, thread_event, wait, wake_by,
 };
 
 fn build(recording: &mut Recording) -> Timeline {
@@ -135,8 +135,8 @@ fn a_lost_exit_leaves_a_gap_until_the_tid_is_used_again() {
 fn a_thread_that_takes_over_a_tid_by_exec_is_a_thread_of_its_own() {
     let mut recording = recording(20);
     live(&mut recording, 7, "##..r##             ", 8);
-    let created = recording.sightings[0].created;
-    recording.sightings.push(sighting(7, SightingReason::Exec, at(10), created));
+    let created = recording.thread_events[0].created;
+    recording.thread_events.push(thread_event(7, ThreadEventReason::Exec, at(10), created));
     recording.waits.push(&wait(7, 5, at(12), at(14)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##..r##   ??..??????");
@@ -146,8 +146,8 @@ fn a_thread_that_takes_over_a_tid_by_exec_is_a_thread_of_its_own() {
 fn a_zombie_that_is_looked_at_does_not_live_on() {
     let mut recording = recording(12);
     live(&mut recording, 7, "##..r##     ", 8);
-    let created = recording.sightings[0].created;
-    recording.sightings.push(sighting(7, SightingReason::Closing, at(12), created));
+    let created = recording.thread_events[0].created;
+    recording.thread_events.push(thread_event(7, ThreadEventReason::Closing, at(12), created));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##..r##     ");
 }
@@ -156,7 +156,7 @@ fn a_zombie_that_is_looked_at_does_not_live_on() {
 fn a_thread_that_nobody_sighted_is_known_by_its_records_alone() {
     let mut recording = recording(10);
     live(&mut recording, 7, "##..r##.r#", 8);
-    recording.sightings.clear();
+    recording.thread_events.clear();
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "??..r##.r?");
     assert_eq!(timeline.threads[0].created, None);
@@ -170,7 +170,7 @@ fn edges_of_the_window_continue_what_was_seen_near_them() {
     let mut record = wait(7, 1, at(1), at(9));
     (record.begin, record.end) = (Begin::BeforeWindow, End::StillOff);
     recording.waits.push(&record);
-    recording.sightings.push(sighting(7, SightingReason::Opening, at(1), Timestamp(1)));
+    recording.thread_events.push(thread_event(7, ThreadEventReason::Opening, at(1), Timestamp(1)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "..........");
     let place = timeline.blocked_interval(WaitIndex(0)).expect("blocked");
@@ -198,10 +198,10 @@ fn the_idle_task_is_no_thread() {
 fn a_name_is_the_one_of_that_time() {
     let mut recording = recording(10);
     live(&mut recording, 7, "##########", 8);
-    let created = recording.sightings[0].created;
-    let mut renamed = sighting(7, SightingReason::Rename, at(5), created);
+    let created = recording.thread_events[0].created;
+    let mut renamed = thread_event(7, ThreadEventReason::Rename, at(5), created);
     renamed.comm = "later".to_owned();
-    recording.sightings.push(renamed);
+    recording.thread_events.push(renamed);
     let timeline = build(&mut recording);
     let comm = |tick| timeline.threads[0].comm_at(at(tick));
     assert_eq!((comm(4), comm(5)), (Some("thread7"), Some("later")));

@@ -127,8 +127,8 @@ fn without_colours_there_are_none() {
 #[test]
 fn hostile_names_are_harmless_and_wide_ones_stay_in_their_columns() {
     let mut recording = service();
-    for sighting in &mut recording.sightings {
-        sighting.comm = match sighting.tid.0 {
+    for thread_event in &mut recording.thread_events {
+        thread_event.comm = match thread_event.tid.0 {
             7 => "\u{1b}[31mx\n\u{202e}".to_owned(),
             8 => "世界世界世".to_owned(),
             _ => "e\u{301}\u{301}\u{301}\u{200b}".to_owned(),

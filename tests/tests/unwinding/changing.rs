@@ -120,7 +120,7 @@ fn is_recognised(source: Source, arguments: &[&Path]) -> Result<()> {
     let ends = recorded.ends(own.map(|wait| wait.user_stack));
     let whole = ends.get(&Some(StackEnd::EntryPoint)).copied().unwrap_or_default();
     ensure!(whole >= 9 * ends.values().sum::<u32>() / 10, "{ends:?}");
-    let user = recorded.0.effort.stacks.user;
+    let user = recorded.0.profiler_cost.stacks.user;
     ensure!(user.recognised > 4 * user.taken, "{user:?}");
     Ok(())
 }

@@ -18,8 +18,11 @@ pub(super) struct RowLookups<'a> {
 impl<'a> RowLookups<'a> {
     pub(super) fn new(recording: &'a Recording) -> Self {
         let mut cgroups: HashMap<_, Vec<_>> = HashMap::new();
-        for sighting in &recording.sightings {
-            cgroups.entry(sighting.tid).or_default().push((sighting.at, sighting.cgroup));
+        for thread_event in &recording.thread_events {
+            cgroups
+                .entry(thread_event.tid)
+                .or_default()
+                .push((thread_event.at, thread_event.cgroup));
         }
         let mut exits: HashMap<_, Vec<_>> = HashMap::new();
         for exit in &recording.exits {

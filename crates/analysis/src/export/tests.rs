@@ -6,8 +6,8 @@ use arrow_schema::{DataType, Field, Fields, TimeUnit};
 
 use super::Table;
 use offwake_recording::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SightingReason,
-    SocketRole, StackEnd, StackMode, SystemVector, ThreadKind,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SocketRole, StackEnd,
+    StackMode, SystemVector, ThreadEventReason, ThreadKind,
     stream::{
         self,
         code::{Code, ContextKind},
@@ -110,7 +110,7 @@ fn the_document_has_every_code() {
         words::<FileKind>("file_kind"),
         words::<SocketRole>("socket_role"),
         words::<DeviceKind>("device_kind"),
-        words::<SightingReason>("sighting_reason"),
+        words::<ThreadEventReason>("sighting_reason"),
         words::<Phase>("phase"),
         words::<Scope>("scope"),
         words::<StackMode>("stack_mode"),

@@ -9,7 +9,7 @@ use crate::{
     timeline::{State, Thread, ThreadIndex, Timeline},
 };
 use offwake_recording::{
-    Clocks, HalfCounts, ProgramTime, Recording, SightingReason, StackCounts,
+    Clocks, HalfCounts, ProgramTime, Recording, StackCounts, ThreadEventReason,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -93,9 +93,9 @@ fn meta(recording: &Recording) -> Meta {
         target: meta.target.clone(),
         scope: meta.scope.name(),
         stacks: meta.stacks.name(),
-        stack_counts: stack_counts(recording.effort.stacks),
+        stack_counts: stack_counts(recording.profiler_cost.stacks),
         mistaken: mismatched_threads(recording),
-        programs: program_times(recording.effort.programs),
+        programs: program_times(recording.profiler_cost.programs),
         sample_hz: meta.sample_hz,
         kernel: meta.kernel.clone(),
         host: meta.host.clone(),
@@ -117,12 +117,14 @@ fn stack_counts(counts: StackCounts) -> StackCountsEntry {
 
 fn mismatched_threads(recording: &Recording) -> Vec<MistakenThread> {
     let mut seen = HashSet::new();
-    (recording.sightings.iter())
-        .filter(|sighting| sighting.reason == SightingReason::Mistaken && seen.insert(sighting.tid))
-        .map(|sighting| MistakenThread {
-            pid: sighting.tgid,
-            tid: sighting.tid,
-            comm: sighting.comm.clone(),
+    (recording.thread_events.iter())
+        .filter(|thread_event| {
+            thread_event.reason == ThreadEventReason::Mistaken && seen.insert(thread_event.tid)
+        })
+        .map(|thread_event| MistakenThread {
+            pid: thread_event.tgid,
+            tid: thread_event.tid,
+            comm: thread_event.comm.clone(),
         })
         .collect()
 }

@@ -39,11 +39,11 @@ impl OthersEvidence {
 pub(super) fn gather(recording: &Recording, tids: &[Tid]) -> OthersEvidence {
     let mut known: HashMap<Tid, TidEvidence> =
         tids.iter().map(|&tid| (tid, TidEvidence::default())).collect();
-    for sighting in &recording.sightings {
-        if sighting.phase == Phase::OnCpu
-            && let Some(of_tid) = known.get_mut(&sighting.tid)
+    for thread_event in &recording.thread_events {
+        if thread_event.phase == Phase::OnCpu
+            && let Some(of_tid) = known.get_mut(&thread_event.tid)
         {
-            of_tid.anchors.push(Anchor { at: sighting.at, seq: sighting.seq });
+            of_tid.anchors.push(Anchor { at: thread_event.at, seq: thread_event.seq });
         }
     }
     for preemption in &recording.preemptions {

@@ -174,9 +174,13 @@ fn collect_observations(
 ) -> Vec<OnCpuObservation> {
     let edges = [(life.opening, ObservedAt::Opening), (life.closing, ObservedAt::Closing)];
     let edges = (edges.into_iter())
-        .filter_map(|(sighting, when)| sighting.map(|sighting| (sighting, when)))
-        .filter(|(sighting, _)| sighting.phase == Phase::OnCpu)
-        .map(|(sighting, when)| OnCpuObservation { at: sighting.at, seq: sighting.seq, when });
+        .filter_map(|(thread_event, when)| thread_event.map(|thread_event| (thread_event, when)))
+        .filter(|(thread_event, _)| thread_event.phase == Phase::OnCpu)
+        .map(|(thread_event, when)| OnCpuObservation {
+            at: thread_event.at,
+            seq: thread_event.seq,
+            when,
+        });
     let is_inside = |anchor: &&Anchor| life.from < anchor.at && anchor.at < life.until;
     let anchors = known.map_or([].as_slice(), |known| known.anchors.as_slice());
     let meanwhile = (anchors.iter().filter(is_inside))
@@ -383,7 +387,7 @@ impl TrackBuilder<'_, '_> {
 
     /// Returns whether there can't have been a record before the one with this number.
     fn is_first(&self, seq: u32) -> bool {
-        seq <= self.life.opening.map_or(0, |sighting| sighting.seq).saturating_add(1)
+        seq <= self.life.opening.map_or(0, |thread_event| thread_event.seq).saturating_add(1)
     }
 
     /// Appends the blocked part of a wait; see [`wake_use`].
@@ -406,7 +410,7 @@ impl TrackBuilder<'_, '_> {
 
     /// Returns whether a record newer than `seq` is known to have existed.
     fn tail_is_lost(&self, seq: u32) -> bool {
-        self.life.closing.is_some_and(|sighting| sighting.seq > seq)
+        self.life.closing.is_some_and(|thread_event| thread_event.seq > seq)
             || self.life.exit.is_some_and(|exit| exit.seq > seq)
     }
 

@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    Begin, Recording, Sighting, SightingReason, ThreadExit, ThreadKind, Waits, Window,
+    Begin, Recording, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, Waits, Window,
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
@@ -33,14 +33,14 @@ pub(super) struct ThreadLife<'a> {
     pub names: Vec<NameSince>,
     /// In order of their switch-outs.
     pub records: Vec<OffCpuRecord>,
-    pub opening: Option<&'a Sighting>,
-    pub closing: Option<&'a Sighting>,
+    pub opening: Option<&'a ThreadEvent>,
+    pub closing: Option<&'a ThreadEvent>,
     pub exit: Option<&'a ThreadExit>,
 }
 
 #[derive(Clone, Copy)]
 enum TidEntry {
-    Sighting(u32),
+    ThreadEvent(u32),
     Record(OffCpuRecord),
     Exit(u32),
 }
@@ -51,7 +51,7 @@ pub(super) struct TidRecords {
     pub(super) tid: Tid,
     waits: Vec<u32>,
     preemptions: Vec<u32>,
-    sightings: Vec<u32>,
+    thread_events: Vec<u32>,
     exits: Vec<u32>,
 }
 
@@ -74,8 +74,8 @@ pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
     for (preemption, n) in recording.preemptions.iter().zip(0..) {
         tids.entry(preemption.tid).or_default().preemptions.push(n);
     }
-    for (sighting, n) in recording.sightings.iter().zip(0..) {
-        tids.entry(sighting.tid).or_default().sightings.push(n);
+    for (thread_event, n) in recording.thread_events.iter().zip(0..) {
+        tids.entry(thread_event.tid).or_default().thread_events.push(n);
     }
     for (exit, n) in recording.exits.iter().zip(0..) {
         tids.entry(exit.tid).or_default().exits.push(n);
@@ -86,7 +86,7 @@ pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
 }
 
 impl TidRecords {
-    /// Returns the records in order of time; at one moment first sightings, then waits, preemptions
+    /// Returns the records in order of time; at one moment first thread events, then waits, preemptions
     /// and exits.
     fn entries(&self, recording: &Recording) -> impl Iterator<Item = (Timestamp, TidEntry)> {
         let rows = recording.waits.rows();
@@ -104,12 +104,12 @@ impl TidRecords {
         });
         let records = merge(waits, preemptions, |&(at, _)| at)
             .map(|(at, record)| (at, TidEntry::Record(record)));
-        let sightings = (self.sightings.iter()).filter_map(move |&n| {
-            Some((recording.sightings.get(n as usize)?.at, TidEntry::Sighting(n)))
+        let thread_events = (self.thread_events.iter()).filter_map(move |&n| {
+            Some((recording.thread_events.get(n as usize)?.at, TidEntry::ThreadEvent(n)))
         });
         let exits = (self.exits.iter())
             .filter_map(move |&n| Some((recording.exits.get(n as usize)?.at, TidEntry::Exit(n))));
-        let living = merge(sightings, records, |&(at, _)| at);
+        let living = merge(thread_events, records, |&(at, _)| at);
         merge(living, exits, |&(at, _)| at)
     }
 }
@@ -163,17 +163,17 @@ impl<'a> LifeDraft<'a> {
         self.life.in_target |= in_target;
     }
 
-    fn add_sighting(&mut self, sighting: &'a Sighting) {
-        self.newest = self.newest.max(sighting.at);
-        self.describe(sighting.tgid, sighting.kind, sighting.in_target);
-        self.life.cgroup = Some(sighting.cgroup);
-        if self.life.names.last().is_none_or(|name| *name.comm != *sighting.comm) {
-            let comm = Arc::from(sighting.comm.as_str());
-            self.life.names.push(NameSince { since: sighting.at, comm });
+    fn add_thread_event(&mut self, thread_event: &'a ThreadEvent) {
+        self.newest = self.newest.max(thread_event.at);
+        self.describe(thread_event.tgid, thread_event.kind, thread_event.in_target);
+        self.life.cgroup = Some(thread_event.cgroup);
+        if self.life.names.last().is_none_or(|name| *name.comm != *thread_event.comm) {
+            let comm = Arc::from(thread_event.comm.as_str());
+            self.life.names.push(NameSince { since: thread_event.at, comm });
         }
-        match sighting.reason {
-            SightingReason::Opening => self.life.opening = Some(sighting),
-            SightingReason::Closing => self.life.closing = Some(sighting),
+        match thread_event.reason {
+            ThreadEventReason::Opening => self.life.opening = Some(thread_event),
+            ThreadEventReason::Closing => self.life.closing = Some(thread_event),
             _ => {}
         }
     }
@@ -202,11 +202,15 @@ pub(super) fn split_into_lives<'a>(
         }
         let Some(current) = drafts.last() else { break };
         let opens_successor = match entry {
-            TidEntry::Sighting(n) => recording.sightings.get(n as usize).is_some_and(|sighting| {
-                // A zombie is still there to be looked at.
-                !matches!(sighting.reason, SightingReason::Opening | SightingReason::Closing)
-                    && current.life.created == Some(sighting.created)
-            }),
+            TidEntry::ThreadEvent(n) => {
+                recording.thread_events.get(n as usize).is_some_and(|thread_event| {
+                    // A zombie is still there to be looked at.
+                    !matches!(
+                        thread_event.reason,
+                        ThreadEventReason::Opening | ThreadEventReason::Closing
+                    ) && current.life.created == Some(thread_event.created)
+                })
+            }
             TidEntry::Record(_) => true,
             TidEntry::Exit(_) => false,
         };
@@ -215,10 +219,10 @@ pub(super) fn split_into_lives<'a>(
         }
         let Some(draft) = drafts.last_mut() else { break };
         match entry {
-            TidEntry::Sighting(n) => {
-                let Some(sighting) = recording.sightings.get(n as usize) else { continue };
-                if let Some(owner) = find_owner(sighting, &mut drafts, &mut pending) {
-                    owner.add_sighting(sighting);
+            TidEntry::ThreadEvent(n) => {
+                let Some(thread_event) = recording.thread_events.get(n as usize) else { continue };
+                if let Some(owner) = find_owner(thread_event, &mut drafts, &mut pending) {
+                    owner.add_thread_event(thread_event);
                 }
             }
             TidEntry::Record(OffCpuRecord::Wait(index)) => {
@@ -250,13 +254,13 @@ pub(super) fn split_into_lives<'a>(
     clip_to_window(recording, window, drafts)
 }
 
-/// Finds the life that a sighting belongs to. Both lists are in order of creation.
+/// Finds the life that a thread event belongs to. Both lists are in order of creation.
 fn find_owner<'d, 'a>(
-    sighting: &Sighting,
+    thread_event: &ThreadEvent,
     drafts: &'d mut [LifeDraft<'a>],
     pending: &'d mut VecDeque<LifeDraft<'a>>,
 ) -> Option<&'d mut LifeDraft<'a>> {
-    let created = Some(sighting.created);
+    let created = Some(thread_event.created);
     if drafts.last().is_some_and(|current| current.life.created < created) {
         let next = pending.partition_point(|draft| draft.life.created < created);
         return pending.get_mut(next).filter(|draft| draft.life.created == created);
@@ -268,15 +272,17 @@ fn find_owner<'d, 'a>(
 
 /// Creates a draft for each time of creation, and one before them if there are older records.
 fn draft_lives<'a>(recording: &Recording, of_tid: &TidRecords) -> VecDeque<LifeDraft<'a>> {
-    let mut created: Vec<Timestamp> = (of_tid.sightings.iter())
-        .filter_map(|&n| recording.sightings.get(n as usize).map(|sighting| sighting.created))
+    let mut created: Vec<Timestamp> = (of_tid.thread_events.iter())
+        .filter_map(|&n| {
+            recording.thread_events.get(n as usize).map(|thread_event| thread_event.created)
+        })
         .collect();
     created.sort_unstable();
     created.dedup();
     let known_since = created.first().copied().unwrap_or(Timestamp(u64::MAX));
     let first_record = of_tid
         .entries(recording)
-        .find(|(_, entry)| !matches!(entry, TidEntry::Sighting(_)))
+        .find(|(_, entry)| !matches!(entry, TidEntry::ThreadEvent(_)))
         .map(|(at, _)| at);
     let unknown = first_record
         .is_some_and(|at| at < known_since)

@@ -66,13 +66,13 @@ pub struct Thread {
     pub in_target: bool,
     /// The thread's last cgroup, as far as it is known.
     pub cgroup: Option<CgroupId>,
-    /// When the thread was created; none if no sighting of it arrived.
+    /// When the thread was created; none if no thread event of it arrived.
     pub created: Option<Timestamp>,
     /// The beginning of the thread's life, or of the window if that is later.
     pub from: Timestamp,
     /// The end of the thread's life, or of the window if that is earlier.
     pub until: Timestamp,
-    /// The thread's names in order of time. Empty if no sighting of the thread arrived.
+    /// The thread's names in order of time. Empty if no thread event of the thread arrived.
     pub names: Vec<NameSince>,
     /// What the thread did.
     pub track: Track,

@@ -58,7 +58,7 @@ impl Assembly {
         if self.newest.is_none_or(|(number, ..)| number < slice.number) {
             self.newest = Some((slice.number, slice.until, slice.own_cpu));
             recording.loss = slice.loss;
-            recording.effort = slice.effort;
+            recording.profiler_cost = slice.profiler_cost;
         }
         if let Some(meta) = slice.meta
             && self.meta.as_ref().is_none_or(|(number, _)| *number < slice.number)
@@ -69,7 +69,7 @@ impl Assembly {
         recording.waits.extend(&slice.waits);
         recording.preemptions.extend(slice.preemptions);
         recording.samples.extend(slice.samples);
-        recording.sightings.extend(slice.sightings);
+        recording.thread_events.extend(slice.thread_events);
         recording.exits.extend(slice.exits);
         recording.stacks.stacks.extend(slice.stacks);
         recording.stacks.frames.extend(slice.frames);

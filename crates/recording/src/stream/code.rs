@@ -3,8 +3,8 @@
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::{
-    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SightingReason,
-    SocketRole, StackEnd, StackMode, SyscallTable, SystemVector, ThreadKind, WakeContext,
+    AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SocketRole, StackEnd,
+    StackMode, SyscallTable, SystemVector, ThreadEventReason, ThreadKind, WakeContext,
 };
 
 /// An enum that is stored as the place of a value among its variants. So new variants come last, and none
@@ -36,7 +36,7 @@ impl Code for End {}
 impl Code for FileKind {}
 impl Code for Phase {}
 impl Code for Scope {}
-impl Code for SightingReason {}
+impl Code for ThreadEventReason {}
 impl Code for SocketRole {}
 impl Code for StackEnd {}
 impl Code for StackMode {}

@@ -15,13 +15,13 @@ use super::{
     FORMAT_KEY, FORMAT_VERSION, checksum,
     column::{Column, Numbers, Texts, as_list, numbers, table, texts},
     tables::{
-        EffortRow, LossRow, Named, Rows, Table, effort_of, effort_rows, loss_rows, loss_totals,
+        CostRow, LossRow, Named, Rows, Table, cost_from_rows, cost_rows, loss_rows, loss_totals,
     },
 };
 use crate::{
-    AddressSpace, CgroupInfo, Clocks, Effort, FileId, Frame, FrameId, InterruptInfo, LossTotals,
-    Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, Sample, Sighting, Stack, ThreadExit,
-    Wait,
+    AddressSpace, CgroupInfo, Clocks, FileId, Frame, FrameId, InterruptInfo, LossTotals, Meta,
+    Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent,
+    ThreadExit, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -39,7 +39,7 @@ pub struct Slice {
     /// What was lost since the window opened.
     pub loss: LossTotals,
     /// What the kernel half did since it was loaded.
-    pub effort: Effort,
+    pub profiler_cost: ProfilerCost,
     /// What the recording is of: in the first slice and in the last.
     pub meta: Option<Meta>,
     /// Waits.
@@ -48,8 +48,8 @@ pub struct Slice {
     pub preemptions: Vec<Preemption>,
     /// On-CPU samples.
     pub samples: Vec<Sample>,
-    /// Sightings of threads.
-    pub sightings: Vec<Sighting>,
+    /// Thread events of threads.
+    pub thread_events: Vec<ThreadEvent>,
     /// Ends of threads.
     pub exits: Vec<ThreadExit>,
     /// Stacks. The same one may come again.
@@ -99,11 +99,11 @@ impl Slice {
             ("own_cpu_ns", time(self.own_cpu.0.cast_signed())),
             cell(self.meta.as_slice()),
             cell(&loss_rows(&self.loss)),
-            cell(&effort_rows(self.effort)),
+            cell(&cost_rows(self.profiler_cost)),
             cell(&self.waits),
             cell(&self.preemptions),
             cell(&self.samples),
-            cell(&self.sightings),
+            cell(&self.thread_events),
             cell(&self.exits),
             cell(&self.stacks),
             cell(&self.frames),
@@ -144,11 +144,11 @@ impl Slice {
             own_cpu: Nanos(cells.time("own_cpu_ns")?.cast_unsigned()),
             meta: cells.rows::<Meta>().pop(),
             loss: loss_totals(cells.rows::<LossRow>()),
-            effort: effort_of(&cells.rows_if_any::<EffortRow>()),
+            profiler_cost: cost_from_rows(&cells.rows_if_any::<CostRow>()),
             waits: cells.rows(),
             preemptions: cells.rows(),
             samples: cells.rows(),
-            sightings: cells.rows(),
+            thread_events: cells.rows(),
             exits: cells.rows(),
             stacks: cells.rows(),
             frames: cells.rows(),

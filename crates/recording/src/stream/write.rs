@@ -24,7 +24,7 @@ pub fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
         slice.until = recording.meta.window.end;
         slice.own_cpu = recording.meta.own_cpu;
         slice.loss = recording.loss.clone();
-        slice.effort = recording.effort;
+        slice.profiler_cost = recording.profiler_cost;
         slice.meta = (number == 0 || number == last).then(|| recording.meta.clone());
         out.write_all(&encoder.encode(&slice).map_err(io::Error::other)?)?;
     }
@@ -32,7 +32,7 @@ pub fn write(recording: &Recording, out: &mut dyn Write) -> io::Result<()> {
 }
 
 fn slices(recording: &Recording) -> Vec<Slice> {
-    let Recording { waits, preemptions, samples, sightings, exits, stacks, .. } = recording;
+    let Recording { waits, preemptions, samples, thread_events, exits, stacks, .. } = recording;
     let named = stacks.frames.iter().filter(|(_, frame)| !frame.functions.is_empty());
     let names: Vec<_> = named.map(|(id, frame)| (*id, frame.functions.clone())).collect();
     let frames = stacks.frames.iter().map(|(id, frame)| {
@@ -55,7 +55,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &waits, |slice| &mut slice.waits);
     spread(&mut slices, preemptions, |slice| &mut slice.preemptions);
     spread(&mut slices, samples, |slice| &mut slice.samples);
-    spread(&mut slices, sightings, |slice| &mut slice.sightings);
+    spread(&mut slices, thread_events, |slice| &mut slice.thread_events);
     spread(&mut slices, exits, |slice| &mut slice.exits);
     spread(&mut slices, &all_stacks, |slice| &mut slice.stacks);
     spread(&mut slices, &frames, |slice| &mut slice.frames);

@@ -188,5 +188,5 @@ fn a_file_that_can_not_be_had_is_not_guessed_about() {
     };
     let mut unwinder = Unwinder::new(Method::Auto);
     assert_eq!(unwinder.unwind(&code(), &Nothing, &copy).end, UnwindEnd::Broken { address: ip });
-    assert_eq!(unwinder.shortfalls()["unwind_modules_unread"], 1);
+    assert_eq!(unwinder.diagnostics()["unwind_modules_unread"], 1);
 }

@@ -92,7 +92,7 @@ fn a_damaged_file_does_no_harm() {
             check(&unwound, &code, &copy);
             kinds.insert(std::mem::discriminant(&unwound.end));
         }
-        assert!(!unwinder.shortfalls().contains_key("unwind_panics"));
+        assert!(!unwinder.diagnostics().contains_key("unwind_panics"));
         kinds.len()
     };
     assert!(unwind(whole.clone()) > 1, "some of it is covered, and some is not");

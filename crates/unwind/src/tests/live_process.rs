@@ -9,7 +9,7 @@ use std::{
     sync::Arc,
 };
 
-use offwake_recording::{AddressKind, ModuleId, loss::Shortfalls};
+use offwake_recording::{AddressKind, ModuleId, loss::Diagnostics};
 use offwake_unwind::{
     CodeBacking, CodeMapping, FileContent, MAX_FRAMES, Method, MissingPages, ModuleFiles,
     Registers, StackCopy, Unwinder, UnwoundFrame, UnwoundStack, find_mapping,
@@ -101,7 +101,7 @@ impl Process {
         let cold = unwinder.unwind(&self.code, self, &copy);
         check(&cold, &self.code, &copy);
         assert_eq!(unwinder.unwind(&self.code, self, &copy), cold, "once more, from what is kept");
-        assert_eq!(unwinder.shortfalls(), &Shortfalls::new());
+        assert_eq!(unwinder.diagnostics(), &Diagnostics::new());
         cold
     }
 }

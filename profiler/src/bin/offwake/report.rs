@@ -61,9 +61,9 @@ fn resymbolize(recording: &mut Recording, sources: &NameSources, progress: &Prog
         modules_without_code,
         kernel_was_booted_since,
         frames_named,
-        shortfalls,
+        diagnostics,
     } = done;
-    recording.loss.add_shortfalls(&shortfalls);
+    recording.loss.add_diagnostics(&diagnostics);
     eprintln!("offwake: named {frames_named} frames of {modules_found} modules again");
     let unnamed = [
         (modules_without_file, "no file was found"),

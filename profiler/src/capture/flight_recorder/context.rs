@@ -44,11 +44,11 @@ impl Context {
             self.stacks.on_thread_record(wait.tid, wait.tgid, wait.on);
         }
         let mut exits = activity.exits.iter().peekable();
-        for sighting in &activity.sightings {
-            while let Some(exit) = exits.next_if(|exit| exit.at <= sighting.at) {
+        for thread_event in &activity.thread_events {
+            while let Some(exit) = exits.next_if(|exit| exit.at <= thread_event.at) {
                 self.stacks.on_exit(exit);
             }
-            self.stacks.on_thread_event(sighting);
+            self.stacks.on_thread_event(thread_event);
         }
         for exit in exits {
             self.stacks.on_exit(exit);
@@ -92,11 +92,11 @@ impl Context {
 
     /// Everything but the stacks, as rows of a slice.
     pub fn to_slice(&self) -> Slice {
-        let (waits, preemptions, sightings) = self.threads.records();
+        let (waits, preemptions, thread_events) = self.threads.records();
         Slice {
             waits,
             preemptions,
-            sightings,
+            thread_events,
             processes: self.processes.values().cloned().collect(),
             cgroups: self.cgroups.values().cloned().collect(),
             files: self.files.iter().map(|(id, file)| (*id, file.clone())).collect(),

@@ -8,7 +8,7 @@ use crate::{
         messages::{SnapshotEnd, WaitCounts},
         sink::{EncodedSlice, SliceSummary},
     },
-    recording::{Clocks, Effort, LossTotals, Meta, ProcessInfo, Window, stream::Slice},
+    recording::{Clocks, LossTotals, Meta, ProcessInfo, ProfilerCost, Window, stream::Slice},
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -35,7 +35,7 @@ struct SliceDigest {
 #[derive(Clone, Debug, Default)]
 struct RunningTotals {
     loss: LossTotals,
-    effort: Effort,
+    profiler_cost: ProfilerCost,
     own_cpu: Nanos,
     clocks: Clocks,
 }
@@ -140,7 +140,7 @@ impl RetainedSlices {
     /// What is retained now, with what is known of its end: a recording of its own.
     #[must_use]
     pub fn snapshot(&self, end: SnapshotEnd) -> RetainedSnapshot {
-        let SnapshotEnd { meta, open, loss, effort, own_cpu, clocks, next_number } = end;
+        let SnapshotEnd { meta, open, loss, profiler_cost, own_cpu, clocks, next_number } = end;
         let window = meta.window;
         let opened = (window.start, RunningTotals::default());
         let (start, totals) = self.start.as_ref().unwrap_or(&opened);
@@ -192,10 +192,10 @@ impl RetainedSlices {
                 clocks,
                 own_cpu: meta.own_cpu,
                 loss,
-                effort: effort.since(totals.effort),
+                profiler_cost: profiler_cost.since(totals.profiler_cost),
                 waits: open.waits,
                 preemptions: open.preemptions,
-                sightings: open.sightings,
+                thread_events: open.thread_events,
                 meta: Some(meta),
                 ..Slice::default()
             },
@@ -206,17 +206,17 @@ impl RetainedSlices {
 impl SliceDigest {
     fn new(slice: &Slice) -> Self {
         let mut activity = ThreadActivity {
-            sightings: slice.sightings.clone(),
+            thread_events: slice.thread_events.clone(),
             exits: slice.exits.clone(),
             ..ThreadActivity::default()
         };
-        activity.sightings.sort_by_key(|sighting| sighting.at);
+        activity.thread_events.sort_by_key(|thread_event| thread_event.at);
         activity.exits.sort_by_key(|exit| exit.at);
         activity.add(&slice.waits, &slice.preemptions);
         let newest = (slice.waits.iter().map(|wait| wait.on))
             .chain(slice.preemptions.iter().map(|preemption| preemption.on))
             .chain(slice.samples.iter().map(|sample| sample.at))
-            .chain(activity.sightings.last().map(|sighting| sighting.at))
+            .chain(activity.thread_events.last().map(|thread_event| thread_event.at))
             .chain(activity.exits.last().map(|exit| exit.at))
             .max();
         Self {
@@ -225,7 +225,7 @@ impl SliceDigest {
             newest: newest.unwrap_or_default(),
             totals: RunningTotals {
                 loss: slice.loss.clone(),
-                effort: slice.effort,
+                profiler_cost: slice.profiler_cost,
                 own_cpu: slice.own_cpu,
                 clocks: slice.clocks,
             },

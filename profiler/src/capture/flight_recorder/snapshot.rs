@@ -10,7 +10,7 @@ use crate::{
     capture::messages::WaitCounts,
     recording::{
         Frame, FrameId, Module, ModuleId, Stack,
-        loss::Shortfalls,
+        loss::Diagnostics,
         stream::{END, Encoder, Slice},
     },
     symbols::ResolvedNames,
@@ -83,8 +83,8 @@ impl RetainedSnapshot {
             self.next_number += 1;
             out.write_all(&encode(&slice)?)?;
         }
-        let shortfalls: Shortfalls = tables.names.shortfalls();
-        self.last.loss.add_shortfalls(&shortfalls);
+        let diagnostics: Diagnostics = tables.names.diagnostics();
+        self.last.loss.add_diagnostics(&diagnostics);
         self.last.number = self.next_number;
         out.write_all(&encode(&self.last)?)?;
         out.write_all(&END)

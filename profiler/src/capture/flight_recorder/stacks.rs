@@ -11,7 +11,7 @@ use std::{
 };
 
 use crate::{
-    recording::{AddressSpace, Sighting, SightingReason, Stack, ThreadExit},
+    recording::{AddressSpace, Stack, ThreadEvent, ThreadEventReason, ThreadExit},
     units::{StackId, Tgid, Tid, Timestamp},
 };
 
@@ -80,10 +80,10 @@ impl RetainedStacks {
     }
 
     /// Takes an event of a thread into account.
-    pub fn on_thread_event(&mut self, sighting: &Sighting) {
-        let &Sighting { tid, tgid, at, reason, .. } = sighting;
+    pub fn on_thread_event(&mut self, thread_event: &ThreadEvent) {
+        let &ThreadEvent { tid, tgid, at, reason, .. } = thread_event;
         self.on_thread_record(tid, tgid, at);
-        if reason == SightingReason::Exec {
+        if reason == ThreadEventReason::Exec {
             // This thread alone is left of its process, in a new address space.
             if let Some(threads) = self.living.get_mut(&tgid) {
                 for gone in threads.extract_if(|thread| *thread != tid) {
@@ -249,8 +249,8 @@ mod tests {
     use crate::recording::{FrameId, Phase, StackEnd, ThreadKind};
     use crate::units::CgroupId;
 
-    fn sighting(pid: u32, reason: SightingReason, at: u64) -> Sighting {
-        Sighting {
+    fn thread_event(pid: u32, reason: ThreadEventReason, at: u64) -> ThreadEvent {
+        ThreadEvent {
             at: Timestamp(at),
             reason,
             tid: Tid(pid),
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn stacks_of_the_dead_stay_for_as_long_as_records_and_are_sent_again() {
         let mut stacks = RetainedStacks::new(100);
-        stacks.on_thread_event(&sighting(7, SightingReason::Fork, 10));
+        stacks.on_thread_event(&thread_event(7, ThreadEventReason::Fork, 10));
         stacks.add(StackId(1), stack(AddressSpace::Process(Tgid(7))), Timestamp(11));
         stacks.add(StackId(2), stack(AddressSpace::Kernel), Timestamp(11));
         assert_eq!(stacks.take_dropped(), []);
@@ -301,10 +301,10 @@ mod tests {
     fn another_program_forgets_what_came_before_it_and_no_more() {
         let process = AddressSpace::Process(Tgid(7));
         let mut stacks = RetainedStacks::new(100);
-        stacks.on_thread_event(&sighting(7, SightingReason::Fork, 10));
+        stacks.on_thread_event(&thread_event(7, ThreadEventReason::Fork, 10));
         stacks.add(StackId(1), stack(process), Timestamp(11));
         stacks.add(StackId(2), stack(process), Timestamp(31));
-        stacks.on_thread_event(&sighting(7, SightingReason::Exec, 30));
+        stacks.on_thread_event(&thread_event(7, ThreadEventReason::Exec, 30));
         assert_eq!(stacks.take_dropped(), [StackId(1)]);
         stacks.drop_before(Timestamp(40), |_tgid| panic!("it lives"));
         assert_eq!(stacks.to_map().into_keys().collect::<Vec<_>>(), [StackId(2)]);
@@ -330,8 +330,8 @@ mod tests {
         for n in 0..100_000_u32 {
             let pid = 2 + n % 32_768;
             let at = u64::from(n) * 100;
-            stacks.on_thread_event(&sighting(pid, SightingReason::Fork, at));
-            stacks.on_thread_event(&sighting(pid, SightingReason::Exec, at + 10));
+            stacks.on_thread_event(&thread_event(pid, ThreadEventReason::Fork, at));
+            stacks.on_thread_event(&thread_event(pid, ThreadEventReason::Exec, at + 10));
             for k in 0..5 {
                 let id = StackId(u64::from(n) * 8 + k);
                 stacks.add(id, stack(AddressSpace::Process(Tgid(pid))), Timestamp(at + 20));

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::{
-    recording::{Preemption, Sighting, SightingReason, ThreadExit, Wait},
+    recording::{Preemption, ThreadEvent, ThreadEventReason, ThreadExit, Wait},
     units::{Tid, Timestamp},
 };
 
@@ -38,7 +38,7 @@ pub(super) struct ThreadActivity {
     /// The newest record of each thread.
     pub newest: HashMap<Tid, OffCpuRecord>,
     /// In order of time.
-    pub sightings: Vec<Sighting>,
+    pub thread_events: Vec<ThreadEvent>,
     /// In order of time.
     pub exits: Vec<ThreadExit>,
 }
@@ -72,7 +72,7 @@ impl ThreadActivity {
     /// About what it takes, in bytes.
     pub fn memory(&self) -> usize {
         self.newest.len() * (size_of::<Wait>() + 64)
-            + self.sightings.len() * (size_of::<Sighting>() + 16)
+            + self.thread_events.len() * (size_of::<ThreadEvent>() + 16)
             + self.exits.len() * size_of::<ThreadExit>()
     }
 }
@@ -81,34 +81,34 @@ impl ThreadActivity {
 #[derive(Clone, Debug, Default)]
 struct ThreadHistory {
     /// How the thread stood when the recording began.
-    opening: Option<Box<Sighting>>,
+    opening: Option<Box<ThreadEvent>>,
     /// The newest one, if that is another.
-    newest: Option<Box<Sighting>>,
+    newest: Option<Box<ThreadEvent>>,
     off: Option<OffCpuRecord>,
 }
 
 impl ThreadHistory {
-    fn newest_event(&self) -> Option<&Sighting> {
+    fn newest_event(&self) -> Option<&ThreadEvent> {
         self.newest.as_deref().or(self.opening.as_deref())
     }
 
-    fn add_event(&mut self, sighting: Sighting) {
+    fn add_event(&mut self, thread_event: ThreadEvent) {
         if let Some(seen) = self.newest_event() {
-            if seen.created > sighting.created {
+            if seen.created > thread_event.created {
                 return;
             }
-            if seen.created < sighting.created {
+            if seen.created < thread_event.created {
                 // This is another thread with the same number.
                 *self = Self::default();
-            } else if seen.at > sighting.at {
+            } else if seen.at > thread_event.at {
                 return;
             }
         }
-        let slot = match sighting.reason {
-            SightingReason::Opening => &mut self.opening,
+        let slot = match thread_event.reason {
+            ThreadEventReason::Opening => &mut self.opening,
             _ => &mut self.newest,
         };
-        *slot = Some(Box::new(sighting));
+        *slot = Some(Box::new(thread_event));
     }
 
     fn add_record(&mut self, off: OffCpuRecord) {
@@ -121,8 +121,8 @@ impl ThreadHistory {
     /// with the same number.
     fn outlives(&mut self, exit: Timestamp) -> bool {
         self.off.take_if(|off| off.ended_at() <= exit);
-        self.opening.take_if(|sighting| sighting.at <= exit);
-        self.newest.take_if(|sighting| sighting.at <= exit);
+        self.opening.take_if(|thread_event| thread_event.at <= exit);
+        self.newest.take_if(|thread_event| thread_event.at <= exit);
         self.off.is_some() || self.newest_event().is_some()
     }
 }
@@ -135,9 +135,9 @@ impl ThreadHistories {
     /// Adds what a retired slice says last of its threads. There are never more threads than
     /// numbers for them: one whose exit was lost gives way to the next that bears its number.
     pub fn add(&mut self, activity: ThreadActivity) {
-        let ThreadActivity { newest, sightings, exits } = activity;
-        for sighting in sightings {
-            self.0.entry(sighting.tid).or_default().add_event(sighting);
+        let ThreadActivity { newest, thread_events, exits } = activity;
+        for thread_event in thread_events {
+            self.0.entry(thread_event.tid).or_default().add_event(thread_event);
         }
         for (tid, off) in newest {
             self.0.entry(tid).or_default().add_record(off);
@@ -152,22 +152,23 @@ impl ThreadHistories {
     }
 
     /// Everything as records.
-    pub fn records(&self) -> (Vec<Wait>, Vec<Preemption>, Vec<Sighting>) {
-        let (mut waits, mut preemptions, mut sightings) = (Vec::new(), Vec::new(), Vec::new());
+    pub fn records(&self) -> (Vec<Wait>, Vec<Preemption>, Vec<ThreadEvent>) {
+        let (mut waits, mut preemptions, mut thread_events) = (Vec::new(), Vec::new(), Vec::new());
         for ThreadHistory { opening, newest, off } in self.0.values() {
-            sightings.extend(opening.iter().chain(newest).map(|sighting| (**sighting).clone()));
+            thread_events
+                .extend(opening.iter().chain(newest).map(|thread_event| (**thread_event).clone()));
             match off {
                 Some(OffCpuRecord::Wait(wait)) => waits.push(**wait),
                 Some(OffCpuRecord::Preemption(preemption)) => preemptions.push(*preemption),
                 None => {}
             }
         }
-        (waits, preemptions, sightings)
+        (waits, preemptions, thread_events)
     }
 
     /// About what they take, in bytes.
     pub fn memory(&self) -> usize {
         self.0.len()
-            * (size_of::<ThreadHistory>() + size_of::<Wait>() + 2 * size_of::<Sighting>() + 128)
+            * (size_of::<ThreadHistory>() + size_of::<Wait>() + 2 * size_of::<ThreadEvent>() + 128)
     }
 }

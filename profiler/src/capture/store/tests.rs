@@ -14,9 +14,9 @@ use super::{
 };
 use crate::{
     recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, Effort, End, Frame, FrameId, Function,
-        HalfCounts, LossTotals, Meta, NewStacks, Recording, Stack, StackCounts, StackEnd, StackRef,
-        TaskState, ThreadKind, Wait, Window, stream,
+        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, HalfCounts,
+        LossTotals, Meta, NewStacks, ProfilerCost, Recording, Stack, StackCounts, StackEnd,
+        StackRef, TaskState, ThreadKind, Wait, Window, stream,
     },
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -100,9 +100,9 @@ fn records(slice: u64) -> RecordBatch {
     RecordBatch {
         until: Timestamp(1000 + numbers.end * 20),
         waits: numbers.map(wait).collect(),
-        effort: Effort {
+        profiler_cost: ProfilerCost {
             stacks: stacks_taken(TAKEN_BEFORE + (slice + 1) * TAKEN_IN_A_SLICE),
-            ..Effort::default()
+            ..ProfilerCost::default()
         },
         ..RecordBatch::default()
     }
@@ -138,7 +138,10 @@ fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
     let start = RecordingStart {
         meta,
         losses: LossTotals::default(),
-        effort: Effort { stacks: stacks_taken(TAKEN_BEFORE), ..Effort::default() },
+        profiler_cost: ProfilerCost {
+            stacks: stacks_taken(TAKEN_BEFORE),
+            ..ProfilerCost::default()
+        },
         own_cpu: Nanos(0),
     };
     messages.send(StoreMessage::Start(Box::new(start))).unwrap();
@@ -179,7 +182,7 @@ fn what_has_room_is_whole() {
 #[test]
 fn stacks_are_counted_from_the_windows_opening_on() {
     let (sink, _) = recorded(usize::MAX);
-    let counted = read(&sink).effort.stacks;
+    let counted = read(&sink).profiler_cost.stacks;
     assert_eq!(counted.user.taken, SLICES * TAKEN_IN_A_SLICE);
     assert_eq!(counted.distrusted, DISTRUSTED);
 }

@@ -4,7 +4,7 @@ use std::{fs, io::Write, path::Path};
 
 use super::{PROGRAM, compile, frames, frames_of, own, processor};
 use crate::{
-    recording::{AddressSpace, BuildId, FrameId, loss::Shortfalls},
+    recording::{AddressSpace, BuildId, FrameId, loss::Diagnostics},
     symbols::{
         Detail,
         address_spaces::modules::Module,
@@ -55,11 +55,11 @@ fn a_mapped_file_that_is_no_elf_file_keeps_module_and_offset() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&[b'x'; 4096]).unwrap();
     let mapped = Mapped::new(file.path());
-    let (frames, shortfalls) = frames(own(), &[mapped.0 as u64 + 0x234]);
+    let (frames, diagnostics) = frames(own(), &[mapped.0 as u64 + 0x234]);
     assert_eq!(frames[0].path.as_deref(), file.path().to_str());
     assert_eq!(frames[0].module_offset, Some(0x234));
     assert!(frames[0].functions.is_empty());
-    assert_eq!(shortfalls.get("symbols_files_not_elf"), Some(&1));
+    assert_eq!(diagnostics.get("symbols_files_not_elf"), Some(&1));
 }
 
 #[test]
@@ -72,9 +72,9 @@ fn a_file_that_was_written_to_is_not_believed() {
     let addresses = [mapped.0 as u64 + 0x10];
     stacks.add_walked_stack(StackId(1), AddressSpace::Process(own()), monotonic_now(), &addresses);
     fs::OpenOptions::new().append(true).open(&library).unwrap().write_all(b"x").unwrap();
-    let (frames, shortfalls) = frames_of(stacks);
+    let (frames, diagnostics) = frames_of(stacks);
     assert!(frames[0].functions.is_empty());
-    assert_eq!(shortfalls.get("symbols_files_changed"), Some(&1));
+    assert_eq!(diagnostics.get("symbols_files_changed"), Some(&1));
 }
 
 struct NoOthers;
@@ -95,7 +95,7 @@ fn garbled_elf_files_do_no_harm() {
     let whole = fs::read(compile(directory.path(), "program", PROGRAM, &[])).unwrap();
     let path = directory.path().join("garbled");
     let offsets = [0, 1, 0x1000, 0x1130, 0x1180, 0x2000, u64::MAX];
-    let mut shortfalls = Shortfalls::new();
+    let mut diagnostics = Diagnostics::new();
     let mut try_it = |bytes: &[u8]| {
         fs::write(&path, bytes).unwrap();
         let ids = (0..).map(FrameId);
@@ -107,7 +107,7 @@ fn garbled_elf_files_do_no_harm() {
             &mut NoOthers,
             Detail::Inlined,
             &wanted,
-            &mut shortfalls,
+            &mut diagnostics,
             &mut NameTable::new(),
         );
     };
@@ -135,5 +135,5 @@ fn garbled_elf_files_do_no_harm() {
         }
         try_it(&bytes);
     }
-    assert_eq!(shortfalls.get("symbols_symbolizer_panics"), None, "{shortfalls:?}");
+    assert_eq!(diagnostics.get("symbols_symbolizer_panics"), None, "{diagnostics:?}");
 }

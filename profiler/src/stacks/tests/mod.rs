@@ -19,7 +19,7 @@ use offwake_unwind::Method;
 use super::StackProcessor;
 use crate::{
     parser::{Parser, ParserRole},
-    recording::{AddressKind, AddressSpace, Frame, StackTable, loss::Shortfalls},
+    recording::{AddressKind, AddressSpace, Frame, StackTable, loss::Diagnostics},
     symbols::{
         address_spaces::proc_maps,
         clock::monotonic_now,
@@ -162,27 +162,27 @@ fn joined(frame: &Frame) -> String {
 }
 
 /// The frames of one stack of `tgid`, leaf first.
-fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Seen>, Shortfalls) {
+fn frames(tgid: Tgid, addresses: &[u64]) -> (Vec<Seen>, Diagnostics) {
     let mut stacks = processor();
     stacks.observe_process(tgid);
     stacks.add_walked_stack(StackId(1), AddressSpace::Process(tgid), monotonic_now(), addresses);
     frames_of(stacks)
 }
 
-fn frames_of(stacks: StackProcessor) -> (Vec<Seen>, Shortfalls) {
-    let (table, shortfalls) = finish(stacks, &mut |_, _| {});
-    (seen(&table), shortfalls)
+fn frames_of(stacks: StackProcessor) -> (Vec<Seen>, Diagnostics) {
+    let (table, diagnostics) = finish(stacks, &mut |_, _| {});
+    (seen(&table), diagnostics)
 }
 
 fn finish(
     stacks: StackProcessor,
     progress: &mut dyn FnMut(usize, usize),
-) -> (StackTable, Shortfalls) {
-    let (new, names, shortfalls) = stacks.finish().resolve(&mut parser(), progress);
+) -> (StackTable, Diagnostics) {
+    let (new, names, diagnostics) = stacks.finish().resolve(&mut parser(), progress);
     let mut table = StackTable::default();
     table.add(new);
     table.name(names);
-    (table, shortfalls)
+    (table, diagnostics)
 }
 
 fn seen(table: &StackTable) -> Vec<Seen> {
@@ -199,10 +199,10 @@ fn a_function_of_this_test() -> u64 {
 #[test]
 fn own_functions_are_named_and_demangled() {
     let address = a_function_of_this_test();
-    let (frames, shortfalls) = frames(own(), &[address, address + 1]);
+    let (frames, diagnostics) = frames(own(), &[address, address + 1]);
     for frame in &frames {
         let name = frame.names().next_back().expect("a name");
-        assert!(name.ends_with("::a_function_of_this_test"), "{frame:?} {shortfalls:?}");
+        assert!(name.ends_with("::a_function_of_this_test"), "{frame:?} {diagnostics:?}");
         let executable = std::env::current_exe().unwrap();
         assert_eq!(frame.path.as_deref(), executable.to_str());
     }
@@ -230,11 +230,11 @@ fn a_deleted_binary_is_named_after_its_process_ended() {
         monotonic_now(),
         &[inlined, inlined, last],
     );
-    let (table, shortfalls) = finish(stacks, &mut |done, total| steps.push((done, total)));
+    let (table, diagnostics) = finish(stacks, &mut |done, total| steps.push((done, total)));
     let frames = seen(&table);
-    assert_eq!(joined(&frames[1]), "inner outer", "{shortfalls:?}");
+    assert_eq!(joined(&frames[1]), "inner outer", "{diagnostics:?}");
     // The call is the last instruction of `last`; what it returns to is another function.
-    assert_eq!(joined(&frames[2]), "last", "{shortfalls:?}");
+    assert_eq!(joined(&frames[2]), "last", "{diagnostics:?}");
     let name = format!("{} (deleted)", program.display());
     assert_eq!(frames[2].path.as_deref(), Some(name.as_str()));
     assert!(frames[2].module_offset.is_some_and(|offset| offset > 0 && offset < last));
@@ -262,8 +262,8 @@ fn a_library_that_was_loaded_after_first_sight_is_found() {
         Timestamp(monotonic_now().0 + 1_000_000_000),
         &[address],
     );
-    let (frames, shortfalls) = frames_of(stacks);
-    assert_eq!(joined(&frames[0]), "loaded", "{shortfalls:?}");
+    let (frames, diagnostics) = frames_of(stacks);
+    assert_eq!(joined(&frames[0]), "loaded", "{diagnostics:?}");
     assert_eq!(frames[0].path.as_deref(), library.to_str());
 }
 
@@ -278,11 +278,11 @@ fn the_vdso_is_named() {
     let symbol = elf.dynamic_symbols().find(|symbol| symbol.name() == Ok("__vdso_clock_gettime"));
     let offset = symbol.expect("a clock in the vDSO").address();
 
-    let (frames, shortfalls) = frames(own(), &[line.start + offset]);
+    let (frames, diagnostics) = frames(own(), &[line.start + offset]);
     assert_eq!(frames[0].path.as_deref(), Some("[vdso]"));
     assert_eq!(frames[0].module_offset, Some(offset));
     let name = frames[0].names().next_back().expect("a name");
-    assert!(name.ends_with("clock_gettime"), "{name} {shortfalls:?}");
+    assert!(name.ends_with("clock_gettime"), "{name} {diagnostics:?}");
 }
 
 /// The address of a function that every kernel has; none if kallsyms keeps it from us.
@@ -306,8 +306,8 @@ fn kernel_addresses_have_the_names_of_kallsyms() {
     let mut stacks = processor();
     let addresses = [address, address + 4, 1, 0xffff_ffff_ffff_f000];
     stacks.add_walked_stack(StackId(1), AddressSpace::Kernel, monotonic_now(), &addresses);
-    let (frames, shortfalls) = frames_of(stacks);
-    assert_eq!(joined(&frames[0]), "schedule", "{shortfalls:?}");
+    let (frames, diagnostics) = frames_of(stacks);
+    assert_eq!(joined(&frames[0]), "schedule", "{diagnostics:?}");
     assert_eq!(joined(&frames[1]), "schedule");
     assert_eq!(frames[0].path.as_deref(), Some("[kernel]"));
     assert_eq!(frames[0].kind, AddressKind::Instruction);
@@ -361,8 +361,8 @@ fn long_names_are_cut_between_characters() {
 fn a_kernel_thread_is_not_a_process_that_was_missed() {
     // kthreadd has this number, in the host's PID namespace alone.
     if fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm.trim_end() == "kthreadd") {
-        let (_, shortfalls) = frames(Tgid(2), &[]);
-        assert_eq!(shortfalls, Shortfalls::new());
+        let (_, diagnostics) = frames(Tgid(2), &[]);
+        assert_eq!(diagnostics, Diagnostics::new());
     } else {
         eprintln!("NOT RUN, no kernel threads are seen from here: a_kernel_thread_is_not_…");
     }
@@ -376,7 +376,7 @@ fn a_late_stack_of_an_ended_process_begins_no_new_one() {
     stacks.observe_fork(own(), child, Timestamp(10));
     stacks.observe_exit(child, Timestamp(20));
     stacks.add_walked_stack(StackId(1), AddressSpace::Process(child), Timestamp(15), &[1]);
-    let (_, shortfalls) = frames_of(stacks);
+    let (_, diagnostics) = frames_of(stacks);
     // Other tests map and unmap files of this process meanwhile, which may count as something else.
-    assert_eq!(shortfalls.get("symbols_processes_gone"), None, "{shortfalls:?}");
+    assert_eq!(diagnostics.get("symbols_processes_gone"), None, "{diagnostics:?}");
 }

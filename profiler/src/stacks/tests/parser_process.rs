@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::{Seen, a_function_of_this_test, joined, own, processor, seen};
 use crate::{
     parser::{Channel, ChannelError, MAX_MESSAGE, Parser, ThreadBody, decode},
-    recording::{AddressSpace, Function, StackTable, loss::Shortfalls},
+    recording::{AddressSpace, Function, StackTable, loss::Diagnostics},
     symbols::{
         clock::monotonic_now,
         name_limit::MAX_NAME,
@@ -25,16 +25,16 @@ use crate::{
 };
 
 /// The names of a function of this test, by what answers so.
-fn named_by(parser: &mut Parser) -> (Vec<Seen>, Shortfalls) {
+fn named_by(parser: &mut Parser) -> (Vec<Seen>, Diagnostics) {
     let mut stacks = processor();
     let address = a_function_of_this_test();
     let space = AddressSpace::Process(own());
     stacks.add_walked_stack(StackId(1), space, monotonic_now(), &[address]);
-    let (new, names, shortfalls) = stacks.finish().resolve(parser, &mut |_, _| {});
+    let (new, names, diagnostics) = stacks.finish().resolve(parser, &mut |_, _| {});
     let mut table = StackTable::default();
     table.add(new);
     table.name(names);
-    (seen(&table), shortfalls)
+    (seen(&table), diagnostics)
 }
 
 /// Reads a whole request, and then does this.
@@ -71,17 +71,17 @@ fn what_breaks_off_costs_names_and_is_counted() {
         }),
     ];
     for (expected, body) in cases {
-        let (frames, shortfalls) = named_by(&mut Parser::in_thread(body));
+        let (frames, diagnostics) = named_by(&mut Parser::in_thread(body));
         assert!(frames[0].functions.is_empty(), "{frames:?}");
         let counted = [(expected, 1), ("parser_files_unread", 1)];
-        assert_eq!(shortfalls, counted.into(), "{expected}");
+        assert_eq!(diagnostics, counted.into(), "{expected}");
     }
 }
 
 #[test]
 fn it_is_started_again_a_few_times() {
     let mut parser = Parser::in_thread(|_| {});
-    let counted: Vec<Shortfalls> = (0..7).map(|_| named_by(&mut parser).1).collect();
+    let counted: Vec<Diagnostics> = (0..7).map(|_| named_by(&mut parser).1).collect();
     let of = |name| counted.iter().filter(|counted| counted.contains_key(name)).count();
     assert_eq!((of("parser_died"), of("parser_not_started")), (5, 2), "{counted:?}");
     assert_eq!(of("parser_files_unread"), 7);
@@ -99,8 +99,8 @@ fn what_follows_a_failure_is_named() {
     }
     let mut parser = Parser::in_thread(once);
     assert!(named_by(&mut parser).0[0].functions.is_empty());
-    let (frames, shortfalls) = named_by(&mut parser);
-    assert!(joined(&frames[0]).contains("a_function_of_this_test"), "{shortfalls:?}");
+    let (frames, diagnostics) = named_by(&mut parser);
+    assert!(joined(&frames[0]).contains("a_function_of_this_test"), "{diagnostics:?}");
 }
 
 fn texts() -> impl Strategy<Value = String> {

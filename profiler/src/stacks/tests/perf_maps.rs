@@ -61,10 +61,10 @@ fn a_perf_map_names_code_in_memory() {
     let addresses = [page, page + 0x10, page + 0x18, page + 0x20, page + 0x800];
     stacks.add_walked_stack(StackId(1), space, monotonic_now(), &addresses);
     drop(running);
-    let (frames, shortfalls) = frames_of(stacks);
+    let (frames, diagnostics) = frames_of(stacks);
     let names: Vec<_> = frames.iter().map(|frame| joined(frame)).collect();
     // A return address right behind a function belongs to that function.
-    assert_eq!(names, ["first", "first", "new name", "new name", ""], "{shortfalls:?}");
+    assert_eq!(names, ["first", "first", "new name", "new name", ""], "{diagnostics:?}");
     assert_eq!(frames[4].path.as_deref(), Some("[anon]"));
     assert_eq!(frames[4].module_offset, Some(0x800));
 }
@@ -90,9 +90,9 @@ fn processes_that_ended_without_a_perf_map_leave_room_for_others() {
     }
     let space = AddressSpace::Process(running.tgid());
     stacks.add_walked_stack(StackId(1), space, monotonic_now(), &[page]);
-    let (frames, shortfalls) = frames_of(stacks);
-    assert_eq!(shortfalls.get("symbols_perf_maps_over_limit"), None, "{shortfalls:?}");
-    assert_eq!(joined(&frames[0]), "function", "{shortfalls:?}");
+    let (frames, diagnostics) = frames_of(stacks);
+    assert_eq!(diagnostics.get("symbols_perf_maps_over_limit"), None, "{diagnostics:?}");
+    assert_eq!(joined(&frames[0]), "function", "{diagnostics:?}");
 }
 
 #[test]
@@ -107,9 +107,9 @@ fn a_strangers_perf_map_is_refused() {
     let page = running.address();
     let file = PerfMapFile::write(running.tgid(), &format!("{page:x} 1000 planted\n"));
     chown(&file.0, Some(12_345), None).unwrap();
-    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    let (frames, diagnostics) = frames(running.tgid(), &[page]);
     assert!(frames[0].functions.is_empty(), "{frames:?}");
-    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+    assert_eq!(diagnostics.get("symbols_perf_maps_refused"), Some(&1));
 }
 
 #[test]
@@ -122,9 +122,9 @@ fn a_perf_map_that_is_a_link_is_refused() {
     fs::write(&other, format!("{page:x} 1000 planted\n")).unwrap();
     let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
     symlink(&other, &file.0).unwrap();
-    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    let (frames, diagnostics) = frames(running.tgid(), &[page]);
     assert!(frames[0].functions.is_empty(), "{frames:?}");
-    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+    assert_eq!(diagnostics.get("symbols_perf_maps_refused"), Some(&1));
 }
 
 /// Compiles a function by calling it, and waits for its input to close.
@@ -153,10 +153,10 @@ fn what_node_compiled_has_its_name_its_script_and_its_line() {
     // Compiled, not bytecode.
     let line = map.lines().rfind(|line| line.contains(" JS:*hot ")).expect("hot is compiled");
     let start = line.split(' ').next().and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let (frames, shortfalls) = frames(running.tgid(), &[start.unwrap() + 1]);
+    let (frames, diagnostics) = frames(running.tgid(), &[start.unwrap() + 1]);
     let expected =
         Function { name: "hot".to_owned(), file: script.to_str().map(Into::into), line: Some(2) };
-    assert_eq!(frames[0].functions, [expected], "{shortfalls:?}");
+    assert_eq!(frames[0].functions, [expected], "{diagnostics:?}");
 }
 
 #[test]
@@ -167,7 +167,7 @@ fn a_perf_map_that_is_a_fifo_is_refused_and_not_waited_for() {
     let page = running.address();
     let file = PerfMapFile(PathBuf::from(format!("/tmp/perf-{}.map", running.tgid())));
     assert!(Command::new("mkfifo").arg(&file.0).status().unwrap().success());
-    let (frames, shortfalls) = frames(running.tgid(), &[page]);
+    let (frames, diagnostics) = frames(running.tgid(), &[page]);
     assert!(frames[0].functions.is_empty(), "{frames:?}");
-    assert_eq!(shortfalls.get("symbols_perf_maps_refused"), Some(&1));
+    assert_eq!(diagnostics.get("symbols_perf_maps_refused"), Some(&1));
 }

@@ -14,7 +14,7 @@ use super::{PROGRAM, Running, compile, is_root, joined, own, parser, processor, 
 use crate::{
     recording::{
         AddressKind, AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment,
-        StackTable, loss::Shortfalls,
+        StackTable, loss::Diagnostics,
     },
     symbols::{
         DebugDirectories, NameSources, RecordedIn, Resymbolized, address_spaces::proc_maps,
@@ -211,7 +211,11 @@ fn segments_that_can_not_be_do_no_harm() {
     for address in [1 << 63, u64::MAX - code.size, code.address + 1] {
         recorded.set_segments(&[segment(code.offset, address, code.size)]);
         let done = recorded.resymbolize();
-        assert_eq!((done.modules_found, &done.shortfalls), (1, &Shortfalls::new()), "{address:x}");
+        assert_eq!(
+            (done.modules_found, &done.diagnostics),
+            (1, &Diagnostics::new()),
+            "{address:x}"
+        );
     }
     // In any order.
     recorded.set_segments(&[segment(code.offset + code.size, 0, 1), code]);
@@ -409,14 +413,14 @@ fn garbled_files_of_names_do_no_harm() {
         }
         bytes
     };
-    let mut shortfalls = Vec::new();
+    let mut diagnostics = Vec::new();
     for _ in 0..200 {
         fs::write(&names, garble(&whole)).unwrap();
         fs::write(&recorded.program, garble(&program)).unwrap();
-        shortfalls.push(recorded.resymbolize().shortfalls);
+        diagnostics.push(recorded.resymbolize().diagnostics);
     }
-    let panicked = |all: &&Shortfalls| all.contains_key("symbols_symbolizer_panics");
-    assert_eq!(shortfalls.iter().find(panicked), None);
+    let panicked = |all: &&Diagnostics| all.contains_key("symbols_symbolizer_panics");
+    assert_eq!(diagnostics.iter().find(panicked), None);
 }
 
 #[test]

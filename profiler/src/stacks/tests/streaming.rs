@@ -71,9 +71,9 @@ fn everything_is_handed_on_once_and_stacks_as_often_as_they_come() {
 
     // The rest comes at the end, and the names of all.
     observe(&mut stacks, 3, tgid, &[address - 1]);
-    let (rest, names, shortfalls) = stacks.finish().resolve(&mut parser(), &mut |_, _| {});
+    let (rest, names, diagnostics) = stacks.finish().resolve(&mut parser(), &mut |_, _| {});
     assert_eq!((rest.modules.len(), rest.frames.len(), rest.stacks.len()), (0, 1, 1));
-    assert_eq!(names.len(), 4, "{shortfalls:?}");
+    assert_eq!(names.len(), 4, "{diagnostics:?}");
     let mut table = StackTable::default();
     for new in [first, second, rest] {
         table.add(new);

@@ -3,7 +3,7 @@
 use object::ReadRef;
 use offwake_unwind::elf::{build_id, headers, layout};
 
-use crate::recording::{BuildId, Module, Segment, loss::Shortfalls};
+use crate::recording::{BuildId, Module, Segment, loss::Diagnostics};
 
 /// Segments of code that are kept of a file. Linkers make one, or two.
 const MAX_SEGMENTS: usize = 16;
@@ -30,9 +30,9 @@ impl ModuleDescription {
     }
 
     /// The module that this describes.
-    pub(crate) fn into_module(self, path: String, shortfalls: &mut Shortfalls) -> Module {
+    pub(crate) fn into_module(self, path: String, diagnostics: &mut Diagnostics) -> Module {
         if self.left_out > 0 {
-            *shortfalls.entry("symbols_segments_over_limit").or_default() += self.left_out as u64;
+            *diagnostics.entry("symbols_segments_over_limit").or_default() += self.left_out as u64;
         }
         Module { path, build_id: self.build_id, segments: self.segments }
     }

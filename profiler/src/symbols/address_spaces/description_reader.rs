@@ -25,7 +25,7 @@ use crate::{
     privileges::{self, Task},
     recording::{
         Module, ModuleId,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
 };
 
@@ -67,7 +67,7 @@ pub(crate) struct DescriptionReader {
     sender: Sender<(ModuleId, Outcome)>,
     outcomes: Receiver<(ModuleId, Outcome)>,
     read: fn(&FileToDescribe) -> Outcome,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl DescriptionReader {
@@ -84,7 +84,7 @@ impl DescriptionReader {
             sender,
             outcomes,
             read,
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -121,20 +121,20 @@ impl DescriptionReader {
             let description = match reading {
                 Outcome::Done(description) => description,
                 Outcome::Failed => {
-                    count(&mut self.shortfalls, "symbols_build_ids_unread");
+                    count(&mut self.diagnostics, "symbols_build_ids_unread");
                     ModuleDescription::default()
                 }
             };
-            taken.push((id, description.into_module(path, &mut self.shortfalls)));
+            taken.push((id, description.into_module(path, &mut self.diagnostics)));
         }
         for (id, requested) in std::mem::take(&mut self.requested) {
             if requested.since.elapsed() < too_late {
                 self.requested.insert(id, requested);
                 continue;
             }
-            count(&mut self.shortfalls, "symbols_build_ids_too_slow");
+            count(&mut self.diagnostics, "symbols_build_ids_too_slow");
             let nothing = ModuleDescription::default();
-            taken.push((id, nothing.into_module(requested.path, &mut self.shortfalls)));
+            taken.push((id, nothing.into_module(requested.path, &mut self.diagnostics)));
         }
         self.queue.retain(|(id, _)| self.requested.contains_key(id));
         taken
@@ -158,8 +158,8 @@ impl DescriptionReader {
         }
     }
 
-    pub(crate) fn shortfalls(&self) -> &Shortfalls {
-        &self.shortfalls
+    pub(crate) fn diagnostics(&self) -> &Diagnostics {
+        &self.diagnostics
     }
 }
 
@@ -221,7 +221,7 @@ mod tests {
         let (path, segments) = ("stuck".to_owned(), Vec::new());
         assert_eq!(taken[1], (ModuleId(1), Module { path, build_id: None, segments }));
         let expected = [("symbols_build_ids_too_slow", 1), ("symbols_segments_over_limit", 5)];
-        assert_eq!(reader.shortfalls(), &expected.into());
+        assert_eq!(reader.diagnostics(), &expected.into());
         assert!(reader.drain_ready().is_empty());
     }
 

@@ -26,7 +26,7 @@ use crate::{
     decode::CodeEpoch,
     recording::{
         AddressKind, AddressSpace, ModuleId,
-        loss::{Shortfalls, add_all, count},
+        loss::{Diagnostics, add_all, count},
     },
     units::{Tgid, Timestamp},
 };
@@ -98,7 +98,7 @@ pub(crate) struct AddressSpaces {
     perf_maps: PerfMaps,
     code_epochs: Option<CodeEpochs>,
     changes: Vec<ProgramChange>,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl AddressSpaces {
@@ -111,7 +111,7 @@ impl AddressSpaces {
             perf_maps: PerfMaps::new(),
             code_epochs: None,
             changes: Vec::new(),
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -130,7 +130,7 @@ impl AddressSpaces {
         }
         self.processes.entry(tgid).or_default().begin(Timestamp(0));
         if !self.read_mappings(tgid) {
-            count(&mut self.shortfalls, "symbols_processes_gone");
+            count(&mut self.diagnostics, "symbols_processes_gone");
         }
     }
 
@@ -162,7 +162,7 @@ impl AddressSpaces {
         process.end_perf_maps(&mut self.perf_maps);
         self.changes.push(ProgramChange::Ended(tgid));
         if is_unread && !self.read_mappings(tgid) {
-            count(&mut self.shortfalls, "symbols_processes_gone");
+            count(&mut self.diagnostics, "symbols_processes_gone");
         }
     }
 
@@ -185,7 +185,7 @@ impl AddressSpaces {
     fn is_over_limit(&mut self, tgid: Tgid) -> bool {
         let is_over = self.processes.len() >= MAX_PROCESSES && !self.processes.contains_key(&tgid);
         if is_over {
-            count(&mut self.shortfalls, "symbols_processes_over_limit");
+            count(&mut self.diagnostics, "symbols_processes_over_limit");
         }
         is_over
     }
@@ -223,7 +223,7 @@ impl AddressSpaces {
         let process = self.processes.get_mut(&tgid);
         let is_read = process.is_some_and(|process| {
             let epochs = self.code_epochs.as_ref();
-            process.read_mappings(tgid, epochs, &mut self.modules, &mut self.shortfalls)
+            process.read_mappings(tgid, epochs, &mut self.modules, &mut self.diagnostics)
         });
         self.changes.push(ProgramChange::Mapped(tgid));
         is_read
@@ -279,7 +279,7 @@ impl AddressSpaces {
         let mapping = match process.find(moment, address.saturating_sub(kind.before())) {
             MappedCode::Nothing => return nothing,
             MappedCode::Conflict => {
-                count(&mut self.shortfalls, "symbols_mapping_conflicts");
+                count(&mut self.diagnostics, "symbols_mapping_conflicts");
                 return nothing;
             }
             MappedCode::Mapping(mapping) => mapping,
@@ -318,9 +318,9 @@ impl AddressSpaces {
     }
 
     /// Adds what could not be done so far.
-    pub(crate) fn add_shortfalls(&self, all: &mut Shortfalls) {
-        add_all(all, &self.shortfalls);
-        self.modules.add_shortfalls(all);
-        self.perf_maps.add_shortfalls(all);
+    pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
+        add_all(all, &self.diagnostics);
+        self.modules.add_diagnostics(all);
+        self.perf_maps.add_diagnostics(all);
     }
 }

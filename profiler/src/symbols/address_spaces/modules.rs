@@ -23,7 +23,7 @@ use super::{
 use crate::{
     recording::{
         self, ModuleId,
-        loss::{Shortfalls, add_all, count},
+        loss::{Diagnostics, add_all, count},
     },
     symbols::name_limit::cut_name,
     units::Tgid,
@@ -70,7 +70,7 @@ pub(crate) struct Modules {
     kernel: Option<ModuleId>,
     descriptions: DescriptionReader,
     new: Vec<(ModuleId, recording::Module)>,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl Modules {
@@ -88,7 +88,7 @@ impl Modules {
             kernel: None,
             descriptions: DescriptionReader::new(),
             new: Vec::new(),
-            shortfalls: Shortfalls::new(),
+            diagnostics: Diagnostics::new(),
         }
     }
 
@@ -108,7 +108,7 @@ impl Modules {
                 return self.descriptions.request(id, path, job);
             }
         };
-        self.new.push((id, description.into_module(path, &mut self.shortfalls)));
+        self.new.push((id, description.into_module(path, &mut self.diagnostics)));
     }
 
     /// Drains the modules that frames came to refer to. A file that is still being read comes later.
@@ -240,12 +240,12 @@ impl Modules {
     }
 
     fn count(&mut self, name: &'static str) {
-        count(&mut self.shortfalls, name);
+        count(&mut self.diagnostics, name);
     }
 
-    pub(crate) fn add_shortfalls(&self, all: &mut Shortfalls) {
-        add_all(all, &self.shortfalls);
-        add_all(all, self.descriptions.shortfalls());
+    pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
+        add_all(all, &self.diagnostics);
+        add_all(all, self.descriptions.diagnostics());
     }
 }
 

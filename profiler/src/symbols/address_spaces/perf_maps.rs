@@ -10,7 +10,7 @@ use super::{
     process_root::{LastLink, ProcessRoot},
 };
 use crate::{
-    recording::loss::Shortfalls,
+    recording::loss::Diagnostics,
     symbols::clock::monotonic_now,
     units::{Nanos, Tgid, Timestamp},
 };
@@ -110,7 +110,7 @@ impl PerfMaps {
         self.maps.get(&id)?.file.as_ref()?.try_clone().ok()
     }
 
-    pub(crate) fn add_shortfalls(&self, all: &mut Shortfalls) {
+    pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
         let counted = [
             ("symbols_perf_maps_refused", self.refused),
             ("symbols_perf_maps_over_limit", self.over_limit),

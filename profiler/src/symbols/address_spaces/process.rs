@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     decode::CodeEpoch,
-    recording::loss::{Shortfalls, count},
+    recording::loss::{Diagnostics, count},
     symbols::clock::monotonic_now,
     units::{Nanos, Tgid, Timestamp},
 };
@@ -235,7 +235,7 @@ impl Process {
         tgid: Tgid,
         epochs: Option<&CodeEpochs>,
         modules: &mut Modules,
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
     ) -> bool {
         let Some(program) = self.programs.last_mut() else { return false };
         for _ in 0..READINGS {
@@ -252,7 +252,7 @@ impl Process {
                 continue;
             }
             if more {
-                count(shortfalls, "symbols_mappings_over_limit");
+                count(diagnostics, "symbols_mappings_over_limit");
             }
             let (mappings, pythons) = resolve_lines(tgid, lines, modules);
             if *program.current.mappings == *mappings && program.current.code_epoch == code_epoch {
@@ -265,7 +265,7 @@ impl Process {
             program.read_at = read_at;
             return true;
         }
-        count(shortfalls, "symbols_mapping_conflicts");
+        count(diagnostics, "symbols_mapping_conflicts");
         true
     }
 

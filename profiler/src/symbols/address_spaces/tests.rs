@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     decode::CodeEpoch,
-    recording::loss::Shortfalls,
+    recording::loss::Diagnostics,
     symbols::clock::monotonic_now,
     units::{Tgid, Timestamp},
 };
@@ -28,10 +28,10 @@ fn a_function_of_this_test() -> u64 {
 
 #[test]
 fn a_stack_belongs_to_the_program_that_ran_when_it_was_taken() {
-    let (mut modules, mut shortfalls) = (Modules::new(), Shortfalls::new());
+    let (mut modules, mut diagnostics) = (Modules::new(), Diagnostics::new());
     let mut process = Process::default();
     process.begin(Timestamp(0));
-    assert!(process.read_mappings(own(), None, &mut modules, &mut shortfalls));
+    assert!(process.read_mappings(own(), None, &mut modules, &mut diagnostics));
     let exec = Timestamp(monotonic_now().0 + 1000);
     assert!(process.exec(exec));
     let address = a_function_of_this_test();
@@ -43,7 +43,7 @@ fn a_stack_belongs_to_the_program_that_ran_when_it_was_taken() {
     // An exec that is heard of after the mappings were read: they are the new program's.
     let mut process = Process::default();
     process.begin(Timestamp(0));
-    assert!(process.read_mappings(own(), None, &mut modules, &mut shortfalls));
+    assert!(process.read_mappings(own(), None, &mut modules, &mut diagnostics));
     assert!(!process.exec(Timestamp(5)));
     assert!(matches!(process.find(Moment::at(Timestamp(4)), address), MappedCode::Nothing));
     assert!(matches!(process.find(Moment::at(Timestamp(5)), address), MappedCode::Mapping(_)));

@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::{
-    messages::{MAX_ADDRESSES, Reply, ReplyChecker, Request, parse_build_id, parse_shortfalls},
+    messages::{MAX_ADDRESSES, Reply, ReplyChecker, Request, parse_build_id, parse_diagnostics},
     names::NameTable,
     open_file::OpenFile,
     perf_map::ReadBudget,
@@ -16,7 +16,7 @@ use crate::{
     parser::{Channel, ChannelError, MAX_FILES, Parser},
     recording::{
         FrameId, Function,
-        loss::{Shortfalls, add_all, count},
+        loss::{Diagnostics, add_all, count},
     },
     symbols::{
         address_spaces::{held_file::Trust, modules::ModuleContent},
@@ -28,7 +28,7 @@ use crate::{
 pub(crate) struct NameClient<'a> {
     pub parser: &'a mut Parser,
     pub sources: &'a NameSources,
-    pub shortfalls: &'a mut Shortfalls,
+    pub diagnostics: &'a mut Diagnostics,
     pub names: &'a mut NameTable,
 }
 
@@ -41,7 +41,7 @@ impl NameClient<'_> {
                 self.send_request(&Request::File { trust, detail, addresses }, &file, wanted);
             }
             Ok(None) => {}
-            Err(shortfall) => count(self.shortfalls, shortfall),
+            Err(diagnostic) => count(self.diagnostics, diagnostic),
         }
     }
 
@@ -58,20 +58,20 @@ impl NameClient<'_> {
     }
 
     fn send_request(&mut self, request: &Request, file: &File, wanted: &[UnnamedFrame]) {
-        let Self { parser, sources, shortfalls, names } = self;
-        let mut counted = Shortfalls::new();
-        let exchanged = parser.exchange(shortfalls, |channel| {
+        let Self { parser, sources, diagnostics, names } = self;
+        let mut counted = Diagnostics::new();
+        let exchanged = parser.exchange(diagnostics, |channel| {
             channel.send(request, &[file.as_fd()])?;
             for some in wanted.chunks(MAX_ADDRESSES) {
                 let at = some.iter().map(|wanted| wanted.at).collect();
                 channel.send(&Request::Addresses(at), &[])?;
             }
-            let mut receiver = ReplyReceiver { sources, shortfalls: &mut counted, names };
+            let mut receiver = ReplyReceiver { sources, diagnostics: &mut counted, names };
             receiver.receive_all(channel, wanted)
         });
-        add_all(shortfalls, &counted);
+        add_all(diagnostics, &counted);
         if exchanged.is_err() {
-            count(shortfalls, "parser_files_unread");
+            count(diagnostics, "parser_files_unread");
         }
     }
 }
@@ -84,7 +84,7 @@ fn length(wanted: &[UnnamedFrame]) -> u32 {
 /// Receives the replies to one request.
 struct ReplyReceiver<'a> {
     sources: &'a NameSources,
-    shortfalls: &'a mut Shortfalls,
+    diagnostics: &'a mut Diagnostics,
     names: &'a mut NameTable,
 }
 
@@ -118,7 +118,7 @@ impl ReplyReceiver<'_> {
                     }
                 }
                 Reply::Done(counted) => {
-                    add_all(self.shortfalls, &parse_shortfalls(&counted)?);
+                    add_all(self.diagnostics, &parse_diagnostics(&counted)?);
                     return Ok(());
                 }
                 Reply::NeedsStored(_) | Reply::NeedsFetched(_) => {
@@ -137,7 +137,7 @@ impl ReplyReceiver<'_> {
         for (file, trust) in files.into_iter().take(MAX_FILES) {
             match OpenFile::for_parser(file, trust) {
                 Ok(open) => ready.push(open),
-                Err(shortfall) => count(self.shortfalls, shortfall),
+                Err(diagnostic) => count(self.diagnostics, diagnostic),
             }
         }
         let trusts = ready.iter().map(|open| open.trust).collect();
@@ -158,10 +158,10 @@ pub fn receive_names(
 ) -> Result<Vec<(FrameId, Vec<Function>)>, ChannelError> {
     let wanted: Vec<_> =
         (0..addresses).map(|n| UnnamedFrame { frame: FrameId(n), at: n.into() }).collect();
-    let (mut shortfalls, mut names) = (Shortfalls::new(), NameTable::new());
+    let (mut diagnostics, mut names) = (Diagnostics::new(), NameTable::new());
     let sources = NameSources::default();
     let mut receiver =
-        ReplyReceiver { sources: &sources, shortfalls: &mut shortfalls, names: &mut names };
+        ReplyReceiver { sources: &sources, diagnostics: &mut diagnostics, names: &mut names };
     receiver.receive_all(channel, &wanted)?;
     Ok(names.into_vec())
 }

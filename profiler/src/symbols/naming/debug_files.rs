@@ -14,7 +14,7 @@ use super::{elf_names::NameFile, open_file::OpenFile};
 use crate::{
     recording::{
         BuildId, Module,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::address_spaces::{
         held_file::{Trust, open_for_reading},
@@ -99,7 +99,7 @@ pub(crate) fn find_files(
     module: &Module,
     build_id: &BuildId,
     directories: &DebugDirectories,
-    shortfalls: &mut Shortfalls,
+    diagnostics: &mut Diagnostics,
 ) -> FoundFiles {
     let mut found = FoundFiles { files: Vec::new(), others: false };
     for OpenedFile { file, stat } in opened(directories.paths(undeleted(&module.path), build_id)) {
@@ -111,7 +111,7 @@ pub(crate) fn find_files(
             // The copy of a stranger's file can be of something else by now.
             Ok(readable) if readable.has_build_id(build_id) => found.files.push(readable),
             Ok(_) => found.others = true,
-            Err(shortfall) => count(shortfalls, shortfall),
+            Err(diagnostic) => count(diagnostics, diagnostic),
         }
     }
     // The kernel's own, which is no file.

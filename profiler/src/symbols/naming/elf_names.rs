@@ -34,7 +34,7 @@ use super::{
 use crate::{
     recording::{
         BuildId, Function,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::{address_spaces::held_file::Trust, frame_table::UnnamedFrame, name_limit::cut_name},
 };
@@ -93,17 +93,17 @@ pub(crate) fn name_frames(
     others: &mut impl DebugFiles,
     detail: Detail,
     wanted: &[UnnamedFrame],
-    shortfalls: &mut Shortfalls,
+    diagnostics: &mut Diagnostics,
     names: &mut NameTable,
 ) {
     match NameFile::new(mapped) {
         Ok(readable) => {
             if readable.knowledge() > detail.required_knowledge() {
-                name_by_others(&readable, others, detail, wanted, shortfalls, names);
+                name_by_others(&readable, others, detail, wanted, diagnostics, names);
             }
-            readable.name(detail, AddressForm::FileOffset, wanted, shortfalls, names);
+            readable.name(detail, AddressForm::FileOffset, wanted, diagnostics, names);
         }
-        Err(shortfall) => count(shortfalls, shortfall),
+        Err(diagnostic) => count(diagnostics, diagnostic),
     }
 }
 
@@ -113,7 +113,7 @@ fn name_by_others(
     others: &mut impl DebugFiles,
     detail: Detail,
     wanted: &[UnnamedFrame],
-    shortfalls: &mut Shortfalls,
+    diagnostics: &mut Diagnostics,
     names: &mut NameTable,
 ) {
     let Some(build_id) = build_id::from_file(&ReadCache::new(&mapped.file)) else { return };
@@ -122,17 +122,18 @@ fn name_by_others(
         match NameFile::new(stored) {
             Ok(other) if other.has_build_id(&build_id) => better.push(other),
             Ok(_) => {}
-            Err(shortfall) => count(shortfalls, shortfall),
+            Err(diagnostic) => count(diagnostics, diagnostic),
         }
     }
     better.retain(|other| other.knowledge() < mapped.knowledge());
     better.sort_by_key(NameFile::knowledge);
     if better.is_empty() {
         let fetched = others.fetch(&build_id).map(NameFile::new);
-        better
-            .extend(fetched.and_then(|fetched| {
-                fetched.map_err(|shortfall| count(shortfalls, shortfall)).ok()
-            }));
+        better.extend(
+            fetched.and_then(|fetched| {
+                fetched.map_err(|diagnostic| count(diagnostics, diagnostic)).ok()
+            }),
+        );
     }
     if better.is_empty() {
         return;
@@ -143,14 +144,14 @@ fn name_by_others(
         |wanted: &UnnamedFrame| Some(UnnamedFrame { at: layout.address(wanted.at)?, ..*wanted });
     let wanted: Vec<_> = wanted.iter().filter_map(address).collect();
     for other in better {
-        other.name(detail, AddressForm::Address, &wanted, shortfalls, names);
+        other.name(detail, AddressForm::Address, &wanted, diagnostics, names);
     }
 }
 
 impl NameFile {
     /// # Errors
     ///
-    /// The name of the shortfall.
+    /// The name of the diagnostic.
     pub(crate) fn new(OpenFile { file, trust }: OpenFile) -> Result<Self, &'static str> {
         let overview = overview(&file, trust).ok_or("symbols_files_not_elf")?;
         Ok(Self { file, overview })
@@ -176,13 +177,13 @@ impl NameFile {
         detail: Detail,
         form: AddressForm,
         wanted: &[UnnamedFrame],
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
         names: &mut NameTable,
     ) {
         let Overview { depth, knowledge, toolchain } = self.overview;
         let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
         let mut run_lookup = |depth, names: &mut NameTable| {
-            Lookup { path: &path, form, depth, detail, toolchain }.run(wanted, shortfalls, names);
+            Lookup { path: &path, form, depth, detail, toolchain }.run(wanted, diagnostics, names);
         };
         if depth == Depth::Dwarf && detail > Detail::SymbolTable {
             run_lookup(Depth::Dwarf, names);
@@ -207,13 +208,13 @@ struct Lookup<'a> {
 
 impl Lookup<'_> {
     /// Names the frames that have no name yet, in the order of `wanted`, which is that of the file.
-    fn run(&self, wanted: &[UnnamedFrame], shortfalls: &mut Shortfalls, names: &mut NameTable) {
+    fn run(&self, wanted: &[UnnamedFrame], diagnostics: &mut Diagnostics, names: &mut NameTable) {
         let nameless: Vec<_> = wanted.iter().filter(|wanted| !names.has(wanted.frame)).collect();
         let share = nameless.len().div_ceil(MAX_SYMBOLIZERS).max(AT_ONCE);
         for some in nameless.chunks(share) {
             // The last resort: no ELF file that we know of makes it panic.
             if catch_unwind(AssertUnwindSafe(|| self.symbolize(some, names))).is_err() {
-                return count(shortfalls, "symbols_symbolizer_panics");
+                return count(diagnostics, "symbols_symbolizer_panics");
             }
         }
     }

@@ -18,7 +18,7 @@ use super::names::NameTable;
 use crate::{
     recording::{
         Function,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::{
         address_spaces::kernel::FIRST_ADDRESS, frame_table::UnnamedFrame, name_limit::cut_name,
@@ -32,7 +32,7 @@ const MAX_FUNCTION: usize = 1 << 20;
 /// Names frames of the kernel.
 pub(crate) fn name_frames(
     wanted: &[UnnamedFrame],
-    shortfalls: &mut Shortfalls,
+    diagnostics: &mut Diagnostics,
     names: &mut NameTable,
 ) {
     let source = Source::Kernel(Kernel {
@@ -46,7 +46,7 @@ pub(crate) fn name_frames(
     let symbolizer =
         Symbolizer::builder().enable_code_info(false).enable_inlined_fns(false).build();
     let Ok(symbols) = symbolizer.symbolize(&source, Input::AbsAddr(&addresses)) else {
-        return count(shortfalls, "symbols_kallsyms_unreadable");
+        return count(diagnostics, "symbols_kallsyms_unreadable");
     };
     for (wanted, symbol) in wanted.iter().zip(symbols) {
         // With kptr_restrict, all addresses are 0 and every symbol is far away.

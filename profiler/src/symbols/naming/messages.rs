@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::{detail::Detail, elf_names::MAX_INLINED};
 use crate::{
     parser::{ChannelError, MAX_MESSAGE},
-    recording::{BuildId, Function, loss::Shortfalls},
+    recording::{BuildId, Function, loss::Diagnostics},
     symbols::{address_spaces::held_file::Trust, name_limit::MAX_NAME},
 };
 
@@ -29,9 +29,9 @@ pub(crate) const MAX_ADDRESSES: usize = 100_000;
 const FULL: usize = 64 << 10;
 /// Bytes of a text at most, with the mark of one that was cut.
 const MAX_TEXT: usize = MAX_NAME + "…".len();
-/// The highest count of one shortfall that is believed: no file has so many parts.
+/// The highest count of one diagnostic that is believed: no file has so many parts.
 const MAX_COUNT: u64 = 1 << 32;
-/// The shortfalls that the server can count.
+/// The diagnostics that the server can count.
 const SHORTFALLS: [&str; 6] = [
     "symbols_files_not_elf",
     "symbols_files_unopened",
@@ -63,7 +63,7 @@ pub(crate) enum Reply {
     NeedsFetched(Vec<u8>),
     /// Some names.
     Names(NameBatch),
-    /// The request is done. The shortfalls are counted by their number in [`SHORTFALLS`].
+    /// The request is done. The diagnostics are counted by their number in [`SHORTFALLS`].
     Done(Vec<(u8, u64)>),
 }
 
@@ -139,22 +139,22 @@ pub(crate) fn parse_build_id(bytes: &[u8]) -> Result<BuildId, ChannelError> {
     BuildId::new(bytes).ok_or(ChannelError::InvalidMessage)
 }
 
-/// Parses shortfalls that were sent.
-pub(crate) fn parse_shortfalls(counted: &[(u8, u64)]) -> Result<Shortfalls, ChannelError> {
-    let mut shortfalls = Shortfalls::new();
+/// Parses diagnostics that were sent.
+pub(crate) fn parse_diagnostics(counted: &[(u8, u64)]) -> Result<Diagnostics, ChannelError> {
+    let mut diagnostics = Diagnostics::new();
     for &(number, count) in counted {
         let name = SHORTFALLS.get(usize::from(number)).ok_or(ChannelError::InvalidMessage)?;
-        if !(1..=MAX_COUNT).contains(&count) || shortfalls.insert(name, count).is_some() {
+        if !(1..=MAX_COUNT).contains(&count) || diagnostics.insert(name, count).is_some() {
             return Err(ChannelError::InvalidMessage);
         }
     }
-    Ok(shortfalls)
+    Ok(diagnostics)
 }
 
-/// Encodes shortfalls to be sent.
-pub(crate) fn encode_shortfalls(shortfalls: &Shortfalls) -> Vec<(u8, u64)> {
+/// Encodes diagnostics to be sent.
+pub(crate) fn encode_diagnostics(diagnostics: &Diagnostics) -> Vec<(u8, u64)> {
     let mut counted = BTreeMap::<u8, u64>::new();
-    for (name, count) in shortfalls {
+    for (name, count) in diagnostics {
         let number = SHORTFALLS.iter().position(|known| known == name);
         let number = number.unwrap_or(SHORTFALLS.len() - 1);
         *counted.entry(u8::try_from(number).unwrap_or(u8::MAX)).or_default() += count;

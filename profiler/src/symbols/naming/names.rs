@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::recording::{FrameId, Function, loss::Shortfalls};
+use crate::recording::{FrameId, Function, loss::Diagnostics};
 
 /// Bytes of memory that names take at most. Who compiles a file says how long its names are.
 const MAX_BYTES: usize = 1 << 30;
@@ -64,7 +64,7 @@ impl NameTable {
         self.names.get(&frame).map(Vec::as_slice)
     }
 
-    pub(crate) fn add_shortfalls(&self, all: &mut Shortfalls) {
+    pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
         if self.over_limit > 0 {
             *all.entry("symbols_names_over_limit").or_default() += self.over_limit;
         }

@@ -31,7 +31,7 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// The name of the shortfall.
+    /// The name of the diagnostic.
     pub(crate) fn for_own_reading(file: File, trust: Trust) -> Result<Self, &'static str> {
         match trust {
             Trust::System | Trust::Own => Ok(Self { file, trust }),
@@ -43,7 +43,7 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// The name of the shortfall.
+    /// The name of the diagnostic.
     pub(crate) fn from_image(image: &[u8]) -> Result<Self, &'static str> {
         let file = copy(image).ok_or("symbols_files_too_large")?;
         Ok(Self { file, trust: Trust::Own })
@@ -53,7 +53,7 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// The name of the shortfall.
+    /// The name of the diagnostic.
     pub(crate) fn for_parser(file: File, trust: Trust) -> Result<Self, &'static str> {
         if trust == Trust::System && anybody_reads(&file) {
             return Ok(Self { file, trust });
@@ -69,7 +69,7 @@ impl OpenFile {
     ///
     /// # Errors
     ///
-    /// The name of the shortfall.
+    /// The name of the diagnostic.
     pub(crate) fn from_module(content: &ModuleContent) -> Result<Option<Self>, &'static str> {
         match content {
             ModuleContent::Missing => Ok(None),

@@ -15,7 +15,7 @@ use super::{
 use crate::{
     recording::{
         Function,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::{frame_table::UnnamedFrame, name_limit::cut_name},
 };
@@ -52,7 +52,7 @@ pub(crate) fn name_frames(
     file: &File,
     range: Range<u64>,
     wanted: &[UnnamedFrame],
-    shortfalls: &mut Shortfalls,
+    diagnostics: &mut Diagnostics,
     names: &mut NameTable,
 ) {
     let is_cut = range.start > 0;
@@ -73,7 +73,7 @@ pub(crate) fn name_frames(
         }
     });
     if is_cut && nameless.left > 0 {
-        count(shortfalls, "symbols_perf_maps_cut");
+        count(diagnostics, "symbols_perf_maps_cut");
     }
 }
 
@@ -147,20 +147,20 @@ mod tests {
         names_by(file, 0..file.metadata().unwrap().len(), addresses).0
     }
 
-    fn names_by(file: &File, range: Range<u64>, addresses: &[u64]) -> (Vec<String>, Shortfalls) {
+    fn names_by(file: &File, range: Range<u64>, addresses: &[u64]) -> (Vec<String>, Diagnostics) {
         let wanted: Vec<_> = (0..)
             .map(FrameId)
             .zip(addresses)
             .map(|(frame, &at)| UnnamedFrame { frame, at })
             .collect();
-        let (mut names, mut shortfalls) = (NameTable::new(), Shortfalls::new());
-        name_frames(file, range, &wanted, &mut shortfalls, &mut names);
+        let (mut names, mut diagnostics) = (NameTable::new(), Diagnostics::new());
+        name_frames(file, range, &wanted, &mut diagnostics, &mut names);
         let mut of_all = vec![String::new(); addresses.len()];
         for (frame, functions) in names.into_vec() {
             let names: Vec<_> = functions.iter().map(|function| function.name.as_str()).collect();
             of_all[frame.0 as usize] = names.join(" ");
         }
-        (of_all, shortfalls)
+        (of_all, diagnostics)
     }
 
     #[test]
@@ -197,17 +197,17 @@ mod tests {
         let cases = [
             (1500, &[0x10, 0x20][..], &["", "last"][..], cut),
             // Nothing that is wanted is in what is left out.
-            (1500, &[0x20], &["last"], Shortfalls::new()),
-            (3300, &[0x10, 0x20], &["first", "last"], Shortfalls::new()),
+            (1500, &[0x20], &["last"], Diagnostics::new()),
+            (3300, &[0x10, 0x20], &["first", "last"], Diagnostics::new()),
         ];
-        for (unread, addresses, expected, shortfalls) in cases {
+        for (unread, addresses, expected, diagnostics) in cases {
             let (mut budget, file) =
                 (ReadBudget { unread, ..ReadBudget::for_maps(3) }, file(&text));
             let range = budget.range(&file).unwrap();
             assert_eq!(budget.unread, unread - (text.len() as u64).min(unread / 3));
             let (names, counted) = names_by(&file, range, addresses);
             assert_eq!(names, expected);
-            assert_eq!(counted, shortfalls);
+            assert_eq!(counted, diagnostics);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::{
     parser::Parser,
     recording::{
         FrameId, Function,
-        loss::{Shortfalls, add_all},
+        loss::{Diagnostics, add_all},
     },
     symbols::{
         address_spaces::{
@@ -80,7 +80,7 @@ impl NamingRequest {
 #[derive(Default)]
 pub struct ResolvedNames {
     names: NameTable,
-    shortfalls: Shortfalls,
+    diagnostics: Diagnostics,
 }
 
 impl ResolvedNames {
@@ -94,7 +94,7 @@ impl ResolvedNames {
     ) {
         let NamingRequest { jobs, total, sources, known } = request;
         self.add(known);
-        let Self { names, shortfalls } = self;
+        let Self { names, diagnostics } = self;
         // Frames without a source of names count as done.
         let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
         progress(done, total);
@@ -103,9 +103,9 @@ impl ResolvedNames {
         let mut budget = ReadBudget::for_maps(maps);
         for (source, mut wanted) in jobs {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
-            let mut client = NameClient { parser, sources: &sources, shortfalls, names };
+            let mut client = NameClient { parser, sources: &sources, diagnostics, names };
             match source {
-                OpenSource::Kernel => kernel::name_frames(&wanted, shortfalls, names),
+                OpenSource::Kernel => kernel::name_frames(&wanted, diagnostics, names),
                 OpenSource::File(content) => client.name_file(&content, &wanted),
                 OpenSource::PerfMap(file) => client.name_by_map(&file, &mut budget, &wanted),
             }
@@ -123,7 +123,7 @@ impl ResolvedNames {
 
     /// Adds the names that another one has.
     pub fn append(&mut self, other: Self) {
-        add_all(&mut self.shortfalls, &other.shortfalls());
+        add_all(&mut self.diagnostics, &other.diagnostics());
         self.add(other.names.into_vec());
     }
 
@@ -135,9 +135,9 @@ impl ResolvedNames {
 
     /// What could not be done.
     #[must_use]
-    pub fn shortfalls(&self) -> BTreeMap<&'static str, u64> {
-        let mut all = self.shortfalls.clone();
-        self.names.add_shortfalls(&mut all);
+    pub fn diagnostics(&self) -> BTreeMap<&'static str, u64> {
+        let mut all = self.diagnostics.clone();
+        self.names.add_diagnostics(&mut all);
         all
     }
 

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     recording::{
         Frame, FrameId, Module, ModuleId, StackTable,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::{address_spaces::kernel, frame_table::UnnamedFrame},
 };
@@ -61,7 +61,7 @@ pub struct Resymbolized {
     /// Frames that were named, those included that had a name.
     pub frames_named: usize,
     /// What could not be done, by name.
-    pub shortfalls: Shortfalls,
+    pub diagnostics: Diagnostics,
 }
 
 /// Looks up the names of all frames again, and replaces those of the frames that have one.
@@ -89,7 +89,7 @@ pub fn resymbolize(
         done += frames.len();
         progress(done, total);
     }
-    names.add_shortfalls(&mut result.shortfalls);
+    names.add_diagnostics(&mut result.diagnostics);
     let names = names.into_vec();
     result.frames_named = names.len();
     table.name(names);
@@ -130,14 +130,14 @@ fn name_file(
         result.modules_without_build_id += usize::from(module.path.starts_with('/'));
         return;
     };
-    let found = find_files(module, build_id, &sources.debug_directories, &mut result.shortfalls);
+    let found = find_files(module, build_id, &sources.debug_directories, &mut result.diagnostics);
     let FoundFiles { mut files, others } = found;
     if files.iter().all(|file| file.knowledge() > sources.detail.required_knowledge())
         && let Some((file, trust)) = sources.fetch(build_id)
     {
         match OpenFile::for_own_reading(file, trust).and_then(NameFile::new) {
             Ok(fetched) => files.insert(0, fetched),
-            Err(shortfall) => count(&mut result.shortfalls, shortfall),
+            Err(diagnostic) => count(&mut result.diagnostics, diagnostic),
         }
     }
     if files.is_empty() {
@@ -158,7 +158,7 @@ fn name_file(
         layout.address(frame.module_offset?.checked_sub(frame.kind.before())?)
     });
     for file in files {
-        file.name(sources.detail, AddressForm::Address, &wanted, &mut result.shortfalls, names);
+        file.name(sources.detail, AddressForm::Address, &wanted, &mut result.diagnostics, names);
     }
 }
 
@@ -191,5 +191,5 @@ fn name_kernel(
         let at = frame.address.checked_sub(frame.kind.before())?;
         built_in.contains(&at).then_some(at)
     });
-    kernel_names::name_frames(&wanted, &mut result.shortfalls, names);
+    kernel_names::name_frames(&wanted, &mut result.diagnostics, names);
 }

@@ -7,14 +7,14 @@ use std::{
 
 use super::{
     elf_names::{self, DebugFiles},
-    messages::{BatchBuilder, Reply, Request, encode_shortfalls},
+    messages::{BatchBuilder, Reply, Request, encode_diagnostics},
     names::NameTable,
     open_file::OpenFile,
     perf_map,
 };
 use crate::{
     parser::{Channel, ChannelError},
-    recording::{BuildId, FrameId, loss::Shortfalls},
+    recording::{BuildId, FrameId, loss::Diagnostics},
     symbols::frame_table::UnnamedFrame,
 };
 
@@ -26,7 +26,7 @@ pub fn serve<S: AsFd>(channel: &mut Channel<S>) {
 fn answer_request<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError> {
     let (request, mut files) = channel.receive_with_files::<Request>()?;
     let file = files.pop().map(File::from);
-    let (mut shortfalls, mut names) = (Shortfalls::new(), NameTable::new());
+    let (mut diagnostics, mut names) = (Diagnostics::new(), NameTable::new());
     match (request, file) {
         (Request::File { trust, detail, addresses }, Some(file)) => {
             let wanted = receive_addresses(channel, addresses)?;
@@ -37,18 +37,18 @@ fn answer_request<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError>
                 &mut others,
                 detail,
                 &wanted,
-                &mut shortfalls,
+                &mut diagnostics,
                 &mut names,
             );
             others.broken?;
         }
         (Request::PerfMap { start, end, addresses }, Some(file)) => {
             let wanted = receive_addresses(channel, addresses)?;
-            perf_map::name_frames(&file, start..end, &wanted, &mut shortfalls, &mut names);
+            perf_map::name_frames(&file, start..end, &wanted, &mut diagnostics, &mut names);
         }
         _ => return Err(ChannelError::InvalidMessage),
     }
-    names.add_shortfalls(&mut shortfalls);
+    names.add_diagnostics(&mut diagnostics);
     let mut batch = BatchBuilder::default();
     for (FrameId(number), functions) in names.into_vec() {
         if let Some(full) = batch.add(number, &functions) {
@@ -56,7 +56,7 @@ fn answer_request<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError>
         }
     }
     channel.send(&Reply::Names(batch.finish()), &[])?;
-    channel.send(&Reply::Done(encode_shortfalls(&shortfalls)), &[])
+    channel.send(&Reply::Done(encode_diagnostics(&diagnostics)), &[])
 }
 
 /// Receives the addresses of a request. Their frames have the numbers of the addresses in the request.

@@ -21,7 +21,7 @@ use crate::{
     decode::PythonStack,
     recording::{
         Function, ModuleId,
-        loss::{Shortfalls, count},
+        loss::{Diagnostics, count},
     },
     symbols::{
         address_spaces::{
@@ -85,19 +85,19 @@ impl PythonProcesses {
         tgid: Tgid,
         candidates: &[PythonCandidate],
         modules: &Modules,
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
     ) {
         if candidates.is_empty() || self.running.get(&tgid).is_some_and(Option::is_some) {
             return;
         }
         if self.running.len() as u64 >= process_limit() {
-            return count(shortfalls, "python_processes_over_limit");
+            return count(diagnostics, "python_processes_over_limit");
         }
         // Each process is counted once, however often it is observed.
-        let mut passed_over = Shortfalls::new();
+        let mut passed_over = Diagnostics::new();
         let is_new = !self.running.contains_key(&tgid);
-        let shortfalls = if is_new { shortfalls } else { &mut passed_over };
-        let running = self.find(tgid, candidates, modules, shortfalls);
+        let diagnostics = if is_new { diagnostics } else { &mut passed_over };
+        let running = self.find(tgid, candidates, modules, diagnostics);
         self.running.insert(tgid, running);
         self.find_threads(tgid);
     }
@@ -107,7 +107,7 @@ impl PythonProcesses {
         tgid: Tgid,
         candidates: &[PythonCandidate],
         modules: &Modules,
-        shortfalls: &mut Shortfalls,
+        diagnostics: &mut Diagnostics,
     ) -> Option<Running> {
         let memory = ProcessMemory::open(tgid).ok()?;
         let mut why = NotFound::NoPython;
@@ -131,7 +131,7 @@ impl PythonProcesses {
             }
         }
         count(
-            shortfalls,
+            diagnostics,
             match why {
                 NotFound::NoPython => return None,
                 NotFound::NoSymbols => "python_without_symbols",

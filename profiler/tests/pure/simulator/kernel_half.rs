@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use offwake::{
     recording::{
-        Begin, ClosedBy, End, Meta, Phase, Recording, Sighting, SightingReason, Wait, Wake, Window,
+        Begin, ClosedBy, End, Meta, Phase, Recording, ThreadEvent, ThreadEventReason, Wait, Wake,
+        Window,
     },
     units::{Tid, Timestamp},
 };
@@ -128,7 +129,7 @@ impl KernelHalf {
 
     pub fn on_fork(&mut self, child: ThreadId, now: u64) {
         if self.find(child, now, IfAbsent::Create).is_some() {
-            self.send_thread_info(child, SightingReason::Fork, Phase::Unknown, now);
+            self.send_thread_info(child, ThreadEventReason::Fork, Phase::Unknown, now);
         }
     }
 
@@ -224,7 +225,7 @@ impl KernelHalf {
             local.wait = what;
         }
         let phase = local.phase;
-        self.send_thread_info(thread, SightingReason::Opening, phase, now);
+        self.send_thread_info(thread, ThreadEventReason::Opening, phase, now);
         is_recorded
     }
 
@@ -234,7 +235,7 @@ impl KernelHalf {
         let phase = local.phase;
         let queue = Queue { cpu: SURVEYS, moved: None };
         self.send_off_cpu(thread, now, SwitchIn { end: End::StillOff, at: now, queue });
-        self.send_thread_info(thread, SightingReason::Closing, phase, now);
+        self.send_thread_info(thread, ThreadEventReason::Closing, phase, now);
         if let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) {
             local.is_closed = true;
         }
@@ -288,14 +289,14 @@ impl KernelHalf {
 
     fn send_thread_info_once(&mut self, thread: ThreadId, now: u64) {
         if self.locals[thread.0].as_ref().is_some_and(|local| !local.is_info_sent) {
-            self.send_thread_info(thread, SightingReason::Seen, Phase::Unknown, now);
+            self.send_thread_info(thread, ThreadEventReason::Seen, Phase::Unknown, now);
         }
     }
 
     fn send_thread_info(
         &mut self,
         thread: ThreadId,
-        reason: SightingReason,
+        reason: ThreadEventReason,
         phase: Phase,
         now: u64,
     ) {
@@ -303,8 +304,8 @@ impl KernelHalf {
         let Some(local) = self.find(thread, now, IfAbsent::ReturnNone) else { return };
         local.is_info_sent = true;
         let seq = local.seq;
-        let sighting = records::sighting(name, reason, now);
-        self.recording.sightings.push(Sighting { phase, seq, ..sighting });
+        let thread_event = records::thread_event(name, reason, now);
+        self.recording.thread_events.push(ThreadEvent { phase, seq, ..thread_event });
     }
 }
 

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::records;
 
-/// Which records, sightings and exits are lost, one after the other, over and over.
+/// Which records, thread events and exits are lost, one after the other, over and over.
 #[derive(Clone, Debug)]
 pub struct Loss(Vec<bool>);
 
@@ -34,7 +34,7 @@ impl Loss {
             .chain(recording.preemptions.iter().map(|preemption| preemption.tid))
             .chain(recording.exits.iter().map(|exit| exit.tid))
             .collect();
-        recording.sightings.retain(|sighting| keep() || told.insert(sighting.tid));
+        recording.thread_events.retain(|thread_event| keep() || told.insert(thread_event.tid));
         records::put_waits(&mut recording, waits);
         recording
     }

@@ -2,8 +2,8 @@
 
 use offwake::{
     recording::{
-        Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, Sighting,
-        SightingReason, StackRef, TaskState, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
+        Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, StackRef,
+        TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
     },
     units::{Cpu, Tgid, Tid, Timestamp},
 };
@@ -208,9 +208,9 @@ pub fn preemption(
     preemption
 }
 
-pub fn sighting(name: Name, reason: SightingReason, at: u64) -> Sighting {
-    let sighting = draw::sighting(name.tid.0, reason, time(at), name.created);
-    Sighting { tgid: name.tgid, ..sighting }
+pub fn thread_event(name: Name, reason: ThreadEventReason, at: u64) -> ThreadEvent {
+    let thread_event = draw::thread_event(name.tid.0, reason, time(at), name.created);
+    ThreadEvent { tgid: name.tgid, ..thread_event }
 }
 
 pub fn exit(name: Name, at: u64, seq: u32) -> ThreadExit {

@@ -55,8 +55,8 @@ fn the_last_thread_of_a_process_ends_the_request_to_another_one() {
     live(&mut r, 7, "##.....###", 61);
     live(&mut r, 60, ".####     ", 7);
     live(&mut r, 61, "########  ", 9);
-    for sighting in r.sightings.iter_mut().filter(|it| it.tid == Tid(61)) {
-        sighting.tgid = Tgid(60);
+    for thread_event in r.thread_events.iter_mut().filter(|it| it.tid == Tid(61)) {
+        thread_event.tgid = Tgid(60);
     }
     for exit in &mut r.exits {
         (exit.tgid, exit.status) = (Tgid(60), 11);

@@ -33,8 +33,8 @@ fn service() -> Recording {
     live(&mut r, 8, "########################################", 60);
     live(&mut r, 60, "..##.....r##............................", 7);
     live(&mut r, 61, ".......................#########        ", 7);
-    for sighting in &mut r.sightings {
-        (sighting.tgid, sighting.comm) = match sighting.tid.0 {
+    for thread_event in &mut r.thread_events {
+        (thread_event.tgid, thread_event.comm) = match thread_event.tid.0 {
             7 => (Tgid(7), "web".to_owned()),
             8 => (Tgid(7), "web-worker".to_owned()),
             60 => (Tgid(60), "db;\u{1b}[2J\"\n".to_owned()),

@@ -48,8 +48,8 @@ fn a_baton_of_threads_is_a_request_and_a_lock_is_none() {
                 wait.kernel_stack = StackRef::NotTaken;
             }
         });
-        for sighting in &mut r.sightings {
-            sighting.tgid = Tgid(7);
+        for thread_event in &mut r.thread_events {
+            thread_event.tgid = Tgid(7);
         }
         let stack = kernel(&mut r, &["futex_do_wait", "futex_wait"]);
         edit(&mut r, |waits| waits.iter_mut().for_each(|wait| wait.kernel_stack = stack));

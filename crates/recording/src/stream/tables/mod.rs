@@ -1,20 +1,20 @@
 //! One file a table, or a few small ones that belong together: its columns, and its rows back.
 
-mod effort;
 mod files;
 mod interrupts;
 mod loss;
 mod meta;
 mod processes;
+mod profiler_cost;
 mod records;
 mod stacks;
 mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
 
-pub(super) use effort::{EffortRow, effort_of, rows_of as effort_rows};
 pub(super) use loss::totals_of as loss_totals;
 pub use loss::{LossRow, rows_of as loss_rows};
+pub(super) use profiler_cost::{CostRow, cost_from_rows, rows_of as cost_rows};
 pub(super) use stacks::Named;
 
 use super::{

@@ -7,7 +7,7 @@ use arrow_array::{
 
 use super::{Rows, Table, from_stack, required_code, to_stack};
 use crate::{
-    Preemption, Sample, Sighting, ThreadExit,
+    Preemption, Sample, ThreadEvent, ThreadExit,
     stream::{
         TableError,
         code::Code as _,
@@ -111,7 +111,7 @@ impl Table for Sample {
     }
 }
 
-impl Table for Sighting {
+impl Table for ThreadEvent {
     const NAME: &'static str = "threads";
 
     fn columns(rows: &[Self]) -> Vec<Column> {

@@ -42,14 +42,14 @@ pub struct ProgramTime {
 
 /// Both, from a moment on: of the loading, of the window's opening, or of a stretch's beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Effort {
+pub struct ProfilerCost {
     /// Stacks.
     pub stacks: StackCounts,
     /// Programs.
     pub programs: ProgramTime,
 }
 
-impl Effort {
+impl ProfilerCost {
     const NAMES: [&'static str; 13] = [
         "user_stacks_recognised",
         "user_stacks_taken",
@@ -92,13 +92,13 @@ impl Effort {
 
     /// Back from names and numbers; names that are not known are passed over.
     pub(super) fn from_named<'n>(rows: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
-        let mut effort = Self::default();
+        let mut profiler_cost = Self::default();
         for (name, number) in rows {
             if let Some(place) = Self::NAMES.iter().position(|known| *known == name) {
-                *effort.numbers()[place] = number;
+                *profiler_cost.numbers()[place] = number;
             }
         }
-        effort
+        profiler_cost
     }
 
     /// What was done since an earlier reading of the same counters. What is distrusted stays so.

@@ -4,7 +4,7 @@ use arrow_array::{Array as _, StructArray, types::UInt64Type};
 
 use super::{Rows, Table};
 use crate::{
-    Effort,
+    ProfilerCost,
     stream::{
         TableError,
         column::{Column, Numbers, Texts, numbers, texts},
@@ -13,23 +13,23 @@ use crate::{
 
 /// One count.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in super::super) struct EffortRow {
+pub(in super::super) struct CostRow {
     name: String,
     count: u64,
 }
 
 /// As rows.
-pub(in super::super) fn rows_of(effort: Effort) -> Vec<EffortRow> {
-    let row = |(name, count): (&str, u64)| EffortRow { name: name.to_owned(), count };
-    effort.named().map(row).collect()
+pub(in super::super) fn rows_of(profiler_cost: ProfilerCost) -> Vec<CostRow> {
+    let row = |(name, count): (&str, u64)| CostRow { name: name.to_owned(), count };
+    profiler_cost.named().map(row).collect()
 }
 
 /// Back from rows.
-pub(in super::super) fn effort_of(rows: &[EffortRow]) -> Effort {
-    Effort::from_named(rows.iter().map(|row| (row.name.as_str(), row.count)))
+pub(in super::super) fn cost_from_rows(rows: &[CostRow]) -> ProfilerCost {
+    ProfilerCost::from_named(rows.iter().map(|row| (row.name.as_str(), row.count)))
 }
 
-impl Table for EffortRow {
+impl Table for CostRow {
     const NAME: &'static str = "effort";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
