@@ -46,9 +46,9 @@ fn own_user() -> u32 {
 /// Cut from what Docker 20.10 answered.
 const LIST: &str = r#"[{"Id":"4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90","Names":["/db/web","/web"],
 "Image":"nginx:1","ImageID":"sha256:af9b","Command":"/bin/sleep 1000","Created":1795326579,"Ports":[],"Labels":{},
-"ContainerState":"running","Status":"Up Less than a second","HostConfig":{"NetworkMode":"none"},"Mounts":[]},
-{"Id":"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff","Names":null,"Image":"","ContainerState":"exited"},
-{"Id":"short","Names":["/x"],"ContainerState":"running"}]"#;
+"State":"running","Status":"Up Less than a second","HostConfig":{"NetworkMode":"none"},"Mounts":[]},
+{"Id":"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff","Names":null,"Image":"","State":"exited"},
+{"Id":"short","Names":["/x"],"State":"running"}]"#;
 
 fn answer_list(mut stream: UnixStream) {
     let length = LIST.len();
@@ -96,7 +96,7 @@ fn an_engine_of_somebody_else_is_not_asked() {
 #[test]
 fn the_labels_of_a_kubelet_say_the_pod() {
     let list = format!(
-        r#"[{{"Id":"{A}","Names":["/k8s_POD_cart_shop_1_0"],"ContainerState":"running","Labels":{{
+        r#"[{{"Id":"{A}","Names":["/k8s_POD_cart_shop_1_0"],"State":"running","Labels":{{
         "io.kubernetes.docker.type":"podsandbox","io.kubernetes.pod.name":"cart",
         "io.kubernetes.pod.namespace":"shop","io.kubernetes.pod.uid":"1"}}}}]"#
     );
