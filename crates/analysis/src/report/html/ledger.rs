@@ -85,7 +85,7 @@ fn active_time(LedgerTimes([wall, .., idle]): LedgerTimes) -> u64 {
 pub(super) struct PageLedgers {
     total: LedgerTimes,
     /// How the blocked time divides, idle and asleep taken out of the other classes, in the order of
-    /// [`Class::ALL`]. None where the filter keeps the waits that would tell.
+    /// [`PageClass::ALL`]. None where the filter keeps the waits that would tell.
     classes: Option<[u64; PageClass::ALL.len()]>,
     /// The parts of the blocked time by name: `attributed`, `external`, `unattributed`.
     parts: [BTreeMap<&'static str, u64>; 3],
