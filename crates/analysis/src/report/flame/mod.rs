@@ -9,8 +9,8 @@
 //!                             └──▶ folded, pprof, speedscope
 //! ```
 //!
-//! [`Tree`] adds up what paths have in common, [`Layout`] says which of its frames a picture shows
-//! and where, in the unit of the data, and [`Summaries`] what the waits through each of them have in
+//! `Tree` adds up what paths have in common, `Layout` says which of its frames a picture shows
+//! and where, in the unit of the data, and `Summaries` what the waits through each of them have in
 //! common. None of them knows a pixel, a colour or a file format.
 //!
 //! The frames of a path:
