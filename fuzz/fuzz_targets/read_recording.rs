@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offwake::recording::stream;
+use offwake_recording::stream;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(recording) = stream::read(bytes, offwake_fuzz::MEMORY) {

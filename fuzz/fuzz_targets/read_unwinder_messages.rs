@@ -2,11 +2,9 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use offwake::{
-    recording::ModuleId,
-    unwinder_process::{UnwindRequest, receive_stack},
-};
+use offwake::unwinder_process::{UnwindRequest, receive_stack};
 use offwake_fuzz::{frames, messages};
+use offwake_recording::ModuleId;
 use offwake_unwind::{
     CodeBacking, CodeMapping, FileContent, MissingPages, ModuleFiles, Registers, StackCopy,
 };

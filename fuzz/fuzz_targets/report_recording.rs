@@ -5,8 +5,8 @@ use std::cell::RefCell;
 
 use arbitrary::Unstructured;
 use libfuzzer_sys::fuzz_target;
-use offwake::recording::stream::{self, END, Encoder};
 use offwake_fuzz::content::slices;
+use offwake_recording::stream::{self, END, Encoder};
 
 thread_local! {
     /// Making one takes longer than all the rest.

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use offwake::recording::ModuleId;
 use offwake_fuzz::frames;
+use offwake_recording::ModuleId;
 use offwake_unwind::{
     CodeBacking, CodeMapping, FileContent, Method, MissingPages, ModuleFiles, Registers, StackCopy,
     Unwinder,

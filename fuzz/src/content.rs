@@ -6,15 +6,14 @@
 use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
-use offwake::{
-    recording::{
-        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
-        FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId,
-        OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd,
-        SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
-        TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake,
-        WakeContext, Window, stream::Slice,
-    },
+use offwake_recording::{
+    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
+    FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId, OpenFile,
+    PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd, SocketRole,
+    Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext,
+    Window,
+    stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 

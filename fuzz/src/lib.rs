@@ -6,17 +6,16 @@ pub mod messages;
 
 use std::io;
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     export::{Export, Table, parquet},
     formats::{json, pprof, speedscope},
     perfetto::{self, TraceInput},
-    recording::Recording,
     report::{Filter, Report, flame::View, folded, summary, svg},
     spans::{self, SpanInput, SpanLimits},
     timeline::Timeline,
-    units::Nanos,
 };
+use offwake_recording::{Recording, units::Nanos};
 
 /// What a recording may take.
 pub const MEMORY: usize = 64 << 20;

@@ -10,19 +10,18 @@
 
 use std::{env, fs, process::ExitCode, time::Instant};
 
-use rustix::time::{ClockId, clock_gettime};
-
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, Meta, Phase,
-        Preemption, Recording, Stack, StackEnd, StackRef, Syscall, SyscallTable, TaskState,
-        ThreadEvent, ThreadEventReason, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
-    },
     report::{Filter, Report},
     timeline::Timeline,
+};
+use offwake_recording::{
+    AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, Meta, Phase,
+    Preemption, Recording, Stack, StackEnd, StackRef, Syscall, SyscallTable, TaskState,
+    ThreadEvent, ThreadEventReason, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, StackId, Tgid, Tid, Timestamp},
 };
+use rustix::time::{ClockId, clock_gettime};
 
 /// Services side by side.
 const SERVICES: u32 = 16;

@@ -14,15 +14,14 @@ use std::{
     time::Instant,
 };
 
-use rustix::time::{ClockId, clock_gettime};
-
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     formats,
-    recording::stream::{Assembly, Slices},
     report::{self, Filter, Report, flame::View},
     timeline::Timeline,
 };
+use offwake_recording::stream::{Assembly, Slices};
+use rustix::time::{ClockId, clock_gettime};
 
 fn main() -> ExitCode {
     // `cargo bench` adds its own.

@@ -10,11 +10,13 @@ use std::{
 
 use offwake::{
     parser::{Parser, ParserRole},
-    recording::AddressSpace,
     stacks::StackProcessor,
     symbols,
-    units::{StackId, Tgid, Timestamp},
     unwinder_process::UnwinderClient,
+};
+use offwake_recording::{
+    AddressSpace,
+    units::{StackId, Tgid, Timestamp},
 };
 use offwake_unwind::Method;
 

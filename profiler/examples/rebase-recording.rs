@@ -18,8 +18,8 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use clap::Parser;
-use offwake::{
-    recording::{OpenFile, Recording, StackRef, ThreadKind, Wait, WakeContext, stream},
+use offwake_recording::{
+    OpenFile, Recording, StackRef, ThreadKind, Wait, WakeContext, stream,
     units::{Tgid, Tid},
 };
 

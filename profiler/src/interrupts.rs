@@ -17,10 +17,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::{
-    recording::{DeviceKind, InterruptInfo},
-    text,
-};
+use offwake_analysis::text;
+use offwake_recording::{DeviceKind, InterruptInfo};
 
 /// Bytes of the handlers' names that are kept.
 const MAX_HANDLERS: usize = 128;

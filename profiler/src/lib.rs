@@ -6,11 +6,7 @@
 //! kernel programs --records--> Recording --> Timeline --> Blame --> Report --> .svg .folded .json
 //! ```
 //!
-//! Everything after [`recording`] is pure: the same recording gives the same bytes.
-
-use offwake_analysis::text;
-pub use offwake_analysis::{analysis, blame, export, formats, perfetto, report, spans, timeline};
-pub use offwake_recording::{self as recording, units};
+//! Everything after the [recording](offwake_recording) is pure: the same recording gives the same bytes.
 
 pub mod capture;
 mod cgroup2;

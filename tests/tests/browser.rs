@@ -8,10 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::{
-    recording::{Function, Recording, ThreadEvent, ThreadKind, stream},
-    units::Timestamp,
-};
+use offwake_recording::{Function, Recording, ThreadEvent, ThreadKind, stream, units::Timestamp};
 use offwake_tests::{
     browser::{Browser, Scheme, key},
     offwake::Offwake,
@@ -313,7 +310,7 @@ fn large() -> Recording {
     let (start, end) = (Timestamp(1_000_000_000), Timestamp(11_000_000_000));
     let waits: Vec<_> = recording.waits.iter().filter(|wait| wait.wake.is_some()).take(1).collect();
     let thread_events = recording.thread_events.clone();
-    recording.meta.window = offwake::recording::Window { start, end };
+    recording.meta.window = offwake_recording::Window { start, end };
     recording.thread_events.clear();
     recording.samples.clear();
     recording.preemptions.clear();
@@ -322,18 +319,18 @@ fn large() -> Recording {
     let (Some(wait), Some(thread_event)) = (waits.first(), thread_events.first()) else {
         return recording;
     };
-    let tgid = |tid: u32| offwake::units::Tgid(1_000 + tid / 10 * 10);
+    let tgid = |tid: u32| offwake_recording::units::Tgid(1_000 + tid / 10 * 10);
     for n in 0..THREADS + WAKERS {
-        let tid = offwake::units::Tid(1_000 + n);
+        let tid = offwake_recording::units::Tid(1_000 + n);
         let comm = format!("pool-{}", n % 97);
         recording.thread_events.push(ThreadEvent {
             at: start,
-            reason: offwake::recording::ThreadEventReason::Opening,
+            reason: offwake_recording::ThreadEventReason::Opening,
             tid,
             tgid: tgid(n),
             kind: ThreadKind::User,
             in_target: n < THREADS,
-            phase: offwake::recording::Phase::OnCpu,
+            phase: offwake_recording::Phase::OnCpu,
             seq: 0,
             created: Timestamp(u64::from(n) + 1),
             comm,
@@ -349,7 +346,7 @@ fn large() -> Recording {
                 wake.at = Timestamp(wait.on.0 - 1_000);
                 let waker = THREADS + u32::try_from(nth).unwrap_or(0) % WAKERS;
                 (wake.current.tid, wake.current.tgid) =
-                    (offwake::units::Tid(1_000 + waker), tgid(waker));
+                    (offwake_recording::units::Tid(1_000 + waker), tgid(waker));
             }
             recording.waits.push(&wait);
         }

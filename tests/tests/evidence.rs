@@ -5,11 +5,9 @@
 use std::{collections::HashMap, fs};
 
 use anyhow::{Result, ensure};
-use offwake::{
-    recording::{
-        Begin, End, FileId, OpenFile, Phase, Recording, SocketEnd, SocketRole, ThreadEventReason,
-        stream,
-    },
+use offwake_recording::{
+    Begin, End, FileId, OpenFile, Phase, Recording, SocketEnd, SocketRole, ThreadEventReason,
+    stream,
     units::{Tid, Timestamp},
 };
 use offwake_tests::{

@@ -203,13 +203,13 @@ fn what_is_saved_reports_what_was_on_screen() -> Result<()> {
     for player in [client, server] {
         // All that it waited for in its pipe, as one row has it.
         let blocked = report.blocked_ns(player.tid, "pipe");
-        let time = offwake::units::Nanos(blocked).to_string();
+        let time = offwake_recording::units::Nanos(blocked).to_string();
         let name = format!("{} {}", player.comm, player.tid);
         let shown =
             rows.iter().any(|row| row.contains(&name) && row.trim_start().starts_with(&time));
         ensure!(shown, "{name} waited {time}, and the screen says:\n{screen}");
     }
-    let length = offwake::units::Nanos(report.window.duration_ns);
+    let length = offwake_recording::units::Nanos(report.window.duration_ns);
     ensure!(screen.contains(&format!("the last {length}")), "{length}:\n{screen}");
     top.tmux.press("q")?;
     let screen = top.wait_for_end()?;

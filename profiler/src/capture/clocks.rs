@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rustix::time::{ClockId, clock_gettime};
-
-use crate::{
-    parser,
-    recording::Clocks,
+use offwake_recording::{
+    Clocks,
     units::{Nanos, Timestamp},
 };
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::parser;
 
 /// Readings that are taken; the one that took the least time is the best.
 const TRIES: usize = 5;
@@ -70,7 +70,8 @@ mod tests {
     use std::time::SystemTime;
 
     use super::read;
-    use crate::{kernel, units::Nanos};
+    use crate::kernel;
+    use offwake_recording::units::Nanos;
 
     #[test]
     fn the_clocks_are_read_at_one_moment() {

@@ -7,19 +7,17 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
+use offwake_recording::{
+    End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, Wait, WakeContext,
+    units::{CgroupId, Nanos, Tgid, Timestamp},
+};
 
 use super::{
     messages::{LongWait, Lookup, OpenRecords, RecordBatch},
     trigger::TriggerMatcher,
 };
-use crate::{
-    decode::{self, Record},
-    recording::{
-        End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
-        ThreadEventReason, ThreadExit, ThreadKind, Wait, WakeContext,
-    },
-    units::{CgroupId, Nanos, Tgid, Timestamp},
-};
+use crate::decode::{self, Record};
 
 /// How often a file is requested: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
@@ -301,9 +299,9 @@ mod tests {
     use std::sync::mpsc;
 
     use super::{Collector, Lookup, MAX_CGROUPS, TriggerMatcher};
-    use crate::{
-        decode::Record,
-        recording::{Phase, ThreadEvent, ThreadEventReason, ThreadKind},
+    use crate::decode::Record;
+    use offwake_recording::{
+        Phase, ThreadEvent, ThreadEventReason, ThreadKind,
         units::{CgroupId, Tgid, Tid, Timestamp},
     };
 

@@ -5,8 +5,9 @@ use std::{
     time::Duration,
 };
 
+use offwake_recording::units::{Nanos, Timestamp};
+
 use super::{messages::SnapshotRequest, trigger::SnapshotPacer};
-use crate::units::{Nanos, Timestamp};
 
 /// How often the thread that waits checks whether the other one is still there.
 const LIVENESS_CHECK: Duration = Duration::from_millis(100);

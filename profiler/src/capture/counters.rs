@@ -3,11 +3,10 @@
 
 use std::sync::Arc;
 
+use offwake_recording::{LossTotals, StackCounts};
+
 use super::user_stacks;
-use crate::{
-    kernel::{KernelError, LossReader, StackCountReader},
-    recording::{LossTotals, StackCounts},
-};
+use crate::kernel::{KernelError, LossReader, StackCountReader};
 
 /// Counters of the kernel half and of the look-ups, since the programs were loaded.
 pub(super) struct Counters {

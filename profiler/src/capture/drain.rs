@@ -5,6 +5,8 @@ use std::{
     time::Duration,
 };
 
+use offwake_recording::units::{Nanos, Timestamp};
+
 use super::{
     clocks::own_cpu_time,
     collector::{Collector, KernelTotals},
@@ -12,10 +14,7 @@ use super::{
     counters::Counters,
     messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyedSnapshot},
 };
-use crate::{
-    kernel::{self, ProgramTimer, Ring},
-    units::{Nanos, Timestamp},
-};
+use crate::kernel::{self, ProgramTimer, Ring};
 
 /// A ring of 4 MiB holds 16,900 waits: 1.7 million a second on each CPU at this interval.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(10);

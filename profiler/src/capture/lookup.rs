@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use offwake_recording::{InterruptInfo, loss::add_all};
+
 use super::{
     messages::{FrameNames, LastLookupResults, Lookup, LookupResults, StoreMessage},
     user_stacks::UserStackExchange,
@@ -16,7 +18,6 @@ use crate::{
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     processes::Processes,
-    recording::{InterruptInfo, loss::add_all},
     stacks::StackProcessor,
 };
 

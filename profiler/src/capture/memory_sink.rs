@@ -2,11 +2,12 @@
 
 use std::io;
 
-use super::sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets};
-use crate::recording::{
+use offwake_recording::{
     Recording,
     stream::{Assembly, Damage},
 };
+
+use super::sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets};
 
 /// A recording's bytes in memory.
 #[derive(Debug, Default)]

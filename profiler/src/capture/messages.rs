@@ -7,15 +7,11 @@
 //!   └── RecordingStart, RecordingEnd ─────────────────────────────▶
 //! ```
 
-use crate::{
-    decode::NewStack,
-    processes::NewProcesses,
-    recording::{
-        Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
-        OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
-        loss::Diagnostics,
-    },
-    symbols::NamingRequest,
+use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
+use offwake_recording::{
+    Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
+    OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
+    loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 

@@ -48,6 +48,10 @@ use messages::{
     LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
 };
 pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts};
+use offwake_recording::{
+    ClosedBy, Meta, ProfilerCost, Window,
+    units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
+};
 pub use sink::{EncodedSlice, NewSlice, RemovedSlice, Sink, SliceOffsets, SliceSummary};
 use store::Store;
 pub use store::Written;
@@ -62,10 +66,8 @@ use crate::{
     },
     parser::{Parser, ParserRole},
     privileges::{self, Task},
-    recording::{ClosedBy, Meta, ProfilerCost, Window},
     stacks::StackProcessor,
     symbols::NameSources,
-    units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
     unwinder_process::UnwinderClient,
 };
 

@@ -2,11 +2,12 @@
 
 use std::{collections::VecDeque, io};
 
-use super::messages::{FrameNames, SnapshotEnd, SnapshotReason};
-use crate::{
-    recording::stream::{Encoder, Slice},
+use offwake_recording::{
+    stream::{Encoder, Slice},
     units::{StackId, Timestamp},
 };
+
+use super::messages::{FrameNames, SnapshotEnd, SnapshotReason};
 
 /// Takes a recording as it comes.
 pub trait Sink: Send + 'static {

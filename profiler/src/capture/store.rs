@@ -8,6 +8,13 @@ use std::{
     sync::{atomic::Ordering, mpsc::Receiver},
 };
 
+use offwake_recording::{
+    ClosedBy, End, Meta, Window,
+    loss::Diagnostics,
+    stream::{self, Encoder, Slice},
+    units::{Nanos, StackId, Timestamp},
+};
+
 use super::{
     clocks,
     control::Control,
@@ -16,14 +23,6 @@ use super::{
         SnapshotEnd, SnapshotReason, StoreMessage, SurveyedSnapshot, WaitCounts,
     },
     sink::{NewSlice, Sink, SliceSummary},
-};
-use crate::{
-    recording::{
-        ClosedBy, End, Meta, Window,
-        loss::Diagnostics,
-        stream::{self, Encoder, Slice},
-    },
-    units::{Nanos, StackId, Timestamp},
 };
 
 /// How many names go into one slice: some 5 MiB.

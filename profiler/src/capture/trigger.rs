@@ -5,12 +5,13 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use super::messages::LongWait;
-use crate::{
-    recording::{Begin, End, ThreadEvent, ThreadExit, Wait},
-    timeline::EARLY_WAKE,
+use offwake_analysis::timeline::EARLY_WAKE;
+use offwake_recording::{
+    Begin, End, ThreadEvent, ThreadExit, Wait,
     units::{Nanos, Tid, Timestamp},
 };
+
+use super::messages::LongWait;
 
 /// How long after a wait that was too long the snapshot is taken, so that what followed is in it.
 const AFTERMATH: Nanos = Nanos(100_000_000);
@@ -133,10 +134,8 @@ impl SnapshotPacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        recording::{
-            Phase, StackRef, TaskState, ThreadEventReason, ThreadKind, ThreadRef, Wake, WakeContext,
-        },
+    use offwake_recording::{
+        Phase, StackRef, TaskState, ThreadEventReason, ThreadKind, ThreadRef, Wake, WakeContext,
         units::{CgroupId, Cpu, Tgid},
     };
 

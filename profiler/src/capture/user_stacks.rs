@@ -12,6 +12,7 @@ use std::{
     time::Duration,
 };
 
+use offwake_recording::units::{Nanos, StackId, Timestamp};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use super::messages::Lookup;
@@ -19,7 +20,6 @@ use crate::{
     decode,
     kernel::{self, UserStackMaps},
     stacks::{CacheCheck, StackProcessor, UnwoundCopy},
-    units::{Nanos, StackId, Timestamp},
 };
 
 /// The shortest time between two notifications of copies.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use offwake_recording::{ContainerId, ContainerNames, PodName};
 use serde::Deserialize;
 
 use super::{Container, ContainerRole, ContainerState};
-use crate::recording::{ContainerId, ContainerNames, PodName};
 
 /// What is read of a bundle's configuration; the format is that of the
 /// [OCI runtime specification](https://github.com/opencontainers/runtime-spec/blob/v1.2.0/config.md#annotations).

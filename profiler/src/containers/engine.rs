@@ -2,10 +2,10 @@
 
 use std::{path::Path, time::Duration};
 
+use offwake_recording::{ContainerId, ContainerNames, PodName};
 use serde::Deserialize;
 
 use super::{Container, ContainerRole, ContainerState, unix_socket};
-use crate::recording::{ContainerId, ContainerNames, PodName};
 
 /// How long one engine may take: the list of a thousand containers is there in some 0.1 s.
 const TIMEOUT: Duration = Duration::from_secs(3);

@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::recording::ContainerId;
+use offwake_recording::ContainerId;
 
 /// How many directories are read. A machine with a thousand containers has some ten thousand.
 const MAX_DIRECTORIES: usize = 262_144;

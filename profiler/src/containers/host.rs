@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use offwake_analysis::report::text;
+use offwake_recording::{ContainerId, ContainerNames, units::Tgid};
 use thiserror::Error;
 
 use super::{
@@ -15,12 +17,7 @@ use super::{
     hierarchy::{self, ContainerCgroups},
     resolve, small_file, storage,
 };
-use crate::{
-    cgroup2,
-    recording::{ContainerId, ContainerNames},
-    report::text,
-    units::Tgid,
-};
+use crate::cgroup2;
 
 /// Bytes of one `config.json`: they have some 10 to 50 KB.
 const MAX_BUNDLE: u64 = 4 << 20;

@@ -32,7 +32,7 @@ pub use query::ContainerQuery;
 pub use resolve::{ResolveError, Resolved, resolve};
 pub use restarts::RestartWatcher;
 
-use crate::recording::{ContainerId, ContainerNames};
+use offwake_recording::{ContainerId, ContainerNames};
 
 /// A container, as its runtime describes it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,11 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use offwake_recording::{ContainerId, ContainerNames};
+
 use super::Host;
-use crate::{
-    privileges::{self, Task},
-    recording::{ContainerId, ContainerNames},
-};
+use crate::privileges::{self, Task};
 
 /// The shortest time between two queries of the same engine.
 const QUERY_INTERVAL: Duration = Duration::from_millis(250);

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use offwake_analysis::report::text;
+use offwake_recording::PodName;
 use thiserror::Error;
 
 use super::{Container, ContainerQuery, ContainerRole, ContainerState};
-use crate::{recording::PodName, report::text};
 
 /// How many names an error lists; the rest is counted.
 const MAX_LISTED: usize = 12;

@@ -7,11 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+use offwake_recording::units::CgroupId;
+
 use super::{ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved};
-use crate::{
-    privileges::{self, Task},
-    units::CgroupId,
-};
+use crate::privileges::{self, Task};
 
 /// How often the cgroup is checked. A runtime takes some 0.1 s from making one to starting a
 /// process.

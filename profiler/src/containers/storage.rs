@@ -1,9 +1,9 @@
 //! `containers.json`: the list that Podman and CRI-O keep beside the layers of their containers.
 
+use offwake_recording::{ContainerId, ContainerNames};
 use serde::Deserialize;
 
 use super::{Container, ContainerRole, ContainerState};
-use crate::recording::{ContainerId, ContainerNames};
 
 /// An entry of the list
 /// ([`Container`](https://github.com/containers/storage/blob/v1.55.0/containers.go#L44) of

@@ -2,19 +2,18 @@
 
 mod stack_copy;
 
+use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
+use offwake_recording::{
+    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, StackRef, Syscall,
+    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
+    ThreadRef, Wait, Wake, WakeContext,
+};
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
     StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
     system_vector, thread_event, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
-
-use crate::recording::{
-    AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, StackRef, Syscall,
-    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
-    ThreadRef, Wait, Wake, WakeContext,
-};
-use crate::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp};
 
 pub use stack_copy::{
     CallSiteKey, CodeEpoch, CopyPurpose, CopySize, PythonStack, UserStackCopy, decode_stack_copy,

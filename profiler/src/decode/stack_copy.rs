@@ -1,5 +1,6 @@
 //! Decodes the copies of user stacks' tops, which come on a ring of their own.
 
+use offwake_recording::units::{StackId, Tgid, Tid, Timestamp};
 use offwake_unwind::MissingPages;
 use profiler_ebpf::{
     python::{PythonFrame, PythonFrames},
@@ -8,7 +9,6 @@ use profiler_ebpf::{
 };
 
 use super::{DecodeError, Plain, read_plain};
-use crate::units::{StackId, Tgid, Tid, Timestamp};
 
 /// An epoch of a process's code, in which nothing took the place of code that was there
 /// ([`profiler_ebpf::code_epoch`]): a number that its other epochs don't have.

@@ -2,12 +2,8 @@
 
 use std::os::fd::{AsFd, AsRawFd};
 
+use offwake_recording::{FileId, FileKind, units::Tgid};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
-
-use crate::{
-    recording::{FileId, FileKind},
-    units::Tgid,
-};
 
 /// What a descriptor stands for.
 #[derive(Debug, PartialEq, Eq)]

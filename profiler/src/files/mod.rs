@@ -22,17 +22,15 @@ use std::{
     time::{Duration, Instant},
 };
 
+use offwake_recording::{
+    FileId, FileKind, OpenFile, SocketEnd,
+    loss::{Diagnostics, count},
+    units::Tgid,
+};
+
 use descriptor::Descriptor;
 use socket_holders::HolderScan;
 use sockets::{Protocol, SocketDumps, Sockets};
-
-use crate::{
-    recording::{
-        FileId, FileKind, OpenFile, SocketEnd,
-        loss::{Diagnostics, count},
-    },
-    units::Tgid,
-};
 
 /// How many files are remembered.
 const MAX_FILES: usize = 65_536;

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
+use offwake_recording::{PeerProcess, units::Tgid};
+
 use super::descriptor::socket_inode;
-use crate::{recording::PeerProcess, units::Tgid};
 
 /// How many holders of one socket are kept: of a listener with a thousand workers, the first ones
 /// will do.

@@ -18,13 +18,10 @@ use netlink_packet_sock_diag::{
     unix::{self, nlas::UnixDiagName},
 };
 use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
+use offwake_recording::{SocketEnd, SocketRole, units::Tgid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::descriptor::namespace_number;
-use crate::{
-    recording::{SocketEnd, SocketRole},
-    units::Tgid,
-};
 
 /// Sockets that are kept of one protocol in one namespace.
 const MAX_SOCKETS: usize = 1 << 20;

@@ -13,14 +13,13 @@ use std::{
 };
 
 use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
+use offwake_recording::{
+    FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole, units::Tgid,
+};
 
 use super::{
     Diagnostics, Files, Protocol, QueuedSocket, Sockets, descriptor::identify,
     socket_holders::HolderScan,
-};
-use crate::{
-    recording::{FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole},
-    units::Tgid,
 };
 
 fn own() -> Tgid {

@@ -1,7 +1,8 @@
 use std::{fs, path::Path};
 
+use offwake_recording::{DeviceKind, InterruptInfo};
+
 use super::describe_in;
-use crate::recording::{DeviceKind, InterruptInfo};
 
 /// A `/sys` with these files.
 fn sysfs(files: &[(&str, &str)]) -> tempfile::TempDir {

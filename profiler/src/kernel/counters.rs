@@ -4,10 +4,10 @@ use aya::{
     Ebpf, Pod,
     maps::{MapData, MapError, PerCpuArray},
 };
+use offwake_recording::{HalfCounts, StackCounts};
 use profiler_ebpf::stack_counts::{STACK_KINDS, StackCounters, StackKind};
 
 use super::KernelError;
-use crate::recording::{HalfCounts, StackCounts};
 
 const NAME: &str = "STACK_COUNTS";
 

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path};
 
+use offwake_recording::{Scope, StackMode};
 use offwake_unwind::Method;
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
 use crate::{
     cgroup2, files,
     privileges::{Capability, OPTIONAL, REQUIRED},
-    recording::{Scope, StackMode},
 };
 
 /// Whether offwake can do without a feature.

@@ -8,16 +8,16 @@ use aya::{
 };
 use aya_log::EbpfLogger;
 use aya_obj::generated::bpf_map_type::BPF_MAP_TYPE_RINGBUF;
+use offwake_recording::{
+    Scope, StackMode,
+    units::{CgroupId, Tgid, Tid},
+};
 use offwake_unwind::Method;
 use profiler_ebpf::config::{self, Config};
 
 use super::{
     KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
     btf::COMPAT_MASK, object, sampling_clock::SamplingClock, syscalls, tracing_frames, user_stacks,
-};
-use crate::{
-    recording::{Scope, StackMode},
-    units::{CgroupId, Tgid, Tid},
 };
 
 /// Which threads are the target of the kernel half.

@@ -4,10 +4,10 @@ use aya::{
     Ebpf, Pod,
     maps::{MapData, MapError, PerCpuArray},
 };
+use offwake_recording::{LossTotals, units::Timestamp};
 use profiler_ebpf::loss::{Loss, LossCounters};
 
 use super::{KernelError, program_timer::ProgramInfo};
-use crate::{recording::LossTotals, units::Timestamp};
 
 const NAME: &str = "LOSSES";
 

@@ -1,9 +1,9 @@
 //! The rings of records, and the stacks that the kernel half has sent.
 
 use aya::maps::{HashMap, MapData, RingBuf};
+use offwake_recording::units::StackId;
 
 use super::{Kernel, KernelError};
-use crate::units::StackId;
 
 const SENT_STACKS: &str = "SENT_STACKS";
 

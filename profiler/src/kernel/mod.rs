@@ -38,11 +38,11 @@ pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserSta
 
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.
 #[must_use]
-pub fn now() -> crate::units::Timestamp {
+pub fn now() -> offwake_recording::units::Timestamp {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the call writes to `time` alone; it can't fail with this clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    crate::units::Timestamp(
+    offwake_recording::units::Timestamp(
         time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned(),
     )
 }

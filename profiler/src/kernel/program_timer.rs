@@ -10,12 +10,12 @@ use aya::{
     programs::Program,
     sys::{Stats, enable_stats},
 };
-
-use super::attach;
-use crate::{
-    recording::ProgramTime,
+use offwake_recording::{
+    ProgramTime,
     units::{Nanos, Timestamp},
 };
+
+use super::attach;
 
 /// The fdinfo of a loaded program: its path is good for as long as the program is loaded.
 pub(super) struct ProgramInfo(PathBuf);

@@ -10,14 +10,11 @@ use aya::{
     Pod,
     maps::{Array, HashMap, MapData, RingBuf},
 };
+use offwake_recording::units::{Tgid, Tid};
 use profiler_ebpf::{code_epoch, python::PythonThreadState, user_stack::CallSite};
 
 use super::{Kernel, KernelError};
-use crate::{
-    decode::CallSiteKey,
-    decode::CodeEpoch,
-    units::{Tgid, Tid},
-};
+use crate::{decode::CallSiteKey, decode::CodeEpoch};
 
 pub(super) const STACK_COPIES: &str = "STACK_COPIES";
 pub(super) const CALL_SITES: &str = "CALL_SITES";

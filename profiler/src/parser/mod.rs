@@ -36,12 +36,11 @@ pub use channel::{Channel, MAX_FILES, MAX_MESSAGE, decode};
 use cpu_time::CpuAccount;
 pub use cpu_time::cpu_used;
 pub use error::ChannelError;
+use offwake_recording::loss::{Diagnostics, count};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use sandbox::READABLE;
 
 use watchdog::Watchdog;
-
-use crate::recording::loss::{Diagnostics, count};
 
 /// What a process that parses is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,13 +10,11 @@ use std::{
     path::PathBuf,
 };
 
+use offwake_recording::units::{CgroupId, Tgid};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use super::proc_files;
-use crate::{
-    cgroup2,
-    units::{CgroupId, Tgid},
-};
+use crate::cgroup2;
 
 /// The suffix that the kernel adds to the path of a removed file.
 const DELETED: &[u8] = b" (deleted)";

@@ -16,16 +16,15 @@ use std::{
     hash::BuildHasher as _,
 };
 
-use cgroup_paths::CgroupHierarchy;
-
-use crate::{
-    containers::NameLookup,
-    recording::{
-        CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
-        loss::{Diagnostics, count},
-    },
+use offwake_recording::{
+    CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
+    loss::{Diagnostics, count},
     units::{CgroupId, Tgid},
 };
+
+use cgroup_paths::CgroupHierarchy;
+
+use crate::containers::NameLookup;
 
 /// How many living processes and how many cgroups are remembered, and how many processes may wait
 /// to be taken.

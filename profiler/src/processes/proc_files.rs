@@ -6,9 +6,11 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use offwake_analysis::text::cut;
+use offwake_recording::{ProcessInfo, units::Tgid};
 use rustix::fs::{CWD, Mode, OFlags};
 
-use crate::{kernel::now, recording::ProcessInfo, text::cut, units::Tgid};
+use crate::kernel::now;
 
 /// Bytes of `cmdline` that are kept.
 const MAX_ARGUMENTS: usize = 4096;
@@ -114,7 +116,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::{MAX_ARGUMENTS, Status, split_arguments};
-    use crate::units::Tgid;
+    use offwake_recording::units::Tgid;
 
     #[test]
     fn a_status_is_read_as_far_as_it_can_be() {

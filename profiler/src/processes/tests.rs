@@ -6,12 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{NewProcesses, Processes};
-use crate::{
-    cgroup2, kernel,
-    recording::{CgroupInfo, ContainerId, ContainerNames, ProcessInfo},
+use offwake_recording::{
+    CgroupInfo, ContainerId, ContainerNames, ProcessInfo,
     units::{CgroupId, Tgid},
 };
+
+use super::{NewProcesses, Processes};
+use crate::{cgroup2, kernel};
 
 /// A child, killed and reaped when it is dropped.
 struct Running(Child);

@@ -2,6 +2,11 @@
 
 use std::{iter, rc::Rc};
 
+use offwake_recording::{
+    AddressKind, AddressSpace, FrameId, Function, Module, ModuleId, NewStacks, Stack, StackEnd,
+    loss::{Diagnostics, add_all, count},
+    units::{StackId, Tgid, Timestamp},
+};
 use offwake_unwind::{Registers, StackCopy, UnwindEnd, UnwoundFrame, UnwoundStack};
 
 use super::{
@@ -11,17 +16,12 @@ use super::{
 use crate::{
     decode::{CallSiteKey, CopyPurpose, PythonStack, UserStackCopy},
     parser::Parser,
-    recording::{
-        AddressKind, AddressSpace, FrameId, Function, Module, ModuleId, NewStacks, Stack, StackEnd,
-        loss::{Diagnostics, add_all, count},
-    },
     symbols::{
         CodeEpochs, NameSources, NamingRequest, PythonThread, ResolvedNames,
         address_spaces::{AddressSpaces, Moment, ProgramChange},
         frame_table::{DrainedStacks, FrameTable},
         python::{self, MergedFrame, PythonProcesses},
     },
-    units::{StackId, Tgid, Timestamp},
     unwinder_process::{UnwindRequest, UnwinderClient, is_same_code},
 };
 

@@ -14,12 +14,10 @@ use std::{
     os::unix::fs::FileExt as _,
 };
 
+use offwake_recording::units::{Tgid, Tid};
 use profiler_ebpf::user_stack::PAGE;
 
-use crate::{
-    decode::UserStackCopy,
-    units::{Tgid, Tid},
-};
+use crate::decode::UserStackCopy;
 
 /// Bytes that are read of a stack: as many as the kernel half copies at most.
 const MAX_BYTES: usize = 64 << 10;

@@ -1,6 +1,6 @@
 //! The clock of every record.
 
-use crate::units::Timestamp;
+use offwake_recording::units::Timestamp;
 
 /// `CLOCK_MONOTONIC` now.
 pub(crate) fn monotonic_now() -> Timestamp {

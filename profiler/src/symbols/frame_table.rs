@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::address_spaces::{AddressOwner, ResolvedAddress, perf_maps::PerfMapId};
-use crate::{
-    recording::{AddressKind, AddressSpace, Frame, FrameId, Function, ModuleId, Stack},
-    units::StackId,
+use offwake_recording::{
+    AddressKind, AddressSpace, Frame, FrameId, Function, ModuleId, Stack, units::StackId,
 };
+
+use super::address_spaces::{AddressOwner, ResolvedAddress, perf_maps::PerfMapId};
 
 /// What makes two frames the same. A file is mapped at an address of its own in each process: there
 /// the offset counts, everywhere else the address.

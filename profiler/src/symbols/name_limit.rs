@@ -1,6 +1,6 @@
 //! The limit for names that come from other programs.
 
-use crate::text;
+use offwake_analysis::text;
 
 /// Names longer than this many bytes are cut.
 pub(crate) const MAX_NAME: usize = 4096;

@@ -6,8 +6,10 @@ use std::{
     path::{Component, Path},
 };
 
+use offwake_recording::units::CgroupId;
+
 use super::TargetError;
-use crate::{cgroup2, units::CgroupId};
+use crate::cgroup2;
 
 /// A cgroup of the v2 hierarchy.
 pub(super) struct Cgroup {

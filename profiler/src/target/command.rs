@@ -20,8 +20,9 @@ use std::{
     ptr,
 };
 
+use offwake_recording::units::Tgid;
+
 use super::TargetError;
-use crate::units::Tgid;
 
 /// A command that was started and is held. If it is dropped before it is released, it ends without
 /// having run.

@@ -2,12 +2,10 @@
 
 use std::{io, path::PathBuf};
 
+use offwake_recording::units::{Tgid, Tid};
 use thiserror::Error;
 
-use crate::{
-    containers::{FindContainerError, ResolveError},
-    units::{Tgid, Tid},
-};
+use crate::containers::{FindContainerError, ResolveError};
 
 /// Says what failed, on what, and what to do about it.
 #[derive(Debug, Error)]

@@ -8,13 +8,14 @@ mod process;
 
 use std::{ffi::OsString, path::PathBuf};
 
+use offwake_recording::units::{Tgid, Tid};
+
 pub use command::{HeldCommand, Streams};
 pub use error::TargetError;
 
 use crate::{
     containers::{ContainerQuery, RestartWatcher},
     kernel::TargetFilter,
-    units::{Tgid, Tid},
 };
 
 /// What a user wants to profile.

@@ -2,8 +2,9 @@
 
 use std::{fs, io};
 
+use offwake_recording::units::{Tgid, Tid};
+
 use super::TargetError;
-use crate::units::{Tgid, Tid};
 
 /// The process that a thread belongs to, and the letter of its state.
 struct Status {

@@ -3,16 +3,14 @@
 
 use std::cmp::Reverse;
 
-use crate::{
-    report::{Frames, text},
-    units::Nanos,
-};
+use offwake_analysis::report::{Frames, text};
+use offwake_analysis::top::{SummedTime, WaitFigures, WaitKey};
+use offwake_recording::units::Nanos;
 
 use super::{
     describe::{self, BlameKey, percent},
     style::TextRole,
 };
-use offwake_analysis::top::{SummedTime, WaitFigures, WaitKey};
 
 /// The most stacks and chain ends that are written out.
 const MAX_ENTRIES: usize = 32;

@@ -2,13 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use crate::{
+use offwake_analysis::top::{Blocker, ChainEnd, WaitFigures, WaitKey};
+use offwake_analysis::{
     blame::Reason,
     report::{BlameEntryKind, Label, ThreadName, describe},
-    units::Nanos,
 };
-
-use offwake_analysis::top::{Blocker, ChainEnd, WaitFigures, WaitKey};
+use offwake_recording::units::Nanos;
 
 /// The most characters of a function's name.
 const PLACE: usize = 48;
@@ -91,7 +90,7 @@ pub(super) fn percent(part: Nanos, of: Nanos) -> String {
 #[cfg(test)]
 mod tests {
     use super::percent;
-    use crate::units::Nanos;
+    use offwake_recording::units::Nanos;
 
     #[test]
     fn what_is_there_is_never_nothing() {

@@ -1,15 +1,13 @@
 //! Draws the screen.
 
+use offwake_analysis::report::{LedgerEntry, text};
+use offwake_analysis::top::{Figures, TargetState, TopData, WaitKey};
+use offwake_recording::units::Nanos;
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
     text::{Line, Span as Piece},
     widgets::{Cell, Paragraph, Row, Table},
-};
-
-use crate::{
-    report::{LedgerEntry, text},
-    units::Nanos,
 };
 
 use super::{
@@ -19,7 +17,6 @@ use super::{
     tables::{AccountTableRow, BlockingTableRow, Tables, WaitTableRow},
     view_state::{Grouping, IdleRows, InputMode, Period, TopTable, UpdateMode, ViewState},
 };
-use offwake_analysis::top::{Figures, TargetState, TopData, WaitKey};
 
 /// From this size on a chain has a place of its own, and two tables stand side by side.
 const LARGE: (u16, u16) = (120, 40);
@@ -466,7 +463,7 @@ fn share_cells<const N: usize>(parts: [Nanos; N], width: usize) -> [usize; N] {
 #[cfg(test)]
 mod tests {
     use super::share_cells;
-    use crate::units::Nanos;
+    use offwake_recording::units::Nanos;
 
     #[test]
     fn the_bar_is_as_wide_as_the_screen() {

@@ -19,9 +19,5 @@ mod tables;
 mod view_state;
 
 pub use draw::draw;
-pub use offwake_analysis::top::{
-    AnalysisError, Blocker, BlockingTime, BoundedSums, ChainEnd, Figures, Header, Since, Summable,
-    TargetState, ThreadFigures, ThreadKey, TopAnalysis, TopData, Totals, WaitFigures, WaitKey,
-};
 pub use style::ColourMode;
 pub use view_state::{Key, KeyAction, Period, TopTable, ViewState};

@@ -2,18 +2,16 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use crate::{
-    report::{LedgerEntry, ThreadName, describe::container_suffix, text},
-    units::{Nanos, Tgid},
+use offwake_analysis::report::{LedgerEntry, ThreadName, describe::container_suffix, text};
+use offwake_analysis::top::{
+    Blocker, BlockingTime, Figures, ThreadFigures, ThreadKey, WaitFigures, WaitKey,
 };
+use offwake_recording::units::{Nanos, Tgid};
 
 use super::{
     describe,
     order::{AccountOrder, BlockingOrder, SortDirection, Sorting, WaitOrder},
     view_state::{Grouping, IdleRows, ViewState},
-};
-use offwake_analysis::top::{
-    Blocker, BlockingTime, Figures, ThreadFigures, ThreadKey, WaitFigures, WaitKey,
 };
 
 /// A process or a thread.

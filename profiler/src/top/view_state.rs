@@ -1,6 +1,7 @@
 //! The state of the live view, and how keys change it.
 
-use crate::report::ThreadName;
+use offwake_analysis::report::ThreadName;
+use offwake_analysis::top::{Blocker, Figures, Since, TopData, WaitKey};
 
 use super::{
     chain,
@@ -8,7 +9,6 @@ use super::{
     selection::{Selection, Step},
     tables::{AccountId, Tables},
 };
-use offwake_analysis::top::{Blocker, Figures, Since, TopData, WaitKey};
 
 /// Characters that a filter can have.
 const MAX_FILTER_CHARS: usize = 64;

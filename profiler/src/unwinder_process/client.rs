@@ -6,20 +6,18 @@ use std::{
     rc::Rc,
 };
 
+use offwake_recording::{
+    ModuleId,
+    loss::{Diagnostics, count},
+    units::Tgid,
+};
 use offwake_unwind::{CodeMapping, FileContent, Method, ModuleFiles, StackCopy, UnwoundStack};
 
 use super::messages::{
     CopiedStack, ListPart, MAX_LISTS, MAX_MAPPINGS, MAX_STACK_BYTES, MAX_STACKS, Reply, Request,
     is_possible,
 };
-use crate::{
-    parser::{Channel, ChannelError, Parser, sealed_copy},
-    recording::{
-        ModuleId,
-        loss::{Diagnostics, count},
-    },
-    units::Tgid,
-};
+use crate::parser::{Channel, ChannelError, Parser, sealed_copy};
 
 /// How often the server may ask for a file because of one stack. Each return address may be one whose code
 /// has to be followed, and so may each function on the way.

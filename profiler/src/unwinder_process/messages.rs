@@ -14,15 +14,13 @@
 
 use std::borrow::Cow;
 
+use offwake_recording::{AddressKind, ModuleId};
 use offwake_unwind::{
     CodeMapping, MAX_FRAMES, Method, Registers, StackCopy, UnwoundFrame, UnwoundStack, find_mapping,
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::{
-    parser::MAX_MESSAGE,
-    recording::{AddressKind, ModuleId},
-};
+use crate::parser::MAX_MESSAGE;
 
 /// Mappings in one message at most.
 pub(super) const MAX_MAPPINGS: usize = 16_384;

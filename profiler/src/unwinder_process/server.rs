@@ -2,15 +2,13 @@
 
 use std::{cell::RefCell, collections::HashMap, fs::File, os::fd::AsFd, time::SystemTime};
 
+use offwake_recording::ModuleId;
 use offwake_unwind::{
     CodeMapping, FileContent, Method, MissingPages, ModuleFiles, StackCopy, Unwinder,
 };
 
 use super::messages::{CopiedStack, ListPart, MAX_LISTS, Reply, Request};
-use crate::{
-    parser::{Channel, ChannelError},
-    recording::ModuleId,
-};
+use crate::parser::{Channel, ChannelError};
 
 /// Files that are held open: fewer than may be open.
 const MAX_HELD: usize = 512;

@@ -6,6 +6,7 @@ use std::{
     rc::Rc,
 };
 
+use offwake_recording::{AddressKind, ModuleId, loss::Diagnostics};
 use offwake_unwind::{
     CodeBacking, CodeMapping, FileContent, Method, MissingPages, ModuleFiles, Registers, StackCopy,
     UnwindEnd, UnwoundFrame, UnwoundStack,
@@ -17,10 +18,7 @@ use super::{
     messages::{CopiedStack, MAX_STACKS, Reply, Request},
     receive_stack, serve,
 };
-use crate::{
-    parser::{Channel, ChannelError, Parser, ThreadBody},
-    recording::{AddressKind, ModuleId, loss::Diagnostics},
-};
+use crate::parser::{Channel, ChannelError, Parser, ThreadBody};
 use live_process::{Process, capture_deep, check};
 
 #[path = "../../../crates/unwind/src/tests/live_process.rs"]

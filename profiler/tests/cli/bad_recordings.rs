@@ -15,11 +15,9 @@ use std::{
 use arrow_array::RecordBatch;
 use arrow_ipc::{reader::StreamReader, writer::StreamWriter};
 use arrow_schema::Schema;
-use offwake::{
-    recording::{
-        ProcessInfo,
-        stream::{END, Encoder, Slice},
-    },
+use offwake_recording::{
+    ProcessInfo,
+    stream::{END, Encoder, Slice},
     units::{Tgid, Timestamp},
 };
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use std::{
     process::{Command, Output},
 };
 
-use offwake::recording::stream;
+use offwake_recording::stream;
 
 const OFFWAKE: &str = env!("CARGO_BIN_EXE_offwake");
 

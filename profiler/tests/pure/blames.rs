@@ -1,13 +1,13 @@
 //! Who or what a wait is blamed on, one rule each.
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, BlameKind, BlamePart, ChainLimits, External, IdleState, Reason, WakeSource},
-    recording::{
-        DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope,
-        StackRef, SystemVector, ThreadRef, Waits, WakeContext,
-    },
     report::{Filter, IdleWaits, Report},
     timeline::{Timeline, WaitIndex},
+};
+use offwake_recording::{
+    DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope, StackRef,
+    SystemVector, ThreadRef, Waits, WakeContext,
     units::{Nanos, Tgid, Tid},
 };
 

@@ -1,11 +1,11 @@
 //! What waits were on: stacks of several kernels, and none at all.
 
-use offwake::{
-    blame::cause::{Cause, Classifier, FutexOp, WaitedOn, kernel_frame, waited_on},
-    recording::{
-        DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, Recording, StackRef, Syscall,
-        SyscallTable, TaskState, ThreadKind, Wait, Wake, WakeContext,
-    },
+use offwake_analysis::blame::cause::{
+    Cause, Classifier, FutexOp, WaitedOn, kernel_frame, waited_on,
+};
+use offwake_recording::{
+    DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, Recording, StackRef, Syscall,
+    SyscallTable, TaskState, ThreadKind, Wait, Wake, WakeContext,
 };
 
 use crate::{

@@ -1,7 +1,7 @@
 //! The pictures of `docs/blame.md`, drawn.
 
-use offwake::{
-    recording::{Recording, Wait, WakeContext},
+use offwake_recording::{
+    Recording, Wait, WakeContext,
     units::{Cpu, Tgid, Tid},
 };
 

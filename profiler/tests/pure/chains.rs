@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use offwake::{
-    recording::{Begin, Recording},
+use offwake_recording::{
+    Begin, Recording,
     units::{Nanos, Tid},
 };
 use proptest::prelude::*;

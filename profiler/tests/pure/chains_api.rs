@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, BlameKind, ChainLimits},
-    recording::Recording,
     timeline::{Timeline, WaitIndex},
+};
+use offwake_recording::{
+    Recording,
     units::{Nanos, Tid},
 };
 

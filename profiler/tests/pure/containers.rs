@@ -1,11 +1,13 @@
 //! Threads that live in containers are said to, wherever they are named.
 
-use offwake::{
+use offwake::top::{Key, ViewState as Screen};
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    recording::{CgroupInfo, ContainerNames, PodName, ProcessInfo, Recording},
     report::{Filter, Report, flame::View, folded, html, summary, svg},
     timeline::Timeline,
-    top::{Key, ViewState as Screen},
+};
+use offwake_recording::{
+    CgroupInfo, ContainerNames, PodName, ProcessInfo, Recording,
     units::{CgroupId, Tgid},
 };
 

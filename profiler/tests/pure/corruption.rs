@@ -1,7 +1,7 @@
 //! Recordings as nobody's kernel would have made them.
 
-use offwake::{
-    recording::{Begin, End, Phase, Preemption, Recording, Wait, WakeContext},
+use offwake_recording::{
+    Begin, End, Phase, Preemption, Recording, Wait, WakeContext,
     units::{Cpu, Tgid, Tid, Timestamp},
 };
 use proptest::prelude::*;

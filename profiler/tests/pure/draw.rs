@@ -8,12 +8,10 @@
 //! (space) does not exist
 //! ```
 
-use offwake::{
-    recording::{
-        Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, StackRef, TaskState, ThreadEvent,
-        ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
-    },
-    timeline::{Interval, State, Timeline},
+use offwake_analysis::timeline::{Interval, State, Timeline};
+use offwake_recording::{
+    Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, StackRef, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 
 use arrow_array::{Array as _, Int64Array, RecordBatch, UInt32Array};
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     export::{Export, HourOrNone, Partition, Table, parquet},
-    recording::{Clocks, Recording},
     report::Filter,
     timeline::Timeline,
+};
+use offwake_recording::{
+    Clocks, Recording,
     units::{Nanos, Tid},
 };
 use proptest::prelude::*;

@@ -1,11 +1,8 @@
 //! Stacks, syscalls and files for hand-made recordings.
 
-use offwake::{
-    recording::{
-        AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Function, Module, ModuleId,
-        OpenFile, Recording, SocketEnd, Stack, StackEnd, StackRef, StackTable, Syscall,
-        SyscallTable,
-    },
+use offwake_recording::{
+    AddressKind, AddressSpace, FileId, FileKind, Frame, FrameId, Function, Module, ModuleId,
+    OpenFile, Recording, SocketEnd, Stack, StackEnd, StackRef, StackTable, Syscall, SyscallTable,
     units::{StackId, Tgid},
 };
 

@@ -4,17 +4,16 @@
 use std::{io, sync::Arc};
 
 use inferno::flamegraph::{self, Options};
-use offwake::{
+use offwake_analysis::{
     blame::Reason,
-    recording::Recording,
     report::{
         BlameGroup, Filter, IdleWaits, Report, WaitEntry,
         diff::Diff,
         flame::{self, Direction, FlameGraph, FrameKind, GroupBy, ThreadNames, View},
         folded, svg,
     },
-    units::Nanos,
 };
+use offwake_recording::{Recording, units::Nanos};
 use proptest::prelude::*;
 
 use crate::{
@@ -360,7 +359,7 @@ fn a_comparison_is_as_blessed() {
     let diff = Diff { before: &before, after: &after };
     golden("service.diff.folded", &text(|out| diff.write_folded(&View::default(), out)));
     golden("service.diff.svg", &text(|out| svg::write_diff(&diff, &View::default(), out)));
-    let summary = text(|out| offwake::report::diff::summary::write(&diff, out));
+    let summary = text(|out| offwake_analysis::report::diff::summary::write(&diff, out));
     assert!(summary.lines().all(|line| line.chars().count() <= 100), "{summary}");
     golden("service.diff.summary.txt", &summary);
 }

@@ -3,11 +3,11 @@
 use std::io;
 
 use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
-use offwake::recording::Recording;
-use offwake::{
+use offwake_analysis::{
     formats::{pprof, speedscope},
     report::{Filter, Report, flame::View},
 };
+use offwake_recording::Recording;
 
 use crate::golden::{golden, report, service, written};
 

@@ -2,14 +2,14 @@
 
 use std::{fs, io, path::Path};
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     formats::json,
-    recording::{
-        FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
-    },
     report::{Filter, Report, ThreadKinds, flame::View, folded, summary, svg},
     timeline::Timeline,
+};
+use offwake_recording::{
+    FileKind, OpenFile, PeerProcess, Recording, StackRef, TaskState, WakeContext, Window,
     units::{Nanos, Tgid, Timestamp},
 };
 
@@ -86,7 +86,8 @@ pub fn service() -> Recording {
                     let wake = wake.unwrap();
                     (wake.user_stack, wake.kernel_stack) = (answer, deliver);
                     wake.context = WakeContext::Softirq(3);
-                    (wake.current.tid, wake.current.tgid) = (offwake::units::Tid(60), Tgid(60));
+                    (wake.current.tid, wake.current.tgid) =
+                        (offwake_recording::units::Tid(60), Tgid(60));
                 }
                 (7, _) => {
                     wait.tgid = Tgid(7);

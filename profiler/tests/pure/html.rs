@@ -1,16 +1,16 @@
 //! The page: what it holds, how large it can become, and that nothing in it can break out.
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    recording::{
-        AddressSpace, Function, Recording, Stack, StackEnd, StackRef, ThreadEventReason, ThreadRef,
-        Window,
-    },
     report::{
         Filter, IdleWaits, Report,
         html::{self, Lanes, MAX_PAGE_BYTES},
     },
     timeline::Timeline,
+};
+use offwake_recording::{
+    AddressSpace, Function, Recording, Stack, StackEnd, StackRef, ThreadEventReason, ThreadRef,
+    Window,
     units::{StackId, Tgid, Tid, Timestamp},
 };
 use serde_json::Value;
@@ -179,10 +179,10 @@ fn large() -> Recording {
         for reason in [ThreadEventReason::Opening, ThreadEventReason::Closing] {
             let moment = if reason == ThreadEventReason::Opening { at(0) } else { at(10_000) };
             let seen = thread_event(tid(n), reason, moment, Timestamp(u64::from(n)));
-            r.thread_events.push(offwake::recording::ThreadEvent {
+            r.thread_events.push(offwake_recording::ThreadEvent {
                 tgid: tgid(n),
                 in_target: n < THREADS,
-                phase: offwake::recording::Phase::OnCpu,
+                phase: offwake_recording::Phase::OnCpu,
                 seq: if n < THREADS && reason == ThreadEventReason::Closing { 40 } else { 0 },
                 ..seen
             });
@@ -198,7 +198,7 @@ fn large() -> Recording {
             wake.current = ThreadRef { tid: Tid(tid(waker)), tgid: tgid(waker) };
             let wait = wait(tid(n), nth + 1, off, on);
             let (tgid, wake) = (tgid(n), Some(wake));
-            r.waits.push(&offwake::recording::Wait { tgid, in_target: true, wake, ..wait });
+            r.waits.push(&offwake_recording::Wait { tgid, in_target: true, wake, ..wait });
         }
     }
     r.sort();
@@ -234,13 +234,13 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     let mut r = recording(1);
     r.meta.window = Window { start: at(0), end: Timestamp(u64::MAX) };
     let long = "\u{1b}<".repeat(500_000);
-    let frames: Vec<_> = (0..3_000).map(offwake::recording::FrameId).collect();
+    let frames: Vec<_> = (0..3_000).map(offwake_recording::FrameId).collect();
     for &id in &frames {
         r.stacks.frames.insert(
             id,
-            offwake::recording::Frame {
+            offwake_recording::Frame {
                 address: 1,
-                kind: offwake::recording::AddressKind::Return,
+                kind: offwake_recording::AddressKind::Return,
                 module: None,
                 module_offset: None,
                 functions: vec![Function::named(format!("{}{}", id.0, "<\u{7}".repeat(2_000)))],
@@ -263,7 +263,7 @@ fn whatever_is_recorded_the_page_stays_within_its_size() {
     r.waits.push(&wait(8, 1, at(0), Timestamp(u64::MAX)));
     for tid in [7, 8] {
         let seen = thread_event(tid, ThreadEventReason::Opening, at(0), at(0));
-        r.thread_events.push(offwake::recording::ThreadEvent { comm: long.clone(), ..seen });
+        r.thread_events.push(offwake_recording::ThreadEvent { comm: long.clone(), ..seen });
     }
     r.sort();
     let (_, page) = page_of(&r, &Filter::default());

@@ -2,11 +2,11 @@
 
 use std::{collections::HashSet, fs::File, path::Path, ptr};
 
-use offwake::{
+use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions, Need},
     formats::{self, FORMATS},
-    recording::{Recording, stream},
 };
+use offwake_recording::{Recording, stream};
 
 fn demo() -> Recording {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/demo.offwake");

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     perfetto::{self, TraceInput},
-    recording::{Function, Recording},
     report::Filter,
     spans::SpanLimits,
     timeline::Timeline,
 };
+use offwake_recording::{Function, Recording};
 use perfetto_protos::{
     ftrace_event::{FtraceEvent, ftrace_event::Event},
     trace::Trace as Packets,

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, BlameKind, ChainLimits, WakeSource},
     formats::json,
-    recording::{Recording, Wait, WakeContext},
     report::{Filter, Report},
     timeline::{Interval, State, Timeline, WaitIndex},
+};
+use offwake_recording::{
+    Recording, Wait, WakeContext,
     units::{Nanos, Tid, Timestamp},
 };
 use proptest::prelude::*;

@@ -6,12 +6,10 @@ use std::{
     io,
 };
 
-use offwake::{
-    recording::{
-        AddressSpace, Clocks, Frame, FrameId, Function, Meta, ProcessInfo, Recording, Stack,
-        StackEnd, Window,
-        stream::{self, Damage, Encoder, ReadError, Slice, Source},
-    },
+use offwake_recording::{
+    AddressSpace, Clocks, Frame, FrameId, Function, Meta, ProcessInfo, Recording, Stack, StackEnd,
+    Window,
+    stream::{self, Damage, Encoder, ReadError, Slice, Source},
     units::{StackId, Tgid, Timestamp},
 };
 use proptest::prelude::*;

@@ -4,16 +4,16 @@
 
 use std::{fs, path::Path};
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
     formats::json,
-    recording::{
-        OpenFile, Recording,
-        stream::{self, Damage},
-    },
     report::{Filter, summary},
     spans::{self, SpanLimits},
     timeline::{Interval, Timeline, WaitIndex},
+};
+use offwake_recording::{
+    OpenFile, Recording,
+    stream::{self, Damage},
     units::{Nanos, Timestamp},
 };
 

@@ -1,11 +1,11 @@
 //! How a report with very many threads is limited.
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits, Reason},
     report::{BlameEntry, Filter, Report},
     timeline::Timeline,
-    units::Nanos,
 };
+use offwake_recording::units::Nanos;
 
 use crate::draw::{edit, live, recording};
 

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
-    capture::{
-        EncodedSlice, OpenRecords, SliceSummary, SnapshotEnd,
-        flight_recorder::{FrameTables, RetainedSlices, Retention},
-    },
-    recording::{
-        ClosedBy, End, LossTotals, Meta, Phase, ProfilerCost, Recording, ThreadEventReason, Window,
-        stream::{self, Encoder, Slice},
-    },
-    timeline::{Interval, State, Timeline, WaitIndex},
+use offwake::capture::{
+    EncodedSlice, OpenRecords, SliceSummary, SnapshotEnd,
+    flight_recorder::{FrameTables, RetainedSlices, Retention},
+};
+use offwake_analysis::timeline::{Interval, State, Timeline, WaitIndex};
+use offwake_recording::{
+    ClosedBy, End, LossTotals, Meta, Phase, ProfilerCost, Recording, ThreadEventReason, Window,
+    stream::{self, Encoder, Slice},
     units::{Nanos, Timestamp},
 };
 use proptest::prelude::*;
@@ -59,7 +57,7 @@ pub fn slices(whole: &Recording, cuts: &[usize]) -> Vec<Slice> {
 
 /// What a survey finds at the end of a recording.
 fn open(whole: &Recording) -> OpenRecords {
-    let closing = |s: &&offwake::recording::ThreadEvent| s.reason == ThreadEventReason::Closing;
+    let closing = |s: &&offwake_recording::ThreadEvent| s.reason == ThreadEventReason::Closing;
     OpenRecords {
         waits: whole.waits.iter().filter(|w| w.end == End::StillOff).collect(),
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
@@ -86,7 +84,7 @@ pub fn stretch(whole: &Recording, next_number: u64) -> SnapshotEnd {
         loss,
         profiler_cost: ProfilerCost::default(),
         own_cpu: Nanos(1_000),
-        clocks: offwake::recording::Clocks { monotonic: window.end, ..Default::default() },
+        clocks: offwake_recording::Clocks { monotonic: window.end, ..Default::default() },
         next_number,
     }
 }

@@ -1,6 +1,6 @@
 //! The JSON schema of the report, as it is published. `tests/tests/readers.rs` validates reports by it.
 
-use offwake::formats::json;
+use offwake_analysis::formats::json;
 
 use crate::golden::golden;
 

@@ -2,11 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use offwake::{
-    recording::{Recording, Wait},
-    timeline::{Interval, State, Timeline, WaitIndex},
-    units::Tid,
-};
+use offwake_analysis::timeline::{Interval, State, Timeline, WaitIndex};
+use offwake_recording::{Recording, Wait, units::Tid};
 use proptest::{prelude::*, strategy::ValueTree, test_runner::TestRunner};
 
 use crate::{

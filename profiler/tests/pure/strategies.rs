@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use offwake::{
-    recording::{
-        AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
-        ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
-        Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
-        Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode,
-        StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason,
-        ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
-    },
+use offwake_recording::{
+    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
+    ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
+    Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
+    Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef,
+    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
+    ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};

@@ -1,8 +1,8 @@
 //! The rules by which records become intervals, one drawing each.
 
-use offwake::{
-    recording::{Begin, End, Recording, ThreadEventReason, ThreadExit, Wait},
-    timeline::{Timeline, WaitIndex, WakeUse, wake_use},
+use offwake_analysis::timeline::{Timeline, WaitIndex, WakeUse, wake_use};
+use offwake_recording::{
+    Begin, End, Recording, ThreadEventReason, ThreadExit, Wait,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 

@@ -2,14 +2,10 @@
 
 use std::{fs, path::Path};
 
-use offwake::{
-    recording::{Recording, stream},
-    report::{Filter, Frames},
-    top::{
-        ColourMode, Figures, Key, KeyAction, Period, Since, TopAnalysis, TopData, ViewState, draw,
-    },
-    units::Nanos,
-};
+use offwake::top::{ColourMode, Key, KeyAction, Period, ViewState, draw};
+use offwake_analysis::report::{Filter, Frames};
+use offwake_analysis::top::{Figures, Since, TopAnalysis, TopData};
+use offwake_recording::{Recording, stream, units::Nanos};
 use ratatui::{Terminal, backend::TestBackend, style::Style};
 
 use crate::golden::{golden, report, service};

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
-    capture::flight_recorder::{FrameTables, RetainedSlices, Retention},
-    recording::{Recording, stream::Encoder},
-    report::{Filter, LedgerEntry, Report},
-    top::{Figures, Since, TopAnalysis, Totals},
+use offwake::capture::flight_recorder::{FrameTables, RetainedSlices, Retention};
+use offwake_analysis::report::{Filter, LedgerEntry, Report};
+use offwake_analysis::top::{Figures, Since, TopAnalysis, Totals};
+use offwake_recording::{
+    Recording,
+    stream::Encoder,
     units::{Nanos, Tid},
 };
 use proptest::prelude::*;
@@ -46,9 +47,12 @@ fn totals(
 }
 
 fn report(recording: &Recording) -> Report {
-    let timeline = offwake::timeline::Timeline::build(recording);
-    let limits = offwake::blame::ChainLimits::default();
-    Report::new(&offwake::blame::Blame::new(recording, &timeline, limits), &Filter::default())
+    let timeline = offwake_analysis::timeline::Timeline::build(recording);
+    let limits = offwake_analysis::blame::ChainLimits::default();
+    Report::new(
+        &offwake_analysis::blame::Blame::new(recording, &timeline, limits),
+        &Filter::default(),
+    )
 }
 
 /// Wall, on-CPU, runnable and blocked time of each thread.

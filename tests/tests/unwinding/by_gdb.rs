@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::recording::{Frame, StackEnd};
+use offwake_recording::{Frame, StackEnd};
 use offwake_tests::{
     gdb::{self, Backtrace},
     programs::Program,

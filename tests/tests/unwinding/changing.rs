@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::{recording::StackEnd, units::Nanos};
+use offwake_recording::{StackEnd, units::Nanos};
 use offwake_tests::{
     programs::{Compiled, Program, Source},
     wait_until::wait_until,

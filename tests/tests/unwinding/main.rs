@@ -9,7 +9,7 @@ mod running;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::recording::StackEnd;
+use offwake_recording::StackEnd;
 use offwake_tests::{
     paths,
     programs::{Compiled, Program, Source, nginx, postgres, redis},

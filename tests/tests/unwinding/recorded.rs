@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fs};
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::recording::{Frame, Recording, Stack, StackEnd, StackRef, Wait, stream};
+use offwake_recording::{Frame, Recording, Stack, StackEnd, StackRef, Wait, stream};
 use offwake_tests::{
     offwake::{Offwake, Outcome},
     programs::Program,

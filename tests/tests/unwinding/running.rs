@@ -3,7 +3,7 @@
 use std::{process::Command, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
-use offwake::recording::{StackEnd, StackRef, WakeContext};
+use offwake_recording::{StackEnd, StackRef, WakeContext};
 use offwake_tests::{
     paths,
     programs::{Compiled, Program, Source, redis},

@@ -1,9 +1,9 @@
 //! Chains of hops, each stored once.
 
 use indexmap::IndexSet;
+use offwake_recording::{Recording, StackRef};
 
 use crate::timeline::NamedThread;
-use offwake_recording::{Recording, StackRef};
 
 /// Identifies a chain of hops within one [`Chains`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,14 +1,14 @@
 //! Which thread was on which CPU at what time.
 
+use offwake_recording::{
+    Begin, End, Preemption, Recording,
+    units::{Cpu, Nanos, Timestamp},
+};
 use rayon::prelude::*;
 
 use crate::{
     search::partition_near,
     timeline::{RunnableSince, ThreadIndex, Timeline},
-};
-use offwake_recording::{
-    Begin, End, Preemption, Recording,
-    units::{Cpu, Nanos, Timestamp},
 };
 
 /// An interval of a thread's track in which it was on a CPU.

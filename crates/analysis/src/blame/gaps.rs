@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::timeline::{State, Timeline};
 use offwake_recording::units::{Tgid, Timestamp};
+
+use crate::timeline::{State, Timeline};
 
 type TimeRanges = Vec<(Timestamp, Timestamp)>;
 

@@ -1,11 +1,11 @@
 //! What a wait's time can be blamed on.
 
+use offwake_recording::units::Nanos;
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::{IntoStaticStr, VariantArray};
 
 use crate::timeline::ThreadIndex;
-use offwake_recording::units::Nanos;
 
 use super::{ChainId, StackPairId};
 

@@ -10,11 +10,12 @@
 
 use std::collections::HashMap;
 
-use crate::timeline::{WaitIndex, WakeUse, wake_use};
 use offwake_recording::{
     Recording, Wait,
     units::{Tgid, Timestamp},
 };
+
+use crate::timeline::{WaitIndex, WakeUse, wake_use};
 
 use super::{
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},

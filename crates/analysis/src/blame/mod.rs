@@ -28,11 +28,12 @@ mod walk;
 
 use std::{collections::HashMap, ops::Range};
 
-use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 use offwake_recording::{
     Begin, End, Recording, Scope, ThreadRef, WaitRow,
     units::{Tid, Timestamp},
 };
+
+use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
 pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};

@@ -3,9 +3,9 @@
 use std::{collections::HashMap, hash::Hash, sync::Arc};
 
 use arrow_array::{DictionaryArray, Int32Array, StringArray, types::Int32Type};
+use offwake_recording::stream::column::{Column, Nulls};
 
 use crate::text::cut;
-use offwake_recording::stream::column::{Column, Nulls};
 
 /// Bytes that a text may have. A path has 4096 at most, and a stack of 127 frames mostly less than
 /// this; a recording that somebody made up may hold anything.

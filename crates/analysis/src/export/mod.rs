@@ -21,16 +21,16 @@ use std::{collections::BTreeMap, sync::OnceLock};
 
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, SchemaRef};
+use offwake_recording::{
+    FileId, Recording, stream,
+    units::{CgroupId, Nanos, StackId},
+};
 use thiserror::Error;
 
 use crate::{
     blame::{Blame, ChainLimits, Ledger},
     report::Filter,
     timeline::{ThreadIndex, Timeline, WaitIndex},
-};
-use offwake_recording::{
-    FileId, Recording, stream,
-    units::{CgroupId, Nanos, StackId},
 };
 
 use clock::WallClock;

@@ -2,10 +2,10 @@
 
 use std::hash::Hasher as _;
 
+use offwake_recording::Meta;
 use twox_hash::XxHash3_64;
 
 use crate::text::cut;
-use offwake_recording::Meta;
 
 /// What Hive calls the directory of a value that is not there.
 pub(super) const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";

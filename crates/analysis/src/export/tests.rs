@@ -3,8 +3,6 @@
 use std::collections::BTreeMap;
 
 use arrow_schema::{DataType, Field, Fields, TimeUnit};
-
-use super::Table;
 use offwake_recording::{
     AddressKind, Begin, ClosedBy, DeviceKind, End, FileKind, Phase, Scope, SocketRole, StackEnd,
     StackMode, SystemVector, ThreadEventReason, ThreadKind,
@@ -13,6 +11,8 @@ use offwake_recording::{
         code::{Code, ContextKind},
     },
 };
+
+use super::Table;
 
 const DOCUMENT: &str = include_str!("../../../../docs/format.md");
 

@@ -16,7 +16,6 @@ use libdd_profiling_protobuf::{
     Function, Label, Line, Location, NO_OPT_ZERO, OPT_ZERO, Record, Sample, StringOffset, Value,
     ValueType,
 };
-
 use offwake_recording::units::Tgid;
 
 use crate::{

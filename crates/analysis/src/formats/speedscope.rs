@@ -10,9 +10,8 @@ use std::{
     sync::Arc,
 };
 
-use serde::Serialize;
-
 use offwake_recording::units::Tgid;
+use serde::Serialize;
 
 use crate::{
     analysis::Analysis,

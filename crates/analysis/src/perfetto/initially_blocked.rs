@@ -5,6 +5,7 @@
 
 use std::io;
 
+use offwake_recording::{Recording, units::Cpu};
 use perfetto_protos::{
     generic_task::{
         GenericKernelTaskStateEvent, generic_kernel_task_state_event::TaskStateEnum as TaskState,
@@ -17,7 +18,6 @@ use crate::{
     report::text,
     timeline::{State, Thread, ThreadIndex, Timeline},
 };
-use offwake_recording::{Recording, units::Cpu};
 
 use super::packets::{Packets, Sequence};
 

@@ -2,8 +2,9 @@
 
 use std::{collections::BTreeMap, io};
 
-use crate::timeline::{State, Timeline};
 use offwake_recording::{Recording, units::Timestamp};
+
+use crate::timeline::{State, Timeline};
 
 use super::{
     packets::Packets,

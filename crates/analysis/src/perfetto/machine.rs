@@ -2,6 +2,7 @@
 
 use std::io;
 
+use offwake_recording::Recording;
 use perfetto_protos::{
     builtin_clock::BuiltinClock,
     clock_snapshot::{ClockSnapshot, clock_snapshot::Clock},
@@ -12,7 +13,6 @@ use perfetto_protos::{
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::report::{text, unix_time};
-use offwake_recording::Recording;
 
 use super::packets::{Packets, Sequence};
 

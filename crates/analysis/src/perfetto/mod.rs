@@ -24,13 +24,14 @@ mod waits;
 
 use std::io;
 
+use offwake_recording::WaitRow;
+
 use crate::{
     blame::Blame,
     report::Filter,
     spans::Spans,
     timeline::{BlockedInterval, WaitIndex},
 };
-use offwake_recording::WaitRow;
 
 use packets::Packets;
 use tracks::Tracks;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use offwake_recording::{Recording, units::Timestamp};
 use perfetto_protos::{
     interned_data::InternedData,
     trace::Trace,
@@ -12,8 +13,6 @@ use perfetto_protos::{
     trace_packet_defaults::TracePacketDefaults,
 };
 use protobuf::{Message as _, MessageField};
-
-use offwake_recording::{Recording, units::Timestamp};
 
 /// What writes packets. Ids of interned data are valid within one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,6 +2,10 @@
 
 use std::{collections::BTreeMap, io};
 
+use offwake_recording::{
+    ProcessInfo, Recording, ThreadKind,
+    units::{Tgid, Timestamp},
+};
 use perfetto_protos::{
     process_tree::{
         ProcessTree,
@@ -13,10 +17,6 @@ use perfetto_protos::{
 use crate::{
     report::text,
     timeline::{Thread, Timeline},
-};
-use offwake_recording::{
-    ProcessInfo, Recording, ThreadKind,
-    units::{Tgid, Timestamp},
 };
 
 use super::packets::{Packets, Sequence};

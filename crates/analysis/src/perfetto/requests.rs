@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, io};
 
+use offwake_recording::units::Timestamp;
+
 use crate::{
     spans::{Span, SpanId, TraceId},
     timeline::ThreadIndex,
 };
-use offwake_recording::units::Timestamp;
 
 use super::{
     TraceInput,

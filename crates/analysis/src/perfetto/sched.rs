@@ -5,6 +5,10 @@
 
 use std::{collections::BTreeMap, io};
 
+use offwake_recording::{
+    Begin, Recording, StackRef, WakeContext,
+    units::{Cpu, Tid, Timestamp},
+};
 use perfetto_protos::{
     ftrace_event::{FtraceEvent, ftrace_event::Event},
     ftrace_event_bundle::FtraceEventBundle,
@@ -24,10 +28,6 @@ use crate::{
     },
     report::text,
     timeline::{State, Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
-};
-use offwake_recording::{
-    Begin, Recording, StackRef, WakeContext,
-    units::{Cpu, Tid, Timestamp},
 };
 
 use super::{

@@ -5,6 +5,10 @@ use std::{
     io,
 };
 
+use offwake_recording::{
+    FrameId, Module, ModuleId, StackRef, StackTable,
+    units::{Cpu, Tgid, Tid, Timestamp},
+};
 use perfetto_protos::{
     interned_data::InternedData,
     perf_events::perf_events::{
@@ -21,10 +25,6 @@ use protobuf::MessageField;
 use crate::{
     blame::WakeSource,
     report::{frames, text},
-};
-use offwake_recording::{
-    FrameId, Module, ModuleId, StackRef, StackTable,
-    units::{Cpu, Tgid, Tid, Timestamp},
 };
 
 use super::{

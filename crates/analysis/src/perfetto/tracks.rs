@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, io};
 
+use offwake_recording::units::Timestamp;
 use perfetto_protos::{
     counter_descriptor::CounterDescriptor,
     debug_annotation::{
@@ -23,7 +24,6 @@ use crate::{
     report::text,
     timeline::{ThreadIndex, Timeline},
 };
-use offwake_recording::units::Timestamp;
 
 use super::packets::{Packets, Sequence};
 

@@ -8,6 +8,8 @@
 
 use std::{collections::HashMap, io};
 
+use offwake_recording::{Wait, units::Timestamp};
+
 use crate::{
     blame::{
         IdleHint, WakeSource,
@@ -17,7 +19,6 @@ use crate::{
     text,
     timeline::{BlockedInterval, RunnableSince, State, ThreadIndex, Track, WaitIndex},
 };
-use offwake_recording::{Wait, units::Timestamp};
 
 use super::{
     TraceInput,

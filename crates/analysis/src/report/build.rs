@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use offwake_recording::{
+    Clocks, HalfCounts, ProgramTime, Recording, StackCounts, ThreadEventReason,
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
+};
 use rayon::prelude::*;
 
 use crate::{
     blame::{self, Blame, External, Reason},
     timeline::{State, Thread, ThreadIndex, Timeline},
-};
-use offwake_recording::{
-    Clocks, HalfCounts, ProgramTime, Recording, StackCounts, ThreadEventReason,
-    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{

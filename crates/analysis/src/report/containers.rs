@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use crate::timeline::{Thread, Timeline};
 use offwake_recording::{
     ContainerId, ContainerNames, Recording,
     units::{CgroupId, Tgid, Tid},
 };
+
+use crate::timeline::{Thread, Timeline};
 
 use super::{ContainerEntry, ContainerProcess, build::last_name};
 

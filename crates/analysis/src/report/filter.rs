@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use offwake_recording::{ThreadKind, Waiter, units::Nanos};
+
 use super::BlameGroup;
 use crate::blame::IdleState;
-use offwake_recording::{ThreadKind, Waiter, units::Nanos};
 
 /// The kinds of threads whose waits are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,10 +2,9 @@
 
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
+use offwake_recording::{Frame, FrameId, Function, StackEnd, StackRef, StackTable};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::{Serialize, Serializer};
-
-use offwake_recording::{Frame, FrameId, Function, StackEnd, StackRef, StackTable};
 
 /// The name of a frame.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

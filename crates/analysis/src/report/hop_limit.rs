@@ -12,9 +12,10 @@
 
 use std::{cmp::Reverse, sync::Arc};
 
+use offwake_recording::units::Nanos;
+
 use super::{BlameEntry, BlameEntryKind, Report, wait_entries};
 use crate::blame::Reason;
-use offwake_recording::units::Nanos;
 
 impl Report {
     /// The most hops of all parts together in a file. Each takes 1 to 2.5 KB in JSON, depending on

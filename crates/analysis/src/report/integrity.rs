@@ -1,14 +1,14 @@
 //! The integrity of the recording itself: what is wrong with its file, and what the clocks did
 //! meanwhile.
 
-use schemars::JsonSchema;
-use serde::Serialize;
-
-use super::{Report, text};
 use offwake_recording::{
     ClosedBy, Recording,
     units::{Nanos, Timestamp},
 };
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Report, text};
 
 /// What is wrong with the file, and what the machine's clocks went through.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

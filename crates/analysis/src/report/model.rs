@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
+use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
 use crate::blame::{Reason, cause::Cause};
-use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid, Timestamp};
 
 use super::{Frames, Label, RecordingIntegrity};
 

@@ -3,10 +3,10 @@
 use std::{cmp::Reverse, collections::BTreeSet, io};
 
 use anstyle::{AnsiColor, Style};
+use offwake_recording::units::Nanos;
 
 use super::{ContainerEntry, LedgerEntry, Report, cost, text, wait_groups};
 use crate::blame::Reason;
-use offwake_recording::units::Nanos;
 
 /// The most processes and threads shown; the rest is counted.
 const ROWS: usize = 16;

@@ -2,16 +2,17 @@
 
 use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 
+use offwake_recording::{
+    FileTable, ThreadRef,
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
+
 use crate::{
     blame::{
         Blame, BlameKind, BlamePart, Chains, External, Hop, IdleState, StackPairId,
         cause::WokenThrough,
     },
     timeline::{NamedThread, ThreadIndex},
-};
-use offwake_recording::{
-    FileTable, ThreadRef,
-    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{

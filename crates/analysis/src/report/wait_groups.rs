@@ -7,13 +7,14 @@ use std::{
     io,
 };
 
+use offwake_recording::units::{Nanos, Tid};
+
 use super::{
     BlameEntry, BlameEntryKind, Label, Report, WaitEntry, describe,
     summary::{SummaryStyles, percent, write_line, write_styled},
     text, wake_context,
 };
 use crate::blame::{Reason, cause::Cause};
-use offwake_recording::units::{Nanos, Tid};
 
 /// The most lines shown; the rest is counted.
 const SHOWN: usize = 10;

@@ -1,6 +1,10 @@
 //! Adds up waits that are alike.
 
 use indexmap::{IndexMap, IndexSet};
+use offwake_recording::{
+    Id, Pattern, ThreadRef, Wait, WakeContext,
+    units::{Nanos, Timestamp},
+};
 use rayon::prelude::*;
 
 use crate::{
@@ -9,10 +13,6 @@ use crate::{
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     timeline::{NamedThread, WaitIndex},
-};
-use offwake_recording::{
-    Id, Pattern, ThreadRef, Wait, WakeContext,
-    units::{Nanos, Timestamp},
 };
 
 use super::Filter;

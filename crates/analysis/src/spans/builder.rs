@@ -13,12 +13,13 @@
 
 use std::sync::Arc;
 
+use offwake_recording::units::{Nanos, Timestamp};
+
 use crate::{
     blame::WakeSource,
     report::Filter,
     timeline::{ThreadIndex, WaitIndex},
 };
-use offwake_recording::units::{Nanos, Timestamp};
 
 use super::{
     LeftOut, LinkKind, Span, SpanId, SpanInput, SpanKind, SpanLimits, SpanLink, SpanStatus, Spans,

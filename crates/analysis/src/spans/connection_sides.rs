@@ -2,11 +2,12 @@
 
 use std::collections::{HashMap, HashSet};
 
+use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tgid};
+
 use crate::{
     blame::cause::{WokenThrough, syscalls, woken_through},
     timeline::WaitIndex,
 };
-use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tgid};
 
 use super::SpanInput;
 

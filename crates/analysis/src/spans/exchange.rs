@@ -28,6 +28,8 @@
 
 use std::collections::{HashMap, HashSet};
 
+use offwake_recording::units::{Tgid, Timestamp};
+
 use crate::{
     blame::{
         Reason, WakeSource,
@@ -35,7 +37,6 @@ use crate::{
     },
     timeline::{ThreadIndex, WaitIndex},
 };
-use offwake_recording::units::{Tgid, Timestamp};
 
 use super::{
     SpanInput,

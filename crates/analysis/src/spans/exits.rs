@@ -11,13 +11,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::{
-    blame::cause::syscalls,
-    timeline::{ThreadIndex, WaitIndex},
-};
 use offwake_recording::{
     AddressSpace, Frame, StackRef, ThreadExit,
     units::{StackId, Tgid, Tid, Timestamp},
+};
+
+use crate::{
+    blame::cause::syscalls,
+    timeline::{ThreadIndex, WaitIndex},
 };
 
 use super::{SpanInput, SpanStatus};

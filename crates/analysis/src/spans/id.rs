@@ -3,10 +3,9 @@
 
 use std::fmt;
 
+use offwake_recording::units::{Tid, Timestamp};
 use serde::{Serialize, Serializer};
 use twox_hash::XxHash3_128;
-
-use offwake_recording::units::{Tid, Timestamp};
 
 /// Names a trace: 16 bytes, not all of them 0
 /// ([`trace.proto`](https://github.com/open-telemetry/opentelemetry-proto/blob/v1.9.0/opentelemetry/proto/trace/v1/trace.proto)).

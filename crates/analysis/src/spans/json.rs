@@ -2,13 +2,13 @@
 
 use std::io;
 
-use serde::Serialize;
-
-use crate::{blame::cause::Cause, report};
 use offwake_recording::{
     Recording,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
+use serde::Serialize;
+
+use crate::{blame::cause::Cause, report};
 
 use super::{Span, SpanId, SpanKind, SpanLink, Spans, TraceId};
 

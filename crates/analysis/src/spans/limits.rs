@@ -2,9 +2,8 @@
 
 use std::{fmt, str::FromStr};
 
-use serde::{Serialize, Serializer};
-
 use offwake_recording::units::Nanos;
+use serde::{Serialize, Serializer};
 
 use super::TraceId;
 

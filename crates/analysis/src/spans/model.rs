@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-use strum::IntoStaticStr;
-
-use crate::{blame::cause::Cause, timeline::StateTimes};
 use offwake_recording::{
     ThreadRef,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
+use serde::Serialize;
+use strum::IntoStaticStr;
+
+use crate::{blame::cause::Cause, timeline::StateTimes};
 
 use super::{LeftOut, SpanId, SpanLimits, TraceId};
 

@@ -5,13 +5,14 @@ use std::{
     sync::Arc,
 };
 
+use offwake_recording::{StackRef, Wait, units::Timestamp};
+
 use crate::{
     blame::cause::{Cause, WaitedOn, waited_on},
     report::{self, CodeOwner, label::LabelFinder},
     text,
     timeline::{ThreadIndex, WaitIndex},
 };
-use offwake_recording::{StackRef, Wait, units::Timestamp};
 
 use super::SpanInput;
 

@@ -7,13 +7,13 @@
 
 use std::{borrow::Cow, collections::HashMap, io};
 
-use serde::{Serialize, Serializer};
-
-use crate::{report, text, timeline::Timeline};
 use offwake_recording::{
     ContainerId, ContainerNames, ProcessInfo, Recording,
     units::{Tgid, Tid, Timestamp},
 };
+use serde::{Serialize, Serializer};
+
+use crate::{report, text, timeline::Timeline};
 
 use super::{LinkKind, Span, SpanId, SpanKind, SpanStatus, Spans, TraceId, json::whole_micros};
 

@@ -2,8 +2,9 @@
 
 use std::{cmp::Reverse, ops::Range};
 
-use crate::{blame::IdleState, report::Filter, timeline::WaitIndex};
 use offwake_recording::units::Nanos;
+
+use crate::{blame::IdleState, report::Filter, timeline::WaitIndex};
 
 use super::{LeftOut, connection_sides::ConnectionSide, findings::Findings};
 

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
-use crate::timeline::{ThreadIndex, WaitIndex};
 use offwake_recording::units::Timestamp;
+
+use crate::timeline::{ThreadIndex, WaitIndex};
 
 use super::{SpanInput, input::WaitInterval};
 

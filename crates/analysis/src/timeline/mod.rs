@@ -18,17 +18,16 @@ mod lives;
 use std::sync::Arc;
 
 use lives::ThreadLife;
+use offwake_recording::{
+    Recording, ThreadKind,
+    units::{CgroupId, Tgid, Tid, Timestamp},
+};
 use rayon::prelude::*;
 
 pub use interval::{Interval, RunnableSince, State, StateTimes, Track};
 pub use layout::EARLY_WAKE;
 use layout::GapPolicy;
 pub use layout::{WakeUse, wake_use};
-
-use offwake_recording::{
-    Recording, ThreadKind,
-    units::{CgroupId, Tgid, Tid, Timestamp},
-};
 
 /// Index into [`Recording::waits`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

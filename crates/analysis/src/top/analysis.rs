@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
+use offwake_recording::{
+    Recording,
+    stream::{self, ReadError},
+    units::Nanos,
+};
 use thiserror::Error;
 
 use crate::{
     blame::{Blame, ChainLimits},
     report::{Filter, LossNote, Report, summary},
     timeline::Timeline,
-};
-use offwake_recording::{
-    Recording,
-    stream::{self, ReadError},
-    units::Nanos,
 };
 
 use super::{

@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
+
 use crate::{
     blame::{Reason, cause::Cause},
     report::{
@@ -9,7 +11,6 @@ use crate::{
         WaitEntry,
     },
 };
-use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 use super::rows::{BoundedSums, Summable};
 

@@ -6,8 +6,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand, ValueEnum, error::Erro
 use offwake::{
     capture::{Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
-    recording::Scope,
 };
+use offwake_recording::Scope;
 
 use crate::{
     console::ConsoleArguments,
@@ -349,7 +349,7 @@ mod tests {
     use clap::CommandFactory as _;
 
     use clap::Parser as _;
-    use offwake::spans::SpanLimits;
+    use offwake_analysis::spans::SpanLimits;
 
     use super::{Cli, Command};
 

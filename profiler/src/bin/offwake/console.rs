@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use offwake::report::{Report, summary};
+use offwake_analysis::report::{Report, summary};
 
 use crate::output::{Destination, Output, ignore_broken_pipe};
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::error::ErrorKind;
-use offwake::{
+use offwake_analysis::{
     analysis::{Analysis, AnalysisInput},
     formats::DiffFormat,
     report::{Report, diff, diff::Diff},

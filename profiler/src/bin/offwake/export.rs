@@ -9,12 +9,12 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use offwake::{
+use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     export::{self, Export, Partition, Table},
     formats::{OutputFormat as _, Parquet},
-    recording::Recording,
 };
+use offwake_recording::Recording;
 
 use crate::{
     cli::ExportCommand,

@@ -5,13 +5,11 @@ use std::path::Path;
 
 use anyhow::Context as _;
 use clap::error::ErrorKind;
-use offwake::{
-    capture::{
-        LongWait, SnapshotReason,
-        flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
-    },
-    units::Nanos,
+use offwake::capture::{
+    LongWait, SnapshotReason,
+    flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
 };
+use offwake_recording::units::Nanos;
 
 use crate::{
     cli::{Record, usage_error},

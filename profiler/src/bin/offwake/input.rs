@@ -7,10 +7,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use offwake::{
-    analysis::EncodedRecording,
-    recording::{Recording, stream},
-};
+use offwake_analysis::analysis::EncodedRecording;
+use offwake_recording::{Recording, stream};
 
 /// A recording to read.
 pub enum Input {

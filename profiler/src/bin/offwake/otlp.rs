@@ -4,7 +4,7 @@
 use std::{fmt, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, bail};
-use offwake::spans::otlp::Exporter;
+use offwake_analysis::spans::otlp::Exporter;
 use serde::Deserialize;
 use ureq::{Agent, http::Uri};
 

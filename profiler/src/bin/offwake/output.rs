@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake::formats::OutputFormat;
+use offwake_analysis::formats::OutputFormat;
 
 /// Where an output goes.
 #[derive(Clone, Debug, PartialEq, Eq)]

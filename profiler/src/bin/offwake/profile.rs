@@ -3,7 +3,8 @@
 use std::sync::OnceLock;
 
 use anyhow::Context as _;
-use offwake::{analysis::AnalysisInput, capture::AssemblingSink};
+use offwake::capture::AssemblingSink;
+use offwake_analysis::analysis::AnalysisInput;
 
 use crate::{
     cli::Profile, name_arguments::print_fetched, outcome::Outcome, output::PartialFile,

@@ -5,7 +5,7 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use offwake::recording::ClosedBy;
+use offwake_recording::ClosedBy;
 
 /// What is asked of a session that runs in another thread, and how it ended.
 #[derive(Debug)]

@@ -1,10 +1,8 @@
 //! `offwake report`: every output from a recording, without root.
 
-use offwake::{
-    analysis::AnalysisInput,
-    recording::Recording,
-    symbols::{self, NameSources, RecordedIn, Resymbolized},
-};
+use offwake::symbols::{self, NameSources, RecordedIn, Resymbolized};
+use offwake_analysis::analysis::AnalysisInput;
+use offwake_recording::Recording;
 
 use crate::{
     cli::ReportCommand, console::Progress, diff, input::Input, name_arguments::print_fetched,

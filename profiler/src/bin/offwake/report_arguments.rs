@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use offwake::{
+use offwake_analysis::{
     analysis::AnalysisOptions,
     blame::ChainLimits,
     formats::OutputFormat,
@@ -11,8 +11,8 @@ use offwake::{
         BlameGroup, Filter, IdleWaits, ThreadKinds,
         flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
     },
-    units::Nanos,
 };
+use offwake_recording::units::Nanos;
 
 use crate::{
     span_arguments::SpanArguments,
@@ -193,7 +193,7 @@ pub enum Hide {
 #[cfg(test)]
 mod tests {
     use clap::{Args as _, Command};
-    use offwake::formats::FORMATS;
+    use offwake_analysis::formats::FORMATS;
 
     use super::ReportArguments;
 

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
-use offwake::{
+use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions, Need},
     formats::{self, OutputFormat},
-    recording::ClosedBy,
     report::Report,
     spans::otlp::ExportClock,
 };
+use offwake_recording::ClosedBy;
 
 use crate::{
     cli::usage_error,

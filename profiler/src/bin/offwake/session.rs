@@ -13,9 +13,11 @@ use offwake::{
     containers::RestartWatcher,
     kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
     privileges,
-    recording::ClosedBy,
     symbols::NameSources,
     target::{HeldCommand, Restarts, Streams, Target, TargetRequest},
+};
+use offwake_recording::{
+    ClosedBy,
     units::{CgroupId, Nanos, Tgid, Tid},
 };
 use tokio::{

@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use clap::Args;
-use offwake::{
-    spans::{SampleShare, SpanLimits},
-    units::Nanos,
-};
+use offwake_analysis::spans::{SampleShare, SpanLimits};
+use offwake_recording::units::Nanos;
 
 use crate::{
     otlp::{Collector, Delivery},

@@ -1,10 +1,8 @@
 //! Arguments about stacks.
 
 use clap::{Args, ValueEnum};
-use offwake::{
-    kernel::{StackBudget, StackSettings, UserStackMethod},
-    recording::StackMode,
-};
+use offwake::kernel::{StackBudget, StackSettings, UserStackMethod};
+use offwake_recording::StackMode;
 use offwake_unwind::Method;
 
 use crate::values::{parse_bytes, round_ring_bytes};

@@ -5,9 +5,9 @@ use std::{path::PathBuf, time::Duration};
 use offwake::{
     capture::{Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
-    formats::{self, OutputFormat, RecordingFile},
-    units::Nanos,
 };
+use offwake_analysis::formats::{self, OutputFormat, RecordingFile};
+use offwake_recording::units::Nanos;
 
 use crate::otlp::{Collector, NotACollector};
 

@@ -2,13 +2,15 @@
 
 use std::collections::HashMap;
 
+use offwake_recording::{
+    CgroupInfo, FileId, InterruptInfo, OpenFile, ProcessInfo,
+    stream::Slice,
+    units::{CgroupId, Tgid, Timestamp},
+};
+
 use super::{
     stacks::{MAX_STACKS, RetainedStacks},
     threads::{ThreadActivity, ThreadHistories},
-};
-use crate::{
-    recording::{CgroupInfo, FileId, InterruptInfo, OpenFile, ProcessInfo, stream::Slice},
-    units::{CgroupId, Tgid, Timestamp},
 };
 
 /// How many of the newest files and cgroups are remembered at least.

@@ -9,6 +9,8 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use offwake_recording::units::Nanos;
+
 use super::{
     retained::Retention,
     snapshot::{FrameTables, RetainedSnapshot},
@@ -19,7 +21,6 @@ use crate::{
         messages::{SnapshotReason, WaitCounts},
     },
     privileges::{self, Task},
-    units::Nanos,
 };
 
 /// A half-written file, to be removed by whoever ends the program.

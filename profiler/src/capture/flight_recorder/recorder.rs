@@ -20,6 +20,8 @@ use std::{
     thread::JoinHandle,
 };
 
+use offwake_recording::{Frame, FrameId, Function, Module, ModuleId, units::StackId};
+
 use super::{
     output::{FileOutput, FlightRecorderPlan, SnapshotOutput, ViewOutput, Viewer},
     retained::{RetainedSlices, Retention},
@@ -32,9 +34,7 @@ use crate::{
     },
     parser::{Parser, ParserRole},
     privileges::{self, Task},
-    recording::{Frame, FrameId, Function, Module, ModuleId},
     symbols::{NamingRequest, ResolvedNames},
-    units::StackId,
 };
 
 /// Snapshots that may wait to be written, the one that is being written included.

@@ -2,14 +2,16 @@
 
 use std::{collections::VecDeque, sync::Arc};
 
-use super::{context::Context, snapshot::RetainedSnapshot, threads::ThreadActivity};
-use crate::{
-    capture::{
-        messages::{SnapshotEnd, WaitCounts},
-        sink::{EncodedSlice, SliceSummary},
-    },
-    recording::{Clocks, LossTotals, Meta, ProcessInfo, ProfilerCost, Window, stream::Slice},
+use offwake_recording::{
+    Clocks, LossTotals, Meta, ProcessInfo, ProfilerCost, Window,
+    stream::Slice,
     units::{Nanos, StackId, Timestamp},
+};
+
+use super::{context::Context, snapshot::RetainedSnapshot, threads::ThreadActivity};
+use crate::capture::{
+    messages::{SnapshotEnd, WaitCounts},
+    sink::{EncodedSlice, SliceSummary},
 };
 
 /// How much is retained.

@@ -6,16 +6,14 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    capture::messages::WaitCounts,
-    recording::{
-        Frame, FrameId, Module, ModuleId, Stack,
-        loss::Diagnostics,
-        stream::{END, Encoder, Slice},
-    },
-    symbols::ResolvedNames,
+use offwake_recording::{
+    Frame, FrameId, Module, ModuleId, Stack,
+    loss::Diagnostics,
+    stream::{END, Encoder, Slice},
     units::{Nanos, StackId},
 };
+
+use crate::{capture::messages::WaitCounts, symbols::ResolvedNames};
 
 /// How many rows go into one slice.
 const ROWS: usize = 16_384;

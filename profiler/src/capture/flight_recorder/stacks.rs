@@ -10,8 +10,8 @@ use std::{
     sync::Arc,
 };
 
-use crate::{
-    recording::{AddressSpace, Stack, ThreadEvent, ThreadEventReason, ThreadExit},
+use offwake_recording::{
+    AddressSpace, Stack, ThreadEvent, ThreadEventReason, ThreadExit,
     units::{StackId, Tgid, Tid, Timestamp},
 };
 
@@ -246,8 +246,8 @@ fn stack_memory(stack: &Stack) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::{FrameId, Phase, StackEnd, ThreadKind};
-    use crate::units::CgroupId;
+    use offwake_recording::units::CgroupId;
+    use offwake_recording::{FrameId, Phase, StackEnd, ThreadKind};
 
     fn thread_event(pid: u32, reason: ThreadEventReason, at: u64) -> ThreadEvent {
         ThreadEvent {

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::{
-    recording::{Preemption, ThreadEvent, ThreadEventReason, ThreadExit, Wait},
+use offwake_recording::{
+    Preemption, ThreadEvent, ThreadEventReason, ThreadExit, Wait,
     units::{Tid, Timestamp},
 };
 

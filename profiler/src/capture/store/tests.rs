@@ -2,6 +2,12 @@
 
 use std::io;
 
+use offwake_recording::{
+    AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, HalfCounts,
+    LossTotals, Meta, NewStacks, ProfilerCost, Recording, Stack, StackCounts, StackEnd, StackRef,
+    TaskState, ThreadKind, Wait, Window, stream,
+    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
+};
 use proptest::prelude::*;
 
 use super::{
@@ -11,14 +17,6 @@ use super::{
     },
     Control, LookupResults, NewSlice, OpenRecords, RecordBatch, RecordingEnd, RecordingStart, Sink,
     Store, StoreMessage,
-};
-use crate::{
-    recording::{
-        AddressKind, AddressSpace, Begin, ClosedBy, End, Frame, FrameId, Function, HalfCounts,
-        LossTotals, Meta, NewStacks, ProfilerCost, Recording, Stack, StackCounts, StackEnd,
-        StackRef, TaskState, ThreadKind, Wait, Window, stream,
-    },
-    units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 
 /// Takes so many bytes and no more.

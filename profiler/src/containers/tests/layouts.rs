@@ -2,12 +2,11 @@
 
 use std::{fs, path::Path};
 
+use offwake_recording::units::{CgroupId, Tgid};
+
 use super::{A, B, C, UID, write};
-use crate::{
-    containers::{
-        ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved, RestartWatcher,
-    },
-    units::{CgroupId, Tgid},
+use crate::containers::{
+    ContainerLocation, ContainerQuery, FoundContainer, Host, Resolved, RestartWatcher,
 };
 
 fn find(root: &Path, wanted: &str) -> Result<(String, String), String> {

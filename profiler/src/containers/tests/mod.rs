@@ -6,8 +6,9 @@ mod names;
 
 use std::{fs, path::Path};
 
+use offwake_recording::{ContainerId, ContainerNames, PodName};
+
 use super::{Container, ContainerRole, ContainerState};
-use crate::recording::{ContainerId, ContainerNames, PodName};
 
 const A: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37f90";
 const B: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";

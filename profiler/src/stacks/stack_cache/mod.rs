@@ -21,16 +21,14 @@ use std::{
     rc::Rc,
 };
 
+use offwake_recording::units::{StackId, Tgid};
 use offwake_unwind::{UnwindEnd, UnwoundFrame, UnwoundStack};
 use profiler_ebpf::user_stack::{
     CachedStack, CallSite, FAR_SLOTS, NEAR_SLOTS, NEAR_SLOTS_PER_WORD, NEAR_WORDS, NO_FAR_SLOT,
     NO_NEAR_SLOT, STACKS_PER_CALL_SITE, fingerprint,
 };
 
-use crate::{
-    decode::{CallSiteKey, CopySize, UserStackCopy},
-    units::{StackId, Tgid},
-};
+use crate::decode::{CallSiteKey, CopySize, UserStackCopy};
 
 /// Far slots that a stack has from the beginning, the nearest ones.
 const FAR_AT_FIRST: usize = 2;

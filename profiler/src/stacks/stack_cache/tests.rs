@@ -1,13 +1,13 @@
 use proptest::prelude::*;
 
+use offwake_recording::{
+    AddressKind,
+    units::{Tgid, Tid, Timestamp},
+};
 use offwake_unwind::MissingPages;
 
 use super::*;
-use crate::{
-    decode::{CodeEpoch, CopyPurpose, PythonStack},
-    recording::AddressKind,
-    units::{Tgid, Tid, Timestamp},
-};
+use crate::decode::{CodeEpoch, CopyPurpose, PythonStack};
 
 /// A stack as it lies in memory: words that are data, and return addresses among them.
 #[derive(Clone, Debug)]

@@ -2,12 +2,10 @@
 
 use std::{fs, path::Path};
 
+use offwake_recording::{AddressSpace, Function, units::StackId};
+
 use super::{PROGRAM, Running, compile, finish, processor, resymbolize::objcopy, seen};
-use crate::{
-    recording::{AddressSpace, Function},
-    symbols::{DebugDirectories, Detail, NameSources, clock::monotonic_now},
-    units::StackId,
-};
+use crate::symbols::{DebugDirectories, Detail, NameSources, clock::monotonic_now};
 
 /// The functions of the return address in `outer`.
 fn outer(program: &Path, sources: NameSources) -> Vec<Function> {

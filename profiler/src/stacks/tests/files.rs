@@ -2,21 +2,19 @@
 
 use std::{fs, io::Write, path::Path};
 
+use offwake_recording::{AddressSpace, BuildId, FrameId, loss::Diagnostics, units::StackId};
+
 use super::{PROGRAM, compile, frames, frames_of, own, processor};
-use crate::{
-    recording::{AddressSpace, BuildId, FrameId, loss::Diagnostics},
-    symbols::{
-        Detail,
-        address_spaces::modules::Module,
-        clock::monotonic_now,
-        frame_table::UnnamedFrame,
-        naming::{
-            elf_names::{self, DebugFiles},
-            names::NameTable,
-            open_file::OpenFile,
-        },
+use crate::symbols::{
+    Detail,
+    address_spaces::modules::Module,
+    clock::monotonic_now,
+    frame_table::UnnamedFrame,
+    naming::{
+        elf_names::{self, DebugFiles},
+        names::NameTable,
+        open_file::OpenFile,
     },
-    units::StackId,
 };
 
 /// Maps a file as code into this process; unmapped when it is dropped.

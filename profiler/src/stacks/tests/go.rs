@@ -2,12 +2,10 @@
 
 use std::{fs, path::Path, process::Command};
 
+use offwake_recording::{AddressSpace, Function, units::StackId};
+
 use super::{Running, finish, processor, seen};
-use crate::{
-    recording::{AddressSpace, Function},
-    symbols::{Detail, NameSources, clock::monotonic_now},
-    units::StackId,
-};
+use crate::symbols::{Detail, NameSources, clock::monotonic_now};
 
 /// Prints the addresses that `here` returns to, the leaf's first, and waits for its input to close.
 const PROGRAM: &str = r#"package main

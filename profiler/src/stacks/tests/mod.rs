@@ -14,19 +14,22 @@ use std::{
     process::{Child, ChildStdout, Command, Stdio},
 };
 
+use offwake_recording::{
+    AddressKind, AddressSpace, Frame, StackTable,
+    loss::Diagnostics,
+    units::{StackId, Tgid, Timestamp},
+};
 use offwake_unwind::Method;
 
 use super::StackProcessor;
 use crate::{
     parser::{Parser, ParserRole},
-    recording::{AddressKind, AddressSpace, Frame, StackTable, loss::Diagnostics},
     symbols::{
         address_spaces::proc_maps,
         clock::monotonic_now,
         name_limit::{MAX_NAME, cut_name},
         serve,
     },
-    units::{StackId, Tgid, Timestamp},
     unwinder_process::UnwinderClient,
 };
 

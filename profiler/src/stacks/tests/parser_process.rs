@@ -6,12 +6,12 @@ use std::{
     sync::Arc,
 };
 
+use offwake_recording::{AddressSpace, Function, StackTable, loss::Diagnostics, units::StackId};
 use proptest::prelude::*;
 
 use super::{Seen, a_function_of_this_test, joined, own, processor, seen};
 use crate::{
     parser::{Channel, ChannelError, MAX_MESSAGE, Parser, ThreadBody, decode},
-    recording::{AddressSpace, Function, StackTable, loss::Diagnostics},
     symbols::{
         clock::monotonic_now,
         name_limit::MAX_NAME,
@@ -21,7 +21,6 @@ use crate::{
         },
         receive_names, serve,
     },
-    units::StackId,
 };
 
 /// The names of a function of this test, by what answers so.

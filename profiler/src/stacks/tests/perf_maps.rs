@@ -7,12 +7,13 @@ use std::{
     process::Command,
 };
 
-use super::{Running, compile, frames, frames_of, is_root, joined, processor};
-use crate::{
-    recording::{AddressSpace, Function},
-    symbols::clock::monotonic_now,
+use offwake_recording::{
+    AddressSpace, Function,
     units::{StackId, Tgid},
 };
+
+use super::{Running, compile, frames, frames_of, is_root, joined, processor};
+use crate::symbols::clock::monotonic_now;
 
 /// Prints the address of an executable page without a file.
 const JIT: &str = r#"

@@ -7,20 +7,17 @@ use std::{
     process::Command,
 };
 
+use offwake_recording::{
+    AddressKind, AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment,
+    StackTable, loss::Diagnostics, units::StackId,
+};
 use offwake_unwind::elf::{build_id, layout::CodeLayout};
 use tempfile::TempDir;
 
 use super::{PROGRAM, Running, compile, is_root, joined, own, parser, processor, schedule};
-use crate::{
-    recording::{
-        AddressKind, AddressSpace, BuildId, Frame, FrameId, Function, Module, ModuleId, Segment,
-        StackTable, loss::Diagnostics,
-    },
-    symbols::{
-        DebugDirectories, NameSources, RecordedIn, Resymbolized, address_spaces::proc_maps,
-        clock::monotonic_now, naming, resymbolize,
-    },
-    units::StackId,
+use crate::symbols::{
+    DebugDirectories, NameSources, RecordedIn, Resymbolized, address_spaces::proc_maps,
+    clock::monotonic_now, naming, resymbolize,
 };
 
 /// A program whose names are in a file of their own, and a recording of it.

@@ -3,18 +3,20 @@
 use std::{process::Command, time::Instant};
 
 use object::{Object, ObjectSection};
+use offwake_recording::{
+    AddressKind, AddressSpace, BuildId, NewStacks, StackTable,
+    units::{StackId, Tgid},
+};
 use offwake_unwind::elf::build_id;
 
 use super::{PROGRAM, Running, a_function_of_this_test, compile, own, parser, processor};
 use crate::{
-    recording::{AddressKind, AddressSpace, BuildId, NewStacks, StackTable},
     stacks::StackProcessor,
     symbols::{
         address_spaces::{AddressOwner, ResolvedAddress, kernel, proc_maps},
         clock::monotonic_now,
         frame_table::FrameTable,
     },
-    units::{StackId, Tgid},
 };
 
 /// Takes what is new until no module is missing.

@@ -1,9 +1,8 @@
 //! What a recording says of a file, so that names can be found without it.
 
 use object::ReadRef;
+use offwake_recording::{BuildId, Module, Segment, loss::Diagnostics};
 use offwake_unwind::elf::{build_id, headers, layout};
-
-use crate::recording::{BuildId, Module, Segment, loss::Diagnostics};
 
 /// Segments of code that are kept of a file. Linkers make one, or two.
 const MAX_SEGMENTS: usize = 16;

@@ -16,18 +16,16 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_recording::{
+    Module, ModuleId,
+    loss::{Diagnostics, count},
+};
 
 use super::{
     description::ModuleDescription,
     held_file::{FileIdentity, is_unchanged, open_for_reading},
 };
-use crate::{
-    privileges::{self, Task},
-    recording::{
-        Module, ModuleId,
-        loss::{Diagnostics, count},
-    },
-};
+use crate::privileges::{self, Task};
 
 /// Threads at a time, the stuck ones among them.
 const MAX_THREADS: usize = 16;
@@ -180,7 +178,7 @@ mod tests {
     use rustix::fs::FileType;
 
     use super::*;
-    use crate::recording::{BuildId, Segment};
+    use offwake_recording::{BuildId, Segment};
 
     fn job(path: &str) -> FileToDescribe {
         let file = File::open(path).unwrap();

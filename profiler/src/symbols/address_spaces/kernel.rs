@@ -1,8 +1,7 @@
 //! The kernel as a module of frames.
 
+use offwake_recording::BuildId;
 use offwake_unwind::elf::build_id::from_native_notes;
-
-use crate::recording::BuildId;
 
 /// What the kernel is called where files are called by their paths.
 pub(crate) const MODULE: &str = "[kernel]";

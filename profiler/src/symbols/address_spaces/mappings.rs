@@ -2,13 +2,14 @@
 
 use std::{fs::File, os::unix::fs::FileExt as _, rc::Rc};
 
+use offwake_recording::{ModuleId, units::Tgid};
 use offwake_unwind::{CodeBacking, CodeMapping};
 
 use super::{
     modules::{Modules, mount_namespace},
     proc_maps::MapsLine,
 };
-use crate::{decode::CodeEpoch, recording::ModuleId, units::Tgid};
+use crate::decode::CodeEpoch;
 
 /// What is behind a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]

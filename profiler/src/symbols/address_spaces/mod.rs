@@ -22,16 +22,14 @@ use std::{
 
 use offwake_unwind::CodeMapping;
 
-use crate::{
-    decode::CodeEpoch,
-    recording::{
-        AddressKind, AddressSpace, ModuleId,
-        loss::{Diagnostics, add_all, count},
-    },
-    units::{Tgid, Timestamp},
-};
+use crate::decode::CodeEpoch;
 use mappings::Backing;
 use modules::Modules;
+use offwake_recording::{
+    AddressKind, AddressSpace, ModuleId,
+    loss::{Diagnostics, add_all, count},
+    units::{Tgid, Timestamp},
+};
 use perf_maps::{PerfMapId, PerfMaps};
 use process::{MappedCode, Process};
 

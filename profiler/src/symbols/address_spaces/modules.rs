@@ -6,6 +6,11 @@ use std::{
     sync::Arc,
 };
 
+use offwake_recording::{
+    self, ModuleId,
+    loss::{Diagnostics, add_all, count},
+    units::Tgid,
+};
 use offwake_unwind::{FileContent, ModuleFiles};
 use rustix::{
     fs::{CWD, FileType, Mode, OFlags},
@@ -20,14 +25,7 @@ use super::{
     proc_maps::{self, MapsLine},
     process_root::{LastLink, ProcessRoot},
 };
-use crate::{
-    recording::{
-        self, ModuleId,
-        loss::{Diagnostics, add_all, count},
-    },
-    symbols::name_limit::cut_name,
-    units::Tgid,
-};
+use crate::symbols::name_limit::cut_name;
 
 /// Files held at most, whatever the limit of open files allows.
 const MAX_HELD: usize = 16_384;
@@ -69,7 +67,7 @@ pub(crate) struct Modules {
     own_mounts: Option<u64>,
     kernel: Option<ModuleId>,
     descriptions: DescriptionReader,
-    new: Vec<(ModuleId, recording::Module)>,
+    new: Vec<(ModuleId, offwake_recording::Module)>,
     diagnostics: Diagnostics,
 }
 
@@ -112,14 +110,14 @@ impl Modules {
     }
 
     /// Drains the modules that frames came to refer to. A file that is still being read comes later.
-    pub(crate) fn drain_new(&mut self) -> Vec<(ModuleId, recording::Module)> {
+    pub(crate) fn drain_new(&mut self) -> Vec<(ModuleId, offwake_recording::Module)> {
         let mut new = std::mem::take(&mut self.new);
         new.append(&mut self.descriptions.drain_ready());
         new
     }
 
     /// Drains all modules that are left.
-    pub(crate) fn drain_all(&mut self) -> Vec<(ModuleId, recording::Module)> {
+    pub(crate) fn drain_all(&mut self) -> Vec<(ModuleId, offwake_recording::Module)> {
         let mut rest = std::mem::take(&mut self.new);
         rest.append(&mut self.descriptions.drain_all());
         rest
@@ -130,7 +128,7 @@ impl Modules {
         if self.kernel.is_none() {
             let id = self.add(Module { path: None, content: ModuleContent::Missing })?;
             let (path, build_id) = (kernel::MODULE.to_owned(), kernel::build_id());
-            self.new.push((id, recording::Module { path, build_id, segments: Vec::new() }));
+            self.new.push((id, offwake_recording::Module { path, build_id, segments: Vec::new() }));
             self.kernel = Some(id);
         }
         self.kernel

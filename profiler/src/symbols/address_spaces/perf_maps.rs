@@ -5,15 +5,16 @@
 
 use std::{collections::HashMap, fs::File};
 
+use offwake_recording::{
+    loss::Diagnostics,
+    units::{Nanos, Tgid, Timestamp},
+};
+
 use super::{
     held_file::open_for_reading,
     process_root::{LastLink, ProcessRoot},
 };
-use crate::{
-    recording::loss::Diagnostics,
-    symbols::clock::monotonic_now,
-    units::{Nanos, Tgid, Timestamp},
-};
+use crate::symbols::clock::monotonic_now;
 
 /// Files held open at most.
 const MAX_OPEN: usize = 1024;

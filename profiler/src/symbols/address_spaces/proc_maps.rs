@@ -6,7 +6,9 @@ use std::{
     os::unix::fs::FileExt,
 };
 
-use crate::{symbols::name_limit::cut_name, units::Tgid};
+use offwake_recording::units::Tgid;
+
+use crate::symbols::name_limit::cut_name;
 
 /// Bytes of one `maps` file that are read. 65,530 mappings, the kernel's default limit
 /// (`vm.max_map_count`), are some 6 MB.

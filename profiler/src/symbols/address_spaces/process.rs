@@ -12,6 +12,10 @@
 
 use std::{iter, rc::Rc};
 
+use offwake_recording::{
+    loss::{Diagnostics, count},
+    units::{Nanos, Tgid, Timestamp},
+};
 use offwake_unwind::CodeMapping;
 
 use super::{
@@ -20,12 +24,7 @@ use super::{
     perf_maps::{PerfMapId, PerfMaps},
     proc_maps,
 };
-use crate::{
-    decode::CodeEpoch,
-    recording::loss::{Diagnostics, count},
-    symbols::clock::monotonic_now,
-    units::{Nanos, Tgid, Timestamp},
-};
+use crate::{decode::CodeEpoch, symbols::clock::monotonic_now};
 
 /// Mappings older than this are read again when a new stack comes of which no epoch is known, in case
 /// that a library was unloaded and another one took its place. Reading takes some 0.1 to 1 ms.

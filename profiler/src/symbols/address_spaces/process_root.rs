@@ -2,12 +2,11 @@
 
 use std::{os::fd::OwnedFd, path::Path};
 
+use offwake_recording::units::Tgid;
 use rustix::{
     fs::{CWD, Mode, OFlags, ResolveFlags},
     io,
 };
-
-use crate::units::Tgid;
 
 /// The root directory of a process: of a container's, the container's.
 pub(crate) struct ProcessRoot(OwnedFd);

@@ -5,17 +5,17 @@ use std::sync::{
     atomic::{AtomicU32, Ordering},
 };
 
+use offwake_recording::{
+    loss::Diagnostics,
+    units::{Tgid, Timestamp},
+};
+
 use super::{
     AddressSpaces,
     modules::Modules,
     process::{MappedCode, Moment, Process},
 };
-use crate::{
-    decode::CodeEpoch,
-    recording::loss::Diagnostics,
-    symbols::clock::monotonic_now,
-    units::{Tgid, Timestamp},
-};
+use crate::{decode::CodeEpoch, symbols::clock::monotonic_now};
 
 fn own() -> Tgid {
     Tgid(std::process::id())

@@ -5,6 +5,11 @@ use std::{
     os::fd::{AsFd as _, OwnedFd},
 };
 
+use offwake_recording::{
+    FrameId, Function,
+    loss::{Diagnostics, add_all, count},
+};
+
 use super::{
     messages::{MAX_ADDRESSES, Reply, ReplyChecker, Request, parse_build_id, parse_diagnostics},
     names::NameTable,
@@ -14,10 +19,6 @@ use super::{
 };
 use crate::{
     parser::{Channel, ChannelError, MAX_FILES, Parser},
-    recording::{
-        FrameId, Function,
-        loss::{Diagnostics, add_all, count},
-    },
     symbols::{
         address_spaces::{held_file::Trust, modules::ModuleContent},
         frame_table::UnnamedFrame,

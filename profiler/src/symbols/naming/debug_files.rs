@@ -7,20 +7,18 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_recording::{
+    BuildId, Module,
+    loss::{Diagnostics, count},
+};
 use offwake_unwind::elf::build_id;
 use rustix::fs::{CWD, FileType, FsWord, Mode, OFlags, Stat};
 
 use super::{elf_names::NameFile, open_file::OpenFile};
-use crate::{
-    recording::{
-        BuildId, Module,
-        loss::{Diagnostics, count},
-    },
-    symbols::address_spaces::{
-        held_file::{Trust, open_for_reading},
-        modules::undeleted,
-        proc_maps::read_own_vdso,
-    },
+use crate::symbols::address_spaces::{
+    held_file::{Trust, open_for_reading},
+    modules::undeleted,
+    proc_maps::read_own_vdso,
 };
 
 /// Where the packages of a distribution put the names that they took out of its files.

@@ -20,6 +20,10 @@ use blazesym::symbolize::{
     source::{Elf, Source},
 };
 use object::{Object, ObjectSection, ReadCache};
+use offwake_recording::{
+    BuildId, Function,
+    loss::{Diagnostics, count},
+};
 use offwake_unwind::{
     elf::{build_id, layout::CodeLayout},
     go::table::SECTION_NAMES,
@@ -31,12 +35,8 @@ use super::{
     names::NameTable,
     open_file::OpenFile,
 };
-use crate::{
-    recording::{
-        BuildId, Function,
-        loss::{Diagnostics, count},
-    },
-    symbols::{address_spaces::held_file::Trust, frame_table::UnnamedFrame, name_limit::cut_name},
+use crate::symbols::{
+    address_spaces::held_file::Trust, frame_table::UnnamedFrame, name_limit::cut_name,
 };
 
 /// Bytes that the sections of a file may have, decompressed, for its DWARF to be read. blazesym

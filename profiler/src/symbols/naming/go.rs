@@ -8,6 +8,7 @@ use object::{
     read::elf::ElfFile,
 };
 
+use offwake_recording::Function;
 use offwake_unwind::{
     elf::layout::CodeLayout,
     go::{
@@ -20,10 +21,7 @@ use super::{
     detail::{AddressForm, Detail},
     names::NameTable,
 };
-use crate::{
-    recording::Function,
-    symbols::{frame_table::UnnamedFrame, name_limit::cut_name},
-};
+use crate::symbols::{frame_table::UnnamedFrame, name_limit::cut_name};
 
 /// Bytes that the table may have. The largest programs that are known have some 100 MiB.
 const MAX_TABLE: u64 = 256 << 20;

@@ -13,16 +13,14 @@ use blazesym::{
         source::{Kernel, Source},
     },
 };
+use offwake_recording::{
+    Function,
+    loss::{Diagnostics, count},
+};
 
 use super::names::NameTable;
-use crate::{
-    recording::{
-        Function,
-        loss::{Diagnostics, count},
-    },
-    symbols::{
-        address_spaces::kernel::FIRST_ADDRESS, frame_table::UnnamedFrame, name_limit::cut_name,
-    },
+use crate::symbols::{
+    address_spaces::kernel::FIRST_ADDRESS, frame_table::UnnamedFrame, name_limit::cut_name,
 };
 
 /// `kallsyms` has no sizes: an address far behind the last symbol before it is in none. The largest

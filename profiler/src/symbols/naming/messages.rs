@@ -14,12 +14,12 @@ use std::{
     sync::Arc,
 };
 
+use offwake_recording::{BuildId, Function, loss::Diagnostics};
 use serde::{Deserialize, Serialize};
 
 use super::{detail::Detail, elf_names::MAX_INLINED};
 use crate::{
     parser::{ChannelError, MAX_MESSAGE},
-    recording::{BuildId, Function, loss::Diagnostics},
     symbols::{address_spaces::held_file::Trust, name_limit::MAX_NAME},
 };
 

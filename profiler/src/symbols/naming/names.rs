@@ -5,7 +5,7 @@ use std::{
     sync::Arc,
 };
 
-use crate::recording::{FrameId, Function, loss::Diagnostics};
+use offwake_recording::{FrameId, Function, loss::Diagnostics};
 
 /// Bytes of memory that names take at most. Who compiles a file says how long its names are.
 const MAX_BYTES: usize = 1 << 30;

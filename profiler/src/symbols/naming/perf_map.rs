@@ -7,18 +7,17 @@ use std::{
     ops::{ControlFlow, Range},
 };
 
+use offwake_recording::{
+    Function,
+    loss::{Diagnostics, count},
+};
+
 use super::{
     names::NameTable,
     reverse_lines,
     script_names::{ScriptName, parse_script_name},
 };
-use crate::{
-    recording::{
-        Function,
-        loss::{Diagnostics, count},
-    },
-    symbols::{frame_table::UnnamedFrame, name_limit::cut_name},
-};
+use crate::symbols::{frame_table::UnnamedFrame, name_limit::cut_name};
 
 /// Bytes that are read of all files together: as many lines as fit into them take some 5 s.
 const MAX_BYTES: u64 = 512 << 20;
@@ -133,7 +132,7 @@ mod tests {
     use std::{fmt::Write as _, io::Write as _, time::Instant};
 
     use super::*;
-    use crate::recording::FrameId;
+    use offwake_recording::FrameId;
 
     /// A perf map with this text.
     fn file(text: &str) -> File {

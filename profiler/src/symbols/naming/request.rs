@@ -3,15 +3,16 @@
 
 use std::{collections::BTreeMap, fs::File, iter};
 
+use offwake_recording::{
+    FrameId, Function,
+    loss::{Diagnostics, add_all},
+};
+
 use super::{
     client::NameClient, kernel, names::NameTable, perf_map::ReadBudget, sources::NameSources,
 };
 use crate::{
     parser::Parser,
-    recording::{
-        FrameId, Function,
-        loss::{Diagnostics, add_all},
-    },
     symbols::{
         address_spaces::{
             modules::{ModuleContent, Modules},

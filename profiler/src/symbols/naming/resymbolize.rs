@@ -13,6 +13,10 @@
 use std::collections::BTreeMap;
 
 use object::ReadCache;
+use offwake_recording::{
+    Frame, FrameId, Module, ModuleId, StackTable,
+    loss::{Diagnostics, count},
+};
 use offwake_unwind::elf::layout::CodeLayout;
 
 use super::{
@@ -24,13 +28,7 @@ use super::{
     open_file::OpenFile,
     sources::NameSources,
 };
-use crate::{
-    recording::{
-        Frame, FrameId, Module, ModuleId, StackTable,
-        loss::{Diagnostics, count},
-    },
-    symbols::{address_spaces::kernel, frame_table::UnnamedFrame},
-};
+use crate::symbols::{address_spaces::kernel, frame_table::UnnamedFrame};
 
 /// When a recording was made. At each boot the kernel puts itself at other addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

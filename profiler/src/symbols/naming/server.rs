@@ -5,6 +5,8 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
+use offwake_recording::{BuildId, FrameId, loss::Diagnostics};
+
 use super::{
     elf_names::{self, DebugFiles},
     messages::{BatchBuilder, Reply, Request, encode_diagnostics},
@@ -14,7 +16,6 @@ use super::{
 };
 use crate::{
     parser::{Channel, ChannelError},
-    recording::{BuildId, FrameId, loss::Diagnostics},
     symbols::frame_table::UnnamedFrame,
 };
 

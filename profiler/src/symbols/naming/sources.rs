@@ -2,8 +2,10 @@
 
 use std::{fs::File, sync::Arc};
 
+use offwake_recording::BuildId;
+
 use super::{debug_files::DebugDirectories, debuginfod::Debuginfod, detail::Detail};
-use crate::{recording::BuildId, symbols::address_spaces::held_file::Trust};
+use crate::symbols::address_spaces::held_file::Trust;
 
 /// Where names come from, and how much is wanted of them.
 #[derive(Clone, Debug, Default)]

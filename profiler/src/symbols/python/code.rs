@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, rc::Rc};
 
+use offwake_recording::units::Tgid;
+
 use super::{
     interpreter::{Captured, Interpreter},
     lines::Lines,
@@ -9,7 +11,6 @@ use super::{
     objects,
     offsets::{self, Instruction, Instructions, Offsets, SIZE, TYPE},
 };
-use crate::units::Tgid;
 
 /// Bytes of a code object before its instructions.
 const MAX_HEADER: usize = 256;

@@ -7,6 +7,7 @@ use object::{
     elf::{SHN_UNDEF, SHT_DYNSYM, SHT_SYMTAB},
 };
 
+use offwake_recording::Segment;
 use offwake_unwind::elf::{
     function_parts::split_off_parts,
     headers::{self, Headers, LimitedFile},
@@ -14,7 +15,6 @@ use offwake_unwind::elf::{
 };
 
 use super::version::Version;
-use crate::recording::Segment;
 
 /// Bytes of an entry of a 64-bit symbol table.
 const SYMBOL: usize = 24;

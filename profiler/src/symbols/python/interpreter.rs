@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use offwake_recording::AddressKind;
 use profiler_ebpf::python::{PythonFrame, PythonLayout};
 
 use super::{
@@ -11,7 +12,6 @@ use super::{
     offsets::{self, Offsets, Run},
     version::Version,
 };
-use crate::recording::AddressKind;
 
 /// A frame as the kernel half captured it.
 pub(crate) type Captured = PythonFrame;

@@ -2,7 +2,7 @@
 
 use std::{fs::File, io, os::unix::fs::FileExt};
 
-use crate::units::Tgid;
+use offwake_recording::units::Tgid;
 
 /// Memory that can be read by address.
 pub(crate) trait Memory {

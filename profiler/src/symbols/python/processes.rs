@@ -4,6 +4,11 @@
 use std::{collections::HashMap, rc::Rc};
 
 use object::ReadCache;
+use offwake_recording::{
+    Function, ModuleId,
+    loss::{Diagnostics, count},
+    units::{Nanos, Tgid, Tid, Timestamp},
+};
 use offwake_unwind::{UnwindEnd, UnwoundStack};
 use profiler_ebpf::python::PythonThreadState;
 use rustix::process::Resource;
@@ -19,10 +24,6 @@ use super::{
 };
 use crate::{
     decode::PythonStack,
-    recording::{
-        Function, ModuleId,
-        loss::{Diagnostics, count},
-    },
     symbols::{
         address_spaces::{
             PythonCandidate,
@@ -32,7 +33,6 @@ use crate::{
         clock::monotonic_now,
         name_limit::cut_name,
     },
-    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 /// The module that Python frames lie in.

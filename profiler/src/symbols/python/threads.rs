@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, io::BufRead};
 
+use offwake_recording::units::{Tgid, Tid};
+
 use super::{interpreter::Interpreter, memory::Memory, offsets::Identity};
-use crate::units::{Tgid, Tid};
 
 /// Interpreters of a process that are looked at: one, and those that extensions make.
 const MAX_INTERPRETERS: usize = 256;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use offwake::units::Tgid;
+use offwake_recording::units::Tgid;
 
 use super::{ThreadId, kernel_half::IsRecorded, program::Outside};
 

@@ -3,11 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use offwake::{
-    recording::{
-        Begin, ClosedBy, End, Meta, Phase, Recording, ThreadEvent, ThreadEventReason, Wait, Wake,
-        Window,
-    },
+use offwake_recording::{
+    Begin, ClosedBy, End, Meta, Phase, Recording, ThreadEvent, ThreadEventReason, Wait, Wake,
+    Window,
     units::{Tid, Timestamp},
 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use offwake::{recording::Recording, units::Tid};
+use offwake_recording::{Recording, units::Tid};
 use proptest::prelude::*;
 
 use super::records;

@@ -5,10 +5,7 @@ use std::{
     collections::{BTreeMap, BinaryHeap, VecDeque},
 };
 
-use offwake::{
-    recording::{Phase, ThreadRef},
-    units::Timestamp,
-};
+use offwake_recording::{Phase, ThreadRef, units::Timestamp};
 
 use super::{
     ProcessId, Run, START, ThreadId,

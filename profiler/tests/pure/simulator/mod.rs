@@ -28,8 +28,8 @@ pub use records::{put_waits, waits};
 pub use scenarios::scenario;
 pub use truth::{Leaf, Parts, Reading, Truth};
 
-use offwake::{
-    recording::Recording,
+use offwake_recording::{
+    Recording,
     units::{Tgid, Tid},
 };
 

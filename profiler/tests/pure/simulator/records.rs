@@ -1,10 +1,8 @@
 //! The simulator's events as the records of a recording: the one place that knows their fields.
 
-use offwake::{
-    recording::{
-        Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, StackRef,
-        TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
-    },
+use offwake_recording::{
+    Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, StackRef,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
     units::{Cpu, Tgid, Tid, Timestamp},
 };
 

@@ -1,6 +1,6 @@
 //! What each step of a program does.
 
-use offwake::units::Tgid;
+use offwake_recording::units::Tgid;
 
 use super::{
     ProcessId, ThreadId,

@@ -2,10 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use offwake::{
-    recording::{Begin, End},
-    units::Tid,
-};
+use offwake_recording::{Begin, End, units::Tid};
 
 use super::{
     ThreadId,

@@ -1,7 +1,7 @@
 //! Requests that end otherwise than by an answer.
 
-use offwake::{
-    recording::Recording,
+use offwake_recording::{
+    Recording,
     units::{Tgid, Tid},
 };
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits, WakeSource},
     report::Filter,
     spans::SpanLimits,

@@ -1,13 +1,15 @@
 //! The formats of spans, byte for byte. `OFFWAKE_BLESS=1` writes them anew.
 
-use offwake::{
-    recording::{Clocks, FileKind, ProcessInfo, Recording, TaskState, WakeContext},
+use offwake_analysis::{
     report::Filter,
     spans::{
         self, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},
     },
     timeline::Timeline,
+};
+use offwake_recording::{
+    Clocks, FileKind, ProcessInfo, Recording, TaskState, WakeContext,
     units::{Tgid, Tid, Timestamp},
 };
 

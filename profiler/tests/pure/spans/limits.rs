@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use offwake::{
+use offwake_analysis::{
     report::Filter,
     spans::{LeftOut, SpanKind, SpanLimits, Spans},
-    units::Nanos,
 };
+use offwake_recording::units::Nanos;
 
 use super::{OPEN, busy, find, find_with, nested};
 use crate::draw::{at, live, recording, ticks, wait, wake_by};

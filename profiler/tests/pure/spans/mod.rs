@@ -9,12 +9,14 @@ mod sides;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use offwake::{
+use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    recording::{Recording, TaskState, Wait, Wake, WakeContext},
     report::Filter,
     spans::{self, SampleShare, Span, SpanId, SpanInput, SpanKind, SpanLimits, Spans},
     timeline::Timeline,
+};
+use offwake_recording::{
+    Recording, TaskState, Wait, Wake, WakeContext,
     units::{Nanos, Tid, Timestamp},
 };
 

@@ -1,9 +1,8 @@
 //! What is a request, one rule each.
 
-use offwake::{
-    blame::cause::syscalls,
-    recording::{FileKind, Scope, StackRef, WakeContext},
-    spans::LeftOut,
+use offwake_analysis::{blame::cause::syscalls, spans::LeftOut};
+use offwake_recording::{
+    FileKind, Scope, StackRef, WakeContext,
     units::{Tgid, Tid, Timestamp},
 };
 

@@ -1,8 +1,8 @@
 //! Who asks and who serves, where a socket tells.
 
-use offwake::{
-    recording::{FileKind, OpenFile, PeerProcess, SocketEnd},
-    spans::{LeftOut, Spans},
+use offwake_analysis::spans::{LeftOut, Spans};
+use offwake_recording::{
+    FileKind, OpenFile, PeerProcess, SocketEnd,
     units::{Tgid, Tid},
 };
 

@@ -6,13 +6,12 @@ mod waited_on;
 
 use std::collections::HashMap;
 
-use schemars::JsonSchema;
-use serde::Serialize;
-use strum::IntoStaticStr;
-
 use offwake_recording::{
     Frame, OpenFile, Recording, StackRef, StackTable, ThreadKind, Wait, units::StackId,
 };
+use schemars::JsonSchema;
+use serde::Serialize;
+use strum::IntoStaticStr;
 
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 

@@ -3,7 +3,6 @@
 //! The only place that names the `syscalls` crate.
 
 use offwake_recording::{Syscall, SyscallTable};
-
 #[cfg(target_arch = "aarch64")]
 use syscalls::{aarch64::Sysno as Native, arm::Sysno as Compat};
 #[cfg(not(target_arch = "aarch64"))]

@@ -1,10 +1,9 @@
 //! The object that a wait was on (a certain futex, a certain socket), and the one it was ended
 //! through.
 
+use offwake_recording::{FileId, Wait, Wake};
 use serde::Serialize;
 use strum::IntoStaticStr;
-
-use offwake_recording::{FileId, Wait, Wake};
 
 use super::{Cause, syscalls};
 

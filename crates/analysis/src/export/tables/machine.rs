@@ -1,6 +1,13 @@
 //! `processes`, `cgroups` and `files`: what the numbers in the records stand for.
 
 use arrow_array::types::{UInt32Type, UInt64Type};
+use offwake_recording::{
+    ContainerId, FileId, OpenFile, SocketEnd,
+    stream::{
+        code::Code,
+        column::{Column, Nulls, numbers, optional, times},
+    },
+};
 
 use super::{pick, wall_times};
 use crate::{
@@ -9,13 +16,6 @@ use crate::{
         dictionary::{Dictionary, all_names, names, optional_words, words},
     },
     report::waited_on,
-};
-use offwake_recording::{
-    ContainerId, FileId, OpenFile, SocketEnd,
-    stream::{
-        code::Code,
-        column::{Column, Nulls, numbers, optional, times},
-    },
 };
 
 pub(super) fn processes(export: &Export<'_>, items: &[u32]) -> Vec<Column> {

@@ -1,12 +1,6 @@
 //! `loss` and `meta`: what is missing, and what the recording is of.
 
 use arrow_array::types::{UInt32Type, UInt64Type};
-
-use super::{pick, wall_times};
-use crate::export::{
-    Export,
-    dictionary::{all_names, words},
-};
 use offwake_recording::{
     Meta,
     stream::{
@@ -14,6 +8,12 @@ use offwake_recording::{
         code::Code as _,
         column::{Column, flags, numbers, optional, optional_times, times},
     },
+};
+
+use super::{pick, wall_times};
+use crate::export::{
+    Export,
+    dictionary::{all_names, words},
 };
 
 pub(super) fn loss(export: &Export<'_>, items: &[u32]) -> Vec<Column> {

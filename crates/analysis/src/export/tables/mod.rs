@@ -12,16 +12,16 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, TimestampNanosecondArray};
 use arrow_schema::{ArrowError, Field, Schema};
+use offwake_recording::{
+    stream::column::{Column, Nulls},
+    units::{CgroupId, Tgid, Tid, Timestamp},
+};
 
 use super::{
     Export, Table,
     dictionary::{Dictionary, all_names},
 };
 use crate::timeline::{Thread, ThreadIndex};
-use offwake_recording::{
-    stream::column::{Column, Nulls},
-    units::{CgroupId, Tgid, Tid, Timestamp},
-};
 
 /// The moment that says which hour an item belongs to.
 pub(super) fn time_of(export: &Export<'_>, table: Table, item: u32) -> Timestamp {

@@ -1,6 +1,13 @@
 //! `preemptions` and `samples`: one row a record.
 
 use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+use offwake_recording::{
+    Preemption,
+    stream::{
+        code::Code as _,
+        column::{Column, Nulls, flags, numbers, optional, optional_times, times},
+    },
+};
 
 use super::{
     bearer, cgroups, comms, executables, pick,
@@ -11,13 +18,6 @@ use crate::export::{
     Export,
     dictionary::{Dictionary, words},
     stack_text::{join_frames, stack_number},
-};
-use offwake_recording::{
-    Preemption,
-    stream::{
-        code::Code as _,
-        column::{Column, Nulls, flags, numbers, optional, optional_times, times},
-    },
 };
 
 pub(super) fn preemptions(export: &Export<'_>, items: &[u32]) -> Vec<Column> {

@@ -1,12 +1,6 @@
 //! `stacks` and `frames`: a row each, and a row for each function of each.
 
 use arrow_array::types::{UInt32Type, UInt64Type};
-
-use crate::export::{
-    Export,
-    dictionary::{Dictionary, words},
-    stack_text::join_frames,
-};
 use offwake_recording::{
     AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackRef,
     stream::{
@@ -14,6 +8,12 @@ use offwake_recording::{
         column::{Column, Nulls, flags, numbers, optional},
     },
     units::StackId,
+};
+
+use crate::export::{
+    Export,
+    dictionary::{Dictionary, words},
+    stack_text::join_frames,
 };
 
 /// Functions of one stack that are shown. The kernel walks 127 frames at most, into each of which a

@@ -1,19 +1,19 @@
 //! `threads`: one row a thread's life inside the window, with its ledger.
 
 use arrow_array::types::UInt32Type;
-
-use super::{cgroups, comms, executables, wall_times};
-use crate::{
-    blame::{External, Ledger, Reason},
-    export::{Export, dictionary::words},
-    timeline::{Thread, ThreadIndex},
-};
 use offwake_recording::{
     stream::{
         code::Code as _,
         column::{Column, flags, numbers, optional, optional_times, times},
     },
     units::Nanos,
+};
+
+use super::{cgroups, comms, executables, wall_times};
+use crate::{
+    blame::{External, Ledger, Reason},
+    export::{Export, dictionary::words},
+    timeline::{Thread, ThreadIndex},
 };
 
 pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {

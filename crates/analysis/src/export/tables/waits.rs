@@ -1,6 +1,14 @@
 //! `waits`: one row a wait, with everything about it that a query may want to group by.
 
 use arrow_array::types::{UInt16Type, UInt32Type, UInt64Type};
+use offwake_recording::{
+    FileId, StackRef, ThreadRef, Wait, Wake,
+    stream::{
+        code::{self, Code as _},
+        column::{Column, Nulls, flags, numbers, optional, optional_times, times},
+    },
+    units::Timestamp,
+};
 
 use super::{
     bearer, cgroups, comms, executables,
@@ -19,14 +27,6 @@ use crate::{
     },
     report::{waited_on, wake_context},
     timeline::{BlockedInterval, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
-};
-use offwake_recording::{
-    FileId, StackRef, ThreadRef, Wait, Wake,
-    stream::{
-        code::{self, Code as _},
-        column::{Column, Nulls, flags, numbers, optional, optional_times, times},
-    },
-    units::Timestamp,
 };
 
 /// A wait, and all that the columns are made from.

@@ -9,6 +9,8 @@ pub mod summary;
 
 use std::{collections::BTreeMap, fmt, io};
 
+use offwake_recording::units::Nanos;
+
 pub(super) use changes::{Change, changes};
 
 use super::{
@@ -16,7 +18,6 @@ use super::{
     flame::{self, Path, ThreadNames, View},
     folded,
 };
-use offwake_recording::units::Nanos;
 
 /// Two reports, made with the same filter.
 #[derive(Clone, Copy, Debug)]

@@ -2,14 +2,15 @@
 
 use std::{collections::HashMap, sync::Arc};
 
+use offwake_recording::{
+    Function,
+    units::{CgroupId, Tgid},
+};
+
 use super::{Direction, FlameGraph, GroupBy, ThreadNames, View};
 use crate::report::{
     BlameClass, BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report,
     ThreadName, WaitEntry, build::NAMELESS,
-};
-use offwake_recording::{
-    Function,
-    units::{CgroupId, Tgid},
 };
 
 /// What a frame stands for.

@@ -5,12 +5,13 @@ use std::{
     ops::AddAssign,
 };
 
+use offwake_recording::units::Nanos;
+
 use super::{FrameKind, NodeId, Tree};
 use crate::{
     blame::cause::Cause,
     report::{BlameEntry, WaitEntry, wake_context},
 };
-use offwake_recording::units::Nanos;
 
 /// One of a report's wakers, by its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

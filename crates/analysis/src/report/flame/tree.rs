@@ -2,8 +2,9 @@
 
 use std::{collections::HashMap, ops::AddAssign};
 
-use super::Frame;
 use offwake_recording::units::Nanos;
+
+use super::Frame;
 
 /// A node of one tree. 0 is the root, of which all paths begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,12 +1,12 @@
 //! The classes of time that have a colour on the page.
 
+use offwake_recording::units::Nanos;
 use serde::{Serialize, Serializer};
 
 use crate::{
     blame::{BlameKind, BlamePart, IdleState},
     report::{self, BlameEntry, WaitEntry, wait_groups},
 };
-use offwake_recording::units::Nanos;
 
 /// The class of some blocked time, by which the page colours it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,13 +2,13 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, iter};
 
+use offwake_recording::units::Tid;
 use serde::Serialize;
 
 use crate::report::{
     self, Report,
     flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
 };
-use offwake_recording::units::Tid;
 
 use super::{
     class::PageClass,

@@ -7,10 +7,10 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use offwake_recording::units::{Tgid, Tid};
 use serde::Serialize;
 
 use crate::report::{BlameEntry, BlameEntryKind, NAMELESS, Report, ThreadName};
-use offwake_recording::units::{Tgid, Tid};
 
 use super::{
     class::PageClass,

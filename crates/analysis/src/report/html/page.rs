@@ -1,12 +1,12 @@
 //! All data of a page, as JSON.
 
+use offwake_recording::units::Nanos;
 use serde::Serialize;
 
 use crate::{
     blame::cause::Cause,
     report::{Report, summary, text, wait_groups},
 };
-use offwake_recording::units::Nanos;
 
 use super::{
     flame::{self, Flame},

@@ -1,9 +1,9 @@
 //! The timeline's lanes as JSON.
 
+use offwake_recording::units::Timestamp;
 use serde::{Serialize, Serializer, ser::SerializeSeq};
 
 use crate::report::Report;
-use offwake_recording::units::Timestamp;
 
 use super::{
     class::PageClass,

@@ -1,12 +1,12 @@
 //! The table of the worst waits, each with its chain and the stacks of every hop.
 
+use offwake_recording::units::Nanos;
 use serde::Serialize;
 
 use crate::report::{
     BlameEntry, HopEntry, Label, Report, WaitEntry, WakerEntry, WakerKind, flame::leaf_name,
     wait_groups, wake_context,
 };
-use offwake_recording::units::Nanos;
 
 use super::{
     class::PageClass,

@@ -21,11 +21,11 @@ mod tests;
 
 use std::{collections::HashMap, sync::Arc};
 
+use offwake_recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable, units::StackId};
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use crate::blame::cause::{self, Cause};
-use offwake_recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable, units::StackId};
 
 use module_owner::ModuleKind;
 

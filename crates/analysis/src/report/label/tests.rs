@@ -3,16 +3,17 @@
 
 use std::sync::Arc;
 
+use offwake_recording::{
+    AddressKind, AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackEnd,
+    StackRef, StackTable, units::StackId,
+};
+
 use super::{
     CodeOwner,
     CodeOwner::{Kernel, Libc, Library, Program, Runtime},
     Label, LabelFinder,
 };
 use crate::blame::cause::Cause;
-use offwake_recording::{
-    AddressKind, AddressSpace, Frame, FrameId, Function, Module, ModuleId, Stack, StackEnd,
-    StackRef, StackTable, units::StackId,
-};
 
 const LIBC: &str = "/usr/lib/x86_64-linux-gnu/libc.so.6";
 

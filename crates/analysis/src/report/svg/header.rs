@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use chrono::DateTime;
+use offwake_recording::units::Nanos;
 
 use super::{
     palette::{self, Fill},
@@ -13,7 +14,6 @@ use crate::report::{
     flame::{Direction, FlameGraph, View},
     summary::{self, percent},
 };
-use offwake_recording::units::Nanos;
 
 /// Characters that fit into a line.
 const LONGEST_LINE: usize = 155;

@@ -2,12 +2,13 @@
 
 use std::cmp::Reverse;
 
+use offwake_recording::units::Nanos;
+
 use crate::report::{
     flame::{Summaries, WaitSummary},
     summary::percent,
     wake_context,
 };
-use offwake_recording::units::Nanos;
 
 /// Names of one kind that are listed; the rest is counted.
 const LISTED: usize = 3;

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use offwake_recording::units::Nanos;
+
 use super::{
     header::{self, ClassParts},
     hover, palette,
@@ -18,7 +20,6 @@ use crate::{
         wait_groups,
     },
 };
-use offwake_recording::units::Nanos;
 
 /// Culprits named in the header; the rest is counted.
 const CULPRITS: usize = 4;

@@ -27,10 +27,10 @@ use anyhow::{Context as _, bail};
 use clap::error::ErrorKind;
 use offwake::{
     capture::flight_recorder::{FlightRecorder, Retention, Viewer},
-    recording::ClosedBy,
-    top::{AnalysisError, KeyAction, Since, TargetState, TopAnalysis, TopData, ViewState},
-    units::Nanos,
+    top::{KeyAction, ViewState},
 };
+use offwake_analysis::top::{AnalysisError, Since, TargetState, TopAnalysis, TopData};
+use offwake_recording::{ClosedBy, units::Nanos};
 
 use crate::{
     cli::{RecordingArguments, Top, usage_error},

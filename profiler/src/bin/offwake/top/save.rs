@@ -7,11 +7,9 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use offwake::{
-    capture::flight_recorder::numbered,
-    formats::{OutputFormat as _, RecordingFile},
-    top::{Period, TopData},
-};
+use offwake::{capture::flight_recorder::numbered, top::Period};
+use offwake_analysis::formats::{OutputFormat as _, RecordingFile};
+use offwake_analysis::top::TopData;
 
 use crate::output::{new_file_beside, on_one_line};
 

@@ -7,7 +7,8 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use offwake::top::{ColourMode, Key, TopData, ViewState, draw};
+use offwake::top::{ColourMode, Key, ViewState, draw};
+use offwake_analysis::top::TopData;
 use ratatui::{
     Terminal,
     backend::CrosstermBackend,

@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::recording::BuildId;
+use offwake_recording::BuildId;
 
 /// The directory that the environment names, as elfutils' client looks for it.
 ///

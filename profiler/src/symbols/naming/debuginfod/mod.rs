@@ -17,13 +17,13 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_recording::BuildId;
 use offwake_unwind::elf::build_id;
 use ureq::{
     Agent,
     tls::{RootCerts, TlsConfig, TlsProvider},
 };
 
-use crate::recording::BuildId;
 use cache::Cache;
 
 /// For a name's look-up and the connection.

@@ -1,5 +1,6 @@
 //! Memory that holds anything.
 
+use offwake_recording::units::{Tgid, Tid};
 use proptest::prelude::*;
 
 use super::{
@@ -14,7 +15,6 @@ use super::{
     },
     fake::{FakeMemory, RUNTIME, interpreter},
 };
-use crate::units::{Tgid, Tid};
 
 /// Every byte of it is readable, and is what a seed makes of its address.
 struct Noise(u64);

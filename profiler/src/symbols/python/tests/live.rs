@@ -10,6 +10,7 @@ use std::{
 };
 
 use object::ReadCache;
+use offwake_recording::units::{Tgid, Tid};
 use profiler_ebpf::python::MAX_FRAMES;
 
 use super::super::{
@@ -21,10 +22,7 @@ use super::super::{
     threads::{Tasks, thread_states},
     walk::walk,
 };
-use crate::{
-    symbols::address_spaces::proc_maps,
-    units::{Tgid, Tid},
-};
+use crate::symbols::address_spaces::proc_maps;
 
 /// Waits in many places, and says where.
 const WAITS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/symbols/python/tests/waits.py");

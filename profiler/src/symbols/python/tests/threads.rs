@@ -4,7 +4,7 @@ use super::{
     super::threads::{Tasks, ThreadState, thread_states},
     fake::{FakeMemory, RUNTIME, interpreter},
 };
-use crate::units::Tid;
+use offwake_recording::units::Tid;
 
 const INTERPRETER: u64 = 0x20_0000;
 const STATE: u64 = 0x30_0000;

@@ -11,12 +11,13 @@ mod wait;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
+use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
+
 use crate::{
     blame::Blame,
     report::{NAMELESS, Report, containers::ContainerLabels},
     timeline::{State, Thread, ThreadIndex},
 };
-use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 pub(super) use bins::Bin;
 pub(super) use wait::LaneWait;

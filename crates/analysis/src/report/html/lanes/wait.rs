@@ -5,6 +5,11 @@ use std::{
     collections::{BTreeMap, BinaryHeap},
 };
 
+use offwake_recording::{
+    ThreadRef,
+    units::{Nanos, Timestamp},
+};
+
 use crate::{
     blame::{
         Blame, BlameKind, BlamePart, WakeSource, Walker,
@@ -18,10 +23,6 @@ use crate::{
         waited_on::waited_on_entry,
     },
     timeline::{State, ThreadIndex, WaitIndex},
-};
-use offwake_recording::{
-    ThreadRef,
-    units::{Nanos, Timestamp},
 };
 
 /// The most parts of one wait.
