@@ -5,6 +5,7 @@ mod bless;
 mod cargo_tool;
 mod dependencies;
 mod fuzz;
+mod glossary;
 mod instructions;
 mod links;
 mod msrv;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use crate::{
     dependencies::{self, Advisories},
-    fuzz, instructions, links, msrv, vm,
+    fuzz, glossary, instructions, links, msrv, vm,
 };
 use xtask::{
     apt, build, command,
@@ -43,9 +43,10 @@ const PACKAGES_OF_USER_SPACE: [&str; 5] =
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 19] = [
+const STEPS: [Step; 20] = [
     ("formatting", check_formatting),
     ("links of the documents", links::check),
+    ("names in the glossary", glossary::check),
     ("build", build_both_halves),
     ("a second build rebuilds nothing", build::check_second_build),
     ("lints of the user half", lint_user_half),
