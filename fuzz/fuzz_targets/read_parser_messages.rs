@@ -1,5 +1,5 @@
-//! Any messages from the process that parses: names that are believed are those of addresses that were asked about, and no longer than
-//! names may be.
+//! Any messages from the process that parses: names that are believed are those of addresses that
+//! were asked about, and no longer than names may be.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

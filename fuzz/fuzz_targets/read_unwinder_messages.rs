@@ -1,4 +1,5 @@
-//! Any messages from the process that unwinds: frames that are believed are in code, and on the stack.
+//! Any messages from the process that unwinds: frames that are believed are in code, and on the
+//! stack.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -20,8 +21,8 @@ impl ModuleFiles for NoFiles {
     }
 }
 
-/// A byte for the number of words on the stack, the words, a byte each, and messages: each with two bytes for
-/// its length in front.
+/// A byte for the number of words on the stack, the words, a byte each, and messages: each with two
+/// bytes for its length in front.
 fn read_messages(input: &[u8]) -> Option<()> {
     let (&words, input) = input.split_first()?;
     let (words, input) = input.split_at_checked(words.into())?;

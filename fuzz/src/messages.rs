@@ -11,8 +11,8 @@ use offwake::parser::Channel;
 /// Bytes that fit into a socket that nobody reads from.
 const MAX_INPUT: usize = 16 << 10;
 
-/// A channel whose other end has sent these messages and closed it. Each message has two bytes for its length
-/// in front.
+/// A channel whose other end has sent these messages and closed it. Each message has two bytes for
+/// its length in front.
 #[must_use]
 pub fn channel(input: &[u8]) -> Option<Channel<OwnedFd>> {
     let mut input = &input[..input.len().min(MAX_INPUT)];

@@ -1,7 +1,7 @@
 //! `.eh_frame_hdr`: the entries of `.eh_frame`, sorted.
 //!
-//! gimli is not used for this: [`EhHdrTable::lookup`](gimli::EhHdrTable::lookup) trusts the number of entries
-//! and multiplies it (0.34.0).
+//! gimli is not used for this: [`EhHdrTable::lookup`](gimli::EhHdrTable::lookup) trusts the number
+//! of entries and multiplies it (0.34.0).
 //!
 //! <https://refspecs.linuxfoundation.org/LSB_5.0.0/LSB-Core-generic/LSB-Core-generic/ehframechpt.html>
 

@@ -6,8 +6,8 @@ use gimli::{Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, L
 
 use crate::{stack::Stop, stack_copy::StackCopy, state::FrameState};
 
-/// Operations of one evaluation: an expression can jump backwards. Those of the C library and of PLT
-/// stubs have some 10.
+/// Operations of one evaluation: an expression can jump backwards. Those of the C library and of
+/// PLT stubs have some 10.
 const MAX_OPERATIONS: u32 = 256;
 
 /// A DWARF expression.

@@ -84,8 +84,8 @@ impl<'a, S: UnwindSection<Bytes<'a>>> FrameEntries<'a, S> {
         self.section.cie_from_offset(self.bases, at)
     }
 
-    /// Whether an entry claims to be longer than `limit`. Its length is in front of it: a length of more
-    /// than 32 bits begins with ones alone.
+    /// Whether an entry claims to be longer than `limit`. Its length is in front of it: a length of
+    /// more than 32 bits begins with ones alone.
     fn is_longer(&self, at: usize, limit: u32) -> bool {
         let length = self.bytes.get(at..).and_then(|bytes| bytes.first_chunk());
         length.is_none_or(|length| u32::from_le_bytes(*length) > limit)

@@ -30,8 +30,8 @@ pub enum CodeBacking {
 /// The bytes of a module.
 #[derive(Debug)]
 pub enum FileContent {
-    /// An open file. It is read and never mapped: a file that is cut short while it is mapped kills the
-    /// process that reads it.
+    /// An open file. It is read and never mapped: a file that is cut short while it is mapped kills
+    /// the process that reads it.
     File(File),
     /// The bytes themselves.
     Image(Arc<[u8]>),

@@ -23,8 +23,8 @@ use crate::{
 
 const CODE: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
-/// Where the kernel stored each general register, in the order of their DWARF numbers, in bytes from
-/// the stack pointer that the handler returned with: `uc_mcontext` of a `ucontext_t`.
+/// Where the kernel stored each general register, in the order of their DWARF numbers, in bytes
+/// from the stack pointer that the handler returned with: `uc_mcontext` of a `ucontext_t`.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/arch/x86/include/uapi/asm/sigcontext.h>
 const GENERAL_AT: [u64; GENERAL] =

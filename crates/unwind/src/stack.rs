@@ -22,17 +22,18 @@ pub struct UnwoundFrame {
     pub address: u64,
     /// An instruction for the leaf and for what a signal interrupted, otherwise a return address.
     pub kind: AddressKind,
-    /// Where the address lies in the stack copy, in bytes from the beginning of the copy: a multiple of 8
-    /// that grows with each frame. None for the leaf, and for an address that came from a register.
+    /// Where the address lies in the stack copy, in bytes from the beginning of the copy: a
+    /// multiple of 8 that grows with each frame. None for the leaf, and for an address that came
+    /// from a register.
     pub stack_offset: Option<u32>,
 }
 
 /// Why a stack has no more frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum UnwindEnd {
-    /// The thread began here: unwind data says that nothing called this function, or the return address
-    /// is 0, or a chain of frame pointers came to its end. Also where Go's own walks end, if what called
-    /// that function can't be unwound.
+    /// The thread began here: unwind data says that nothing called this function, or the return
+    /// address is 0, or a chain of frame pointers came to its end. Also where Go's own walks end,
+    /// if what called that function can't be unwound.
     EntryPoint,
     /// The next word lies behind the copy.
     CopyTooShort,
@@ -70,8 +71,8 @@ pub enum UnwindEnd {
 }
 
 impl UnwindEnd {
-    /// Whether the code gives no way to unwind it, so that a longer copy or more frames would change
-    /// nothing.
+    /// Whether the code gives no way to unwind it, so that a longer copy or more frames would
+    /// change nothing.
     pub(crate) fn is_for_lack_of_data(self) -> bool {
         match self {
             Self::NoUnwindInfo { .. }

@@ -18,11 +18,11 @@ pub struct Registers {
     pub fp: u64,
 }
 
-/// Pages of a stack copy that were not in memory, a bit each: the page that the stack pointer points
-/// into is the lowest.
+/// Pages of a stack copy that were not in memory, a bit each: the page that the stack pointer
+/// points into is the lowest.
 ///
-/// A function can reserve more room than it touches, and the kernel has no page yet where nobody has
-/// touched any:
+/// A function can reserve more room than it touches, and the kernel has no page yet where nobody
+/// has touched any:
 ///
 /// ```text
 ///  sp
@@ -33,7 +33,8 @@ pub struct Registers {
 pub struct MissingPages(pub u32);
 
 impl MissingPages {
-    /// Whether the byte at an address is in a missing page. The address is not below the stack pointer.
+    /// Whether the byte at an address is in a missing page. The address is not below the stack
+    /// pointer.
     #[must_use]
     pub fn contains(self, sp: u64, address: u64) -> bool {
         let page = (address / PAGE).saturating_sub(sp / PAGE);

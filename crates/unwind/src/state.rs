@@ -47,13 +47,14 @@ impl FrameState {
         Self { ip: registers.ip, kind: AddressKind::Instruction, general, found_by }
     }
 
-    /// The address whose unwind data counts. For a return address, that is the byte before it: a call can
-    /// be the last instruction of a function.
+    /// The address whose unwind data counts. For a return address, that is the byte before it: a
+    /// call can be the last instruction of a function.
     pub(crate) fn lookup_address(&self) -> u64 {
         self.ip.saturating_sub(self.kind.before())
     }
 
-    /// The value of a register by its DWARF number. `rip` has the number behind the general registers.
+    /// The value of a register by its DWARF number. `rip` has the number behind the general
+    /// registers.
     pub(crate) fn register(&self, number: usize) -> Result<u64, Stop> {
         match number {
             GENERAL => Ok(self.ip),

@@ -22,8 +22,8 @@ use crate::{
 /// How stacks are unwound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Method {
-    /// By unwind data and, where code has none, by its instructions, or by frame pointers if they can
-    /// be frame pointers.
+    /// By unwind data and, where code has none, by its instructions, or by frame pointers if they
+    /// can be frame pointers.
     #[default]
     Auto,
     /// By frame pointers alone, as `bpf_get_stack` does.
@@ -66,7 +66,8 @@ impl Unwinder {
         }
     }
 
-    /// Unwinds one stack. `code` is all that the process has of executable mappings, sorted by address.
+    /// Unwinds one stack. `code` is all that the process has of executable mappings, sorted by
+    /// address.
     pub fn unwind(
         &mut self,
         code: &[CodeMapping],
@@ -210,8 +211,8 @@ fn by_frame_pointer(
     state: &FrameState,
 ) -> Result<NextFrame, Stop> {
     match frame_pointer::step(state, copy)? {
-        // A register that holds anything at all can look like a frame pointer, but hardly with code's
-        // address above where it points to.
+        // A register that holds anything at all can look like a frame pointer, but hardly with
+        // code's address above where it points to.
         (next, _) if find_mapping(code, next.lookup_address()).is_none() => Err(Stop::NoUnwindInfo),
         step => Ok(step),
     }

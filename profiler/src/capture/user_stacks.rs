@@ -1,5 +1,5 @@
-//! User stacks: moves the copies that the kernel half sends to the stack processor, and what becomes of
-//! its cache back to it.
+//! User stacks: moves the copies that the kernel half sends to the stack processor, and what
+//! becomes of its cache back to it.
 
 use std::{
     io::PipeReader,
@@ -24,7 +24,8 @@ use crate::{
 
 /// The shortest time between two notifications of copies.
 const PACE: Duration = Duration::from_millis(1);
-/// How long it takes, about, until what the kernel half has sent is looked up: two rounds of the drain.
+/// How long it takes, about, until what the kernel half has sent is looked up: two rounds of the
+/// drain.
 const ON_ITS_WAY: Nanos = Nanos(20_000_000);
 /// How long is waited at most until the machine is known: some 1,000 processes.
 const PATIENCE: Nanos = Nanos(500_000_000);
@@ -79,8 +80,8 @@ impl Shared {
         self.idle_at.store(kernel::now().0, Ordering::Relaxed);
     }
 
-    /// Waits until everything has been looked up that was asked for before now, for a while: programs
-    /// are known then, and the stacks of those that wait, before anything is recorded.
+    /// Waits until everything has been looked up that was asked for before now, for a while:
+    /// programs are known then, and the stacks of those that wait, before anything is recorded.
     pub fn settle(&self) {
         let begin = kernel::now();
         let asked = begin + ON_ITS_WAY;

@@ -1,5 +1,5 @@
-//! The owner of all stacks: copies of user stacks and walked addresses go in, stacks of the recording and
-//! updates of the kernel half's cache come out.
+//! The owner of all stacks: copies of user stacks and walked addresses go in, stacks of the
+//! recording and updates of the kernel half's cache come out.
 //!
 //! ```text
 //!  UserStackCopy ──▶ StackProcessor::process_copies ──▶ UnwoundCopy: frames, end, CacheUpdate

@@ -63,8 +63,8 @@ pub struct StackProcessor {
 }
 
 impl StackProcessor {
-    /// A processor that has stacks unwound by `unwinder`, and the stacks of so many call sites cached at
-    /// most.
+    /// A processor that has stacks unwound by `unwinder`, and the stacks of so many call sites
+    /// cached at most.
     #[must_use]
     pub fn new(unwinder: UnwinderClient, max_call_sites: usize) -> Self {
         Self {
@@ -187,8 +187,8 @@ impl StackProcessor {
         processed
     }
 
-    /// Removes stacks from the cache that are not in the recording any more. Returns the call sites to remove
-    /// from the kernel half.
+    /// Removes stacks from the cache that are not in the recording any more. Returns the call sites
+    /// to remove from the kernel half.
     pub fn remove_from_cache(&mut self, gone: &[StackId]) -> Vec<CallSiteKey> {
         self.cache.remove_stacks(gone)
     }
@@ -276,7 +276,8 @@ impl StackProcessor {
         UnwoundCopy { id: copy.id, unwound: Some(unwound), cache_update }
     }
 
-    /// Adds a stack that could not be unwound. Of its frames the leaf is known, unless the wait is over.
+    /// Adds a stack that could not be unwound. Of its frames the leaf is known, unless the wait is
+    /// over.
     fn add_end_alone(&mut self, copy: &UserStackCopy, end: StackEnd) -> UnwoundCopy {
         let space = AddressSpace::Process(copy.tgid);
         let leaf = FoundFrame::Address(copy.ip, AddressKind::Instruction);
@@ -370,8 +371,8 @@ impl StackProcessor {
         Some(frame)
     }
 
-    /// Drains what is new. A module can come later than the frames in it: as soon as its file's headers are
-    /// read, or after two seconds without what they say.
+    /// Drains what is new. A module can come later than the frames in it: as soon as its file's
+    /// headers are read, or after two seconds without what they say.
     pub fn drain_new(&mut self) -> NewStacks {
         let modules = self.spaces.modules_mut().drain_new();
         self.new_stacks(modules)
@@ -428,10 +429,11 @@ pub struct UnnamedStacks {
 }
 
 impl UnnamedStacks {
-    /// Looks up the names of all frames that were in no request yet. `progress` is called with the number of
-    /// frames done and of all frames.
+    /// Looks up the names of all frames that were in no request yet. `progress` is called with the
+    /// number of frames done and of all frames.
     ///
-    /// Returns what is still new, the names of the frames that have any, and what could not be done.
+    /// Returns what is still new, the names of the frames that have any, and what could not be
+    /// done.
     pub fn resolve(
         self,
         parser: &mut Parser,

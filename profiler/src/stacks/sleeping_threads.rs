@@ -5,8 +5,8 @@
 //!  thread ----------|------------------------------------------|-----> asleep all the while
 //! ```
 //!
-//! The kernel half can't read the memory of a process that it does not run in, and has no need to: as
-//! long as the thread has not woken, its stack is what it was.
+//! The kernel half can't read the memory of a process that it does not run in, and has no need to:
+//! as long as the thread has not woken, its stack is what it was.
 
 use std::{
     fs::File,
@@ -22,8 +22,8 @@ use crate::decode::UserStackCopy;
 /// Bytes that are read of a stack: as many as the kernel half copies at most.
 const MAX_BYTES: usize = 64 << 10;
 
-/// Reads the stack of a thread that has gone to sleep `voluntary_switches` times, from the stack pointer on, and
-/// what `python` returns meanwhile. None if the thread has woken since.
+/// Reads the stack of a thread that has gone to sleep `voluntary_switches` times, from the stack
+/// pointer on, and what `python` returns meanwhile. None if the thread has woken since.
 pub(crate) fn read_if_asleep<T>(
     copy: &UserStackCopy,
     voluntary_switches: u64,

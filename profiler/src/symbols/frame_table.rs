@@ -114,7 +114,8 @@ impl FrameTable {
         Some(id)
     }
 
-    /// The frame of a function that is known by its name alone, or none if there are too many frames.
+    /// The frame of a function that is known by its name alone, or none if there are too many
+    /// frames.
     pub(crate) fn intern_named(
         &mut self,
         function: Function,
@@ -140,8 +141,8 @@ impl FrameTable {
         (count < self.limit).then(|| u32::try_from(count).ok().map(FrameId))?
     }
 
-    /// Drains the names of frames that had them from the beginning, to be written down at once: nobody can
-    /// look them up again.
+    /// Drains the names of frames that had them from the beginning, to be written down at once:
+    /// nobody can look them up again.
     pub(crate) fn drain_new_names(&mut self) -> Vec<(FrameId, Vec<Function>)> {
         let count = self.count();
         let from = std::mem::replace(&mut self.names_drained, count);
@@ -172,9 +173,9 @@ impl FrameTable {
         std::mem::take(&mut self.new)
     }
 
-    /// Drains the frames whose names were not requested yet, and their number, which includes those that
-    /// have no source of names. Code that a JIT wrote is requested each time, because the JIT may have
-    /// written down its name since.
+    /// Drains the frames whose names were not requested yet, and their number, which includes those
+    /// that have no source of names. Code that a JIT wrote is requested each time, because the JIT
+    /// may have written down its name since.
     pub(crate) fn drain_unnamed(&mut self) -> (BTreeMap<NameSource, Vec<UnnamedFrame>>, usize) {
         let count = self.count();
         let from = std::mem::replace(&mut self.requested, count);

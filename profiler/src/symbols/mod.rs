@@ -1,9 +1,9 @@
 //! Addresses into names.
 //!
-//! While recording, every user address is turned at once into a file and an offset in it, and the file
-//! is held open. What is new is drained again and again, to be written down. Names are looked up at the
-//! end, from the held files: a process that has ended, a deleted binary and a container's file are then
-//! no different from any other.
+//! While recording, every user address is turned at once into a file and an offset in it, and the
+//! file is held open. What is new is drained again and again, to be written down. Names are looked
+//! up at the end, from the held files: a process that has ended, a deleted binary and a container's
+//! file are then no different from any other.
 //!
 //! ```text
 //!  address_spaces              frame_table                   naming

@@ -19,8 +19,8 @@ use super::messages::{
 };
 use crate::parser::{Channel, ChannelError, Parser, sealed_copy};
 
-/// How often the server may ask for a file because of one stack. Each return address may be one whose code
-/// has to be followed, and so may each function on the way.
+/// How often the server may ask for a file because of one stack. Each return address may be one
+/// whose code has to be followed, and so may each function on the way.
 const MAX_FILE_REQUESTS: usize = 100_000;
 
 /// A stack to unwind.
@@ -36,8 +36,8 @@ pub struct UnwindRequest<'a> {
 pub struct UnwinderClient {
     parser: Parser,
     method: Method,
-    /// The lists of mappings that the server has, by their numbers there, each with the number of the stack
-    /// that used it last.
+    /// The lists of mappings that the server has, by their numbers there, each with the number of
+    /// the stack that used it last.
     sent: Vec<(Rc<[CodeMapping]>, u64)>,
     /// Stacks so far.
     stacks: u64,

@@ -8,9 +8,9 @@
 //!                                  ◀── Reply::Unwound, for each stack, in their order
 //! ```
 //!
-//! One request has many stacks, because each end does nothing while the other waits for a CPU: on a busy
-//! machine that takes longer than the work. Each stack has its own reply, so that a server that dies of
-//! one stack costs that stack alone.
+//! One request has many stacks, because each end does nothing while the other waits for a CPU: on a
+//! busy machine that takes longer than the work. Each stack has its own reply, so that a server
+//! that dies of one stack costs that stack alone.
 
 use std::borrow::Cow;
 
@@ -28,7 +28,8 @@ pub(super) const MAX_MAPPINGS: usize = 16_384;
 pub(super) const MAX_LISTS: usize = 64;
 /// Stacks of one request at most: no more lists than these are in use at a time.
 pub(super) const MAX_STACKS: usize = MAX_LISTS / 2;
-/// Bytes of all stacks of one request, unless it has one stack alone: the rest of the message has to fit too.
+/// Bytes of all stacks of one request, unless it has one stack alone: the rest of the message has
+/// to fit too.
 pub(super) const MAX_STACK_BYTES: usize = MAX_MESSAGE / 2;
 
 /// From offwake to the process that unwinds.
@@ -76,8 +77,9 @@ fn from_bytes<'de, 'a, D: Deserializer<'de>>(deserializer: D) -> Result<Cow<'a, 
     <&'de [u8]>::deserialize(deserializer).map(|bytes| Cow::Owned(bytes.to_vec()))
 }
 
-/// Whether these can be the frames of a stack: every frame is in code, and what was read from the stack is on
-/// the stack, further up with each frame. The server can choose among such words, and no more.
+/// Whether these can be the frames of a stack: every frame is in code, and what was read from the
+/// stack is on the stack, further up with each frame. The server can choose among such words, and
+/// no more.
 pub(super) fn is_possible(unwound: &UnwoundStack, code: &[CodeMapping], copy: &StackCopy) -> bool {
     let Some((leaf, callers)) = unwound.frames.split_first() else { return false };
     let kind = AddressKind::Instruction;

@@ -1,9 +1,10 @@
 //! The parts of a function that a compiler put elsewhere, in a file that has no names for them.
 //!
-//! GCC moves what it takes to be cold out of a function, and with some builds of CPython that is most of
-//! the function that evaluates. Such a part is named `….cold`, but that name is the first thing to be
-//! stripped. What stays is how it is unwound: the entry for a part follows that of its function, and it
-//! begins in the middle of things, with a stack frame that the function has made before.
+//! GCC moves what it takes to be cold out of a function, and with some builds of CPython that is
+//! most of the function that evaluates. Such a part is named `….cold`, but that name is the first
+//! thing to be stripped. What stays is how it is unwound: the entry for a part follows that of its
+//! function, and it begins in the middle of things, with a stack frame that the function has made
+//! before.
 
 use std::ops::Range;
 
@@ -71,8 +72,8 @@ fn find_eh_frame<'data, R: ReadRef<'data>>(
     Some((EhFrame::new(bytes, LittleEndian), bases.set_eh_frame(address)))
 }
 
-/// Whether the entry describes a stack frame before the first instruction. A function begins as it was
-/// called, which no entry needs to describe.
+/// Whether the entry describes a stack frame before the first instruction. A function begins as it
+/// was called, which no entry needs to describe.
 fn begins_with_a_frame(
     entry: &FrameDescriptionEntry<Slice<'_>>,
     entries: &EhFrame<Slice<'_>>,

@@ -68,8 +68,8 @@ pub struct Headers {
     pub segments: Vec<ProgramHeader>,
 }
 
-/// Reads the headers of an ELF file, and lets `body` read more of the file, within a limit. None if the
-/// file is no ELF file.
+/// Reads the headers of an ELF file, and lets `body` read more of the file, within a limit. None if
+/// the file is no ELF file.
 pub fn read<'data, R: ReadRef<'data>, T>(
     data: R,
     body: impl FnOnce(Headers, LimitedFile<'_, R>) -> Option<T>,

@@ -1,5 +1,5 @@
-//! Where in memory a file wants its code: from offsets in the file to the addresses that its symbols
-//! have.
+//! Where in memory a file wants its code: from offsets in the file to the addresses that its
+//! symbols have.
 
 use object::{
     ReadRef,
@@ -19,9 +19,9 @@ pub struct CodeLayout {
 }
 
 impl CodeLayout {
-    /// Where a file says that its code is. None if it is no ELF file, or does not say that: a file that
-    /// `objcopy --only-keep-debug` wrote has lost its code, and says where the code would be in that
-    /// file, not where it was.
+    /// Where a file says that its code is. None if it is no ELF file, or does not say that: a file
+    /// that `objcopy --only-keep-debug` wrote has lost its code, and says where the code would be
+    /// in that file, not where it was.
     pub fn from_file<'data, R: ReadRef<'data>>(data: R) -> Option<Self> {
         let length = data.len().ok()?;
         let headers = headers::read(data, |headers, _| Some(headers))?;
@@ -39,8 +39,8 @@ impl CodeLayout {
         is_known.then(|| Self::from_segments(&code)).flatten()
     }
 
-    /// The layout of a file with these segments. None if there are none, or if they overlap: an offset in
-    /// two segments has no one address.
+    /// The layout of a file with these segments. None if there are none, or if they overlap: an
+    /// offset in two segments has no one address.
     #[must_use]
     pub fn from_segments(segments: &[Segment]) -> Option<Self> {
         let mut code = segments.to_vec();

@@ -15,7 +15,8 @@ use super::{
 };
 use crate::{go::table::SECTION_NAMES, mapping::FileContent};
 
-/// Bytes of unwind data of one module, decompressed. Chromium's, the largest known, has some 20 MiB.
+/// Bytes of unwind data of one module, decompressed. Chromium's, the largest known, has some 20
+/// MiB.
 const MAX_BYTES: u64 = 32 << 20;
 /// Bytes of the names of sections. Those of the kernel itself are 2 KiB.
 const MAX_NAMES: u64 = 1 << 20;
@@ -165,7 +166,8 @@ impl LimitedReader<'_> {
         if section.flags & u64::from(SHF_COMPRESSED) == 0 {
             return Some(bytes);
         }
-        // An `Elf64_Chdr`: 4 bytes for the kind, 4 of nothing, 8 each for the size and the alignment.
+        // An `Elf64_Chdr`: 4 bytes for the kind, 4 of nothing, 8 each for the size and the
+        // alignment.
         let compressed = bytes.split_first_chunk::<24>().and_then(|(header, compressed)| {
             let kind = u32::from_le_bytes(*header.first_chunk()?);
             (kind == ELFCOMPRESS_ZLIB).then_some(compressed)
@@ -173,7 +175,8 @@ impl LimitedReader<'_> {
         self.decompressed(compressed)
     }
 
-    /// A section that was compressed as before there was a flag for that: `ZLIB`, 8 bytes for the size.
+    /// A section that was compressed as before there was a flag for that: `ZLIB`, 8 bytes for the
+    /// size.
     fn zdebug(&mut self, section: &SectionHeader) -> Option<Vec<u8>> {
         let bytes = self.bytes(section.offset, section.size)?;
         self.decompressed(bytes.strip_prefix(b"ZLIB").and_then(|bytes| bytes.get(8..)))

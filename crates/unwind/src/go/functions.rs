@@ -43,8 +43,9 @@ pub struct GoFunctions<'a> {
 }
 
 impl<'a> GoFunctions<'a> {
-    /// Parses the header. `text` is the section of code, `text_start` what the loader will write into the
-    /// header as the start of Go's own. None if there is no such table, or if it is of other code.
+    /// Parses the header. `text` is the section of code, `text_start` what the loader will write
+    /// into the header as the start of Go's own. None if there is no such table, or if it is of
+    /// other code.
     #[must_use]
     pub fn parse(bytes: &'a [u8], text: Range<u64>, text_start: Option<u64>) -> Option<Self> {
         let table = FunctionTable::parse(bytes)?;
@@ -52,7 +53,8 @@ impl<'a> GoFunctions<'a> {
         let base = match table.version {
             TableVersion::Go116 => 0,
             TableVersion::Go118 | TableVersion::Go120 => {
-                // C code that was linked in lies before Go's. Without any, the start of the section is that of Go's code.
+                // C code that was linked in lies before Go's. Without any, the start of the section
+                // is that of Go's code.
                 let written = Some(table.text_start).filter(|start| *start > 0).or(text_start);
                 let is_all_go = text.end.checked_sub(text.start)?.checked_sub(end)? < MAX_PADDING;
                 written.or(is_all_go.then_some(text.start))?
@@ -102,8 +104,8 @@ mod tests {
     const VERSIONS: [TableVersion; 3] =
         [TableVersion::Go116, TableVersion::Go118, TableVersion::Go120];
 
-    /// A table of two functions of 0x80 bytes: `a.F` on line 7 of `/f.go`, and `a.G`, the second half of
-    /// which is an inlined function's.
+    /// A table of two functions of 0x80 bytes: `a.F` on line 7 of `/f.go`, and `a.G`, the second
+    /// half of which is an inlined function's.
     fn table(version: TableVersion, text_start: u64) -> Vec<u8> {
         let names = b"\0a.F\0a.G\0";
         let units = 0_u32.to_le_bytes();

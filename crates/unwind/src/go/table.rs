@@ -1,6 +1,6 @@
 //! Go's own table of its functions, which a program has even if it was stripped, as Go 1.16 to 1.25
-//! write it. Frames are both named and unwound by it. Whoever made a file decides what is in it: nothing
-//! is believed, and a lookup takes a limited time.
+//! write it. Frames are both named and unwound by it. Whoever made a file decides what is in it:
+//! nothing is believed, and a lookup takes a limited time.
 //!
 //! ```text
 //! header  magic, size of a pointer, counts, the start of the code, where the other parts are
@@ -133,8 +133,8 @@ impl<'a> FunctionTable<'a> {
         text_at(self.files, offset).filter(|file| !file.is_empty())
     }
 
-    /// The value that a table of values has for a pc of a function. None also if no step is left of those
-    /// that the lookup may take.
+    /// The value that a table of values has for a pc of a function. None also if no step is left of
+    /// those that the lookup may take.
     pub fn value(
         &self,
         table: u32,
@@ -191,8 +191,8 @@ impl FunctionRecord<'_> {
         u32_at(self.bytes, self.at(n)?)
     }
 
-    /// The function's flags: the second of the four bytes behind the fields. None before Go 1.18: Go 1.16 has
-    /// no flags, and the tables of 1.17 look the same.
+    /// The function's flags: the second of the four bytes behind the fields. None before Go 1.18:
+    /// Go 1.16 has no flags, and the tables of 1.17 look the same.
     #[must_use]
     pub fn flags(&self) -> Option<u8> {
         (self.version > TableVersion::Go116).then_some(())?;

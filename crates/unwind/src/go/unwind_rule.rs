@@ -25,8 +25,8 @@ pub(crate) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Unwi
     let flags = function.flags()?;
     let mut is_called_by_others = false;
     match (table.name(function)?, kind) {
-        // Go's own walk ends here. The first may have been started by C code, and the other is where the
-        // kernel has a signal handled.
+        // Go's own walk ends here. The first may have been started by C code, and the other is
+        // where the kernel has a signal handled.
         (b"runtime.mstart" | b"runtime.sigtramp", _) => is_called_by_others = true,
         // The first function of a thread, and what left a goroutine alone to go on with the stack
         // of the thread from its top.
@@ -42,8 +42,8 @@ pub(crate) fn rule(table: &[u8], address: u64, kind: AddressKind) -> Option<Unwi
     // How far the stack pointer is below where it was when the function was called.
     let below = table.value(depths, function, pc, &mut MAX_FUNCTION_STEPS.into())?;
     let below = Some(i64::from(below)).filter(|&below| below >= 0 && below % 8 == 0)?;
-    // A function without a frame leaves `rbp` as it was. Where others save it is not in the table, and
-    // nothing in Go needs it.
+    // A function without a frame leaves `rbp` as it was. Where others save it is not in the table,
+    // and nothing in Go needs it.
     let saved = if below == 0 { Vec::new() } else { vec![(RBP, SavedRegister::Undefined)] };
     let frame = FrameRule {
         cfa: Cfa::Register { number: RSP, offset: below.checked_add(8)? },
@@ -63,8 +63,8 @@ mod tests {
     /// Since Go 1.20, and of Go 1.18 and 1.19, and where a record has its kind.
     const MAGIC: [(u32, usize); 2] = [(0xffff_fff1, 40), (0xffff_fff0, 36)];
 
-    /// A table of functions of 0x100 bytes each: their names and flags. The stack pointer is 0, then
-    /// from byte 4 on 24 below, and from byte 0xf0 on 0 again.
+    /// A table of functions of 0x100 bytes each: their names and flags. The stack pointer is 0,
+    /// then from byte 4 on 24 below, and from byte 0xf0 on 0 again.
     fn table((magic, flags_at): (u32, usize), functions: &[(&str, u8)]) -> Vec<u8> {
         let (mut names, mut rows, mut fields) = (vec![0], Vec::new(), Vec::new());
         let fields_begin = functions.len() * 8 + 4;

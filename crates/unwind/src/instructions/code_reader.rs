@@ -10,8 +10,8 @@ use crate::mapping::FileContent;
 const WINDOW: usize = 4096;
 /// Bytes of the longest instruction.
 const LONGEST: usize = 15;
-/// Bytes that a call by an address in a register or in memory can have: a prefix, the code, two for the
-/// operand and a displacement.
+/// Bytes that a call by an address in a register or in memory can have: a prefix, the code, two for
+/// the operand and a displacement.
 const INDIRECT_CALL: std::ops::RangeInclusive<u64> = 2..=8;
 
 /// A call instruction.

@@ -190,8 +190,8 @@ impl<'a> Paths<'a> {
             };
             let is_inside =
                 |to: &u64| to.checked_sub(segment.offset).is_some_and(|at| at < segment.size);
-            // Behind a call that never returns, or an instruction that no program may execute, another
-            // function can begin.
+            // Behind a call that never returns, or an instruction that no program may execute,
+            // another function can begin.
             let is_end = instruction.mnemonic() == Mnemonic::Hlt
                 || self.functions.begin(next) != self.functions.begin(offset);
             if goes_on && is_inside(&next) && !is_end {

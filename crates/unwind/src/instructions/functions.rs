@@ -26,7 +26,8 @@ const MAX_NAME: usize = 4096;
 pub(super) struct FunctionTable {
     code: Vec<Segment>,
     entry: Option<u64>,
-    /// Begin and end of each function, sorted by begin. Both are equal for a function without a size.
+    /// Begin and end of each function, sorted by begin. Both are equal for a function without a
+    /// size.
     functions: Vec<(u64, u64)>,
 }
 

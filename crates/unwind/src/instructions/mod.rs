@@ -1,5 +1,5 @@
-//! Frames of code without unwind data, from its instructions: musl's libc, assembler, what cgo's linker
-//! leaves of C code.
+//! Frames of code without unwind data, from its instructions: musl's libc, assembler, what cgo's
+//! linker leaves of C code.
 //!
 //! ```text
 //! begin ----------- every path there is ----------> here: so far below the return address is `rsp`
@@ -7,12 +7,12 @@
 //!   +---- the call that the return address follows leads there <---+
 //! ```
 //!
-//! Code is followed from where its function begins to where the thread is, and the stack pointer with
-//! it. A symbol says where the function begins. Without a symbol, the code is followed to its returns
-//! instead: each of them would return behind some call, and the function that this call is of has to lead
-//! here with the same stack pointer. Either way, there has to be a call in front of the return address,
-//! and not a call of something else. Code that can't be followed, or that paths do not agree on, gives no
-//! frame: a guess would name the wrong caller.
+//! Code is followed from where its function begins to where the thread is, and the stack pointer
+//! with it. A symbol says where the function begins. Without a symbol, the code is followed to its
+//! returns instead: each of them would return behind some call, and the function that this call is
+//! of has to lead here with the same stack pointer. Either way, there has to be a call in front of
+//! the return address, and not a call of something else. Code that can't be followed, or that paths
+//! do not agree on, gives no frame: a guess would name the wrong caller.
 
 mod code_reader;
 mod control_flow;
@@ -82,8 +82,8 @@ impl InstructionDecoder {
         self.instructions_left = MAX_INSTRUCTIONS;
     }
 
-    /// Whether the limit of instructions for this stack is reached, so that less may have been found than
-    /// there is.
+    /// Whether the limit of instructions for this stack is reached, so that less may have been
+    /// found than there is.
     pub(crate) fn is_exhausted(&self) -> bool {
         self.instructions_left == 0
     }
@@ -189,8 +189,8 @@ impl InstructionDecoder {
     ) -> bool {
         match self.rule_if_called((location, caller), callee, files) {
             Some(other) => other.has_same_cfa(rule),
-            // The function may go on at an address that is not in the code: by a stub to another module,
-            // for instance.
+            // The function may go on at an address that is not in the code: by a stub to another
+            // module, for instance.
             None => {
                 self.follow(location, callee, files).is_some_and(|followed| followed.leaves_code)
             }

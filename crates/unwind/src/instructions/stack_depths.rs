@@ -66,8 +66,8 @@ impl StackDepths {
         })
     }
 
-    /// The registers that hold something other than the caller's value, each with where that value is
-    /// saved, in bytes below the return address.
+    /// The registers that hold something other than the caller's value, each with where that value
+    /// is saved, in bytes below the return address.
     pub(super) fn saved(&self) -> impl Iterator<Item = (usize, Option<i64>)> {
         let changed = self.registers.into_iter().zip(CALLEE_SAVED);
         changed
@@ -85,7 +85,8 @@ impl StackDepths {
         self.sp
     }
 
-    /// What holds on two paths to the same instruction. None if they don't agree on the stack pointer.
+    /// What holds on two paths to the same instruction. None if they don't agree on the stack
+    /// pointer.
     pub(super) fn merge(self, other: Self) -> Option<Self> {
         let mut met = self;
         for (met, other) in met.registers.iter_mut().zip(other.registers) {
@@ -117,7 +118,8 @@ impl StackDepths {
         self
     }
 
-    /// Applies an instruction that the stack pointer or saved registers depend on. False for any other.
+    /// Applies an instruction that the stack pointer or saved registers depend on. False for any
+    /// other.
     fn apply_stack_instruction(&mut self, instruction: &Instruction) -> bool {
         let to = instruction.op0_register();
         match instruction.code() {

@@ -1,4 +1,5 @@
-//! Processes of this machine, unwound from their own memory. The profiler's tests include this file too.
+//! Processes of this machine, unwound from their own memory. The profiler's tests include this file
+//! too.
 
 use std::{
     arch::asm,
@@ -79,8 +80,8 @@ impl Process {
         bytes
     }
 
-    /// The stack from an address on, as far as it goes and a little more: what lies behind it can be
-    /// gone from one moment to the next.
+    /// The stack from an address on, as far as it goes and a little more: what lies behind it can
+    /// be gone from one moment to the next.
     pub fn stack(&self, sp: u64) -> Vec<u8> {
         let mut stack = Vec::new();
         let mut page = [0; PAGE];
@@ -135,8 +136,8 @@ pub struct OwnStack {
     pub registers: Registers,
     /// The stack from the stack pointer on.
     pub bytes: Vec<u8>,
-    /// The addresses that the C library finds, leaf first: the first one is another instruction of the same
-    /// function.
+    /// The addresses that the C library finds, leaf first: the first one is another instruction of
+    /// the same function.
     pub truth: Vec<u64>,
 }
 

@@ -1,9 +1,9 @@
 //! The cache by which the kernel half finds user stacks again that were unwound here.
 //!
 //! A thread blocks in few places, again and again. For each call site (a thread's registers in user
-//! code) the cache has the stacks that the thread has had there, four at most, and of each stack its
-//! frame slots: the words that held return addresses when it was unwound. If these are unchanged, so
-//! are the frames.
+//! code) the cache has the stacks that the thread has had there, four at most, and of each stack
+//! its frame slots: the words that held return addresses when it was unwound. If these are
+//! unchanged, so are the frames.
 //!
 //! ```text
 //!  sp                                                  up to 2 KiB on
@@ -11,10 +11,11 @@
 //!              near                     near                           far
 //! ```
 //!
-//! Near slots are read at once, with what lies between them. A far slot costs a read of its own, as much
-//! as all near ones together, so a stack has two of them at first, and none where there are many near
-//! ones. Where that turns out to be too little, because two stacks of a call site have the same slots,
-//! slots are added that tell them apart. A call site where no slot does is not cached at all.
+//! Near slots are read at once, with what lies between them. A far slot costs a read of its own, as
+//! much as all near ones together, so a stack has two of them at first, and none where there are
+//! many near ones. Where that turns out to be too little, because two stacks of a call site have
+//! the same slots, slots are added that tell them apart. A call site where no slot does is not
+//! cached at all.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -122,7 +123,8 @@ impl StackCache {
         Self { call_sites, order: VecDeque::new(), by_stack, max_call_sites, memory: 0 }
     }
 
-    /// Adds a stack that was unwound, and compares it with the cached stack if it was copied for that.
+    /// Adds a stack that was unwound, and compares it with the cached stack if it was copied for
+    /// that.
     pub fn update(
         &mut self,
         copy: &UserStackCopy,
@@ -165,8 +167,8 @@ impl StackCache {
         update
     }
 
-    /// Removes the stacks of a process whose code was unmapped, or replaced: their return addresses can be
-    /// another's now. Returns the call sites to remove from the kernel half.
+    /// Removes the stacks of a process whose code was unmapped, or replaced: their return addresses
+    /// can be another's now. Returns the call sites to remove from the kernel half.
     pub fn remove_process(&mut self, tgid: Tgid) -> Vec<CallSiteKey> {
         let of_process = self.call_sites.iter().filter(|(_, call_site)| call_site.tgid == tgid);
         let keys: Vec<CallSiteKey> = of_process.map(|(&key, _)| key).collect();
@@ -174,8 +176,8 @@ impl StackCache {
         keys
     }
 
-    /// Removes stacks that are not in the recording any more. Returns the call sites to remove from the kernel
-    /// half.
+    /// Removes stacks that are not in the recording any more. Returns the call sites to remove from
+    /// the kernel half.
     pub fn remove_stacks(&mut self, gone: &[StackId]) -> Vec<CallSiteKey> {
         let mut keys = Vec::new();
         for id in gone {
@@ -196,8 +198,8 @@ impl StackCache {
         }
     }
 
-    /// Marks a call site as one whose stacks are told apart by what Python runs. Returns the call site if it
-    /// was not marked before.
+    /// Marks a call site as one whose stacks are told apart by what Python runs. Returns the call
+    /// site if it was not marked before.
     fn mark_as_python(&mut self, key: CallSiteKey, copy: &UserStackCopy) -> Option<CallSite> {
         if self.call_sites.get(&key).is_some_and(|call_site| call_site.runs_python) {
             return None;
@@ -319,8 +321,8 @@ impl UnwoundCallSiteStack {
         frame_slots(&self.unwound).find(|slot| slot.offset == offset).map(|slot| slot.address)
     }
 
-    /// Makes sure that the slots differ from those of another stack, whose words these are as far as they are
-    /// known. False if no slot differs.
+    /// Makes sure that the slots differ from those of another stack, whose words these are as far
+    /// as they are known. False if no slot differs.
     fn distinguish_from(&mut self, other: impl Fn(u32) -> Option<u64>) -> bool {
         let differs = |slot: &FrameSlot| other(slot.offset) != Some(slot.address);
         if near_slots(&self.unwound).any(|slot| differs(&slot))
@@ -391,7 +393,8 @@ fn near_slots(unwound: &UnwoundStack) -> impl Iterator<Item = FrameSlot> + '_ {
     frame_slots(unwound).filter(is_near).take(NEAR_SLOTS)
 }
 
-/// All slots that are not near ones, including those among the first words over the limit of near slots.
+/// All slots that are not near ones, including those among the first words over the limit of near
+/// slots.
 fn far_slots(unwound: &UnwoundStack) -> impl Iterator<Item = FrameSlot> + '_ {
     let near = near_slots(unwound).count();
     let mut passed = 0;

@@ -47,7 +47,8 @@ pub(crate) enum Trust {
     Stranger,
 }
 
-/// Asks about a file, but not the server of a network filesystem: it may be what everybody waits for.
+/// Asks about a file, but not the server of a network filesystem: it may be what everybody waits
+/// for.
 pub(crate) fn stat(directory: impl AsFd, path: &str) -> rustix::io::Result<Statx> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     rustix::fs::statx(directory, path, flags, StatxFlags::BASIC_STATS)

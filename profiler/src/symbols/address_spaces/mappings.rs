@@ -46,8 +46,8 @@ pub(crate) struct MappingSnapshot {
     pub mappings: Rc<[Mapping]>,
     /// The mappings as the unwinder wants them.
     pub code: Rc<[CodeMapping]>,
-    /// The epoch in which all of this was mapped. None if the kernel reports no epochs, or if the snapshot was
-    /// a parent's.
+    /// The epoch in which all of this was mapped. None if the kernel reports no epochs, or if the
+    /// snapshot was a parent's.
     pub code_epoch: Option<CodeEpoch>,
 }
 
@@ -67,8 +67,8 @@ impl MappingSnapshot {
         self.mappings[..after].last().filter(|mapping| address < mapping.end)
     }
 
-    /// Whether code of a file was mapped here that is not mapped there `now`. Code that was made at run time
-    /// comes and goes, and no frame's name depends on its mapping.
+    /// Whether code of a file was mapped here that is not mapped there `now`. Code that was made at
+    /// run time comes and goes, and no frame's name depends on its mapping.
     pub(crate) fn has_lost_code(&self, now: &Self) -> bool {
         let is_file = |mapping: &&Mapping| matches!(mapping.backing, Backing::Module(_));
         self.mappings.iter().filter(is_file).any(|mapping| !now.mappings.contains(mapping))

@@ -198,8 +198,8 @@ impl AddressSpaces {
         Moment { taken, code_epoch: self.code_epochs.is_some().then_some(code_epoch) }
     }
 
-    /// Makes sure that it is known what a process had mapped when a stack with these addresses was taken,
-    /// as far as it can be known.
+    /// Makes sure that it is known what a process had mapped when a stack with these addresses was
+    /// taken, as far as it can be known.
     pub(crate) fn update_mappings(&mut self, tgid: Tgid, moment: Moment, addresses: &[u64]) {
         // Not for the late stack of a process that ended: its number stands for nothing now.
         if !self.processes.get(&tgid).is_some_and(|process| process.is_known_at(moment.taken)) {
@@ -233,14 +233,14 @@ impl AddressSpaces {
         process.and_then(|process| process.code(moment)).unwrap_or_default()
     }
 
-    /// Whether code of a process was unmapped since this was called last: what its return addresses stood
-    /// for is not certain any more.
+    /// Whether code of a process was unmapped since this was called last: what its return addresses
+    /// stood for is not certain any more.
     pub(crate) fn check_lost_code(&mut self, tgid: Tgid) -> bool {
         self.processes.get_mut(&tgid).is_some_and(Process::check_lost_code)
     }
 
-    /// The files of the program that a process runs now that may be a CPython. None if the process is not
-    /// known.
+    /// The files of the program that a process runs now that may be a CPython. None if the process
+    /// is not known.
     pub(crate) fn python_candidates(&self, tgid: Tgid) -> Option<&[PythonCandidate]> {
         self.processes.get(&tgid).map(Process::python_candidates)
     }

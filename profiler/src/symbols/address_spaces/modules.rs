@@ -109,7 +109,8 @@ impl Modules {
         self.new.push((id, description.into_module(path, &mut self.diagnostics)));
     }
 
-    /// Drains the modules that frames came to refer to. A file that is still being read comes later.
+    /// Drains the modules that frames came to refer to. A file that is still being read comes
+    /// later.
     pub(crate) fn drain_new(&mut self) -> Vec<(ModuleId, offwake_recording::Module)> {
         let mut new = std::mem::take(&mut self.new);
         new.append(&mut self.descriptions.drain_ready());

@@ -23,7 +23,8 @@ const MAX_MAPS: usize = 65_536;
 /// The shortest time between two attempts to open a file.
 const RETRY: Nanos = Nanos(100_000_000);
 
-/// The number of a perf map, whether its file exists or not. Numbers are not used twice: frames keep them.
+/// The number of a perf map, whether its file exists or not. Numbers are not used twice: frames
+/// keep them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PerfMapId(u32);
 

@@ -60,8 +60,8 @@ fn parse(reader: impl BufRead) -> io::Result<(Vec<MapsLine>, bool)> {
     Ok((lines, read >= MAX_BYTES))
 }
 
-/// Parses `start-end perms offset major:minor inode   name`. None if the mapping is not executable, or the
-/// line has another form.
+/// Parses `start-end perms offset major:minor inode   name`. None if the mapping is not executable,
+/// or the line has another form.
 fn parse_line(line: &[u8]) -> Option<MapsLine> {
     let mut fields = line.splitn(6, |&byte| byte == b' ');
     let mut text = || fields.next().and_then(|field| std::str::from_utf8(field).ok());

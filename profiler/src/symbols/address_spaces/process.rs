@@ -1,7 +1,8 @@
 //! What a process had mapped, and when.
 //!
-//! A stack is looked up in what was mapped in the [epoch](CodeEpoch) of the process's code in which it
-//! was taken. Where the kernel reports no epochs, only what was mapped both before and after is certain.
+//! A stack is looked up in what was mapped in the [epoch](CodeEpoch) of the process's code in which
+//! it was taken. Where the kernel reports no epochs, only what was mapped both before and after is
+//! certain.
 //!
 //! ```text
 //!         reading      stack taken       dlopen   reading
@@ -26,11 +27,11 @@ use super::{
 };
 use crate::{decode::CodeEpoch, symbols::clock::monotonic_now};
 
-/// Mappings older than this are read again when a new stack comes of which no epoch is known, in case
-/// that a library was unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
+/// Mappings older than this are read again when a new stack comes of which no epoch is known, in
+/// case that a library was unloaded and another one took its place. Reading takes some 0.1 to 1 ms.
 const STALE: Nanos = Nanos(100_000_000);
-/// The shortest time until the next reading after one that brought nothing new; doubled each time, up
-/// to 128 times: broken walks give addresses in no mapping for ever.
+/// The shortest time until the next reading after one that brought nothing new; doubled each time,
+/// up to 128 times: broken walks give addresses in no mapping for ever.
 const RETRY: Nanos = Nanos(10_000_000);
 /// Programs of one process that are remembered.
 const MAX_PROGRAMS: usize = 8;

@@ -31,11 +31,11 @@ impl ProcessRoot {
         rustix::fs::openat(CWD, path, flags, Mode::empty()).map(Self)
     }
 
-    /// Opens what is at `path`, as a name alone (`O_PATH`): no FIFO is waited for, and no device's node
-    /// makes it do anything.
+    /// Opens what is at `path`, as a name alone (`O_PATH`): no FIFO is waited for, and no device's
+    /// node makes it do anything.
     ///
-    /// Neither `..` nor a link leads out of the root: `RESOLVE_IN_ROOT` takes it for `/`, and magic links,
-    /// as in a `/proc` that is mounted inside, are refused
+    /// Neither `..` nor a link leads out of the root: `RESOLVE_IN_ROOT` takes it for `/`, and magic
+    /// links, as in a `/proc` that is mounted inside, are refused
     /// ([openat2(2)](https://man7.org/linux/man-pages/man2/openat2.2.html)).
     pub(crate) fn open(&self, path: &str, last: LastLink) -> io::Result<OwnedFd> {
         let last = match last {

@@ -90,8 +90,8 @@ struct ReplyReceiver<'a> {
 }
 
 impl ReplyReceiver<'_> {
-    /// Receives replies until the request is done. Meanwhile sends the files that the server needs, twice at
-    /// most.
+    /// Receives replies until the request is done. Meanwhile sends the files that the server needs,
+    /// twice at most.
     fn receive_all(
         &mut self,
         channel: &mut Channel<OwnedFd>,
@@ -147,8 +147,8 @@ impl ReplyReceiver<'_> {
     }
 }
 
-/// Receives the replies to a request with so many addresses, whatever they contain. The frames of the names
-/// have the numbers of the addresses in the request.
+/// Receives the replies to a request with so many addresses, whatever they contain. The frames of
+/// the names have the numbers of the addresses in the request.
 ///
 /// # Errors
 ///

@@ -69,7 +69,8 @@ impl DebugDirectories {
 }
 
 impl DebugDirectories {
-    /// The files that are stored under a build id. Whether they are of that build is not checked here.
+    /// The files that are stored under a build id. Whether they are of that build is not checked
+    /// here.
     pub(crate) fn stored(&self, build_id: &BuildId) -> Vec<(File, Trust)> {
         let paths = self.directories.iter().filter_map(|in_| by_build_id(in_, build_id)).flatten();
         opened(paths).map(|OpenedFile { file, stat }| (file, trust_of(&stat))).collect()

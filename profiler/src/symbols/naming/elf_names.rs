@@ -42,9 +42,9 @@ use crate::symbols::{
 /// Bytes that the sections of a file may have, decompressed, for its DWARF to be read. blazesym
 /// needed 464 MiB for 2,000 addresses in 839 MiB of it.
 const MAX_DWARF: u64 = 1 << 30;
-/// Addresses for which one symbolizer lives, neighbours in the file: it keeps all that it has read of
-/// the DWARF. 20,000 addresses in 260 MiB of DWARF took 417 MiB with one for all of them, 140 MiB with
-/// ten, and the same second.
+/// Addresses for which one symbolizer lives, neighbours in the file: it keeps all that it has read
+/// of the DWARF. 20,000 addresses in 260 MiB of DWARF took 417 MiB with one for all of them, 140
+/// MiB with ten, and the same second.
 const AT_ONCE: usize = 2_000;
 /// Symbolizers for one file: each begins with a look over all of it.
 const MAX_SYMBOLIZERS: usize = 64;

@@ -1,5 +1,5 @@
-//! Names in Go programs: from the table that the runtime itself walks stacks by, which is there however
-//! much was stripped, and as Go's own tracebacks write them.
+//! Names in Go programs: from the table that the runtime itself walks stacks by, which is there
+//! however much was stripped, and as Go's own tracebacks write them.
 
 use std::{borrow::Cow, fs::File, ops::Range};
 

@@ -205,5 +205,6 @@ impl BatchBuilder {
     }
 }
 
-// The names of one address have so many bytes at most, and a batch is not full before they are added.
+// The names of one address have so many bytes at most, and a batch is not full before they are
+// added.
 const _: () = assert!(FULL + (MAX_INLINED + 1) * 2 * (MAX_TEXT + 32) < MAX_MESSAGE);

@@ -1,5 +1,5 @@
-//! From frames to the names of their functions: debug information, symbol tables, perf maps, Go's own
-//! tables, debuginfod servers.
+//! From frames to the names of their functions: debug information, symbol tables, perf maps, Go's
+//! own tables, debuginfod servers.
 //!
 //! Files of others are read by a process without rights:
 //!

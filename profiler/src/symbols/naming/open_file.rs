@@ -49,7 +49,8 @@ impl OpenFile {
         Ok(Self { file, trust: Trust::Own })
     }
 
-    /// Opens a file for the process that parses: the file itself if anybody may read it, otherwise a copy.
+    /// Opens a file for the process that parses: the file itself if anybody may read it, otherwise
+    /// a copy.
     ///
     /// # Errors
     ///

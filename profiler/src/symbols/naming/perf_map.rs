@@ -1,6 +1,7 @@
 //! Names of code that a JIT wrote, by its perf map, `/tmp/perf-PID.map`.
 //!
-//! Format: <https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jit-interface.txt>
+//! Format:
+//! <https://github.com/torvalds/linux/blob/v6.12/tools/perf/Documentation/jit-interface.txt>
 
 use std::{
     fs::File,
@@ -45,8 +46,8 @@ impl ReadBudget {
     }
 }
 
-/// Names addresses, in their order, by a range of a map. Where its lines overlap, the later line is right,
-/// so it is read from its end: whatever is left unread can't take back a name.
+/// Names addresses, in their order, by a range of a map. Where its lines overlap, the later line is
+/// right, so it is read from its end: whatever is left unread can't take back a name.
 pub(crate) fn name_frames(
     file: &File,
     range: Range<u64>,

@@ -1,5 +1,5 @@
-//! Looks up names. This is separate from the frame table because it takes long and recording may go on
-//! meanwhile, on another thread.
+//! Looks up names. This is separate from the frame table because it takes long and recording may go
+//! on meanwhile, on another thread.
 
 use std::{collections::BTreeMap, fs::File, iter};
 
@@ -59,9 +59,9 @@ impl NamingRequest {
         Self { jobs: jobs.collect(), total, sources, known: frames.drain_names_for_request() }
     }
 
-    /// In parts that can be looked up one after another, the quickest first: the kernel's frames, then
-    /// each file's, those of which the fewest are wanted before others. Maps of processes share what may be
-    /// read of them, and stay together.
+    /// In parts that can be looked up one after another, the quickest first: the kernel's frames,
+    /// then each file's, those of which the fewest are wanted before others. Maps of processes
+    /// share what may be read of them, and stay together.
     #[must_use]
     pub fn split(self) -> Vec<Self> {
         let (maps, mut files): (Vec<_>, Vec<_>) =
@@ -85,8 +85,8 @@ pub struct ResolvedNames {
 }
 
 impl ResolvedNames {
-    /// Has the names of a request looked up by the parser process, except the kernel's, which are looked up
-    /// here. `progress` is called with the number of frames done and of all frames.
+    /// Has the names of a request looked up by the parser process, except the kernel's, which are
+    /// looked up here. `progress` is called with the number of frames done and of all frames.
     pub fn resolve(
         &mut self,
         request: NamingRequest,

@@ -7,8 +7,8 @@
 //!                                         address --(the file that knows most)--> functions
 //! ```
 //!
-//! A file that has names alone has lost those headers. They are read from another file of the build,
-//! or taken as they were recorded.
+//! A file that has names alone has lost those headers. They are read from another file of the
+//! build, or taken as they were recorded.
 
 use std::collections::BTreeMap;
 

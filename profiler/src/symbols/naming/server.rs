@@ -60,7 +60,8 @@ fn answer_request<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError>
     channel.send(&Reply::Done(encode_diagnostics(&diagnostics)), &[])
 }
 
-/// Receives the addresses of a request. Their frames have the numbers of the addresses in the request.
+/// Receives the addresses of a request. Their frames have the numbers of the addresses in the
+/// request.
 fn receive_addresses<S: AsFd>(
     channel: &mut Channel<S>,
     count: u32,

@@ -19,7 +19,8 @@ pub struct NameSources {
 }
 
 impl NameSources {
-    /// Fetches the debug file that a server has of a build. Its content is a stranger's, whoever owns the file.
+    /// Fetches the debug file that a server has of a build. Its content is a stranger's, whoever
+    /// owns the file.
     pub(crate) fn fetch(&self, build_id: &BuildId) -> Option<(File, Trust)> {
         Some((self.debuginfod.as_ref()?.find(build_id)?, Trust::Own))
     }

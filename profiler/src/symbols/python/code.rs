@@ -16,7 +16,8 @@ use super::{
 const MAX_HEADER: usize = 256;
 /// Bytes of a table of lines. A large generated function has some 10 KiB.
 const MAX_TABLE: u64 = 256 << 10;
-/// Bytes that the names and lines of all processes take at most; then all are forgotten and read again.
+/// Bytes that the names and lines of all processes take at most; then all are forgotten and read
+/// again.
 const MAX_BYTES: usize = 64 << 20;
 /// Where a frame is whose first instruction has not run, in bytes: one code unit before that.
 const BEFORE: i64 = -2;
@@ -37,7 +38,8 @@ pub(crate) struct PythonFunction {
 pub(crate) enum Named {
     /// The function that it ran.
     Function(PythonFunction),
-    /// The frame had not begun yet, or was the interpreter's own: Python shows no such frame either.
+    /// The frame had not begun yet, or was the interpreter's own: Python shows no such frame
+    /// either.
     NotShown,
     /// The code object can't be read, or there is none any more that the frame can have run.
     Unknown,

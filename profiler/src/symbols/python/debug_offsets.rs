@@ -1,5 +1,5 @@
-//! What a CPython of 3.13 or later says itself of where it keeps things: `_Py_DebugOffsets`, with which
-//! `_PyRuntime` begins.
+//! What a CPython of 3.13 or later says itself of where it keeps things: `_Py_DebugOffsets`, with
+//! which `_PyRuntime` begins.
 //!
 //! <https://github.com/python/cpython/blob/v3.13.0/Include/internal/pycore_runtime.h>,
 //! <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_debug_offsets.h>

@@ -34,8 +34,8 @@ pub(crate) enum NotFound {
     /// Nothing says that there is one.
     #[error("no CPython")]
     NoPython,
-    /// By its name it is one, but it does not say where it keeps its state. An executable whose CPython
-    /// is in a library of its own is one of these.
+    /// By its name it is one, but it does not say where it keeps its state. An executable whose
+    /// CPython is in a library of its own is one of these.
     #[error("a CPython without symbols")]
     NoSymbols,
     /// Neither it nor its name says which version it is.
@@ -119,8 +119,8 @@ struct Symbols {
 impl Symbols {
     fn read<'data, R: ReadRef<'data>>(headers: &Headers, data: LimitedFile<'_, R>) -> Self {
         let mut symbols = Self::default();
-        // What other modules use is in the smaller table, and is enough; the larger one may be over the
-        // limit of what is read of a file, or gone.
+        // What other modules use is in the smaller table, and is enough; the larger one may be over
+        // the limit of what is read of a file, or gone.
         for kind in [SHT_DYNSYM, SHT_SYMTAB] {
             for table in headers.sections.iter().filter(|section| section.kind == kind) {
                 let names = headers.sections.get(table.link as usize);

@@ -18,13 +18,14 @@ pub(crate) type Captured = PythonFrame;
 
 /// `FRAME_OWNED_BY_GENERATOR`
 const BY_GENERATOR: u64 = 1;
-/// `FRAME_OWNED_BY_CSTACK`, in 3.14 `FRAME_OWNED_BY_INTERPRETER`; what is above is no Python either.
+/// `FRAME_OWNED_BY_CSTACK`, in 3.14 `FRAME_OWNED_BY_INTERPRETER`; what is above is no Python
+/// either.
 ///
 /// <https://github.com/python/cpython/blob/v3.14.0/Include/internal/pycore_interpframe_structs.h#L22-L28>
 const BY_INTERPRETER: u64 = 3;
 
-/// The bits of `PY_VERSION_HEX` that say how far a version is: those before a release candidate change
-/// their layout as they go.
+/// The bits of `PY_VERSION_HEX` that say how far a version is: those before a release candidate
+/// change their layout as they go.
 const LEVEL: u32 = 0xf0;
 const CANDIDATE: u32 = 0xc0;
 

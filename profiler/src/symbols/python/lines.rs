@@ -5,8 +5,8 @@ use super::offsets::LineFormat;
 /// The lines of a function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines {
-    /// Where a line begins, in bytes of the code, and which it is. Instructions that a compiler added are of
-    /// none.
+    /// Where a line begins, in bytes of the code, and which it is. Instructions that a compiler
+    /// added are of none.
     begins: Vec<(u32, Option<u32>)>,
     /// Where the last one ends.
     end: u32,
@@ -77,8 +77,8 @@ impl Lines {
         }
     }
 
-    /// Entries of some bytes each, the first one with its highest bit set, the others without: a code of
-    /// four bits, and a length of three, in code units less one.
+    /// Entries of some bytes each, the first one with its highest bit set, the others without: a
+    /// code of four bits, and a length of three, in code units less one.
     fn read_locations(&mut self, table: &[u8], mut line: u32) {
         let mut rest = table;
         while let Some((&first, behind)) = rest.split_first() {
@@ -98,8 +98,8 @@ impl Lines {
     }
 }
 
-/// A number of six bits a byte, the lowest first; the seventh bit says that more follow. The lowest bit
-/// of all is the sign.
+/// A number of six bits a byte, the lowest first; the seventh bit says that more follow. The lowest
+/// bit of all is the sign.
 fn signed(bytes: &[u8]) -> i32 {
     let mut number = 0u32;
     for (index, &byte) in (0u32..).zip(bytes) {

@@ -14,9 +14,9 @@
 //! ```
 //!
 //! Each call of the evaluating function evaluates one run of frames, in the same order as the calls
-//! are on the native stack. A whole native stack has as many calls as a whole chain has runs: then each
-//! frame's place is certain. Otherwise what can be certain depends on which of the two is cut short.
-//! Python frames without a certain place are left out, which is said.
+//! are on the native stack. A whole native stack has as many calls as a whole chain has runs: then
+//! each frame's place is certain. Otherwise what can be certain depends on which of the two is cut
+//! short. Python frames without a certain place are left out, which is said.
 
 use super::interpreter::Part;
 
@@ -71,8 +71,8 @@ pub(crate) enum Merged {
 
 /// Merges two stacks of one thread that were taken at the same moment, leaf first.
 ///
-/// Every native frame but those that evaluate is in the result once and in order; so is every Python
-/// frame, unless all are left out.
+/// Every native frame but those that evaluate is in the result once and in order; so is every
+/// Python frame, unless all are left out.
 pub(crate) fn merge(
     native: &[NativeFrame],
     native_end: NativeEnd,

@@ -1,9 +1,10 @@
 //! The frames of CPython's interpreter, 3.9 to 3.14, without any cooperation of the process.
 //!
 //! A thread that waits in Python has one function of C on its native stack wherever Python runs,
-//! `_PyEval_EvalFrameDefault`, and beside it a list of the frames that it evaluates. The kernel half
-//! walks that list at the moment that the wait begins ([`profiler_ebpf::python`]); what is here finds
-//! where it begins for each thread, names what was captured, and puts the two stacks into one.
+//! `_PyEval_EvalFrameDefault`, and beside it a list of the frames that it evaluates. The kernel
+//! half walks that list at the moment that the wait begins ([`profiler_ebpf::python`]); what is
+//! here finds where it begins for each thread, names what was captured, and puts the two stacks
+//! into one.
 //!
 //! ```text
 //!  file of a module ──> Image ──┐
@@ -13,12 +14,12 @@
 //!                                        └──> merge with the native stack
 //! ```
 //!
-//! What can go wrong, and what bounds it: a process can write anything into its own memory, so every
-//! list and string has a limit, and a name is what the process says it is. Code objects are read some
-//! time after the frames were captured. A frame keeps its code alive, but when the wait is over the
-//! frame can be gone by then, and its code, if nothing else refers to it, and another code object can
-//! be where it was. It must then be a code object at that very address, with an instruction at that very
-//! place, to be taken for the one before.
+//! What can go wrong, and what bounds it: a process can write anything into its own memory, so
+//! every list and string has a limit, and a name is what the process says it is. Code objects are
+//! read some time after the frames were captured. A frame keeps its code alive, but when the wait
+//! is over the frame can be gone by then, and its code, if nothing else refers to it, and another
+//! code object can be where it was. It must then be a code object at that very address, with an
+//! instruction at that very place, to be taken for the one before.
 
 mod code;
 mod debug_offsets;

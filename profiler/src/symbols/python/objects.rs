@@ -29,8 +29,8 @@ pub(super) fn text(memory: &impl Memory, address: u64, offsets: &Text) -> Option
     Some(cut_name(&decode(&bytes, state.kind())?))
 }
 
-/// `PyASCIIObject::state`: two bits of whether it is interned, three of the size of a character, one
-/// each of whether it is in one piece and of whether it is ASCII.
+/// `PyASCIIObject::state`: two bits of whether it is interned, three of the size of a character,
+/// one each of whether it is in one piece and of whether it is ASCII.
 #[derive(Clone, Copy)]
 struct State(u32);
 

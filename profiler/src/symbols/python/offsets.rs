@@ -1,8 +1,9 @@
 //! Where each version of CPython keeps things, in bytes from the beginning of a structure.
 //!
-//! From 3.13 on a CPython says so itself ([`super::debug_offsets`]). The numbers of earlier ones are from the
-//! sources that each table names, as compiled for x86_64 without `Py_TRACE_REFS`. What was read through
-//! them is checked: a thread's state must point back to its interpreter, a code object to its type.
+//! From 3.13 on a CPython says so itself ([`super::debug_offsets`]). The numbers of earlier ones
+//! are from the sources that each table names, as compiled for x86_64 without `Py_TRACE_REFS`. What
+//! was read through them is checked: a thread's state must point back to its interpreter, a code
+//! object to its type.
 
 use profiler_ebpf::python::{MAX_FRAME_WORDS, NO_STEP, PythonLayout};
 
@@ -73,7 +74,8 @@ pub(super) enum Instruction {
 pub(super) enum Run {
     /// Each is one.
     Each,
-    /// By a byte that is 1 in the last frame of a run, `is_entry`. `owner` is a byte in the same word.
+    /// By a byte that is 1 in the last frame of a run, `is_entry`. `owner` is a byte in the same
+    /// word.
     Entry { entry: u32, owner: u32 },
     /// By a frame behind the last one, of an owner of its own: `FRAME_OWNED_BY_CSTACK`, in 3.14
     /// `FRAME_OWNED_BY_INTERPRETER`, both 3.
@@ -114,8 +116,9 @@ pub(super) enum LineFormat {
 pub(super) enum Instructions {
     /// In a bytes object that `co_code` points to.
     Object(u32),
-    /// In itself, at `begin`, as many code units as its own size says. `first` holds the index of the
-    /// first one that belongs to the function's own lines: before it, the call has not begun yet.
+    /// In itself, at `begin`, as many code units as its own size says. `first` holds the index of
+    /// the first one that belongs to the function's own lines: before it, the call has not begun
+    /// yet.
     Within { begin: u32, first: u32 },
 }
 
@@ -242,8 +245,8 @@ impl Offsets {
         }
     }
 
-    /// What the kernel half needs of them; none if a frame is too large to be read at once, or what is
-    /// wanted of it lies where no word is.
+    /// What the kernel half needs of them; none if a frame is too large to be read at once, or what
+    /// is wanted of it lies where no word is.
     pub(super) fn layout(&self) -> Option<PythonLayout> {
         let Self { thread, frame, .. } = self;
         let (instruction, instruction_mask) = match frame.instruction {

@@ -1,5 +1,5 @@
-//! The processes that run Python: whose threads the kernel half is to walk, and how what it captured
-//! becomes part of a stack.
+//! The processes that run Python: whose threads the kernel half is to walk, and how what it
+//! captured becomes part of a stack.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -39,8 +39,8 @@ use crate::{
 pub(crate) const MODULE: &str = "[python]";
 /// The shortest time between two searches for the threads of a process.
 const PAUSE: Nanos = Nanos(20_000_000);
-/// Processes that are kept track of at most: each holds a descriptor, and all of them an eighth of those
-/// that there may be.
+/// Processes that are kept track of at most: each holds a descriptor, and all of them an eighth of
+/// those that there may be.
 const MAX_PROCESSES: u64 = 4_096;
 
 /// Whether a thread runs Python, for the kernel half.

@@ -19,8 +19,9 @@ const MIN_STATES: usize = 256;
 /// Where the C libraries keep the number of a thread behind what `pthread_self()` gives, on x86_64.
 /// What is there is taken only if it is one of the process's threads.
 ///
-/// glibc 2.36: <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36> (`header` is
-/// 704 bytes, `list` 16); musl 1.2: <https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>
+/// glibc 2.36: <https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/descr.h;hb=glibc-2.36>
+/// (`header` is 704 bytes, `list` 16); musl 1.2:
+/// <https://git.musl-libc.org/cgit/musl/tree/src/internal/pthread_impl.h?h=v1.2.4>
 const PTHREAD_TID: [u64; 2] = [0x2d0, 0x30];
 
 /// The threads of a process: the number that each has for itself, and the one that it has here.
@@ -73,7 +74,8 @@ pub(crate) struct ThreadState {
     pub tid: Tid,
     /// The address of its `PyThreadState`.
     pub state: u64,
-    /// What stands there as long as it is this thread's ([`profiler_ebpf::python::PythonThreadState::identity`]).
+    /// What stands there as long as it is this thread's
+    /// ([`profiler_ebpf::python::PythonThreadState::identity`]).
     pub identity: u64,
 }
 

@@ -4,8 +4,8 @@ use profiler_ebpf::python::{MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP, PythonLayout};
 
 use super::{interpreter::Captured, memory::Memory, merge::ChainEnd, threads::ThreadState};
 
-/// The frames, leaf first. None if it is not this thread's state any more. They are of one moment only
-/// if the thread sleeps all the while.
+/// The frames, leaf first. None if it is not this thread's state any more. They are of one moment
+/// only if the thread sleeps all the while.
 pub(crate) fn walk(
     memory: &impl Memory,
     thread: &ThreadState,

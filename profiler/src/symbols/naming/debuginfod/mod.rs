@@ -1,7 +1,8 @@
 //! Debug files from servers, by build id: <https://sourceware.org/elfutils/Debuginfod.html>.
 //!
-//! Only who asks for it gets it: names are looked up as root, and build ids tell what a machine runs.
-//! Whatever a server sends is a stranger's: it is kept only if it is of the build that was asked for.
+//! Only who asks for it gets it: names are looked up as root, and build ids tell what a machine
+//! runs. Whatever a server sends is a stranger's: it is kept only if it is of the build that was
+//! asked for.
 
 mod cache;
 #[cfg(test)]
