@@ -64,7 +64,7 @@ fn slice(u: Bytes) -> Result<Slice> {
 }
 
 fn interrupt(u: Bytes) -> Result<InterruptInfo> {
-    let device = maybe(u, |u| of(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
+    let device = maybe(u, |u| choose(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
     Ok(InterruptInfo { number: interrupt_number(u)?, device, handlers: text(u)? })
 }
 
@@ -76,8 +76,8 @@ fn meta(u: Bytes) -> Result<Meta> {
     Ok(Meta {
         window: Window { start: time(u)?, end: time(u)? },
         target: text(u)?,
-        scope: of(u, &[Scope::Machine, Scope::Target])?,
-        stacks: of(u, &[StackMode::Exact, StackMode::Cached, StackMode::Off])?,
+        scope: choose(u, &[Scope::Machine, Scope::Target])?,
+        stacks: choose(u, &[StackMode::Exact, StackMode::Cached, StackMode::Off])?,
         sample_hz: any(u)?,
         options: text(u)?,
         kernel: text(u)?,
@@ -85,7 +85,7 @@ fn meta(u: Bytes) -> Result<Meta> {
         boot_id: text(u)?,
         own_cpu: Nanos(any(u)?),
         version: text(u)?,
-        closed_by: of(u, &[ClosedBy::Duration, ClosedBy::Memory, ClosedBy::CutOff])?,
+        closed_by: choose(u, &[ClosedBy::Duration, ClosedBy::Memory, ClosedBy::CutOff])?,
         profiler: maybe(u, |u| Ok(Tgid(small(u)?)))?,
     })
 }
@@ -166,13 +166,13 @@ fn thread_event(u: Bytes) -> Result<ThreadEvent> {
     use ThreadEventReason::{Closing, Exec, Fork, Opening, Rename, Seen};
     Ok(ThreadEvent {
         at: time(u)?,
-        reason: of(u, &[Opening, Seen, Fork, Exec, Rename, Closing])?,
+        reason: choose(u, &[Opening, Seen, Fork, Exec, Rename, Closing])?,
         tid: Tid(small(u)?),
         tgid: Tgid(small(u)?),
         parent: Tgid(small(u)?),
         kind: kind(u)?,
         in_target: often(u)?,
-        phase: of(u, &[Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked])?,
+        phase: choose(u, &[Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked])?,
         seq: any_or(u, small)?,
         created: time(u)?,
         cgroup: CgroupId(small(u)?.into()),
@@ -192,20 +192,20 @@ fn exit(u: Bytes) -> Result<ThreadExit> {
 }
 
 fn stack(u: Bytes) -> Result<(StackId, Stack)> {
-    let space = of(u, &[AddressSpace::Kernel, AddressSpace::Process(Tgid(1))])?;
+    let space = choose(u, &[AddressSpace::Kernel, AddressSpace::Process(Tgid(1))])?;
     let mut frames = many(u, 8, |u| Ok(FrameId(small(u)?)))?;
     if u.ratio(1, 32)? {
         frames = frames.repeat(4096);
     }
     let ends = [StackEnd::Unknown, StackEnd::EntryPoint, StackEnd::CopyTooShort, StackEnd::TooDeep];
-    let end = of(u, &ends)?;
+    let end = choose(u, &ends)?;
     Ok((StackId(any_or(u, |u| Ok(small(u)?.into()))?), Stack { space, frames, end }))
 }
 
 fn frame(u: Bytes) -> Result<(FrameId, Frame)> {
     let frame = Frame {
         address: any(u)?,
-        kind: of(u, &[AddressKind::Instruction, AddressKind::Return])?,
+        kind: choose(u, &[AddressKind::Instruction, AddressKind::Return])?,
         module: maybe(u, |u| Ok(ModuleId(small(u)?)))?,
         module_offset: maybe(u, any)?,
         functions: Vec::new(),
@@ -239,17 +239,17 @@ fn open_file(u: Bytes) -> Result<OpenFile> {
     }
     let address = ["127.0.0.1:80", "192.0.2.1:80", "0.0.0.0:0", "[::1]:1", ""];
     Ok(OpenFile::Socket(SocketEnd {
-        protocol: any_or(u, |u| Ok(of(u, &["tcp", "unix"])?.to_owned()))?,
-        local: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
-        remote: any_or(u, |u| Ok(of(u, &address)?.to_owned()))?,
-        role: maybe(u, |u| of(u, &[SocketRole::Serving, SocketRole::Asking]))?,
+        protocol: any_or(u, |u| Ok(choose(u, &["tcp", "unix"])?.to_owned()))?,
+        local: any_or(u, |u| Ok(choose(u, &address)?.to_owned()))?,
+        remote: any_or(u, |u| Ok(choose(u, &address)?.to_owned()))?,
+        role: maybe(u, |u| choose(u, &[SocketRole::Serving, SocketRole::Asking]))?,
         peers: many(u, 3, |u| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? }))?,
     }))
 }
 
 fn syscall(u: Bytes) -> Result<Syscall> {
     Ok(Syscall {
-        table: of(u, &[SyscallTable::Native, SyscallTable::Compat])?,
+        table: choose(u, &[SyscallTable::Native, SyscallTable::Compat])?,
         number: any_or(u, |u| u.int_in_range(0..=450))?,
         args: any(u)?,
     })
@@ -261,7 +261,7 @@ fn context(u: Bytes) -> Result<WakeContext> {
         0 => WakeContext::Softirq(any_or(u, |u| u.int_in_range(0..=9))?),
         1 => WakeContext::Hardirq(interrupt_number(u)?),
         2 => WakeContext::Hrtimer,
-        3 => WakeContext::System(of(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
+        3 => WakeContext::System(choose(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
         _ => WakeContext::Task,
     })
 }
@@ -271,7 +271,7 @@ fn file_id(u: Bytes) -> Result<FileId> {
     Ok(FileId {
         device: u32::from(any::<bool>(u)?),
         inode: any_or(u, |u| Ok(small(u)?.into()))?,
-        kind: of(u, &[Socket, Pipe, Regular, Character, Block, Directory, Anonymous])?,
+        kind: choose(u, &[Socket, Pipe, Regular, Character, Block, Directory, Anonymous])?,
     })
 }
 
@@ -285,22 +285,22 @@ fn stack_ref(u: Bytes) -> Result<StackRef> {
 }
 
 fn kind(u: Bytes) -> Result<ThreadKind> {
-    of(u, &[ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
+    choose(u, &[ThreadKind::User, ThreadKind::User32, ThreadKind::Kernel])
 }
 
 fn begin(u: Bytes) -> Result<Begin> {
-    of(u, &[Begin::Seen, Begin::Seen, Begin::BeforeWindow, Begin::Newborn])
+    choose(u, &[Begin::Seen, Begin::Seen, Begin::BeforeWindow, Begin::Newborn])
 }
 
 fn end(u: Bytes) -> Result<End> {
-    of(u, &[End::Seen, End::Seen, End::StillOff, End::Missed])
+    choose(u, &[End::Seen, End::Seen, End::StillOff, End::Missed])
 }
 
 /// A moment: close to the others, or at an end of time.
 fn time(u: Bytes) -> Result<Timestamp> {
     Ok(Timestamp(match u.int_in_range(0..=15)? {
         0 => any(u)?,
-        1 => of(u, &[0, 1, u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1])?,
+        1 => choose(u, &[0, 1, u64::MAX, u64::MAX - 1, i64::MAX as u64, i64::MAX as u64 + 1])?,
         _ => 1_000_000 + u64::from(any::<u8>(u)?) * 50_000,
     }))
 }
@@ -336,7 +336,7 @@ fn function_name(u: Bytes) -> Result<String> {
         "ep_poll",
         "pipe_read",
     ];
-    any_or(u, |u| Ok(of(u, KNOWN)?.to_owned()))
+    any_or(u, |u| Ok(choose(u, KNOWN)?.to_owned()))
 }
 
 fn text(u: Bytes) -> Result<String> {
@@ -368,7 +368,7 @@ fn any_or<'b, T: Arbitrary<'b>>(
     if u.ratio(1, 8)? { u.arbitrary() } else { usual(u) }
 }
 
-fn of<T: Clone>(u: Bytes, values: &[T]) -> Result<T> {
+fn choose<T: Clone>(u: Bytes, values: &[T]) -> Result<T> {
     u.choose(values).cloned()
 }
 

@@ -12,7 +12,7 @@ const CARGO_DENY: CargoTool = CargoTool { package: "cargo-deny", version: "0.20.
 
 /// Whether the advisories were looked at.
 pub enum Advisories {
-    /// None is about a dependency.
+    /// No advisory is about a dependency.
     Checked,
     /// The database of advisories can't be had, for this reason.
     OutOfReach(String),

@@ -62,7 +62,7 @@ struct Package {
     name: String,
     version: String,
     rust_version: Option<String>,
-    /// None: it is ours.
+    /// Where cargo fetched the package from; `None` for a package of this workspace.
     source: Option<String>,
 }
 

@@ -127,7 +127,7 @@ impl ClosedBy {
     }
 }
 
-/// Whose waits are recorded.
+/// The threads whose waits are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum Scope {
@@ -172,7 +172,7 @@ impl StackMode {
 /// The lists of records are sorted by time (a wait's by its switch-out), then by thread.
 #[derive(Clone, Debug, Default)]
 pub struct Recording {
-    /// What it is of.
+    /// What was recorded, and under which settings.
     pub meta: Meta,
     /// Waits, the still open ones included.
     pub waits: Waits,

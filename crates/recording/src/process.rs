@@ -46,7 +46,7 @@ impl CgroupInfo {
     /// A cgroup by its path, which also says whether it belongs to a container.
     #[must_use]
     pub fn new(id: CgroupId, path: String) -> Self {
-        let container = ContainerId::of_cgroup(&path);
+        let container = ContainerId::from_cgroup_path(&path);
         Self { id, path, container, names: ContainerNames::default() }
     }
 
@@ -107,7 +107,7 @@ impl ContainerId {
     /// Only what a runtime is known to write is taken for one; the processes that watch over a
     /// container (`conmon`, `lxc.monitor`) have cgroups of their own, and are not in it.
     #[must_use]
-    pub fn of_cgroup(path: &str) -> Option<Self> {
+    pub fn from_cgroup_path(path: &str) -> Option<Self> {
         let mut rest = path.trim_end_matches('/');
         while let Some((above, name)) = rest.rsplit_once('/') {
             if let Some(id) = id_of(above, name) {
@@ -246,7 +246,7 @@ mod tests {
             (String::new(), None),
             ("/ü/…/\u{fffd}".to_owned(), None),
         ] {
-            let found = ContainerId::of_cgroup(&path);
+            let found = ContainerId::from_cgroup_path(&path);
             assert_eq!(found.as_ref().map(ContainerId::as_str), expected, "{path}");
         }
     }

@@ -8,7 +8,7 @@ use crate::units::{CgroupId, Tgid, Tid, Timestamp};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "snake_case")]
 pub enum ThreadKind {
-    /// It runs a program.
+    /// A thread of a program.
     User,
     /// It runs a 32-bit program on a 64-bit kernel.
     User32,
@@ -24,11 +24,11 @@ pub enum ThreadEventReason {
     Opening,
     /// Its first record, or the first after something about it was new.
     Seen,
-    /// It was created.
+    /// The thread was created.
     Fork,
-    /// It became another program.
+    /// The thread became another program.
     Exec,
-    /// It changed its name.
+    /// The thread changed its name.
     Rename,
     /// The window closed, and the thread was there.
     Closing,

@@ -38,7 +38,7 @@ impl TaskState {
 pub enum SyscallTable {
     /// The machine's own.
     Native,
-    /// That of 32-bit programs.
+    /// The table of 32-bit programs.
     Compat,
 }
 
@@ -117,7 +117,7 @@ pub enum WakeContext {
     System(SystemVector),
 }
 
-/// Who ended a wait.
+/// The wake that ended a wait, and its waker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wake {
     /// When.

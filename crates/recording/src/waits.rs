@@ -62,7 +62,7 @@ pub struct Waker {
 /// What waits can have in common: who waits where, and who ends it from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    /// Who waits.
+    /// The thread that waits, and where.
     pub waiter: Id<Waiter>,
     /// In which syscall.
     pub call: Id<Call>,
@@ -198,7 +198,7 @@ impl Waits {
         &self.patterns
     }
 
-    /// Who waits.
+    /// The thread that waits, and where.
     #[must_use]
     pub fn waiter(&self, row: &WaitRow) -> &Waiter {
         &self.waiters[self.patterns[row.pattern].waiter]

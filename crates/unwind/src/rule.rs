@@ -25,7 +25,7 @@ pub(crate) enum UnwindRule {
     Decoded(Arc<DecodedFrame>),
     /// A signal handler returns here.
     SignalTrampoline,
-    /// Nothing called this function.
+    /// The function has no caller: it is the first of its thread.
     EntryPoint,
     /// What called this function did so on another stack.
     OtherStack,

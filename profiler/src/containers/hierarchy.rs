@@ -66,7 +66,7 @@ impl ContainerCgroups {
     pub(super) fn certain_containers(&self) -> impl Iterator<Item = (&ContainerId, &Path)> {
         self.containers.iter().map(|(id, path)| (id, path.as_path())).filter(|(id, path)| {
             let path = format!("/{}", path.display());
-            ContainerId::of_cgroup(&path).as_ref() == Some(id)
+            ContainerId::from_cgroup_path(&path).as_ref() == Some(id)
         })
     }
 }

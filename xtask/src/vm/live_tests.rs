@@ -55,7 +55,7 @@ pub const TESTS: [LiveTest; 16] = [
     // Interrupts and softirqs.
     test("causes", "a_sleeper_waits_for_nobody"),
     test("causes", "a_timer_that_fires_over_a_hog_does_not_accuse_it"),
-    // Whose a device's interrupt is.
+    // Which device an interrupt belongs to.
     test_on_disk("chains", "a_read_by_io_uring_waits_for_the_disk"),
     test_on_disk("chains", "an_fsync_waits_for_the_disk_behind_the_journal"),
     // Life and death of threads.

@@ -39,10 +39,10 @@ pub struct Filter {
 /// Whether waits for the next request are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IdleWaits {
-    /// They are shown as all others.
+    /// Idle waits are shown as all others.
     #[default]
     Shown,
-    /// They are left out.
+    /// Idle waits are left out.
     Hidden,
 }
 

@@ -14,7 +14,7 @@ use super::{Report, text};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[schemars(rename = "Soundness")]
 pub struct RecordingIntegrity {
-    /// It has no end.
+    /// The file has no end.
     pub cut_off: bool,
     /// What was recorded and how is not in it.
     pub meta_missing: bool,

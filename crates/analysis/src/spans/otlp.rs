@@ -120,7 +120,7 @@ impl<'a> Exporter<'a> {
         }
         if let Some(cgroup) = process.and_then(|process| process.cgroup.as_deref()) {
             attributes.push_text("process.linux.cgroup", text::cut(cgroup, MAX_PATH_BYTES));
-            if let Some(container) = ContainerId::of_cgroup(cgroup) {
+            if let Some(container) = ContainerId::from_cgroup_path(cgroup) {
                 attributes.push_text("container.id", text::cut(container.as_str(), MAX_PATH_BYTES));
                 if let Some(names) = self.containers.get(&container) {
                     attributes.push_container(names);
@@ -394,7 +394,7 @@ mod tests {
     use super::Attributes;
     use offwake_recording::{ContainerNames, PodName};
 
-    fn of_container(names: &ContainerNames) -> String {
+    fn format_container(names: &ContainerNames) -> String {
         let mut attributes = Attributes::default();
         attributes.push_container(names);
         let pairs = attributes.0.iter().map(|pair| {
@@ -408,13 +408,16 @@ mod tests {
         let name = || Some("web".to_owned());
         let image = Some("nginx:1".to_owned());
         let alone = ContainerNames { name: name(), image, pod: None };
-        assert_eq!(of_container(&alone), r#"container.name="web" container.image.name="nginx:1""#);
+        assert_eq!(
+            format_container(&alone),
+            r#"container.name="web" container.image.name="nginx:1""#
+        );
         let pod = PodName { namespace: "shop".to_owned(), name: "cart".to_owned() };
         let in_pod = ContainerNames { name: name(), image: None, pod: Some(pod) };
         assert_eq!(
-            of_container(&in_pod),
+            format_container(&in_pod),
             r#"k8s.container.name="web" k8s.pod.name="cart" k8s.namespace.name="shop""#
         );
-        assert_eq!(of_container(&ContainerNames::default()), "");
+        assert_eq!(format_container(&ContainerNames::default()), "");
     }
 }

@@ -10,7 +10,7 @@ use super::{PreemptionIndex, WaitIndex};
 pub enum RunnableSince {
     /// The wake that ended this wait.
     Woken(WaitIndex),
-    /// This preemption.
+    /// The preemption that took its CPU.
     Preempted(PreemptionIndex),
 }
 

@@ -13,7 +13,7 @@ use arrow_schema::DataType;
 use twox_hash::XxHash3_64;
 
 /// XXH3 of a column's name and content.
-pub(super) fn of_column(name: &str, column: &ArrayRef) -> u64 {
+pub(super) fn checksum_column(name: &str, column: &ArrayRef) -> u64 {
     let mut hasher = XxHash3_64::with_seed(0);
     hasher.write(name.as_bytes());
     add(&column.to_data(), &mut hasher);
@@ -90,7 +90,7 @@ mod tests {
 
     use arrow_array::{ArrayRef, StringArray, UInt32Array};
 
-    use super::of_column;
+    use super::checksum_column;
 
     fn numbers(numbers: &[Option<u32>]) -> ArrayRef {
         Arc::new(UInt32Array::from(numbers.to_vec()))
@@ -98,14 +98,14 @@ mod tests {
 
     #[test]
     fn every_part_of_a_column_counts() {
-        let plain = of_column("a", &numbers(&[Some(1), Some(2)]));
-        assert_eq!(plain, of_column("a", &numbers(&[Some(1), Some(2)])));
-        assert_ne!(plain, of_column("b", &numbers(&[Some(1), Some(2)])));
-        assert_ne!(plain, of_column("a", &numbers(&[Some(1), Some(3)])));
-        assert_ne!(plain, of_column("a", &numbers(&[Some(1), None])));
-        assert_ne!(plain, of_column("a", &numbers(&[Some(1)])));
+        let plain = checksum_column("a", &numbers(&[Some(1), Some(2)]));
+        assert_eq!(plain, checksum_column("a", &numbers(&[Some(1), Some(2)])));
+        assert_ne!(plain, checksum_column("b", &numbers(&[Some(1), Some(2)])));
+        assert_ne!(plain, checksum_column("a", &numbers(&[Some(1), Some(3)])));
+        assert_ne!(plain, checksum_column("a", &numbers(&[Some(1), None])));
+        assert_ne!(plain, checksum_column("a", &numbers(&[Some(1)])));
         let texts = |texts: &[&str]| {
-            of_column("a", &(Arc::new(StringArray::from(texts.to_vec())) as ArrayRef))
+            checksum_column("a", &(Arc::new(StringArray::from(texts.to_vec())) as ArrayRef))
         };
         assert_ne!(texts(&["ab", "c"]), texts(&["a", "bc"]));
     }
@@ -114,6 +114,6 @@ mod tests {
     fn where_the_column_lies_in_memory_does_not_count() {
         let long = numbers(&[Some(7), None, Some(1), None, Some(2), Some(9)]);
         let part = numbers(&[Some(1), None, Some(2)]);
-        assert_eq!(of_column("a", &long.slice(2, 3)), of_column("a", &part));
+        assert_eq!(checksum_column("a", &long.slice(2, 3)), checksum_column("a", &part));
     }
 }

@@ -17,9 +17,9 @@ pub type Column = (&'static str, Nulls, ArrayRef);
 /// Whether a column may hold nulls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Nulls {
-    /// It may.
+    /// A value may be missing.
     Allowed,
-    /// It holds none.
+    /// Every row has a value.
     None,
 }
 

@@ -94,7 +94,7 @@ pub(super) enum Next {
     End,
     /// Bytes that are no message, and how many; the next one, if any, comes behind them.
     Skipped(u64),
-    /// Nothing more.
+    /// The end of the stream.
     Nothing,
 }
 

@@ -101,7 +101,7 @@ pub enum ReadError {
 /// Why a table can't be read.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 enum TableError {
-    /// It lacks a column.
+    /// A table lacks a column.
     #[error("there is no column {0}")]
     NoColumn(&'static str),
     /// A column holds something else.

@@ -111,7 +111,7 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
         let Some(metadata) = metadata_of(&metadata) else { return Ok(None) };
         if metadata.header_type() == MessageHeader::Schema {
             if self.schema.is_none() || self.schema_is_assumed {
-                self.take_schema(metadata)?;
+                self.accept_schema(metadata)?;
             }
             return Ok(None);
         }
@@ -128,7 +128,7 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
         self.memory.check(unpacked.unwrap_or(0))?;
         let whole = unpacked.and_then(|_| decode(metadata, body, schema));
         // What is thrown away counts too: reading it takes its time.
-        let rows = whole.as_ref().map_or(0, size::of_rows).max(unpacked.unwrap_or(0));
+        let rows = whole.as_ref().map_or(0, size::measure_rows).max(unpacked.unwrap_or(0));
         self.memory.check(rows)?;
         self.memory.taken += rows;
         let Some((slice, damage)) = whole.as_ref().and_then(Slice::from_batch) else {
@@ -141,7 +141,7 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
         Ok(Some(slice))
     }
 
-    fn take_schema(&mut self, message: ArrowMessage<'_>) -> Result<(), ReadError> {
+    fn accept_schema(&mut self, message: ArrowMessage<'_>) -> Result<(), ReadError> {
         let schema = message.header_as_schema().and_then(|schema| {
             catch_unwind(AssertUnwindSafe(|| try_fb_to_schema(schema))).ok()?.ok()
         });

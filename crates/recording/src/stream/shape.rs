@@ -52,7 +52,7 @@ pub(super) fn buffer_sizes(batch: RecordBatch<'_>, body: &[u8]) -> Option<Vec<u6
 pub(super) fn fits(schema: &Schema, batch: RecordBatch<'_>, sizes: &[u64]) -> bool {
     let Some(nodes) = batch.nodes() else { return false };
     let mut parts = Parts { nodes: nodes.iter(), sizes: sizes.iter().copied() };
-    schema.fields().iter().all(|field| parts.take(field).is_some())
+    schema.fields().iter().all(|field| parts.admit_field(field).is_some())
 }
 
 /// The parts of a record batch in the order of the schema, each field's own before its children's.
@@ -63,7 +63,7 @@ struct Parts<N, S> {
 
 impl<'a, N: Iterator<Item = &'a FieldNode>, S: Iterator<Item = u64>> Parts<N, S> {
     /// Takes those of a field. None if they don't fit.
-    fn take(&mut self, field: &Field) -> Option<()> {
+    fn admit_field(&mut self, field: &Field) -> Option<()> {
         let node = self.nodes.next()?;
         let rows = u64::try_from(node.length()).ok()?;
         let nulls = u64::try_from(node.null_count()).ok().filter(|nulls| *nulls <= rows)?;
@@ -76,10 +76,10 @@ impl<'a, N: Iterator<Item = &'a FieldNode>, S: Iterator<Item = u64>> Parts<N, S>
             }
             DataType::List(item) => {
                 self.offsets(rows)?;
-                self.take(item)
+                self.admit_field(item)
             }
-            DataType::FixedSizeList(item, _) => self.take(item),
-            DataType::Struct(fields) => fields.iter().try_for_each(|field| self.take(field)),
+            DataType::FixedSizeList(item, _) => self.admit_field(item),
+            DataType::Struct(fields) => fields.iter().try_for_each(|field| self.admit_field(field)),
             number => {
                 let width = number.primitive_width()? as u64;
                 let size = self.at_least(rows.checked_mul(width)?)?;

@@ -11,12 +11,12 @@ const OWNED: usize = 40;
 const SPREAD: usize = 2;
 
 /// Bytes that all rows of a slice take at most.
-pub(super) fn of_rows(batch: &RecordBatch) -> usize {
-    batch.columns().iter().map(|column| of(&column.to_data())).sum()
+pub(super) fn measure_rows(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(|column| measure_data(&column.to_data())).sum()
 }
 
-fn of(data: &ArrayData) -> usize {
-    let children = || data.child_data().iter().map(of).sum::<usize>();
+fn measure_data(data: &ArrayData) -> usize {
+    let children = || data.child_data().iter().map(measure_data).sum::<usize>();
     match data.data_type() {
         DataType::Utf8 => data.len() * OWNED + data.buffers().get(1).map_or(0, |text| text.len()),
         DataType::List(_) => data.len() * OWNED + children(),

@@ -115,7 +115,7 @@ impl Slice {
             cell(&self.interrupts),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
-            .map(|(name, column)| (*name, checksum::of_column(name, column)))
+            .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
             .collect();
         columns.push((CHECKSUMS, as_list(table(checksums(&sums)))));
         let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = (columns.into_iter())
@@ -219,7 +219,7 @@ impl Cells<'_> {
     fn verified(&self, name: &str) -> Option<&ArrayRef> {
         let column = self.batch.column_by_name(name)?;
         let (_, sum) = self.sums.iter().find(|(column, _)| column == name)?;
-        (checksum::of_column(name, column) == *sum).then_some(column)
+        (checksum::checksum_column(name, column) == *sum).then_some(column)
     }
 
     fn number(&self, name: &str) -> Option<u64> {

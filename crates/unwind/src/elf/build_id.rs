@@ -78,7 +78,7 @@ mod tests {
         file
     }
 
-    fn note(kind: u8, name: &[u8; 4], contents: &[u8]) -> Vec<u8> {
+    fn build_note(kind: u8, name: &[u8; 4], contents: &[u8]) -> Vec<u8> {
         let length = u32::try_from(contents.len()).unwrap();
         let mut note = [[4, 0, 0, 0], length.to_le_bytes(), [kind, 0, 0, 0], *name].concat();
         note.extend(contents);
@@ -88,10 +88,10 @@ mod tests {
     #[test]
     fn the_note_is_found_among_others() {
         let notes = [
-            note(3, b"Go\0\0", b"none"),
-            note(1, b"GNU\0", b"abi!"),
-            note(3, b"GNU\0", b"\0\0\0\0"),
-            note(3, b"GNU\0", b"\xab\xcd\0\x01"),
+            build_note(3, b"Go\0\0", b"none"),
+            build_note(1, b"GNU\0", b"abi!"),
+            build_note(3, b"GNU\0", b"\0\0\0\0"),
+            build_note(3, b"GNU\0", b"\xab\xcd\0\x01"),
         ];
         let build_id = from_file(file(&notes.concat()).as_slice()).expect("a build id");
         assert_eq!(build_id.bytes(), b"\xab\xcd\0\x01");
@@ -101,16 +101,16 @@ mod tests {
 
     #[test]
     fn what_is_too_large_is_none() {
-        assert!(from_file(file(&note(3, b"GNU\0", &[7; 64])).as_slice()).is_some());
-        assert_eq!(from_file(file(&note(3, b"GNU\0", &[7; 68])).as_slice()), None);
-        let mut long = note(1, b"GNU\0", &vec![0; 9 << 20]);
-        long.extend(note(3, b"GNU\0", b"abcd"));
+        assert!(from_file(file(&build_note(3, b"GNU\0", &[7; 64])).as_slice()).is_some());
+        assert_eq!(from_file(file(&build_note(3, b"GNU\0", &[7; 68])).as_slice()), None);
+        let mut long = build_note(1, b"GNU\0", &vec![0; 9 << 20]);
+        long.extend(build_note(3, b"GNU\0", b"abcd"));
         assert_eq!(from_file(file(&long).as_slice()), None);
     }
 
     #[test]
     fn garbage_is_none() {
-        let whole = file(&note(3, b"GNU\0", b"abcd"));
+        let whole = file(&build_note(3, b"GNU\0", b"abcd"));
         for length in 0..whole.len() {
             assert_eq!(from_file(&whole[..length]), None, "{length}");
         }

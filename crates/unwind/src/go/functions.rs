@@ -192,7 +192,7 @@ mod tests {
         // There is more in the section than Go's code, and nobody knows which part that is.
         assert_eq!(start(0x1000..0x2000, None), None);
         assert_eq!(start(0x1000..0x2000, Some(0x1800)), Some(0x1800));
-        // It would lie outside.
+        // The table would end behind the section.
         assert_eq!(start(0x1000..0x2000, Some(0x1f01)), None);
         assert_eq!(start(0x1000..0x10ff, None), None);
         assert_eq!(start(0x1000..0x2000, Some(u64::MAX)), None);

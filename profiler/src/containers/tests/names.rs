@@ -62,7 +62,7 @@ fn what_could_be_several_or_none_lists_what_there_is_in_one_line() {
 }
 
 #[test]
-fn of_those_with_one_name_the_one_that_runs_is_meant() {
+fn a_name_of_several_means_the_one_that_runs() {
     let attempts =
         [container(A, Some("web"), stopped()), container(B, Some("web"), ContainerState::Running)];
     assert_eq!(which("web", &attempts).as_deref(), Ok(B));

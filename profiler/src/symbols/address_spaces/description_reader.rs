@@ -46,7 +46,7 @@ pub(crate) struct FileToDescribe {
 /// The result of reading one file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// This is what the file is.
+    /// The file was read: this describes it.
     Done(ModuleDescription),
     /// What was mapped can't be read, or not any more.
     Failed,

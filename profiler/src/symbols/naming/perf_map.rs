@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn of_lines_that_overlap_the_later_is_right() {
+    fn the_later_of_overlapping_lines_is_right() {
         let text =
             "0 100 all\n10 20 old\n18 8 new\n30 0 nothing\nffffffffffffffff 8 last\n40 8 hal";
         let addresses = [0, 0xf, 0x10, 0x18, 0x1f, 0x20, 0x20, 0x30, 0x40, 0x100, u64::MAX];
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_file_that_is_too_long_the_end_is_read() {
+    fn the_end_of_a_file_that_is_too_long_is_read() {
         let text = format!("10 8 first\n{:1000}\n20 8 last\n", "");
         let cut = [("symbols_perf_maps_cut", 1)].into();
         let cases = [

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_line_the_beginning_is_kept() {
+    fn the_beginning_of_a_long_line_is_kept() {
         let long = [&b"begin"[..], &vec![b'x'; 3 * BLOCK]].concat();
         let lines = lines_of(&[&b"one\n"[..], &long, b"\ntwo\n"].concat(), 0);
         assert_eq!(lines, [&b"two"[..], &long[..MAX_LINE], b"one"]);

@@ -26,8 +26,9 @@ pub(super) fn processes(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
             (!row.arguments.is_empty()).then(|| row.arguments.join(" "))
         });
     }
-    let containers: Vec<Option<ContainerId>> =
-        (rows.iter()).map(|row| row.cgroup.as_deref().and_then(ContainerId::of_cgroup)).collect();
+    let containers: Vec<Option<ContainerId>> = (rows.iter())
+        .map(|row| row.cgroup.as_deref().and_then(ContainerId::from_cgroup_path))
+        .collect();
     vec![
         wall_times(export, rows.iter().map(|row| row.at)),
         times("at_ns", rows.iter().map(|row| row.at.0)),

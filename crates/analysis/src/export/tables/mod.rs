@@ -128,7 +128,7 @@ fn cgroups(export: &Export<'_>, cgroups: &[Option<CgroupId>]) -> [Column; 3] {
     ]
 }
 
-/// Who bore a tid at a moment.
+/// The thread that had a tid at a moment.
 fn bearer<'a>(
     export: &Export<'a>,
     tid: Tid,

@@ -64,7 +64,11 @@ struct Row<'a> {
 
 impl<'a> Row<'a> {
     /// All of a stack's, leaf first.
-    fn of(export: &Export<'a>, stack: StackId, frames: &'a Stack) -> impl Iterator<Item = Self> {
+    fn from_stack(
+        export: &Export<'a>,
+        stack: StackId,
+        frames: &'a Stack,
+    ) -> impl Iterator<Item = Self> {
         let table = &export.recording.stacks.frames;
         (frames.frames.iter())
             .flat_map(move |id| {
@@ -93,7 +97,7 @@ impl<'a> Row<'a> {
 
 pub(super) fn frames(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let rows: Vec<Row<'_>> = (pick(export, items).into_iter())
-        .flat_map(|(id, stack)| Row::of(export, id, stack))
+        .flat_map(|(id, stack)| Row::from_stack(export, id, stack))
         .collect();
     let (mut functions, mut files) = (Dictionary::new(), Dictionary::new());
     let (mut modules, mut build_ids) = (Dictionary::new(), Dictionary::new());

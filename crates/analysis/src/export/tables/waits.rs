@@ -51,7 +51,7 @@ struct Waker {
 }
 
 impl<'a> Row<'a> {
-    fn of(export: &Export<'a>, item: u32) -> Option<Self> {
+    fn from_wait(export: &Export<'a>, item: u32) -> Option<Self> {
         let wait = export.recording.waits.get(item as usize)?;
         let row = export.recording.waits.rows().get(item as usize)?;
         let index = WaitIndex(item);
@@ -120,7 +120,8 @@ impl Waker {
 }
 
 pub(super) fn columns(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
-    let rows: Vec<Row<'_>> = items.iter().filter_map(|&item| Row::of(export, item)).collect();
+    let rows: Vec<Row<'_>> =
+        items.iter().filter_map(|&item| Row::from_wait(export, item)).collect();
     let mut columns = times_of(export, &rows);
     columns.extend(waiter(export, &rows));
     columns.extend(subject(export, &rows));

@@ -60,7 +60,7 @@ impl Layout {
     }
 
     /// What is not shown, in words, if it could be seen.
-    pub(in crate::report) fn left_out(&self) -> Option<String> {
+    pub(in crate::report) fn describe_omitted(&self) -> Option<String> {
         let percent = 100.0 / self.narrowest as f64;
         (self.narrowest < NARROWEST)
             .then(|| format!("not drawn, for room: frames of less than {percent:.2}%"))
@@ -189,7 +189,7 @@ mod tests {
         let frames = drawn(&tree);
         assert_eq!(frames.len(), 2, "{frames:?}");
         assert_eq!(frames[1], ("c".to_owned(), 1, 2, 1_000_000, 1_000_000));
-        assert_eq!(layout(&tree).left_out(), None);
+        assert_eq!(layout(&tree).describe_omitted(), None);
     }
 
     #[test]
@@ -198,7 +198,7 @@ mod tests {
         let high: Vec<&str> = high.iter().map(String::as_str).collect();
         let narrow = tree(&[(&high, 5), (&["wide"], 995)]);
         assert_eq!(drawn(&narrow).len(), 2);
-        let said = layout(&narrow).left_out().unwrap();
+        let said = layout(&narrow).describe_omitted().unwrap();
         assert_eq!(said, "not drawn, for room: frames of less than 0.64%");
         // What is wide is drawn however high it stands.
         let wide = tree(&[(&high, 5), (&["wide"], 95)]);

@@ -46,7 +46,7 @@ enum BoxKind {
 }
 
 impl BoxKind {
-    fn of_frame(kind: FrameKind) -> Self {
+    fn from_frame_kind(kind: FrameKind) -> Self {
         match kind {
             FrameKind::Waiter | FrameKind::Group => Self::Waiter,
             FrameKind::User | FrameKind::Kernel => Self::Frame,
@@ -168,7 +168,7 @@ fn columns(
             })
             .collect(),
         kind: nodes()
-            .map(|node| node.frame.as_ref().map(|frame| BoxKind::of_frame(frame.kind)))
+            .map(|node| node.frame.as_ref().map(|frame| BoxKind::from_frame_kind(frame.kind)))
             .map(|kind| kind.unwrap_or(BoxKind::Root) as u8)
             .collect(),
         ns: nodes().map(|node| narrow(node.total.sum())).collect(),

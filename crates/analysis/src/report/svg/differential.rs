@@ -34,7 +34,7 @@ pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Resul
         .filter_map(|(place, rates)| picture_frame(place, rates, largest, &tree))
         .collect();
     let mut header = header_lines(diff);
-    header.extend(layout.left_out().map(HeaderLine::Text));
+    header.extend(layout.describe_omitted().map(HeaderLine::Text));
     let title = format!("offwake: what {} waits for, compared", diff.after.meta.target);
     Picture { title, header: header::break_lines(header), frames }.write(out)
 }

@@ -72,7 +72,7 @@ fn header_lines(
     let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}"))];
     lines.extend(list_culprits(report, sleepers));
     lines.extend(header::list_caveats(report));
-    lines.extend(layout.left_out().map(HeaderLine::Text));
+    lines.extend(layout.describe_omitted().map(HeaderLine::Text));
     lines.push(HeaderLine::Text(header::explain_view(view).to_owned()));
     lines.push(header::legend(&class_parts(report, sleepers)));
     lines

@@ -117,9 +117,9 @@ impl Table for (ModuleId, Module) {
             numbers::<UInt32Type>("id", rows.iter().map(|(id, _)| id.0)),
             texts("path", rows.iter().map(|(_, module)| module.path.as_str())),
             optional_texts("build_id", build_ids.iter().map(Option::as_deref)),
-            of_segments("segment_offsets", rows, |segment| segment.offset),
-            of_segments("segment_addresses", rows, |segment| segment.address),
-            of_segments("segment_sizes", rows, |segment| segment.size),
+            build_segment_lists("segment_offsets", rows, |segment| segment.offset),
+            build_segment_lists("segment_addresses", rows, |segment| segment.address),
+            build_segment_lists("segment_sizes", rows, |segment| segment.size),
         ]
     }
 
@@ -142,7 +142,7 @@ impl Table for (ModuleId, Module) {
     }
 }
 
-fn of_segments(
+fn build_segment_lists(
     name: &'static str,
     rows: &[(ModuleId, Module)],
     number: impl Fn(&Segment) -> u64,

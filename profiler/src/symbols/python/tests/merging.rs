@@ -31,7 +31,7 @@ struct Truth {
 }
 
 impl Truth {
-    fn of(calls: &[Call], marks: Marks) -> Self {
+    fn from_calls(calls: &[Call], marks: Marks) -> Self {
         let mut truth = Self::default();
         for call in calls {
             let Call::Run(frames) = *call else {
@@ -72,7 +72,8 @@ impl Truth {
 fn truths() -> impl Strategy<Value = Truth> {
     let call = prop_oneof![Just(Call::Other), (0..4_usize).prop_map(Call::Run)];
     let marks = prop_oneof![Just(Marks::EachFrame), Just(Marks::LastFrame), Just(Marks::Shim)];
-    (prop::collection::vec(call, 0..20), marks).prop_map(|(calls, marks)| Truth::of(&calls, marks))
+    (prop::collection::vec(call, 0..20), marks)
+        .prop_map(|(calls, marks)| Truth::from_calls(&calls, marks))
 }
 
 fn shown(merged: &[Merged]) -> usize {
