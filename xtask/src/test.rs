@@ -37,8 +37,14 @@ const PACKAGES: [&str; 13] = [
 
 /// The packages of this workspace that are compiled for the machine itself. Those of the kernel half and
 /// the tests have steps of their own.
-const PACKAGES_OF_USER_SPACE: [&str; 5] =
-    ["offwake", "offwake-analysis", "offwake-bench", "offwake-recording", "xtask"];
+const PACKAGES_OF_USER_SPACE: [&str; 6] = [
+    "offwake",
+    "offwake-analysis",
+    "offwake-bench",
+    "offwake-recording",
+    "offwake-unwind",
+    "xtask",
+];
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
