@@ -7,13 +7,12 @@ use std::{
 
 use arrow_array::{
     Array as _, ArrayRef, Int64Array, ListArray, RecordBatch, StructArray, UInt64Array,
-    types::UInt64Type,
 };
 use arrow_schema::{Field, Schema, SchemaRef};
 
 use super::{
     FORMAT_KEY, FORMAT_VERSION, checksum,
-    column::{Column, Numbers, Texts, as_list, numbers, table, texts},
+    column::{Text, U64, as_list, columns, table},
     tables::{
         CostRow, LossRow, Named, Rows, Table, cost_from_rows, cost_rows, loss_rows, loss_totals,
     },
@@ -117,7 +116,7 @@ impl Slice {
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
             .collect();
-        columns.push((CHECKSUMS, as_list(table(checksums(&sums)))));
+        columns.push((CHECKSUMS, as_list(table(ChecksumColumns::from_rows(&sums)))));
         let (fields, arrays): (Vec<Field>, Vec<ArrayRef>) = (columns.into_iter())
             .map(|(name, array)| (Field::new(name, array.data_type().clone(), false), array))
             .unzip();
@@ -176,18 +175,18 @@ fn cell<T: Table>(rows: &[T]) -> (&'static str, ArrayRef) {
     (T::NAME, T::cell(rows))
 }
 
-fn checksums(sums: &[(&'static str, u64)]) -> Vec<Column> {
-    vec![
-        texts("column", sums.iter().map(|(name, _)| *name)),
-        numbers::<UInt64Type>("xxh3", sums.iter().map(|(_, sum)| *sum)),
-    ]
+columns! {
+    ChecksumColumns of row: (&'static str, u64) {
+        column: Text = row.0,
+        xxh3: U64 = row.1,
+    }
 }
 
 fn sums_of(batch: &RecordBatch) -> Option<Vec<(String, u64)>> {
     let sums = only_table(batch.column_by_name(CHECKSUMS)?)?;
-    let name = Texts::find(&sums, "column").ok()?;
-    let sum = Numbers::<UInt64Type>::find(&sums, "xxh3").ok()?;
-    Some((0..sums.len()).map(|row| (name.at(row), sum.at(row))).collect())
+    let columns = ChecksumColumns::find(&sums).ok()?;
+    let row = |row| (columns.column.at(row), columns.xxh3.at(row));
+    Some((0..sums.len()).map(row).collect())
 }
 
 /// The table in a column's only row.

@@ -1,9 +1,6 @@
 //! `interrupts`: whose devices' interrupts ended waits, a row each.
 
-use arrow_array::{
-    Array as _, StructArray,
-    types::{UInt8Type, UInt16Type},
-};
+use arrow_array::{Array as _, StructArray};
 
 use super::{Rows, Table, optional_code};
 use crate::{
@@ -11,30 +8,32 @@ use crate::{
     stream::{
         TableError,
         code::Code,
-        column::{Column, Numbers, Texts, numbers, optional, texts},
+        column::{Column, OptionalU8, Text, U16, columns},
     },
 };
+
+columns! {
+    InterruptColumns of row: InterruptInfo {
+        number: U16 = row.number,
+        device: OptionalU8 = row.device.map(Code::code),
+        handlers: Text = row.handlers.as_str(),
+    }
+}
 
 impl Table for InterruptInfo {
     const NAME: &'static str = "interrupts";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        vec![
-            numbers::<UInt16Type>("number", rows.iter().map(|row| row.number)),
-            optional::<UInt8Type>("device", rows.iter().map(|row| row.device.map(Code::code))),
-            texts("handlers", rows.iter().map(|row| row.handlers.as_str())),
-        ]
+        InterruptColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let number = Numbers::<UInt16Type>::find(table, "number")?;
-        let device = Numbers::<UInt8Type>::find(table, "device")?;
-        let handlers = Texts::find(table, "handlers")?;
+        let columns = InterruptColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
             Some(Self {
-                number: number.at(row),
-                device: optional_code(&device, row)?,
-                handlers: handlers.at(row),
+                number: columns.number.at(row),
+                device: optional_code(&columns.device, row)?,
+                handlers: columns.handlers.at(row),
             })
         }))
     }

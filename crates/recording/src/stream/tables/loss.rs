@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use arrow_array::{Array as _, StructArray, types::UInt64Type};
+use arrow_array::{Array as _, StructArray};
 
 use super::{Rows, Table};
 use crate::{
     LossTotals,
     stream::{
         TableError,
-        column::{Column, Flags, Numbers, Texts, Times, flags, numbers, optional_times, texts},
+        column::{Column, Flag, OptionalTime, Text, U64, columns},
     },
     units::Timestamp,
 };
@@ -82,32 +82,32 @@ pub(in super::super) fn totals_of(rows: Vec<LossRow>) -> LossTotals {
     totals
 }
 
+columns! {
+    LossColumns of row: LossRow {
+        name: Text = row.name.as_str(),
+        is_total: Flag = row.is_total,
+        count: U64 = row.count,
+        first_ns: OptionalTime = row.first.map(|at| at.0),
+        last_ns: OptionalTime = row.last.map(|at| at.0),
+    }
+}
+
 impl Table for LossRow {
     const NAME: &'static str = "loss";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        vec![
-            texts("name", rows.iter().map(|row| row.name.as_str())),
-            flags("is_total", rows.iter().map(|row| row.is_total)),
-            numbers::<UInt64Type>("count", rows.iter().map(|row| row.count)),
-            optional_times("first_ns", rows.iter().map(|row| row.first.map(|at| at.0))),
-            optional_times("last_ns", rows.iter().map(|row| row.last.map(|at| at.0))),
-        ]
+        LossColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let name = Texts::find(table, "name")?;
-        let is_total = Flags::find(table, "is_total")?;
-        let count = Numbers::<UInt64Type>::find(table, "count")?;
-        let first = Times::find(table, "first_ns")?;
-        let last = Times::find(table, "last_ns")?;
+        let columns = LossColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
             Some(Self {
-                name: name.at(row),
-                is_total: is_total.at(row),
-                count: count.at(row),
-                first: first.get(row).map(Timestamp),
-                last: last.get(row).map(Timestamp),
+                name: columns.name.at(row),
+                is_total: columns.is_total.at(row),
+                count: columns.count.at(row),
+                first: columns.first_ns.get(row).map(Timestamp),
+                last: columns.last_ns.get(row).map(Timestamp),
             })
         }))
     }

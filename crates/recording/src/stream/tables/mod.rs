@@ -29,7 +29,7 @@ pub(super) trait Table: Sized {
     /// The table's name: a column of every slice.
     const NAME: &'static str;
 
-    /// The table's columns, from its rows.
+    /// Makes the table's columns from its rows.
     fn columns(rows: &[Self]) -> Vec<Column>;
 
     /// The rows back from a table.

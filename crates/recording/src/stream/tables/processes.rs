@@ -1,11 +1,6 @@
 //! `processes` and `cgroups`: what the numbers in the records stand for outside of them.
 
-use std::sync::Arc;
-
-use arrow_array::{
-    Array as _, StringArray, StructArray,
-    types::{UInt32Type, UInt64Type},
-};
+use arrow_array::{Array as _, StructArray};
 
 use super::{Rows, Table};
 use crate::{
@@ -13,56 +8,61 @@ use crate::{
     stream::{
         TableError,
         column::{
-            Column, Lists, Numbers, Texts, Times, if_there, lists, numbers, optional,
-            optional_texts, texts, times,
+            Column, Later, OptionalText, OptionalU32, Text, TextList, Texts, Time, U32, U64,
+            columns,
         },
     },
     units::{CgroupId, Tgid, Timestamp},
 };
 
+columns! {
+    ProcessColumns of row: ProcessInfo {
+        tgid: U32 = row.tgid.0,
+        at_ns: Time = row.at.0,
+        parent_tgid: OptionalU32 = row.parent.map(|parent| parent.0),
+        executable: OptionalText = row.executable.as_deref().map(Into::into),
+        arguments: TextList = row.arguments.iter().map(String::as_str).collect(),
+        cgroup_path: OptionalText = row.cgroup.as_deref().map(Into::into),
+        pid_in_container: OptionalU32 = row.pid_in_container,
+        uid: OptionalU32 = row.uid,
+    }
+}
+
 impl Table for ProcessInfo {
     const NAME: &'static str = "processes";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let arguments = rows.iter().flat_map(|row| row.arguments.iter());
-        vec![
-            numbers::<UInt32Type>("tgid", rows.iter().map(|row| row.tgid.0)),
-            times("at_ns", rows.iter().map(|row| row.at.0)),
-            optional::<UInt32Type>("parent_tgid", rows.iter().map(|r| r.parent.map(|p| p.0))),
-            optional_texts("executable", rows.iter().map(|row| row.executable.as_deref())),
-            lists(
-                "arguments",
-                rows.iter().map(|row| row.arguments.len()),
-                Arc::new(StringArray::from_iter_values(arguments)),
-            ),
-            optional_texts("cgroup_path", rows.iter().map(|row| row.cgroup.as_deref())),
-            optional::<UInt32Type>("pid_in_container", rows.iter().map(|r| r.pid_in_container)),
-            optional::<UInt32Type>("uid", rows.iter().map(|row| row.uid)),
-        ]
+        ProcessColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
-        let at = Times::find(table, "at_ns")?;
-        let parent = Numbers::<UInt32Type>::find(table, "parent_tgid")?;
-        let executable = Texts::find(table, "executable")?;
-        let arguments = Lists::<StringArray>::find(table, "arguments")?;
-        let cgroup = Texts::find(table, "cgroup_path")?;
-        let pid_in_container = Numbers::<UInt32Type>::find(table, "pid_in_container")?;
-        let uid = Numbers::<UInt32Type>::find(table, "uid")?;
+        let columns = ProcessColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
-            let (texts, range) = arguments.at(row);
+            let (texts, range) = columns.arguments.at(row);
             Some(Self {
-                tgid: Tgid(tgid.at(row)),
-                at: Timestamp(at.at(row)),
-                parent: parent.get(row).map(Tgid),
-                executable: executable.get(row),
+                tgid: Tgid(columns.tgid.at(row)),
+                at: Timestamp(columns.at_ns.at(row)),
+                parent: columns.parent_tgid.get(row).map(Tgid),
+                executable: columns.executable.get(row),
                 arguments: range.map(|index| texts.value(index).to_owned()).collect(),
-                cgroup: cgroup.get(row),
-                pid_in_container: pid_in_container.get(row),
-                uid: uid.get(row),
+                cgroup: columns.cgroup_path.get(row),
+                pid_in_container: columns.pid_in_container.get(row),
+                uid: columns.uid.get(row),
             })
         }))
+    }
+}
+
+columns! {
+    CgroupColumns of row: CgroupInfo {
+        id: U64 = row.id.0,
+        path: Text = row.path.as_str(),
+        container: OptionalText = row.container.as_ref().map(|id| id.as_str().into()),
+        container_name: Later<OptionalText> = row.names.name.as_deref().map(Into::into),
+        image: Later<OptionalText> = row.names.image.as_deref().map(Into::into),
+        pod_namespace: Later<OptionalText> =
+            row.names.pod.as_ref().map(|pod| pod.namespace.as_str().into()),
+        pod_name: Later<OptionalText> = row.names.pod.as_ref().map(|pod| pod.name.as_str().into()),
     }
 }
 
@@ -70,40 +70,24 @@ impl Table for CgroupInfo {
     const NAME: &'static str = "cgroups";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let containers = rows.iter().map(|row| row.container.as_ref().map(ContainerId::as_str));
-        let names = || rows.iter().map(|row| &row.names);
-        let pods = || names().map(|names| names.pod.as_ref());
-        vec![
-            numbers::<UInt64Type>("id", rows.iter().map(|row| row.id.0)),
-            texts("path", rows.iter().map(|row| row.path.as_str())),
-            optional_texts("container", containers),
-            optional_texts("container_name", names().map(|names| names.name.as_deref())),
-            optional_texts("image", names().map(|names| names.image.as_deref())),
-            optional_texts("pod_namespace", pods().map(|pod| Some(pod?.namespace.as_str()))),
-            optional_texts("pod_name", pods().map(|pod| Some(pod?.name.as_str()))),
-        ]
+        CgroupColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let id = Numbers::<UInt64Type>::find(table, "id")?;
-        let path = Texts::find(table, "path")?;
-        let name = if_there(Texts::find(table, "container_name"))?;
-        let image = if_there(Texts::find(table, "image"))?;
-        let namespace = if_there(Texts::find(table, "pod_namespace"))?;
-        let pod = if_there(Texts::find(table, "pod_name"))?;
-        let container = Texts::find(table, "container")?;
+        let columns = CgroupColumns::find(table)?;
         // The container is what the path says, if it says so.
         Ok(Rows::collect(table.len(), |row| {
             let text = |texts: &Option<Texts<'_>>| texts.as_ref()?.get(row);
-            let pod = text(&namespace).zip(text(&pod));
+            let pod = text(&columns.pod_namespace).zip(text(&columns.pod_name));
             let names = ContainerNames {
-                name: text(&name),
-                image: text(&image),
+                name: text(&columns.container_name),
+                image: text(&columns.image),
                 pod: pod.map(|(namespace, name)| PodName { namespace, name }),
             };
-            let cgroup = Self { names, ..Self::new(CgroupId(id.at(row)), path.at(row)) };
-            let said = || ContainerId::new(&container.get(row)?);
-            Some(Self { container: cgroup.container.clone().or_else(said), ..cgroup })
+            let id = CgroupId(columns.id.at(row));
+            let cgroup = Self { names, ..Self::new(id, columns.path.at(row)) };
+            let recorded = || ContainerId::new(&columns.container.get(row)?);
+            Some(Self { container: cgroup.container.clone().or_else(recorded), ..cgroup })
         }))
     }
 }

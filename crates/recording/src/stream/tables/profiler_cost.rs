@@ -1,13 +1,13 @@
 //! `effort`: what the kernel half did since the window opened, a row for each count.
 
-use arrow_array::{Array as _, StructArray, types::UInt64Type};
+use arrow_array::{Array as _, StructArray};
 
 use super::{Rows, Table};
 use crate::{
     ProfilerCost,
     stream::{
         TableError,
-        column::{Column, Numbers, Texts, numbers, texts},
+        column::{Column, Text, U64, columns},
     },
 };
 
@@ -29,21 +29,24 @@ pub(in super::super) fn cost_from_rows(rows: &[CostRow]) -> ProfilerCost {
     ProfilerCost::from_named(rows.iter().map(|row| (row.name.as_str(), row.count)))
 }
 
+columns! {
+    CostColumns of row: CostRow {
+        name: Text = row.name.as_str(),
+        count: U64 = row.count,
+    }
+}
+
 impl Table for CostRow {
     const NAME: &'static str = "effort";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        vec![
-            texts("name", rows.iter().map(|row| row.name.as_str())),
-            numbers::<UInt64Type>("count", rows.iter().map(|row| row.count)),
-        ]
+        CostColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let name = Texts::find(table, "name")?;
-        let count = Numbers::<UInt64Type>::find(table, "count")?;
+        let columns = CostColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
-            Some(Self { name: name.at(row), count: count.at(row) })
+            Some(Self { name: columns.name.at(row), count: columns.count.at(row) })
         }))
     }
 }

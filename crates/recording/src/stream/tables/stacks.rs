@@ -4,8 +4,8 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use arrow_array::{
-    Array as _, StringArray, StructArray, UInt32Array, UInt64Array,
-    types::{UInt8Type, UInt32Type, UInt64Type},
+    Array as _, StringArray, StructArray, UInt64Array,
+    types::{UInt32Type, UInt64Type},
 };
 
 use super::{Rows, Table, required_code};
@@ -15,8 +15,8 @@ use crate::{
         TableError,
         code::Code as _,
         column::{
-            Column, Lists, Numbers, Texts, if_there, lists, numbers, optional, optional_texts,
-            texts,
+            Column, Later, Lists, NumberList, OptionalText, OptionalU32, OptionalU64, Text,
+            TextList, U8, U32, U64, columns,
         },
     },
     units::{StackId, Tgid},
@@ -29,49 +29,55 @@ const MAX_FUNCTIONS: usize = 256;
 /// Bytes of a function's name, and of its file's, at most. Longer ones are cut when they are looked up.
 const MAX_NAME: usize = 8192;
 
+columns! {
+    StackColumns of row: (StackId, Stack) {
+        id: U64 = row.0.0,
+        tgid: OptionalU32 = tgid(row.1.space),
+        frames: NumberList<UInt32Type> = row.1.frames.iter().map(|frame| frame.0).collect(),
+        end: Later<U8> = row.1.end.code(),
+    }
+}
+
+fn tgid(space: AddressSpace) -> Option<u32> {
+    match space {
+        AddressSpace::Kernel => None,
+        AddressSpace::Process(tgid) => Some(tgid.0),
+    }
+}
+
 impl Table for (StackId, Stack) {
     const NAME: &'static str = "stacks";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let frames = rows.iter().flat_map(|(_, stack)| stack.frames.iter().map(|frame| frame.0));
-        vec![
-            numbers::<UInt64Type>("id", rows.iter().map(|(id, _)| id.0)),
-            optional::<UInt32Type>(
-                "tgid",
-                rows.iter().map(|(_, stack)| match stack.space {
-                    AddressSpace::Kernel => None,
-                    AddressSpace::Process(tgid) => Some(tgid.0),
-                }),
-            ),
-            lists(
-                "frames",
-                rows.iter().map(|(_, stack)| stack.frames.len()),
-                Arc::new(UInt32Array::from_iter_values(frames)),
-            ),
-            numbers::<UInt8Type>("end", rows.iter().map(|(_, stack)| stack.end.code())),
-        ]
+        StackColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let id = Numbers::<UInt64Type>::find(table, "id")?;
-        let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
-        let frames = Lists::<UInt32Array>::find(table, "frames")?;
-        let end = if_there(Numbers::<UInt8Type>::find(table, "end"))?;
+        let columns = StackColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
-            let space = tgid
-                .get(row)
-                .map_or(AddressSpace::Kernel, |tgid| AddressSpace::Process(Tgid(tgid)));
-            let (numbers, range) = frames.at(row);
+            let tgid = columns.tgid.get(row).map(Tgid);
+            let space = tgid.map_or(AddressSpace::Kernel, AddressSpace::Process);
+            let (numbers, range) = columns.frames.at(row);
             if range.len() > MAX_FRAMES {
                 return None;
             }
             let frames = range.map(|index| FrameId(numbers.value(index))).collect();
-            let end = match &end {
+            let end = match &columns.end {
                 Some(end) => required_code(end, row)?,
                 None => StackEnd::Unknown,
             };
-            Some((StackId(id.at(row)), Stack { space, frames, end }))
+            Some((StackId(columns.id.at(row)), Stack { space, frames, end }))
         }))
+    }
+}
+
+columns! {
+    FrameColumns of row: (FrameId, Frame) {
+        id: U32 = row.0.0,
+        address: U64 = row.1.address,
+        address_kind: U8 = row.1.kind.code(),
+        module: OptionalU32 = row.1.module.map(|module| module.0),
+        module_offset: OptionalU64 = row.1.module_offset,
     }
 }
 
@@ -79,31 +85,35 @@ impl Table for (FrameId, Frame) {
     const NAME: &'static str = "frames";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        vec![
-            numbers::<UInt32Type>("id", rows.iter().map(|(id, _)| id.0)),
-            numbers::<UInt64Type>("address", rows.iter().map(|(_, frame)| frame.address)),
-            numbers::<UInt8Type>("address_kind", rows.iter().map(|(_, frame)| frame.kind.code())),
-            optional::<UInt32Type>("module", rows.iter().map(|(_, f)| f.module.map(|id| id.0))),
-            optional::<UInt64Type>("module_offset", rows.iter().map(|(_, f)| f.module_offset)),
-        ]
+        FrameColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let id = Numbers::<UInt32Type>::find(table, "id")?;
-        let address = Numbers::<UInt64Type>::find(table, "address")?;
-        let kind = Numbers::<UInt8Type>::find(table, "address_kind")?;
-        let module = Numbers::<UInt32Type>::find(table, "module")?;
-        let offset = Numbers::<UInt64Type>::find(table, "module_offset")?;
+        let columns = FrameColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
             let frame = Frame {
-                address: address.at(row),
-                kind: required_code(&kind, row)?,
-                module: module.get(row).map(ModuleId),
-                module_offset: offset.get(row),
+                address: columns.address.at(row),
+                kind: required_code(&columns.address_kind, row)?,
+                module: columns.module.get(row).map(ModuleId),
+                module_offset: columns.module_offset.get(row),
                 functions: Vec::new(),
             };
-            Some((FrameId(id.at(row)), frame))
+            Some((FrameId(columns.id.at(row)), frame))
         }))
+    }
+}
+
+columns! {
+    ModuleColumns of row: (ModuleId, Module) {
+        id: U32 = row.0.0,
+        path: Text = row.1.path.as_str(),
+        build_id: OptionalText = row.1.build_id.as_ref().map(|id| id.to_string().into()),
+        segment_offsets: NumberList<UInt64Type> =
+            row.1.segments.iter().map(|segment| segment.offset).collect(),
+        segment_addresses: NumberList<UInt64Type> =
+            row.1.segments.iter().map(|segment| segment.address).collect(),
+        segment_sizes: NumberList<UInt64Type> =
+            row.1.segments.iter().map(|segment| segment.size).collect(),
     }
 }
 
@@ -111,48 +121,25 @@ impl Table for (ModuleId, Module) {
     const NAME: &'static str = "modules";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let build_ids: Vec<Option<String>> =
-            rows.iter().map(|(_, m)| m.build_id.as_ref().map(ToString::to_string)).collect();
-        vec![
-            numbers::<UInt32Type>("id", rows.iter().map(|(id, _)| id.0)),
-            texts("path", rows.iter().map(|(_, module)| module.path.as_str())),
-            optional_texts("build_id", build_ids.iter().map(Option::as_deref)),
-            build_segment_lists("segment_offsets", rows, |segment| segment.offset),
-            build_segment_lists("segment_addresses", rows, |segment| segment.address),
-            build_segment_lists("segment_sizes", rows, |segment| segment.size),
-        ]
+        ModuleColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let id = Numbers::<UInt32Type>::find(table, "id")?;
-        let path = Texts::find(table, "path")?;
-        let build_id = Texts::find(table, "build_id")?;
-        let offsets = Lists::<UInt64Array>::find(table, "segment_offsets")?;
-        let addresses = Lists::<UInt64Array>::find(table, "segment_addresses")?;
-        let sizes = Lists::<UInt64Array>::find(table, "segment_sizes")?;
+        let columns = ModuleColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
-            let build_id = match build_id.get(row) {
+            let build_id = match columns.build_id.get(row) {
                 None => None,
                 Some(text) => Some(text.parse::<BuildId>().ok()?),
             };
-            let of_row = [offsets.at(row), addresses.at(row), sizes.at(row)];
-            let segments = to_segments(of_row)?;
-            Some((ModuleId(id.at(row)), Module { path: path.at(row), build_id, segments }))
+            let segments = to_segments([
+                columns.segment_offsets.at(row),
+                columns.segment_addresses.at(row),
+                columns.segment_sizes.at(row),
+            ])?;
+            let module = Module { path: columns.path.at(row), build_id, segments };
+            Some((ModuleId(columns.id.at(row)), module))
         }))
     }
-}
-
-fn build_segment_lists(
-    name: &'static str,
-    rows: &[(ModuleId, Module)],
-    number: impl Fn(&Segment) -> u64,
-) -> Column {
-    let numbers = rows.iter().flat_map(|(_, module)| &module.segments).map(number);
-    lists(
-        name,
-        rows.iter().map(|(_, module)| module.segments.len()),
-        Arc::new(UInt64Array::from_iter_values(numbers)),
-    )
 }
 
 /// Segments from their offsets, addresses and sizes; none if those are not equally many.
@@ -179,32 +166,31 @@ pub(in super::super) type Named = (FrameId, Vec<Function>);
 /// Of a function whose line is not known; they are counted from 1.
 const NO_LINE: u32 = 0;
 
+columns! {
+    NameColumns of row: Named {
+        frame: U32 = row.0.0,
+        functions: TextList = row.1.iter().map(|function| function.name.as_str()).collect(),
+        source_files: Later<TextList> =
+            row.1.iter().map(|function| function.file.as_deref().unwrap_or_default()).collect(),
+        source_lines: Later<NumberList<UInt32Type>> =
+            row.1.iter().map(|function| function.line.unwrap_or(NO_LINE)).collect(),
+    }
+}
+
 impl Table for Named {
     const NAME: &'static str = "names";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let functions = || rows.iter().flat_map(|(_, functions)| functions.iter());
-        let counts = || rows.iter().map(|(_, functions)| functions.len());
-        let names = functions().map(|function| function.name.as_str());
-        let files = functions().map(|function| function.file.as_deref().unwrap_or_default());
-        let lines = functions().map(|function| function.line.unwrap_or(NO_LINE));
-        vec![
-            numbers::<UInt32Type>("frame", rows.iter().map(|(id, _)| id.0)),
-            lists("functions", counts(), Arc::new(StringArray::from_iter_values(names))),
-            lists("source_files", counts(), Arc::new(StringArray::from_iter_values(files))),
-            lists("source_lines", counts(), Arc::new(UInt32Array::from_iter_values(lines))),
-        ]
+        NameColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let frame = Numbers::<UInt32Type>::find(table, "frame")?;
-        let functions = Lists::<StringArray>::find(table, "functions")?;
-        let files = if_there(Lists::<StringArray>::find(table, "source_files"))?;
-        let lines = if_there(Lists::<UInt32Array>::find(table, "source_lines"))?;
+        let columns = NameColumns::find(table)?;
         let mut shared = HashSet::new();
         Ok(Rows::collect(table.len(), |row| {
-            let mut functions: Vec<_> = texts_of(&functions, row)?.map(Function::named).collect();
-            if let Some(files) = &files {
+            let mut functions: Vec<_> =
+                texts_of(&columns.functions, row)?.map(Function::named).collect();
+            if let Some(files) = &columns.source_files {
                 let files = texts_of(files, row)?;
                 if files.len() != functions.len() {
                     return None;
@@ -213,7 +199,7 @@ impl Table for Named {
                     function.file = (!file.is_empty()).then(|| share(&mut shared, file));
                 }
             }
-            if let Some(lines) = &lines {
+            if let Some(lines) = &columns.source_lines {
                 let (lines, range) = lines.at(row);
                 if range.len() != functions.len() {
                     return None;
@@ -222,7 +208,7 @@ impl Table for Named {
                     function.line = Some(lines.value(index)).filter(|line| *line != NO_LINE);
                 }
             }
-            Some((FrameId(frame.at(row)), functions))
+            Some((FrameId(columns.frame.at(row)), functions))
         }))
     }
 }

@@ -2,242 +2,163 @@
 
 use arrow_array::{
     Array as _, StructArray,
-    types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type},
+    types::{UInt8Type, UInt32Type, UInt64Type},
 };
 
 use super::{Rows, Table, file_id, from_stack, optional_code, required_code, to_stack, to_syscall};
 use crate::{
-    FileId, SyscallTable, TaskState, ThreadRef, Wait, Wake,
+    FileId, Syscall, SyscallTable, TaskState, ThreadRef, Wait, Wake,
     stream::{
         TableError,
         code::{self, Code as _},
         column::{
-            Column, Flags, Numbers, Sixes, Times, flags, if_there, numbers, optional,
-            optional_times, sixes, times,
+            Column, Flag, Later, Numbers, OptionalTime, OptionalU8, OptionalU32, OptionalU64,
+            SixNumbers, Time, U8, U16, U32, U64, columns,
         },
     },
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
+columns! {
+    WaitColumns of row: Wait {
+        tid: U32 = row.tid.0,
+        tgid: U32 = row.tgid.0,
+        thread_kind: U8 = row.kind.code(),
+        in_target: Flag = row.in_target,
+        seq: U32 = row.seq,
+        begin: U8 = row.begin.code(),
+        end: U8 = row.end.code(),
+        off_ns: Time = row.off.0,
+        wake_ns: OptionalTime = row.wake.as_ref().map(|wake| wake.at.0),
+        on_ns: Time = row.on.0,
+        migrated_ns: Later<OptionalTime> = row.migrated.map(|at| at.0),
+        off_cpu: U16 = row.off_cpu.0,
+        on_cpu: U16 = row.on_cpu.0,
+        state: U32 = row.state.0,
+        syscall: OptionalU32 = row.syscall.as_ref().map(|call| call.number),
+        syscall_compat: Flag = is_compat(row.syscall.as_ref()),
+        args: SixNumbers = row.syscall.as_ref().map_or([0; 6], |call| call.args),
+        timeout_ns: OptionalTime = row.timeout.map(|timeout| timeout.0),
+        file_device: OptionalU32 = row.file.map(|file| file.device),
+        file_inode: OptionalU64 = row.file.map(|file| file.inode),
+        file_kind: OptionalU8 = row.file.map(|file| file.kind.code()),
+        cgroup: U64 = row.cgroup.0,
+        user_stack: OptionalU64 = from_stack(row.user_stack),
+        kernel_stack: OptionalU64 = from_stack(row.kernel_stack),
+        wake_context: OptionalU8 =
+            row.wake.as_ref().map(|wake| code::split(wake.context).0.code()),
+        wake_vector: U16 = row.wake.as_ref().map_or(0, |wake| code::split(wake.context).1),
+        wake_cpu: U16 = row.wake.as_ref().map_or(0, |wake| wake.cpu.0),
+        waker_tid: U32 = row.wake.as_ref().map_or(0, |wake| wake.current.tid.0),
+        waker_tgid: U32 = row.wake.as_ref().map_or(0, |wake| wake.current.tgid.0),
+        waker_kind: U8 = row.wake.as_ref().map_or(0, |wake| wake.current_kind.code()),
+        waker_seq: Later<OptionalU32> = row.wake.as_ref().and_then(|wake| wake.current_seq),
+        waker_syscall: OptionalU32 = waker_syscall(row).map(|call| call.number),
+        waker_syscall_compat: Flag = is_compat(waker_syscall(row)),
+        waker_args: SixNumbers = waker_syscall(row).map_or([0; 6], |call| call.args),
+        waker_file_device: Later<OptionalU32> = waker_file(row).map(|file| file.device),
+        waker_file_inode: Later<OptionalU64> = waker_file(row).map(|file| file.inode),
+        waker_file_kind: Later<OptionalU8> = waker_file(row).map(|file| file.kind.code()),
+        waker_user_stack: OptionalU64 =
+            row.wake.as_ref().and_then(|wake| from_stack(wake.user_stack)),
+        waker_kernel_stack: OptionalU64 =
+            row.wake.as_ref().and_then(|wake| from_stack(wake.kernel_stack)),
+    }
+}
+
+fn is_compat(call: Option<&Syscall>) -> bool {
+    call.is_some_and(|call| call.table == SyscallTable::Compat)
+}
+
+fn waker_syscall(wait: &Wait) -> Option<&Syscall> {
+    wait.wake.as_ref()?.syscall.as_ref()
+}
+
+fn waker_file(wait: &Wait) -> Option<FileId> {
+    wait.wake.as_ref()?.file
+}
+
 impl Table for Wait {
     const NAME: &'static str = "waits";
 
     fn columns(rows: &[Self]) -> Vec<Column> {
-        let wakes = || rows.iter().map(|wait| wait.wake.as_ref());
-        let calls = || rows.iter().map(|wait| wait.syscall.as_ref());
-        let waker_calls = || wakes().map(|wake| wake.and_then(|wake| wake.syscall.as_ref()));
-        let waker_files = || wakes().map(|wake| wake.and_then(|wake| wake.file));
-        let is_compat = |table: SyscallTable| table == SyscallTable::Compat;
-        vec![
-            numbers::<UInt32Type>("tid", rows.iter().map(|wait| wait.tid.0)),
-            numbers::<UInt32Type>("tgid", rows.iter().map(|wait| wait.tgid.0)),
-            numbers::<UInt8Type>("thread_kind", rows.iter().map(|wait| wait.kind.code())),
-            flags("in_target", rows.iter().map(|wait| wait.in_target)),
-            numbers::<UInt32Type>("seq", rows.iter().map(|wait| wait.seq)),
-            numbers::<UInt8Type>("begin", rows.iter().map(|wait| wait.begin.code())),
-            numbers::<UInt8Type>("end", rows.iter().map(|wait| wait.end.code())),
-            times("off_ns", rows.iter().map(|wait| wait.off.0)),
-            optional_times("wake_ns", wakes().map(|wake| wake.map(|wake| wake.at.0))),
-            times("on_ns", rows.iter().map(|wait| wait.on.0)),
-            optional_times("migrated_ns", rows.iter().map(|w| w.migrated.map(|at| at.0))),
-            numbers::<UInt16Type>("off_cpu", rows.iter().map(|wait| wait.off_cpu.0)),
-            numbers::<UInt16Type>("on_cpu", rows.iter().map(|wait| wait.on_cpu.0)),
-            numbers::<UInt32Type>("state", rows.iter().map(|wait| wait.state.0)),
-            optional::<UInt32Type>("syscall", calls().map(|call| call.map(|call| call.number))),
-            flags("syscall_compat", calls().map(|c| c.is_some_and(|c| is_compat(c.table)))),
-            sixes("args", calls().map(|call| call.map_or([0; 6], |call| call.args))),
-            optional_times("timeout_ns", rows.iter().map(|w| w.timeout.map(|t| t.0))),
-            optional::<UInt32Type>("file_device", rows.iter().map(|w| w.file.map(|f| f.device))),
-            optional::<UInt64Type>("file_inode", rows.iter().map(|w| w.file.map(|f| f.inode))),
-            optional::<UInt8Type>("file_kind", rows.iter().map(|w| w.file.map(|f| f.kind.code()))),
-            numbers::<UInt64Type>("cgroup", rows.iter().map(|wait| wait.cgroup.0)),
-            optional::<UInt64Type>("user_stack", rows.iter().map(|w| from_stack(w.user_stack))),
-            optional::<UInt64Type>("kernel_stack", rows.iter().map(|w| from_stack(w.kernel_stack))),
-            optional::<UInt8Type>(
-                "wake_context",
-                wakes().map(|wake| wake.map(|wake| code::split(wake.context).0.code())),
-            ),
-            numbers::<UInt16Type>(
-                "wake_vector",
-                wakes().map(|wake| wake.map_or(0, |wake| code::split(wake.context).1)),
-            ),
-            numbers::<UInt16Type>("wake_cpu", wakes().map(|wake| wake.map_or(0, |w| w.cpu.0))),
-            numbers::<UInt32Type>(
-                "waker_tid",
-                wakes().map(|wake| wake.map_or(0, |wake| wake.current.tid.0)),
-            ),
-            numbers::<UInt32Type>(
-                "waker_tgid",
-                wakes().map(|wake| wake.map_or(0, |wake| wake.current.tgid.0)),
-            ),
-            numbers::<UInt8Type>(
-                "waker_kind",
-                wakes().map(|wake| wake.map_or(0, |wake| wake.current_kind.code())),
-            ),
-            optional::<UInt32Type>(
-                "waker_seq",
-                wakes().map(|wake| wake.and_then(|wake| wake.current_seq)),
-            ),
-            optional::<UInt32Type>("waker_syscall", waker_calls().map(|c| c.map(|c| c.number))),
-            flags(
-                "waker_syscall_compat",
-                waker_calls().map(|c| c.is_some_and(|c| is_compat(c.table))),
-            ),
-            sixes("waker_args", waker_calls().map(|call| call.map_or([0; 6], |call| call.args))),
-            optional::<UInt32Type>("waker_file_device", waker_files().map(|f| f.map(|f| f.device))),
-            optional::<UInt64Type>("waker_file_inode", waker_files().map(|f| f.map(|f| f.inode))),
-            optional::<UInt8Type>(
-                "waker_file_kind",
-                waker_files().map(|f| f.map(|f| f.kind.code())),
-            ),
-            optional::<UInt64Type>(
-                "waker_user_stack",
-                wakes().map(|wake| wake.and_then(|wake| from_stack(wake.user_stack))),
-            ),
-            optional::<UInt64Type>(
-                "waker_kernel_stack",
-                wakes().map(|wake| wake.and_then(|wake| from_stack(wake.kernel_stack))),
-            ),
-        ]
+        WaitColumns::from_rows(rows)
     }
 
     fn read(table: &StructArray) -> Result<Rows<Self>, TableError> {
-        let tid = Numbers::<UInt32Type>::find(table, "tid")?;
-        let tgid = Numbers::<UInt32Type>::find(table, "tgid")?;
-        let kind = Numbers::<UInt8Type>::find(table, "thread_kind")?;
-        let in_target = Flags::find(table, "in_target")?;
-        let seq = Numbers::<UInt32Type>::find(table, "seq")?;
-        let begin = Numbers::<UInt8Type>::find(table, "begin")?;
-        let end = Numbers::<UInt8Type>::find(table, "end")?;
-        let off = Times::find(table, "off_ns")?;
-        let on = Times::find(table, "on_ns")?;
-        let migrated = if_there(Times::find(table, "migrated_ns"))?;
-        let off_cpu = Numbers::<UInt16Type>::find(table, "off_cpu")?;
-        let on_cpu = Numbers::<UInt16Type>::find(table, "on_cpu")?;
-        let state = Numbers::<UInt32Type>::find(table, "state")?;
-        let syscall = Numbers::<UInt32Type>::find(table, "syscall")?;
-        let compat = Flags::find(table, "syscall_compat")?;
-        let args = Sixes::find(table, "args")?;
-        let timeout = Times::find(table, "timeout_ns")?;
-        let files = Files::find(table, ["file_device", "file_inode", "file_kind"])?;
-        let cgroup = Numbers::<UInt64Type>::find(table, "cgroup")?;
-        let user_stack = Numbers::<UInt64Type>::find(table, "user_stack")?;
-        let kernel_stack = Numbers::<UInt64Type>::find(table, "kernel_stack")?;
-        let wakes = Wakes::find(table)?;
+        let columns = WaitColumns::find(table)?;
         Ok(Rows::collect(table.len(), |row| {
+            let migrated = columns.migrated_ns.as_ref().and_then(|at| at.get(row));
+            let syscall = columns.syscall.get(row);
             Some(Wait {
-                tid: Tid(tid.at(row)),
-                tgid: Tgid(tgid.at(row)),
-                kind: required_code(&kind, row)?,
-                in_target: in_target.at(row),
-                seq: seq.at(row),
-                begin: required_code(&begin, row)?,
-                end: required_code(&end, row)?,
-                off: Timestamp(off.at(row)),
-                on: Timestamp(on.at(row)),
-                migrated: migrated.as_ref().and_then(|at| at.get(row)).map(Timestamp),
-                off_cpu: Cpu(off_cpu.at(row)),
-                on_cpu: Cpu(on_cpu.at(row)),
-                state: TaskState(state.at(row)),
-                syscall: to_syscall(syscall.get(row), compat.at(row), || args.at(row)),
-                timeout: timeout.get(row).map(Nanos),
-                file: files.at(row)?,
-                cgroup: CgroupId(cgroup.at(row)),
-                user_stack: to_stack(user_stack.get(row)),
-                kernel_stack: to_stack(kernel_stack.get(row)),
-                wake: wakes.at(row)?,
+                tid: Tid(columns.tid.at(row)),
+                tgid: Tgid(columns.tgid.at(row)),
+                kind: required_code(&columns.thread_kind, row)?,
+                in_target: columns.in_target.at(row),
+                seq: columns.seq.at(row),
+                begin: required_code(&columns.begin, row)?,
+                end: required_code(&columns.end, row)?,
+                off: Timestamp(columns.off_ns.at(row)),
+                on: Timestamp(columns.on_ns.at(row)),
+                migrated: migrated.map(Timestamp),
+                off_cpu: Cpu(columns.off_cpu.at(row)),
+                on_cpu: Cpu(columns.on_cpu.at(row)),
+                state: TaskState(columns.state.at(row)),
+                syscall: to_syscall(syscall, columns.syscall_compat.at(row), || {
+                    columns.args.at(row)
+                }),
+                timeout: columns.timeout_ns.get(row).map(Nanos),
+                file: read_file(
+                    (&columns.file_device, &columns.file_inode, &columns.file_kind),
+                    row,
+                )?,
+                cgroup: CgroupId(columns.cgroup.at(row)),
+                user_stack: to_stack(columns.user_stack.get(row)),
+                kernel_stack: to_stack(columns.kernel_stack.get(row)),
+                wake: columns.wake(row)?,
             })
         }))
     }
 }
 
-/// The columns of the files that syscalls were about.
-struct Files<'a> {
-    device: Numbers<'a, UInt32Type>,
-    inode: Numbers<'a, UInt64Type>,
-    kind: Numbers<'a, UInt8Type>,
-}
-
-impl<'a> Files<'a> {
-    /// Finds them by the names of device, inode and kind.
-    fn find(
-        table: &'a StructArray,
-        [device, inode, kind]: [&'static str; 3],
-    ) -> Result<Self, TableError> {
-        Ok(Self {
-            device: Numbers::find(table, device)?,
-            inode: Numbers::find(table, inode)?,
-            kind: Numbers::find(table, kind)?,
-        })
-    }
-
-    /// The file in a row; `None` outside if it can't be read.
+impl WaitColumns<'_> {
+    /// Reads the wake in a row; `None` outside if it can't be read.
     #[expect(clippy::option_option, reason = "absent and unreadable are two things")]
-    fn at(&self, row: usize) -> Option<Option<FileId>> {
-        let kind = optional_code(&self.kind, row)?;
-        Some(kind.map(|kind| file_id(self.device.at(row), self.inode.at(row), kind)))
-    }
-}
-
-/// The columns of the wakes.
-struct Wakes<'a> {
-    at: Times<'a>,
-    context: Numbers<'a, UInt8Type>,
-    vector: Numbers<'a, UInt16Type>,
-    cpu: Numbers<'a, UInt16Type>,
-    tid: Numbers<'a, UInt32Type>,
-    tgid: Numbers<'a, UInt32Type>,
-    kind: Numbers<'a, UInt8Type>,
-    seq: Option<Numbers<'a, UInt32Type>>,
-    syscall: Numbers<'a, UInt32Type>,
-    compat: Flags<'a>,
-    args: Sixes<'a>,
-    files: Option<Files<'a>>,
-    user_stack: Numbers<'a, UInt64Type>,
-    kernel_stack: Numbers<'a, UInt64Type>,
-}
-
-impl<'a> Wakes<'a> {
-    fn find(table: &'a StructArray) -> Result<Self, TableError> {
-        Ok(Self {
-            at: Times::find(table, "wake_ns")?,
-            context: Numbers::find(table, "wake_context")?,
-            vector: Numbers::find(table, "wake_vector")?,
-            cpu: Numbers::find(table, "wake_cpu")?,
-            tid: Numbers::find(table, "waker_tid")?,
-            tgid: Numbers::find(table, "waker_tgid")?,
-            kind: Numbers::find(table, "waker_kind")?,
-            seq: if_there(Numbers::find(table, "waker_seq"))?,
-            syscall: Numbers::find(table, "waker_syscall")?,
-            compat: Flags::find(table, "waker_syscall_compat")?,
-            args: Sixes::find(table, "waker_args")?,
-            files: if_there(Files::find(
-                table,
-                ["waker_file_device", "waker_file_inode", "waker_file_kind"],
-            ))?,
-            user_stack: Numbers::find(table, "waker_user_stack")?,
-            kernel_stack: Numbers::find(table, "waker_kernel_stack")?,
-        })
-    }
-
-    /// The wake in a row; `None` outside if it can't be read.
-    fn at(&self, row: usize) -> Option<Option<Wake>> {
-        let Some(at) = self.at.get(row) else { return Some(None) };
-        let kind = optional_code(&self.context, row)??;
+    fn wake(&self, row: usize) -> Option<Option<Wake>> {
+        let Some(at) = self.wake_ns.get(row) else { return Some(None) };
+        let kind = optional_code(&self.wake_context, row)??;
+        let syscall = self.waker_syscall.get(row);
+        let file_columns = (&self.waker_file_device, &self.waker_file_inode, &self.waker_file_kind);
         Some(Some(Wake {
             at: Timestamp(at),
-            context: code::join(kind, self.vector.at(row))?,
-            cpu: Cpu(self.cpu.at(row)),
-            current: ThreadRef { tid: Tid(self.tid.at(row)), tgid: Tgid(self.tgid.at(row)) },
-            current_kind: required_code(&self.kind, row)?,
-            current_seq: self.seq.as_ref().and_then(|seq| seq.get(row)),
-            syscall: to_syscall(self.syscall.get(row), self.compat.at(row), || self.args.at(row)),
-            file: match &self.files {
-                Some(files) => files.at(row)?,
-                None => None,
+            context: code::join(kind, self.wake_vector.at(row))?,
+            cpu: Cpu(self.wake_cpu.at(row)),
+            current: ThreadRef {
+                tid: Tid(self.waker_tid.at(row)),
+                tgid: Tgid(self.waker_tgid.at(row)),
             },
-            user_stack: to_stack(self.user_stack.get(row)),
-            kernel_stack: to_stack(self.kernel_stack.get(row)),
+            current_kind: required_code(&self.waker_kind, row)?,
+            current_seq: self.waker_seq.as_ref().and_then(|seq| seq.get(row)),
+            syscall: to_syscall(syscall, self.waker_syscall_compat.at(row), || {
+                self.waker_args.at(row)
+            }),
+            file: match file_columns {
+                (Some(device), Some(inode), Some(kind)) => read_file((device, inode, kind), row)?,
+                _ => None,
+            },
+            user_stack: to_stack(self.waker_user_stack.get(row)),
+            kernel_stack: to_stack(self.waker_kernel_stack.get(row)),
         }))
     }
+}
+
+/// The columns of a file: its device, its inode and its kind.
+type FileColumns<'c, 't> =
+    (&'c Numbers<'t, UInt32Type>, &'c Numbers<'t, UInt64Type>, &'c Numbers<'t, UInt8Type>);
+
+/// Reads the file in a row; `None` outside if it can't be read.
+#[expect(clippy::option_option, reason = "absent and unreadable are two things")]
+fn read_file((device, inode, kind): FileColumns<'_, '_>, row: usize) -> Option<Option<FileId>> {
+    let kind = optional_code(kind, row)?;
+    Some(kind.map(|kind| file_id(device.at(row), inode.at(row), kind)))
 }
