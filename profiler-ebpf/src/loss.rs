@@ -1,6 +1,9 @@
 //! Everything that the kernel half can lose, each with a counter of its own.
 
 /// What was lost; the index into [`LossCounters::counts`]. Append-only.
+///
+/// Records that find no room in their ring are counted by numbers below 8: `count_ring_full` in
+/// `programs/ring.rs` masks the index for the verifier. A new loss of that kind needs a wider mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Loss {

@@ -1,5 +1,5 @@
 //! What the kernel half must know of a syscall to record what a thread in it waits on. The loader
-//! fills a table of these flags by syscall number, so that the programs hold no numbers of any
+//! (`profiler/src/kernel/syscalls.rs`) fills a table of these flags by syscall number, so that the programs hold no numbers of any
 //! architecture.
 
 /// Entries of the table: the machine's own syscalls first, then those of 32-bit programs.

@@ -42,7 +42,7 @@ fn count_ring_full(loss: Loss) {
         let now = now();
         // SAFETY: as above.
         unsafe {
-            // The mask is for the verifier: the losses of [`send`] are the first ones.
+            // The mask is for the verifier: the losses that [`send`] counts are the first eight.
             (*counters).counts[(loss as usize) & 0x7] += 1;
             if (*counters).ring_full_first_ns == 0 {
                 (*counters).ring_full_first_ns = now;

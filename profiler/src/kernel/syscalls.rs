@@ -5,7 +5,9 @@ use std::iter;
 
 use profiler_ebpf::syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, MAPS, TABLE_LEN, TIMESPEC_ARG_SHIFT};
 
-/// Syscalls that can block on the file that their first argument names.
+/// Syscalls that can block on the file that their first argument names. The kernel half records
+/// that file; `TAKE_FD` in `crates/analysis/src/blame/cause/syscalls.rs` is the list by which the
+/// analysis uses it.
 const FD_FIRST: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,

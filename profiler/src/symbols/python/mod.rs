@@ -14,6 +14,11 @@
 //!                                        └──> merge with the native stack
 //! ```
 //!
+//! Who calls it: `stacks/processor.rs` for each stack, `symbols/address_spaces/` when a process maps
+//! a file that may be the interpreter. `kernel/user_stacks.rs` tells the kernel half which threads run
+//! Python, `profiler-ebpf/src/programs/python.rs` walks their frames, and `decode/stack_copy.rs` reads
+//! what it found.
+//!
 //! What can go wrong, and what bounds it: a process can write anything into its own memory, so
 //! every list and string has a limit, and a name is what the process says it is. Code objects are
 //! read some time after the frames were captured. A frame keeps its code alive, but when the wait

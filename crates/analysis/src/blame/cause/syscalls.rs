@@ -32,7 +32,8 @@ pub fn reads(name: &str) -> bool {
     READS.contains(&name)
 }
 
-/// `exit(1)` and `wait4(1, …)` have a first argument too.
+/// `exit(1)` and `wait4(1, …)` have a first argument too. `FD_FIRST` in
+/// `profiler/src/kernel/syscalls.rs` is the list by which the kernel half records that file.
 const TAKE_FD: &[&str] = &[
     "accept",
     "accept4",

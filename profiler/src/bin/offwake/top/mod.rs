@@ -1,9 +1,10 @@
-//! `offwake top`: the live view's terminal, keyboard and files.
+//! `offwake top`: the live view's terminal, threads and files. What keys do is in
+//! [`offwake::top::ViewState`].
 //!
 //! ```text
 //! this thread    keys, drawing ─ request ─▶ session ── survey ──▶ drain, store, kept stretch
 //!                        ▲                                              │ a recording's bytes
-//!                        └────────── TopData ◀── TopAnalysis (offwake-view) ┘
+//!                        └────────── TopData ◀── TopAnalysis (a thread) ──┘
 //! ```
 //!
 //! The next update is requested when the one before has come: when there is too much to do, they
