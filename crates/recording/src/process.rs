@@ -110,7 +110,7 @@ impl ContainerId {
     pub fn from_cgroup_path(path: &str) -> Option<Self> {
         let mut rest = path.trim_end_matches('/');
         while let Some((above, name)) = rest.rsplit_once('/') {
-            if let Some(id) = id_of(above, name) {
+            if let Some(id) = parse_container_id(above, name) {
                 return Some(Self(id.to_owned()));
             }
             rest = above;
@@ -165,7 +165,7 @@ impl fmt::Display for ContainerId {
 }
 
 /// The id in the name of one directory below `above`.
-fn id_of<'a>(above: &str, name: &'a str) -> Option<&'a str> {
+fn parse_container_id<'a>(above: &str, name: &'a str) -> Option<&'a str> {
     /// Docker, CRI-O, containerd for Kubernetes and for nerdctl, Podman. With systemd's scopes the names
     /// end in `.scope`; where the runtime makes the directories itself, some go without.
     const PREFIXES: [&str; 5] = ["docker-", "crio-", "cri-containerd-", "nerdctl-", "libpod-"];

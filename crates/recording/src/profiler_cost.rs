@@ -86,12 +86,12 @@ impl ProfilerCost {
     }
 
     /// Every number with the name that it is stored by.
-    pub(super) fn named(mut self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(super) fn named_counts(mut self) -> impl Iterator<Item = (&'static str, u64)> {
         Self::NAMES.into_iter().zip(self.numbers().map(|number| *number))
     }
 
     /// Back from names and numbers; names that are not known are passed over.
-    pub(super) fn from_named<'n>(rows: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
+    pub(super) fn from_named_counts<'n>(rows: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
         let mut profiler_cost = Self::default();
         for (name, number) in rows {
             if let Some(place) = Self::NAMES.iter().position(|known| *known == name) {

@@ -108,7 +108,7 @@ pub(super) struct Messages<'a, S: Source + ?Sized> {
 }
 
 /// A message's metadata, if that is what it is.
-pub(super) fn metadata_of(bytes: &[u8]) -> Option<ArrowMessage<'_>> {
+pub(super) fn parse_metadata(bytes: &[u8]) -> Option<ArrowMessage<'_>> {
     let limits = VerifierOptions {
         max_depth: 32,
         max_tables: MAX_PARTS,
@@ -177,7 +177,7 @@ impl<'a, S: Source + ?Sized> Messages<'a, S> {
         }
         let mut metadata = vec![0; length];
         self.source.read_at(at + 8, &mut metadata)?;
-        let Some(message) = metadata_of(&metadata) else {
+        let Some(message) = parse_metadata(&metadata) else {
             self.mistakes += 1;
             return Ok(None);
         };

@@ -15,7 +15,7 @@ use arrow_schema::{Schema, SchemaRef};
 
 use super::{
     Damage, FORMAT_KEY, FORMAT_VERSION, ReadError,
-    framing::{Message, Messages, Next, Source, metadata_of},
+    framing::{Message, Messages, Next, Source, parse_metadata},
     shape, size,
     slice::{Slice, schema},
 };
@@ -108,7 +108,7 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
     }
 
     fn message(&mut self, Message { metadata, body }: Message) -> Result<Option<Slice>, ReadError> {
-        let Some(metadata) = metadata_of(&metadata) else { return Ok(None) };
+        let Some(metadata) = parse_metadata(&metadata) else { return Ok(None) };
         if metadata.header_type() == MessageHeader::Schema {
             if self.schema.is_none() || self.schema_is_assumed {
                 self.accept_schema(metadata)?;

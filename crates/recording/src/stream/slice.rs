@@ -130,7 +130,8 @@ impl Slice {
         if batch.num_rows() != 1 {
             return None;
         }
-        let mut cells = Cells { batch, sums: sums_of(batch)?, damage: SliceDamage::default() };
+        let mut cells =
+            Cells { batch, sums: read_checksums(batch)?, damage: SliceDamage::default() };
         let slice = Self {
             passing: Vec::new(),
             number: cells.number("slice")?,
@@ -182,7 +183,7 @@ columns! {
     }
 }
 
-fn sums_of(batch: &RecordBatch) -> Option<Vec<(String, u64)>> {
+fn read_checksums(batch: &RecordBatch) -> Option<Vec<(String, u64)>> {
     let sums = only_table(batch.column_by_name(CHECKSUMS)?)?;
     let columns = ChecksumColumns::find(&sums).ok()?;
     let row = |row| (columns.column.at(row), columns.xxh3.at(row));

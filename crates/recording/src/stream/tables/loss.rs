@@ -36,7 +36,7 @@ const OVER_MEMORY: &str = "over_memory";
 const RING_FULL: &str = "ring_full";
 
 /// As rows.
-pub fn rows_of(totals: &LossTotals) -> Vec<LossRow> {
+pub fn loss_rows(totals: &LossTotals) -> Vec<LossRow> {
     let row = |name: &str, count, is_total| LossRow {
         name: name.to_owned(),
         is_total,
@@ -63,7 +63,7 @@ pub fn rows_of(totals: &LossTotals) -> Vec<LossRow> {
 }
 
 /// Back from rows.
-pub(in super::super) fn totals_of(rows: Vec<LossRow>) -> LossTotals {
+pub(in super::super) fn loss_totals(rows: Vec<LossRow>) -> LossTotals {
     let mut totals = LossTotals::default();
     let mut counters = BTreeMap::new();
     for LossRow { name, is_total, count, first, last } in rows {

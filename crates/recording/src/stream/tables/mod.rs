@@ -12,9 +12,9 @@ mod waits;
 
 use arrow_array::{ArrayRef, StructArray, types::UInt8Type};
 
-pub(super) use loss::totals_of as loss_totals;
-pub use loss::{LossRow, rows_of as loss_rows};
-pub(super) use profiler_cost::{CostRow, cost_from_rows, rows_of as cost_rows};
+pub(super) use loss::loss_totals;
+pub use loss::{LossRow, loss_rows};
+pub(super) use profiler_cost::{CostRow, cost_from_rows, cost_rows};
 pub(super) use stacks::Named;
 
 use super::{

@@ -19,14 +19,14 @@ pub(in super::super) struct CostRow {
 }
 
 /// As rows.
-pub(in super::super) fn rows_of(profiler_cost: ProfilerCost) -> Vec<CostRow> {
+pub(in super::super) fn cost_rows(profiler_cost: ProfilerCost) -> Vec<CostRow> {
     let row = |(name, count): (&str, u64)| CostRow { name: name.to_owned(), count };
-    profiler_cost.named().map(row).collect()
+    profiler_cost.named_counts().map(row).collect()
 }
 
 /// Back from rows.
 pub(in super::super) fn cost_from_rows(rows: &[CostRow]) -> ProfilerCost {
-    ProfilerCost::from_named(rows.iter().map(|row| (row.name.as_str(), row.count)))
+    ProfilerCost::from_named_counts(rows.iter().map(|row| (row.name.as_str(), row.count)))
 }
 
 columns! {

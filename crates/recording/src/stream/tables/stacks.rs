@@ -189,14 +189,14 @@ impl Table for Named {
         let mut shared = HashSet::new();
         Ok(Rows::collect(table.len(), |row| {
             let mut functions: Vec<_> =
-                texts_of(&columns.functions, row)?.map(Function::named).collect();
+                short_texts(&columns.functions, row)?.map(Function::named).collect();
             if let Some(files) = &columns.source_files {
-                let files = texts_of(files, row)?;
+                let files = short_texts(files, row)?;
                 if files.len() != functions.len() {
                     return None;
                 }
                 for (function, file) in functions.iter_mut().zip(files) {
-                    function.file = (!file.is_empty()).then(|| share(&mut shared, file));
+                    function.file = (!file.is_empty()).then(|| intern(&mut shared, file));
                 }
             }
             if let Some(lines) = &columns.source_lines {
@@ -214,7 +214,7 @@ impl Table for Named {
 }
 
 /// The texts of a row; none if there are too many, or one is too long.
-fn texts_of<'a>(
+fn short_texts<'a>(
     lists: &Lists<'a, StringArray>,
     row: usize,
 ) -> Option<impl ExactSizeIterator<Item = &'a str>> {
@@ -225,7 +225,7 @@ fn texts_of<'a>(
 }
 
 /// One text for all that are equal.
-fn share(shared: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
+fn intern(shared: &mut HashSet<Arc<str>>, text: &str) -> Arc<str> {
     if let Some(known) = shared.get(text) {
         return Arc::clone(known);
     }
