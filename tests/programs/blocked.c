@@ -106,8 +106,9 @@ FUNCTION void in_a_signal_handler(void) {
 }
 
 /* Until somebody sends it a signal: what that interrupts is not behind a call. */
+static volatile int computing;
 FUNCTION void computes(void) {
-    for (;;) returned++;
+    for (;;) computing = 1;
 }
 
 FUNCTION void on_a_stack_of_its_own(void) {
@@ -159,6 +160,8 @@ int main(void) {
         if (pthread_create(&threads[way], 0, thread, (void *)way)) return 1;
     }
     for (int way = 0; way < WAYS; way++) sem_wait(&begun);
+    /* A thread that has posted `begun` may still be in sem_post(): the signal must not come there. */
+    while (!computing) sched_yield();
     for (int way = 0; way < WAYS; way++) {
         if (ways[way].blocks == computes) pthread_kill(threads[way], SIGUSR1);
     }
