@@ -103,17 +103,6 @@ pub struct AnalysisOptions {
     pub span_limits: SpanLimits,
 }
 
-/// What an output is made from beside the report, which is built for every run's summary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
-    /// [`Analysis::lanes`]
-    Lanes,
-    /// [`Analysis::spans`]
-    Spans,
-    /// The recording's own bytes, which a capture in memory keeps only where they are needed.
-    EncodedRecording,
-}
-
 /// Everything that outputs are made from.
 pub struct Analysis<'i> {
     input: &'i AnalysisInput,
@@ -145,19 +134,6 @@ impl<'i> Analysis<'i> {
             report: OnceLock::new(),
             lanes: OnceLock::new(),
             spans: OnceLock::new(),
-        }
-    }
-
-    /// Builds the report, and ahead of time what outputs say that they need: what is not built
-    /// here, or was not declared, is built while the output is written.
-    pub fn prepare(&self, needs: impl IntoIterator<Item = Need>) {
-        self.report();
-        for need in needs {
-            match need {
-                Need::Lanes => _ = self.lanes(),
-                Need::Spans => _ = self.spans(),
-                Need::EncodedRecording => {}
-            }
         }
     }
 
@@ -204,7 +180,7 @@ impl<'i> Analysis<'i> {
 
     /// The lives of the target's threads, as the page draws them.
     pub fn lanes(&self) -> &Lanes {
-        self.lanes.get_or_init(|| Lanes::new(self.blame(), self.report()))
+        self.lanes.get_or_init(|| Lanes::new(self.blame(), &self.report().threads))
     }
 
     /// Requests as spans.

@@ -24,7 +24,7 @@ fn page_of(recording: &Recording, filter: &Filter) -> (Report, String) {
     let timeline = Timeline::build(recording);
     let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let report = Report::new(&blame, filter);
-    let lanes = Lanes::new(&blame, &report);
+    let lanes = Lanes::new(&blame, &report.threads);
     let mut bytes = Vec::new();
     html::write(&report, &lanes, &mut bytes).unwrap();
     (report, String::from_utf8(bytes).unwrap())

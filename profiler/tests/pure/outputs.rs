@@ -3,7 +3,7 @@
 use std::{collections::HashSet, fs::File, path::Path, ptr};
 
 use offwake_analysis::{
-    analysis::{Analysis, AnalysisInput, AnalysisOptions, Need},
+    analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, FORMATS},
 };
 use offwake_recording::{Recording, stream};
@@ -20,7 +20,7 @@ fn names_and_extensions_stand_for_one_format_each() {
         let path = format!("some.where/x.{}", format.extension());
         assert_eq!(formats::from_path(Path::new(&path)), Ok(format));
         // Only those who recorded may read what names every program of a machine.
-        let is_recording = format.needs().contains(&Need::EncodedRecording);
+        let is_recording = format.needs_encoded_recording();
         assert_eq!(format.file_mode(), if is_recording { 0o600 } else { 0o644 });
     }
     let names: HashSet<_> = FORMATS.map(|format| format.name()).into();
@@ -30,9 +30,9 @@ fn names_and_extensions_stand_for_one_format_each() {
 #[test]
 fn each_format_writes_a_recording_whatever_was_built_ahead() {
     let input = AnalysisInput::new(demo());
-    let needs = FORMATS.into_iter().flat_map(|format| format.needs()).copied();
     let prepared = Analysis::new(&input, AnalysisOptions::default());
-    prepared.prepare(needs);
+    prepared.lanes();
+    prepared.spans();
     for format in FORMATS {
         let mut ahead = Vec::new();
         format.write(&prepared, &mut ahead).unwrap();

@@ -2,10 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::{
-    analysis::{Analysis, Need},
-    report::html,
-};
+use crate::{analysis::Analysis, report::html};
 
 use super::OutputFormat;
 
@@ -15,10 +12,6 @@ pub(super) struct Html;
 impl OutputFormat for Html {
     fn name(&self) -> &'static str {
         "html"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Lanes]
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -25,7 +25,7 @@ use std::{
 use thiserror::Error;
 
 use crate::{
-    analysis::{Analysis, Need},
+    analysis::Analysis,
     report::{diff::Diff, flame::View},
 };
 
@@ -61,9 +61,10 @@ pub trait OutputFormat: Sync {
         0o644
     }
 
-    /// What it is made from beside the report, to be built ahead of time.
-    fn needs(&self) -> &'static [Need] {
-        &[]
+    /// Whether it is made from the recording's own bytes. A capture in memory keeps them only if
+    /// a format needs them.
+    fn needs_encoded_recording(&self) -> bool {
+        false
     }
 
     /// Writes what is known of a recording.

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::{Analysis, Need};
+use crate::analysis::Analysis;
 
 use super::OutputFormat;
 
@@ -16,10 +16,6 @@ impl OutputFormat for Otlp {
 
     fn extension(&self) -> &'static str {
         "otlp.json"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Spans]
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use crate::{
-    analysis::{Analysis, Need},
+    analysis::Analysis,
     perfetto::{self, TraceInput},
 };
 
@@ -15,10 +15,6 @@ pub(super) struct Perfetto;
 impl OutputFormat for Perfetto {
     fn name(&self) -> &'static str {
         "pftrace"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Spans]
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::analysis::{Analysis, Need};
+use crate::analysis::Analysis;
 
 use super::OutputFormat;
 
@@ -19,8 +19,8 @@ impl OutputFormat for RecordingFile {
         0o600
     }
 
-    fn needs(&self) -> &'static [Need] {
-        &[Need::EncodedRecording]
+    fn needs_encoded_recording(&self) -> bool {
+        true
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -2,10 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::{
-    analysis::{Analysis, Need},
-    spans,
-};
+use crate::{analysis::Analysis, spans};
 
 use super::OutputFormat;
 
@@ -19,10 +16,6 @@ impl OutputFormat for SpansJson {
 
     fn extension(&self) -> &'static str {
         "spans.json"
-    }
-
-    fn needs(&self) -> &'static [Need] {
-        &[Need::Spans]
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::error::ErrorKind;
 use offwake_analysis::{
-    analysis::{Analysis, AnalysisInput, AnalysisOptions, Need},
+    analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, OutputFormat},
     report::Report,
     spans::otlp::ExportClock,
@@ -37,21 +37,16 @@ impl Reporting {
         })
     }
 
-    /// Builds all that the outputs say that they need.
+    /// Analyses a recording, and builds the report, which every run shows a summary of.
     pub fn analyse<'i>(&self, input: &'i AnalysisInput) -> Analysis<'i> {
         let analysis = Analysis::new(input, self.options.clone());
-        analysis.prepare(self.needs());
+        analysis.report();
         analysis
-    }
-
-    fn needs(&self) -> impl Iterator<Item = Need> {
-        let sent = self.delivery.iter().map(|_| Need::Spans);
-        self.outputs.iter().flat_map(|output| output.format.needs()).copied().chain(sent)
     }
 
     /// Whether the recording itself is among the outputs.
     pub fn needs_encoded_recording(&self) -> bool {
-        self.needs().any(|need| need == Need::EncodedRecording)
+        self.outputs.iter().any(|output| output.format.needs_encoded_recording())
     }
 
     /// The outputs.

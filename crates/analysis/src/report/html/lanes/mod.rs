@@ -15,7 +15,7 @@ use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 use crate::{
     blame::Blame,
-    report::{NAMELESS, Report, containers::ContainerLabels},
+    report::{NAMELESS, ThreadEntry, containers::ContainerLabels},
     timeline::{State, Thread, ThreadIndex},
 };
 
@@ -85,13 +85,13 @@ impl From<State> for LaneState {
 
 impl Lanes {
     /// Makes the lanes of the threads that did most or waited most, those of a process beside each
-    /// other. The report has to be from the same blame.
+    /// other. `entries` are those of the report that was made from the same blame.
     #[must_use]
-    pub fn new(blame: &Blame<'_>, report: &Report) -> Self {
+    pub fn new(blame: &Blame<'_>, entries: &[ThreadEntry]) -> Self {
         let timeline = blame.timeline();
         let target = (timeline.threads.iter().zip(0..)).filter(|(thread, _)| thread.in_target);
         let mut threads: Vec<_> = target
-            .zip(&report.threads)
+            .zip(entries)
             .map(|((thread, n), entry)| {
                 let ledger = &entry.ledger;
                 // Who never woke, or had nothing to do, holds nobody up.
