@@ -35,7 +35,7 @@ fn describe_in(sysfs: &Path, number: u16) -> InterruptInfo {
     // ambiguous.
     let is_ambiguous = sysfs.join(format!("kernel/irq/{}", u32::from(number) + (1 << 16))).exists();
     let device = if is_ambiguous { None } else { device_kind(sysfs, number, &handlers) };
-    InterruptInfo { number, device, handlers: text::cut(&handlers.0, MAX_HANDLERS) }
+    InterruptInfo { number, device, handlers: text::cut_bytes(&handlers.0, MAX_HANDLERS) }
 }
 
 fn device_kind(sysfs: &Path, number: u16, handlers: &Handlers) -> Option<DeviceKind> {

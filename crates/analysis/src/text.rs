@@ -1,7 +1,7 @@
 //! Texts that come from other programs.
 
 /// Cuts a text to `limit` bytes; a `…` behind them says so.
-pub fn cut(text: &str, limit: usize) -> String {
+pub fn cut_bytes(text: &str, limit: usize) -> String {
     if text.len() <= limit {
         return text.to_owned();
     }

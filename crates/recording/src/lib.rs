@@ -16,7 +16,7 @@ pub mod stream;
 mod thread;
 pub mod units;
 mod wait;
-mod waits;
+mod wait_store;
 
 pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
@@ -35,7 +35,7 @@ pub use wait::{
     Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
     Wait, Wake, WakeContext,
 };
-pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
+pub use wait_store::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 
 use std::collections::BTreeMap;
 

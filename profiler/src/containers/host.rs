@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use super::{
     Container, ContainerQuery, ContainerRole, ContainerState, ResolveError, Resolved, bundle,
-    engine,
+    docker_api,
     engine_sockets::{Caller, engine_sockets},
     hierarchy::{self, ContainerCgroups},
     resolve, small_file, storage,
@@ -195,10 +195,10 @@ impl Host {
             if !socket.exists() {
                 continue;
             }
-            match engine::list(socket, listeners) {
+            match docker_api::list(socket, listeners) {
                 Ok(containers) => listed.add(containers),
                 Err(reason) => {
-                    let reason = text::cut(&text::terminal(&reason), MAX_REASON);
+                    let reason = text::cut_chars(&text::terminal(&reason), MAX_REASON);
                     let unanswered = format!("no answer from {}: {reason}", socket.display());
                     listed.unanswered.push(unanswered);
                 }

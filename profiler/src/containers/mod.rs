@@ -12,7 +12,7 @@
 //! container's, the kernel's cgroups say.
 
 mod bundle;
-mod engine;
+mod docker_api;
 mod engine_sockets;
 mod hierarchy;
 mod host;

@@ -203,5 +203,5 @@ fn join_names(words: impl Iterator<Item = String>) -> String {
 /// Shortens a name and escapes it: it is another program's, and may be long or hold what a terminal
 /// acts on.
 fn shorten(text: &str) -> String {
-    text::cut(&text::terminal(text), MAX_NAME)
+    text::cut_chars(&text::terminal(text), MAX_NAME)
 }

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use offwake_analysis::text::cut;
+use offwake_analysis::text::cut_bytes;
 use offwake_recording::{ProcessInfo, units::Tgid};
 use rustix::fs::{CWD, Mode, OFlags};
 
@@ -108,7 +108,7 @@ impl Status {
 /// Splits arguments, each of which ends in NUL. What a process writes over them to show something
 /// else (`postgres`, `nginx`) is often filled up with more of these.
 fn split_arguments(bytes: &[u8]) -> Vec<String> {
-    let text = cut(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS);
+    let text = cut_bytes(&String::from_utf8_lossy(bytes), MAX_ARGUMENTS);
     let text = text.trim_end_matches('\0');
     if text.is_empty() { Vec::new() } else { text.split('\0').map(str::to_owned).collect() }
 }

@@ -7,5 +7,5 @@ pub(crate) const MAX_NAME: usize = 4096;
 
 /// Cuts a name that came from another program to [`MAX_NAME`] bytes.
 pub(crate) fn cut_name(name: &str) -> String {
-    text::cut(name, MAX_NAME)
+    text::cut_bytes(name, MAX_NAME)
 }

@@ -85,7 +85,7 @@ pub(super) fn chain_lines(key: &WaitKey, waited: &WaitFigures) -> Vec<ChainLine>
 
 fn push_frames(stack: &Frames, indent: usize, say: &mut dyn FnMut(TextRole, String)) {
     for name in stack.names().iter().rev() {
-        let text = text::cut(&text::terminal(&name.text), MAX_FRAME_CHARS);
+        let text = text::cut_chars(&text::terminal(&name.text), MAX_FRAME_CHARS);
         say(TextRole::Faint, format!("{:indent$}{text}", ""));
     }
 }

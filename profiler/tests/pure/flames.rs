@@ -9,7 +9,7 @@ use offwake_analysis::{
     report::{
         BlameGroup, Filter, IdleWaits, Report, WaitEntry,
         diff::Diff,
-        flame::{self, Direction, FlameGraph, FrameKind, GroupBy, ThreadNames, View},
+        flame::{self, Direction, FlameGraphKind, FrameKind, GroupBy, ThreadNames, View},
         folded, svg,
     },
 };
@@ -23,7 +23,8 @@ use crate::{
     properties::world,
 };
 
-const GRAPHS: [FlameGraph; 3] = [FlameGraph::Chain, FlameGraph::OffWake, FlameGraph::OffCpu];
+const GRAPHS: [FlameGraphKind; 3] =
+    [FlameGraphKind::Chain, FlameGraphKind::OffWake, FlameGraphKind::OffCpu];
 const GROUPS: [GroupBy; 4] = [GroupBy::Thread, GroupBy::Process, GroupBy::Cgroup, GroupBy::Cause];
 const DIRECTIONS: [Direction; 2] = [Direction::FromWaiter, Direction::FromCulprit];
 const NAMES: [ThreadNames; 2] = [ThreadNames::WithIds, ThreadNames::WithoutIds];
@@ -44,8 +45,8 @@ fn views() -> Vec<View> {
 pub fn named_views() -> Vec<(&'static str, View)> {
     let usual = View::default();
     vec![
-        ("off-wake", View { graph: FlameGraph::OffWake, ..usual }),
-        ("off-cpu", View { graph: FlameGraph::OffCpu, ..usual }),
+        ("off-wake", View { graph: FlameGraphKind::OffWake, ..usual }),
+        ("off-cpu", View { graph: FlameGraphKind::OffCpu, ..usual }),
         ("by-process", View { by: GroupBy::Process, ..usual }),
         ("by-cgroup", View { by: GroupBy::Cgroup, ..usual }),
         ("by-cause", View { by: GroupBy::Cause, ..usual }),
@@ -367,7 +368,7 @@ fn a_comparison_is_as_blessed() {
 #[test]
 fn no_waker_of_off_wake_paths_waits() {
     let report = report(&service(), &Filter::default());
-    let view = View { graph: FlameGraph::OffWake, ..View::default() };
+    let view = View { graph: FlameGraphKind::OffWake, ..View::default() };
     for path in flame::paths(&report, &view) {
         let count = |kind: FrameKind| path.frames.iter().filter(|f| f.kind == kind).count();
         assert!(count(FrameKind::Separator) <= 1 && count(FrameKind::Waker) <= 1);

@@ -5,7 +5,7 @@ use std::{collections::HashMap, hash::Hash, sync::Arc};
 use arrow_array::{DictionaryArray, Int32Array, StringArray, types::Int32Type};
 use offwake_recording::stream::column::{Column, Nulls};
 
-use crate::text::cut;
+use crate::text::cut_bytes;
 
 /// Bytes that a text may have. A path has 4096 at most, and a stack of 127 frames mostly less than
 /// this; a recording that somebody made up may hold anything.
@@ -28,7 +28,7 @@ impl<K: Eq + Hash> Dictionary<K> {
         let place = key.and_then(|key| {
             *self.places.entry(key).or_insert_with(|| {
                 let place = i32::try_from(self.texts.len()).ok()?;
-                self.texts.push(cut(&text()?, MAX_TEXT));
+                self.texts.push(cut_bytes(&text()?, MAX_TEXT));
                 Some(place)
             })
         });

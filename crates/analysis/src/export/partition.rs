@@ -5,7 +5,7 @@ use std::hash::Hasher as _;
 use offwake_recording::Meta;
 use twox_hash::XxHash3_64;
 
-use crate::text::cut;
+use crate::text::cut_bytes;
 
 /// What Hive calls the directory of a value that is not there.
 pub(super) const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -21,7 +21,7 @@ pub fn host_directory(host: &str) -> String {
         return format!("host={UNKNOWN}");
     }
     let mut directory = "host=".to_owned();
-    for byte in cut(host, MAX_HOST).bytes() {
+    for byte in cut_bytes(host, MAX_HOST).bytes() {
         if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.') {
             directory.push(char::from(byte));
         } else {

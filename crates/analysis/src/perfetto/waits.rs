@@ -42,8 +42,9 @@ pub(super) fn write(
         let cause = trace.blame.cause(index);
         let label = best_fit.wait_label(cause, wait.user_stack, wait.kernel_stack);
         let thing = waited_on(&wait, cause).map(|on| {
-            let words =
-                || text::cut(&words::waited_on_entry(&recording.files, on).text, MAX_TEXT_BYTES);
+            let words = || {
+                text::cut_bytes(&words::waited_on_entry(&recording.files, on).text, MAX_TEXT_BYTES)
+            };
             &*things.entry(on).or_insert_with(words)
         });
         write_wait(

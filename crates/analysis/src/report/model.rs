@@ -366,9 +366,9 @@ pub struct ThreadName {
 /// All wakes of one thread by one waker out of waits of one cause.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WakeEntry {
-    /// Who.
+    /// The thread or interrupt that woke them.
     pub waker: WakerEntry,
-    /// Whom.
+    /// The thread that waited.
     pub wakee: ThreadName,
     /// What the waits were on.
     pub cause: Cause,

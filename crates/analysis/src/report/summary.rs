@@ -235,7 +235,7 @@ fn write_row(out: &mut dyn io::Write, name: &str, ledger: &LedgerEntry) -> io::R
     writeln!(
         out,
         "{:<36} {:>9} {:>7} {:>9} {:>11} {:>9} {:>12}",
-        text::cut(name, 36),
+        text::cut_chars(name, 36),
         ledger.wall_ns,
         share(ledger.on_cpu_ns),
         share(ledger.runnable_ns),
@@ -277,7 +277,7 @@ pub(super) fn write_line(out: &mut dyn io::Write, text: &str) -> io::Result<()> 
 }
 
 pub(super) fn write_styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
-    writeln!(out, "{style}{}{style:#}", text::cut(text, WIDTH))
+    writeln!(out, "{style}{}{style:#}", text::cut_chars(text, WIDTH))
 }
 
 /// Returns a percentage such as `12.3%`, or `-` if the whole is 0.

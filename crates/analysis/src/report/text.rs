@@ -52,7 +52,7 @@ fn is_direction(c: char) -> bool {
 }
 
 /// Cuts a text to `width` characters, with `…` where something is missing.
-pub fn cut(text: &str, width: usize) -> String {
+pub fn cut_chars(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -61,14 +61,14 @@ pub fn cut(text: &str, width: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{cut, folded, terminal};
+    use super::{cut_chars, folded, terminal};
 
     #[test]
     fn names_are_made_harmless() {
         assert_eq!(folded("a;b\nc\u{1b}[31m d"), "a:b?c?[31m d");
         assert_eq!(terminal("a\u{1b}[31m\n\\"), "a\\x1b[31m\\x0a\\\\");
         assert_eq!(terminal("a\u{202e}b"), "a\\x202eb");
-        assert_eq!(cut("abcdef", 4), "abc…");
-        assert_eq!(cut("abcd", 4), "abcd");
+        assert_eq!(cut_chars("abcdef", 4), "abc…");
+        assert_eq!(cut_chars("abcd", 4), "abcd");
     }
 }

@@ -23,7 +23,7 @@ use super::{
     frames::FrameNamer,
     label::LabelFinder,
     wait_sums::{
-        self, Timeout, WaitAttributesTable, WaitKey, WaitSums, WaitTotals, WakeKey, WakerKey,
+        self, Timeout, WaitAttributesTable, WaitSumKey, WaitSums, WaitTotals, WakeKey, WakerKey,
     },
     waited_on, wake_context,
 };
@@ -147,7 +147,7 @@ impl EntryWriter<'_> {
         self.label_finder.activity_label(user, kernel)
     }
 
-    fn wait_entry(&mut self, key: &WaitKey, sum: &WaitTotals) -> WaitEntry {
+    fn wait_entry(&mut self, key: &WaitSumKey, sum: &WaitTotals) -> WaitEntry {
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(attributes.stack);

@@ -46,7 +46,7 @@ pub(super) struct WaitAttributes {
 
 /// What waits have to have in common to be one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WaitKey {
+pub(super) struct WaitSumKey {
     pub(super) waiter: NamedThread,
     pub(super) waker: WakerKey,
     /// Index into [`WaitAttributesTable`].
@@ -134,7 +134,7 @@ impl WaitAttributesTable {
         }
     }
 
-    pub(super) fn get(&self, key: &WaitKey) -> &WaitAttributes {
+    pub(super) fn get(&self, key: &WaitSumKey) -> &WaitAttributes {
         &self.list[key.attributes as usize]
     }
 
@@ -165,7 +165,7 @@ fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttr
 
 /// The sums of the target's waits that the filter keeps, and the ledgers of all of them.
 pub(super) struct WaitSums {
-    pub(super) waits: Sums<WaitKey, WaitTotals>,
+    pub(super) waits: Sums<WaitSumKey, WaitTotals>,
     pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
     pub(super) left_out_count: u64,
     pub(super) left_out: Nanos,
@@ -213,7 +213,7 @@ impl WaitSums {
         let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
         let timeout = attributes.timeouts.get(row.pattern.index()).copied().flatten();
         let attributes = attributes.index_for(row.pattern, waker);
-        let sum = self.waits.entry(WaitKey { waiter, waker, attributes }).or_default();
+        let sum = self.waits.entry(WaitSumKey { waiter, waker, attributes }).or_default();
         if sum.count == 0 {
             sum.ended = place.to;
         }

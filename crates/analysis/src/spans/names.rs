@@ -82,7 +82,8 @@ impl<'a> SpanNames<'a> {
         let files = &self.evidence.recording.files;
         let entry = self.waited_on.entry(on);
         let text = || {
-            text::cut(&report::waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES).into()
+            text::cut_bytes(&report::waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES)
+                .into()
         };
         Some(entry.or_insert_with(text).clone())
     }
@@ -92,7 +93,7 @@ impl<'a> SpanNames<'a> {
         let find = || {
             let label = best_fit.wait_label(cause, user, kernel)?;
             (label.whose != CodeOwner::Libc)
-                .then(|| text::cut(&label.function, MAX_TEXT_BYTES).into())
+                .then(|| text::cut_bytes(&label.function, MAX_TEXT_BYTES).into())
         };
         let entry = self.frames.entry((cause == Cause::Other, user, kernel));
         entry.or_insert_with(find).clone()

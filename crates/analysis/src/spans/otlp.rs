@@ -115,13 +115,14 @@ impl<'a> Exporter<'a> {
         let process = service.and_then(|service| service.process);
         if let Some(path) = process.and_then(|process| process.executable.as_deref()) {
             let name = path.rsplit('/').next().unwrap_or(path);
-            attributes.push_text("process.executable.name", text::cut(name, MAX_PATH_BYTES));
-            attributes.push_text("process.executable.path", text::cut(path, MAX_PATH_BYTES));
+            attributes.push_text("process.executable.name", text::cut_bytes(name, MAX_PATH_BYTES));
+            attributes.push_text("process.executable.path", text::cut_bytes(path, MAX_PATH_BYTES));
         }
         if let Some(cgroup) = process.and_then(|process| process.cgroup.as_deref()) {
-            attributes.push_text("process.linux.cgroup", text::cut(cgroup, MAX_PATH_BYTES));
+            attributes.push_text("process.linux.cgroup", text::cut_bytes(cgroup, MAX_PATH_BYTES));
             if let Some(container) = ContainerId::from_cgroup_path(cgroup) {
-                attributes.push_text("container.id", text::cut(container.as_str(), MAX_PATH_BYTES));
+                attributes
+                    .push_text("container.id", text::cut_bytes(container.as_str(), MAX_PATH_BYTES));
                 if let Some(names) = self.containers.get(&container) {
                     attributes.push_container(names);
                 }
@@ -379,7 +380,7 @@ impl<'a> Attributes<'a> {
         ];
         for (key, text) in texts {
             if let Some(text) = text {
-                self.push_text(key, text::cut(text, MAX_PATH_BYTES));
+                self.push_text(key, text::cut_bytes(text, MAX_PATH_BYTES));
             }
         }
     }

@@ -9,7 +9,7 @@ use offwake_analysis::{
     formats::OutputFormat,
     report::{
         BlameGroup, Filter, IdleWaits, ThreadKinds,
-        flame::{Direction, FlameGraph, GroupBy, ThreadNames, View},
+        flame::{Direction, FlameGraphKind, GroupBy, ThreadNames, View},
     },
 };
 use offwake_recording::units::Nanos;
@@ -139,9 +139,9 @@ impl PictureArguments {
     fn view(&self) -> View {
         View {
             graph: match self.flame {
-                Flame::Chain => FlameGraph::Chain,
-                Flame::OffWake => FlameGraph::OffWake,
-                Flame::OffCpu => FlameGraph::OffCpu,
+                Flame::Chain => FlameGraphKind::Chain,
+                Flame::OffWake => FlameGraphKind::OffWake,
+                Flame::OffCpu => FlameGraphKind::OffCpu,
             },
             by: match self.by {
                 By::Thread => GroupBy::Thread,

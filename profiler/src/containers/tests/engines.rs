@@ -9,7 +9,9 @@ use std::{
 };
 
 use super::{A, B, id};
-use crate::containers::{Container, ContainerQuery, ContainerRole, ContainerState, Host, engine};
+use crate::containers::{
+    Container, ContainerQuery, ContainerRole, ContainerState, Host, docker_api,
+};
 
 /// What an engine does with one connection after it has read the request.
 type Answer = fn(UnixStream);
@@ -79,7 +81,7 @@ fn expected() -> Vec<Container> {
 fn an_engine_is_asked_for_all_its_containers() {
     for answer in [answer_list as Answer, answer_list_in_chunks] {
         let engine = Engine::answering(answer);
-        assert_eq!(engine::list(&engine.socket(), &[own_user()]), Ok(expected()));
+        assert_eq!(docker_api::list(&engine.socket(), &[own_user()]), Ok(expected()));
         let request = String::from_utf8(engine.thread.join().unwrap()).unwrap();
         assert!(request.starts_with("GET /containers/json?all=1 HTTP/1.1\r\n"), "{request}");
     }
@@ -88,7 +90,7 @@ fn an_engine_is_asked_for_all_its_containers() {
 #[test]
 fn an_engine_of_somebody_else_is_not_asked() {
     let engine = Engine::answering(answer_list);
-    let error = engine::list(&engine.socket(), &[own_user() + 1]).unwrap_err();
+    let error = docker_api::list(&engine.socket(), &[own_user() + 1]).unwrap_err();
     assert!(error.contains("another user"), "{error}");
     assert!(engine.thread.join().is_ok_and(|request| request.is_empty()));
 }
@@ -100,7 +102,7 @@ fn the_labels_of_a_kubelet_say_the_pod() {
         "io.kubernetes.docker.type":"podsandbox","io.kubernetes.pod.name":"cart",
         "io.kubernetes.pod.namespace":"shop","io.kubernetes.pod.uid":"1"}}}}]"#
     );
-    let [pause] = engine::parse(list.as_bytes()).unwrap().try_into().unwrap();
+    let [pause] = docker_api::parse(list.as_bytes()).unwrap().try_into().unwrap();
     assert_eq!((pause.role, pause.pod_uid.as_deref()), (ContainerRole::Sandbox, Some("1")));
     assert_eq!(pause.names.pod.unwrap().to_string(), "shop/cart");
 }
@@ -144,7 +146,7 @@ fn what_an_engine_should_not_answer_is_an_error() {
     ];
     for (number, (answer, word)) in answers.into_iter().enumerate() {
         let engine = Engine::answering(answer);
-        let error = engine::list(&engine.socket(), &[own_user()]).unwrap_err();
+        let error = docker_api::list(&engine.socket(), &[own_user()]).unwrap_err();
         assert!(error.contains(word), "{number}: {error}");
         engine.thread.join().unwrap();
     }
@@ -157,7 +159,7 @@ fn nobody_is_waited_for_who_does_not_answer() {
     let silent = Engine::answering(|mut stream| {
         let _ended = stream.read(&mut [0; 16]);
     });
-    let error = engine::list_within(&silent.socket(), &[own_user()], soon).unwrap_err();
+    let error = docker_api::list_within(&silent.socket(), &[own_user()], soon).unwrap_err();
     assert!(error.contains("timeout"), "{error}");
     silent.thread.join().unwrap();
 
@@ -169,7 +171,7 @@ fn nobody_is_waited_for_who_does_not_answer() {
             let _later = stream.read(&mut [0; 1]);
         }
     });
-    engine::list_within(&drip.socket(), &[own_user()], soon).unwrap_err();
+    docker_api::list_within(&drip.socket(), &[own_user()], soon).unwrap_err();
     drip.thread.join().unwrap();
 
     // Nobody accepts, and the queue is full.
@@ -178,12 +180,12 @@ fn nobody_is_waited_for_who_does_not_answer() {
     let listener = UnixListener::bind(&socket).unwrap();
     rustix::net::listen(&listener, 0).unwrap();
     let _first = UnixStream::connect(&socket).unwrap();
-    engine::list_within(&socket, &[own_user()], soon).unwrap_err();
+    docker_api::list_within(&socket, &[own_user()], soon).unwrap_err();
 
     // No socket at all.
     std::fs::write(directory.path().join("file"), "").unwrap();
     for path in ["file", "none", "."] {
-        engine::list_within(&directory.path().join(path), &[own_user()], soon).unwrap_err();
+        docker_api::list_within(&directory.path().join(path), &[own_user()], soon).unwrap_err();
     }
 }
 

@@ -59,5 +59,5 @@ fn write_table(out: &mut dyn io::Write, title: &str, changes: &[&Change<'_>]) ->
 }
 
 fn write_line(out: &mut dyn io::Write, words: &str) -> io::Result<()> {
-    writeln!(out, "{}", text::cut(words, WIDTH))
+    writeln!(out, "{}", text::cut_chars(words, WIDTH))
 }

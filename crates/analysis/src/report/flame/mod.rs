@@ -47,4 +47,4 @@ pub(crate) use path::shown_parts;
 pub use path::{Frame, FrameKind, Path, paths};
 pub(super) use summary::{Summaries, WaitSummary};
 pub(super) use tree::{ClassTimes, NodeId, Tree};
-pub use view::{Direction, FlameGraph, GroupBy, ThreadNames, View};
+pub use view::{Direction, FlameGraphKind, GroupBy, ThreadNames, View};

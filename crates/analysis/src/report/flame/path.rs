@@ -7,7 +7,7 @@ use offwake_recording::{
     units::{CgroupId, Tgid},
 };
 
-use super::{Direction, FlameGraph, GroupBy, ThreadNames, View};
+use super::{Direction, FlameGraphKind, GroupBy, ThreadNames, View};
 use crate::report::{
     BlameClass, BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report,
     ThreadName, WaitEntry, build::NAMELESS,
@@ -105,8 +105,8 @@ impl<'r> PathBuilder<'r> {
         let mut frames = self.waiter_frames(wait);
         frames.extend(stack_frames(&wait.stack));
         match (self.view.graph, blame.chain.split_last()) {
-            (FlameGraph::OffCpu, _) => {}
-            (FlameGraph::OffWake, Some(_)) => {
+            (FlameGraphKind::OffCpu, _) => {}
+            (FlameGraphKind::OffWake, Some(_)) => {
                 frames.extend(
                     blame
                         .chain
@@ -115,7 +115,7 @@ impl<'r> PathBuilder<'r> {
                         .flat_map(|hop| self.hop_frames(hop, &hop.stack)),
                 );
             }
-            (FlameGraph::Chain, Some((last, before))) => {
+            (FlameGraphKind::Chain, Some((last, before))) => {
                 frames.extend(before.iter().flat_map(|hop| self.hop_frames(hop, &hop.stack)));
                 frames.extend(self.hop_frames(last, &blame.stack));
                 if let Some(holder) = &blame.holder {
@@ -125,7 +125,9 @@ impl<'r> PathBuilder<'r> {
                 frames.push(leaf_frame(blame));
             }
             // No thread ended the wait: the leaf says what did.
-            (FlameGraph::OffWake | FlameGraph::Chain, None) => frames.push(leaf_frame(blame)),
+            (FlameGraphKind::OffWake | FlameGraphKind::Chain, None) => {
+                frames.push(leaf_frame(blame))
+            }
         }
         if self.view.direction == Direction::FromCulprit {
             frames.reverse();

@@ -2,7 +2,7 @@
 
 /// How far a path goes beyond the wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FlameGraph {
+pub enum FlameGraphKind {
     /// Hop by hop to what the time is blamed on.
     #[default]
     Chain,
@@ -50,7 +50,7 @@ pub enum ThreadNames {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// How far paths go.
-    pub graph: FlameGraph,
+    pub graph: FlameGraphKind,
     /// What they begin with.
     pub by: GroupBy,
     /// At which end.

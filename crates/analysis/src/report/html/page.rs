@@ -174,10 +174,14 @@ fn worst_waits(report: &Report) -> WorstWaits {
                 thread: sanitise(&describe_thread(worst.comm, tid, worst.container)),
                 ns: worst.blocked.0,
                 idle_ns: worst.idle.0,
-                what: text::cut(&what, 400),
-                ended_by: text::cut(&wakers, 400),
+                what: text::cut_chars(&what, 400),
+                ended_by: text::cut_chars(&wakers, 400),
                 more_parts: blame.len().saturating_sub(MAX_PARTS) as u64,
-                spent_on: blame.iter().take(MAX_PARTS).map(|words| text::cut(words, 200)).collect(),
+                spent_on: blame
+                    .iter()
+                    .take(MAX_PARTS)
+                    .map(|words| text::cut_chars(words, 200))
+                    .collect(),
             }
         })
         .collect();

@@ -113,7 +113,7 @@ impl<'a> Texts<'a> {
 
 /// Sanitises a name from another program, and cuts it.
 pub(super) fn sanitise(raw: &str) -> String {
-    text::cut(&text::terminal(truncate(raw)), MAX_TEXT_CHARS)
+    text::cut_chars(&text::terminal(truncate(raw)), MAX_TEXT_CHARS)
 }
 
 /// `web 42`, `web 42 in shop`: the number is there however long the name is.

@@ -13,7 +13,7 @@ impl Label {
             return name;
         }
         if function_owner::ends_with_file(&name) {
-            return text::cut(&name, width);
+            return text::cut_chars(&name, width);
         }
         let name = without_arguments(&name);
         let length = name.chars().count();

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::report::{
     BlameClass, Report,
-    flame::{Direction, FlameGraph, View},
+    flame::{Direction, FlameGraphKind, View},
     summary::{self, percent},
 };
 
@@ -52,22 +52,22 @@ pub(super) fn describe_window(report: &Report) -> String {
 /// How to read the picture, in one line.
 pub(super) fn explain_view(view: &View) -> &'static str {
     match (view.graph, view.direction) {
-        (FlameGraph::Chain, Direction::FromWaiter) => {
+        (FlameGraphKind::Chain, Direction::FromWaiter) => {
             "bottom: who waited, and where. Above each --: who ended that wait (the leaf of its stack first), then who that one waited for. Top: what the time went to"
         }
-        (FlameGraph::Chain, Direction::FromCulprit) => {
+        (FlameGraphKind::Chain, Direction::FromCulprit) => {
             "bottom: what the time went to, who did it, and where. Above each --: whom that one kept waiting. Top: who waited in the end"
         }
-        (FlameGraph::OffWake, Direction::FromWaiter) => {
+        (FlameGraphKind::OffWake, Direction::FromWaiter) => {
             "bottom: who waited, and where. Above --: who ended the wait, the leaf of its stack first. Colours: what the time went to"
         }
-        (FlameGraph::OffWake, Direction::FromCulprit) => {
+        (FlameGraphKind::OffWake, Direction::FromCulprit) => {
             "bottom: who ended the wait, and where. Above --: who waited, the leaf of its stack first. Colours: what the time went to"
         }
-        (FlameGraph::OffCpu, Direction::FromWaiter) => {
+        (FlameGraphKind::OffCpu, Direction::FromWaiter) => {
             "bottom: who waited; above: where. Colours: what the time went to"
         }
-        (FlameGraph::OffCpu, Direction::FromCulprit) => {
+        (FlameGraphKind::OffCpu, Direction::FromCulprit) => {
             "bottom: where it waited, the leaf of the stack first; top: who waited. Colours: what the time went to"
         }
     }

@@ -14,7 +14,7 @@ use crate::{
     report::{
         BlameClass, Report, WaitEntry,
         flame::{
-            self, ClassTimes, Direction, FlameGraph, FrameKind, Layout, PlacedFrame, Summaries,
+            self, ClassTimes, Direction, FlameGraphKind, FrameKind, Layout, PlacedFrame, Summaries,
             Tree, View,
         },
         wait_groups,
@@ -51,12 +51,14 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
     let frames = layout.frames.iter().filter_map(frame).collect();
     let target = &report.meta.target;
     let title = match (view.graph, view.direction) {
-        (FlameGraph::Chain, Direction::FromWaiter) => format!("offwake: what {target} waited for"),
-        (FlameGraph::Chain, Direction::FromCulprit) => {
+        (FlameGraphKind::Chain, Direction::FromWaiter) => {
+            format!("offwake: what {target} waited for")
+        }
+        (FlameGraphKind::Chain, Direction::FromCulprit) => {
             format!("offwake: what kept {target} waiting")
         }
-        (FlameGraph::OffWake, _) => format!("offwake: who ended the waits of {target}"),
-        (FlameGraph::OffCpu, _) => format!("offwake: where {target} waited"),
+        (FlameGraphKind::OffWake, _) => format!("offwake: who ended the waits of {target}"),
+        (FlameGraphKind::OffCpu, _) => format!("offwake: where {target} waited"),
     };
     let header = header::break_lines(header_lines(report, view, &sleepers, &layout));
     Picture { title, header, frames }.write(out)
@@ -146,7 +148,7 @@ fn picture_frame(
     let dominant = dominant(&node.total);
     let kind = node.frame.as_ref().map_or(FrameKind::Group, |frame| frame.kind);
     // Where no kind of blame is on top, the end of a path stands for it.
-    let is_end = view.graph != FlameGraph::Chain && place.own_width * 2 > place.width;
+    let is_end = view.graph != FlameGraphKind::Chain && place.own_width * 2 > place.width;
     let fill = match dominant {
         Some(class) if is_end => palette::class_fill(class),
         _ => palette::frame_fill(kind, dominant),
