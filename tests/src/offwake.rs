@@ -341,6 +341,20 @@ impl Outcome {
     /// When offwake failed, the file is none, or its ledger does not close.
     pub fn report(&self, name: &str) -> Result<Report> {
         ensure!(self.status.success(), "offwake failed: {self}");
+        self.parse_report(name)
+    }
+
+    /// The same of a command that ended with `status`, which offwake passes on.
+    ///
+    /// # Errors
+    ///
+    /// When offwake ended with another status, the file is none, or its ledger does not close.
+    pub fn report_of_command(&self, status: i32, name: &str) -> Result<Report> {
+        ensure!(self.status.code() == Some(status), "wanted the command's {status}: {self}");
+        self.parse_report(name)
+    }
+
+    fn parse_report(&self, name: &str) -> Result<Report> {
         let report = Report::parse(&self.text(name)?)?;
         ledger::check(&report)?;
         Ok(report)

@@ -169,8 +169,7 @@ fn the_profiler_leaves_itself_out() -> Result<()> {
     Ok(())
 }
 
-/// The command sleeps 30 ms with its first breath: that wait is in the report, and the command's
-/// status (7) is not offwake's.
+/// The command sleeps 30 ms with its first breath: that wait is in the report.
 #[test]
 fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
     let offwake = Offwake::profile()?.args(["-o", "report.json", "--"]);
@@ -180,7 +179,7 @@ fn the_first_wait_of_a_command_is_not_missed() -> Result<()> {
         .args(["first-wait".as_ref(), truth_path.as_os_str()]);
     // No duration: the command's end is the end.
     let outcome = outcome.run()?;
-    let report = outcome.report("report.json")?;
+    let report = outcome.report_of_command(7, "report.json")?;
     let truth: GroundTruth = serde_json::from_slice(&fs::read(&truth_path)?)?;
     let wait = truth.roles["command"].entries[0];
     ensure!(wait.interval().inside(report.interval()), "{wait:?} is not in {:?}", report.window);
@@ -208,6 +207,51 @@ fn a_command_beside_a_target_says_how_long() -> Result<()> {
     ensure!(report.window.duration_ns >= 490_000_000, "{:?}", report.window);
     ensure!(report.threads.iter().all(|thread| thread.comm != "sleep"), "{:?}", report.threads);
     ensure!(report.blocked_ns(workload.role("sleeper")?.tid, "timer") > 0, "{:?}", report.threads);
+    Ok(())
+}
+
+/// As shells do: 128 and the number of the signal that ended it.
+#[test]
+fn a_commands_exit_status_is_passed_on() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let pids = workload.pids();
+    for (script, status) in [("sleep 0.1", 0), ("sleep 0.1; exit 3", 3), ("kill -KILL $$", 137)] {
+        for target in [&[][..], &["-p", &pids]] {
+            let outcome = Offwake::profile()?
+                .args(target)
+                .args(["-o", "report.json", "--", "sh", "-c", script])
+                .run()?;
+            let report = outcome.report_of_command(status, "report.json")?;
+            ensure!(report.meta.closed_by == "command", "{:?}", report.meta);
+            let says = outcome.stderr.contains("the command sh");
+            ensure!(says == (status != 0), "{outcome}");
+        }
+        let outcome =
+            Offwake::record()?.args(["-o", "x.offwake", "--", "sh", "-c", script]).run()?;
+        ensure!(outcome.status.code() == Some(status), "{outcome}");
+        ensure!(outcome.report_of("x.offwake", &[])?.status.success(), "{outcome}");
+    }
+    // offwake's own failure comes first, and so does an end that is not the command's own.
+    let outcome = Offwake::profile()?
+        .args(["-o", "/proc/nowhere/x.json", "--", "sh", "-c", "exit 7"])
+        .run()?;
+    ensure!(outcome.status.code() == Some(1), "{outcome}");
+    let outcome =
+        Offwake::record()?.args(["-d", "200ms", "-o", "x.offwake", "--", "sleep", "100"]).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    Ok(())
+}
+
+/// It computes from before the window to after it: nothing to wait for, and much to report.
+#[test]
+fn a_target_that_only_computes_is_reported() -> Result<()> {
+    let spinner = Process::start("sh", &["-c", "while :; do :; done"])?;
+    let pid = spinner.pid().to_string();
+    let report = profile(&["-p", &pid])?.report("report.json")?;
+    let thread = report.thread(spinner.pid())?;
+    ensure!(thread.on_cpu_ns > 0 && report.waits.is_empty(), "{report:?}");
+    let outcome = Offwake::record()?.args(["-p", &pid, "-d", "300ms", "-o", "x.offwake"]).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
     Ok(())
 }
 

@@ -45,6 +45,7 @@ pub(super) struct Store<S> {
     /// Records that the sink did not take.
     unwritten: u64,
     counts: WaitCounts,
+    target_thread_events: u64,
     diagnostics: Diagnostics,
     resend: ResendStacks,
 }
@@ -56,6 +57,8 @@ pub struct Written<S> {
     pub sink: S,
     /// How many waits the recording has.
     pub counts: WaitCounts,
+    /// How often a thread of the target was looked at: 0 if none was there.
+    pub target_thread_events: u64,
     /// How long the recording's window is.
     pub length: Nanos,
     /// What kept the recording from being whole.
@@ -74,6 +77,7 @@ impl<S: Sink> Store<S> {
             failed: None,
             unwritten: 0,
             counts: WaitCounts::default(),
+            target_thread_events: 0,
             diagnostics: Diagnostics::new(),
             resend,
         })
@@ -127,6 +131,8 @@ impl<S: Sink> Store<S> {
             self.counts.waits += 1;
             self.counts.target_waits += u64::from(wait.in_target);
         }
+        let seen = records.thread_events.iter().filter(|thread_event| thread_event.in_target);
+        self.target_thread_events += seen.count() as u64;
         append(&mut self.next.waits, records.waits);
         append(&mut self.next.preemptions, records.preemptions);
         append(&mut self.next.samples, records.samples);
@@ -216,12 +222,8 @@ impl<S: Sink> Store<S> {
     pub fn close(mut self, end: RecordingEnd) -> Written<S> {
         let window_end = end.closed_at;
         let Some(start) = self.start.take() else {
-            return Written {
-                sink: self.sink,
-                counts: self.counts,
-                length: Nanos(0),
-                failed: self.failed,
-            };
+            let failed = self.failed.take();
+            return self.into_written(Nanos(0), failed);
         };
         let window_start = start.meta.window.start;
         let (records, open) = (end.records, end.open);
@@ -243,9 +245,8 @@ impl<S: Sink> Store<S> {
             let names = FrameNames::Resolved(end.names);
             self.write_snapshot(meta, open, self.next.own_cpu, names, SnapshotReason::End);
             let ended = self.sink.end(&stream::END);
-            let failed = self.failed.or(ended.err());
-            let length = window_end.since(window_start);
-            return Written { sink: self.sink, counts: self.counts, length, failed };
+            let failed = self.failed.take().or(ended.err());
+            return self.into_written(window_end.since(window_start), failed);
         }
         self.add_records(RecordBatch {
             waits: open.waits,
@@ -273,10 +274,14 @@ impl<S: Sink> Store<S> {
         let last = std::mem::take(&mut self.next);
         self.write_final_slice(last);
         let ended = self.sink.end(&stream::END);
-        let failed = self.failed.or(ended.err());
+        let failed = self.failed.take().or(ended.err());
         let window_end = if failed.is_some() { self.until } else { window_end };
-        let length = window_end.since(window_start);
-        Written { sink: self.sink, counts: self.counts, length, failed }
+        self.into_written(window_end.since(window_start), failed)
+    }
+
+    fn into_written(self, length: Nanos, failed: Option<io::Error>) -> Written<S> {
+        let Self { sink, counts, target_thread_events, .. } = self;
+        Written { sink, counts, target_thread_events, length, failed }
     }
 
     /// Writes a slice that the recording can't do without: the newest slices of records give way to

@@ -14,10 +14,12 @@ use std::{
     io::{self, Read as _, Write as _},
     os::{
         fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
-        unix::{ffi::OsStrExt as _, fs::PermissionsExt as _},
+        unix::{ffi::OsStrExt as _, fs::PermissionsExt as _, process::ExitStatusExt as _},
     },
     path::{Path, PathBuf},
+    process::ExitStatus,
     ptr,
+    sync::OnceLock,
 };
 
 use offwake_recording::units::Tgid;
@@ -32,6 +34,8 @@ pub struct HeldCommand {
     name: String,
     gate: Option<File>,
     failure: File,
+    /// Set once the command has been collected.
+    status: OnceLock<ExitStatus>,
 }
 
 /// Where a command reads from, and writes to.
@@ -111,6 +115,7 @@ impl HeldCommand {
                 name: name.to_string_lossy().into_owned(),
                 gate: Some(File::from(gate_write)),
                 failure: File::from(failure_read),
+                status: OnceLock::new(),
             }),
         }
     }
@@ -150,8 +155,25 @@ impl HeldCommand {
         // SAFETY: it is our own child; the call writes to `status` alone.
         let ended =
             unsafe { libc::waitpid(self.tgid.0.cast_signed(), &raw mut status, libc::WNOHANG) };
-        // A result of -1 means that the command has been collected before.
+        if ended > 0 {
+            self.status.get_or_init(|| ExitStatus::from_raw(status));
+        }
+        // A result of -1 means that the command has been collected before: by this function, or by
+        // the kernel if offwake was started with SIGCHLD ignored.
         ended != 0
+    }
+
+    /// How the command ended. None if it has not been collected, or was collected by the kernel,
+    /// which then keeps no status.
+    #[must_use]
+    pub fn status(&self) -> Option<ExitStatus> {
+        self.status.get().copied()
+    }
+
+    /// The command's first word.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Asks the command to end.
@@ -247,6 +269,22 @@ mod tests {
         command.release().unwrap();
         assert!(ended(&command));
         assert!(file.exists());
+    }
+
+    #[test]
+    fn a_command_that_has_ended_has_a_status() {
+        for (script, code, signal) in [("exit 7", Some(7), None), ("kill -9 $$", None, Some(9))] {
+            let words = ["sh", "-c", script].map(OsString::from);
+            let mut command = HeldCommand::start(&words, Streams::Shared).unwrap();
+            assert_eq!(command.status(), None);
+            command.release().unwrap();
+            assert!(ended(&command));
+            let status = command.status().unwrap();
+            assert_eq!((status.code(), status.signal()), (code, signal), "{script}");
+            // Once it is collected, its number may be another process's.
+            assert!(command.has_ended());
+            assert_eq!(command.status(), Some(status));
+        }
     }
 
     #[test]

@@ -230,13 +230,13 @@ fn a_newer_version() {
 
 #[test]
 fn a_table_that_is_missing() {
-    for table in ["samples", "names", "stacks", "files", "processes", "cgroups", "loss"] {
+    // Without waits there still is the time that the threads were on a CPU or kept waiting for one.
+    let tables = ["waits", "samples", "names", "stacks", "files", "processes", "cgroups", "loss"];
+    for table in tables {
         let (_folder, path) = file_of(&rewritten("1", |name| name != table));
         let text = stdout(&report(&path, &[]));
         assert!(text.contains(&format!("DAMAGED: the recording has no {table}")), "{text}");
     }
-    let (_folder, path) = file_of(&rewritten("1", |name| name != "waits"));
-    assert_eq!(report(&path, &[]).status.code(), Some(3));
     let said = refused_bytes(&rewritten("1", |name| name != "checksums"));
     assert!(said.contains("no records in it are whole"), "{said}");
 }

@@ -92,7 +92,8 @@ Examples:
   sudo offwake profile -o wait.svg -- make -j2         a command, from its start to its end
   sudo offwake profile -a -o all.json -- make -j2      the whole machine meanwhile
 
-Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
+ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]
 pub struct Profile {
     #[command(flatten)]
     pub recording: RecordingArguments,
@@ -122,7 +123,8 @@ Examples:
 With --keep, the last stretch of all goes into FILE itself as it ends; snapshots are FILE with a number
 before the extension.
 
-Exit status: 0 done, 1 failed, 2 usage, 3 it ran but nothing was recorded.")]
+Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
+ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]
 pub struct Record {
     #[command(flatten)]
     pub recording: RecordingArguments,
@@ -224,7 +226,8 @@ Examples:
 Keys: h help, q quit, Enter into a wait, / filter, o sort, w sums since the start, p pause, s save.
 `s` writes the stretch that is on screen as FILE with a number; `offwake report` says the same of it.
 
-Exit status: 0 done, 1 failed, 2 usage.")]
+Exit status: 0 done, 1 failed, 2 usage. With -- CMD that has ended by itself, CMD's own status instead
+of 0: 128 and the signal's number if a signal ended it.")]
 pub struct Top {
     #[command(flatten)]
     pub recording: RecordingArguments,

@@ -17,7 +17,7 @@ use crate::{
     name_arguments::print_fetched,
     outcome::Outcome,
     output::{Destination, PartialFile, on_one_line},
-    session::Session,
+    session::{EndedSession, Session},
 };
 
 const MAX_SNAPSHOTS: u32 = 16;
@@ -54,9 +54,9 @@ pub fn run(arguments: &Record, keep: Retention) -> anyhow::Result<Outcome> {
         partial_file: partial_file.clone(),
     };
     let recorder = FlightRecorder::to_files(plan).context("cannot start a thread")?;
-    let written = session.run(recorder, &partial_file, Ok)?;
+    let EndedSession { result: written, command } = session.run(recorder, &partial_file, Ok)?;
     print_fetched(&names);
-    Outcome::from_written(&written, &name)
+    Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
 }
 
 fn refuse(message: &str) -> ! {

@@ -7,8 +7,12 @@ use offwake::capture::AssemblingSink;
 use offwake_analysis::analysis::AnalysisInput;
 
 use crate::{
-    cli::Profile, name_arguments::print_fetched, outcome::Outcome, output::PartialFile,
-    reporting::Reporting, session::Session,
+    cli::Profile,
+    name_arguments::print_fetched,
+    outcome::Outcome,
+    output::PartialFile,
+    reporting::Reporting,
+    session::{EndedSession, Session},
 };
 
 /// Records into memory, and writes every output.
@@ -25,7 +29,7 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     };
     // The input outlives the session, whose last thread fills and analyses it.
     let input = OnceLock::new();
-    let analysis = session.run(sink, &partial_file, |written| {
+    let EndedSession { result, command } = session.run(sink, &partial_file, |written| {
         if let Some(error) = written.failed {
             return Err(error).context("the recording can't be encoded");
         }
@@ -36,5 +40,5 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
         })))
     })?;
     print_fetched(&names);
-    reporting.write(analysis, &partial_file)
+    Ok(reporting.write(result, &partial_file)?.pass_on(command.as_ref()))
 }

@@ -15,7 +15,7 @@ use crate::{
     name_arguments::print_fetched,
     outcome::Outcome,
     output::{Destination, PartialFile, open_special},
-    session::Session,
+    session::{EndedSession, Session},
 };
 
 /// Records into a file, a device or a pipe.
@@ -34,8 +34,10 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     let partial_file = PartialFile::default();
     if path == Path::new("-") {
         let session = session(arguments, names)?;
-        let written = session.run(PipeSink(std::io::stdout()), &partial_file, Ok)?;
-        return Outcome::from_written(&written, "standard output");
+        let EndedSession { result: written, command } =
+            session.run(PipeSink(std::io::stdout()), &partial_file, Ok)?;
+        let outcome = Outcome::from_written(&written, "standard output")?;
+        return Ok(outcome.pass_on(command.as_ref()));
     }
     let name = path.display().to_string();
     match Destination::from_path(path)? {
@@ -43,19 +45,20 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
             let sink =
                 PipeSink(open_special(path).with_context(|| format!("cannot write {name}"))?);
             let session = session(arguments, names)?;
-            Outcome::from_written(&session.run(sink, &partial_file, Ok)?, &name)
+            let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
+            Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
         }
         Destination::File(_) | Destination::StandardOutput => {
             let sink = FileSink::create(path).with_context(|| format!("cannot write {name}"))?;
             let session = session(arguments, names)?;
-            let written = session.run(sink, &partial_file, Ok)?;
+            let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
             let WaitCounts { waits, target_waits } = written.counts;
             let (length, bytes) = (written.length, written.sink.length());
             Terminal::messages().line(&format!(
                 "wrote {name}: {length}, {target_waits} waits of the target and {} others, {bytes} bytes",
                 waits - target_waits,
             ))?;
-            Outcome::from_written(&written, &name)
+            Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))
         }
     }
 }

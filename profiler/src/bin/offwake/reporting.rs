@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, OutputFormat},
-    report::Report,
+    report::{LedgerEntry, Report},
     spans::otlp::ExportClock,
 };
 use offwake_recording::ClosedBy;
@@ -138,15 +138,19 @@ pub fn nothing_recorded(report: &Report) -> Option<String> {
     if report.meta.closed_by == ClosedBy::Memory.name() {
         return Some("the memory for records was used up at once; raise --max-memory".to_owned());
     }
-    Some(if report.filter.left_out_ns.0 > 0 {
-        format!(
+    if report.filter.left_out_ns.0 > 0 {
+        return Some(format!(
             "no wait passes the filters; they left out {} of waiting",
             report.filter.left_out_ns
-        )
-    } else {
-        format!(
-            "{} threads of the target ({target}) were seen, and none of them waited",
-            report.threads.len()
-        )
-    })
+        ));
+    }
+    // A target that only computed, or was kept waiting for a CPU, has a ledger to show.
+    let is_known = |ledger: &LedgerEntry| ledger.on_cpu_ns.0 > 0 || ledger.runnable_ns.0 > 0;
+    if report.threads.iter().any(|thread| is_known(&thread.ledger)) {
+        return None;
+    }
+    Some(format!(
+        "{} threads of the target ({target}) were seen, and nothing is known of what they did",
+        report.threads.len()
+    ))
 }

@@ -31,6 +31,7 @@ use crate::{
     console::{Progress, RecordingProgress},
     container_start::wait_for_start,
     interrupts::Interrupts,
+    outcome::EndedCommand,
     output::{PartialFile, remove_partial_file},
     remote_control::RemoteControl,
     values::{default_ring_bytes, round_ring_bytes},
@@ -46,6 +47,15 @@ pub struct Session {
     duration: Option<Duration>,
     snapshots: Snapshots,
     remote: Option<Arc<RemoteControl>>,
+}
+
+/// A session that has ended.
+pub struct EndedSession<T> {
+    /// What was made of the recording.
+    pub result: T,
+    /// The command, if its end was the end of the recording. A command that offwake outlived for any
+    /// other reason has no exit status that says anything about it.
+    pub command: Option<EndedCommand>,
 }
 
 /// Whether snapshots can be taken.
@@ -135,7 +145,7 @@ impl Session {
         sink: S,
         partial_file: &PartialFile,
         afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send,
-    ) -> anyhow::Result<T> {
+    ) -> anyhow::Result<EndedSession<T>> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -153,7 +163,7 @@ impl Session {
         sink: S,
         partial_file: &PartialFile,
         afterwards: impl FnOnce(Written<S>) -> anyhow::Result<T> + Send + 'scope,
-    ) -> anyhow::Result<T> {
+    ) -> anyhow::Result<EndedSession<T>> {
         // Before anything is attached, so that no signal ends the program half way.
         let mut interrupts = Interrupts::watch()?;
         let snapshots = self.snapshots;
@@ -225,6 +235,12 @@ impl Session {
             // Its time is up; the command would run on with nobody watching.
             command.terminate();
         }
+        let ended_command = match (closed_by, command) {
+            (ClosedBy::Command, Some(command)) => command
+                .status()
+                .map(|status| EndedCommand { name: command.name().to_owned(), status }),
+            _ => None,
+        };
         let progress = remote.is_none().then(|| Progress::start("naming what was recorded"));
         // The sender is dropped when the thread ends, whether it returns or panics.
         let (running, ended) = oneshot::channel::<()>();
@@ -237,7 +253,10 @@ impl Session {
         tokio::select! {
             _ = ended => {
                 drop(progress);
-                finish.join().map_err(|_panic| anyhow!("the recording could not be ended"))?
+                let result = finish
+                    .join()
+                    .map_err(|_panic| anyhow!("the recording could not be ended"))??;
+                Ok(EndedSession { result, command: ended_command })
             }
             () = interrupts.recv() => {
                 remove_partial_file(partial_file);

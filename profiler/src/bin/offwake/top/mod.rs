@@ -36,10 +36,10 @@ use offwake_recording::{ClosedBy, units::Nanos};
 use crate::{
     cli::{RecordingArguments, Top, usage_error},
     console::Terminal,
-    outcome::Outcome,
+    outcome::{EndedCommand, Outcome},
     output::{Destination, PartialFile},
     remote_control::RemoteControl,
-    session::Session,
+    session::{EndedSession, Session},
 };
 
 use save::SavedRecordings;
@@ -91,6 +91,7 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         remote,
         updates,
         session: Some(session),
+        command: None,
         wants_totals,
         refresh: arguments.refresh,
         ends_with_target: ends_with_target(&arguments.recording),
@@ -103,12 +104,12 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     };
     let watched = Screen::open(colours).and_then(|mut screen| watch.run(&mut screen));
     // The terminal is as it was: errors can be read.
-    watch.leave();
-    watched?;
+    let left = watch.leave();
+    watched.and(left)?;
     for path in watch.saved.paths() {
         Terminal::messages().line(&format!("wrote {}", path.display()))?;
     }
-    Ok(Outcome::Done)
+    Ok(Outcome::Done.pass_on(watch.command.as_ref()))
 }
 
 /// Ends the program with a usage error for arguments that don't go together.
@@ -163,7 +164,9 @@ struct Watch {
     remote: Arc<RemoteControl>,
     updates: Receiver<TopUpdate>,
     /// None once the session has ended.
-    session: Option<JoinHandle<anyhow::Result<()>>>,
+    session: Option<JoinHandle<anyhow::Result<EndedSession<()>>>>,
+    /// The command, once it has ended and its session has.
+    command: Option<EndedCommand>,
     wants_totals: Arc<AtomicBool>,
     refresh: Duration,
     ends_with_target: bool,
@@ -266,13 +269,7 @@ impl Watch {
     }
 
     fn check_session(&mut self) -> anyhow::Result<Next> {
-        let has_ended = self.session.as_ref().is_some_and(JoinHandle::is_finished);
-        if let (true, Some(session)) = (has_ended, self.session.take_if(|_| has_ended)) {
-            match session.join() {
-                Ok(ended) => ended?,
-                Err(_panic) => bail!("the session's thread has panicked"),
-            }
-        }
+        self.join_session()?;
         let had_closed = std::mem::replace(&mut self.closed_by, self.remote.closed_by()).is_some();
         if !had_closed && self.closed_by == Some(ClosedBy::Command) {
             // Its last update may take a while, since all names are looked up before.
@@ -285,8 +282,20 @@ impl Watch {
         })
     }
 
+    /// Keeps what a session that has ended came to.
+    fn join_session(&mut self) -> anyhow::Result<()> {
+        let Some(session) = self.session.take_if(|session| session.is_finished()) else {
+            return Ok(());
+        };
+        match session.join() {
+            Ok(ended) => self.command = ended?.command,
+            Err(_panic) => bail!("the session's thread has panicked"),
+        }
+        Ok(())
+    }
+
     /// Ends the session, and waits a while for it.
-    fn leave(&mut self) {
+    fn leave(&mut self) -> anyhow::Result<()> {
         self.remote.stop();
         let until = Instant::now() + LEAVE_TIMEOUT;
         while self.session.as_ref().is_some_and(|session| !session.is_finished())
@@ -294,5 +303,6 @@ impl Watch {
         {
             std::thread::sleep(Duration::from_millis(5));
         }
+        self.join_session()
     }
 }
