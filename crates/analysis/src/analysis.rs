@@ -2,7 +2,7 @@
 //! asks for it.
 //!
 //! ```text
-//! AnalysisInput   Recording ──▶ Timeline
+//! AnalysisInput   Recording ──▶ Timeline ◀── TargetSelection
 //!                     └─────┬──────┘
 //! Analysis                Blame ──▶ Report ──▶ Lanes
 //!                           └─────▶ Spans
@@ -18,6 +18,7 @@ use crate::{
     blame::{Blame, ChainLimits},
     report::{Filter, Report, flame::View, html::Lanes},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
+    target::{SelectionError, TargetSelection},
     timeline::{Timeline, WaitIndex},
 };
 
@@ -63,6 +64,21 @@ impl AnalysisInput {
     #[must_use]
     pub fn with_encoded(recording: Recording, encoded: Box<dyn EncodedRecording>) -> Self {
         Self { encoded: Some(encoded), ..Self::new(recording) }
+    }
+
+    /// Makes the selected threads the target, in place of the recording's own. The recording stays as
+    /// it is.
+    ///
+    /// # Errors
+    ///
+    /// If no thread is selected.
+    pub fn with_target(mut self, selection: &TargetSelection) -> Result<Self, SelectionError> {
+        if !selection.is_open() {
+            let mut timeline = Timeline::build(&self.recording);
+            timeline.set_target(selection.select(&self.recording, &timeline)?);
+            self.timeline = OnceLock::from(timeline);
+        }
+        Ok(self)
     }
 
     /// The recording.

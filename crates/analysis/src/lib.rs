@@ -21,6 +21,7 @@ pub mod perfetto;
 pub mod report;
 mod search;
 pub mod spans;
+pub mod target;
 pub mod text;
 pub mod timeline;
 pub mod top;

@@ -17,7 +17,6 @@ mod engine_sockets;
 mod hierarchy;
 mod host;
 mod name_lookup;
-mod query;
 mod resolve;
 mod restarts;
 mod small_file;
@@ -28,7 +27,7 @@ mod unix_socket;
 
 pub use host::{ContainerLocation, FindContainerError, FoundContainer, Host};
 pub(crate) use name_lookup::NameLookup;
-pub use query::ContainerQuery;
+pub use offwake_analysis::target::ContainerQuery;
 pub use resolve::{ResolveError, Resolved, resolve};
 pub use restarts::RestartWatcher;
 

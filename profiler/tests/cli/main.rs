@@ -8,4 +8,5 @@ mod draw;
 mod exit_status;
 mod otlp;
 mod pictures;
+mod selection;
 mod terminal;

@@ -46,6 +46,7 @@ mod simulator;
 #[cfg(target_arch = "x86_64")]
 mod spans;
 mod strategies;
+mod targets;
 mod timelines;
 #[cfg(target_arch = "x86_64")]
 mod top;

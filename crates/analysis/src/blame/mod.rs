@@ -29,7 +29,7 @@ mod walk;
 use std::{collections::HashMap, ops::Range};
 
 use offwake_recording::{
-    Begin, End, Recording, Scope, ThreadRef, WaitRow,
+    Begin, End, Recording, ThreadRef, WaitRow,
     units::{Tid, Timestamp},
 };
 
@@ -188,10 +188,7 @@ impl<'a> Blame<'a> {
 
     /// Returns the same if that thread's own waits were recorded.
     fn recorded_waker_thread(&self, wait: WaitIndex) -> Option<(ThreadIndex, Timestamp)> {
-        self.waker_thread(wait).filter(|&(index, _)| {
-            self.recording.meta.scope == Scope::Machine
-                || self.timeline.thread(index).is_some_and(|life| life.in_target)
-        })
+        self.waker_thread(wait).filter(|&(index, _)| self.timeline.are_waits_recorded(index))
     }
 
     /// Finds the sender of a packet that `ksoftirqd` delivered. The sender may have left the packet

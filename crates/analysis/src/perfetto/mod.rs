@@ -59,7 +59,7 @@ impl<'a> TraceInput<'a> {
             let waiter = waits.waiter(row);
             let idle_state = blame.own_idle_state(index);
             let keeps = filter.keeps(waiter, place.to.since(place.from), idle_state);
-            (waiter.in_target && keeps).then_some((index, row, place))
+            (blame.timeline().is_in_target(place.thread) && keeps).then_some((index, row, place))
         })
     }
 }

@@ -33,7 +33,7 @@ impl Report {
         let samples = count_samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
-            meta: meta(recording),
+            meta: meta(recording, timeline),
             window: window_entry(recording),
             loss: loss(recording, timeline),
             recording: RecordingIntegrity::from_recording(recording),
@@ -86,11 +86,11 @@ pub(crate) fn window_entry(recording: &Recording) -> WindowEntry {
     }
 }
 
-fn meta(recording: &Recording) -> Meta {
+fn meta(recording: &Recording, timeline: &Timeline) -> Meta {
     let meta = &recording.meta;
     Meta {
         offwake: meta.version.clone(),
-        target: meta.target.clone(),
+        target: timeline.selected_target().unwrap_or(&meta.target).to_owned(),
         scope: meta.scope.name(),
         stacks: meta.stacks.name(),
         stack_counts: stack_counts(recording.profiler_cost.stacks),

@@ -9,7 +9,7 @@ use crate::{
     timeline::{Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
 };
 use offwake_recording::{
-    Begin, Recording, Scope, ThreadRef, Wait,
+    Begin, Recording, ThreadRef, Wait,
     units::{Nanos, Timestamp},
 };
 
@@ -110,8 +110,7 @@ impl<'a> SpanInput<'a> {
     /// Returns whether a thread's own records were recorded: of a thread out of scope only its
     /// wakes are.
     pub(super) fn is_recorded(&self, index: ThreadIndex) -> bool {
-        self.thread(index)
-            .is_some_and(|thread| self.recording.meta.scope == Scope::Machine || thread.in_target)
+        self.timeline.are_waits_recorded(index)
     }
 
     /// Returns whether the thread that ends a wait may hand something over by that, such as a

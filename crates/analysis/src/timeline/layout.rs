@@ -1,12 +1,12 @@
 //! Lays out a life's records as its track.
 
 use offwake_recording::{
-    Begin, End, Phase, Recording, WaitRow, Waits,
+    Begin, End, Phase, Recording, Scope, WaitRow, Waits,
     units::{Cpu, Nanos, Timestamp},
 };
 
 use super::{
-    Anomalies, RunnableSince, State, Thread, Track, WaitIndex,
+    Anomalies, RunnableSince, State, Thread, Track, WaitIndex, WaitScope,
     evidence::{Anchor, TidEvidence},
     lives::{OffCpuRecord, ThreadLife},
 };
@@ -151,11 +151,16 @@ pub(super) fn lay_out(
     let TrackBuilder { track, inferred, .. } = builder;
     let &ThreadLife { tid, tgid, kind, in_target, cgroup, created, from, until, .. } = life;
     let names = life.names.clone();
+    let waits_recorded = match recording.meta.scope {
+        Scope::Target if !in_target => WaitScope::OutOfScope,
+        Scope::Machine | Scope::Target => WaitScope::Recorded,
+    };
     Some(Thread {
         tid,
         tgid,
         kind,
         in_target,
+        waits_recorded,
         cgroup,
         created,
         from,

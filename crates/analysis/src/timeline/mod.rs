@@ -24,6 +24,8 @@ use offwake_recording::{
 };
 use rayon::prelude::*;
 
+use crate::target::SelectedThreads;
+
 pub use interval::{Interval, RunnableSince, State, StateTimes, Track};
 pub use layout::EARLY_WAKE;
 use layout::GapPolicy;
@@ -40,6 +42,16 @@ pub struct PreemptionIndex(pub u32);
 /// Index into [`Timeline::threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub u32);
+
+/// Whether a thread's waits were recorded: with [`offwake_recording::Scope::Target`], others than the target's were not,
+/// and all that is known of such a thread is whom it woke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitScope {
+    /// They were.
+    Recorded,
+    /// They were not.
+    OutOfScope,
+}
 
 /// A thread's name, and since when it had it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +75,8 @@ pub struct Thread {
     pub kind: ThreadKind,
     /// Whether the thread belonged to the target at any time.
     pub in_target: bool,
+    /// Whether the thread's waits were recorded.
+    pub waits_recorded: WaitScope,
     /// The thread's last cgroup, as far as it is known.
     pub cgroup: Option<CgroupId>,
     /// When the thread was created; none if no thread event of it arrived.
@@ -157,6 +171,8 @@ pub struct Timeline {
     wait_positions: Vec<TrackPosition>,
     /// Counts of records that contradict each other.
     pub anomalies: Anomalies,
+    /// The target in words, if it is another than the recording's.
+    selected_target: Option<String>,
 }
 
 impl Timeline {
@@ -184,7 +200,33 @@ impl Timeline {
             anomalies.add(more_anomalies);
         }
         let wait_positions = locate_waits(recording, &threads);
-        Self { threads, wait_positions, anomalies }
+        Self { threads, wait_positions, anomalies, selected_target: None }
+    }
+
+    /// Makes the selected threads the target.
+    pub(crate) fn set_target(&mut self, selected: SelectedThreads) {
+        for (thread, is_selected) in self.threads.iter_mut().zip(selected.threads) {
+            thread.in_target = is_selected;
+        }
+        self.selected_target = Some(selected.words);
+    }
+
+    /// Returns the target in words, if it is another than the recording's.
+    #[must_use]
+    pub fn selected_target(&self) -> Option<&str> {
+        self.selected_target.as_deref()
+    }
+
+    /// Returns whether a thread belongs to the target.
+    #[must_use]
+    pub fn is_in_target(&self, thread: ThreadIndex) -> bool {
+        self.thread(thread).is_some_and(|thread| thread.in_target)
+    }
+
+    /// Returns whether a thread's own waits were recorded.
+    #[must_use]
+    pub fn are_waits_recorded(&self, thread: ThreadIndex) -> bool {
+        self.thread(thread).is_some_and(|thread| thread.waits_recorded == WaitScope::Recorded)
     }
 
     /// Returns a thread; none if there is no such index.

@@ -13,6 +13,7 @@ use crate::{
     console::ConsoleArguments,
     name_arguments::{NameAgainArguments, NameArguments},
     report_arguments::ReportArguments,
+    selection_arguments::SelectionArguments,
     stack_arguments::StackArguments,
     values::{
         parse_bytes, parse_container, parse_duration, parse_file, parse_keep, parse_recording,
@@ -163,6 +164,9 @@ pub struct Record {
 Examples:
   offwake report wait.offwake                           a summary
   offwake report wait.offwake -o wait.svg -o wait.json
+  offwake report all.offwake -p 4242 -o wait.html       of a recording of the whole machine, a process
+  offwake report all.offwake --container web            and its children; a container; threads by name
+  offwake report all.offwake --comm redis-server
   offwake report wait.offwake -o blockers.svg --reverse --hide idle,external
   offwake report before.offwake --diff after.offwake -o diff.svg
   offwake report wait.offwake --resymbolize --debug-dir ./debug -o named.offwake
@@ -172,6 +176,9 @@ pub struct ReportCommand {
     /// The recording; `-` is standard input
     #[arg(value_name = "FILE.offwake")]
     pub recording: PathBuf,
+
+    #[command(flatten)]
+    pub selection: SelectionArguments,
 
     #[command(flatten)]
     pub report: ReportArguments,

@@ -7,6 +7,7 @@ use offwake_analysis::{
     analysis::{Analysis, AnalysisInput},
     formats::DiffFormat,
     report::{Report, diff, diff::Diff},
+    target::SelectionError,
 };
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     input::Input,
     outcome::Outcome,
     output::{Output, PartialFile},
+    report::nothing_selected,
     reporting::{Reporting, nothing_recorded},
 };
 
@@ -37,15 +39,21 @@ pub fn run(
             "standard input holds one recording: give the other one as a file",
         );
     }
-    let report = |path: &Path| -> anyhow::Result<Report> {
+    let selection = arguments.selection.selection();
+    let report = |path: &Path| -> anyhow::Result<Result<Report, SelectionError>> {
         let mut recording = Input::open(path, arguments.max_memory)?.read(arguments.max_memory)?;
         if !arguments.names.lines {
             recording.stacks.leave_out_lines_of_files();
         }
-        let input = AnalysisInput::new(recording);
-        Ok(Analysis::new(&input, reporting.options().clone()).into_report())
+        Ok(AnalysisInput::new(recording)
+            .with_target(&selection)
+            .map(|input| Analysis::new(&input, reporting.options().clone()).into_report()))
     };
-    let (before, after) = (report(&arguments.recording)?, report(later)?);
+    let (before, after) = match (report(&arguments.recording)?, report(later)?) {
+        (Ok(before), Ok(after)) => (before, after),
+        (Err(why), _) => return Ok(nothing_selected(&arguments.recording, &why)),
+        (_, Err(why)) => return Ok(nothing_selected(later, &why)),
+    };
     if let (Some(_), Some(reason)) = (nothing_recorded(&before), nothing_recorded(&after)) {
         eprintln!("offwake: nothing was recorded: {reason}");
         return Ok(Outcome::NothingRecorded);

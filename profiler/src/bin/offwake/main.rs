@@ -21,6 +21,7 @@ mod remote_control;
 mod report;
 mod report_arguments;
 mod reporting;
+mod selection_arguments;
 mod session;
 mod span_arguments;
 mod stack_arguments;

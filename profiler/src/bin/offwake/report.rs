@@ -1,12 +1,20 @@
 //! `offwake report`: every output from a recording, without root.
 
+use std::path::Path;
+
 use offwake::symbols::{self, NameSources, RecordedIn, Resymbolized};
-use offwake_analysis::analysis::AnalysisInput;
+use offwake_analysis::{analysis::AnalysisInput, target::SelectionError};
 use offwake_recording::Recording;
 
 use crate::{
-    cli::ReportCommand, console::Progress, diff, input::Input, name_arguments::print_fetched,
-    outcome::Outcome, output::PartialFile, reporting::Reporting,
+    cli::ReportCommand,
+    console::Progress,
+    diff,
+    input::Input,
+    name_arguments::print_fetched,
+    outcome::Outcome,
+    output::{PartialFile, on_one_line},
+    reporting::Reporting,
 };
 
 /// Writes every output from a recording.
@@ -33,9 +41,23 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     } else {
         AnalysisInput::with_encoded(recording, Box::new(input))
     };
+    let input = match input.with_target(&arguments.selection.selection()) {
+        Ok(input) => input,
+        Err(why) => {
+            drop(progress);
+            return Ok(nothing_selected(&arguments.recording, &why));
+        }
+    };
     let analysis = reporting.analyse(&input);
     drop(progress);
     reporting.write(analysis, &PartialFile::default())
+}
+
+/// Prints why there is no target.
+pub fn nothing_selected(recording: &Path, why: &SelectionError) -> Outcome {
+    let name = on_one_line(&recording.display().to_string());
+    eprintln!("offwake: nothing to report of {name}: {why}");
+    Outcome::NothingRecorded
 }
 
 /// Names all frames again. Prints on standard error what came of it: what is missing there is

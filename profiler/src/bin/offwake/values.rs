@@ -58,6 +58,11 @@ pub fn parse_container(text: &str) -> Result<ContainerQuery, String> {
         .ok_or_else(|| format!("{text:?} is no NAME, ID, pod/NAME or pod/NAME/CONTAINER"))
 }
 
+/// Parses a name that is not empty.
+pub fn parse_name(text: &str) -> Result<String, String> {
+    if text.is_empty() { Err("it is empty".to_owned()) } else { Ok(text.to_owned()) }
+}
+
 /// Parses a wait's length; a bare number is microseconds, as with bcc's `-m`.
 pub fn parse_wait(text: &str) -> Result<Nanos, String> {
     parse_ns(text, "us")

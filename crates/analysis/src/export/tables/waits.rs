@@ -70,6 +70,14 @@ impl<'a> Row<'a> {
         Some(Self { wait, place, thread, cause, waited_on, wake, ender, waker })
     }
 
+    /// Whether it is the target's: as it was recorded, unless the target is another one now.
+    fn is_in_target(&self, export: &Export<'_>) -> bool {
+        match (export.timeline.selected_target(), self.thread) {
+            (Some(_), thread) => thread.is_some_and(|(_, thread)| thread.in_target),
+            (None, _) => self.wait.in_target,
+        }
+    }
+
     fn blocked(&self) -> u64 {
         self.place.map_or(0, |place| place.to.since(place.from).0)
     }
@@ -158,7 +166,7 @@ fn waiter(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
         numbers::<UInt32Type>("tgid", waits().map(|wait| wait.tgid.0)),
         comms("comm", borne),
         words("thread_kind", waits().map(|wait| wait.kind.text())),
-        flags("in_target", waits().map(|wait| wait.in_target)),
+        flags("in_target", rows.iter().map(|row| row.is_in_target(export))),
         executables(export, "executable", waits().map(|wait| (wait.tgid, wait.off))),
     ];
     let ids: Vec<_> = waits().map(|wait| Some(wait.cgroup)).collect();
