@@ -11,7 +11,11 @@ use anyhow::{Context, Result};
 use crate::wait_until::wait_until;
 
 /// A cgroup that is removed when this is dropped; whoever is left in it by then must be ending.
-pub struct Cgroup(PathBuf);
+pub struct Cgroup {
+    path: PathBuf,
+    /// The cgroup of the same name in the v2 hierarchy, if this one is of v1.
+    twin: Option<Box<Self>>,
+}
 
 impl Cgroup {
     /// Makes a cgroup below the root of the v2 hierarchy.
@@ -34,7 +38,7 @@ impl Cgroup {
     pub fn with_memory(name: &str, bytes: u64) -> Result<Self> {
         let mounts =
             fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
-        let root = match v1_memory_root(&mounts) {
+        let root = match v1_root(&mounts, "memory") {
             Some(root) => root,
             None => {
                 let root = v2_root(&mounts).context("no cgroup hierarchy has memory")?;
@@ -45,6 +49,39 @@ impl Cgroup {
         };
         let cgroup = Self::make(root.join(format!("offwake-test-{}-{name}", std::process::id())))?;
         cgroup.limit_memory(bytes)?;
+        Ok(cgroup)
+    }
+
+    /// Makes a cgroup whose processes may use so many CPUs, `0.2` say. With a CPU controller of v1 it
+    /// has a cgroup of the same name in the v2 hierarchy, as systemd makes them.
+    ///
+    /// # Errors
+    ///
+    /// When there is no CPU controller, or it can't be written to.
+    pub fn with_cpu(name: &str, cpus: f64) -> Result<Self> {
+        const PERIOD_US: f64 = 100_000.0;
+        let mounts =
+            fs::read_to_string("/proc/self/mountinfo").context("cannot read the mounts")?;
+        let name = format!("offwake-test-{}-{name}", std::process::id());
+        let v2 = v2_root(&mounts);
+        let write = |cgroup: &Self, file: &str, value: &str| {
+            let path = cgroup.path.join(file);
+            fs::write(&path, value).with_context(|| format!("cannot write {}", path.display()))
+        };
+        let quota = format!("{:.0}", cpus * PERIOD_US);
+        let Some(v1) = v1_root(&mounts, "cpu") else {
+            let root = v2.context("no cgroup hierarchy has the CPU")?;
+            fs::write(root.join("cgroup.subtree_control"), "+cpu")
+                .context("the v2 hierarchy has no CPU controller")?;
+            let cgroup = Self::make(root.join(name))?;
+            write(&cgroup, "cpu.max", &format!("{quota} {PERIOD_US}"))?;
+            return Ok(cgroup);
+        };
+        let mut cgroup = Self::make(v1.join(&name))?;
+        write(&cgroup, "cpu.cfs_period_us", &PERIOD_US.to_string())?;
+        write(&cgroup, "cpu.cfs_quota_us", &quota)?;
+        let twin = v2.map(|root| Self::make(root.join(&name))).transpose()?;
+        cgroup.twin = twin.map(Box::new);
         Ok(cgroup)
     }
 
@@ -75,8 +112,8 @@ impl Cgroup {
     }
 
     fn memory_file(&self, v1: &str, v2: &str) -> PathBuf {
-        let old = self.0.join(format!("memory.{v1}"));
-        if old.exists() { old } else { self.0.join(format!("memory.{v2}")) }
+        let old = self.path.join(format!("memory.{v1}"));
+        if old.exists() { old } else { self.path.join(format!("memory.{v2}")) }
     }
 
     /// Freezes a cgroup of v2, or lets it go on, and waits until it is so.
@@ -89,9 +126,9 @@ impl Cgroup {
             Motion::Frozen => ("1", "frozen 1"),
             Motion::Free => ("0", "frozen 0"),
         };
-        fs::write(self.0.join("cgroup.freeze"), wanted).context("cannot freeze")?;
+        fs::write(self.path.join("cgroup.freeze"), wanted).context("cannot freeze")?;
         wait_until("the freezer", || {
-            let events = fs::read_to_string(self.0.join("cgroup.events"))?;
+            let events = fs::read_to_string(self.path.join("cgroup.events"))?;
             Ok(events.lines().any(|line| line == event).then_some(()))
         })
     }
@@ -102,7 +139,7 @@ impl Cgroup {
     ///
     /// When the kernel refuses.
     pub fn child(&self, name: &str) -> Result<Self> {
-        Self::make(self.0.join(name))
+        Self::make(self.path.join(name))
     }
 
     /// Moves a process into it, all threads.
@@ -111,19 +148,20 @@ impl Cgroup {
     ///
     /// When the kernel refuses.
     pub fn adopt(&self, pid: u32) -> Result<()> {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string())
-            .with_context(|| format!("cannot move process {pid} into {}", self.0.display()))
+        fs::write(self.path.join("cgroup.procs"), pid.to_string())
+            .with_context(|| format!("cannot move process {pid} into {}", self.path.display()))?;
+        self.twin.as_ref().map_or(Ok(()), |twin| twin.adopt(pid))
     }
 
     /// The cgroup's directory.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     fn make(path: PathBuf) -> Result<Self> {
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Self(path))
+        Ok(Self { path, twin: None })
     }
 }
 
@@ -139,9 +177,9 @@ pub enum Motion {
 impl Drop for Cgroup {
     fn drop(&mut self) {
         // A process that has just ended may still be there for a moment.
-        let removed = wait_until("the cgroup to be empty", || Ok(fs::remove_dir(&self.0).ok()));
+        let removed = wait_until("the cgroup to be empty", || Ok(fs::remove_dir(&self.path).ok()));
         if let Err(error) = removed {
-            eprintln!("{} is left behind: {error}", self.0.display());
+            eprintln!("{} is left behind: {error}", self.path.display());
         }
     }
 }
@@ -152,10 +190,10 @@ fn v2_root(mountinfo: &str) -> Option<PathBuf> {
     mount_point(mountinfo, |kind, _options| kind == "cgroup2")
 }
 
-/// The mount point of the memory controller of v1; its options have the last word of a line.
-fn v1_memory_root(mountinfo: &str) -> Option<PathBuf> {
+/// The mount point of a controller of v1; its options have the last word of a line.
+fn v1_root(mountinfo: &str, controller: &str) -> Option<PathBuf> {
     mount_point(mountinfo, |kind, options| {
-        kind == "cgroup" && options.split(',').any(|option| option == "memory")
+        kind == "cgroup" && options.split(',').any(|option| option == controller)
     })
 }
 
@@ -186,8 +224,8 @@ mod tests {
     fn the_memory_controller_is_found_where_it_is_one_of_v1() {
         let hybrid = "25 1 0:22 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n\
                       26 1 0:23 / /sys/fs/cgroup/memory rw,relatime - cgroup cgroup rw,memory\n";
-        assert_eq!(v1_memory_root(hybrid), Some(PathBuf::from("/sys/fs/cgroup/memory")));
+        assert_eq!(v1_root(hybrid, "memory"), Some(PathBuf::from("/sys/fs/cgroup/memory")));
         let unified = "30 23 0:26 / /sys/fs/cgroup rw shared:4 - cgroup2 cgroup2 rw,memory\n";
-        assert_eq!(v1_memory_root(unified), None);
+        assert_eq!(v1_root(unified, "memory"), None);
     }
 }

@@ -14,6 +14,7 @@ pub mod folded;
 pub mod full_disk;
 pub mod gdb;
 pub mod ground_truth;
+pub mod incidents;
 pub mod intervals;
 pub mod kernel_objects;
 pub mod ledger;

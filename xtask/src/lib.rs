@@ -9,6 +9,7 @@ pub mod build;
 pub mod command;
 pub mod kernel_half;
 pub mod markdown_table;
+pub mod packages;
 pub mod python;
 pub mod root;
 pub mod signal;

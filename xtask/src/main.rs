@@ -6,6 +6,7 @@ mod cargo_tool;
 mod dependencies;
 mod fuzz;
 mod glossary;
+mod incidents;
 mod instructions;
 mod links;
 mod msrv;
@@ -50,6 +51,13 @@ enum Task {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         arguments: Vec<OsString>,
     },
+    /// Have offwake look at trouble with real software, whose cause is known
+    #[command(disable_help_flag = true)]
+    Incidents {
+        /// Incidents and options; --help lists them
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<OsString>,
+    },
     /// Read made-up recordings, to see what they can break; what does is kept in fuzz/artifacts
     Fuzz {
         /// How long, in seconds
@@ -68,6 +76,7 @@ fn main() -> ExitCode {
         Task::Test => test::test().map(|()| ExitCode::SUCCESS),
         Task::Vm { releases } => vm::test_releases(&releases).map(|()| ExitCode::SUCCESS),
         Task::Bench { arguments } => bench::bench(&arguments),
+        Task::Incidents { arguments } => incidents::run(&arguments),
         Task::Fuzz { seconds } => fuzz::fuzz(seconds).map(|()| ExitCode::SUCCESS),
         Task::Bless => bless::bless().map(|()| ExitCode::SUCCESS),
     };

@@ -11,29 +11,10 @@ use crate::{
 use xtask::{
     apt, build, command,
     kernel_half::{self, Rebuild},
-    python,
+    packages, python,
     root::RootAccess,
     workloads, workspace,
 };
-
-/// Debian packages that the tests need beyond what a build does, all in this one place: Go has the
-/// reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb unwinds it too.
-/// Docker runs containers of busybox.
-const PACKAGES: [&str; 13] = [
-    "busybox-static",
-    "chromium",
-    "chromium-driver",
-    "docker.io",
-    "gdb",
-    "golang-go",
-    "librsvg2-bin",
-    "musl-tools",
-    "nginx-light",
-    "postgresql",
-    "redis-server",
-    "redis-tools",
-    "tmux",
-];
 
 /// The packages of this workspace that are compiled for the machine itself. Those of the kernel half and
 /// the tests have steps of their own.
@@ -154,7 +135,7 @@ fn run_unit_tests() -> anyhow::Result<()> {
 }
 
 fn install_packages() -> anyhow::Result<()> {
-    apt::install(&PACKAGES.map(str::to_owned))
+    apt::install(&packages::for_tests())
 }
 
 /// Loads and attaches every program, and prints what each has of instructions.

@@ -72,6 +72,18 @@ pub fn build_test_workloads() -> anyhow::Result<PathBuf> {
     Ok(target_folder().join("release").join(WORKLOAD))
 }
 
+/// Builds the program that runs the incidents, and says where it is.
+///
+/// # Errors
+///
+/// When it does not compile.
+pub fn build_incidents() -> anyhow::Result<PathBuf> {
+    let name = "offwake-incidents";
+    command::run_quietly(cargo_for_tests("build").args(["--release", "--bin", name]))
+        .context("cannot build the incidents")?;
+    Ok(target_folder().join("release").join(name))
+}
+
 /// Builds programs of the tests that run on the running kernel, and says where they are, by name. The
 /// program of the workloads, which they start, is among them.
 ///

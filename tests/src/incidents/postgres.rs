@@ -1,0 +1,108 @@
+//! PostgreSQL: a transaction that is open for too long.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+    time::Duration,
+};
+
+use anyhow::{Result, ensure};
+
+use super::{
+    scene::{Scene, source_path},
+    trouble::{ClientLog, Innocent, Trouble},
+};
+use crate::{programs, wait_until::wait_until};
+
+/// The server, and the programs that use it.
+struct Shop {
+    server: u32,
+    job: u32,
+    clients: u32,
+    directory: PathBuf,
+    log: PathBuf,
+}
+
+/// One client, and what it waits for.
+pub fn start_row_lock(scene: &Scene) -> Result<Trouble> {
+    let shop = start(scene, 1)?;
+    let truth = format!(
+        "python3 {} (cron_tx.py) sleeps in call_payment_api while its transaction holds the row \
+         product.id=1; its session is idle in transaction meanwhile. The target, python3 {} \
+         (checkout.py), waits in checkout for its own session, and that for the row.",
+        shop.job, shop.clients
+    );
+    Ok(finish(shop.clients, &shop, 1, truth))
+}
+
+/// Ten clients, and the server as a whole.
+pub fn start_clients(scene: &Scene) -> Result<Trouble> {
+    let shop = start(scene, 10)?;
+    let truth = format!(
+        "python3 {} (cron_tx.py) sleeps in call_payment_api while its transaction holds the row \
+         product.id=1, for which the sessions of ten threads of python3 {} (checkout.py) wait. The \
+         target is the whole server: postgres {} and its children.",
+        shop.job, shop.clients, shop.server
+    );
+    Ok(finish(shop.server, &shop, 8, truth))
+}
+
+fn start(scene: &Scene, clients: u32) -> Result<Shop> {
+    let server = programs::postgres()?;
+    let directory = server.directory().to_owned();
+    let pid = server.pid();
+    scene.undo_at_end("PostgreSQL", move || {
+        drop(server);
+        Ok(())
+    });
+    query(&directory, &fs::read_to_string(source_path("postgres-row-lock/schema.sql"))?)?;
+    let job = scene.start_python("postgres-row-lock/cron_tx.py", [&directory])?;
+    let log = scene.path("log");
+    let arguments = [directory.as_os_str(), log.as_os_str(), clients.to_string().as_ref()]
+        .map(ToOwned::to_owned);
+    let clients = scene.start_python("postgres-row-lock/checkout.py", arguments)?;
+    wait_until("somebody to wait for the row", || {
+        Ok((count_waiting(&directory)? > 0).then_some(()))
+    })?;
+    Ok(Shop { server: pid, job, clients, directory, log })
+}
+
+fn finish(target: u32, shop: &Shop, least_waiting: u64, truth: String) -> Trouble {
+    let directory = shop.directory.clone();
+    Trouble::of_process(target, truth)
+        .cause(&[r"cron_tx\.py", "call_payment_api"])
+        .innocents([Innocent::Process(shop.clients)])
+        .log(ClientLog { path: shop.log.clone(), least: Duration::from_millis(150) })
+        .proof(move || {
+            wait_until("enough sessions to wait for the row", || {
+                Ok((count_waiting(&directory)? >= least_waiting).then_some(()))
+            })?;
+            let holder = query(
+                &directory,
+                "SELECT pid, state, query FROM pg_stat_activity WHERE pid IN \
+                 (SELECT pid FROM pg_locks WHERE locktype = 'transactionid' AND granted) \
+                 AND state = 'idle in transaction'",
+            )?;
+            let waiting = query(
+                &directory,
+                "SELECT pid, wait_event, pg_blocking_pids(pid) FROM pg_stat_activity \
+                 WHERE wait_event_type = 'Lock' ORDER BY pid",
+            )?;
+            ensure!(!waiting.is_empty(), "nobody waits for a lock any more");
+            Ok(format!("idle in transaction, and holds a lock:\n{holder}\nwaiting:\n{waiting}"))
+        })
+}
+
+fn count_waiting(directory: &Path) -> Result<u64> {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    Ok(query(directory, waiting)?.parse()?)
+}
+
+fn query(directory: &Path, sql: &str) -> Result<String> {
+    let mut psql = Command::new("psql");
+    psql.args(["-AtqX", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", "postgres", "-h"]);
+    let output = psql.arg(directory).args(["-c", sql]).output()?;
+    ensure!(output.status.success(), "psql: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}

@@ -1,0 +1,142 @@
+//! Servers that are slow, or wait for others that are.
+
+use std::{ffi::OsStr, fs, path::Path, process::Command, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    scene::{Scene, source_path},
+    trouble::{ClientLog, Innocent, Trouble},
+};
+use crate::{programs, wait_until::wait_until};
+
+/// Clients that ask a server on a Unix socket or at `HOST:PORT`, and log how long each answer takes.
+pub fn start_clients(
+    scene: &Scene,
+    address: &OsStr,
+    number: u32,
+    least: Duration,
+) -> Result<(u32, ClientLog)> {
+    let log = ClientLog { path: scene.path("log"), least };
+    let number = number.to_string();
+    let arguments = [address, log.path.as_os_str(), number.as_ref()];
+    let clients = scene.start_python("http_clients.py", arguments)?;
+    wait_for_operations(&log, 4)?;
+    Ok((clients, log))
+}
+
+/// Waits until so many operations have been logged.
+pub fn wait_for_operations(log: &ClientLog, number: usize) -> Result<()> {
+    wait_until("operations to be logged", || {
+        let logged = if log.path.exists() { log.read_from(0)?.count() } else { 0 };
+        Ok((logged >= number).then_some(()))
+    })
+}
+
+/// A script in redis that takes long.
+pub fn start_redis(scene: &Scene) -> Result<Trouble> {
+    let server = programs::redis()?;
+    let (pid, socket) = (server.pid(), server.directory().join("socket"));
+    scene.undo_at_end("redis", move || {
+        drop(server);
+        Ok(())
+    });
+    let script = source_path("redis-slow-script/top_sellers.lua");
+    let report = scene.start_python("redis-slow-script/report.py", [&socket, &script])?;
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(15) };
+    let web = scene.start_python("redis-slow-script/web.py", [&socket, &log.path])?;
+    wait_for_operations(&log, 4)?;
+    let truth = format!(
+        "redis-server {pid} works in a Lua script (evalGenericCommand) that python3 {report} \
+         (report.py) has it run again and again. The target, python3 {web} (web.py), waits in \
+         load_session for its GET."
+    );
+    Ok(Trouble::of_process(web, truth)
+        .cause(&["redis-server", "(?i)evalGenericCommand|lua"])
+        .innocents([Innocent::Process(report), Innocent::Process(web)])
+        .log(log)
+        .proof(move || ask_redis_for_its_times(&socket)))
+}
+
+/// By its own count, a script takes long and a GET does not.
+fn ask_redis_for_its_times(socket: &Path) -> Result<String> {
+    let mut cli = Command::new("redis-cli");
+    let said = cli.arg("-s").arg(socket).args(["info", "commandstats"]).output()?;
+    let stats = String::from_utf8_lossy(&said.stdout).into_owned();
+    let each = |command: &str| -> Result<f64> {
+        let line = stats.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let each =
+            line.and_then(|line| line.split(',').find_map(|f| f.strip_prefix("usec_per_call=")));
+        Ok(each.with_context(|| format!("no {command} in {stats}"))?.parse()?)
+    };
+    let (script, get) = (each("eval")?, each("get")?);
+    ensure!(script > 10_000.0 && get < script / 100.0, "scripts {script} us, GETs {get} us");
+    Ok(format!("by redis itself, an EVAL takes {script} us and a GET {get} us"))
+}
+
+/// nginx before an application that computes.
+pub fn start_nginx(scene: &Scene) -> Result<Trouble> {
+    let (upstream, front) = (scene.path("upstream"), scene.path("front"));
+    let application = scene.start_python("nginx-slow-upstream/upstream.py", [&upstream])?;
+    let configuration = fs::read_to_string(source_path("nginx-slow-upstream/nginx.conf"))?;
+    let directory = scene.path("");
+    let configuration = configuration.replace("DIRECTORY", &directory.to_string_lossy());
+    fs::write(scene.path("nginx.conf"), configuration)?;
+    // nginx's worker is another user.
+    scene.execute(Command::new("chmod").arg("a+w").arg(&upstream))?;
+    let mut nginx = Command::new("/usr/sbin/nginx");
+    nginx.arg("-p").arg(&directory).arg("-c").arg(scene.path("nginx.conf"));
+    let nginx = scene.start(nginx.arg("-e").arg(scene.path("errors")))?;
+    wait_until("nginx to listen", || Ok(front.exists().then_some(())))?;
+    let (clients, log) = start_clients(scene, front.as_os_str(), 3, Duration::from_millis(100))?;
+    let worker = first_child(nginx)?;
+    let truth = format!(
+        "python3 {application} (upstream.py) computes in render_invoice, one request at a time. The \
+         target, nginx's worker {worker}, waits for it; the clients are threads of python3 {clients}."
+    );
+    Ok(Trouble::of_process(worker, truth)
+        .cause(&[r"upstream\.py", "render_invoice"])
+        .innocents([Innocent::Process(clients), Innocent::Process(nginx)])
+        .log(log))
+}
+
+fn first_child(pid: u32) -> Result<u32> {
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(path)?;
+    Ok(children.split_whitespace().next().context("it has no children")?.parse()?)
+}
+
+/// A service whose pool of threads is busy with a slow backend.
+pub fn start_executor(scene: &Scene) -> Result<Trouble> {
+    let (front, backend) = (scene.path("front"), scene.path("backend"));
+    let prices = scene.start_python("full-executor/prices.py", [&backend])?;
+    let service = scene.start_python("full-executor/service.py", [&front, &backend])?;
+    let (clients, log) = start_clients(scene, front.as_os_str(), 16, Duration::from_millis(400))?;
+    let truth = format!(
+        "The four pool threads of the target, python3 {service} (service.py), wait in fetch_price for \
+         python3 {prices} (prices.py), which sleeps 200 ms in look_up_price for each request; its \
+         other threads wait for the pool. The clients are 16 threads of python3 {clients}."
+    );
+    Ok(Trouble::of_process(service, truth)
+        .cause(&[r"prices\.py", "look_up_price"])
+        .innocents([Innocent::Process(clients)])
+        .log(log))
+}
+
+/// An event loop that is blocked.
+pub fn start_node(scene: &Scene) -> Result<Trouble> {
+    let front = scene.path("front");
+    let mut node = Command::new("node");
+    node.arg(source_path("node-blocked-loop/server.js")).arg(&front);
+    let node = scene.start_and_wait(&mut node)?;
+    let (clients, log) = start_clients(scene, front.as_os_str(), 3, Duration::from_millis(100))?;
+    let truth = format!(
+        "The event loop of node {node} (server.js) is blocked in hashPassword, in \
+         crypto.pbkdf2Sync. The target, three threads of python3 {clients} (http_clients.py), waits \
+         for it in ask."
+    );
+    Ok(Trouble::of_process(clients, truth)
+        .cause(&[r"server\.js", "(?i)pbkdf2|hashPassword"])
+        .innocents([Innocent::Process(clients)])
+        .log(log))
+}

@@ -1,0 +1,29 @@
+//! Debian packages that the tests need beyond what a build does, all in this one place.
+
+/// Go has the reader of profiles for pprof; the servers and musl's compiler are what is unwound, and gdb
+/// unwinds it too. Docker runs containers of busybox.
+const FOR_LIVE_TESTS: [&str; 13] = [
+    "busybox-static",
+    "chromium",
+    "chromium-driver",
+    "docker.io",
+    "gdb",
+    "golang-go",
+    "librsvg2-bin",
+    "musl-tools",
+    "nginx-light",
+    "postgresql",
+    "redis-server",
+    "redis-tools",
+    "tmux",
+];
+
+/// What plays in the incidents besides. The Python is Debian's own: its client of PostgreSQL is a package.
+const FOR_INCIDENTS: [&str; 7] =
+    ["default-jdk-headless", "g++", "iproute2", "make", "nodejs", "python3-psycopg2", "util-linux"];
+
+/// All of them.
+#[must_use]
+pub fn for_tests() -> Vec<String> {
+    FOR_LIVE_TESTS.iter().chain(&FOR_INCIDENTS).map(|&package| package.to_owned()).collect()
+}
