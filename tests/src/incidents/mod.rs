@@ -10,6 +10,7 @@
 //! The programs that play in the incidents are in `tests/incidents`.
 
 mod computing;
+mod containers;
 pub mod criteria;
 mod host;
 mod locks;
@@ -38,7 +39,7 @@ pub struct Incident {
 }
 
 /// All of them.
-pub const INCIDENTS: [Incident; 23] = [
+pub const INCIDENTS: [Incident; 25] = [
     Incident {
         name: "postgres-row-lock",
         about: "an UPDATE waits for a row that a session holds whose client calls a slow service",
@@ -48,6 +49,11 @@ pub const INCIDENTS: [Incident; 23] = [
         name: "postgres-clients",
         about: "the same with ten clients, seen from the whole server",
         start: postgres::start_clients,
+    },
+    Incident {
+        name: "mixed-host",
+        about: "the same with one client, seen from the whole machine beside servers that are idle",
+        start: postgres::start_mixed_host,
     },
     Incident {
         name: "redis-slow-script",
@@ -98,6 +104,11 @@ pub const INCIDENTS: [Incident; 23] = [
         name: "network-server",
         about: "a client waits for a server in another network namespace that computes",
         start: remote::start_network_server,
+    },
+    Incident {
+        name: "containers",
+        about: "a container waits for another one that computes",
+        start: containers::start,
     },
     Incident {
         name: "fuse-hang",

@@ -48,6 +48,29 @@ pub fn start_clients(scene: &Scene) -> Result<Trouble> {
     Ok(finish(shop.server, &shop, 8, truth))
 }
 
+/// One client, and a whole machine of which the rest is idle.
+pub fn start_mixed_host(scene: &Scene) -> Result<Trouble> {
+    let mut idle = Vec::new();
+    for server in [programs::redis()?, programs::nginx()?] {
+        idle.extend(server.pids()?);
+        scene.undo_at_end("an idle server", move || {
+            drop(server);
+            Ok(())
+        });
+    }
+    let shop = start(scene, 1)?;
+    let truth = format!(
+        "python3 {} (cron_tx.py) sleeps in call_payment_api while its transaction holds the row \
+         product.id=1, for which python3 {} (checkout.py) waits. The target is the whole machine, on \
+         which redis and nginx are idle ({idle:?}).",
+        shop.job, shop.clients
+    );
+    let mut trouble = finish(shop.clients, &shop, 1, truth);
+    trouble.target = vec!["--all".to_owned()];
+    trouble.innocents.extend(idle.into_iter().map(Innocent::Process));
+    Ok(trouble)
+}
+
 fn start(scene: &Scene, clients: u32) -> Result<Shop> {
     let server = programs::postgres()?;
     let directory = server.directory().to_owned();

@@ -103,6 +103,9 @@ fn start(incident: &Incident, scene: &Scene) -> Result<Trouble> {
 /// Records the trouble. Returns the truth, evidence included, and what offwake says.
 fn profile(trouble: Trouble) -> Result<(String, Outcome)> {
     let mut offwake = Offwake::profile()?.args(&trouble.target).args(["-d", WINDOW]);
+    for (name, value) in &trouble.environment {
+        offwake = offwake.env(name, value);
+    }
     for output in OUTPUTS {
         offwake = offwake.arg("-o").arg(format!("x.{output}"));
     }

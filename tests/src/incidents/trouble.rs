@@ -14,6 +14,8 @@ type Proof = Box<dyn FnOnce() -> Result<String>>;
 pub struct Trouble {
     /// Whom offwake looks at: its arguments.
     pub target: Vec<String>,
+    /// Environment variables for offwake.
+    pub environment: Vec<(&'static str, String)>,
     /// The command after `--`, if the target is one.
     pub command: Vec<String>,
     /// The true cause in words, with process ids.
@@ -61,6 +63,7 @@ impl Trouble {
     pub fn of_process(pid: u32, truth: String) -> Self {
         Self {
             target: vec!["--pid".to_owned(), pid.to_string()],
+            environment: Vec::new(),
             command: Vec::new(),
             truth,
             cause: Vec::new(),
