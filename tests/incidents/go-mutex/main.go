@@ -1,5 +1,5 @@
 // Handlers update a cache whose lock another one holds while it saves the cache. With "threads" each
-// handler keeps a thread of its own, as those that call C code do.
+// keeps a thread of its own, as those that call C code do, and the one that saves pauses in between.
 package main
 
 import (
@@ -23,13 +23,13 @@ func updateCache(key int) {
 }
 
 //go:noinline
-func saveCache(file *os.File, block []byte) {
+func saveCache(file *os.File, block []byte, pause time.Duration) {
 	mutex.Lock()
 	defer mutex.Unlock()
-	for piece := 0; piece < 8; piece++ {
+	for begin := time.Now(); time.Since(begin) < 240*time.Millisecond; {
 		file.WriteAt(block, 0)
 		file.Sync()
-		time.Sleep(30 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
@@ -59,12 +59,14 @@ func main() {
 		go handle(key, log, ownThread)
 	}
 	fmt.Println("ready")
+	pause := time.Duration(0)
 	if ownThread {
 		runtime.LockOSThread()
+		pause = 30 * time.Millisecond
 	}
 	block := make([]byte, 1<<20)
 	for {
-		saveCache(file, block)
+		saveCache(file, block, pause)
 		time.Sleep(20 * time.Millisecond)
 	}
 }

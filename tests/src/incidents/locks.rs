@@ -32,22 +32,22 @@ pub fn start_java(scene: &Scene) -> Result<Trouble> {
         ours.collect::<Vec<_>>()
     );
     Ok(Trouble::of_process(java, truth)
-        .cause(&["ledger-export", "(?i)sleep|exportLedger"])
+        .cause(&["ledger-export", r"(?i)\bsleep|exportLedger"])
         .innocents([Innocent::Named(Regex::new("^order-")?)])
         .log(log))
 }
 
 /// Goroutines that share threads.
 pub fn start_goroutines(scene: &Scene) -> Result<Trouble> {
-    start_go(scene, "goroutines")
+    start_go(scene, "goroutines", "writes and syncs a file")
 }
 
 /// Goroutines with threads of their own.
 pub fn start_go_threads(scene: &Scene) -> Result<Trouble> {
-    start_go(scene, "threads")
+    start_go(scene, "threads", "writes and syncs a file, and sleeps in between")
 }
 
-fn start_go(scene: &Scene, mode: &str) -> Result<Trouble> {
+fn start_go(scene: &Scene, mode: &str, work: &str) -> Result<Trouble> {
     let program = scene.path("cache-service");
     let mut go = Command::new("go");
     // A cache of its own, as the user may have no home; nothing is fetched.
@@ -61,7 +61,7 @@ fn start_go(scene: &Scene, mode: &str) -> Result<Trouble> {
     wait_for_operations(&log, 12)?;
     let truth = format!(
         "Six goroutines ({mode}) of the target, cache-service {service}, wait in main.updateCache for \
-         a sync.Mutex, which the one in main.saveCache holds while it writes and sleeps."
+         a sync.Mutex, which the one in main.saveCache holds while it {work}."
     );
     Ok(Trouble::of_process(service, truth).cause(&["cache-service", "saveCache"]).log(log))
 }

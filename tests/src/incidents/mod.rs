@@ -72,12 +72,12 @@ pub const INCIDENTS: [Incident; 25] = [
     },
     Incident {
         name: "go-mutex",
-        about: "goroutines want a sync.Mutex that one holds while it writes and sleeps",
+        about: "goroutines want a sync.Mutex that one holds while it writes and syncs a file",
         start: locks::start_goroutines,
     },
     Incident {
         name: "go-mutex-threads",
-        about: "the same, each goroutine locked to a thread of its own",
+        about: "the same, each locked to a thread of its own, and the holder sleeps in between",
         start: locks::start_go_threads,
     },
     Incident {

@@ -86,7 +86,7 @@ pub fn start_silent_resolver(scene: &Scene) -> Result<Trouble> {
     Ok(Trouble::of_process(mailer, truth)
         .cause(&[
             "find_mail_server|getaddrinfo|res_send",
-            r"(?i)127\.0\.5\.3|\budp\b|\bDNS\b|time-?out|timed out",
+            r"(?i)127\.0\.5\.3|\budp\b|\bDNS\b|\btime-?outs?\b|\btimed out",
         ])
         .log(log))
 }

@@ -3,6 +3,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, ensure};
@@ -22,6 +23,9 @@ pub const FIRST_CARD: &str = "#findings, .findings";
 
 /// How long each incident is recorded.
 const WINDOW: &str = "5s";
+
+/// How long offwake may take in all.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The smallest screen on which the first card has to be seen.
 const SCREEN: (u32, u32) = (1600, 1000);
@@ -118,7 +122,8 @@ fn profile(trouble: Trouble) -> Result<(String, Outcome)> {
         action().context("cannot begin the trouble")?;
     }
     let proof = (trouble.proof)().context("the trouble is not proved")?;
-    let outcome = running.outcome()?;
+    // Where CPUs are scarce, offwake lacks them too.
+    let outcome = running.outcome_within(PATIENCE)?;
     ensure!(matches!(outcome.status.code(), Some(0 | 3)), "offwake failed: {outcome}");
     let mut truth = trouble.truth;
     for line in proof.lines() {
