@@ -13,6 +13,16 @@ pub mod target {
     pub const CGROUP: u32 = 3;
     /// Those in one of the cgroups in the map of target cgroups, all at one depth, or below it.
     pub const CGROUPS: u32 = 4;
+    /// Those of the processes in the map of targets, and not of the processes that they fork.
+    pub const PROCESSES_ALONE: u32 = 5;
+}
+
+/// How a process came into the map of targets: the map's values.
+pub mod target_origin {
+    /// It was asked for, or was forked by a target process while the programs were attached.
+    pub const ASKED_FOR_OR_FORKED: u32 = 1;
+    /// It is the child of a target process, and was forked before the programs were attached.
+    pub const FORKED_BEFORE: u32 = 2;
 }
 
 /// Which threads' waits are recorded ([`Config::scope`]).

@@ -38,7 +38,7 @@
 //!   blamed on the task below.
 //! - `clock` sends the stacks of the thread that is on the CPU.
 //! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
-//!   for a snapshot.
+//!   for a snapshot. Before the window it also finds the target's children.
 //!
 //! What happens between a switch-out and the switch-in is kept in a `TaskLocal` for each thread
 //! (`task_local.rs`). Stacks are found in `kernel_stack_cache.rs` and `user_stack_copy.rs`, or

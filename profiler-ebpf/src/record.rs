@@ -141,6 +141,9 @@ pub mod survey {
     /// The records hold what they would if the window closed now
     /// ([`super::thread_event::CLOSING`]), and recording goes on.
     pub const SNAPSHOT: u32 = 3;
+    /// The window has not opened yet: nothing is recorded, and the children of target processes
+    /// become a part of the target. Each visit finds those whose parents were in it before.
+    pub const CHILDREN: u32 = 4;
 }
 
 /// What a thread was doing at the moment of a record ([`ThreadRecord::phase`]).

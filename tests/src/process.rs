@@ -1,6 +1,7 @@
 //! Processes of ordinary programs, which play no role and hold no machine lock.
 
 use std::{
+    collections::BTreeMap,
     fs,
     io::Write as _,
     process::{Child, Command, Stdio},
@@ -57,6 +58,37 @@ impl Drop for Process {
     fn drop(&mut self) {
         // An error means that it has ended already.
         drop(self.end());
+    }
+}
+
+/// The processes that descend from one, as `/proc` tells at this moment, each with its name.
+///
+/// # Errors
+///
+/// When `/proc` can't be listed.
+pub fn descendants(of_whom: u32) -> Result<BTreeMap<u32, String>> {
+    let mut processes = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
+        // A process that has ended meanwhile is nobody's descendant.
+        let Ok(stat) = fs::read_to_string(entry.path().join("stat")) else { continue };
+        // A name may have parentheses in it.
+        let Some((name, rest)) = stat.rsplit_once(") ") else { continue };
+        let name = name.split_once('(').map_or("", |(_, name)| name).to_owned();
+        let parent = rest.split(' ').nth(1).and_then(|parent| parent.parse::<u32>().ok());
+        processes.extend(parent.map(|parent| (pid, parent, name)));
+    }
+    let mut found = BTreeMap::new();
+    loop {
+        let known = found.len();
+        for (pid, parent, name) in &processes {
+            if *parent == of_whom || found.contains_key(parent) {
+                found.insert(*pid, name.clone());
+            }
+        }
+        if found.len() == known {
+            return Ok(found);
+        }
     }
 }
 

@@ -59,6 +59,8 @@ pub struct ContainerProcess {
 /// How a report was recorded.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Meta {
+    /// The target in words.
+    pub target: String,
     /// How many on-CPU samples a second were taken on each CPU.
     pub sample_hz: u64,
     /// What closed the window.

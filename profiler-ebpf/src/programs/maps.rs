@@ -154,8 +154,9 @@ pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();
 #[btf_map]
 pub static INTERRUPT_CONTEXTS: PerCpuArray<InterruptContext, 1> = PerCpuArray::new();
 
-/// The target: tgids or tids. A child of a target process is inserted as it is forked, and a
-/// process or thread is removed as it ends.
+/// The target: tgids or tids, by how they came here ([`profiler_ebpf::config::target_origin`]). A
+/// child of a target process is inserted as it is forked, and a process or thread is removed as it
+/// ends.
 #[btf_map]
 pub static TARGETS: HashMap<u32, u32, 16384> = HashMap::new();
 

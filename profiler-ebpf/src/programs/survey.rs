@@ -41,10 +41,19 @@ pub fn survey_thread(ctx: &IteratorContext, task: Task) {
         return;
     }
     let Some(which) = SURVEY.get(0) else { return };
+    if *which == survey::CHILDREN {
+        target::add_child(task);
+        return;
+    }
     let Some(local) = task_local::find_or_create(task) else {
         debug!(ctx, "no room for thread {} of process {}", task.tid(), task.tgid());
         return;
     };
+    if *which == survey::OPENING && target::contains(task) {
+        // The thread may have been seen before its process became part of the target.
+        local.thread_flags |= thread_flags::TARGET;
+        local.record.syscall.thread_flags |= thread_flags::TARGET;
+    }
     if !target::is_in_scope(local.thread_flags) {
         return;
     }

@@ -1,6 +1,9 @@
 //! Which threads belong to the target, and whose waits are recorded.
 
-use profiler_ebpf::{config, loss::Loss};
+use profiler_ebpf::{
+    config::{self, target_origin},
+    loss::Loss,
+};
 
 use super::{
     maps::{TARGET_CGROUPS, TARGETS},
@@ -13,7 +16,9 @@ use super::{
 #[inline(always)]
 pub fn contains(task: Task) -> bool {
     match frozen(&CONFIG.target) {
-        config::target::PROCESSES => TARGETS.get_ptr(task.tgid()).is_some(),
+        config::target::PROCESSES | config::target::PROCESSES_ALONE => {
+            TARGETS.get_ptr(task.tgid()).is_some()
+        }
         config::target::THREADS => TARGETS.get_ptr(task.tid()).is_some(),
         config::target::CGROUP => {
             task.cgroup_at(frozen(&CONFIG.cgroup_level)) == frozen(&CONFIG.cgroup)
@@ -40,9 +45,35 @@ pub fn inherit(parent: Task, child: Task) {
     let child = child.tgid();
     if child != parent.tgid()
         && TARGETS.get_ptr(parent.tgid()).is_some()
-        && TARGETS.insert(child, 1, 0).is_err()
+        && TARGETS.insert(child, target_origin::ASKED_FOR_OR_FORKED, 0).is_err()
     {
         count_loss(Loss::TargetsFull);
+    }
+}
+
+/// Makes a process part of the target if its parent is, and follows its forks from now on. It was
+/// forked before the programs were attached, or while its parent was not known to be of the target.
+#[inline(always)]
+pub fn add_child(task: Task) {
+    if frozen(&CONFIG.target) != config::target::PROCESSES {
+        return;
+    }
+    let (process, parent) = (task.tgid(), task.parent_tgid());
+    // A child that is in the map already is left as it is: that is how it came there.
+    if process == parent || TARGETS.get_ptr(process).is_some() || TARGETS.get_ptr(parent).is_none()
+    {
+        return;
+    }
+    if TARGETS.insert(process, target_origin::FORKED_BEFORE, 0).is_err() {
+        // The other threads of the process are visited as well.
+        if task.tid() == process {
+            count_loss(Loss::TargetsFull);
+        }
+        return;
+    }
+    // If the process ended just before it was inserted, its end could not remove it.
+    if task.is_last_of_process() {
+        let _absent = TARGETS.remove(process);
     }
 }
 
@@ -51,7 +82,11 @@ pub fn inherit(parent: Task, child: Task) {
 #[inline(always)]
 pub fn remove(task: Task) {
     let id = match frozen(&CONFIG.target) {
-        config::target::PROCESSES if task.is_last_of_process() => task.tgid(),
+        config::target::PROCESSES | config::target::PROCESSES_ALONE
+            if task.is_last_of_process() =>
+        {
+            task.tgid()
+        }
         config::target::THREADS => task.tid(),
         _ => return,
     };

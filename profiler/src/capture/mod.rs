@@ -48,6 +48,7 @@ use messages::{
     LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
 };
 pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts};
+use offwake_analysis::target::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},
@@ -63,6 +64,7 @@ use user_stacks::UserStackExchange;
 use crate::{
     kernel::{
         self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
+        TargetFilter,
     },
     parser::{Parser, ParserRole},
     privileges::{self, Task},
@@ -219,7 +221,8 @@ impl<S: Sink> Armed<S> {
         };
         let mut armed =
             Self { kernel, counters, plan, control, to_store, drain, lookup, store, watching };
-        match armed.kernel.survey(Survey::Opening) {
+        // The children first: the opening survey says of each thread whether it is of the target.
+        match armed.add_children().and_then(|()| armed.kernel.survey(Survey::Opening)) {
             Ok(()) => {
                 settling.settle();
                 Ok(armed)
@@ -233,6 +236,33 @@ impl<S: Sink> Armed<S> {
                 Err(error.into())
             }
         }
+    }
+
+    /// Makes what the target's processes forked before now part of the target, and says so in its
+    /// words.
+    fn add_children(&mut self) -> Result<(), KernelError> {
+        if !matches!(self.plan.settings.target, TargetFilter::Processes(_)) {
+            return Ok(());
+        }
+        let children = self.kernel.add_children_of_targets()?;
+        self.plan.target.push_str(&describe_children(children));
+        let refused = self.count_refused_targets()?;
+        if refused > 0 {
+            // Each visit counts those that there is no room for once.
+            self.kernel.survey(Survey::Children)?;
+            let left_out = self.count_refused_targets()?.saturating_sub(refused);
+            if left_out > 0 {
+                let words = format!(" (at least {left_out} more left out by --max-targets)");
+                self.plan.target.push_str(&words);
+            }
+        }
+        Ok(())
+    }
+
+    /// How often a process found no room among the targets.
+    fn count_refused_targets(&self) -> Result<u64, KernelError> {
+        let losses = self.counters.losses()?;
+        Ok(losses.counters.get("targets_full").copied().unwrap_or(0))
     }
 
     /// Opens the window.
@@ -271,6 +301,12 @@ impl<S: Sink> Armed<S> {
 }
 
 impl<S: Sink> Capture<S> {
+    /// The target in words, the children that were found included.
+    #[must_use]
+    pub fn target(&self) -> &str {
+        &self.armed.plan.target
+    }
+
     /// Why the run can't go on, if it can't.
     #[must_use]
     pub fn exhausted(&self) -> Option<Exhausted> {

@@ -13,7 +13,7 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid},
 };
 use offwake_unwind::Method;
-use profiler_ebpf::config::{self, Config};
+use profiler_ebpf::config::{self, Config, target_origin};
 
 use super::{
     KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
@@ -25,8 +25,11 @@ use super::{
 pub enum TargetFilter {
     /// All threads.
     All,
-    /// The threads of these processes and of the processes that they fork.
+    /// The threads of these processes, and of all that descend from them: those that were forked
+    /// before come in by [`Kernel::add_children_of_targets`], the others as they are forked.
     Processes(Vec<Tgid>),
+    /// The threads of these processes alone.
+    ProcessesAlone(Vec<Tgid>),
     /// These threads alone.
     Threads(Vec<Tid>),
     /// The threads in a cgroup of the v2 hierarchy, or below it.
@@ -267,7 +270,9 @@ impl Kernel {
             }
         }
         let targets: Vec<u32> = match &settings.target {
-            TargetFilter::Processes(processes) => processes.iter().map(|tgid| tgid.0).collect(),
+            TargetFilter::Processes(processes) | TargetFilter::ProcessesAlone(processes) => {
+                processes.iter().map(|tgid| tgid.0).collect()
+            }
             TargetFilter::Threads(threads) => threads.iter().map(|tid| tid.0).collect(),
             TargetFilter::All | TargetFilter::Cgroup { .. } | TargetFilter::Cgroups { .. } => {
                 Vec::new()
@@ -276,7 +281,7 @@ impl Kernel {
         let mut map: HashMap<_, u32, u32> =
             HashMap::try_from(self.map_mut("TARGETS")?).map_err(failed("TARGETS"))?;
         for target in targets {
-            map.insert(target, 1, 0).map_err(failed("TARGETS"))?;
+            map.insert(target, target_origin::ASKED_FOR_OR_FORKED, 0).map_err(failed("TARGETS"))?;
         }
         if let TargetFilter::Cgroups { id, .. } = settings.target {
             self.add_target_cgroup(id)?;
@@ -320,6 +325,7 @@ fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelErro
     let (target, cgroup, cgroup_level) = match settings.target {
         TargetFilter::All => (config::target::ALL, 0, 0),
         TargetFilter::Processes(_) => (config::target::PROCESSES, 0, 0),
+        TargetFilter::ProcessesAlone(_) => (config::target::PROCESSES_ALONE, 0, 0),
         TargetFilter::Threads(_) => (config::target::THREADS, 0, 0),
         TargetFilter::Cgroup { id, level } => (config::target::CGROUP, id.0, level),
         TargetFilter::Cgroups { level, .. } => (config::target::CGROUPS, 0, level),

@@ -1,7 +1,7 @@
 //! The only place that names aya: what the kernel offers, loading, attaching, the rings.
 //!
 //! ```text
-//! Features::probe → Kernel::load → attach → survey (opening) ─ window ─ survey (closing) → losses
+//! Features::probe → Kernel::load → attach → targets' children → survey (opening) ─ window ─ survey (closing) → losses
 //! ```
 
 mod attach;
@@ -17,6 +17,7 @@ mod program_timer;
 mod sampling_clock;
 mod survey;
 mod syscalls;
+mod target_children;
 mod tracing_frames;
 mod user_stacks;
 

@@ -16,6 +16,9 @@ pub enum Survey {
     Closing,
     /// A snapshot is taken: records the same, and changes nothing that is stored with the threads.
     Snapshot,
+    /// Before the window opens: records nothing, and makes children of target processes part of the
+    /// target.
+    Children,
 }
 
 const NAME: &str = "survey";
@@ -44,6 +47,7 @@ impl Kernel {
             Survey::Opening => survey::OPENING,
             Survey::Closing => survey::CLOSING,
             Survey::Snapshot => survey::SNAPSHOT,
+            Survey::Children => survey::CHILDREN,
         };
         let failed = |source| KernelError::Map { map: "SURVEY", source };
         let mut map: Array<_, u32> = Array::try_from(self.map_mut("SURVEY")?).map_err(failed)?;

@@ -8,6 +8,8 @@ mod process;
 
 use std::{ffi::OsString, path::PathBuf};
 
+pub use offwake_analysis::target::Children;
+use offwake_analysis::target::describe_processes;
 use offwake_recording::units::{Tgid, Tid};
 
 pub use command::{HeldCommand, Streams};
@@ -23,8 +25,8 @@ use crate::{
 pub enum TargetRequest {
     /// Every thread of the machine.
     All,
-    /// All threads of these processes, and of the processes that they fork.
-    Processes(Vec<Tgid>),
+    /// All threads of these processes, and of all that descend from them unless those are excluded.
+    Processes(Vec<Tgid>, Children),
     /// These threads alone.
     Threads(Vec<Tid>),
     /// A cgroup and what is below it.
@@ -32,7 +34,7 @@ pub enum TargetRequest {
     /// A container, or a pod's containers.
     Container(ContainerQuery, Restarts),
     /// A command, from its first instruction on.
-    Command(Vec<OsString>, Streams),
+    Command(Vec<OsString>, Streams, Children),
 }
 
 /// What becomes of the target when its container stops and starts again.
@@ -68,18 +70,19 @@ impl Target {
             |filter, description| Self { filter, description, command: None, restarts: None };
         Ok(match request {
             TargetRequest::All => without_command(TargetFilter::All, "all threads".to_owned()),
-            TargetRequest::Processes(processes) => {
+            TargetRequest::Processes(processes, children) => {
                 for process in &processes {
                     process::check_process(*process)?;
                 }
-                let description = describe("pid", &processes);
-                without_command(TargetFilter::Processes(processes), description)
+                let description = describe_processes(&processes, children);
+                without_command(filter_processes(processes, children), description)
             }
             TargetRequest::Threads(threads) => {
                 for thread in &threads {
                     process::check_thread(*thread)?;
                 }
-                let description = describe("tid", &threads);
+                let numbers: Vec<String> = threads.iter().map(ToString::to_string).collect();
+                let description = format!("tid {}", numbers.join(","));
                 without_command(TargetFilter::Threads(threads), description)
             }
             TargetRequest::Cgroup(path) => {
@@ -88,11 +91,15 @@ impl Target {
                 without_command(filter, format!("cgroup {}", cgroup.path))
             }
             TargetRequest::Container(query, restarts) => container::find(&query, restarts)?,
-            TargetRequest::Command(words, streams) => {
+            TargetRequest::Command(words, streams, children) => {
                 let command = HeldCommand::start(&words, streams)?;
+                let description = format!("command {}", words[0].to_string_lossy());
                 Self {
-                    filter: TargetFilter::Processes(vec![command.tgid()]),
-                    description: format!("command {}", words[0].to_string_lossy()),
+                    filter: filter_processes(vec![command.tgid()], children),
+                    description: match children {
+                        Children::Included => description,
+                        Children::Excluded => format!("{description} without children"),
+                    },
                     command: Some(command),
                     restarts: None,
                 }
@@ -101,7 +108,9 @@ impl Target {
     }
 }
 
-fn describe(what: &str, numbers: &[impl ToString]) -> String {
-    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-    format!("{what} {}", numbers.join(","))
+fn filter_processes(processes: Vec<Tgid>, children: Children) -> TargetFilter {
+    match children {
+        Children::Included => TargetFilter::Processes(processes),
+        Children::Excluded => TargetFilter::ProcessesAlone(processes),
+    }
 }

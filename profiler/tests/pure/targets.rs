@@ -144,7 +144,7 @@ fn a_process_brings_its_threads_and_all_that_descend_from_it() {
 fn a_process_can_be_had_without_its_children() {
     let selection = TargetSelection { children: Children::Excluded, ..processes(&[7]) };
     let (tids, target) = select(&machine(), &selection).unwrap();
-    assert_eq!((tids, &*target), (vec![7, 17], "pid 7 (of all threads)"));
+    assert_eq!((tids, &*target), (vec![7, 17], "pid 7 without children (of all threads)"));
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::{
     candidates::Candidates,
     distinct, family,
     identity::{Process, threads_of_event},
+    words::{describe_children, describe_processes, join_numbers},
 };
 
 /// Bytes of a thread's name in the kernel, without its NUL: longer names are cut there.
@@ -54,26 +55,11 @@ pub(super) fn processes(
         });
     }
     let members = family::members(recording, timeline, &wanted, children);
-    let children = members.iter().filter(|process| !wanted.contains(&process.tgid)).count();
-    let words = describe_processes(&wanted, children);
+    let others = members.iter().filter(|process| !wanted.contains(&process.tgid)).count();
+    let words = describe_processes(&wanted, children) + &describe_children(others);
     Ok(Matches::new(words, timeline, |thread| {
         members.contains(&Process::of_thread(timeline, thread))
     }))
-}
-
-/// `pid 42,43 and 3 children`
-#[must_use]
-pub fn describe_processes(processes: &[Tgid], children: usize) -> String {
-    let pids = join_numbers(processes);
-    match children {
-        0 => format!("pid {pids}"),
-        1 => format!("pid {pids} and 1 child"),
-        _ => format!("pid {pids} and {children} children"),
-    }
-}
-
-fn join_numbers(numbers: &[impl ToString]) -> String {
-    numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 pub(super) fn threads(timeline: &Timeline, wanted: &[Tid]) -> Result<Matches, SelectionError> {

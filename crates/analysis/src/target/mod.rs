@@ -11,6 +11,7 @@ mod criteria;
 mod error;
 mod family;
 mod identity;
+mod words;
 
 use std::collections::HashSet;
 
@@ -20,8 +21,8 @@ use offwake_recording::{
 };
 
 pub use container_query::ContainerQuery;
-pub use criteria::describe_processes;
 pub use error::SelectionError;
+pub use words::{describe_children, describe_processes};
 
 use crate::timeline::{Timeline, WaitScope};
 use criteria::Matches;

@@ -267,6 +267,10 @@ pub struct RecordingArguments {
     #[arg(long, requires = "container")]
     pub follow: bool,
 
+    /// With --pid or a command: that process alone, without the children that it has or forks (as perf's)
+    #[arg(long, conflicts_with_all = ["tid", "cgroup", "container", "all"])]
+    pub no_inherit: bool,
+
     /// A command: the target from its first instruction on; beside another target, it only says how
     /// long to record
     #[arg(last = true, value_name = "CMD")]
@@ -313,7 +317,8 @@ pub struct RecordingArguments {
 #[derive(Debug, Args)]
 #[group(multiple = false)]
 pub struct TargetArguments {
-    /// Processes: all their threads, and the processes that they fork
+    /// Processes: all their threads, and all processes that descend from them, those that were forked
+    /// before included
     #[arg(short, long, value_name = "PID", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4_194_305))]
     pub pid: Vec<u32>,
 

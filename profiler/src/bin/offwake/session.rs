@@ -8,13 +8,14 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, bail};
+use clap::error::ErrorKind;
 use offwake::{
     capture::{Armed, Capture, Exhausted, Plan, Sink, SnapshotReason, Trigger, Written},
     containers::RestartWatcher,
     kernel::{FeatureStatus, Features, LogMessages, Need, Settings},
     privileges,
     symbols::NameSources,
-    target::{HeldCommand, Restarts, Streams, Target, TargetRequest},
+    target::{Children, HeldCommand, Restarts, Streams, Target, TargetRequest},
 };
 use offwake_recording::{
     ClosedBy,
@@ -27,7 +28,7 @@ use tokio::{
 };
 
 use crate::{
-    cli::{RecordingArguments, TargetArguments},
+    cli::{RecordingArguments, TargetArguments, usage_error},
     console::{Progress, RecordingProgress},
     container_start::wait_for_start,
     interrupts::Interrupts,
@@ -181,7 +182,7 @@ impl Session {
         let command = self.target.command.as_ref();
         // A command writes to the same terminal, and whoever controls a session draws on it.
         let progress = (command.is_none() && remote.is_none())
-            .then(|| Progress::start_recording(&self.target.description, self.duration));
+            .then(|| Progress::start_recording(capture.target(), self.duration));
         let mut was_refused = false;
         let mut clock = interval(capture.clock_interval());
         clock.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -296,10 +297,15 @@ fn find_target(
 ) -> anyhow::Result<FoundTarget> {
     let command = &arguments.command;
     let restarts = if arguments.follow { Restarts::Followed } else { Restarts::Ignored };
-    let Some(request) = requested_target(&arguments.target, restarts) else {
+    let children = if arguments.no_inherit { Children::Excluded } else { Children::Included };
+    let Some(request) = requested_target(&arguments.target, restarts, children) else {
         let request = match command.as_slice() {
+            [] if children == Children::Excluded => usage_error(
+                ErrorKind::MissingRequiredArgument,
+                "--no-inherit is about --pid or a command: name one",
+            ),
             [] => TargetRequest::All,
-            command => TargetRequest::Command(command.to_vec(), streams),
+            command => TargetRequest::Command(command.to_vec(), streams, children),
         };
         return Ok(FoundTarget::AtOnce(Target::find(request)?));
     };
@@ -317,10 +323,14 @@ fn find_target(
 }
 
 /// The target that the options ask for, if they name one.
-fn requested_target(arguments: &TargetArguments, restarts: Restarts) -> Option<TargetRequest> {
+fn requested_target(
+    arguments: &TargetArguments,
+    restarts: Restarts,
+    children: Children,
+) -> Option<TargetRequest> {
     let TargetArguments { pid, tid, cgroup, container, all } = arguments;
     if !pid.is_empty() {
-        Some(TargetRequest::Processes(pid.iter().copied().map(Tgid).collect()))
+        Some(TargetRequest::Processes(pid.iter().copied().map(Tgid).collect(), children))
     } else if !tid.is_empty() {
         Some(TargetRequest::Threads(tid.iter().copied().map(Tid).collect()))
     } else if let Some(path) = cgroup {
