@@ -16,6 +16,7 @@
 pub mod analysis;
 pub mod blame;
 pub mod export;
+pub mod findings;
 pub mod formats;
 pub mod perfetto;
 pub mod report;

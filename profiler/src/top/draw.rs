@@ -45,12 +45,23 @@ const HELP: &[&str] = &[
     "· unattributed   nothing tells; the wait's chain has the reason",
 ];
 
+/// The most findings above the tables.
+const MAX_FINDINGS: usize = 2;
+/// Smaller screens have no room for findings: their tables would be empty.
+const MIN_HEIGHT_FOR_FINDINGS: u16 = 20;
+
 /// Draws everything, or a notice if there is no data yet.
 pub fn draw(frame: &mut Frame<'_>, view: &ViewState, picture: Option<&TopData>, paint: ColourMode) {
     let screen = Screen { view, paint };
+    let findings = match picture {
+        Some(picture) if frame.area().height >= MIN_HEIGHT_FOR_FINDINGS => {
+            picture.header.findings.len().min(MAX_FINDINGS)
+        }
+        _ => 0,
+    };
+    let head = Constraint::Length(4 + u16::try_from(findings).unwrap_or(0));
     let [head, body, foot] =
-        Layout::vertical([Constraint::Length(4), Constraint::Min(0), Constraint::Length(1)])
-            .areas(frame.area());
+        Layout::vertical([head, Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     screen.draw_foot(frame, foot);
     let Some(picture) = picture else {
         frame.render_widget(Paragraph::new("looking at everybody…"), head);
@@ -109,12 +120,16 @@ impl Screen<'_> {
             vec![self.piece(TextRole::Text, format!("offwake itself: {own} of one CPU; "))];
         second.extend(self.loss(picture));
         let ledger = figures.ledger();
-        let lines = vec![
+        let mut lines = vec![
             Line::from(first),
             Line::from(second),
             self.bar(&ledger, area.width),
             self.legend(&ledger),
         ];
+        for (n, finding) in header.findings.iter().take(MAX_FINDINGS).enumerate() {
+            let role = if n == 0 { TextRole::Title } else { TextRole::Text };
+            lines.push(Line::from(self.piece(role, finding.clone())));
+        }
         frame.render_widget(Paragraph::new(lines), area);
     }
 

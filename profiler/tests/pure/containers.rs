@@ -96,7 +96,7 @@ fn blame_that_leads_into_another_container_says_its_name() {
 #[test]
 fn texts_name_the_container_and_its_pids_outside_and_inside_and_are_harmless() {
     with_report(&two_containers(), |blame, report| {
-        let summary = text_of(|out| summary::write(report, out));
+        let summary = text_of(|out| summary::write_details(report, out));
         for line in [
             "  web (web:1, 4f1c0b5a9d3e): thread7 7 (8 inside)",
             "thread7 7 in web: other",

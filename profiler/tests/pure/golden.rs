@@ -146,6 +146,13 @@ pub fn written(report: &Report, write: Writer) -> String {
     String::from_utf8(bytes).expect("UTF-8")
 }
 
+/// What is printed with `--verbose`.
+pub fn summary_and_details(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    summary::write(report, out)?;
+    writeln!(out)?;
+    summary::write_details(report, out)
+}
+
 /// Compares with the golden file, and names the first line that differs.
 pub fn golden(name: &str, is: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
@@ -192,7 +199,7 @@ fn the_picture_is_as_blessed() {
 
 #[test]
 fn the_summary_is_as_blessed() {
-    let text = written(&report(&service(), &Filter::default()), summary::write);
+    let text = written(&report(&service(), &Filter::default()), summary_and_details);
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
     golden("service.summary.txt", &text);
@@ -205,7 +212,8 @@ fn a_report_of_nothing_is_one_all_the_same() {
         written(&report, write);
     }
     assert!(written(&report, picture).contains("No wait to show"));
-    assert!(written(&report, summary::write).contains("no waits"));
+    assert!(written(&report, summary::write).contains("nothing holds it up"));
+    assert!(written(&report, summary::write_details).contains("no waits"));
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod containers;
 mod corruption;
 mod draw;
 mod exports;
+mod findings;
 #[cfg(target_arch = "x86_64")]
 mod fixtures;
 #[cfg(target_arch = "x86_64")]

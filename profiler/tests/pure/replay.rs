@@ -20,7 +20,7 @@ use offwake_recording::{
 use crate::{
     draw::edit,
     flames::{folded_in, named_views},
-    golden::{Writer, folded, golden, picture, report, written},
+    golden::{Writer, folded, golden, picture, report, summary_and_details, written},
     spans::{check, find_with, outline},
 };
 
@@ -55,7 +55,7 @@ fn what_is_reported_is_golden() {
         assert!(!report.waits.is_empty(), "{name}");
         golden(&format!("replay-{name}.json"), &written(&report, json::write));
         golden(&format!("replay-{name}.folded"), &written(&report, folded));
-        golden(&format!("replay-{name}.summary.txt"), &written(&report, summary::write));
+        golden(&format!("replay-{name}.summary.txt"), &written(&report, summary_and_details));
     }
 }
 

@@ -3,6 +3,7 @@
 use indexmap::IndexSet;
 use offwake_recording::{Recording, StackRef};
 
+use super::SleepId;
 use crate::timeline::NamedThread;
 
 /// Identifies a chain of hops within one [`Chains`].
@@ -30,6 +31,8 @@ pub struct Hop {
     pub thread: NamedThread,
     /// The thread's stacks at the wake.
     pub stack: StackPairId,
+    /// How the thread before this one slept until then: the waiter itself before the first hop.
+    pub slept: SleepId,
 }
 
 /// All chains that were walked, as a tree: each chain refers to the one that is a hop shorter.
@@ -61,6 +64,19 @@ impl Chains {
             ids.push(self.extend(shorter, hop));
         }
         ImportedChains(ids)
+    }
+
+    /// Returns the same chains without how threads slept, and what translates the ids. Chains that
+    /// differ in nothing else become one.
+    #[must_use]
+    pub fn without_sleeps(&self) -> (Self, ImportedChains) {
+        let mut plain = Self::default();
+        let mut ids = vec![ChainId::ROOT];
+        for &(shorter, hop) in &self.links {
+            let shorter = ids.get(shorter.0 as usize).copied().unwrap_or(ChainId::ROOT);
+            ids.push(plain.extend(shorter, Hop { slept: SleepId::NONE, ..hop }));
+        }
+        (plain, ImportedChains(ids))
     }
 
     /// Returns the hops of a chain, from its far end back to the wait.
@@ -125,6 +141,11 @@ impl StackPairs {
     #[must_use]
     pub fn get(&self, id: StackPairId) -> (StackRef, StackRef) {
         self.pairs.get(id.0 as usize).copied().unwrap_or((StackRef::NotTaken, StackRef::NotTaken))
+    }
+
+    /// Returns the pairs in which the sampling clock found threads.
+    pub fn sampled(&self) -> impl Iterator<Item = StackPairId> + '_ {
+        self.samples.iter().copied()
     }
 
     pub(super) fn waiter(&self, place: usize) -> StackPairId {

@@ -5,6 +5,7 @@ use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wai
 use super::{
     External, IdleHint, WakeSource,
     cause::{self, Cause, syscalls},
+    frame_evidence::FrameEvidence,
     locks::FutexWait,
     wake_source::PatternWakeSource,
 };
@@ -39,7 +40,18 @@ pub(super) fn idle_hint(
     wait: &Wait,
     cause: Cause,
     source: Option<PatternWakeSource>,
+    evidence: FrameEvidence,
 ) -> IdleHint {
+    let is_for_others =
+        !matches!(cause, Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled);
+    match evidence {
+        FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,
+        FrameEvidence::Lock
+        | FrameEvidence::Sleep
+        | FrameEvidence::Request
+        | FrameEvidence::NameLookup => return IdleHint::Busy,
+        FrameEvidence::WorkerLoop | FrameEvidence::None => {}
+    }
     let is_idle = wait.state.letter() == 'I'
         || waits_in_work_loop(recording, wait)
         || waits_in_accept(wait)

@@ -7,7 +7,7 @@ use strum::{IntoStaticStr, VariantArray};
 
 use crate::timeline::ThreadIndex;
 
-use super::{ChainId, StackPairId};
+use super::{ChainId, SleepId, StackPairId};
 
 /// Something outside of every thread that a thread can wait for.
 #[derive(
@@ -157,6 +157,8 @@ pub struct BlamePart {
     pub chain: ChainId,
     /// That thread's stack at the time, if the part is its work.
     pub stack: StackPairId,
+    /// How that thread slept, if the part is neither its work nor time in a CPU's queue.
+    pub slept: SleepId,
     /// Whether some thread on the chain was idle.
     pub idle_state: IdleState,
     /// The length of the time.

@@ -12,6 +12,7 @@
 pub mod cause;
 mod chains;
 mod cpus;
+mod frame_evidence;
 mod gaps;
 mod idle;
 mod kinds;
@@ -21,7 +22,9 @@ mod parts;
 mod pattern_analysis;
 mod retries;
 mod signal;
+mod sleeps;
 mod softirq;
+mod timed_retries;
 mod visit;
 mod wake_source;
 mod walk;
@@ -30,18 +33,21 @@ use std::{collections::HashMap, ops::Range};
 
 use offwake_recording::{
     Begin, End, Recording, ThreadRef, WaitRow,
-    units::{Tid, Timestamp},
+    units::{Nanos, Tid, Timestamp},
 };
 
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
-pub use chains::{ChainId, Chains, Hop, StackPairId, StackPairs};
+pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
+pub use frame_evidence::FrameEvidence;
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
 pub use locks::is_lock_wait;
 pub use parts::BlameParts;
 pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
+pub use sleeps::{Sleep, SleepId, Sleeps};
 pub use wake_source::WakeSource;
+use walk::SleepDetail;
 pub use walk::Walker;
 
 use cause::Cause;
@@ -49,6 +55,7 @@ use cpus::CpuOccupancy;
 use gaps::Gaps;
 use locks::Locks;
 use pattern_analysis::PatternAnalysis;
+use timed_retries::TimedRetries;
 use wake_source::PatternWakeSource;
 
 /// Everything that is needed to find what a wait's time was spent on, gathered once.
@@ -57,6 +64,7 @@ pub struct Blame<'a> {
     timeline: &'a Timeline,
     limits: ChainLimits,
     stacks: StackPairs,
+    sleeps: Sleeps,
     /// What waits of each pattern have in common, by the pattern's index.
     patterns: Vec<PatternAnalysis>,
     /// The range of [`Timeline::threads`] with the waker's tid, by the waker's index.
@@ -64,6 +72,7 @@ pub struct Blame<'a> {
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
+    timed_retries: TimedRetries,
     gaps: Gaps,
     cpus: CpuOccupancy,
 }
@@ -74,12 +83,14 @@ impl<'a> Blame<'a> {
     pub fn new(recording: &'a Recording, timeline: &'a Timeline, limits: ChainLimits) -> Self {
         let of_records = || {
             let stacks = StackPairs::new(recording);
-            let patterns = pattern_analysis::analyse_all(recording, &stacks);
+            let mut sleeps = Sleeps::default();
+            let patterns = pattern_analysis::analyse_all(recording, &stacks, &mut sleeps);
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
-            (stacks, patterns, gaps, locks)
+            let timed_retries = TimedRetries::new(recording, timeline, &patterns);
+            (stacks, sleeps, patterns, gaps, (locks, timed_retries))
         };
-        let ((stacks, patterns, gaps, locks), cpus) =
+        let ((stacks, sleeps, patterns, gaps, (locks, timed_retries)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         Self {
             recording,
@@ -88,9 +99,11 @@ impl<'a> Blame<'a> {
             threads_by_waker: threads_by_waker(recording, timeline),
             samples: samples(recording, timeline, &stacks),
             locks,
+            timed_retries,
             gaps,
             cpus,
             stacks,
+            sleeps,
             patterns,
         }
     }
@@ -110,13 +123,32 @@ impl<'a> Blame<'a> {
     /// Creates a walker, which finds the blame of single waits. Several can work in parallel.
     #[must_use]
     pub fn walker(&self) -> Walker<'_> {
-        Walker::new(self)
+        Walker::new(self, SleepDetail::Omitted)
+    }
+
+    /// Creates a walker whose hops and parts also tell how each thread on the way slept
+    /// ([`Hop::slept`], [`BlamePart::slept`]), so that there are more of them.
+    #[must_use]
+    pub fn walker_with_sleeps(&self) -> Walker<'_> {
+        Walker::new(self, SleepDetail::Included)
     }
 
     /// The stacks that parts and hops refer to.
     #[must_use]
     pub fn stacks(&self) -> &StackPairs {
         &self.stacks
+    }
+
+    /// The ways in which threads slept that parts and hops refer to.
+    #[must_use]
+    pub fn sleeps(&self) -> &Sleeps {
+        &self.sleeps
+    }
+
+    /// Returns how the thread of a wait slept.
+    #[must_use]
+    pub fn sleep_of_wait(&self, wait: WaitIndex) -> SleepId {
+        self.pattern(wait).map_or(SleepId::NONE, |(_, pattern)| pattern.sleep)
     }
 
     /// Returns a wait's own stacks, and the waker's stacks when it ended the wait.
@@ -131,6 +163,12 @@ impl<'a> Blame<'a> {
     #[must_use]
     pub fn cause(&self, wait: WaitIndex) -> Cause {
         self.pattern(wait).map_or(Cause::Other, |(_, pattern)| pattern.cause)
+    }
+
+    /// Returns what the functions of a wait's user stack tell about it.
+    #[must_use]
+    pub fn frame_evidence(&self, wait: WaitIndex) -> FrameEvidence {
+        self.pattern(wait).map_or(FrameEvidence::None, |(_, pattern)| pattern.evidence)
     }
 
     /// Returns whether a wait was for the next request, as far as the wait itself tells.
@@ -224,9 +262,49 @@ impl<'a> Blame<'a> {
         Some((row, self.patterns.get(row.pattern.index())?))
     }
 
+    /// Returns the last piece of a wait that a timer ended and that was begun anew, and that piece's
+    /// hint, if a thread ended it.
+    fn woken_last_piece(&self, wait: WaitIndex) -> Option<(WaitIndex, IdleHint)> {
+        let last = self.timed_retries.last_piece(wait)?;
+        match self.wake_source(last) {
+            WakeSource::Task(_) => Some((last, self.idle_hint(last))),
+            WakeSource::External(_) | WakeSource::Interrupt(_) | WakeSource::Unknown(_) => None,
+        }
+    }
+
     fn is_birth(&self, wait: WaitIndex) -> bool {
         let row = self.recording.waits.rows().get(wait.0 as usize);
         row.is_some_and(|row| row.begin() == Begin::Newborn && row.woken_at().is_some())
+    }
+
+    /// Returns the stacks in which the sampling clock found a thread, and the time on a CPU that
+    /// each sample stands for.
+    pub(crate) fn sampled_work(
+        &self,
+        thread: ThreadIndex,
+    ) -> impl Iterator<Item = (StackPairId, Nanos)> + '_ {
+        let samples = self.samples.get(thread.0 as usize).map_or([].as_slice(), Vec::as_slice);
+        let on_cpu = self.timeline.thread(thread).map(|life| life.track.total_times().on_cpu);
+        let each = Nanos(on_cpu.unwrap_or_default().0 / samples.len().max(1) as u64);
+        samples.iter().map(move |&(_, stack)| (stack, each))
+    }
+
+    /// Divides the time in which a thread waited for a CPU among the threads that ran there, and
+    /// calls `visit` with each and its share.
+    pub(crate) fn visit_cpu_holders(
+        &self,
+        thread: ThreadIndex,
+        mut visit: impl FnMut(Option<ThreadIndex>, Nanos),
+    ) {
+        let Some(life) = self.timeline.thread(thread) else { return };
+        let mut hints = cpus::CpuSearchHints::new(&self.cpus);
+        for interval in life.track.iter() {
+            if let State::Runnable(queued) = interval.state {
+                let times = (interval.from, interval.to);
+                let (recording, timeline) = (self.recording, self.timeline);
+                self.cpus.holders(recording, timeline, queued, times, &mut hints, &mut visit);
+            }
+        }
     }
 
     /// Returns a thread's samples inside `from..to`.

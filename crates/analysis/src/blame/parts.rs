@@ -4,10 +4,10 @@ use std::collections::HashMap;
 
 use offwake_recording::units::Nanos;
 
-use super::{BlameKind, BlamePart, ChainId, IdleState, StackPairId};
+use super::{BlameKind, BlamePart, ChainId, IdleState, SleepId, StackPairId};
 
 /// What two parts must have in common to be merged.
-type PartKey = (BlameKind, u16, ChainId, StackPairId, IdleState);
+type PartKey = (BlameKind, u16, ChainId, StackPairId, SleepId, IdleState);
 
 /// Up to this many parts are compared one by one, without a map: most waits have two or three.
 const FEW: usize = 16;
@@ -60,5 +60,5 @@ impl BlameParts {
 }
 
 fn part_key(part: &BlamePart) -> PartKey {
-    (part.kind, part.depth, part.chain, part.stack, part.idle_state)
+    (part.kind, part.depth, part.chain, part.stack, part.slept, part.idle_state)
 }

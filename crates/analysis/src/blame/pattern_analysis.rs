@@ -4,8 +4,9 @@
 use offwake_recording::{Pattern, Recording, Wait};
 
 use super::{
-    IdleHint, StackPairId, StackPairs,
+    IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
     cause::{Cause, Classifier},
+    frame_evidence::{FrameEvidence, FrameReader},
     idle,
     locks::FutexWait,
     wake_source::{self, PatternWakeSource},
@@ -21,12 +22,19 @@ pub(super) struct PatternAnalysis {
     pub(super) lock: Option<FutexWait>,
     pub(super) own_stack: StackPairId,
     pub(super) waker_stack: StackPairId,
+    pub(super) sleep: SleepId,
+    pub(super) evidence: FrameEvidence,
 }
 
 /// Analyses every pattern of a recording; the result has the order of the table of patterns.
-pub(super) fn analyse_all(recording: &Recording, stacks: &StackPairs) -> Vec<PatternAnalysis> {
+pub(super) fn analyse_all(
+    recording: &Recording,
+    stacks: &StackPairs,
+    sleeps: &mut Sleeps,
+) -> Vec<PatternAnalysis> {
     let waits = &recording.waits;
     let mut classifier = Classifier::new(recording);
+    let mut frames = FrameReader::default();
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
     for (row, n) in waits.rows().iter().zip(0..) {
         if let Some(example) = examples.get_mut(row.pattern.index()) {
@@ -36,7 +44,14 @@ pub(super) fn analyse_all(recording: &Recording, stacks: &StackPairs) -> Vec<Pat
     (waits.patterns().iter().zip(examples))
         .map(|((_, pattern), example)| {
             let wait = example.and_then(|n| waits.get(n as usize));
-            analyse(recording, stacks, &mut classifier, pattern, wait.as_ref())
+            analyse(
+                recording,
+                stacks,
+                sleeps,
+                (&mut classifier, &mut frames),
+                pattern,
+                wait.as_ref(),
+            )
         })
         .collect()
 }
@@ -44,7 +59,8 @@ pub(super) fn analyse_all(recording: &Recording, stacks: &StackPairs) -> Vec<Pat
 fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
-    classifier: &mut Classifier<'_>,
+    sleeps: &mut Sleeps,
+    (classifier, frames): (&mut Classifier<'_>, &mut FrameReader),
     pattern: &Pattern,
     wait: Option<&Wait>,
 ) -> PatternAnalysis {
@@ -61,17 +77,22 @@ fn analyse(
             lock: None,
             own_stack,
             waker_stack,
+            sleep: SleepId::NONE,
+            evidence: FrameEvidence::None,
         };
     };
     let cause = classifier.cause(wait);
+    let evidence = frames.read(&recording.stacks, wait.user_stack);
     let source =
         wait.wake.as_ref().map(|wake| wake_source::classify_source(recording, wait, wake, cause));
     PatternAnalysis {
         cause,
         source,
-        idle_hint: idle::idle_hint(recording, wait, cause, source),
+        idle_hint: idle::idle_hint(recording, wait, cause, source, evidence),
         lock: FutexWait::from_wait(wait, cause),
         own_stack,
         waker_stack,
+        sleep: sleeps.insert(recording, wait, cause, own_stack, evidence),
+        evidence,
     }
 }

@@ -26,7 +26,7 @@ impl Blame<'_> {
             .into_par_iter()
             .map(|n| {
                 let mut visitor = make();
-                let mut walker = self.walker();
+                let mut walker = self.walker_with_sleeps();
                 let first = n.saturating_mul(stretch).min(waits);
                 let stretch = first..first.saturating_add(stretch).min(waits);
                 for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {

@@ -7,13 +7,21 @@ use offwake_recording::{
 };
 
 use super::{
-    Blame, BlameKind, BlamePart, ChainId, Chains, Hop, IdleHint, IdleState, Reason, StackPairId,
-    WakeSource, cpus, parts::BlameParts,
+    Blame, BlameKind, BlamePart, ChainId, Chains, Hop, IdleHint, IdleState, Reason, SleepId,
+    StackPairId, WakeSource, cpus, parts::BlameParts,
 };
+
+/// Whether a walker says how the threads on the way slept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SleepDetail {
+    Omitted,
+    Included,
+}
 
 /// Finds the blame of one wait after another; fastest if they come in the order of time.
 pub struct Walker<'b> {
     blame: &'b Blame<'b>,
+    sleep_detail: SleepDetail,
     chains: Chains,
     parts: BlameParts,
     /// Where the last search in each thread's track ended, by [`ThreadIndex`].
@@ -30,6 +38,8 @@ pub struct Walker<'b> {
 struct ChainPosition {
     chain: ChainId,
     depth: u16,
+    /// How the last thread of the chain slept, while one of its waits is being walked.
+    slept: SleepId,
     idle_state: IdleState,
     /// Whether all waits on the way were for what another thread hands over.
     only_hand_overs: bool,
@@ -68,9 +78,10 @@ impl TimeRange {
 }
 
 impl<'b> Walker<'b> {
-    pub(super) fn new(blame: &'b Blame<'b>) -> Self {
+    pub(super) fn new(blame: &'b Blame<'b>, sleep_detail: SleepDetail) -> Self {
         Self {
             blame,
+            sleep_detail,
             chains: Chains::default(),
             parts: BlameParts::default(),
             track_hints: vec![0; blame.timeline.threads.len()],
@@ -103,6 +114,7 @@ impl<'b> Walker<'b> {
             let at = ChainPosition {
                 chain: ChainId::ROOT,
                 depth: 0,
+                slept: SleepId::NONE,
                 idle_state: IdleState::Busy,
                 only_hand_overs: true,
             };
@@ -122,8 +134,8 @@ impl<'b> Walker<'b> {
         time: Nanos,
         at: ChainPosition,
     ) {
-        let ChainPosition { chain, depth, idle_state, .. } = at;
-        self.parts.push(BlamePart { kind, depth, chain, stack, idle_state, time });
+        let ChainPosition { chain, depth, slept, idle_state, .. } = at;
+        self.parts.push(BlamePart { kind, depth, chain, stack, slept, idle_state, time });
     }
 
     fn push_unattributed(&mut self, reason: Reason, time: Nanos, at: ChainPosition) {
@@ -133,7 +145,17 @@ impl<'b> Walker<'b> {
     /// Walks a part of a wait.
     fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
         let Some((_, pattern)) = self.blame.pattern(wait) else { return };
-        let at = at.inside_wait(pattern.idle_hint);
+        let slept = match self.sleep_detail {
+            SleepDetail::Included => pattern.sleep,
+            SleepDetail::Omitted => SleepId::NONE,
+        };
+        // Who ended the last piece of a wait that was begun anew was waited for all along.
+        let last = self.blame.woken_last_piece(wait);
+        let hint = last.map_or(pattern.idle_hint, |(_, hint)| hint);
+        let at = ChainPosition { slept, ..at.inside_wait(hint) };
+        if let Some((last, _)) = last {
+            return self.walk_waker(last, stretch, at);
+        }
         match self.blame.wake_source(wait) {
             WakeSource::External(external) => {
                 self.push(BlameKind::External(external), stretch.length(), at);
@@ -225,9 +247,11 @@ impl<'b> Walker<'b> {
         self.waits_followed += 1;
         let stack = self.blame.pattern(wait).map_or(StackPairId::NONE, |(_, v)| v.waker_stack);
         let thread = self.blame.timeline.named_thread(index, ended);
-        let chain = self.chains.extend(at.chain, Hop { thread, stack });
+        let chain = self.chains.extend(at.chain, Hop { thread, stack, slept: at.slept });
         self.threads.push(index);
-        self.walk_thread(index, stretch, stack, ChainPosition { chain, depth: at.depth + 1, ..at });
+        let depth = at.depth + 1;
+        let inside = ChainPosition { chain, depth, slept: SleepId::NONE, ..at };
+        self.walk_thread(index, stretch, stack, inside);
         self.threads.pop();
     }
 
@@ -333,6 +357,7 @@ impl<'b> Walker<'b> {
                 depth,
                 chain,
                 stack: StackPairId::NONE,
+                slept: SleepId::NONE,
                 idle_state,
                 time,
             });

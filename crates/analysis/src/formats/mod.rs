@@ -6,6 +6,7 @@
 mod folded;
 mod html;
 pub mod json;
+mod markdown;
 mod otlp;
 mod parquet;
 mod perfetto;
@@ -32,8 +33,9 @@ use crate::{
 pub use self::{parquet::Parquet, recording::RecordingFile};
 
 /// Every format, in the order in which error messages list them.
-pub static FORMATS: [&dyn OutputFormat; 11] = [
+pub static FORMATS: [&dyn OutputFormat; 12] = [
     &html::Html,
+    &markdown::Markdown,
     &json::Json,
     &folded::Folded,
     &svg::Svg,
@@ -170,6 +172,7 @@ mod tests {
             ("wait.folded", "folded"),
             ("wait.svg", "svg"),
             ("wait.html", "html"),
+            ("wait.md", "md"),
             ("wait.offwake", "offwake"),
             ("wait.parquet", "parquet"),
             ("x.spans.json", "spans"),
@@ -196,10 +199,10 @@ mod tests {
     #[test]
     fn errors_list_every_format() {
         let error = from_path(Path::new("x.png")).map_err(|error| error.to_string());
-        let text = "can't tell a format from the name of x.png: use one of .html, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .otlp.json, .parquet, .offwake";
+        let text = "can't tell a format from the name of x.png: use one of .html, .md, .json, .folded, .svg, .pftrace, .pb.gz, .speedscope.json, .spans.json, .otlp.json, .parquet, .offwake";
         assert_eq!(error, Err(text.to_owned()));
         let error = from_name("png").map_err(|error| error.to_string());
-        let text = "no such format: \"png\": use one of html, json, folded, svg, pftrace, pprof, speedscope, spans, otlp, parquet, offwake";
+        let text = "no such format: \"png\": use one of html, md, json, folded, svg, pftrace, pprof, speedscope, spans, otlp, parquet, offwake";
         assert_eq!(error, Err(text.to_owned()));
     }
 }

@@ -35,6 +35,7 @@ impl Report {
             schema: "offwake.report/1",
             meta: meta(recording, timeline),
             window: window_entry(recording),
+            findings: shown.findings,
             loss: loss(recording, timeline),
             recording: RecordingIntegrity::from_recording(recording),
             filter: FilterNote {

@@ -7,7 +7,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
-use crate::blame::{Reason, cause::Cause};
+use crate::{
+    blame::{Reason, cause::Cause},
+    findings::Findings,
+};
 
 use super::{Frames, Label, RecordingIntegrity};
 
@@ -21,6 +24,9 @@ pub struct Report {
     pub meta: Meta,
     /// The time that it covers.
     pub window: WindowEntry,
+    /// What holds the target up: what every view begins with.
+    #[serde(flatten)]
+    pub findings: Findings,
     /// What is missing.
     pub loss: LossNote,
     /// Whether the recording itself was sound.
@@ -459,7 +465,7 @@ pub struct WaitEntry {
 
 /// What blame is on.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema, IntoStaticStr,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
 )]
 #[serde(rename_all = "snake_case")]
 #[expect(missing_docs, reason = "the words of the JSON contract")]

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeSet, io};
 use anstyle::{AnsiColor, Style};
 use offwake_recording::units::Nanos;
 
-use super::{ContainerEntry, LedgerEntry, Report, cost, text, wait_groups};
+use super::{ContainerEntry, LedgerEntry, Report, cost, first_screen, text, wait_groups};
 use crate::blame::Reason;
 
 /// The most processes and threads shown; the rest is counted.
@@ -35,7 +35,7 @@ pub(super) struct SummaryStyles {
 ///
 /// Those of `out`.
 pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    write_with(report, SummaryStyles::default(), out)
+    first_screen::write(report, SummaryStyles::default(), out)
 }
 
 /// Writes the summary with a terminal's colours, whatever `out` is.
@@ -44,15 +44,41 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 ///
 /// Those of `out`.
 pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    let palette = SummaryStyles {
+    first_screen::write(report, terminal_styles(), out)
+}
+
+fn terminal_styles() -> SummaryStyles {
+    SummaryStyles {
         strong: Style::new().bold(),
         waker: AnsiColor::Cyan.on_default().bold(),
         warning: AnsiColor::Yellow.on_default().bold(),
-    };
-    write_with(report, palette, out)
+    }
 }
 
-fn write_with(report: &Report, palette: SummaryStyles, out: &mut dyn io::Write) -> io::Result<()> {
+/// Writes everything that the first screen leaves out: the ledgers, the parts of the blocked time,
+/// the waits of each thread and what the recording cost.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_details(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    write_details_with(report, SummaryStyles::default(), out)
+}
+
+/// Writes the same with a terminal's colours.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_details_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    write_details_with(report, terminal_styles(), out)
+}
+
+fn write_details_with(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
     write_header(report, palette, out)?;
     write_ledgers(report, palette, out)?;
     write_containers(report, palette, out)?;

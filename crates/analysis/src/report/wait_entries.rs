@@ -9,9 +9,10 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, External, Hop, IdleState, StackPairId,
-        cause::WokenThrough,
+        Blame, BlameKind, BlamePart, BlameParts, Chains, External, Hop, IdleState, ImportedChains,
+        SleepId, StackPairId, cause::WokenThrough,
     },
+    findings::{FindingInput, Findings, find_findings},
     timeline::{NamedThread, ThreadIndex},
 };
 
@@ -30,6 +31,7 @@ use super::{
 
 /// The report's entries of the target's waits.
 pub(super) struct CollectedWaits {
+    pub(super) findings: Findings,
     pub(super) waits: Vec<WaitEntry>,
     pub(super) wakes: Vec<WakeEntry>,
     pub(super) left_out_count: u64,
@@ -40,12 +42,20 @@ pub(super) struct CollectedWaits {
 
 /// Adds up the target's waits, and makes entries of those that the filter keeps.
 pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWaits {
-    let (sums, attributes, chains) = wait_sums::sum_waits(blame, filter);
+    let (sums, attributes, detailed_chains) = wait_sums::sum_waits(blame, filter);
+    let findings = find_findings(&FindingInput {
+        blame,
+        sums: &sums,
+        attributes: &attributes,
+        chains: &detailed_chains,
+    });
     let WaitSums { waits, wakes, left_out_count, left_out, ledgers } = sums;
+    let (chains, plain_ids) = detailed_chains.without_sleeps();
     let mut writer = EntryWriter {
         blame,
         attributes: &attributes,
         chains: &chains,
+        plain_ids: &plain_ids,
         namer: FrameNamer::new(&blame.recording().stacks),
         label_finder: LabelFinder::new(&blame.recording().stacks),
         container_labels: ContainerLabels::new(blame.recording()),
@@ -55,7 +65,7 @@ pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWait
     waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
     let mut wakes: Vec<_> = wakes.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
     wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-    CollectedWaits { waits, wakes, left_out_count, left_out, ledgers }
+    CollectedWaits { findings, waits, wakes, left_out_count, left_out, ledgers }
 }
 
 /// Makes entries of sums, resolving what their keys stand for.
@@ -63,6 +73,8 @@ struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
     attributes: &'a WaitAttributesTable,
     chains: &'a Chains,
+    /// What the chains of the sums are called in `chains`, which do not tell how threads slept.
+    plain_ids: &'a ImportedChains,
     namer: FrameNamer<'a>,
     label_finder: LabelFinder<'a>,
     container_labels: ContainerLabels,
@@ -151,8 +163,13 @@ impl EntryWriter<'_> {
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(attributes.stack);
+        let mut parts = BlameParts::default();
+        for part in sum.parts.as_slice() {
+            let chain = self.plain_ids.translate(part.chain);
+            parts.push(BlamePart { chain, slept: SleepId::NONE, ..*part });
+        }
         let mut blame: Vec<_> =
-            sum.parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
+            parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
         sort_blame(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
@@ -191,7 +208,7 @@ impl EntryWriter<'_> {
         if let Some(known) = self.hops.get(&hop) {
             return Arc::clone(known);
         }
-        let Hop { thread, stack } = hop;
+        let Hop { thread, stack, .. } = hop;
         let entry = Arc::new(HopEntry {
             thread: self.thread_name(thread),
             label: self.label(stack),

@@ -199,31 +199,6 @@ pub(super) fn describe_group(
     WaitGroupText { what, wakers: named.join(", "), blame }
 }
 
-/// Describes what most of some blame was on; the rest is counted. Functions are named if most of
-/// the work was done in them.
-pub(super) fn describe_largest_parts<'a>(
-    parts: impl Iterator<Item = &'a BlameEntry>,
-    told: usize,
-) -> String {
-    let mut spent = BTreeMap::<SpentOn<'a>, SpentTime<'a>>::new();
-    for part in parts {
-        spent.entry(SpentOn::without_holder(part)).or_default().add(part);
-    }
-    for spent in spent.values_mut() {
-        let half = Nanos(spent.time.0 / 2);
-        spent.places.retain(|_, time| *time > half);
-    }
-    let all = spent.values().map(|spent| spent.time).sum();
-    let mut spent: Vec<_> = spent.into_iter().collect();
-    spent.sort_by_key(|(_, spent)| Reverse(spent.time));
-    let mut words: Vec<_> =
-        spent.iter().take(told).map(|(leaf, spent)| spent.describe(leaf, all)).collect();
-    if spent.len() > told {
-        words.push(format!("{} more", spent.len() - told));
-    }
-    words.join(", ")
-}
-
 impl<'a> SpentTime<'a> {
     fn add(&mut self, part: &'a BlameEntry) {
         self.time += part.ns;

@@ -9,7 +9,8 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, IdleState, Ledger, StackPairId, WakeSource,
+        Blame, BlamePart, BlameParts, Chains, FrameEvidence, IdleState, Ledger, StackPairId,
+        WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     timeline::{NamedThread, WaitIndex},
@@ -19,7 +20,7 @@ use super::Filter;
 
 /// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum WakerKey {
+pub(crate) enum WakerKey {
     Unknown,
     Task { task: ThreadRef, named: Option<NamedThread>, context: WakeContext },
     Interrupt(WakeContext),
@@ -27,55 +28,56 @@ pub(super) enum WakerKey {
 
 /// The syscall in which a task made a wake, and what it named.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WakerSyscall {
-    pub(super) syscall: &'static str,
-    pub(super) through: Option<WokenThrough>,
+pub(crate) struct WakerSyscall {
+    pub(crate) syscall: &'static str,
+    pub(crate) through: Option<WokenThrough>,
 }
 
 /// The attributes that waits of a pattern show in the report, except for the waker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WaitAttributes {
-    pub(super) cause: Cause,
-    pub(super) state: char,
-    pub(super) syscall: Option<&'static str>,
-    pub(super) waited_on: Option<WaitedOn>,
-    pub(super) stack: StackPairId,
-    pub(super) waker_stack: StackPairId,
-    pub(super) waker_call: Option<WakerSyscall>,
+pub(crate) struct WaitAttributes {
+    pub(crate) cause: Cause,
+    pub(crate) state: char,
+    pub(crate) syscall: Option<&'static str>,
+    pub(crate) waited_on: Option<WaitedOn>,
+    pub(crate) stack: StackPairId,
+    pub(crate) waker_stack: StackPairId,
+    pub(crate) waker_call: Option<WakerSyscall>,
+    pub(crate) evidence: FrameEvidence,
 }
 
 /// What waits have to have in common to be one entry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WaitSumKey {
-    pub(super) waiter: NamedThread,
-    pub(super) waker: WakerKey,
+pub(crate) struct WaitSumKey {
+    pub(crate) waiter: NamedThread,
+    pub(crate) waker: WakerKey,
     /// Index into [`WaitAttributesTable`].
     attributes: u32,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct WakeKey {
-    pub(super) waker: WakerKey,
-    pub(super) wakee: NamedThread,
-    pub(super) cause: Cause,
+pub(crate) struct WakeKey {
+    pub(crate) waker: WakerKey,
+    pub(crate) wakee: NamedThread,
+    pub(crate) cause: Cause,
 }
 
 #[derive(Default)]
-pub(super) struct WaitTotals {
-    pub(super) count: u64,
-    pub(super) retries: u64,
-    pub(super) blocked: Nanos,
-    pub(super) longest: Nanos,
-    pub(super) idle: Nanos,
-    pub(super) timeout: Timeout,
-    pub(super) parts: BlameParts,
+pub(crate) struct WaitTotals {
+    pub(crate) count: u64,
+    pub(crate) retries: u64,
+    pub(crate) blocked: Nanos,
+    pub(crate) longest: Nanos,
+    pub(crate) idle: Nanos,
+    pub(crate) timeout: Timeout,
+    pub(crate) parts: BlameParts,
     /// When the first of them ended.
-    pub(super) ended: Timestamp,
+    pub(crate) ended: Timestamp,
 }
 
 /// The timeout that several waits had.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Timeout {
+pub(crate) enum Timeout {
     #[default]
     NoneYet,
     All(Option<Nanos>),
@@ -94,10 +96,10 @@ impl Timeout {
 
 /// Sums in the order of their keys' first appearance, so that every order derived from it is
 /// stable.
-pub(super) type Sums<K, V> = IndexMap<K, V, foldhash::fast::RandomState>;
+pub(crate) type Sums<K, V> = IndexMap<K, V, foldhash::fast::RandomState>;
 
 /// The distinct attributes of all patterns, each pattern's with its wake and without it.
-pub(super) struct WaitAttributesTable {
+pub(crate) struct WaitAttributesTable {
     list: Vec<WaitAttributes>,
     /// The index of a pattern's attributes, by the pattern's index.
     woken: Vec<u32>,
@@ -134,7 +136,7 @@ impl WaitAttributesTable {
         }
     }
 
-    pub(super) fn get(&self, key: &WaitSumKey) -> &WaitAttributes {
+    pub(crate) fn get(&self, key: &WaitSumKey) -> &WaitAttributes {
         &self.list[key.attributes as usize]
     }
 
@@ -160,17 +162,18 @@ fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttr
             let syscall = syscalls::name(wake.syscall.as_ref()?)?;
             Some(WakerSyscall { syscall, through: cause::woken_through(wake) })
         }),
+        evidence: blame.frame_evidence(index),
     }
 }
 
 /// The sums of the target's waits that the filter keeps, and the ledgers of all of them.
-pub(super) struct WaitSums {
-    pub(super) waits: Sums<WaitSumKey, WaitTotals>,
-    pub(super) wakes: Sums<WakeKey, (u64, Nanos)>,
-    pub(super) left_out_count: u64,
-    pub(super) left_out: Nanos,
+pub(crate) struct WaitSums {
+    pub(crate) waits: Sums<WaitSumKey, WaitTotals>,
+    pub(crate) wakes: Sums<WakeKey, (u64, Nanos)>,
+    pub(crate) left_out_count: u64,
+    pub(crate) left_out: Nanos,
     /// The ledgers of the target's threads, by [`crate::timeline::ThreadIndex`].
-    pub(super) ledgers: Vec<Ledger>,
+    pub(crate) ledgers: Vec<Ledger>,
 }
 
 impl WaitSums {
@@ -265,7 +268,7 @@ impl WaitSums {
 }
 
 /// Adds up the target's waits that the filter keeps.
-pub(super) fn sum_waits(
+pub(crate) fn sum_waits(
     blame: &Blame<'_>,
     filter: &Filter,
 ) -> (WaitSums, WaitAttributesTable, Chains) {

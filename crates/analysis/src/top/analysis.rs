@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::{
     blame::{Blame, ChainLimits},
-    report::{Filter, LossNote, Report, summary},
+    report::{Filter, LossNote, Report, first_screen, summary},
     timeline::Timeline,
 };
 
@@ -38,6 +38,8 @@ pub struct TopData {
 pub struct Header {
     /// The target in words.
     pub target: String,
+    /// What holds the target up in the window, each finding in one line, as on the first screen.
+    pub findings: Vec<String>,
     /// CPU time of the profiler's own threads inside the window.
     pub own_cpu: Nanos,
     /// What was lost of the window, in words, if anything was.
@@ -121,6 +123,7 @@ impl TopAnalysis {
         let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
         let header = Header {
             target: report.meta.target.clone(),
+            findings: first_screen::finding_lines(&report),
             own_cpu: report.meta.own_cpu_ns,
             loss: (completeness(&report.loss) == Completeness::Lossy)
                 .then(|| summary::loss_line(&report)),

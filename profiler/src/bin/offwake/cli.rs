@@ -304,10 +304,6 @@ pub struct RecordingArguments {
     #[arg(long, value_name = "N", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1..=4_194_304))]
     pub max_targets: u32,
 
-    /// Print what the loader and the programs say about themselves, on standard error
-    #[arg(short, long)]
-    pub verbose: bool,
-
     /// For tests: passes task storage over, and gives what stands in for it so many entries
     #[arg(long, hide = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub stand_in: Option<u32>,

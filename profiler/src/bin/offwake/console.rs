@@ -21,6 +21,11 @@ pub struct ConsoleArguments {
     #[arg(short, long, global = true)]
     quiet: bool,
 
+    /// Say everything: each thread's ledger and waits, containers, losses and what recording cost;
+    /// while recording, what the loader and the programs say about themselves
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
+
     #[command(flatten)]
     color: colorchoice_clap::Color,
 }
@@ -30,6 +35,7 @@ pub struct ConsoleArguments {
 enum Verbosity {
     Normal,
     Quiet,
+    Verbose,
 }
 
 /// Set once, before anything is printed.
@@ -39,12 +45,21 @@ impl ConsoleArguments {
     /// Makes them hold for the rest of the run.
     pub fn apply(self) {
         self.color.write_global();
-        VERBOSITY.get_or_init(|| if self.quiet { Verbosity::Quiet } else { Verbosity::Normal });
+        VERBOSITY.get_or_init(|| match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (false, true) => Verbosity::Verbose,
+            (false, false) => Verbosity::Normal,
+        });
     }
 }
 
 fn is_quiet() -> bool {
     VERBOSITY.get() == Some(&Verbosity::Quiet)
+}
+
+/// Returns whether everything is to be said.
+pub fn is_verbose() -> bool {
+    VERBOSITY.get() == Some(&Verbosity::Verbose)
 }
 
 /// Lines for people: names in them come from other programs and may hold control characters, which
@@ -86,9 +101,16 @@ impl Terminal {
         }
     }
 
-    /// Prints the report's summary.
+    /// Prints what holds the target up, and everything else with `--verbose`.
     pub fn summary(&mut self, report: &Report) -> anyhow::Result<()> {
-        self.print(&|out| summary::write_in_colors(report, out))
+        self.print(&|out| {
+            summary::write_in_colors(report, out)?;
+            if is_verbose() {
+                writeln!(out)?;
+                summary::write_details_in_colors(report, out)?;
+            }
+            Ok(())
+        })
     }
 
     /// Prints what `render` writes.

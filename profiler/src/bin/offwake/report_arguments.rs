@@ -22,14 +22,14 @@ use crate::{
 /// What is shown, and where.
 #[derive(Debug, Args)]
 pub struct ReportArguments {
-    /// A file to write; its extension names the format (.html .svg .folded .json,
+    /// A file to write; its extension names the format (.html .md .svg .folded .json,
     /// .pftrace for Perfetto, .pb.gz for pprof, .speedscope.json, .spans.json
     /// and .otlp.json for requests as spans, .parquet for a table of the waits, .offwake for the
     /// recording itself). `-` is standard output
     #[arg(short, long = "output", value_name = "FILE", value_parser = parse_output)]
     pub outputs: Vec<PathBuf>,
 
-    /// The format of `-o -`: html, svg, folded, json, pftrace, pprof, speedscope, spans, otlp, parquet
+    /// The format of `-o -`: html, md, svg, folded, json, pftrace, pprof, speedscope, spans, otlp, parquet
     /// or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,

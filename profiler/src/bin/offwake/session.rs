@@ -29,7 +29,7 @@ use tokio::{
 
 use crate::{
     cli::{RecordingArguments, TargetArguments, usage_error},
-    console::{Progress, RecordingProgress},
+    console::{self, Progress, RecordingProgress},
     container_start::wait_for_start,
     interrupts::Interrupts,
     outcome::EndedCommand,
@@ -95,7 +95,7 @@ impl Session {
         memory_limit: Option<usize>,
         streams: Streams,
     ) -> anyhow::Result<Self> {
-        if arguments.verbose {
+        if console::is_verbose() {
             env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
         }
         check_machine()?;
@@ -357,7 +357,7 @@ fn build_plan(
             stand_in_only: arguments.stand_in,
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
-            messages: if arguments.verbose { LogMessages::Logged } else { LogMessages::Off },
+            messages: if console::is_verbose() { LogMessages::Logged } else { LogMessages::Off },
             unwinder: None,
         },
         target: target.description.clone(),

@@ -1,11 +1,10 @@
 //! All data of a page, as JSON.
 
-use offwake_recording::units::Nanos;
 use serde::Serialize;
 
 use crate::{
-    blame::cause::Cause,
-    report::{Report, summary, text, wait_groups},
+    findings::FindingKind,
+    report::{Report, first_screen, summary, text},
 };
 
 use super::{
@@ -13,7 +12,7 @@ use super::{
     graph::{self, Graphs},
     lanes::Lanes,
     ledger::{self, PageLedgers},
-    texts::{TextId, Texts, describe_thread, sanitise},
+    texts::{TextId, Texts, sanitise},
     timeline::{self, PageTimeline},
     waits::{self, WaitTable},
 };
@@ -22,18 +21,14 @@ use super::{
 const MAX_TEXT_BYTES: usize = 1_500_000;
 /// The most bytes of the table of waits, without its texts.
 const MAX_WAIT_BYTES: usize = 1_500_000;
-/// The most waits that are described in words.
-const MAX_WORST_WAITS: usize = 5;
-/// The most parts of each.
-const MAX_PARTS: usize = 4;
-/// The most threads named that slept all the time.
-const MAX_ASLEEP_NAMES: usize = 12;
+/// The most characters of a line of a finding.
+const MAX_LINE_CHARS: usize = 300;
 
 /// The page's data. Numbers that name a text are places in `texts`.
 #[derive(Serialize)]
 pub(super) struct Page<'a> {
     head: PageHead,
-    worst: WorstWaits,
+    findings: PageFindings,
     ledgers: PageLedgers,
     flame: Flame,
     waits: WaitTable,
@@ -66,27 +61,31 @@ struct PageHead {
     samples: u64,
 }
 
-/// The worst waits in words, as in the summary. What is idle does not count; sleeps come last.
+/// What holds the target up, as on every first screen.
 #[derive(Serialize)]
-struct WorstWaits {
-    list: Vec<WorstWait>,
-    left_out: u64,
-    left_out_ns: u64,
-    /// The time of threads that slept on purpose.
-    sleeping_ns: u64,
-    asleep: u64,
-    asleep_names: Vec<String>,
+struct PageFindings {
+    list: Vec<PageFinding>,
+    rest: String,
 }
 
 #[derive(Serialize)]
-struct WorstWait {
-    thread: String,
+struct PageFinding {
+    kind: FindingKind,
+    share: f64,
     ns: u64,
-    idle_ns: u64,
-    what: String,
-    ended_by: String,
-    spent_on: Vec<String>,
-    more_parts: u64,
+    lines: Vec<PageLine>,
+    /// What finds the waits of these threads.
+    search: String,
+}
+
+/// A line of a finding, as [`crate::findings::FindingLine`] has it.
+#[derive(Serialize)]
+struct PageLine {
+    depth: u16,
+    text: String,
+    detail: String,
+    share: f64,
+    is_cause: bool,
 }
 
 /// Builds the page's data from the report.
@@ -101,7 +100,7 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
     let (texts, stacks, texts_left_out) = texts.into_parts();
     Page {
         head: page_head(report),
-        worst: worst_waits(report),
+        findings: page_findings(report),
         ledgers,
         flame,
         waits,
@@ -127,7 +126,7 @@ fn page_head(report: &Report) -> PageHead {
         start_unix_ns: report.window.start_unix_ns,
         closed_by: meta.closed_by,
         own_cpu_ns: meta.own_cpu_ns.0,
-        is_lossless: loss == summary::NOTHING_LOST,
+        is_lossless: first_screen::relevant_loss(report).is_none(),
         loss,
         warnings: report.warnings(),
         filter: describe_filter(report),
@@ -159,42 +158,24 @@ fn describe_filter(report: &Report) -> Vec<String> {
     words
 }
 
-fn worst_waits(report: &Report) -> WorstWaits {
-    let busy = |worst: &wait_groups::WaitGroup<'_>| worst.blocked - worst.idle;
-    let (mut gathered, asleep) = wait_groups::group_waits(report, busy);
-    // Who sleeps on purpose is held up by nobody. Whom it holds up comes before it.
-    let sleeps = |(_, cause, ..): &wait_groups::WaitGroupKey<'_>| *cause == Cause::Timer.name();
-    gathered.sort_by_key(|(key, _)| sleeps(key));
-    let list = (gathered.iter().take(MAX_WORST_WAITS))
-        .map(|(key, worst)| {
-            let wait_groups::WaitGroupText { what, wakers, blame } =
-                wait_groups::describe_group(*key, worst);
-            let (tid, ..) = *key;
-            WorstWait {
-                thread: sanitise(&describe_thread(worst.comm, tid, worst.container)),
-                ns: worst.blocked.0,
-                idle_ns: worst.idle.0,
-                what: text::cut_chars(&what, 400),
-                ended_by: text::cut_chars(&wakers, 400),
-                more_parts: blame.len().saturating_sub(MAX_PARTS) as u64,
-                spent_on: blame
-                    .iter()
-                    .take(MAX_PARTS)
-                    .map(|words| text::cut_chars(words, 200))
-                    .collect(),
-            }
+fn page_findings(report: &Report) -> PageFindings {
+    let (shown, rest) = first_screen::split_findings(report);
+    let list = (shown.iter())
+        .map(|finding| PageFinding {
+            kind: finding.kind,
+            share: finding.share,
+            ns: finding.ns.0,
+            lines: (finding.lines.iter())
+                .map(|line| PageLine {
+                    depth: line.depth,
+                    text: text::cut_chars(&line.text, MAX_LINE_CHARS),
+                    detail: line.detail.clone(),
+                    share: line.share,
+                    is_cause: line.is_cause,
+                })
+                .collect(),
+            search: (finding.chain.first()).map(|hop| sanitise(&hop.program)).unwrap_or_default(),
         })
         .collect();
-    let rest = gathered.get(MAX_WORST_WAITS..).unwrap_or_default();
-    let sleeping = gathered.iter().filter(|(key, _)| sleeps(key));
-    WorstWaits {
-        sleeping_ns: sleeping.map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
-        list,
-        left_out: rest.len() as u64,
-        left_out_ns: rest.iter().map(|(_, worst)| worst.blocked).sum::<Nanos>().0,
-        asleep: asleep.len() as u64,
-        asleep_names: (asleep.iter().take(MAX_ASLEEP_NAMES))
-            .map(|wait| sanitise(&describe_thread(&wait.comm, wait.tid, wait.container.as_deref())))
-            .collect(),
-    }
+    PageFindings { list, rest: first_screen::describe_rest(report, &shown, &rest).join(" · ") }
 }

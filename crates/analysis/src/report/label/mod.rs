@@ -50,7 +50,7 @@ pub enum CodeOwner {
 }
 
 /// The frame that a stack is best known by.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 pub struct Label {
     /// The function, as it was recorded; `file+0x1234` if it has no name.
     #[serde(serialize_with = "text")]
@@ -66,13 +66,34 @@ pub struct Label {
 }
 
 impl Label {
+    /// Returns whether the function's name says where its source is, as an interpreter's does.
+    pub(crate) fn has_source(&self) -> bool {
+        self.function.ends_with(')') && self.function.contains(" (")
+    }
+
+    /// Returns the label without the line of its source, by which frames of one function differ.
+    pub(crate) fn without_line(mut self) -> Self {
+        if self.has_source()
+            && let Some((rest, line)) = self.function.trim_end_matches(')').rsplit_once(':')
+            && line.bytes().all(|digit| digit.is_ascii_digit())
+        {
+            self.function = format!("{rest})").into();
+        }
+        self
+    }
+
     /// Returns whether the function has a name, and belongs to the program or to a library that its
     /// author chose.
     pub(crate) fn is_own_or_library(&self) -> bool {
+        self.whose <= CodeOwner::Library && self.is_named()
+    }
+
+    /// Returns whether the function has a name: `file+0x1234` is none.
+    pub(crate) fn is_named(&self) -> bool {
         let file_and_offset = |module: &Arc<str>| {
             self.function.strip_prefix(&**module).is_some_and(|rest| rest.starts_with("+0x"))
         };
-        self.whose <= CodeOwner::Library && !self.module.as_ref().is_some_and(file_and_offset)
+        !self.module.as_ref().is_some_and(file_and_offset)
     }
 }
 
@@ -118,6 +139,11 @@ impl<'a> LabelFinder<'a> {
             kernel_labels: HashMap::new(),
             kernel_functions: HashMap::new(),
         }
+    }
+
+    /// The stacks that are labelled.
+    pub(crate) fn stacks(&self) -> &'a StackTable {
+        self.stacks
     }
 
     /// Returns the label of a wait; none if nothing in its stack has a name. It is the kernel's
@@ -172,6 +198,23 @@ impl<'a> LabelFinder<'a> {
         let label = self.find_user_label(id);
         self.user_labels.insert(id, label.clone());
         label
+    }
+
+    /// Returns what each frame of a user stack offers as a label, leaf first.
+    pub(crate) fn user_labels_of(&mut self, stack: StackId) -> Vec<Label> {
+        let stacks = self.stacks;
+        let mut labels = Vec::new();
+        for id in stacks.stacks.get(&stack).into_iter().flat_map(|stack| &stack.frames) {
+            let Some(frame) = stacks.frames.get(id) else { continue };
+            let known = &mut self.modules;
+            match self.candidates.entry(*id).or_insert_with(|| find_candidate(stacks, frame, known))
+            {
+                FrameCandidate::None => {}
+                FrameCandidate::TaskSwitch => break,
+                FrameCandidate::Label(label) => labels.push(label.clone()),
+            }
+        }
+        labels
     }
 
     /// Finds the deepest of the frames with the owner that tells most.

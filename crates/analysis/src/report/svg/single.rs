@@ -12,7 +12,7 @@ use super::{
 use crate::{
     blame::Reason,
     report::{
-        BlameClass, Report, WaitEntry,
+        BlameClass, Report, WaitEntry, first_screen,
         flame::{
             self, ClassTimes, Direction, FlameGraphKind, FrameKind, Layout, PlacedFrame, Summaries,
             Tree, View,
@@ -21,8 +21,8 @@ use crate::{
     },
 };
 
-/// Culprits named in the header; the rest is counted.
-const CULPRITS: usize = 4;
+/// Findings in the header.
+const FINDINGS: usize = 3;
 
 /// The time of each [`BlameClass`].
 type Times = ClassTimes<{ BlameClass::ALL.len() }>;
@@ -107,11 +107,10 @@ fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
     }
     let (awake, asleep): (Vec<_>, Vec<_>) =
         flame::shown_parts(report).partition(|(wait, _)| sleepers.are_drawn(wait));
-    let awake = awake.into_iter().map(|(_, part)| part);
-    let mut lines = vec![HeaderLine::Strong(format!(
-        "mostly: {}",
-        wait_groups::describe_largest_parts(awake, CULPRITS)
-    ))];
+    if awake.is_empty() {
+        return Vec::new();
+    }
+    let mut lines = list_findings(report);
     if !asleep.is_empty() {
         let time: Nanos = asleep.iter().map(|(_, part)| part.ns).sum();
         let threads = if asleep.len() == 1 { "thread" } else { "threads" };
@@ -119,6 +118,26 @@ fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
             "not drawn: {} {threads} asleep all the time, {time}",
             asleep.len()
         )));
+    }
+    lines
+}
+
+/// What holds the target up, as on every first screen.
+fn list_findings(report: &Report) -> Vec<HeaderLine> {
+    let (shown, _) = first_screen::split_findings(report);
+    let mut lines = Vec::new();
+    for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
+        for (line, text) in finding.lines.iter().zip(first_screen::lines(n + 1, finding)) {
+            if line.depth > 0 && !line.is_cause && n > 0 {
+                continue;
+            }
+            // Spaces at the beginning of a line are not drawn.
+            let text = text.replace("  ", "\u{a0}\u{a0}");
+            lines.push(match line.is_cause || line.depth == 0 {
+                true => HeaderLine::Strong(text),
+                false => HeaderLine::Text(text),
+            });
+        }
     }
     lines
 }

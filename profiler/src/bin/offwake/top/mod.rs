@@ -65,7 +65,7 @@ struct TopUpdate {
 pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
     check_arguments(arguments);
     let colours = screen::check()?;
-    if arguments.recording.verbose && std::io::stderr().is_terminal() {
+    if crate::console::is_verbose() && std::io::stderr().is_terminal() {
         bail!("-v writes to standard error, which is the screen: send it elsewhere (2>log)");
     }
     // Fails now if nothing could be saved there.

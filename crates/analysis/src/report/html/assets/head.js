@@ -33,46 +33,45 @@ export function showHead() {
     (page.texts_left_out > 0 ? `; ${page.texts_left_out} mentions of names found no room in this file` : '');
 }
 
-export function showVerdict() {
-  const { worst, head } = page;
-  byId('verdict').append(...worst.list.map((entry) => verdict(entry, head.duration_ns)));
-  if (worst.list.length === 0) {
-    byId('verdict').replaceWith(el('p', { class: 'empty' }, 'No wait to show.'));
+export function showFindings() {
+  const { findings } = page;
+  byId('verdict').append(...findings.list.map(finding));
+  if (findings.list.length === 0) {
+    byId('verdict').replaceWith(el('p', { class: 'empty' }, 'Nothing holds it up.'));
   }
-  const rest = [];
-  if (worst.left_out > 0) {
-    rest.push(`and ${worst.left_out} more, ${time(worst.left_out_ns)} together`);
-  }
-  if (worst.sleeping_ns > 0) {
-    rest.push(`sleeping on purpose: ${time(worst.sleeping_ns)}, listed last`);
-  }
-  if (worst.asleep > 0) {
-    const more = worst.asleep - worst.asleep_names.length;
-    const names = worst.asleep_names.join(', ') + (more > 0 ? ` and ${more} more` : '');
-    rest.push(`asleep all the time: ${worst.asleep} (${names})`);
-  }
-  byId('verdict-rest').textContent = rest.join('; ');
+  byId('verdict-rest').textContent = findings.rest;
 }
 
-function verdict(entry, window) {
+function finding(entry) {
   const bar = el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i'), {
-    width: `${Math.min(100, ((entry.ns - entry.idle_ns) * 100) / window)}%`,
+    width: `${Math.min(100, entry.share * 100)}%`,
   }));
-  return el('li', {},
-    el('div', { class: 'figure' }, el('b', {}, percent(entry.ns, window)), el('span', {}, time(entry.ns)), bar),
-    el('div', { class: 'sentence' },
-      el('p', { class: 'what' }, entry.what),
-      el('p', {}, el('span', { class: 'arrow', title: 'ended by' }, '<- '), el('b', {}, entry.ended_by)),
-      el('p', {}, el('span', { class: 'arrow', title: 'spent on' }, '= '), spentOn(entry)),
+  const lines = entry.lines.map((line) => {
+    const parts = [line.text];
+    const share = sharePercent(line.share);
+    if (line.depth === 0 && line.detail) {
+      const still = entry.kind === 'still_waiting' ? 'still waiting ' : '';
+      parts.push(el('small', {}, ` ${still}${line.detail}`));
+    } else if (line.is_cause && line.depth > 0) {
+      parts.push(el('strong', { class: 'cause' }, ` ← cause, ${share}`));
+    } else if (line.depth > 0 && line.share > 0 && Math.abs(line.share - entry.share) >= 0.01) {
+      parts.push(el('small', {}, ` ${share}`));
+    }
+    return place(el('p', { class: line.depth === 0 ? 'what' : line.is_cause ? 'hop end' : 'hop' }, ...parts), {
+      'margin-left': `${line.depth * 1.4}rem`,
+    });
+  });
+  return el('li', { class: entry.kind },
+    el('div', { class: 'figure' }, el('b', {}, sharePercent(entry.share)), el('span', {}, time(entry.ns)), bar),
+    el('div', { class: 'sentence' }, ...lines,
       button('its waits', () => {
-        search(entry.thread);
+        search(entry.search);
         byId('waits').scrollIntoView();
-      }, { class: 'link', 'aria-label': `Show the waits of ${entry.thread}` })));
+      }, { class: 'link', 'aria-label': `Show the waits of ${entry.search}` })));
 }
 
-function spentOn(entry) {
-  const more = entry.more_parts > 0 ? [`${entry.more_parts} more`] : [];
-  return [...entry.spent_on, ...more].join(', ');
+function sharePercent(share) {
+  return share < 0.0095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`;
 }
 
 export function showTotals() {

@@ -1,7 +1,7 @@
 // Draws the page, section by section.
 
 import { byId } from './dom.js';
-import { showHead, showTotals, showVerdict } from './head.js';
+import { showHead, showTotals, showFindings } from './head.js';
 import { showWaits } from './waits.js';
 import { showFlame } from './flame.js';
 import { showGraph } from './graph.js';
@@ -9,7 +9,7 @@ import { showTimeline } from './timeline.js';
 import { showLedger } from './ledger.js';
 import { listenToKeys } from './keys.js';
 
-for (const show of [showHead, showVerdict, showTotals, showWaits, showFlame, showGraph, showTimeline, showLedger, listenToKeys]) {
+for (const show of [showHead, showFindings, showTotals, showWaits, showFlame, showGraph, showTimeline, showLedger, listenToKeys]) {
   show();
 }
 byId('head').dataset.drawn = 'yes';

@@ -1,0 +1,227 @@
+//! What the functions of a program's stack tell about why it waits, where the syscall does not.
+//!
+//! A condition variable serves for everything: a pool's thread waits on one for its next job, a
+//! Java thread for a monitor that another holds, and `Thread.sleep` for its time to be over.
+
+use std::collections::HashMap;
+
+use offwake_recording::{Frame, Function, StackRef, StackTable, units::StackId};
+
+/// What a user stack tells about a wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum FrameEvidence {
+    /// Nothing.
+    #[default]
+    None,
+    /// The thread waits for its next job.
+    WorkerLoop,
+    /// The thread waits for a lock.
+    Lock,
+    /// The thread sleeps until its time is over.
+    Sleep,
+    /// The thread waits for the answer of a server that it asked.
+    Request,
+    /// The thread waits for the answer of a name server.
+    NameLookup,
+}
+
+/// Functions in which the threads of runtimes and servers wait for their next job, and what they
+/// belong to.
+const WORKER_LOOPS: &[&str] = &[
+    // The JVM, https://github.com/openjdk/jdk/tree/jdk-21%2B35/src/hotspot/share
+    "CompileQueue::get",
+    "GangWorker::loop",
+    "GangWorker::run",
+    "WorkerThread::run",
+    "VMThread::loop",
+    "VMThread::wait_for_vm_thread_terminate",
+    "WatcherThread::sleep",
+    "ServiceThread::service_thread_entry",
+    "MonitorDeflationThread::monitor_deflation_thread_entry",
+    "NotificationThread::notification_thread_entry",
+    "JVM_WaitForReferencePendingList",
+    "AttachListener::dequeue",
+    "LinuxAttachListener::dequeue",
+    "signal_thread_entry",
+    "G1ServiceThread::run_service",
+    "G1ConcurrentRefineThread::run_service",
+    "G1ConcurrentMarkThread::run_service",
+    "ConcurrentGCBreakpoints",
+    // Go's scheduler, https://github.com/golang/go/blob/go1.22.0/src/runtime/proc.go
+    "runtime.stopm",
+    "runtime.sysmon",
+    "runtime.templateThread",
+    // Node, https://github.com/nodejs/node/blob/v20.20.0/src/node_platform.cc
+    "node::(anonymous namespace)::PlatformWorkerThread",
+    "node::WorkerThreadsTaskRunner::DelayedTaskScheduler::Run",
+    // PostgreSQL, https://github.com/postgres/postgres/tree/REL_15_0/src/backend/postmaster
+    "WalWriterMain",
+    "BackgroundWriterMain",
+    "CheckpointerMain",
+    "AutoVacLauncherMain",
+    "ApplyLauncherMain",
+    "PgArchiverMain",
+    "SysLoggerMain",
+    // Redis, nginx, MySQL.
+    "bioProcessBackgroundJobs",
+    "IOThreadMain",
+    "ngx_thread_pool_cycle",
+    "Per_thread_connection_handler::block_until_new_connection",
+    // Rust's pools.
+    "tokio::runtime::blocking::pool::Inner::run",
+    "rayon_core::sleep::Sleep::sleep",
+];
+
+/// The same of Python's library: a function and the end of its file.
+const PYTHON_WORKER_LOOPS: &[(&str, &str)] = &[
+    ("_worker", "concurrent/futures/thread.py"),
+    ("worker", "multiprocessing/pool.py"),
+    ("serve_forever", "socketserver.py"),
+];
+
+/// Functions that acquire a lock.
+const LOCKS: &[&str] = &[
+    "ObjectMonitor::enter",
+    "ObjectMonitor::EnterI",
+    "ObjectMonitor::ReenterI",
+    "take_gil",
+    "__lll_lock_wait",
+    "__GI___lll_lock_wait",
+    "___pthread_mutex_lock",
+    "__pthread_mutex_lock",
+    "pthread_mutex_lock",
+    "___pthread_rwlock_rdlock",
+    "___pthread_rwlock_wrlock",
+    "pthread_rwlock_rdlock",
+    "pthread_rwlock_wrlock",
+    "LockAcquire",
+    "LockAcquireExtended",
+    "LWLockAcquire",
+    "runtime.lock2",
+    "uv_mutex_lock",
+    "absl::Mutex::Lock",
+    "absl::lts_20220623::Mutex::Lock",
+    "parking_lot::raw_mutex::RawMutex::lock_slow",
+    "std::sys::sync::mutex::futex::Mutex::lock_contended",
+    "std::sys::sync::rwlock::futex::RwLock::write_contended",
+    "std::sys::sync::rwlock::futex::RwLock::read_contended",
+];
+
+/// Functions that sleep, with whatever they do it.
+const SLEEPS: &[&str] = &[
+    "JVM_Sleep",
+    "JavaThread::sleep",
+    "JavaThread::sleep_nanos",
+    "os::sleep",
+    "g_usleep",
+    "std::thread::sleep",
+    "std::thread::functions::sleep",
+];
+
+/// Functions that ask a server and wait for its answer, with a timeout of their own.
+const REQUESTS: &[&str] = &["curl_easy_perform", "PQgetResult", "PQexec", "PQconnectdb"];
+
+/// Functions of C libraries that ask name servers.
+const NAME_LOOKUPS: &[&str] = &[
+    "__res_context_send",
+    "__GI___res_context_send",
+    "__res_nsend",
+    "__libc_res_nsend",
+    "__res_msend_rc",
+];
+
+/// How many frames from the leaf a worker's loop may be: processes that a server forks have the
+/// server's own loop at the root of their stacks. Python needs a dozen for one of its functions.
+const MAX_LOOP_DEPTH: usize = 16;
+
+/// Reads user stacks, each once.
+#[derive(Default)]
+pub(super) struct FrameReader {
+    known: HashMap<StackId, FrameEvidence>,
+}
+
+impl FrameReader {
+    /// Returns what a user stack tells.
+    pub(super) fn read(&mut self, stacks: &StackTable, user: StackRef) -> FrameEvidence {
+        let StackRef::Id(id) = user else { return FrameEvidence::None };
+        *self.known.entry(id).or_insert_with(|| read_frames(stacks.frames_of(id)))
+    }
+}
+
+/// Reads frames from the leaf on, until one tells something.
+fn read_frames<'a>(frames: impl Iterator<Item = &'a Frame>) -> FrameEvidence {
+    let mut is_in_program = false;
+    for (frame, depth) in frames.zip(0..) {
+        match evidence_of_frame(frame) {
+            // Whoever was called by the loop has a job.
+            Some(FrameEvidence::WorkerLoop) if is_in_program || depth >= MAX_LOOP_DEPTH => {}
+            Some(evidence) => return evidence,
+            None => is_in_program |= frame.functions.iter().any(is_script_of_program),
+        }
+    }
+    FrameEvidence::None
+}
+
+/// Returns whether a function is in a script of the program itself.
+fn is_script_of_program(function: &Function) -> bool {
+    function.file.as_deref().is_some_and(|file| {
+        file.ends_with(".py") && !file.contains("/lib/python") && !file.starts_with('<')
+    })
+}
+
+fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
+    frame.functions.iter().find_map(|function| {
+        let name = plain_name(&function.name);
+        let file = function.file.as_deref().unwrap_or_default();
+        let is_python_loop = PYTHON_WORKER_LOOPS
+            .iter()
+            .any(|&(of_python, end)| name == of_python && file.ends_with(end));
+        if LOCKS.contains(&name) {
+            Some(FrameEvidence::Lock)
+        } else if SLEEPS.contains(&name) {
+            Some(FrameEvidence::Sleep)
+        } else if REQUESTS.contains(&name) {
+            Some(FrameEvidence::Request)
+        } else if NAME_LOOKUPS.contains(&name) {
+            Some(FrameEvidence::NameLookup)
+        } else if is_python_loop || WORKER_LOOPS.contains(&name) {
+            Some(FrameEvidence::WorkerLoop)
+        } else {
+            None
+        }
+    })
+}
+
+/// `ObjectMonitor::enter(JavaThread*)` → `ObjectMonitor::enter`. What a compiler adds to a name
+/// does not count either: `LockAcquireExtended.part.0`.
+fn plain_name(name: &str) -> &str {
+    let end = name
+        .char_indices()
+        .find(|&(n, c)| c == '(' && n > 0 && !name[..n].ends_with(':'))
+        .map_or(name.len(), |(n, _)| n);
+    let plain = &name[..end];
+    ["part.", "constprop.", "isra.", "cold"]
+        .iter()
+        .find_map(|added| plain.split_once(&format!(".{added}")).map(|(plain, _)| plain))
+        .unwrap_or(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain_name;
+
+    #[test]
+    fn arguments_and_parts_do_not_count() {
+        for (name, plain) in [
+            ("ObjectMonitor::enter(JavaThread*)", "ObjectMonitor::enter"),
+            ("LockAcquireExtended.part.0", "LockAcquireExtended"),
+            ("runtime.stopm", "runtime.stopm"),
+            (
+                "node::(anonymous namespace)::PlatformWorkerThread(void*)",
+                "node::(anonymous namespace)::PlatformWorkerThread",
+            ),
+        ] {
+            assert_eq!(plain_name(name), plain);
+        }
+    }
+}

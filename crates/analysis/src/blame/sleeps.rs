@@ -1,0 +1,84 @@
+//! How threads slept: on what kind of thing, and in which stacks. Each distinct way is stored once.
+//!
+//! A [`super::Hop`] has the stack with which its thread woke the one before. That names who was
+//! waited for, but not what that thread itself was held up by:
+//!
+//! ```text
+//! waiter   ---- blocked ------------------+--
+//! hop 1    --+-- blocked: slept here --+--^ woke the waiter from there
+//! hop 2    --+-- …                     ^
+//! ```
+
+use indexmap::IndexSet;
+use offwake_recording::{OpenFile, Recording, SocketRole, Wait};
+
+use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence};
+
+/// Identifies a way to sleep within one [`Sleeps`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SleepId(u32);
+
+impl SleepId {
+    /// Nothing is known, or nobody asked.
+    pub const NONE: Self = Self(0);
+}
+
+/// A way to sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sleep {
+    /// What it was on.
+    pub cause: Cause,
+    /// The stacks that the thread slept in.
+    pub stack: StackPairId,
+    /// Which end of a connection the thread had, if it was on a socket and that could be told.
+    pub role: Option<SocketRole>,
+    /// What the functions of the program tell about it.
+    pub evidence: FrameEvidence,
+}
+
+/// The distinct ways in which a recording's threads slept.
+#[derive(Debug)]
+pub struct Sleeps(IndexSet<Sleep, foldhash::fast::RandomState>);
+
+impl Default for Sleeps {
+    fn default() -> Self {
+        // The first stands for `SleepId::NONE`.
+        let none = Sleep {
+            cause: Cause::Other,
+            stack: StackPairId::NONE,
+            role: None,
+            evidence: FrameEvidence::None,
+        };
+        Self(IndexSet::from_iter([none]))
+    }
+}
+
+impl Sleeps {
+    /// Returns the id of the way in which `wait` was slept.
+    pub(super) fn insert(
+        &mut self,
+        recording: &Recording,
+        wait: &Wait,
+        cause: Cause,
+        stack: StackPairId,
+        evidence: FrameEvidence,
+    ) -> SleepId {
+        let role = wait.file.and_then(|file| match recording.files.files.get(&file)? {
+            OpenFile::Socket(socket) => socket.role,
+            OpenFile::Named(_) => None,
+        });
+        let (index, _) = self.0.insert_full(Sleep { cause, stack, role, evidence });
+        SleepId(u32::try_from(index).unwrap_or(0))
+    }
+
+    /// Returns every way to sleep.
+    pub fn iter(&self) -> impl Iterator<Item = &Sleep> {
+        self.0.iter().skip(1)
+    }
+
+    /// Returns a way to sleep; none for [`SleepId::NONE`].
+    #[must_use]
+    pub fn get(&self, id: SleepId) -> Option<&Sleep> {
+        (id != SleepId::NONE).then(|| self.0.get_index(id.0 as usize))?
+    }
+}

@@ -1,0 +1,90 @@
+//! Waits with a timeout that were begun anew when it was over: one wait in several pieces.
+//!
+//! Python's GIL is asked for every 5 ms, PostgreSQL looks for deadlocks after a second and goes on
+//! waiting. A timer ends all pieces but the last, and who ends the last one is who was waited for.
+//!
+//! ```text
+//! waiter  --+-- blocked --+##+-- blocked --+##+-- blocked ----+--
+//!           |             ^timer           ^timer             ^ wake by X
+//!           '---------------- X was waited for ---------------'
+//! ```
+
+use std::collections::HashMap;
+
+use offwake_recording::{Recording, units::Nanos};
+
+use crate::timeline::{State, Timeline, WaitIndex};
+
+use super::{
+    External, WakeSource, cause::Cause, frame_evidence::FrameEvidence,
+    pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
+};
+
+/// The most CPU time between two pieces: enough to look for a deadlock, not to do any work.
+const MAX_CPU_TIME: Nanos = Nanos(500_000);
+
+/// The last piece of each wait that a timer ended and that was begun anew.
+#[derive(Debug, Default)]
+pub(super) struct TimedRetries(HashMap<WaitIndex, WaitIndex>);
+
+impl TimedRetries {
+    pub(super) fn new(
+        recording: &Recording,
+        timeline: &Timeline,
+        patterns: &[PatternAnalysis],
+    ) -> Self {
+        let is_timed = |pattern: &PatternAnalysis| {
+            let timer = PatternWakeSource::Known(WakeSource::External(External::Timer));
+            pattern.source == Some(timer)
+                && pattern.cause != Cause::Timer
+                && pattern.evidence != FrameEvidence::Sleep
+        };
+        let mut last_pieces = HashMap::new();
+        if !patterns.iter().any(is_timed) {
+            return Self(last_pieces);
+        }
+        let rows = recording.waits.rows();
+        for thread in &timeline.threads {
+            let mut next: Option<WaitIndex> = None;
+            let mut cpu_time = Nanos(0);
+            for interval in thread.track.iter().rev() {
+                match interval.state {
+                    State::OnCpu => cpu_time += interval.to.since(interval.from),
+                    State::Runnable(_) => {}
+                    State::Lost => next = None,
+                    State::Blocked(wait) => {
+                        let Some(row) = rows.get(wait.0 as usize) else { continue };
+                        let pattern = patterns.get(row.pattern.index());
+                        let goes_on = next.filter(|next| {
+                            cpu_time <= MAX_CPU_TIME
+                                && pattern.is_some_and(is_timed)
+                                && is_same_wait(recording, wait, *next)
+                        });
+                        if let Some(next) = goes_on {
+                            let last = last_pieces.get(&next).copied().unwrap_or(next);
+                            last_pieces.insert(wait, last);
+                        }
+                        next = Some(wait);
+                        cpu_time = Nanos(0);
+                    }
+                }
+            }
+        }
+        Self(last_pieces)
+    }
+
+    /// Returns the last piece of a wait, if a timer ended this one.
+    pub(super) fn last_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
+        self.0.get(&wait).copied()
+    }
+}
+
+/// Returns whether two waits were in the same place of the program, for the same thing.
+fn is_same_wait(recording: &Recording, one: WaitIndex, other: WaitIndex) -> bool {
+    let pattern = |wait: WaitIndex| {
+        let row = recording.waits.rows().get(wait.0 as usize)?;
+        let waiter = recording.waits.waiter(row);
+        Some((waiter.user_stack, waiter.kernel_stack, waiter.file, waiter.state))
+    };
+    pattern(one).is_some() && pattern(one) == pattern(other)
+}

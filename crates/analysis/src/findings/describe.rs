@@ -1,0 +1,281 @@
+//! What findings say, in words.
+
+use std::collections::BTreeSet;
+
+use offwake_recording::{
+    SocketRole,
+    units::{Nanos, Tgid},
+};
+
+use crate::{
+    blame::{FrameEvidence, cause::Cause},
+    report::{BlameEntryKind, text},
+    timeline::{ThreadIndex, Timeline},
+};
+
+use super::{
+    meaning::KernelWait,
+    model::FindingHop,
+    programs::{Program, ProgramId, ProgramKind, Programs},
+    tree::{ChainEnd, SleepMeaning},
+};
+
+/// The most characters of a function's name.
+const MAX_FUNCTION: usize = 48;
+/// The most names or patterns of threads that are shown.
+const MAX_THREAD_NAMES: usize = 2;
+
+/// How the threads of two nodes belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Relation {
+    SameProcess,
+    OtherProcess,
+}
+
+/// Describes threads and what they did.
+pub(super) struct Words<'a> {
+    pub(super) programs: &'a Programs<'a>,
+    pub(super) timeline: &'a Timeline,
+}
+
+impl Words<'_> {
+    /// Describes threads of one program; `what` says what they did.
+    pub(super) fn hop(
+        &self,
+        program: ProgramId,
+        threads: &BTreeSet<ThreadIndex>,
+        function: Option<String>,
+        what: String,
+        ns: Nanos,
+    ) -> FindingHop {
+        let known = self.programs.program(program);
+        let processes: BTreeSet<Tgid> = (threads.iter())
+            .filter_map(|&thread| Some(self.timeline.thread(thread)?.tgid))
+            .collect();
+        let pid = processes.first().copied().filter(|_| processes.len() == 1);
+        let only_thread = threads.first().copied().filter(|_| threads.len() == 1);
+        FindingHop {
+            program: known.map_or_else(String::new, |known| known.name.clone()),
+            script: known.and_then(|known| known.script.clone()),
+            pid,
+            title: pid.and_then(|pid| self.programs.title(pid)),
+            thread_name: match only_thread {
+                Some(thread) => self.programs.own_thread_name(thread).map(str::to_owned),
+                None => self.common_thread_names(threads),
+            },
+            container: known.and_then(|known| known.container.clone()),
+            processes: processes.len() as u64,
+            threads: threads.len() as u64,
+            function,
+            what,
+            ns,
+        }
+    }
+
+    /// Names threads of a pool by what their names have in common: `order-*`.
+    fn common_thread_names(&self, threads: &BTreeSet<ThreadIndex>) -> Option<String> {
+        let names = (threads.iter())
+            .map(|&thread| self.programs.own_thread_name(thread))
+            .collect::<Option<BTreeSet<&str>>>()?;
+        let names: BTreeSet<String> = match names.len() {
+            0..=MAX_THREAD_NAMES => names.into_iter().map(str::to_owned).collect(),
+            _ => names.into_iter().map(replace_numbers).collect(),
+        };
+        (!names.is_empty() && names.len() <= MAX_THREAD_NAMES)
+            .then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
+    /// Returns whether the threads of two nodes share a process.
+    pub(super) fn relation(
+        &self,
+        one: &BTreeSet<ThreadIndex>,
+        other: &BTreeSet<ThreadIndex>,
+    ) -> Relation {
+        let processes = |threads: &BTreeSet<ThreadIndex>| -> BTreeSet<Tgid> {
+            threads.iter().filter_map(|&thread| Some(self.timeline.thread(thread)?.tgid)).collect()
+        };
+        let (one, other) = (processes(one), processes(other));
+        match one.len() == 1 && one == other {
+            true => Relation::SameProcess,
+            false => Relation::OtherProcess,
+        }
+    }
+
+    /// Returns what a thread that slept waited for; `next` is the program of whoever woke it.
+    pub(super) fn sleep(
+        &self,
+        slept: &SleepMeaning,
+        own: ProgramId,
+        next: Option<(ProgramId, Relation)>,
+    ) -> String {
+        let next = next.and_then(|(next, relation)| {
+            let known = self.programs.program(next)?;
+            Some(match relation {
+                Relation::SameProcess => "another thread".to_owned(),
+                Relation::OtherProcess if next == own => {
+                    format!("another {}", text::terminal(&known.name))
+                }
+                Relation::OtherProcess => program_name(known),
+            })
+        });
+        let whom = |next: String| next;
+        match slept.evidence {
+            FrameEvidence::Lock => {
+                return match next {
+                    Some(next) => format!("waits for a lock of {next}"),
+                    None => "waits for a lock".to_owned(),
+                };
+            }
+            FrameEvidence::Sleep => return "sleeps".to_owned(),
+            FrameEvidence::NameLookup => {
+                return "waits for the answer of a name server (DNS)".to_owned();
+            }
+            FrameEvidence::Request | FrameEvidence::WorkerLoop | FrameEvidence::None => {}
+        }
+        match slept.kernel {
+            Some(KernelWait::Fuse) => {
+                return "waits for a FUSE filesystem's server".to_owned();
+            }
+            Some(KernelWait::NetworkFilesystem) => {
+                return "waits for the server of a network filesystem".to_owned();
+            }
+            Some(KernelWait::FileLock) => {
+                return match next {
+                    Some(next) => format!("waits for the file lock of {}", whom(next)),
+                    None => "waits for a file lock".to_owned(),
+                };
+            }
+            Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
+            None => {}
+        }
+        match (slept.cause, slept.role) {
+            (Cause::Socket | Cause::Poll, Some(SocketRole::Serving)) => {
+                "waits for its client".to_owned()
+            }
+            (Cause::Timer, _) => "sleeps".to_owned(),
+            (Cause::Disk, _) => "waits for the disk".to_owned(),
+            (Cause::PageFault, _) => "waits for a page of memory".to_owned(),
+            (Cause::KernelLock, _) => "waits for a lock in the kernel".to_owned(),
+            (Cause::Child, _) => match next {
+                Some(next) => format!("waits for its child {}", whom(next)),
+                None => "waits for a child".to_owned(),
+            },
+            (Cause::Throttled, _) => "is throttled".to_owned(),
+            (Cause::Stopped, _) => "is stopped".to_owned(),
+            (Cause::Futex, _) => match next {
+                Some(next) => format!("waits for {next}"),
+                None => "waits for a lock or a signal of another thread".to_owned(),
+            },
+            (Cause::Pipe, _) => match next {
+                Some(next) => format!("waits for {} at a pipe", whom(next)),
+                None => "waits at a pipe".to_owned(),
+            },
+            (Cause::Socket | Cause::Poll | Cause::IoUring | Cause::Eventfd, _) => match next {
+                Some(next) => format!("waits for {next}"),
+                None => match slept.cause {
+                    Cause::Socket => "waits at a socket".to_owned(),
+                    _ => "waits for events".to_owned(),
+                },
+            },
+            (Cause::Tty, _) => "waits for its terminal".to_owned(),
+            (Cause::Signal, _) => "waits for a signal".to_owned(),
+            (Cause::Other, _) => match next {
+                Some(next) => format!("waits for {}", whom(next)),
+                None => "waits".to_owned(),
+            },
+        }
+    }
+
+    /// Returns what the last thread of a chain did. `slept` is how it slept, if it did.
+    pub(super) fn end(&self, end: ChainEnd, slept: Option<&SleepMeaning>) -> String {
+        match end.kind {
+            BlameEntryKind::Work => "works".to_owned(),
+            BlameEntryKind::CpuQueue => {
+                match end.holder.and_then(|holder| self.programs.program(holder)) {
+                    Some(holder) => format!("waits for a CPU, held by {}", program_name(holder)),
+                    None => "waits for a CPU".to_owned(),
+                }
+            }
+            BlameEntryKind::Timer => match slept.map(|slept| slept.cause) {
+                Some(Cause::Timer) | None => "sleeps".to_owned(),
+                _ if slept.is_some_and(|slept| slept.evidence == FrameEvidence::Sleep) => {
+                    "sleeps".to_owned()
+                }
+                _ if slept.is_some_and(|slept| slept.evidence == FrameEvidence::NameLookup) => {
+                    "waits for a name server (DNS) that does not answer in time".to_owned()
+                }
+                Some(_) => "waits until a timeout".to_owned(),
+            },
+            BlameEntryKind::Disk => "waits for the disk".to_owned(),
+            BlameEntryKind::Network => "waits for the network".to_owned(),
+            BlameEntryKind::Device => "waits for a device".to_owned(),
+            BlameEntryKind::Unattributed => match end.reason {
+                Some("still_blocked") => "is still waiting".to_owned(),
+                Some("lost") => "did what was not recorded (records were lost)".to_owned(),
+                Some("not_recorded") => "waits for a thread that was not recorded".to_owned(),
+                Some(reason) => {
+                    format!("waits, waker unknown ({})", reason.replace('_', " "))
+                }
+                None => "waits, waker unknown".to_owned(),
+            },
+        }
+    }
+}
+
+/// `order-12` → `order-*`
+fn replace_numbers(name: &str) -> String {
+    let mut pattern = String::new();
+    for c in name.chars() {
+        match c.is_ascii_digit() {
+            true if pattern.ends_with('*') => {}
+            true => pattern.push('*'),
+            false => pattern.push(c),
+        }
+    }
+    pattern
+}
+
+/// `python3 web2.py`, `postgres in shop-db`
+pub(super) fn program_name(program: &Program) -> String {
+    let mut name = text::terminal(&program.name);
+    if let Some(script) = &program.script {
+        name = format!("{name} {}", text::terminal(script));
+    }
+    if let Some(container) = &program.container {
+        name = format!("{name} in {}", text::terminal(container));
+    }
+    if program.kind == ProgramKind::Kernel {
+        name = format!("{name} (kernel)");
+    }
+    name
+}
+
+/// `postgres 21753 "UPDATE waiting"`, `python3 21745 cron_tx.py`, `postgres ×30`
+pub(super) fn who(hop: &FindingHop) -> String {
+    let mut words = vec![text::terminal(&hop.program)];
+    match hop.pid {
+        Some(pid) => words.push(pid.to_string()),
+        None => words.push(format!("×{}", hop.processes)),
+    }
+    words.extend(hop.script.as_ref().map(|script| text::terminal(script)));
+    words.extend(hop.title.as_ref().map(|title| format!("\"{}\"", text::terminal(title))));
+    match (&hop.thread_name, hop.pid.is_some() && hop.threads > 1) {
+        (Some(name), true) => {
+            words.push(format!("[{} threads: {}]", hop.threads, text::terminal(name)));
+        }
+        (Some(name), false) => words.push(format!("[{}]", text::terminal(name))),
+        (None, true) => words.push(format!("[{} threads]", hop.threads)),
+        (None, false) => {}
+    }
+    words.extend(hop.container.as_ref().map(|name| format!("in {}", text::terminal(name))));
+    words.join(" ")
+}
+
+/// ` in LockAcquire`, or nothing.
+pub(super) fn in_function(function: Option<&str>) -> String {
+    function.map(|name| format!(" in {}", shorten(name))).unwrap_or_default()
+}
+
+fn shorten(name: &str) -> String {
+    text::cut_chars(&text::terminal(name), MAX_FUNCTION)
+}

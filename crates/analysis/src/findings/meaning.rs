@@ -1,0 +1,312 @@
+//! What a thread slept for or worked on, as the frame of the program's own code that says it best.
+//!
+//! ```text
+//! leaf                                                                            root
+//! epoll_wait  WaitEventSetWait  WaitLatch  ProcSleep  LockAcquire  heap_update  main
+//! libc        `-- wrappers: all kinds --'  meaning
+//!                 of waits end in them
+//! ```
+
+use std::collections::{HashMap, HashSet};
+
+use offwake_recording::{
+    StackRef, StackTable,
+    units::{Nanos, StackId},
+};
+
+use crate::{
+    blame::{
+        Sleeps, StackPairId, StackPairs,
+        cause::{self, Cause},
+    },
+    report::{CodeOwner, Label, label::LabelFinder},
+};
+
+/// Words that the names of wrappers around waiting are made of.
+const WAITING_WORDS: &[&str] = &[
+    "wait",
+    "waits",
+    "waiting",
+    "event",
+    "events",
+    "set",
+    "latch",
+    "or",
+    "socket",
+    "sleep",
+    "poll",
+    "epoll",
+    "select",
+    "block",
+    "park",
+    "semaphore",
+    "sem",
+    "cond",
+    "futex",
+    "for",
+    "on",
+    "until",
+    "timeout",
+    "timed",
+    "internal",
+    "impl",
+    "do",
+    "fd",
+    "once",
+];
+
+/// Samples of at least this part of some work tell what all of it was.
+const MIN_SAMPLED: f64 = 0.2;
+
+/// What inside of the kernel was waited for, where the cause does not say it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum KernelWait {
+    /// The program that serves a FUSE filesystem.
+    Fuse,
+    /// The server of a network filesystem.
+    NetworkFilesystem,
+    /// A lock on a file.
+    FileLock,
+    /// The disk, as it can't write as fast as pages are changed.
+    Writeback,
+}
+
+/// Finds the frames that say what sleeps and work were for.
+pub(super) struct Meanings<'a> {
+    stacks: &'a StackPairs,
+    labels: LabelFinder<'a>,
+    /// The frames that tell most of each user stack, leaf first.
+    frames: HashMap<StackId, Vec<Label>>,
+    /// The stacks in which the sampling clock found threads.
+    sampled: HashSet<StackPairId>,
+    kernel_waits: HashMap<StackId, Option<KernelWait>>,
+    /// The functions that were seen to call each function whose name is one of a wrapper.
+    callers: HashMap<Label, HashSet<Label>>,
+}
+
+impl<'a> Meanings<'a> {
+    /// Looks through all the stacks that threads slept in.
+    pub(super) fn new(stacks: &'a StackPairs, sleeps: &Sleeps, labels: LabelFinder<'a>) -> Self {
+        let mut meanings = Self {
+            stacks,
+            labels,
+            frames: HashMap::new(),
+            callers: HashMap::new(),
+            kernel_waits: HashMap::new(),
+            sampled: stacks.sampled().collect(),
+        };
+        for sleep in sleeps.iter() {
+            let (user, _) = stacks.get(sleep.stack);
+            let frames = meanings.frames(user).to_vec();
+            for pair in frames.windows(2) {
+                let [callee, caller] = pair else { continue };
+                if has_waiting_word(&callee.function) {
+                    meanings.callers.entry(callee.clone()).or_default().insert(caller.clone());
+                }
+            }
+        }
+        meanings
+    }
+
+    /// Returns the frame that says best why a thread slept.
+    pub(super) fn sleep_label(&mut self, cause: Cause, stack: StackPairId) -> Option<Label> {
+        let (user, kernel) = self.stacks.get(stack);
+        let frames = self.frames(user).to_vec();
+        let is_wrapper = |label: &Label| {
+            !label.has_source()
+                && has_waiting_word(&label.function)
+                && (is_made_of_waiting_words(&label.function)
+                    || self.callers.get(label).is_some_and(|callers| callers.len() > 1))
+        };
+        let own = frames.iter().find(|label| !is_wrapper(label)).or_else(|| frames.first());
+        match own {
+            Some(own) if own.is_own_or_library() => Some(own.clone()),
+            // An interpreter's own functions tell what waits, not why.
+            _ => self.labels.wait_label(cause, user, kernel).filter(|label| {
+                label.is_named()
+                    && (label.whose != CodeOwner::Runtime || has_lock_word(&label.function))
+            }),
+        }
+    }
+
+    /// Returns what inside of the kernel a thread waited for.
+    pub(super) fn kernel_wait(&mut self, stack: StackPairId) -> Option<KernelWait> {
+        let (_, kernel) = self.stacks.get(stack);
+        let StackRef::Id(id) = kernel else { return None };
+        let stacks = self.labels.stacks();
+        *self.kernel_waits.entry(id).or_insert_with(|| find_kernel_wait(stacks, kernel))
+    }
+
+    /// Returns the deepest frame that covers most of some work, which was done in these stacks for
+    /// so long each.
+    ///
+    /// ```text
+    /// main ── serve ─┬─ evalCommand ─┬─ zmalloc      9 %
+    ///   100 %        │      88 %     ├─ luaV_execute 41 %
+    ///                └─ getCommand   └─ …            → evalCommand
+    /// ```
+    pub(super) fn work_label(
+        &mut self,
+        work: impl Iterator<Item = (StackPairId, Nanos)>,
+    ) -> Option<Label> {
+        let mut work: Vec<_> = work.collect();
+        // Time without a sample is counted where the thread then left the CPU, which is often not
+        // where it worked.
+        let time_of = |work: &[(StackPairId, Nanos)]| work.iter().map(|&(_, time)| time).sum();
+        let everything: Nanos = time_of(&work);
+        let (sampled, rest): (Vec<_>, Vec<_>) =
+            work.into_iter().partition(|(stack, _)| self.sampled.contains(stack));
+        let in_samples: Nanos = time_of(&sampled);
+        let is_enough = in_samples.0 as f64 >= everything.0 as f64 * MIN_SAMPLED;
+        work = sampled;
+        if !is_enough {
+            work.extend(rest);
+        }
+        let mut all = Nanos(0);
+        let mut inclusive: HashMap<Label, (Nanos, u64)> = HashMap::new();
+        let mut kernel_work: HashMap<Label, Nanos> = HashMap::new();
+        for (stack, time) in work {
+            let (user, kernel) = self.stacks.get(stack);
+            all += time;
+            let frames: Vec<Label> =
+                self.work_frames(user).into_iter().map(Label::without_line).collect();
+            let mut seen = HashSet::new();
+            for (label, depth) in frames.iter().rev().zip(1..) {
+                let (sum, depths) = inclusive.entry(label.clone()).or_default();
+                if seen.insert(label) {
+                    *sum += time;
+                }
+                *depths = depth.max(*depths);
+            }
+            if frames.is_empty()
+                && let Some(label) = self.labels.activity_label(user, kernel)
+            {
+                *kernel_work.entry(label).or_default() += time;
+            }
+        }
+        let most = |time: Nanos| time.0 * 2 >= all.0 && time > Nanos(0);
+        let own = inclusive
+            .into_iter()
+            .filter(|&(_, (time, _))| most(time))
+            // The deeper one of two that cover the same.
+            .max_by(|(a, (_, one)), (b, (_, other))| one.cmp(other).then_with(|| b.cmp(a)))
+            .map(|(label, _)| label);
+        own.or_else(|| {
+            let mut kernel_work: Vec<_> = kernel_work.into_iter().collect();
+            kernel_work.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+            kernel_work.into_iter().find(|&(_, time)| most(time)).map(|(label, _)| label)
+        })
+    }
+
+    /// Returns the frames that tell most; those of the runtime where it has no others.
+    fn work_frames(&mut self, user: StackRef) -> Vec<Label> {
+        let own = self.frames(user);
+        if !own.is_empty() {
+            return own.to_vec();
+        }
+        let StackRef::Id(id) = user else { return Vec::new() };
+        let mut all = self.labels.user_labels_of(id);
+        all.retain(|label| label.whose == CodeOwner::Runtime && label.is_named());
+        all
+    }
+
+    /// Returns a stack's frames with the owner that tells most, leaf first.
+    fn frames(&mut self, user: StackRef) -> &[Label] {
+        let StackRef::Id(id) = user else { return &[] };
+        let labels = &mut self.labels;
+        self.frames.entry(id).or_insert_with(|| {
+            let all = labels.user_labels_of(id);
+            let best = (all.iter().filter(|label| label.is_own_or_library()))
+                .map(|label| label.whose)
+                .min();
+            all.into_iter()
+                .filter(|label| Some(label.whose) == best && label.is_own_or_library())
+                .collect()
+        })
+    }
+}
+
+fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait> {
+    cause::kernel_frames(stacks, kernel).find_map(|name| {
+        let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+        if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
+            Some(KernelWait::Fuse)
+        } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {
+            Some(KernelWait::NetworkFilesystem)
+        } else if begins(&["flock_lock", "posix_lock", "locks_lock", "fcntl_setlk"]) {
+            Some(KernelWait::FileLock)
+        } else if begins(&["balance_dirty_pages"]) {
+            Some(KernelWait::Writeback)
+        } else {
+            None
+        }
+    })
+}
+
+/// Splits a function's name into lower-case words: `WaitEventSetWait`, `pg_sleep`.
+fn words(name: &str) -> Vec<String> {
+    let plain = name.split(['(', '<', '@', '.']).next().unwrap_or(name);
+    let last = plain.rsplit("::").next().unwrap_or(plain);
+    let mut words: Vec<String> = Vec::new();
+    let mut previous = '_';
+    for c in last.chars() {
+        if !c.is_ascii_alphanumeric() {
+            previous = '_';
+            continue;
+        }
+        let begins = previous == '_' || (c.is_ascii_uppercase() && previous.is_ascii_lowercase());
+        match words.last_mut() {
+            Some(word) if !begins => word.push(c.to_ascii_lowercase()),
+            _ => words.push(c.to_ascii_lowercase().to_string()),
+        }
+        previous = c;
+    }
+    words
+}
+
+/// Returns whether a name says that its function is about a lock or a queue.
+fn has_lock_word(name: &str) -> bool {
+    const WORDS: &[&str] = &["lock", "acquire", "gil", "join", "queue", "monitor", "enter"];
+    words(name).iter().any(|word| WORDS.contains(&word.as_str()))
+}
+
+fn is_waiting_word(word: &String) -> bool {
+    WAITING_WORDS.contains(&word.as_str())
+}
+
+/// Returns whether a name says that its function waits, and maybe for what.
+fn has_waiting_word(name: &str) -> bool {
+    let connecting =
+        ["or", "for", "on", "set", "internal", "impl", "do", "fd", "once", "event", "events"];
+    words(name).iter().any(|word| is_waiting_word(word) && !connecting.contains(&word.as_str()))
+}
+
+/// Returns whether a name says that its function waits, and not for what.
+fn is_made_of_waiting_words(name: &str) -> bool {
+    let words = words(name);
+    !words.is_empty() && words.iter().all(is_waiting_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{has_waiting_word, is_made_of_waiting_words, words};
+
+    #[test]
+    fn names_are_split_into_words() {
+        assert_eq!(words("WaitEventSetWait"), ["wait", "event", "set", "wait"]);
+        assert_eq!(words("pg_sleep"), ["pg", "sleep"]);
+        assert_eq!(words("db::pool::wait_for(u8)"), ["wait", "for"]);
+    }
+
+    #[test]
+    fn wrappers_say_that_they_wait_and_not_for_what() {
+        for wrapper in ["WaitEventSetWait", "WaitLatch", "WaitLatchOrSocket", "do_poll"] {
+            assert!(is_made_of_waiting_words(wrapper), "{wrapper}");
+        }
+        for named in ["ProcSleep", "pg_sleep", "LockAcquire", "wait_for_payment", "evalCommand"] {
+            assert!(!is_made_of_waiting_words(named), "{named}");
+        }
+        assert!(has_waiting_word("ProcSleep") && !has_waiting_word("LockAcquire"));
+        assert!(!has_waiting_word("setup_events_for"));
+    }
+}

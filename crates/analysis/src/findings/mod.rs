@@ -1,0 +1,25 @@
+//! Blame → findings: what holds the target up, in a short list that every view begins with.
+//!
+//! ```text
+//! Blame ── sums of alike waits ──▶ trees by meaning ──▶ ranked ──▶ Findings ──▶ every view
+//!          (thread, stack, parts)  (program, function)
+//! ```
+//!
+//! A finding is a group of waits that mean the same: threads of one program that slept in the same
+//! function of their own code. Its chain leads from them over the programs that they waited for to
+//! the cause, the end of the path on which most of the time was spent.
+
+mod describe;
+mod disk_users;
+mod find;
+mod meaning;
+mod model;
+mod open_waits;
+mod programs;
+mod running;
+mod tree;
+
+pub(crate) use find::{FindingInput, find_findings};
+pub use model::{
+    Finding, FindingCause, FindingHop, FindingKind, FindingLine, Findings, TargetActivity,
+};

@@ -1,0 +1,135 @@
+//! Findings as every output has them.
+
+use offwake_recording::units::{Nanos, Tgid};
+use schemars::JsonSchema;
+use serde::Serialize;
+use strum::IntoStaticStr;
+
+/// What kind of trouble a finding is. Earlier kinds come first on every screen.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
+pub enum FindingKind {
+    /// Threads are stuck in waits that had not ended when the window did.
+    StillWaiting,
+    /// Threads were not allowed to run: their cgroup had used up its quota.
+    Throttled,
+    /// Threads could have run, and other threads had the CPUs, for much of the time.
+    CpuStarvation,
+    /// Threads waited.
+    Wait,
+    /// Threads ran.
+    OnCpu,
+    /// Threads slept on purpose.
+    Sleep,
+}
+
+/// Everything that a screen shows first.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct Findings {
+    /// What holds the target up, the most important first.
+    #[serde(rename = "findings")]
+    pub list: Vec<Finding>,
+    /// What the target's threads did with their time.
+    pub activity: TargetActivity,
+}
+
+/// What the target's threads did with their time, as findings count it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct TargetActivity {
+    /// The time of all threads, without that of threads that had nothing to do: what the shares of
+    /// findings are of.
+    pub active_ns: Nanos,
+    /// The time in which they ran.
+    pub on_cpu_ns: Nanos,
+    /// How many of them did nothing but wait for something to do.
+    pub idle_threads: u64,
+    /// The time in which they waited for something to do, those and others.
+    pub idle_ns: Nanos,
+    /// How many findings there are that matter less than those that are listed.
+    pub findings_left_out: u64,
+}
+
+/// One thing that holds the target up.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Finding {
+    /// What kind of trouble it is.
+    pub kind: FindingKind,
+    /// The part of the target's active time (`activity.active_ns`), from 0 to 1.
+    pub share: f64,
+    /// The time that it took, added up over all threads.
+    pub ns: Nanos,
+    /// How many waits it is; 0 for time on a CPU or in its queue.
+    pub count: u64,
+    /// The longest of them.
+    pub longest_ns: Nanos,
+    /// Whether these waits had not ended when the window did.
+    pub still_waiting: bool,
+    /// The chain from those who waited to the cause: the path on which most of the time was spent.
+    pub chain: Vec<FindingHop>,
+    /// What the end of the chain did.
+    pub cause: FindingCause,
+    /// The finding in one line.
+    pub text: String,
+    /// The finding as a tree, the waiter first: what screens show.
+    pub lines: Vec<FindingLine>,
+}
+
+/// Threads of one program on a chain.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FindingHop {
+    /// The program: `postgres`.
+    pub program: String,
+    /// What an interpreter runs: `web2.py`.
+    pub script: Option<String>,
+    /// The process, if it was one only.
+    pub pid: Option<Tgid>,
+    /// The title that the process gave itself: `UPDATE waiting`.
+    pub title: Option<String>,
+    /// The thread's own name, if it was one only and has one.
+    pub thread_name: Option<String>,
+    /// The label of the container.
+    pub container: Option<String>,
+    /// How many processes.
+    pub processes: u64,
+    /// How many threads.
+    pub threads: u64,
+    /// The function in which they slept or worked.
+    pub function: Option<String>,
+    /// What they were in words: `waits for its client`.
+    pub what: String,
+    /// The time that went through here.
+    pub ns: Nanos,
+}
+
+/// What the end of a chain did.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FindingCause {
+    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device`, `unattributed`.
+    pub kind: &'static str,
+    /// Why it is not known, if it is not.
+    pub reason: Option<&'static str>,
+    /// The part of the target's active time, from 0 to 1.
+    pub share: f64,
+    /// How much time.
+    pub ns: Nanos,
+    /// The cause in words: `python3 812 cron_tx.py sleeps in call_payment_api (cron_tx.py:9)`.
+    pub text: String,
+}
+
+/// One line of a finding.
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct FindingLine {
+    /// How far it is indented: hops from the waiter.
+    pub depth: u16,
+    /// What it says.
+    pub text: String,
+    /// How often and how long: `169×, max 394 ms`. It may be left out where there is no room.
+    pub detail: String,
+    /// The part of the target's active time, from 0 to 1.
+    pub share: f64,
+    /// Whether it is the cause: the end of the path on which most of the time was spent.
+    pub is_cause: bool,
+}

@@ -1,0 +1,222 @@
+//! Waits that had not ended when the window did.
+//!
+//! A thread that sleeps to the end is either stuck or has nothing to do. It is stuck if something
+//! says so: it holds out for a lock, for the answer of a server, for a disk or inside the kernel;
+//! or nothing else happened in its process at all.
+
+use std::collections::BTreeSet;
+
+use indexmap::IndexMap;
+use offwake_recording::{
+    OpenFile, Recording, SocketRole,
+    units::{Nanos, Tid},
+};
+
+use crate::{
+    blame::{
+        FrameEvidence,
+        cause::{Cause, WaitedOn},
+    },
+    report::{text, wait_sums::WaitAttributes, waited_on},
+    timeline::{ThreadIndex, Timeline},
+};
+
+use super::{
+    find::{FindingWriter, Found, RootKey, describe_hop},
+    model::{Finding, FindingCause, FindingKind, FindingLine},
+    tree::SleepMeaning,
+};
+
+/// What had waited for less than this when the window ended is nothing unusual.
+const MIN_OPEN: Nanos = Nanos(1_000_000_000);
+/// The part of the window that does as well, where the window is short.
+const MIN_OPEN_SHARE: f64 = 0.4;
+
+/// The open waits that mean the same.
+#[derive(Default)]
+pub(super) struct OpenWait {
+    time: Nanos,
+    longest: Nanos,
+    threads: BTreeSet<ThreadIndex>,
+    waited_on: Vec<WaitedOn>,
+    state: char,
+}
+
+/// All open waits of the target that are not idle.
+#[derive(Default)]
+pub(super) struct OpenWaits(IndexMap<RootKey, OpenWait>);
+
+impl OpenWait {
+    /// The time of each of the threads, if they share it evenly.
+    pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
+        self.threads.iter().copied()
+    }
+}
+
+impl OpenWaits {
+    pub(super) fn insert(
+        &mut self,
+        key: RootKey,
+        thread: ThreadIndex,
+        shown: &WaitAttributes,
+        time: Nanos,
+    ) {
+        let open = self.0.entry(key).or_default();
+        open.time += time;
+        open.longest = open.longest.max(time);
+        open.threads.insert(thread);
+        open.state = shown.state;
+        if let Some(on) = shown.waited_on
+            && !open.waited_on.contains(&on)
+        {
+            open.waited_on.push(on);
+        }
+    }
+}
+
+/// Finds the open waits of threads that are stuck: their keys, and the threads with their times.
+pub(super) fn find_stuck<'o>(
+    open: &'o OpenWaits,
+    timeline: &Timeline,
+    window: Nanos,
+    is_anything_else: bool,
+) -> Vec<(&'o RootKey, &'o OpenWait)> {
+    let least = MIN_OPEN.min(Nanos((window.0 as f64 * MIN_OPEN_SHARE) as u64));
+    (open.0.iter())
+        .filter(|(key, wait)| {
+            wait.longest >= least
+                && (is_stuck(key, wait)
+                    || (!is_anything_else && is_of_first_thread(wait, timeline)))
+        })
+        .collect()
+}
+
+/// Returns whether something says that threads are stuck rather than idle.
+fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
+    match meaning.cause {
+        _ if is_lock(meaning) || wait.state == 'D' => true,
+        _ if meaning.kernel.is_some() => true,
+        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled | Cause::Stopped => {
+            true
+        }
+        Cause::Socket | Cause::Poll => {
+            meaning.role == Some(SocketRole::Asking)
+                || matches!(meaning.evidence, FrameEvidence::Request | FrameEvidence::NameLookup)
+        }
+        _ => false,
+    }
+}
+
+fn is_lock(meaning: &SleepMeaning) -> bool {
+    meaning.evidence == FrameEvidence::Lock
+}
+
+/// Returns whether one of the threads is the first of its process.
+fn is_of_first_thread(wait: &OpenWait, timeline: &Timeline) -> bool {
+    (wait.threads.iter())
+        .filter_map(|&thread| timeline.thread(thread))
+        .any(|thread| thread.tid == Tid(thread.tgid.0))
+}
+
+/// Describes the open waits of threads that are stuck.
+pub(super) fn describe_stuck(
+    stuck: &[(&RootKey, &OpenWait)],
+    recording: &Recording,
+    writer: &mut FindingWriter<'_>,
+) -> Vec<Found> {
+    (stuck.iter()).map(|(key, wait)| (describe(key, wait, recording, writer), false)).collect()
+}
+
+fn describe(
+    key: &RootKey,
+    wait: &OpenWait,
+    recording: &Recording,
+    writer: &mut FindingWriter<'_>,
+) -> Finding {
+    let (program, meaning) = key;
+    let peer = wait.waited_on.iter().find_map(|on| match on {
+        WaitedOn::File { file, .. } => match recording.files.files.get(file)? {
+            OpenFile::Socket(socket) => socket.peers.first(),
+            OpenFile::Named(_) => None,
+        },
+        WaitedOn::Futex { .. } => None,
+    });
+    let on = match wait.waited_on.as_slice() {
+        [on @ WaitedOn::File { .. }] => {
+            Some(waited_on::waited_on_entry(&recording.files, *on).text)
+        }
+        _ => None,
+    };
+    let what = match (meaning.cause, is_lock(meaning), wait.waited_on.len()) {
+        (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
+        (Cause::Futex, true, _) => "waits for a lock".to_owned(),
+        (Cause::Futex, ..) => "waits for another thread".to_owned(),
+        _ => writer.words.sleep(meaning, *program, None),
+    };
+    let function = meaning.label.as_ref().map(|label| label.function.to_string());
+    let waiter = writer.words.hop(*program, &wait.threads, function, what, wait.time);
+    let share = writer.share(wait.time).min(1.0);
+    let mut lines = vec![FindingLine {
+        depth: 0,
+        text: describe_hop(&waiter),
+        share,
+        is_cause: peer.is_none() && on.is_none(),
+        detail: format!("≥{}", wait.longest),
+    }];
+    if let Some(on) = &on {
+        let text = format!("for {}", text::terminal(on));
+        lines.push(FindingLine {
+            depth: 1,
+            text,
+            detail: String::new(),
+            share,
+            is_cause: peer.is_none(),
+        });
+    }
+    let who = match peer {
+        Some(peer) => {
+            let who = format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid);
+            lines.push(FindingLine {
+                depth: 1,
+                text: who.clone(),
+                detail: String::new(),
+                share,
+                is_cause: true,
+            });
+            who
+        }
+        None if is_lock(meaning) => {
+            let text = match wait.waited_on.len() {
+                2.. => "who holds the locks is not known: maybe each other, a deadlock",
+                _ => "who holds the lock is not known",
+            };
+            lines.push(FindingLine {
+                depth: 1,
+                text: text.to_owned(),
+                detail: String::new(),
+                share,
+                is_cause: false,
+            });
+            text.to_owned()
+        }
+        None => describe_hop(&waiter),
+    };
+    Finding {
+        kind: FindingKind::StillWaiting,
+        share,
+        ns: wait.time,
+        count: wait.threads.len() as u64,
+        longest_ns: wait.longest,
+        still_waiting: true,
+        text: format!("still waiting, ≥{}: {}", wait.longest, describe_hop(&waiter)),
+        cause: FindingCause {
+            kind: "unattributed",
+            reason: Some("still_blocked"),
+            share,
+            ns: wait.time,
+            text: who,
+        },
+        chain: vec![waiter],
+        lines,
+    }
+}

@@ -1,0 +1,239 @@
+//! Which program each process ran, as an engineer would call it.
+
+use std::collections::HashMap;
+
+use indexmap::IndexSet;
+use offwake_recording::{
+    ProcessInfo, Recording, ThreadKind,
+    units::{CgroupId, Tgid, Tid},
+};
+
+use crate::{
+    report::NAMELESS,
+    timeline::{Thread, ThreadIndex, Timeline},
+};
+
+/// Programs that run a script, which says more than their own name. A version may follow.
+const INTERPRETERS: &[&str] = &[
+    "python", "node", "nodejs", "ruby", "perl", "php", "bash", "sh", "dash", "zsh", "deno", "bun",
+];
+
+/// Options of interpreters whose next argument is not the script.
+const OPTIONS_WITH_VALUE: &[&str] = &[
+    "-W",
+    "-X",
+    "-r",
+    "--require",
+    "-I",
+    "-cp",
+    "-classpath",
+    "--class-path",
+    "-p",
+    "--module-path",
+];
+
+/// The most characters of a process title.
+const MAX_TITLE: usize = 48;
+
+/// Identifies a program within one [`Programs`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ProgramId(u32);
+
+/// What several processes have in common that run the same thing in the same place.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Program {
+    /// The name of the program: `postgres`, `python3`.
+    pub(super) name: String,
+    /// What it runs, if it is an interpreter: `web2.py`.
+    pub(super) script: Option<String>,
+    /// The label of its container.
+    pub(super) container: Option<String>,
+    /// Whether it is the kernel itself.
+    pub(super) kind: ProgramKind,
+}
+
+/// Whose code a program is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum ProgramKind {
+    User,
+    Kernel,
+}
+
+/// The programs of a recording's threads.
+pub(super) struct Programs<'a> {
+    timeline: &'a Timeline,
+    infos: HashMap<Tgid, &'a ProcessInfo>,
+    by_thread: Vec<ProgramId>,
+    programs: IndexSet<Program>,
+}
+
+impl<'a> Programs<'a> {
+    pub(super) fn new(recording: &'a Recording, timeline: &'a Timeline) -> Self {
+        // Sorted by time: the last reading counts, as titles change.
+        let mut infos: HashMap<Tgid, &ProcessInfo> = HashMap::new();
+        for info in &recording.processes {
+            let known = infos.entry(info.tgid).or_insert(info);
+            // Who is about to end, or is becoming another program, says nothing any more.
+            if !info.arguments.is_empty() || known.arguments.is_empty() {
+                *known = info;
+            }
+        }
+        let mut leaders: HashMap<Tgid, &Thread> = HashMap::new();
+        for thread in &timeline.threads {
+            let leader = leaders.entry(thread.tgid).or_insert(thread);
+            if thread.tid == Tid(thread.tgid.0) {
+                *leader = thread;
+            }
+        }
+        let containers: HashMap<CgroupId, String> = (recording.cgroups.values())
+            .filter_map(|cgroup| Some((cgroup.id, cgroup.names.label(cgroup.container.as_ref()?))))
+            .collect();
+        let mut programs = IndexSet::new();
+        let mut by_process: HashMap<(Tgid, Option<CgroupId>), ProgramId> = HashMap::new();
+        let by_thread = (timeline.threads.iter())
+            .map(|thread| {
+                let mut identify = || {
+                    let leader = leaders.get(&thread.tgid).copied().unwrap_or(thread);
+                    let container = thread.cgroup.and_then(|id| containers.get(&id)).cloned();
+                    let program = match thread.kind {
+                        ThreadKind::Kernel => kernel_program(thread),
+                        ThreadKind::User | ThreadKind::User32 => {
+                            user_program(infos.get(&thread.tgid).copied(), leader, container)
+                        }
+                    };
+                    let (index, _) = programs.insert_full(program);
+                    ProgramId(u32::try_from(index).unwrap_or(u32::MAX))
+                };
+                match thread.kind {
+                    ThreadKind::Kernel => identify(),
+                    _ => *by_process.entry((thread.tgid, thread.cgroup)).or_insert_with(identify),
+                }
+            })
+            .collect();
+        Self { timeline, infos, by_thread, programs }
+    }
+
+    /// Returns the program that a thread runs.
+    pub(super) fn program_of_thread(&self, thread: ThreadIndex) -> ProgramId {
+        self.by_thread.get(thread.0 as usize).copied().unwrap_or(ProgramId(u32::MAX))
+    }
+
+    /// Returns a program by its id.
+    pub(super) fn program(&self, id: ProgramId) -> Option<&Program> {
+        self.programs.get_index(id.0 as usize)
+    }
+
+    /// Returns the title that a process gave itself, without its program's name: `"UPDATE waiting"`.
+    /// PostgreSQL's backends and nginx's workers have one.
+    pub(super) fn title(&self, process: Tgid) -> Option<String> {
+        let info = self.infos.get(&process)?;
+        let [title] = info.arguments.as_slice() else { return None };
+        let title = title.trim_end_matches([' ', '\0']);
+        let (_, rest) = title.split_once(": ")?;
+        // PostgreSQL says user, database and client first, and last what the session does.
+        let rest = rest.rsplit_once([']', ')']).map_or(rest, |(_, activity)| activity).trim();
+        (!rest.is_empty() && !title.starts_with('/'))
+            .then(|| crate::report::text::cut_chars(rest, MAX_TITLE))
+    }
+
+    /// Returns the thread's own name, if it tells more than that of its process.
+    pub(super) fn own_thread_name(&self, thread: ThreadIndex) -> Option<&str> {
+        let life = self.timeline.thread(thread)?;
+        let name = &*life.names.last()?.comm;
+        let program = self.program(self.program_of_thread(thread))?;
+        (life.tid != Tid(life.tgid.0) && name != program.name).then_some(name)
+    }
+}
+
+/// Workers of the kernel that differ in their CPU alone are one program: `kworker/0:1-events`.
+fn kernel_program(thread: &Thread) -> Program {
+    let comm = thread.names.last().map_or(NAMELESS, |name| &*name.comm);
+    let name = comm.split(['/', ':']).next().unwrap_or(comm);
+    let name = if matches!(name, "kworker" | "ksoftirqd" | "migration" | "cpuhp" | "idle_inject") {
+        name
+    } else {
+        comm
+    };
+    Program { name: name.to_owned(), script: None, container: None, kind: ProgramKind::Kernel }
+}
+
+fn user_program(info: Option<&ProcessInfo>, leader: &Thread, container: Option<String>) -> Program {
+    let comm = leader.names.last().map_or(NAMELESS, |name| &*name.comm);
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let arguments = info.map_or([].as_slice(), |info| info.arguments.as_slice());
+    let executable = (info.and_then(|info| info.executable.as_deref()))
+        .map(|path| base(path.trim_end_matches(" (deleted)")));
+    // A program in memory without a name.
+    let executable = executable.filter(|file| !file.starts_with("memfd:"));
+    // A process that gives itself a title writes it there: `redis-server *:6379`.
+    let called = arguments.first().and_then(|first| first.split([' ', ':']).next()).map(base);
+    // `python3` rather than the `python3.11` that the link leads to.
+    let called = called.filter(|called| {
+        let is_executable = executable.as_ref().is_some_and(|file| file.starts_with(&**called));
+        !called.is_empty() && (is_executable || called == comm)
+    });
+    let name = called.or(executable).unwrap_or_else(|| comm.to_owned());
+    let script = script(&name, arguments);
+    Program { name, script, container, kind: ProgramKind::User }
+}
+
+/// Finds what an interpreter runs: its first argument that is no option.
+fn script(program: &str, arguments: &[String]) -> Option<String> {
+    let plain = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let mut rest = arguments.iter().skip(1);
+    if plain == "java" {
+        while let Some(argument) = rest.next() {
+            match argument.as_str() {
+                "-jar" => return rest.next().map(|jar| base(jar)),
+                option if OPTIONS_WITH_VALUE.contains(&option) => _ = rest.next(),
+                option if option.starts_with('-') => {}
+                class => return Some(class.rsplit('.').next().unwrap_or(class).to_owned()),
+            }
+        }
+        return None;
+    }
+    if !INTERPRETERS.contains(&plain) {
+        return None;
+    }
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "-m" => return rest.next().map(|module| format!("-m {module}")),
+            "-c" | "-e" => return None,
+            option if OPTIONS_WITH_VALUE.contains(&option) => _ = rest.next(),
+            option if option.starts_with('-') => {}
+            // A digit is some option's value.
+            number if number.bytes().all(|c| c.is_ascii_digit()) => return None,
+            script => return Some(base(script)),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::script;
+
+    fn script_of(line: &str) -> Option<String> {
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        script(arguments[0].rsplit('/').next().unwrap(), &arguments)
+    }
+
+    #[test]
+    fn interpreters_are_known_by_their_scripts() {
+        for (line, script) in [
+            ("python3 /srv/web2.py --port 80", Some("web2.py")),
+            ("/usr/bin/python3.11 -X dev -u worker.py", Some("worker.py")),
+            ("python3 -m http.server 80", Some("-m http.server")),
+            ("python3 -c pass", None),
+            ("node --max-old-space-size=64 app.js", Some("app.js")),
+            ("java -Xmx64m -cp a:b com.example.Main x", Some("Main")),
+            ("java -jar /srv/shop.jar", Some("shop.jar")),
+            ("bash deploy.sh", Some("deploy.sh")),
+            ("postgres -D data", None),
+            ("make all", None),
+        ] {
+            assert_eq!(script_of(line).as_deref(), script, "{line}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the target's threads ran, and who had the CPUs that they waited for.
+
+use std::collections::{BTreeMap, HashMap};
+
+use indexmap::IndexMap;
+use offwake_recording::units::Nanos;
+
+use crate::{
+    blame::{Blame, StackPairId},
+    timeline::ThreadIndex,
+};
+
+use super::{
+    describe::program_name,
+    find::{Activity, FindingWriter, Found, describe_hop},
+    model::{Finding, FindingCause, FindingKind, FindingLine},
+    programs::{ProgramId, ProgramKind},
+    tree::main_threads,
+};
+
+/// Threads that waited for a CPU for at least this part of the active time were starved of it.
+const STARVED: f64 = 0.25;
+/// The most programs named that had the CPUs.
+const MAX_HOLDERS: usize = 3;
+
+/// What threads of one program did on CPUs and in their queues.
+#[derive(Default)]
+struct Ran {
+    on_cpu: Nanos,
+    runnable: Nanos,
+    on_cpu_threads: BTreeMap<ThreadIndex, Nanos>,
+    runnable_threads: BTreeMap<ThreadIndex, Nanos>,
+    stacks: HashMap<StackPairId, Nanos>,
+    holders: IndexMap<Option<ProgramId>, Nanos>,
+}
+
+/// Finds the programs of the target that ran, or waited to run, for much of the time.
+pub(super) fn find(
+    blame: &Blame<'_>,
+    activity: &Activity<'_>,
+    writer: &mut FindingWriter<'_>,
+) -> Vec<Found> {
+    let timeline = blame.timeline();
+    let mut programs: IndexMap<ProgramId, Ran> = IndexMap::new();
+    for ((thread, ledger), n) in timeline.threads.iter().zip(activity.ledgers).zip(0..) {
+        if !thread.in_target || ledger.on_cpu + ledger.runnable == Nanos(0) {
+            continue;
+        }
+        let index = ThreadIndex(n);
+        let program = writer.words.programs.program_of_thread(index);
+        let is_kernel = (writer.words.programs.program(program))
+            .is_none_or(|known| known.kind == ProgramKind::Kernel);
+        if is_kernel {
+            continue;
+        }
+        let ran = programs.entry(program).or_default();
+        ran.on_cpu += ledger.on_cpu;
+        ran.runnable += ledger.runnable;
+        ran.on_cpu_threads.insert(index, ledger.on_cpu);
+        ran.runnable_threads.insert(index, ledger.runnable);
+        for (stack, time) in blame.sampled_work(index) {
+            *ran.stacks.entry(stack).or_default() += time;
+        }
+        blame.visit_cpu_holders(index, |holder, time| {
+            let holder = holder.map(|thread| writer.words.programs.program_of_thread(thread));
+            *ran.holders.entry(holder).or_default() += time;
+        });
+    }
+    let mut found = Vec::new();
+    for (program, ran) in programs {
+        let runnable = writer.share(ran.runnable);
+        if runnable > 0.05 {
+            let kind =
+                if runnable >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
+            found.push((cpu_queue_finding(program, &ran, kind, writer), false));
+        }
+        if writer.share(ran.on_cpu) > 0.05 {
+            found.push((on_cpu_finding(program, &ran, writer), false));
+        }
+    }
+    found
+}
+
+fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
+    let stacks = ran.stacks.iter().map(|(&stack, &time)| (stack, time));
+    let label = writer.describer.meanings.work_label(stacks);
+    let function = label.map(|label| label.function.to_string());
+    let what = "runs on a CPU".to_owned();
+    let hop =
+        writer.words.hop(program, &main_threads(&ran.on_cpu_threads), function, what, ran.on_cpu);
+    let share = writer.share(ran.on_cpu);
+    let text = describe_hop(&hop);
+    Finding {
+        kind: FindingKind::OnCpu,
+        share,
+        ns: ran.on_cpu,
+        count: 0,
+        longest_ns: Nanos(0),
+        still_waiting: false,
+        cause: FindingCause {
+            kind: "work",
+            reason: None,
+            share,
+            ns: ran.on_cpu,
+            text: text.clone(),
+        },
+        chain: vec![hop],
+        lines: vec![FindingLine {
+            depth: 0,
+            text: text.clone(),
+            detail: ran.on_cpu.to_string(),
+            share,
+            is_cause: true,
+        }],
+        text,
+    }
+}
+
+fn cpu_queue_finding(
+    program: ProgramId,
+    ran: &Ran,
+    kind: FindingKind,
+    writer: &mut FindingWriter<'_>,
+) -> Finding {
+    let mut holders: Vec<_> = ran.holders.iter().map(|(&id, &time)| (id, time)).collect();
+    holders.sort_by_key(|&(_, time)| std::cmp::Reverse(time));
+    let known: Vec<_> = (holders.iter())
+        .filter_map(|&(id, time)| Some((id?, time)))
+        .filter_map(|(id, time)| Some((writer.words.programs.program(id)?, id, time)))
+        .collect();
+    let what = match known.first() {
+        Some((first, id, _)) if *id != program => {
+            format!("waits for a CPU, held by {}", program_name(first))
+        }
+        Some((first, ..)) => {
+            format!("waits for a CPU, held by other threads of {}", program_name(first))
+        }
+        None => "waits for a CPU".to_owned(),
+    };
+    let hop =
+        writer.words.hop(program, &main_threads(&ran.runnable_threads), None, what, ran.runnable);
+    let share = writer.share(ran.runnable);
+    let text = describe_hop(&hop);
+    let mut lines = vec![FindingLine {
+        depth: 0,
+        text: text.clone(),
+        detail: ran.runnable.to_string(),
+        share,
+        is_cause: known.is_empty(),
+    }];
+    for (n, (holder, _, time)) in known.iter().take(MAX_HOLDERS).enumerate() {
+        if time.0 * 10 < ran.runnable.0 {
+            break;
+        }
+        lines.push(FindingLine {
+            depth: 1,
+            text: format!("{} had the CPU", program_name(holder)),
+            detail: String::new(),
+            share: writer.share(*time),
+            is_cause: n == 0,
+        });
+    }
+    Finding {
+        kind,
+        share,
+        ns: ran.runnable,
+        count: 0,
+        longest_ns: Nanos(0),
+        still_waiting: false,
+        cause: FindingCause {
+            kind: "cpu_queue",
+            reason: None,
+            share,
+            ns: ran.runnable,
+            text: text.clone(),
+        },
+        chain: vec![hop],
+        lines,
+        text,
+    }
+}

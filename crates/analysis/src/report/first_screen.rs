@@ -1,0 +1,220 @@
+//! What a screen shows first: what holds the target up, in at most 100 columns.
+//!
+//! ```text
+//! pid 21749 python3 web2.py · 4.00 s · 0.3% on-CPU
+//! 1  70%  python3 21749 web2.py waits for postgres in checkout (web2.py:5)   169×, max 394 ms
+//!         └ postgres 21753 "app shop UPDATE waiting" waits for postgres in ProcSleep
+//!           └ python3 21745 cron_tx.py sleeps in call_payment_api (cron_tx.py:9)  ← cause, 58%
+//! ```
+
+use std::io;
+
+use offwake_recording::units::Nanos;
+
+use super::{
+    Report,
+    summary::{SummaryStyles, describe_loss, write_line, write_styled},
+    text,
+};
+use crate::{
+    blame::Reason,
+    findings::{Finding, FindingKind, FindingLine},
+};
+
+/// The most findings shown; the rest is counted.
+const SHOWN: usize = 6;
+/// The most lines of the first finding, and of each one after it.
+const FIRST_LINES: usize = 7;
+const LATER_LINES: usize = 4;
+/// The most columns.
+const WIDTH: usize = 100;
+/// A loss that took at least this part of the target's time could change the answer.
+const RELEVANT_LOSS: f64 = 0.01;
+
+/// Writes the first screen.
+pub(super) fn write(
+    report: &Report,
+    palette: SummaryStyles,
+    out: &mut dyn io::Write,
+) -> io::Result<()> {
+    write_styled(out, palette.strong, &headline(report))?;
+    let loss = relevant_loss(report);
+    if let Some(loss) = &loss {
+        write_styled(out, palette.warning, &format!("INCOMPLETE: {loss}"))?;
+    }
+    let (shown, sleeps) = split_findings(report);
+    for (n, finding) in shown.iter().enumerate() {
+        let most = if n == 0 { FIRST_LINES } else { LATER_LINES };
+        for (line, text) in finding.lines.iter().zip(lines(n + 1, finding)).take(most) {
+            let style = match (line.is_cause, line.depth) {
+                (true, _) => palette.waker,
+                (false, 0) => palette.strong,
+                _ => anstyle::Style::new(),
+            };
+            write_styled(out, style, &text)?;
+        }
+    }
+    if shown.is_empty() {
+        write_line(out, "nothing holds it up")?;
+    }
+    let mut rest = describe_rest(report, &shown, &sleeps);
+    rest.push("more: -v, -o wait.html".to_owned());
+    write_line(out, &rest.join(" · "))
+}
+
+/// Describes what has no row of its own: smaller findings, sleeps, idle threads, losses.
+pub(super) fn describe_rest(
+    report: &Report,
+    shown: &[&Finding],
+    sleeps: &[&Finding],
+) -> Vec<String> {
+    let findings = &report.findings;
+    let more =
+        findings.list.len() as u64 + findings.activity.findings_left_out - shown.len() as u64;
+    let more = more.saturating_sub(sleeps.len() as u64);
+    let mut rest = Vec::new();
+    if more > 0 {
+        rest.push(format!("{more} smaller findings"));
+    }
+    if !sleeps.is_empty() {
+        let share: f64 = sleeps.iter().map(|finding| finding.share).sum();
+        let first = sleeps.first().map(|finding| finding.cause.text.as_str()).unwrap_or_default();
+        rest.push(format!("sleeps on purpose: {} ({first})", percent(share)));
+    }
+    if findings.activity.idle_threads > 0 {
+        rest.push(match findings.activity.idle_threads {
+            1 => "1 thread idle".to_owned(),
+            many => format!("{many} threads idle"),
+        });
+    }
+    if relevant_loss(report).is_none() {
+        rest.push("no relevant loss".to_owned());
+    }
+    rest
+}
+
+/// Returns the findings that have rows of their own, and the deliberate sleeps that share the last
+/// line.
+pub(super) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) {
+    let list = &report.findings.list;
+    let (sleeps, others): (Vec<_>, Vec<_>) =
+        list.iter().partition(|finding| finding.kind == FindingKind::Sleep);
+    let mut shown: Vec<_> = others.into_iter().take(SHOWN).collect();
+    // A program that does little else than to sleep is held up by that.
+    let told: f64 = shown.iter().map(|finding| finding.share).sum();
+    let mut rest = sleeps;
+    if shown.len() < SHOWN && rest.first().is_some_and(|sleep| sleep.share > told / 4.0) {
+        shown.push(rest.remove(0));
+    }
+    (shown, rest)
+}
+
+/// Returns the findings in one line each: `70%  python3 21749 web2.py … ← python3 21745 cron_tx.py …`.
+pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
+    let (shown, _) = split_findings(report);
+    (shown.iter())
+        .filter_map(|finding| {
+            let first = finding.lines.first()?;
+            let cause = match finding.lines.len() {
+                1 => String::new(),
+                _ => format!("  ← {}", finding.cause.text),
+            };
+            let still = if finding.still_waiting { "STILL WAITING  " } else { "" };
+            Some(format!("{:>5}  {still}{}{cause}", percent(finding.share), first.text))
+        })
+        .collect()
+}
+
+/// `pid 21749 python3 web2.py · 4.00 s · 0.3% on-CPU`
+pub(crate) fn headline(report: &Report) -> String {
+    let window = report.window.duration_ns;
+    let on_cpu = match window {
+        Nanos(0) => 0.0,
+        Nanos(window) => report.findings.activity.on_cpu_ns.0 as f64 / window as f64,
+    };
+    let program = match report.processes.as_slice() {
+        [one] => format!(" {}", text::terminal(&one.comm)),
+        many => format!(" ({} processes, {} threads)", many.len(), report.threads.len()),
+    };
+    format!(
+        "{}{program} · {window} · {:.1}% on-CPU · offwake {} on {}",
+        text::terminal(&report.meta.target),
+        on_cpu * 100.0,
+        text::terminal(&report.meta.offwake),
+        text::terminal(&report.meta.host),
+    )
+}
+
+/// The lines of a finding, the `number`th of its list.
+pub(crate) fn lines(number: usize, finding: &Finding) -> impl Iterator<Item = String> + '_ {
+    finding.lines.iter().map(move |line| match line.depth {
+        0 => {
+            let label = match finding.still_waiting {
+                true => "STILL WAITING ".to_owned() + &line.detail + "  ",
+                false => String::new(),
+            };
+            format!(
+                "{number:<2}{:>5}  {label}{}",
+                percent(line.share),
+                first_line(line, finding, label.chars().count())
+            )
+        }
+        depth => {
+            let indent = 9 + 2 * (usize::from(depth) - 1);
+            format!("{:indent$}└ {}", "", cause_mark(line, finding))
+        }
+    })
+}
+
+/// Puts how often and how long behind a first line, if there is room for it.
+fn first_line(line: &FindingLine, finding: &Finding, before: usize) -> String {
+    let room = WIDTH - 9 - before;
+    let text = text::cut_chars(&line.text, room);
+    let taken = text.chars().count();
+    let detail = line.detail.chars().count();
+    if finding.still_waiting || taken + 3 + detail > room {
+        return text;
+    }
+    let gap = room - taken - detail;
+    format!("{text}{:gap$}{}", "", line.detail)
+}
+
+/// Puts the share of a line, and the mark of the cause, behind it; cuts the line so that they stay.
+fn cause_mark(line: &FindingLine, finding: &Finding) -> String {
+    let indent = 11 + 2 * usize::from(line.depth.saturating_sub(1));
+    let mark = match line.is_cause {
+        true if finding.still_waiting => "  ← cause".to_owned(),
+        true => format!("  ← cause, {}", percent(line.share)),
+        false => String::new(),
+    };
+    let is_main = (line.share - finding.share).abs() < 0.01;
+    let mark = match mark.as_str() {
+        "" if !is_main && line.share > 0.0 => format!("  {}", percent(line.share)),
+        _ => mark,
+    };
+    let room = WIDTH.saturating_sub(indent + mark.chars().count());
+    format!("{}{mark}", text::cut_chars(&line.text, room))
+}
+
+/// `70%`, and `0.5%` below one per cent.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = share * 100.0;
+    if percent < 0.95 { format!("{percent:.1}%") } else { format!("{percent:.0}%") }
+}
+
+/// Describes what was lost, if it could change the answer.
+pub(crate) fn relevant_loss(report: &Report) -> Option<String> {
+    let wall: Nanos = report.processes.iter().map(|process| process.ledger.wall_ns).sum();
+    let lost: Nanos = (report.processes.iter())
+        .filter_map(|process| process.ledger.unattributed.get(Reason::Lost.name()).copied())
+        .sum();
+    let is_relevant = lost.0 as f64 >= wall.0 as f64 * RELEVANT_LOSS && lost > Nanos(0);
+    let warnings = report.warnings();
+    match describe_loss(report) {
+        Some(loss) if is_relevant => Some(format!(
+            "{} of the target's time is not known: lost {loss}",
+            percent(lost.0 as f64 / wall.0.max(1) as f64)
+        )),
+        _ => warnings.into_iter().next(),
+    }
+}

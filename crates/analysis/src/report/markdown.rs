@@ -1,0 +1,48 @@
+//! The findings as Markdown: the first screen, and a table of the causes.
+//!
+//! Names come from other programs. They are inside of code, which no chat or forge interprets, and
+//! can't end it.
+
+use std::io;
+
+use super::{Report, first_screen};
+
+/// Writes the findings as Markdown.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    writeln!(out, "### offwake: what holds it up\n")?;
+    writeln!(out, "{}\n", code(&first_screen::headline(report)))?;
+    if let Some(loss) = first_screen::relevant_loss(report) {
+        writeln!(out, "**Incomplete:** {}\n", code(&loss))?;
+    }
+    let (shown, sleeps) = first_screen::split_findings(report);
+    if shown.is_empty() {
+        return writeln!(out, "Nothing holds it up.");
+    }
+    writeln!(out, "```text")?;
+    for (n, finding) in shown.iter().enumerate() {
+        for line in first_screen::lines(n + 1, finding) {
+            writeln!(out, "{}", line.replace('`', "\u{2019}"))?;
+        }
+    }
+    writeln!(out, "```\n")?;
+    writeln!(out, "| # | share | time | cause |\n|--:|--:|--:|---|")?;
+    for (n, finding) in shown.iter().enumerate() {
+        let share = first_screen::percent(finding.cause.share);
+        let cause = code(&finding.cause.text);
+        writeln!(out, "| {} | {share} | {} | {cause} |", n + 1, finding.cause.ns)?;
+    }
+    let rest = first_screen::describe_rest(report, &shown, &sleeps);
+    if !rest.is_empty() {
+        writeln!(out, "\n{}", code(&rest.join(" · ")))?;
+    }
+    Ok(())
+}
+
+/// Puts a text into code. A table's column ends at a bar, even there.
+fn code(text: &str) -> String {
+    format!("`{}`", text.replace('`', "\u{2019}").replace('|', "\u{2502}"))
+}

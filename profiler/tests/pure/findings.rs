@@ -1,0 +1,297 @@
+//! What every first screen says, rule by rule: findings, their chains and their causes.
+
+use offwake_analysis::{
+    findings::{Finding, FindingKind},
+    report::{Filter, Report, markdown, summary},
+};
+use offwake_recording::{
+    ProcessInfo, Recording, StackRef, WakeContext,
+    units::{Nanos, Tgid, Timestamp},
+};
+
+use crate::{
+    draw::{TICK, edit, live, recording},
+    fixtures::{CLOCK_NANOSLEEP, FUTEX, RECVFROM, kernel, syscall, user},
+    golden::report as build_report,
+};
+
+fn report(recording: &mut Recording) -> Report {
+    recording.sort();
+    build_report(recording, &Filter::default())
+}
+
+/// The first screen without its first and last line.
+fn findings(recording: &mut Recording) -> Vec<String> {
+    let report = report(recording);
+    let mut text = Vec::new();
+    summary::write(&report, &mut text).expect("a Vec takes everything");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    lines[1..lines.len() - 1].to_vec()
+}
+
+fn first(recording: &mut Recording) -> Finding {
+    report(recording).findings.list.into_iter().next().expect("a finding")
+}
+
+fn process(tgid: u32, arguments: &[&str]) -> ProcessInfo {
+    ProcessInfo {
+        tgid: Tgid(tgid),
+        at: Timestamp(0),
+        parent: None,
+        executable: Some(format!("/usr/bin/{}", arguments[0].split([' ', ':']).next().unwrap())),
+        arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+        cgroup: None,
+        pid_in_container: None,
+        uid: None,
+    }
+}
+
+fn sleep_stack(r: &mut Recording, tgid: u32, function: &str) -> StackRef {
+    user(r, tgid, &["libc.so.6 clock_nanosleep", &format!("app {function}"), "app main"])
+}
+
+/// Thread 7 asks 60, which asks 61, which sleeps: only the last of them is the cause.
+fn three_programs() -> Recording {
+    let mut r = recording(100);
+    live(
+        &mut r,
+        7,
+        "#..........................................................................r#",
+        60,
+    );
+    live(
+        &mut r,
+        60,
+        "##.......................................................................r####",
+        61,
+    );
+    live(
+        &mut r,
+        61,
+        "###...................................................................#########",
+        0,
+    );
+    r.processes = vec![
+        process(7, &["checkout", "--port", "80"]),
+        process(60, &["postgres: app shop [local] UPDATE waiting"]),
+        process(61, &["python3", "/srv/cron_tx.py"]),
+    ];
+    let ask = user(&mut r, 7, &["libc.so.6 recv", "checkout ask_database", "checkout main"]);
+    let lock = user(
+        &mut r,
+        60,
+        &["libc.so.6 epoll_wait", "postgres WaitEventSetWait", "postgres LockAcquire"],
+    );
+    let sleeps = sleep_stack(&mut r, 61, "call_payment_api");
+    let nap = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    edit(&mut r, |waits| {
+        for wait in waits {
+            match wait.tid.0 {
+                7 => (wait.user_stack, wait.syscall) = (ask, syscall(RECVFROM, [3, 0, 0, 0, 0, 0])),
+                60 => (wait.user_stack, wait.syscall) = (lock, syscall(RECVFROM, [3; 6])),
+                _ => {
+                    wait.user_stack = sleeps;
+                    wait.kernel_stack = nap;
+                    wait.syscall = syscall(CLOCK_NANOSLEEP, [0; 6]);
+                    wait.wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+                }
+            }
+        }
+    });
+    r
+}
+
+#[test]
+fn a_chain_has_a_line_for_each_hop_that_says_where_it_slept_and_ends_with_the_cause() {
+    let lines = findings(&mut three_programs());
+    assert!(lines[0].contains("checkout 7 waits for postgres in ask_database"), "{lines:#?}");
+    assert!(lines[1].contains("└ postgres 60 \"UPDATE waiting\""), "{lines:#?}");
+    // The wrapper through which all its waits go says nothing.
+    assert!(
+        lines[1].contains("waits for a lock of python3 cron_tx.py in LockAcquire"),
+        "{lines:#?}"
+    );
+    assert!(lines[2].contains("└ python3 61 cron_tx.py sleeps in call_payment_api"), "{lines:#?}");
+    assert!(lines[2].contains("← cause"), "{lines:#?}");
+}
+
+#[test]
+fn findings_tell_machines_the_same_as_people() {
+    let finding = first(&mut three_programs());
+    assert_eq!(finding.kind, FindingKind::Wait);
+    assert_eq!((finding.cause.kind, finding.still_waiting), ("timer", false));
+    let programs: Vec<_> = finding.chain.iter().map(|hop| hop.program.as_str()).collect();
+    assert_eq!(programs, ["checkout", "postgres", "python3"]);
+    let functions: Vec<_> = finding.chain.iter().map(|hop| hop.function.as_deref()).collect();
+    assert_eq!(functions, [Some("ask_database"), Some("LockAcquire"), Some("call_payment_api")]);
+    assert!(finding.cause.share > 0.6 && finding.cause.share <= finding.share, "{finding:?}");
+    assert!(finding.cause.text.contains("cron_tx.py sleeps in call_payment_api"), "{finding:?}");
+}
+
+#[test]
+fn markdown_is_what_the_screen_says_and_no_name_can_end_its_code() {
+    let mut r = three_programs();
+    r.processes[2].arguments[1] = "a`|b\u{1b}[31m.py".to_owned();
+    let report = report(&mut r);
+    let mut text = Vec::new();
+    markdown::write(&report, &mut text).expect("a Vec takes everything");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.contains("ask_database") && text.contains("call_payment_api"), "{text}");
+    assert!(text.lines().any(|line| line.starts_with("| 1 |")), "{text}");
+    assert!(!text.contains('\u{1b}') && text.matches("```").count() == 2, "{text}");
+    for row in text.lines().filter(|line| line.starts_with('|')) {
+        assert_eq!(row.matches('|').count(), 5, "{row}");
+    }
+}
+
+/// Thread 7 waits in two pieces, the first of which a timer ends; 8 ends the second. Between them
+/// is so much CPU time, and the second is in the stack that `second` makes.
+fn timed_pieces(
+    between: Nanos,
+    second: impl FnOnce(&mut Recording, StackRef) -> StackRef,
+) -> Recording {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}#{}r{}", ".".repeat(40), ".".repeat(40), "#".repeat(17)), 8);
+    live(&mut r, 8, &"#".repeat(100), 9);
+    let gil = user(&mut r, 7, &["libc.so.6 pthread_cond_timedwait", "app take_gil", "app main"]);
+    let other = second(&mut r, gil);
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |waits| {
+        for (n, wait) in waits.iter_mut().enumerate() {
+            wait.syscall = syscall(FUTEX, [0x1000, 0, 0, 0, 0, 0]);
+            wait.kernel_stack = futex;
+            wait.user_stack = if n == 0 { gil } else { other };
+        }
+        waits[0].wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+        waits[1].off = waits[0].on + between;
+    });
+    r
+}
+
+fn first_wait_is_work(r: &mut Recording) -> bool {
+    let report = report(r);
+    let all: Vec<_> = report.waits.iter().flat_map(|wait| &wait.blame).collect();
+    all.iter().all(|part| part.kind.name() == "work")
+}
+
+#[test]
+fn a_wait_that_is_begun_anew_after_its_timeout_is_blamed_on_who_ends_it_at_last() {
+    let check = Nanos(TICK / 10);
+    assert!(first_wait_is_work(&mut timed_pieces(check, |_, gil| gil)));
+    // Who did something in between waited for that time only.
+    assert!(!first_wait_is_work(&mut timed_pieces(Nanos(TICK), |_, gil| gil)));
+    // And so did who then waited somewhere else.
+    let elsewhere =
+        |r: &mut Recording, _| user(r, 7, &["libc.so.6 pthread_cond_wait", "app next", "app main"]);
+    assert!(!first_wait_is_work(&mut timed_pieces(check, elsewhere)));
+}
+
+/// Thread 7 waits on a condition that 8 signals, which has slept itself in this function.
+fn hand_over(waits_in: &str, sleeps_in: &str) -> Finding {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r{}", ".".repeat(80), "#".repeat(18)), 8);
+    live(&mut r, 8, &format!("#{}r{}", ".".repeat(70), "#".repeat(28)), 0);
+    let waits_in = user(&mut r, 7, &["libc.so.6 pthread_cond_wait", waits_in, "app main"]);
+    let sleeps_in = user(&mut r, 8, &["libc.so.6 pthread_cond_timedwait", sleeps_in, "app run"]);
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |waits| {
+        for wait in waits {
+            wait.syscall = syscall(FUTEX, [0x1000, 0, 0, 0, 0, 0]);
+            wait.kernel_stack = futex;
+            wait.user_stack = if wait.tid.0 == 7 { waits_in } else { sleeps_in };
+            if wait.tid.0 == 8 {
+                wait.wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+            }
+        }
+    });
+    first(&mut r)
+}
+
+#[test]
+fn who_waits_for_a_monitor_is_not_idle_and_neither_is_who_sleeps_with_it() {
+    let finding = hand_over(
+        "libjvm.so ObjectMonitor::enter(JavaThread*)",
+        "libjvm.so JavaThread::sleep(long)",
+    );
+    assert!(finding.text.contains("waits for a lock"), "{finding:?}");
+    assert_eq!(finding.cause.kind, "timer");
+    assert!(finding.cause.text.contains("sleeps"), "{finding:?}");
+    // The same futexes of a pool's threads are idle: the one waits for its next job, the other
+    // until its time is over.
+    let finding = hand_over("libjvm.so CompileQueue::get()", "app tick");
+    assert_eq!(finding.kind, FindingKind::OnCpu, "{finding:?}");
+}
+
+#[test]
+fn threads_in_a_queue_for_a_lock_wait_for_who_holds_it_and_not_for_each_other() {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r{}", ".".repeat(90), "#".repeat(8)), 8);
+    live(&mut r, 8, &format!("#{}r{}", ".".repeat(80), "#".repeat(18)), 60);
+    live(&mut r, 60, &"#".repeat(100), 9);
+    r.processes = vec![process(7, &["app"]), process(8, &["app"])];
+    let acquire = user(&mut r, 7, &["libc.so.6 futex", "app acquire_connection", "app main"]);
+    let upload = user(&mut r, 60, &["other upload", "other main"]);
+    edit(&mut r, |waits| {
+        for wait in waits {
+            wait.user_stack = acquire;
+            if let Some(wake) = &mut wait.wake {
+                wake.user_stack = upload;
+            }
+        }
+    });
+    let lines = findings(&mut r);
+    assert!(lines[0].contains("acquire_connection"), "{lines:#?}");
+    let of_queue = lines.iter().filter(|line| line.contains("└") && line.contains("acquire_conn"));
+    assert_eq!(of_queue.count(), 0, "{lines:#?}");
+    assert!(lines[1].contains("thread60 60 works in upload"), "{lines:#?}");
+}
+
+#[test]
+fn who_had_the_cpu_is_named_where_threads_could_not_run() {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("##{}##", "r".repeat(96)), 0);
+    live(&mut r, 60, &format!("rr{}rr", "#".repeat(96)), 0);
+    let lines = findings(&mut r);
+    assert!(lines[0].contains("waits for a CPU, held by thread60"), "{lines:#?}");
+    assert_eq!(first(&mut r).kind, FindingKind::CpuStarvation);
+}
+
+#[test]
+fn what_a_thread_slept_on_purpose_comes_after_what_it_waited_for() {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}##{}r#", ".".repeat(60), ".".repeat(35)), 60);
+    live(&mut r, 60, &"#".repeat(100), 9);
+    let sleeps = sleep_stack(&mut r, 7, "take_a_nap");
+    let asks = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
+    let nap = kernel(&mut r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    edit(&mut r, |waits| {
+        waits[0].user_stack = sleeps;
+        waits[0].kernel_stack = nap;
+        waits[0].syscall = syscall(CLOCK_NANOSLEEP, [0; 6]);
+        waits[0].wake.as_mut().unwrap().context = WakeContext::Hrtimer;
+        waits[1].user_stack = asks;
+        waits[1].syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
+    });
+    let kinds: Vec<_> = report(&mut r).findings.list.iter().map(|finding| finding.kind).collect();
+    assert_eq!(kinds, [FindingKind::Wait, FindingKind::Sleep]);
+}
+
+#[test]
+fn a_target_that_does_nothing_any_more_is_still_waiting_and_a_pool_beside_it_is_idle() {
+    let mut r = recording(3_000);
+    live(&mut r, 7, &format!("#{}", "_".repeat(2_999)), 8);
+    let lock = user(&mut r, 7, &["libc.so.6 __lll_lock_wait", "app transfer", "app main"]);
+    edit(&mut r, |waits| waits[0].user_stack = lock);
+    let finding = first(&mut r);
+    assert_eq!((finding.kind, finding.still_waiting), (FindingKind::StillWaiting, true));
+    assert!(finding.text.contains("waits") && finding.text.contains("transfer"), "{finding:?}");
+    // A thread that waits for its next job to the end is no finding.
+    let mut r = recording(3_000);
+    live(&mut r, 7, &format!("#{}", "_".repeat(2_999)), 8);
+    live(&mut r, 8, &"#".repeat(3_000), 9);
+    let queue = user(&mut r, 7, &["libc.so.6 pthread_cond_wait", "app next_job", "app main"]);
+    edit(&mut r, |waits| waits[0].user_stack = queue);
+    assert_eq!(first(&mut r).kind, FindingKind::OnCpu);
+}
