@@ -16,7 +16,7 @@ const TINY_RINGS: [&str; 2] = ["--ring-size", "4096"];
 
 fn profile(workload: &Workload, arguments: &[&str]) -> Result<Outcome> {
     Offwake::profile()?
-        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(["-v", "-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
         .args(arguments)
         .run()
 }

@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// Where the page leads with what is wrong.
-pub const FIRST_CARD: &str = "#findings, .findings";
+pub const FIRST_CARD: &str = "#verdict";
 
 /// How long each incident is recorded.
 const WINDOW: &str = "5s";

@@ -57,6 +57,9 @@ pub(super) fn write(
     if shown.is_empty() {
         write_line(out, "nothing holds it up")?;
     }
+    for warning in report.warnings() {
+        write_styled(out, palette.warning, &format!("note: {warning}"))?;
+    }
     let mut rest = describe_rest(report, &shown, &sleeps);
     rest.push("more: -v, -o wait.html".to_owned());
     write_line(out, &rest.join(" · "))
@@ -86,6 +89,9 @@ pub(super) fn describe_rest(
             1 => "1 thread idle".to_owned(),
             many => format!("{many} threads idle"),
         });
+    }
+    if report.filter.left_out_count > 0 {
+        rest.push(format!("{} waits left out by the filter", report.filter.left_out_count));
     }
     if relevant_loss(report).is_none() {
         rest.push("no relevant loss".to_owned());
@@ -209,12 +215,7 @@ pub(crate) fn relevant_loss(report: &Report) -> Option<String> {
         .filter_map(|process| process.ledger.unattributed.get(Reason::Lost.name()).copied())
         .sum();
     let is_relevant = lost.0 as f64 >= wall.0 as f64 * RELEVANT_LOSS && lost > Nanos(0);
-    let warnings = report.warnings();
-    match describe_loss(report) {
-        Some(loss) if is_relevant => Some(format!(
-            "{} of the target's time is not known: lost {loss}",
-            percent(lost.0 as f64 / wall.0.max(1) as f64)
-        )),
-        _ => warnings.into_iter().next(),
-    }
+    let loss = describe_loss(report).filter(|_| is_relevant)?;
+    let share = percent(lost.0 as f64 / wall.0.max(1) as f64);
+    Some(format!("{share} of the target's time is not known: lost {loss}"))
 }
