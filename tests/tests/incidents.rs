@@ -3,13 +3,42 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, Result, ensure};
-use offwake_tests::incidents::{self, INCIDENTS};
+use offwake_tests::incidents::{self, FIRST_CARD, INCIDENTS, Keep, Options};
 
 /// Demands that the trouble is what the incident says, by evidence that is none of offwake's.
 fn check_trouble(name: &str) -> Result<()> {
     let truth = incidents::check_trouble(incidents::find(name)?)?;
     ensure!(truth.lines().count() > 1, "no evidence: {truth}");
     Ok(())
+}
+
+/// Demands that offwake names the cause in the first lines and on the page's first card, and blames
+/// nobody else.
+fn check_cause(name: &str) -> Result<()> {
+    let options = Options { keep: Keep::Nothing, card: FIRST_CARD.to_owned() };
+    let verdict = incidents::run(incidents::find(name)?, &options)?;
+    ensure!(verdict.passes(), "{name}: {verdict:?}");
+    Ok(())
+}
+
+#[test]
+fn a_file_lock_is_blamed_on_who_holds_it() -> Result<()> {
+    check_cause("file-lock")
+}
+
+#[test]
+fn an_exhausted_pool_is_blamed_on_who_has_the_connection() -> Result<()> {
+    check_cause("starved-pool")
+}
+
+#[test]
+fn a_row_lock_is_blamed_on_the_client_of_the_session_that_holds_it() -> Result<()> {
+    check_cause("postgres-row-lock")
+}
+
+#[test]
+fn threads_in_a_deadlock_are_still_waiting() -> Result<()> {
+    check_cause("deadlock")
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn refused(arguments: &[&str]) -> String {
 
 #[test]
 fn each_option_narrows_the_report() {
-    let whole = reported(&[]);
+    let whole = reported(&["-v"]);
     assert!(whole.contains("gateway 17587") && whole.contains("store 17589"), "{whole}");
     for arguments in [
         &["-p", "17589"][..],
@@ -44,7 +44,7 @@ fn each_option_narrows_the_report() {
         &["--comm", "store-2", "--comm", "store-4"],
         &["-p", "17589", "--comm", "store-2"],
     ] {
-        let narrowed = reported(arguments);
+        let narrowed = reported(&[arguments, &["-v"]].concat());
         let first = narrowed.lines().next().unwrap();
         assert!(first.contains("(of pid 17587,17591,17589)"), "{first}");
         assert!(narrowed.contains("store-2 17605"), "{narrowed}");

@@ -56,7 +56,8 @@ impl Words<'_> {
         let only_thread = threads.first().copied().filter(|_| threads.len() == 1);
         FindingHop {
             program: known.map_or_else(String::new, |known| known.name.clone()),
-            script: known.and_then(|known| known.script.clone()),
+            script: (known.and_then(|known| known.script.clone()))
+                .or_else(|| self.programs.subject(pid?)),
             pid,
             title: pid.and_then(|pid| self.programs.title(pid)),
             thread_name: match only_thread {
@@ -128,16 +129,16 @@ impl Words<'_> {
             }
             FrameEvidence::Sleep => return "sleeps".to_owned(),
             FrameEvidence::NameLookup => {
-                return "waits for the answer of a name server (DNS)".to_owned();
+                return "waits for a name server (DNS)".to_owned();
             }
             FrameEvidence::Request | FrameEvidence::WorkerLoop | FrameEvidence::None => {}
         }
         match slept.kernel {
             Some(KernelWait::Fuse) => {
-                return "waits for a FUSE filesystem's server".to_owned();
+                return "waits for a FUSE server".to_owned();
             }
             Some(KernelWait::NetworkFilesystem) => {
-                return "waits for the server of a network filesystem".to_owned();
+                return "waits for a network filesystem".to_owned();
             }
             Some(KernelWait::FileLock) => {
                 return match next {
@@ -202,7 +203,7 @@ impl Words<'_> {
                     "sleeps".to_owned()
                 }
                 _ if slept.is_some_and(|slept| slept.evidence == FrameEvidence::NameLookup) => {
-                    "waits for a name server (DNS) that does not answer in time".to_owned()
+                    "gets no answer from a name server (DNS)".to_owned()
                 }
                 Some(_) => "waits until a timeout".to_owned(),
             },
@@ -271,11 +272,7 @@ pub(super) fn who(hop: &FindingHop) -> String {
     words.join(" ")
 }
 
-/// ` in LockAcquire`, or nothing.
-pub(super) fn in_function(function: Option<&str>) -> String {
-    function.map(|name| format!(" in {}", shorten(name))).unwrap_or_default()
-}
-
-fn shorten(name: &str) -> String {
+/// Returns a function's name as lines have it.
+pub(super) fn function_name(name: &str) -> String {
     text::cut_chars(&text::terminal(name), MAX_FUNCTION)
 }

@@ -64,6 +64,7 @@ pub(super) fn line(
     (!named.is_empty()).then(|| FindingLine {
         depth: 1,
         text: format!("meanwhile others waited for disks too: {}", named.join(", ")),
+        function: None,
         detail: String::new(),
         share: 0.0,
         is_cause: false,

@@ -410,7 +410,8 @@ impl FindingWriter<'_> {
         if let Some(waiter) = chain.first() {
             lines.push(FindingLine {
                 depth: 0,
-                text: describe_hop(waiter),
+                text: describe_hop_without_function(waiter),
+                function: function_of_hop(waiter),
                 detail: match root.count {
                     0 | 1 => root.longest.to_string(),
                     many => format!("{many}×, max {}", root.longest),
@@ -482,7 +483,8 @@ impl FindingWriter<'_> {
             let is_cause = is_first && child.children.is_empty();
             lines.push(FindingLine {
                 depth,
-                text: describe_hop(&hop),
+                text: describe_hop_without_function(&hop),
+                function: function_of_hop(&hop),
                 detail: String::new(),
                 share: self.share(child.time),
                 is_cause,
@@ -494,8 +496,18 @@ impl FindingWriter<'_> {
 
 /// `postgres 21753 "UPDATE waiting" waits for its client in secure_read`
 pub(super) fn describe_hop(hop: &FindingHop) -> String {
-    let function = describe::in_function(hop.function.as_deref());
-    format!("{} {}{function}", describe::who(hop), hop.what)
+    let function = function_of_hop(hop).map(|name| format!(" in {name}")).unwrap_or_default();
+    format!("{}{function}", describe_hop_without_function(hop))
+}
+
+/// `postgres 21753 "UPDATE waiting" waits for its client`
+pub(super) fn describe_hop_without_function(hop: &FindingHop) -> String {
+    format!("{} {}", describe::who(hop), hop.what)
+}
+
+/// Returns the function in which a hop's threads slept or worked, as lines have it.
+pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
+    hop.function.as_deref().map(describe::function_name)
 }
 
 /// Returns the path from a root on which most of the time was spent.

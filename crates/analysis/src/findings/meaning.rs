@@ -270,8 +270,8 @@ fn has_lock_word(name: &str) -> bool {
     words(name).iter().any(|word| WORDS.contains(&word.as_str()))
 }
 
-fn is_waiting_word(word: &String) -> bool {
-    WAITING_WORDS.contains(&word.as_str())
+fn is_waiting_word(word: &str) -> bool {
+    WAITING_WORDS.contains(&word)
 }
 
 /// Returns whether a name says that its function waits, and maybe for what.
@@ -284,7 +284,7 @@ fn has_waiting_word(name: &str) -> bool {
 /// Returns whether a name says that its function waits, and not for what.
 fn is_made_of_waiting_words(name: &str) -> bool {
     let words = words(name);
-    !words.is_empty() && words.iter().all(is_waiting_word)
+    !words.is_empty() && words.iter().all(|word| is_waiting_word(word))
 }
 
 #[cfg(test)]

@@ -82,7 +82,7 @@ pub struct Finding {
 pub struct FindingHop {
     /// The program: `postgres`.
     pub program: String,
-    /// What an interpreter runs: `web2.py`.
+    /// What an interpreter runs, or the file that a single process was started on: `web2.py`.
     pub script: Option<String>,
     /// The process, if it was one only.
     pub pid: Option<Tgid>,
@@ -124,8 +124,10 @@ pub struct FindingCause {
 pub struct FindingLine {
     /// How far it is indented: hops from the waiter.
     pub depth: u16,
-    /// What it says.
+    /// What it says, but for the function.
     pub text: String,
+    /// The function in which the threads slept or worked.
+    pub function: Option<String>,
     /// How often and how long: `169×, max 394 ms`. It may be left out where there is no room.
     pub detail: String,
     /// The part of the target's active time, from 0 to 1.

@@ -22,7 +22,9 @@ use crate::{
 };
 
 use super::{
-    find::{FindingWriter, Found, RootKey, describe_hop},
+    find::{
+        FindingWriter, Found, RootKey, describe_hop, describe_hop_without_function, function_of_hop,
+    },
     model::{Finding, FindingCause, FindingKind, FindingLine},
     tree::SleepMeaning,
 };
@@ -158,7 +160,8 @@ fn describe(
     let share = writer.share(wait.time).min(1.0);
     let mut lines = vec![FindingLine {
         depth: 0,
-        text: describe_hop(&waiter),
+        text: describe_hop_without_function(&waiter),
+        function: function_of_hop(&waiter),
         share,
         is_cause: peer.is_none() && on.is_none(),
         detail: format!("≥{}", wait.longest),
@@ -168,6 +171,7 @@ fn describe(
         lines.push(FindingLine {
             depth: 1,
             text,
+            function: None,
             detail: String::new(),
             share,
             is_cause: peer.is_none(),
@@ -179,6 +183,7 @@ fn describe(
             lines.push(FindingLine {
                 depth: 1,
                 text: who.clone(),
+                function: None,
                 detail: String::new(),
                 share,
                 is_cause: true,
@@ -193,6 +198,7 @@ fn describe(
             lines.push(FindingLine {
                 depth: 1,
                 text: text.to_owned(),
+                function: None,
                 detail: String::new(),
                 share,
                 is_cause: false,

@@ -136,6 +136,15 @@ impl<'a> Programs<'a> {
             .then(|| crate::report::text::cut_chars(rest, MAX_TITLE))
     }
 
+    /// Returns the file that a process was started on, if its command line names one: `heavy.cc` of a
+    /// compiler.
+    pub(super) fn subject(&self, process: Tgid) -> Option<String> {
+        let info = self.infos.get(&process)?;
+        let argument = info.arguments.iter().skip(1).find(|argument| is_file_name(argument))?;
+        let name = argument.rsplit('/').next().unwrap_or(argument);
+        Some(crate::report::text::cut_chars(name, MAX_TITLE))
+    }
+
     /// Returns the thread's own name, if it tells more than that of its process.
     pub(super) fn own_thread_name(&self, thread: ThreadIndex) -> Option<&str> {
         let life = self.timeline.thread(thread)?;
@@ -177,6 +186,18 @@ fn user_program(info: Option<&ProcessInfo>, leader: &Thread, container: Option<S
     Program { name, script, container, kind: ProgramKind::User }
 }
 
+/// Returns whether an argument looks like the name of a file: no option, and with an extension.
+fn is_file_name(argument: &str) -> bool {
+    let extension = argument.rsplit_once('.').map(|(_, extension)| extension);
+    !argument.starts_with('-')
+        && !argument.contains(['=', ' ', ':'])
+        && extension.is_some_and(|extension| {
+            (1..=5).contains(&extension.len())
+                && extension.starts_with(|c: char| c.is_ascii_alphabetic())
+                && extension.bytes().all(|c| c.is_ascii_alphanumeric())
+        })
+}
+
 /// Finds what an interpreter runs: its first argument that is no option.
 fn script(program: &str, arguments: &[String]) -> Option<String> {
     let plain = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
@@ -212,11 +233,21 @@ fn script(program: &str, arguments: &[String]) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::script;
+    use super::{is_file_name, script};
 
     fn script_of(line: &str) -> Option<String> {
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
         script(arguments[0].rsplit('/').next().unwrap(), &arguments)
+    }
+
+    #[test]
+    fn files_are_told_from_options_and_addresses() {
+        for file in ["heavy.cc", "/srv/shop/orders.sqlite", "nginx.conf"] {
+            assert!(is_file_name(file), "{file}");
+        }
+        for other in ["-quiet", "x86_64-linux-gnu", "127.0.0.1", "127.0.0.1:80", "a=b.c", "1.5"] {
+            assert!(!is_file_name(other), "{other}");
+        }
     }
 
     #[test]

@@ -12,7 +12,10 @@ use crate::{
 
 use super::{
     describe::program_name,
-    find::{Activity, FindingWriter, Found, describe_hop},
+    find::{
+        Activity, FindingWriter, Found, describe_hop, describe_hop_without_function,
+        function_of_hop,
+    },
     model::{Finding, FindingCause, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::main_threads,
@@ -104,14 +107,15 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
             ns: ran.on_cpu,
             text: text.clone(),
         },
-        chain: vec![hop],
         lines: vec![FindingLine {
             depth: 0,
-            text: text.clone(),
+            text: describe_hop_without_function(&hop),
+            function: function_of_hop(&hop),
             detail: ran.on_cpu.to_string(),
             share,
             is_cause: true,
         }],
+        chain: vec![hop],
         text,
     }
 }
@@ -143,7 +147,8 @@ fn cpu_queue_finding(
     let text = describe_hop(&hop);
     let mut lines = vec![FindingLine {
         depth: 0,
-        text: text.clone(),
+        text: describe_hop_without_function(&hop),
+        function: function_of_hop(&hop),
         detail: ran.runnable.to_string(),
         share,
         is_cause: known.is_empty(),
@@ -155,6 +160,7 @@ fn cpu_queue_finding(
         lines.push(FindingLine {
             depth: 1,
             text: format!("{} had the CPU", program_name(holder)),
+            function: None,
             detail: String::new(),
             share: writer.share(*time),
             is_cause: n == 0,
@@ -174,8 +180,8 @@ fn cpu_queue_finding(
             ns: ran.runnable,
             text: text.clone(),
         },
-        chain: vec![hop],
         lines,
+        chain: vec![hop],
         text,
     }
 }

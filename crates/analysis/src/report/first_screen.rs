@@ -45,7 +45,7 @@ pub(super) fn write(
     let (shown, sleeps) = split_findings(report);
     for (n, finding) in shown.iter().enumerate() {
         let most = if n == 0 { FIRST_LINES } else { LATER_LINES };
-        for (line, text) in finding.lines.iter().zip(lines(n + 1, finding)).take(most) {
+        for PrintedLine { line, text } in lines(n + 1, finding).into_iter().take(most) {
             let style = match (line.is_cause, line.depth) {
                 (true, _) => palette.waker,
                 (false, 0) => palette.strong,
@@ -109,7 +109,11 @@ pub(super) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) 
     // A program that does little else than to sleep is held up by that.
     let told: f64 = shown.iter().map(|finding| finding.share).sum();
     let mut rest = sleeps;
-    if shown.len() < SHOWN && rest.first().is_some_and(|sleep| sleep.share > told / 4.0) {
+    let is_one_program = report.processes.len() == 1;
+    if is_one_program
+        && shown.len() < SHOWN
+        && rest.first().is_some_and(|sleep| sleep.share > told / 4.0)
+    {
         shown.push(rest.remove(0));
     }
     (shown, rest)
@@ -126,7 +130,9 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
                 _ => format!("  ← {}", finding.cause.text),
             };
             let still = if finding.still_waiting { "STILL WAITING  " } else { "" };
-            Some(format!("{:>5}  {still}{}{cause}", percent(finding.share), first.text))
+            let function = first.function.as_ref().map(|name| format!(" in {name}"));
+            let text = format!("{}{}", first.text, function.unwrap_or_default());
+            Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
         })
         .collect()
 }
@@ -151,55 +157,66 @@ pub(crate) fn headline(report: &Report) -> String {
     )
 }
 
-/// The lines of a finding, the `number`th of its list.
-pub(crate) fn lines(number: usize, finding: &Finding) -> impl Iterator<Item = String> + '_ {
-    finding.lines.iter().map(move |line| match line.depth {
-        0 => {
-            let label = match finding.still_waiting {
-                true => "STILL WAITING ".to_owned() + &line.detail + "  ",
-                false => String::new(),
-            };
-            format!(
-                "{number:<2}{:>5}  {label}{}",
-                percent(line.share),
-                first_line(line, finding, label.chars().count())
-            )
+/// A line of a finding as it is printed, and the one that it is of.
+pub(crate) struct PrintedLine<'f> {
+    pub(crate) line: &'f FindingLine,
+    pub(crate) text: String,
+}
+
+/// The lines of a finding, the `number`th of its list, as they are printed: a function for which
+/// there is no room has a line of its own.
+pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
+    let mut lines = Vec::new();
+    for line in &finding.lines {
+        let before = match (line.depth, finding.still_waiting) {
+            (0, false) => format!("{number:<2}{:>5}  ", percent(line.share)),
+            (0, true) => {
+                format!("{number:<2}{:>5}  STILL WAITING {}  ", percent(line.share), line.detail)
+            }
+            (depth, _) => format!("{:indent$}└ ", "", indent = 7 + 2 * usize::from(depth)),
+        };
+        let behind = mark(line, finding);
+        let indent = before.chars().count();
+        let room = WIDTH.saturating_sub(indent);
+        let mut push = |text: String| lines.push(PrintedLine { line, text });
+        let whole = match &line.function {
+            Some(function) => format!("{} in {function}", line.text),
+            None => line.text.clone(),
+        };
+        if whole.chars().count() + behind.chars().count() <= room || line.function.is_none() {
+            let whole = text::cut_chars(&whole, room.saturating_sub(behind.chars().count()));
+            push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));
+            continue;
         }
-        depth => {
-            let indent = 9 + 2 * (usize::from(depth) - 1);
-            format!("{:indent$}└ {}", "", cause_mark(line, finding))
-        }
-    })
+        push(format!("{before}{}", text::cut_chars(&line.text, room)));
+        let function = line.function.as_deref().unwrap_or_default();
+        let indent = indent.min(11 + 2 * usize::from(line.depth));
+        let room = WIDTH.saturating_sub(indent + 3 + behind.chars().count());
+        push(format!("{:indent$}in {}{behind}", "", text::cut_chars(function, room)));
+    }
+    lines
 }
 
 /// Puts how often and how long behind a first line, if there is room for it.
-fn first_line(line: &FindingLine, finding: &Finding, before: usize) -> String {
-    let room = WIDTH - 9 - before;
-    let text = text::cut_chars(&line.text, room);
-    let taken = text.chars().count();
-    let detail = line.detail.chars().count();
-    if finding.still_waiting || taken + 3 + detail > room {
-        return text;
+fn with_detail(text: &str, line: &FindingLine, finding: &Finding, room: usize) -> String {
+    let (taken, detail) = (text.chars().count(), line.detail.chars().count());
+    if line.depth > 0 || finding.still_waiting || taken + 3 + detail > room {
+        return text.to_owned();
     }
     let gap = room - taken - detail;
     format!("{text}{:gap$}{}", "", line.detail)
 }
 
-/// Puts the share of a line, and the mark of the cause, behind it; cuts the line so that they stay.
-fn cause_mark(line: &FindingLine, finding: &Finding) -> String {
-    let indent = 11 + 2 * usize::from(line.depth.saturating_sub(1));
-    let mark = match line.is_cause {
-        true if finding.still_waiting => "  ← cause".to_owned(),
-        true => format!("  ← cause, {}", percent(line.share)),
-        false => String::new(),
-    };
-    let is_main = (line.share - finding.share).abs() < 0.01;
-    let mark = match mark.as_str() {
-        "" if !is_main && line.share > 0.0 => format!("  {}", percent(line.share)),
-        _ => mark,
-    };
-    let room = WIDTH.saturating_sub(indent + mark.chars().count());
-    format!("{}{mark}", text::cut_chars(&line.text, room))
+/// The share of a line that is a part of its finding alone, and the mark of the cause.
+fn mark(line: &FindingLine, finding: &Finding) -> String {
+    let is_all = (line.share - finding.share).abs() < 0.01;
+    match (line.is_cause, line.depth) {
+        (_, 0) => String::new(),
+        (true, _) if finding.still_waiting => "  ← cause".to_owned(),
+        (true, _) => format!("  ← cause, {}", percent(line.share)),
+        (false, _) if is_all || line.share == 0.0 => String::new(),
+        (false, _) => format!("  {}", percent(line.share)),
+    }
 }
 
 /// `70%`, and `0.5%` below one per cent.

@@ -25,7 +25,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     writeln!(out, "```text")?;
     for (n, finding) in shown.iter().enumerate() {
         for line in first_screen::lines(n + 1, finding) {
-            writeln!(out, "{}", line.replace('`', "\u{2019}"))?;
+            writeln!(out, "{}", line.text.replace('`', "\u{2019}"))?;
         }
     }
     writeln!(out, "```\n")?;

@@ -127,7 +127,7 @@ fn list_findings(report: &Report) -> Vec<HeaderLine> {
     let (shown, _) = first_screen::split_findings(report);
     let mut lines = Vec::new();
     for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
-        for (line, text) in finding.lines.iter().zip(first_screen::lines(n + 1, finding)) {
+        for first_screen::PrintedLine { line, text } in first_screen::lines(n + 1, finding) {
             if line.depth > 0 && !line.is_cause && n > 0 {
                 continue;
             }
