@@ -11,7 +11,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{TICK, edit, live, recording},
-    fixtures::{CLOCK_NANOSLEEP, FUTEX, RECVFROM, kernel, syscall, user},
+    fixtures::{CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, RECVFROM, kernel, syscall, user},
     golden::report as build_report,
 };
 
@@ -186,6 +186,17 @@ fn a_wait_that_is_begun_anew_after_its_timeout_is_blamed_on_who_ends_it_at_last(
     let elsewhere =
         |r: &mut Recording, _| user(r, 7, &["libc.so.6 pthread_cond_wait", "app next", "app main"]);
     assert!(!first_wait_is_work(&mut timed_pieces(check, elsewhere)));
+    // An event loop that went on after a timer of its own did not wait for who came next.
+    let mut event_loop = timed_pieces(check, |_, gil| gil);
+    let stack = user(&mut event_loop, 7, &["libc.so.6 epoll_wait", "app run_loop", "app main"]);
+    let poll = kernel(&mut event_loop, &["schedule", "ep_poll", "do_epoll_wait"]);
+    edit(&mut event_loop, |waits| {
+        for wait in waits {
+            wait.syscall = syscall(EPOLL_WAIT, [4, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.kernel_stack) = (stack, poll);
+        }
+    });
+    assert!(!first_wait_is_work(&mut event_loop));
 }
 
 /// Thread 7 waits on a condition that 8 signals, which has slept itself in this function.

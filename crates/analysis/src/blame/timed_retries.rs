@@ -35,9 +35,13 @@ impl TimedRetries {
     ) -> Self {
         let is_timed = |pattern: &PatternAnalysis| {
             let timer = PatternWakeSource::Known(WakeSource::External(External::Timer));
-            pattern.source == Some(timer)
-                && pattern.cause != Cause::Timer
-                && pattern.evidence != FrameEvidence::Sleep
+            let is_question = match pattern.evidence {
+                FrameEvidence::Lock | FrameEvidence::Request | FrameEvidence::NameLookup => true,
+                // An event loop waits for everybody: who comes after a timer was not waited for.
+                FrameEvidence::None => !matches!(pattern.cause, Cause::Poll | Cause::IoUring),
+                FrameEvidence::Sleep | FrameEvidence::WorkerLoop => false,
+            };
+            pattern.source == Some(timer) && pattern.cause != Cause::Timer && is_question
         };
         let mut last_pieces = HashMap::new();
         if !patterns.iter().any(is_timed) {

@@ -192,7 +192,7 @@ fn is_file_name(argument: &str) -> bool {
     !argument.starts_with('-')
         && !argument.contains(['=', ' ', ':'])
         && extension.is_some_and(|extension| {
-            (1..=5).contains(&extension.len())
+            (1..=6).contains(&extension.len())
                 && extension.starts_with(|c: char| c.is_ascii_alphabetic())
                 && extension.bytes().all(|c| c.is_ascii_alphanumeric())
         })

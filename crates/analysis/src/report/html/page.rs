@@ -114,7 +114,11 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
 
 fn page_head(report: &Report) -> PageHead {
     let meta = &report.meta;
-    let loss = summary::loss_line(report);
+    let is_lossless = first_screen::relevant_loss(report).is_none();
+    let loss = match summary::describe_loss(report) {
+        Some(loss) if is_lossless => format!("no relevant loss ({loss})"),
+        _ => summary::loss_line(report),
+    };
     PageHead {
         offwake: sanitise(&meta.offwake),
         target: sanitise(&meta.target),
@@ -126,7 +130,7 @@ fn page_head(report: &Report) -> PageHead {
         start_unix_ns: report.window.start_unix_ns,
         closed_by: meta.closed_by,
         own_cpu_ns: meta.own_cpu_ns.0,
-        is_lossless: first_screen::relevant_loss(report).is_none(),
+        is_lossless,
         loss,
         warnings: report.warnings(),
         filter: describe_filter(report),
