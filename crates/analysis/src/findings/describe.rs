@@ -61,7 +61,7 @@ impl Words<'_> {
             pid,
             title: pid.and_then(|pid| self.programs.title(pid)),
             thread_name: match only_thread {
-                Some(thread) => self.programs.own_thread_name(thread).map(str::to_owned),
+                Some(thread) => self.programs.thread_in_words(thread),
                 None => self.common_thread_names(threads),
             },
             container: known.and_then(|known| known.container.clone()),
@@ -190,7 +190,7 @@ impl Words<'_> {
     /// Returns what the last thread of a chain did. `slept` is how it slept, if it did.
     pub(super) fn end(&self, end: ChainEnd, slept: Option<&SleepMeaning>) -> String {
         match end.kind {
-            BlameEntryKind::Work => "works".to_owned(),
+            BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
                 match end.holder.and_then(|holder| self.programs.program(holder)) {
                     Some(holder) => format!("waits for a CPU, held by {}", program_name(holder)),
@@ -221,6 +221,11 @@ impl Words<'_> {
             },
         }
     }
+}
+
+/// Returns whether a list of names has one for each thread.
+fn names_all(names: &str, threads: u64) -> bool {
+    !names.contains('*') && names.split(", ").count() as u64 == threads
 }
 
 /// `order-12` → `order-*`
@@ -261,6 +266,9 @@ pub(super) fn who(hop: &FindingHop) -> String {
     words.extend(hop.script.as_ref().map(|script| text::terminal(script)));
     words.extend(hop.title.as_ref().map(|title| format!("\"{}\"", text::terminal(title))));
     match (&hop.thread_name, hop.pid.is_some() && hop.threads > 1) {
+        (Some(name), true) if names_all(name, hop.threads) => {
+            words.push(format!("[{}]", text::terminal(name)));
+        }
         (Some(name), true) => {
             words.push(format!("[{} threads: {}]", hop.threads, text::terminal(name)));
         }

@@ -1,50 +1,40 @@
 //! Finds the findings.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use offwake_recording::{Recording, units::Nanos};
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, External, FrameEvidence, IdleState, Ledger, Reason,
-        SleepId, Sleeps,
+        Blame, BlameKind, BlamePart, Chains, External, IdleState, Reason, SleepId, Sleeps,
         cause::{Cause, WaitedOn},
     },
     report::{
-        BlameEntryKind, Label,
+        BlameEntryKind,
         label::LabelFinder,
         wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
     },
-    timeline::{ThreadIndex, Timeline},
+    timeline::ThreadIndex,
 };
 
 use super::{
-    describe::{self, Words},
+    activity::Activity,
+    describe::Words,
     disk_users,
     meaning::Meanings,
-    model::{
-        Finding, FindingCause, FindingHop, FindingKind, FindingLine, Findings, TargetActivity,
-    },
+    model::{FindingKind, Findings, TargetActivity},
     open_waits::{self, OpenWaits},
     programs::{ProgramId, ProgramKind, Programs},
     running,
-    tree::{self, ChainEnd, Describer, Node, NodeKey, SleepMeaning},
+    tree::{self, ChainEnd, Describer, Node, SleepMeaning},
+    write::{FindingWriter, Found},
 };
 
 /// The most findings; the rest is counted.
 const MAX_FINDINGS: usize = 20;
 /// What takes a smaller part of the active time is no finding.
 const MIN_SHARE: f64 = 0.005;
-/// The most hops of a chain that are shown.
-const MAX_HOPS: usize = 5;
-/// A branch of a chain is shown if it takes at least this part of its finding.
-const MIN_BRANCH: f64 = 0.15;
-/// The most lines of one finding.
-const MAX_LINES: usize = 8;
-/// A thread that was idle for a larger part of its life had nothing to do: the rest of its life
-/// alone counts as active.
-const IDLE_THREAD: f64 = 0.9;
 /// A target that did something in a larger part of the window is not stuck as a whole.
 const MIN_ACTIVITY: f64 = 0.02;
 /// A finding whose waits make up this part of another's chain is told by that one already.
@@ -217,72 +207,6 @@ fn chain_end(programs: &Programs<'_>, part: &BlamePart) -> ChainEnd {
     ChainEnd { kind, reason, holder }
 }
 
-/// What the target's threads did with their time.
-pub(super) struct Activity<'a> {
-    pub(super) ledgers: &'a [Ledger],
-    /// The time of all threads, without that of threads that had nothing to do.
-    pub(super) active: Nanos,
-    pub(super) on_cpu: Nanos,
-    pub(super) runnable: Nanos,
-    idle: Nanos,
-    idle_threads: u64,
-}
-
-impl<'a> Activity<'a> {
-    fn new(timeline: &Timeline, ledgers: &'a [Ledger]) -> Self {
-        let mut activity = Self {
-            ledgers,
-            active: Nanos(0),
-            on_cpu: Nanos(0),
-            runnable: Nanos(0),
-            idle: Nanos(0),
-            idle_threads: 0,
-        };
-        for (thread, ledger) in timeline.threads.iter().zip(ledgers) {
-            if !thread.in_target {
-                continue;
-            }
-            let idle = idle_time(ledger);
-            activity.on_cpu += ledger.on_cpu;
-            activity.runnable += ledger.runnable;
-            activity.idle += idle;
-            let is_idle = is_idle_thread(ledger);
-            activity.idle_threads += u64::from(is_idle);
-            activity.active += if is_idle { ledger.wall - idle } else { ledger.wall };
-        }
-        activity
-    }
-
-    /// Counts the time of threads that are stuck, which are no idle ones.
-    fn add_stuck(&mut self, timeline: &Timeline, threads: impl Iterator<Item = ThreadIndex>) {
-        let threads: BTreeSet<ThreadIndex> = threads.collect();
-        for thread in threads {
-            let place = thread.0 as usize;
-            let Some((ledger, life)) = self.ledgers.get(place).zip(timeline.thread(thread)) else {
-                continue;
-            };
-            let idle = idle_time(ledger);
-            if life.in_target && is_idle_thread(ledger) {
-                self.idle_threads -= 1;
-                self.active += idle;
-            }
-            self.idle = self.idle - idle;
-        }
-    }
-}
-
-/// Returns the time of a thread that had nothing to do, or never woke.
-fn idle_time(ledger: &Ledger) -> Nanos {
-    let still = Reason::ALL.iter().position(|reason| *reason == Reason::StillBlocked);
-    let asleep = still.and_then(|n| ledger.unattributed.get(n)).copied();
-    // Who never woke up either has nothing to do, or is a finding of its own.
-    ledger.idle.max(asleep.unwrap_or_default())
-}
-
-fn is_idle_thread(ledger: &Ledger) -> bool {
-    idle_time(ledger).0 as f64 >= ledger.wall.0 as f64 * IDLE_THREAD
-}
-
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.
 /// A server's wait for its disk is told by the wait of the client who waits for that server.
 fn covered_roots(roots: &IndexMap<RootKey, WaitRoot>) -> Vec<bool> {
@@ -310,9 +234,6 @@ fn add_inner_nodes(node: &Node, inside: &mut HashMap<RootKey, Nanos>) {
     }
 }
 
-/// A finding, and whether others tell it already.
-pub(super) type Found = (Finding, bool);
-
 fn rank(mut found: Vec<Found>, activity: &Activity<'_>) -> Findings {
     found.retain(|(finding, _)| finding.share >= MIN_SHARE);
     found.sort_by_key(|(finding, is_covered)| {
@@ -339,195 +260,4 @@ fn rank(mut found: Vec<Found>, activity: &Activity<'_>) -> Findings {
         findings_left_out: left_out,
     };
     Findings { list: found.into_iter().map(|(finding, _)| finding).collect(), activity }
-}
-
-/// Writes findings in words.
-pub(super) struct FindingWriter<'a> {
-    pub(super) words: Words<'a>,
-    pub(super) describer: MeaningDescriber<'a>,
-    /// The time that shares are of.
-    pub(super) active: Nanos,
-}
-
-impl FindingWriter<'_> {
-    pub(super) fn share(&self, time: Nanos) -> f64 {
-        if self.active == Nanos(0) { 0.0 } else { time.0 as f64 / self.active.0 as f64 }
-    }
-
-    fn wait_finding(&mut self, key: &RootKey, root: &WaitRoot) -> Finding {
-        let (program, meaning) = key;
-        let mut path = main_path(&root.node);
-        // A wait that no thread ended has its end at the waiter itself.
-        let own_end = path.first().is_some_and(|(key, _)| key.slept.is_none() && is_own(key, root))
-            && path.len() == 1
-            && path.first().and_then(|(key, _)| key.end).is_some_and(is_external_or_unknown);
-        let function = meaning.label.as_ref().map(|label| label.function.to_string());
-        let what = match (own_end, path.first()) {
-            (true, Some((NodeKey { end: Some(end), .. }, _))) => {
-                self.words.end(*end, Some(meaning))
-            }
-            (_, first) => {
-                let next = first.map(|(key, next)| {
-                    (
-                        key.program,
-                        self.words.relation(&root.node.main_threads(), &next.main_threads()),
-                    )
-                });
-                self.words.sleep(meaning, *program, next)
-            }
-        };
-        let waiter =
-            self.words.hop(*program, &root.node.main_threads(), function, what, root.node.time);
-        let mut chain = vec![waiter];
-        let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
-        let cause_key = path.last().map(|(key, _)| (*key).clone());
-        if own_end {
-            path.clear();
-        }
-        for (key, node) in &path {
-            chain.push(self.node_hop(key, node));
-        }
-        let end = cause_key.and_then(|key| key.end);
-        let last = chain.last().cloned();
-        let cause = FindingCause {
-            kind: end.map_or("unattributed", |end| end.kind.name()),
-            reason: end.and_then(|end| end.reason),
-            share: self.share(cause_node),
-            ns: cause_node,
-            text: last.as_ref().map(describe_hop).unwrap_or_default(),
-        };
-        let kind = match (meaning.cause, end.map(|end| end.kind)) {
-            (Cause::Throttled, _) => FindingKind::Throttled,
-            (Cause::Timer, Some(BlameEntryKind::Timer)) if own_end => FindingKind::Sleep,
-            (_, Some(BlameEntryKind::Timer))
-                if own_end && meaning.evidence == FrameEvidence::Sleep =>
-            {
-                FindingKind::Sleep
-            }
-            _ => FindingKind::Wait,
-        };
-        let mut lines = Vec::new();
-        if let Some(waiter) = chain.first() {
-            lines.push(FindingLine {
-                depth: 0,
-                text: describe_hop_without_function(waiter),
-                function: function_of_hop(waiter),
-                detail: match root.count {
-                    0 | 1 => root.longest.to_string(),
-                    many => format!("{many}×, max {}", root.longest),
-                },
-                share: self.share(root.node.time),
-                is_cause: own_end,
-            });
-        }
-        if !own_end {
-            self.push_lines(&root.node, root.node.time, 1, true, &mut lines);
-        }
-        let text = match (&last, own_end) {
-            (Some(last), false) => format!("{}: {}", describe_hop(&chain[0]), describe_hop(last)),
-            _ => describe_hop(&chain[0]),
-        };
-        Finding {
-            kind,
-            share: self.share(root.node.time),
-            ns: root.node.time,
-            count: root.count,
-            longest_ns: root.longest,
-            still_waiting: false,
-            chain,
-            cause,
-            text,
-            lines,
-        }
-    }
-
-    /// Describes a node of a tree.
-    fn node_hop(&mut self, key: &NodeKey, node: &Node) -> FindingHop {
-        let next = node.children_by_time().first().map(|(key, next)| {
-            (key.program, self.words.relation(&node.main_threads(), &next.main_threads()))
-        });
-        let work = node.work.iter().map(|(&stack, &time)| (stack, time));
-        let label: Option<Label> = match (&key.slept, key.end.map(|end| end.kind)) {
-            (_, Some(BlameEntryKind::Work)) => self.describer.meanings.work_label(work),
-            (Some(slept), _) => slept.label.clone(),
-            (None, _) => None,
-        };
-        let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_ref()),
-            (None, Some(slept)) => self.words.sleep(slept, key.program, next),
-            (None, None) => "waits".to_owned(),
-        };
-        let function = label.map(|label| label.function.to_string());
-        self.words.hop(key.program, &node.main_threads(), function, what, node.time)
-    }
-
-    /// Adds the lines of a node's children, those on the path with most of the time first.
-    fn push_lines(
-        &mut self,
-        node: &Node,
-        all: Nanos,
-        depth: u16,
-        is_main: bool,
-        lines: &mut Vec<FindingLine>,
-    ) {
-        if usize::from(depth) > MAX_HOPS {
-            return;
-        }
-        for (n, (key, child)) in node.children_by_time().into_iter().enumerate() {
-            let is_first = is_main && n == 0;
-            let is_shown = is_first || child.time.0 as f64 >= all.0 as f64 * MIN_BRANCH;
-            if !is_shown || lines.len() >= MAX_LINES {
-                break;
-            }
-            let hop = self.node_hop(key, child);
-            let is_cause = is_first && child.children.is_empty();
-            lines.push(FindingLine {
-                depth,
-                text: describe_hop_without_function(&hop),
-                function: function_of_hop(&hop),
-                detail: String::new(),
-                share: self.share(child.time),
-                is_cause,
-            });
-            self.push_lines(child, all, depth + 1, is_first, lines);
-        }
-    }
-}
-
-/// `postgres 21753 "UPDATE waiting" waits for its client in secure_read`
-pub(super) fn describe_hop(hop: &FindingHop) -> String {
-    let function = function_of_hop(hop).map(|name| format!(" in {name}")).unwrap_or_default();
-    format!("{}{function}", describe_hop_without_function(hop))
-}
-
-/// `postgres 21753 "UPDATE waiting" waits for its client`
-pub(super) fn describe_hop_without_function(hop: &FindingHop) -> String {
-    format!("{} {}", describe::who(hop), hop.what)
-}
-
-/// Returns the function in which a hop's threads slept or worked, as lines have it.
-pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
-    hop.function.as_deref().map(describe::function_name)
-}
-
-/// Returns the path from a root on which most of the time was spent.
-fn main_path(root: &Node) -> Vec<(&NodeKey, &Node)> {
-    let mut path = Vec::new();
-    let mut node = root;
-    while let Some((key, child)) = node.children_by_time().into_iter().next() {
-        path.push((key, child));
-        node = child;
-    }
-    path
-}
-
-/// Returns whether a node of the first level stands for the waiter itself.
-fn is_own(key: &NodeKey, root: &WaitRoot) -> bool {
-    root.node.children.get(key).is_some_and(|node| {
-        node.threads.keys().all(|thread| root.node.threads.contains_key(thread))
-    })
-}
-
-fn is_external_or_unknown(end: ChainEnd) -> bool {
-    !matches!(end.kind, BlameEntryKind::Work | BlameEntryKind::CpuQueue)
 }

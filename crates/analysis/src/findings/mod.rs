@@ -9,6 +9,7 @@
 //! function of their own code. Its chain leads from them over the programs that they waited for to
 //! the cause, the end of the path on which most of the time was spent.
 
+mod activity;
 mod describe;
 mod disk_users;
 mod find;
@@ -18,6 +19,7 @@ mod open_waits;
 mod programs;
 mod running;
 mod tree;
+mod write;
 
 pub(crate) use find::{FindingInput, find_findings};
 pub use model::{

@@ -77,6 +77,14 @@ pub struct Finding {
     pub lines: Vec<FindingLine>,
 }
 
+impl Finding {
+    /// Returns whether the end of the chain is known.
+    #[must_use]
+    pub fn is_cause_known(&self) -> bool {
+        self.cause.reason.is_none()
+    }
+}
+
 /// Threads of one program on a chain.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FindingHop {

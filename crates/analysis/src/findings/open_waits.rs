@@ -22,11 +22,10 @@ use crate::{
 };
 
 use super::{
-    find::{
-        FindingWriter, Found, RootKey, describe_hop, describe_hop_without_function, function_of_hop,
-    },
+    find::RootKey,
     model::{Finding, FindingCause, FindingKind, FindingLine},
     tree::SleepMeaning,
+    write::{FindingWriter, Found, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
 /// What had waited for less than this when the window ended is nothing unusual.

@@ -64,6 +64,8 @@ pub(super) struct Programs<'a> {
     timeline: &'a Timeline,
     infos: HashMap<Tgid, &'a ProcessInfo>,
     by_thread: Vec<ProgramId>,
+    /// How many threads each process had.
+    thread_counts: HashMap<Tgid, u32>,
     programs: IndexSet<Program>,
 }
 
@@ -78,8 +80,10 @@ impl<'a> Programs<'a> {
                 *known = info;
             }
         }
+        let mut thread_counts: HashMap<Tgid, u32> = HashMap::new();
         let mut leaders: HashMap<Tgid, &Thread> = HashMap::new();
         for thread in &timeline.threads {
+            *thread_counts.entry(thread.tgid).or_default() += 1;
             let leader = leaders.entry(thread.tgid).or_insert(thread);
             if thread.tid == Tid(thread.tgid.0) {
                 *leader = thread;
@@ -110,7 +114,7 @@ impl<'a> Programs<'a> {
                 }
             })
             .collect();
-        Self { timeline, infos, by_thread, programs }
+        Self { timeline, infos, by_thread, thread_counts, programs }
     }
 
     /// Returns the program that a thread runs.
@@ -143,6 +147,21 @@ impl<'a> Programs<'a> {
         let argument = info.arguments.iter().skip(1).find(|argument| is_file_name(argument))?;
         let name = argument.rsplit('/').next().unwrap_or(argument);
         Some(crate::report::text::cut_chars(name, MAX_TITLE))
+    }
+
+    /// Returns what tells a thread from the others of its process: its name, or its number. Nothing
+    /// for a process with one thread.
+    pub(super) fn thread_in_words(&self, thread: ThreadIndex) -> Option<String> {
+        let life = self.timeline.thread(thread)?;
+        if let Some(name) = self.own_thread_name(thread) {
+            return Some(name.to_owned());
+        }
+        let is_alone = self.thread_counts.get(&life.tgid).is_none_or(|count| *count < 2);
+        match (is_alone, life.tid == Tid(life.tgid.0)) {
+            (true, _) => None,
+            (false, true) => Some("main thread".to_owned()),
+            (false, false) => Some(format!("thread {}", life.tid)),
+        }
     }
 
     /// Returns the thread's own name, if it tells more than that of its process.

@@ -11,14 +11,12 @@ use crate::{
 };
 
 use super::{
+    activity::Activity,
     describe::program_name,
-    find::{
-        Activity, FindingWriter, Found, describe_hop, describe_hop_without_function,
-        function_of_hop,
-    },
     model::{Finding, FindingCause, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::main_threads,
+    write::{FindingWriter, Found, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
 /// Threads that waited for a CPU for at least this part of the active time were starved of it.

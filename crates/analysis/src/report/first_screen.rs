@@ -62,7 +62,25 @@ pub(super) fn write(
     }
     let mut rest = describe_rest(report, &shown, &sleeps);
     rest.push("more: -v, -o wait.html".to_owned());
-    write_line(out, &rest.join(" · "))
+    for line in join_to_lines(&rest) {
+        write_line(out, &line)?;
+    }
+    Ok(())
+}
+
+/// Joins parts with dots, in as many lines as they need.
+fn join_to_lines(parts: &[String]) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for part in parts {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 3 + part.chars().count() <= WIDTH => {
+                line.push_str(" · ");
+                line.push_str(part);
+            }
+            _ => lines.push(part.clone()),
+        }
+    }
+    lines
 }
 
 /// Describes what has no row of its own: smaller findings, sleeps, idle threads, losses.
@@ -71,30 +89,31 @@ pub(super) fn describe_rest(
     shown: &[&Finding],
     sleeps: &[&Finding],
 ) -> Vec<String> {
-    let findings = &report.findings;
-    let more =
-        findings.list.len() as u64 + findings.activity.findings_left_out - shown.len() as u64;
-    let more = more.saturating_sub(sleeps.len() as u64);
+    let activity = &report.findings.activity;
+    let listed = report.findings.list.len().saturating_sub(shown.len() + sleeps.len()) as u64;
     let mut rest = Vec::new();
-    if more > 0 {
-        rest.push(format!("{more} smaller findings"));
+    if relevant_loss(report).is_none() {
+        rest.push("no relevant loss".to_owned());
     }
-    if !sleeps.is_empty() {
-        let share: f64 = sleeps.iter().map(|finding| finding.share).sum();
-        let first = sleeps.first().map(|finding| finding.cause.text.as_str()).unwrap_or_default();
-        rest.push(format!("sleeps on purpose: {} ({first})", percent(share)));
+    if activity.active_ns > Nanos(0) {
+        rest.push(format!("% of {} of active thread time", activity.active_ns));
     }
-    if findings.activity.idle_threads > 0 {
-        rest.push(match findings.activity.idle_threads {
-            1 => "1 thread idle".to_owned(),
-            many => format!("{many} threads idle"),
-        });
+    match activity.idle_threads {
+        0 => {}
+        1 => rest.push("1 thread idle".to_owned()),
+        many => rest.push(format!("{many} threads idle")),
     }
     if report.filter.left_out_count > 0 {
         rest.push(format!("{} waits left out by the filter", report.filter.left_out_count));
     }
-    if relevant_loss(report).is_none() {
-        rest.push("no relevant loss".to_owned());
+    match listed + activity.findings_left_out {
+        0 => {}
+        1 => rest.push("1 smaller finding".to_owned()),
+        more => rest.push(format!("{more} smaller findings")),
+    }
+    if let Some(first) = sleeps.first() {
+        let share: f64 = sleeps.iter().map(|finding| finding.share).sum();
+        rest.push(format!("sleeps: {} ({})", percent(share), first.cause.text));
     }
     rest
 }
@@ -149,7 +168,7 @@ pub(crate) fn headline(report: &Report) -> String {
         many => format!(" ({} processes, {} threads)", many.len(), report.threads.len()),
     };
     format!(
-        "{}{program} · {window} · {:.1}% on-CPU · offwake {} on {}",
+        "{}{program} · {window} · on-CPU {:.1}% of one CPU · offwake {} on {}",
         text::terminal(&report.meta.target),
         on_cpu * 100.0,
         text::terminal(&report.meta.offwake),
@@ -213,6 +232,7 @@ fn mark(line: &FindingLine, finding: &Finding) -> String {
     match (line.is_cause, line.depth) {
         (_, 0) => String::new(),
         (true, _) if finding.still_waiting => "  ← cause".to_owned(),
+        (true, _) if !finding.is_cause_known() => "  ← the cause is not known".to_owned(),
         (true, _) => format!("  ← cause, {}", percent(line.share)),
         (false, _) if is_all || line.share == 0.0 => String::new(),
         (false, _) => format!("  {}", percent(line.share)),

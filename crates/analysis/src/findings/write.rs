@@ -1,0 +1,216 @@
+//! Writes findings in words.
+
+use offwake_recording::units::Nanos;
+
+use crate::{
+    blame::{FrameEvidence, cause::Cause},
+    report::{BlameEntryKind, Label},
+};
+
+use super::{
+    describe::{self, Words},
+    find::{MeaningDescriber, RootKey, WaitRoot},
+    model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
+    tree::{ChainEnd, Node, NodeKey},
+};
+
+/// The most hops of a chain that are shown.
+const MAX_HOPS: usize = 5;
+/// A branch of a chain is shown if it takes at least this part of its finding.
+const MIN_BRANCH: f64 = 0.15;
+/// The most lines of one finding.
+const MAX_LINES: usize = 8;
+
+/// A finding, and whether others tell it already.
+pub(super) type Found = (Finding, bool);
+
+/// Writes findings in words.
+pub(super) struct FindingWriter<'a> {
+    pub(super) words: Words<'a>,
+    pub(super) describer: MeaningDescriber<'a>,
+    /// The time that shares are of.
+    pub(super) active: Nanos,
+}
+
+impl FindingWriter<'_> {
+    pub(super) fn share(&self, time: Nanos) -> f64 {
+        if self.active == Nanos(0) { 0.0 } else { time.0 as f64 / self.active.0 as f64 }
+    }
+
+    pub(super) fn wait_finding(&mut self, key: &RootKey, root: &WaitRoot) -> Finding {
+        let (program, meaning) = key;
+        let mut path = main_path(&root.node);
+        // A wait that no thread ended has its end at the waiter itself.
+        let own_end = path.first().is_some_and(|(key, _)| key.slept.is_none() && is_own(key, root))
+            && path.len() == 1
+            && path.first().and_then(|(key, _)| key.end).is_some_and(is_external_or_unknown);
+        let function = meaning.label.as_ref().map(|label| label.function.to_string());
+        let what = match (own_end, path.first()) {
+            (true, Some((NodeKey { end: Some(end), .. }, _))) => {
+                self.words.end(*end, Some(meaning))
+            }
+            (_, first) => {
+                let next = first.map(|(key, next)| {
+                    (
+                        key.program,
+                        self.words.relation(&root.node.main_threads(), &next.main_threads()),
+                    )
+                });
+                self.words.sleep(meaning, *program, next)
+            }
+        };
+        let waiter =
+            self.words.hop(*program, &root.node.main_threads(), function, what, root.node.time);
+        let mut chain = vec![waiter];
+        let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
+        let cause_key = path.last().map(|(key, _)| (*key).clone());
+        if own_end {
+            path.clear();
+        }
+        for (key, node) in &path {
+            chain.push(self.node_hop(key, node));
+        }
+        let end = cause_key.and_then(|key| key.end);
+        let last = chain.last().cloned();
+        let cause = FindingCause {
+            kind: end.map_or("unattributed", |end| end.kind.name()),
+            reason: end.and_then(|end| end.reason),
+            share: self.share(cause_node),
+            ns: cause_node,
+            text: last.as_ref().map(describe_hop).unwrap_or_default(),
+        };
+        let kind = match (meaning.cause, end.map(|end| end.kind)) {
+            (Cause::Throttled, _) => FindingKind::Throttled,
+            (Cause::Timer, Some(BlameEntryKind::Timer)) if own_end => FindingKind::Sleep,
+            (_, Some(BlameEntryKind::Timer))
+                if own_end && meaning.evidence == FrameEvidence::Sleep =>
+            {
+                FindingKind::Sleep
+            }
+            _ => FindingKind::Wait,
+        };
+        let mut lines = Vec::new();
+        if let Some(waiter) = chain.first() {
+            lines.push(FindingLine {
+                depth: 0,
+                text: describe_hop_without_function(waiter),
+                function: function_of_hop(waiter),
+                detail: match root.count {
+                    0 | 1 => root.longest.to_string(),
+                    many => format!("{many}×, max {}", root.longest),
+                },
+                share: self.share(root.node.time),
+                is_cause: own_end,
+            });
+        }
+        if !own_end {
+            self.push_lines(&root.node, root.node.time, 1, true, &mut lines);
+        }
+        let text = match (&last, own_end) {
+            (Some(last), false) => format!("{}: {}", describe_hop(&chain[0]), describe_hop(last)),
+            _ => describe_hop(&chain[0]),
+        };
+        Finding {
+            kind,
+            share: self.share(root.node.time),
+            ns: root.node.time,
+            count: root.count,
+            longest_ns: root.longest,
+            still_waiting: false,
+            chain,
+            cause,
+            text,
+            lines,
+        }
+    }
+
+    /// Describes a node of a tree.
+    fn node_hop(&mut self, key: &NodeKey, node: &Node) -> FindingHop {
+        let next = node.children_by_time().first().map(|(key, next)| {
+            (key.program, self.words.relation(&node.main_threads(), &next.main_threads()))
+        });
+        let work = node.work.iter().map(|(&stack, &time)| (stack, time));
+        let label: Option<Label> = match (&key.slept, key.end.map(|end| end.kind)) {
+            (_, Some(BlameEntryKind::Work)) => self.describer.meanings.work_label(work),
+            (Some(slept), _) => slept.label.clone(),
+            (None, _) => None,
+        };
+        let what = match (key.end, &key.slept) {
+            (Some(end), slept) => self.words.end(end, slept.as_ref()),
+            (None, Some(slept)) => self.words.sleep(slept, key.program, next),
+            (None, None) => "waits".to_owned(),
+        };
+        let function = label.map(|label| label.function.to_string());
+        self.words.hop(key.program, &node.main_threads(), function, what, node.time)
+    }
+
+    /// Adds the lines of a node's children, those on the path with most of the time first.
+    fn push_lines(
+        &mut self,
+        node: &Node,
+        all: Nanos,
+        depth: u16,
+        is_main: bool,
+        lines: &mut Vec<FindingLine>,
+    ) {
+        if usize::from(depth) > MAX_HOPS {
+            return;
+        }
+        for (n, (key, child)) in node.children_by_time().into_iter().enumerate() {
+            let is_first = is_main && n == 0;
+            let is_shown = is_first || child.time.0 as f64 >= all.0 as f64 * MIN_BRANCH;
+            if !is_shown || lines.len() >= MAX_LINES {
+                break;
+            }
+            let hop = self.node_hop(key, child);
+            let is_cause = is_first && child.children.is_empty();
+            lines.push(FindingLine {
+                depth,
+                text: describe_hop_without_function(&hop),
+                function: function_of_hop(&hop),
+                detail: String::new(),
+                share: self.share(child.time),
+                is_cause,
+            });
+            self.push_lines(child, all, depth + 1, is_first, lines);
+        }
+    }
+}
+
+/// `postgres 21753 "UPDATE waiting" waits for its client in secure_read`
+pub(super) fn describe_hop(hop: &FindingHop) -> String {
+    let function = function_of_hop(hop).map(|name| format!(" in {name}")).unwrap_or_default();
+    format!("{}{function}", describe_hop_without_function(hop))
+}
+
+/// `postgres 21753 "UPDATE waiting" waits for its client`
+pub(super) fn describe_hop_without_function(hop: &FindingHop) -> String {
+    format!("{} {}", describe::who(hop), hop.what)
+}
+
+/// Returns the function in which a hop's threads slept or worked, as lines have it.
+pub(super) fn function_of_hop(hop: &FindingHop) -> Option<String> {
+    hop.function.as_deref().map(describe::function_name)
+}
+
+/// Returns the path from a root on which most of the time was spent.
+fn main_path(root: &Node) -> Vec<(&NodeKey, &Node)> {
+    let mut path = Vec::new();
+    let mut node = root;
+    while let Some((key, child)) = node.children_by_time().into_iter().next() {
+        path.push((key, child));
+        node = child;
+    }
+    path
+}
+
+/// Returns whether a node of the first level stands for the waiter itself.
+fn is_own(key: &NodeKey, root: &WaitRoot) -> bool {
+    root.node.children.get(key).is_some_and(|node| {
+        node.threads.keys().all(|thread| root.node.threads.contains_key(thread))
+    })
+}
+
+fn is_external_or_unknown(end: ChainEnd) -> bool {
+    !matches!(end.kind, BlameEntryKind::Work | BlameEntryKind::CpuQueue)
+}
