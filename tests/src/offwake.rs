@@ -253,6 +253,12 @@ impl Running {
         for _ in 0..number {
             let before = size();
             wait_until("another slice", || Ok((size() > before).then_some(())))?;
+            // A slice takes several writes; the next one comes a second later.
+            wait_until("the end of the slice", || {
+                let written = size();
+                std::thread::sleep(Duration::from_millis(200));
+                Ok((size() == written).then_some(()))
+            })?;
         }
         Ok(())
     }
