@@ -10,7 +10,7 @@ use offwake_recording::{Frame, Function, StackRef, StackTable, units::StackId};
 /// What a user stack tells about a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FrameEvidence {
-    /// Nothing.
+    /// No function tells anything.
     #[default]
     None,
     /// The thread waits for its next job.

@@ -73,10 +73,8 @@ impl<'a> Activity<'a> {
 
 /// Returns the time of a thread that had nothing to do, or never woke.
 fn idle_time(ledger: &Ledger) -> Nanos {
-    let still = Reason::ALL.iter().position(|reason| *reason == Reason::StillBlocked);
-    let asleep = still.and_then(|n| ledger.unattributed.get(n)).copied();
     // Who never woke up either has nothing to do, or is a finding of its own.
-    ledger.idle.max(asleep.unwrap_or_default())
+    ledger.idle.max(ledger.unattributed[Reason::StillBlocked as usize])
 }
 
 fn is_idle_thread(ledger: &Ledger) -> bool {

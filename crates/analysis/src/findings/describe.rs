@@ -14,10 +14,10 @@ use crate::{
 };
 
 use super::{
-    meaning::KernelWait,
+    meaning::{KernelWait, SleepMeaning},
     model::FindingHop,
     programs::{Program, ProgramId, ProgramKind, Programs},
-    tree::{ChainEnd, SleepMeaning},
+    tree::ChainEnd,
 };
 
 /// The most characters of a function's name.

@@ -61,12 +61,11 @@ pub(super) fn line(
     let named: Vec<String> = (others.iter().take(MAX_NAMED))
         .map(|(program, time)| format!("{} ({time})", program_name(program)))
         .collect();
-    (!named.is_empty()).then(|| FindingLine {
-        depth: 1,
-        text: format!("meanwhile others waited for disks too: {}", named.join(", ")),
-        function: None,
-        detail: String::new(),
-        share: 0.0,
-        is_cause: false,
+    (!named.is_empty()).then(|| {
+        FindingLine::note(
+            format!("meanwhile others waited for disks too: {}", named.join(", ")),
+            0.0,
+            false,
+        )
     })
 }

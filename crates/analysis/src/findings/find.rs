@@ -7,7 +7,7 @@ use offwake_recording::{Recording, units::Nanos};
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, External, IdleState, Reason, SleepId, Sleeps,
+        Blame, BlameKind, BlamePart, Chains, IdleState, Reason,
         cause::{Cause, WaitedOn},
     },
     report::{
@@ -22,12 +22,12 @@ use super::{
     activity::Activity,
     describe::Words,
     disk_users,
-    meaning::Meanings,
+    meaning::{Meanings, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
     open_waits::{self, OpenWaits},
     programs::{ProgramId, ProgramKind, Programs},
     running,
-    tree::{self, ChainEnd, Describer, Node, SleepMeaning},
+    tree::{self, ChainEnd, Node},
     write::{FindingWriter, Found},
 };
 
@@ -59,44 +59,13 @@ pub(super) struct WaitRoot {
 /// What roots have to have in common to be one.
 pub(super) type RootKey = (ProgramId, SleepMeaning);
 
-/// Names what parts of chains refer to.
-pub(super) struct MeaningDescriber<'a> {
-    programs: &'a Programs<'a>,
-    sleeps: &'a Sleeps,
-    known: HashMap<SleepId, Option<SleepMeaning>>,
-    pub(super) meanings: Meanings<'a>,
-}
-
-impl Describer for MeaningDescriber<'_> {
-    fn program(&self, thread: ThreadIndex) -> ProgramId {
-        self.programs.program_of_thread(thread)
-    }
-
-    fn sleep(&mut self, id: SleepId) -> Option<SleepMeaning> {
-        if let Some(known) = self.known.get(&id) {
-            return known.clone();
-        }
-        let meaning = self.sleeps.get(id).map(|sleep| {
-            let label = self.meanings.sleep_label(sleep.cause, sleep.stack);
-            tree::sleep_meaning(sleep, label, self.meanings.kernel_wait(sleep.stack))
-        });
-        self.known.insert(id, meaning.clone());
-        meaning
-    }
-}
-
 /// Finds what holds the target up.
 pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let FindingInput { blame, sums, attributes, chains } = *input;
     let (recording, timeline) = (blame.recording(), blame.timeline());
     let programs = Programs::new(recording, timeline);
     let labels = LabelFinder::new(&recording.stacks);
-    let mut describer = MeaningDescriber {
-        programs: &programs,
-        sleeps: blame.sleeps(),
-        known: HashMap::new(),
-        meanings: Meanings::new(blame.stacks(), blame.sleeps(), labels),
-    };
+    let mut meanings = Meanings::new(blame.stacks(), blame.sleeps(), labels);
     let mut activity = Activity::new(timeline, &sums.ledgers);
     let leads_with_kernel = !timeline.threads.iter().zip(0..).any(|(thread, n)| {
         let program = programs.program(programs.program_of_thread(ThreadIndex(n)));
@@ -113,7 +82,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             continue;
         }
         let shown = attributes.get(key);
-        let meaning = root_meaning(recording, shown, &mut describer.meanings);
+        let meaning = root_meaning(recording, shown, &mut meanings);
         let root_key = (program, meaning);
         let mut is_first = true;
         for part in sum.parts.as_slice() {
@@ -137,7 +106,8 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             }
             let end = chain_end(&programs, part);
             let own = (program, &root_key.1);
-            tree::add_part(&mut root.node, own, waiter, part, end, chains, &mut describer);
+            let steps = tree::chain_steps(part, chains, &programs, &mut meanings);
+            tree::add_part(&mut root.node, own, waiter, part, end, steps);
         }
     }
     let words = Words { programs: &programs, timeline };
@@ -150,17 +120,19 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
         (activity.on_cpu + activity.runnable + waited).0 as f64 > window.0 as f64 * MIN_ACTIVITY;
     let stuck = open_waits::find_stuck(&open, timeline, window, is_anything_else);
     activity.add_stuck(timeline, stuck.iter().flat_map(|(_, wait)| wait.threads()));
-    let mut writer = FindingWriter { words, describer, active: activity.active };
+    let mut writer = FindingWriter { words, meanings, active: activity.active };
     let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;
     for ((key, root), is_covered) in roots.iter().zip(covered) {
+        if writer.share(root.node.time) < MIN_SHARE {
+            continue;
+        }
         let mut finding = writer.wait_finding(key, root);
-        if finding.cause.kind == BlameEntryKind::Disk.name() && finding.share >= MIN_SHARE {
-            let users = disk_users.get_or_insert_with(|| {
-                disk_users::find(blame, &programs, &mut writer.describer.meanings)
-            });
+        if finding.cause.kind == BlameEntryKind::Disk.name() {
+            let users = disk_users
+                .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));
             finding.lines.extend(disk_users::line(users, key.0, &programs));
         }
         found.push((finding, is_covered));
@@ -191,20 +163,12 @@ fn root_meaning(
 }
 
 fn chain_end(programs: &Programs<'_>, part: &BlamePart) -> ChainEnd {
-    let (kind, reason) = match part.kind {
-        BlameKind::Work(_) => (BlameEntryKind::Work, None),
-        BlameKind::CpuQueue { .. } => (BlameEntryKind::CpuQueue, None),
-        BlameKind::External(External::Timer) => (BlameEntryKind::Timer, None),
-        BlameKind::External(External::Disk) => (BlameEntryKind::Disk, None),
-        BlameKind::External(External::Network) => (BlameEntryKind::Network, None),
-        BlameKind::External(External::Device) => (BlameEntryKind::Device, None),
-        BlameKind::Unattributed(reason) => (BlameEntryKind::Unattributed, Some(reason.name())),
-    };
+    let (kind, reason) = BlameEntryKind::from_blame(part.kind);
     let holder = match part.kind {
         BlameKind::CpuQueue { holder, .. } => holder.map(|it| programs.program_of_thread(it)),
         _ => None,
     };
-    ChainEnd { kind, reason, holder }
+    ChainEnd { kind, reason: reason.map(Reason::name), holder }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.

@@ -10,13 +10,13 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    StackRef, StackTable,
+    SocketRole, StackRef, StackTable,
     units::{Nanos, StackId},
 };
 
 use crate::{
     blame::{
-        Sleeps, StackPairId, StackPairs,
+        FrameEvidence, Sleep, SleepId, Sleeps, StackPairId, StackPairs,
         cause::{self, Cause},
     },
     report::{CodeOwner, Label, label::LabelFinder},
@@ -71,9 +71,21 @@ pub(super) enum KernelWait {
     Writeback,
 }
 
+/// How threads slept, by its meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SleepMeaning {
+    pub(super) cause: Cause,
+    pub(super) label: Option<Label>,
+    pub(super) role: Option<SocketRole>,
+    pub(super) kernel: Option<KernelWait>,
+    pub(super) evidence: FrameEvidence,
+}
+
 /// Finds the frames that say what sleeps and work were for.
 pub(super) struct Meanings<'a> {
     stacks: &'a StackPairs,
+    sleeps: &'a Sleeps,
+    known_sleeps: HashMap<SleepId, Option<SleepMeaning>>,
     labels: LabelFinder<'a>,
     /// The frames that tell most of each user stack, leaf first.
     frames: HashMap<StackId, Vec<Label>>,
@@ -86,9 +98,11 @@ pub(super) struct Meanings<'a> {
 
 impl<'a> Meanings<'a> {
     /// Looks through all the stacks that threads slept in.
-    pub(super) fn new(stacks: &'a StackPairs, sleeps: &Sleeps, labels: LabelFinder<'a>) -> Self {
+    pub(super) fn new(stacks: &'a StackPairs, sleeps: &'a Sleeps, labels: LabelFinder<'a>) -> Self {
         let mut meanings = Self {
             stacks,
+            sleeps,
+            known_sleeps: HashMap::new(),
             labels,
             frames: HashMap::new(),
             callers: HashMap::new(),
@@ -106,6 +120,19 @@ impl<'a> Meanings<'a> {
             }
         }
         meanings
+    }
+
+    /// Returns how a thread slept.
+    pub(super) fn sleep(&mut self, id: SleepId) -> Option<SleepMeaning> {
+        if let Some(known) = self.known_sleeps.get(&id) {
+            return known.clone();
+        }
+        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence }| {
+            let label = self.sleep_label(cause, stack);
+            SleepMeaning { cause, label, role, kernel: self.kernel_wait(stack), evidence }
+        });
+        self.known_sleeps.insert(id, meaning.clone());
+        meaning
     }
 
     /// Returns the frame that says best why a thread slept.

@@ -143,3 +143,18 @@ pub struct FindingLine {
     /// Whether it is the cause: the end of the path on which most of the time was spent.
     pub is_cause: bool,
 }
+
+impl FindingLine {
+    /// A line below a finding's first one that names no function.
+    pub(super) fn note(text: String, share: f64, is_cause: bool) -> Self {
+        Self { depth: 1, text, function: None, detail: String::new(), share, is_cause }
+    }
+
+    /// Returns what it says, with the function.
+    pub(crate) fn whole_text(&self) -> String {
+        match &self.function {
+            Some(function) => format!("{} in {function}", self.text),
+            None => self.text.clone(),
+        }
+    }
+}

@@ -23,8 +23,8 @@ use crate::{
 
 use super::{
     find::RootKey,
+    meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingKind, FindingLine},
-    tree::SleepMeaning,
     write::{FindingWriter, Found, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -48,7 +48,7 @@ pub(super) struct OpenWait {
 pub(super) struct OpenWaits(IndexMap<RootKey, OpenWait>);
 
 impl OpenWait {
-    /// The time of each of the threads, if they share it evenly.
+    /// The threads that wait.
     pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
         self.threads.iter().copied()
     }
@@ -167,26 +167,12 @@ fn describe(
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
-        lines.push(FindingLine {
-            depth: 1,
-            text,
-            function: None,
-            detail: String::new(),
-            share,
-            is_cause: peer.is_none(),
-        });
+        lines.push(FindingLine::note(text, share, peer.is_none()));
     }
     let who = match peer {
         Some(peer) => {
             let who = format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid);
-            lines.push(FindingLine {
-                depth: 1,
-                text: who.clone(),
-                function: None,
-                detail: String::new(),
-                share,
-                is_cause: true,
-            });
+            lines.push(FindingLine::note(who.clone(), share, true));
             who
         }
         None if is_lock(meaning) => {
@@ -194,14 +180,7 @@ fn describe(
                 2.. => "who holds the locks is not known: maybe each other, a deadlock",
                 _ => "who holds the lock is not known",
             };
-            lines.push(FindingLine {
-                depth: 1,
-                text: text.to_owned(),
-                function: None,
-                detail: String::new(),
-                share,
-                is_cause: false,
-            });
+            lines.push(FindingLine::note(text.to_owned(), share, false));
             text.to_owned()
         }
         None => describe_hop(&waiter),

@@ -9,7 +9,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    report::NAMELESS,
+    report::{containers::ContainerLabels, frames::base_name, last_name, text},
     timeline::{Thread, ThreadIndex, Timeline},
 };
 
@@ -89,16 +89,14 @@ impl<'a> Programs<'a> {
                 *leader = thread;
             }
         }
-        let containers: HashMap<CgroupId, String> = (recording.cgroups.values())
-            .filter_map(|cgroup| Some((cgroup.id, cgroup.names.label(cgroup.container.as_ref()?))))
-            .collect();
+        let containers = ContainerLabels::new(recording);
         let mut programs = IndexSet::new();
         let mut by_process: HashMap<(Tgid, Option<CgroupId>), ProgramId> = HashMap::new();
         let by_thread = (timeline.threads.iter())
             .map(|thread| {
                 let mut identify = || {
                     let leader = leaders.get(&thread.tgid).copied().unwrap_or(thread);
-                    let container = thread.cgroup.and_then(|id| containers.get(&id)).cloned();
+                    let container = containers.for_thread(thread).map(str::to_owned);
                     let program = match thread.kind {
                         ThreadKind::Kernel => kernel_program(thread),
                         ThreadKind::User | ThreadKind::User32 => {
@@ -136,8 +134,7 @@ impl<'a> Programs<'a> {
         let (_, rest) = title.split_once(": ")?;
         // PostgreSQL says user, database and client first, and last what the session does.
         let rest = rest.rsplit_once([']', ')']).map_or(rest, |(_, activity)| activity).trim();
-        (!rest.is_empty() && !title.starts_with('/'))
-            .then(|| crate::report::text::cut_chars(rest, MAX_TITLE))
+        (!rest.is_empty() && !title.starts_with('/')).then(|| text::cut_chars(rest, MAX_TITLE))
     }
 
     /// Returns the file that a process was started on, if its command line names one: `heavy.cc` of a
@@ -145,8 +142,7 @@ impl<'a> Programs<'a> {
     pub(super) fn subject(&self, process: Tgid) -> Option<String> {
         let info = self.infos.get(&process)?;
         let argument = info.arguments.iter().skip(1).find(|argument| is_file_name(argument))?;
-        let name = argument.rsplit('/').next().unwrap_or(argument);
-        Some(crate::report::text::cut_chars(name, MAX_TITLE))
+        Some(text::cut_chars(base_name(argument), MAX_TITLE))
     }
 
     /// Returns what tells a thread from the others of its process: its name, or its number. Nothing
@@ -175,7 +171,7 @@ impl<'a> Programs<'a> {
 
 /// Workers of the kernel that differ in their CPU alone are one program: `kworker/0:1-events`.
 fn kernel_program(thread: &Thread) -> Program {
-    let comm = thread.names.last().map_or(NAMELESS, |name| &*name.comm);
+    let comm = last_name(thread);
     let name = comm.split(['/', ':']).next().unwrap_or(comm);
     let name = if matches!(name, "kworker" | "ksoftirqd" | "migration" | "cpuhp" | "idle_inject") {
         name
@@ -186,8 +182,8 @@ fn kernel_program(thread: &Thread) -> Program {
 }
 
 fn user_program(info: Option<&ProcessInfo>, leader: &Thread, container: Option<String>) -> Program {
-    let comm = leader.names.last().map_or(NAMELESS, |name| &*name.comm);
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let comm = last_name(leader);
+    let base = |path: &str| base_name(path).to_owned();
     let arguments = info.map_or([].as_slice(), |info| info.arguments.as_slice());
     let executable = (info.and_then(|info| info.executable.as_deref()))
         .map(|path| base(path.trim_end_matches(" (deleted)")));
@@ -220,7 +216,7 @@ fn is_file_name(argument: &str) -> bool {
 /// Finds what an interpreter runs: its first argument that is no option.
 fn script(program: &str, arguments: &[String]) -> Option<String> {
     let plain = program.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
+    let base = |path: &str| base_name(path).to_owned();
     let mut rest = arguments.iter().skip(1);
     if plain == "java" {
         while let Some(argument) = rest.next() {

@@ -84,7 +84,7 @@ pub(super) fn find(
 
 fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
     let stacks = ran.stacks.iter().map(|(&stack, &time)| (stack, time));
-    let label = writer.describer.meanings.work_label(stacks);
+    let label = writer.meanings.work_label(stacks);
     let function = label.map(|label| label.function.to_string());
     let what = "runs on a CPU".to_owned();
     let hop =
@@ -155,14 +155,11 @@ fn cpu_queue_finding(
         if time.0 * 10 < ran.runnable.0 {
             break;
         }
-        lines.push(FindingLine {
-            depth: 1,
-            text: format!("{} had the CPU", program_name(holder)),
-            function: None,
-            detail: String::new(),
-            share: writer.share(*time),
-            is_cause: n == 0,
-        });
+        lines.push(FindingLine::note(
+            format!("{} had the CPU", program_name(holder)),
+            writer.share(*time),
+            n == 0,
+        ));
     }
     Finding {
         kind,

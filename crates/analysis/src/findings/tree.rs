@@ -13,25 +13,18 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use offwake_recording::{SocketRole, units::Nanos};
+use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlamePart, Chains, FrameEvidence, Hop, Sleep, SleepId, StackPairId, cause::Cause},
-    report::{BlameEntryKind, Label},
+    blame::{BlamePart, Chains, StackPairId},
+    report::BlameEntryKind,
     timeline::ThreadIndex,
 };
 
-use super::{meaning::KernelWait, programs::ProgramId};
-
-/// How threads slept, by its meaning.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct SleepMeaning {
-    pub(super) cause: Cause,
-    pub(super) label: Option<Label>,
-    pub(super) role: Option<SocketRole>,
-    pub(super) kernel: Option<KernelWait>,
-    pub(super) evidence: FrameEvidence,
-}
+use super::{
+    meaning::{Meanings, SleepMeaning},
+    programs::{ProgramId, Programs},
+};
 
 /// What the last thread of a chain did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,6 +74,11 @@ pub(super) fn main_threads(threads: &BTreeMap<ThreadIndex, Nanos>) -> BTreeSet<T
 }
 
 impl Node {
+    fn add(&mut self, thread: ThreadIndex, time: Nanos) {
+        self.time += time;
+        *self.threads.entry(thread).or_default() += time;
+    }
+
     /// Returns the threads that took most of the time.
     pub(super) fn main_threads(&self) -> BTreeSet<ThreadIndex> {
         main_threads(&self.threads)
@@ -95,10 +93,30 @@ impl Node {
     }
 }
 
-/// What a tree needs to know of threads and of how they slept.
-pub(super) trait Describer {
-    fn program(&self, thread: ThreadIndex) -> ProgramId;
-    fn sleep(&mut self, id: SleepId) -> Option<SleepMeaning>;
+/// A thread on a chain, and how it slept.
+pub(super) struct ChainStep {
+    pub(super) thread: ThreadIndex,
+    pub(super) program: ProgramId,
+    pub(super) slept: Option<SleepMeaning>,
+}
+
+/// Returns the threads of the chain that a part is about, from the wait on.
+pub(super) fn chain_steps(
+    part: &BlamePart,
+    chains: &Chains,
+    programs: &Programs<'_>,
+    meanings: &mut Meanings<'_>,
+) -> Vec<ChainStep> {
+    let hops = chains.hops(part.chain);
+    // How a thread slept is told by the hop that woke it.
+    let slept = hops.iter().skip(1).map(|next| next.slept).chain([part.slept]);
+    (hops.iter().zip(slept))
+        .map(|(hop, slept)| ChainStep {
+            thread: hop.thread.thread,
+            program: programs.program_of_thread(hop.thread.thread),
+            slept: meanings.sleep(slept),
+        })
+        .collect()
 }
 
 /// Adds a part of the blame of a wait to the tree of the wait's root.
@@ -108,20 +126,19 @@ pub(super) fn add_part(
     waiter: ThreadIndex,
     part: &BlamePart,
     end: ChainEnd,
-    chains: &Chains,
-    describer: &mut impl Describer,
+    steps: Vec<ChainStep>,
 ) {
-    root.time += part.time;
-    *root.threads.entry(waiter).or_default() += part.time;
-    let hops = chains.hops(part.chain);
+    root.add(waiter, part.time);
+    if steps.is_empty() {
+        // What ended the wait is no thread: the waiter itself ends the chain.
+        let key = NodeKey { program: own_program, slept: None, end: Some(end) };
+        return root.children.entry(key).or_default().add(waiter, part.time);
+    }
     let mut node = root;
     let mut group = (own_program, Some(own_sleep.clone()));
-    for (n, Hop { thread, .. }) in hops.iter().enumerate() {
-        let is_last = n + 1 == hops.len();
-        // How a thread slept is told by the hop that woke it.
-        let slept = hops.get(n + 1).map_or(part.slept, |next| next.slept);
-        let program = describer.program(thread.thread);
-        let slept = describer.sleep(slept);
+    let last = steps.len() - 1;
+    for (n, ChainStep { thread, program, slept }) in steps.into_iter().enumerate() {
+        let is_last = n == last;
         // Threads that wait for each other in the same function are one group: who comes first in
         // a queue for a lock waits for the holder, and all others wait for those before them.
         if !is_last && slept.is_some() && group == (program, slept.clone()) {
@@ -131,26 +148,9 @@ pub(super) fn add_part(
         let key = NodeKey { program, slept: slept.clone(), end: is_last.then_some(end) };
         group = (program, slept);
         node = node.children.entry(key).or_default();
-        node.time += part.time;
-        *node.threads.entry(thread.thread).or_default() += part.time;
+        node.add(thread, part.time);
         if is_last && end.kind == BlameEntryKind::Work {
             *node.work.entry(part.stack).or_default() += part.time;
         }
     }
-    if hops.is_empty() {
-        // What ended the wait is no thread: the waiter itself ends the chain.
-        let key = NodeKey { program: describer.program(waiter), slept: None, end: Some(end) };
-        let own = node.children.entry(key).or_default();
-        own.time += part.time;
-        *own.threads.entry(waiter).or_default() += part.time;
-    }
-}
-
-/// Returns how a sleep is grouped.
-pub(super) fn sleep_meaning(
-    sleep: &Sleep,
-    label: Option<Label>,
-    kernel: Option<KernelWait>,
-) -> SleepMeaning {
-    SleepMeaning { cause: sleep.cause, label, role: sleep.role, kernel, evidence: sleep.evidence }
 }

@@ -9,7 +9,8 @@ use crate::{
 
 use super::{
     describe::{self, Words},
-    find::{MeaningDescriber, RootKey, WaitRoot},
+    find::{RootKey, WaitRoot},
+    meaning::Meanings,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     tree::{ChainEnd, Node, NodeKey},
 };
@@ -27,7 +28,7 @@ pub(super) type Found = (Finding, bool);
 /// Writes findings in words.
 pub(super) struct FindingWriter<'a> {
     pub(super) words: Words<'a>,
-    pub(super) describer: MeaningDescriber<'a>,
+    pub(super) meanings: Meanings<'a>,
     /// The time that shares are of.
     pub(super) active: Nanos,
 }
@@ -63,14 +64,13 @@ impl FindingWriter<'_> {
             self.words.hop(*program, &root.node.main_threads(), function, what, root.node.time);
         let mut chain = vec![waiter];
         let cause_node = path.last().map(|(_, node)| node.time).unwrap_or_default();
-        let cause_key = path.last().map(|(key, _)| (*key).clone());
+        let end = path.last().and_then(|(key, _)| key.end);
         if own_end {
             path.clear();
         }
         for (key, node) in &path {
             chain.push(self.node_hop(key, node));
         }
-        let end = cause_key.and_then(|key| key.end);
         let last = chain.last().cloned();
         let cause = FindingCause {
             kind: end.map_or("unattributed", |end| end.kind.name()),
@@ -131,7 +131,7 @@ impl FindingWriter<'_> {
         });
         let work = node.work.iter().map(|(&stack, &time)| (stack, time));
         let label: Option<Label> = match (&key.slept, key.end.map(|end| end.kind)) {
-            (_, Some(BlameEntryKind::Work)) => self.describer.meanings.work_label(work),
+            (_, Some(BlameEntryKind::Work)) => self.meanings.work_label(work),
             (Some(slept), _) => slept.label.clone(),
             (None, _) => None,
         };

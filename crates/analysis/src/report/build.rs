@@ -208,7 +208,7 @@ fn thread_entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEnt
 }
 
 /// Returns a thread's last name.
-pub(super) fn last_name(thread: &Thread) -> &str {
+pub(crate) fn last_name(thread: &Thread) -> &str {
     thread.names.last().map_or(NAMELESS, |name| &name.comm)
 }
 

@@ -12,10 +12,10 @@ use crate::timeline::{Thread, Timeline};
 use super::{ContainerEntry, ContainerProcess, build::last_name};
 
 /// The labels of a recording's containers, by cgroup.
-pub(super) struct ContainerLabels(HashMap<CgroupId, String>);
+pub(crate) struct ContainerLabels(HashMap<CgroupId, String>);
 
 impl ContainerLabels {
-    pub(super) fn new(recording: &Recording) -> Self {
+    pub(crate) fn new(recording: &Recording) -> Self {
         let labels = recording
             .cgroups
             .values()
@@ -29,7 +29,7 @@ impl ContainerLabels {
     }
 
     /// Returns the label of the container that a thread was in last.
-    pub(super) fn for_thread(&self, thread: &Thread) -> Option<&str> {
+    pub(crate) fn for_thread(&self, thread: &Thread) -> Option<&str> {
         self.for_cgroup(thread.cgroup)
     }
 }

@@ -1,9 +1,9 @@
 //! What a screen shows first: what holds the target up, in at most 100 columns.
 //!
 //! ```text
-//! pid 21749 python3 web2.py · 4.00 s · 0.3% on-CPU
+//! pid 21749 python3 · 4.00 s · on-CPU 0.3% of one CPU
 //! 1  70%  python3 21749 web2.py waits for postgres in checkout (web2.py:5)   169×, max 394 ms
-//!         └ postgres 21753 "app shop UPDATE waiting" waits for postgres in ProcSleep
+//!         └ postgres 21753 "UPDATE waiting" waits for a lock of another postgres in ProcSleep
 //!           └ python3 21745 cron_tx.py sleeps in call_payment_api (cron_tx.py:9)  ← cause, 58%
 //! ```
 
@@ -149,14 +149,13 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
                 _ => format!("  ← {}", finding.cause.text),
             };
             let still = if finding.still_waiting { "STILL WAITING  " } else { "" };
-            let function = first.function.as_ref().map(|name| format!(" in {name}"));
-            let text = format!("{}{}", first.text, function.unwrap_or_default());
+            let text = first.whole_text();
             Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
         })
         .collect()
 }
 
-/// `pid 21749 python3 web2.py · 4.00 s · 0.3% on-CPU`
+/// `pid 21749 python3 · 4.00 s · on-CPU 0.3% of one CPU`
 pub(crate) fn headline(report: &Report) -> String {
     let window = report.window.duration_ns;
     let on_cpu = match window {
@@ -198,10 +197,7 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
         let indent = before.chars().count();
         let room = WIDTH.saturating_sub(indent);
         let mut push = |text: String| lines.push(PrintedLine { line, text });
-        let whole = match &line.function {
-            Some(function) => format!("{} in {function}", line.text),
-            None => line.text.clone(),
-        };
+        let whole = line.whole_text();
         if whole.chars().count() + behind.chars().count() <= room || line.function.is_none() {
             let whole = text::cut_chars(&whole, room.saturating_sub(behind.chars().count()));
             push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));

@@ -170,7 +170,7 @@ fn module_and_offset(stacks: &StackTable, frame: &Frame) -> String {
 }
 
 /// Returns a path without its folders.
-pub(super) fn base_name(path: &str) -> &str {
+pub(crate) fn base_name(path: &str) -> &str {
     path.rsplit('/').find(|part| !part.is_empty()).unwrap_or(path)
 }
 

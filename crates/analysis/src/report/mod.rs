@@ -4,7 +4,7 @@
 
 mod build;
 mod class;
-mod containers;
+pub(crate) mod containers;
 mod cost;
 pub mod describe;
 pub mod diff;
@@ -28,7 +28,7 @@ pub(crate) mod wait_sums;
 pub(crate) mod waited_on;
 pub(crate) mod wake_context;
 
-pub(crate) use build::{NAMELESS, unix_time, window_entry};
+pub(crate) use build::{NAMELESS, last_name, unix_time, window_entry};
 pub use class::{BlameClass, BlameGroup};
 pub use filter::{Filter, IdleWaits, ThreadKinds};
 pub use frames::{FrameName, Frames};

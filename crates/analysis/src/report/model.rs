@@ -8,7 +8,7 @@ use serde::Serialize;
 use strum::IntoStaticStr;
 
 use crate::{
-    blame::{Reason, cause::Cause},
+    blame::{BlameKind, External, Reason, cause::Cause},
     findings::Findings,
 };
 
@@ -482,6 +482,19 @@ pub enum BlameEntryKind {
 }
 
 impl BlameEntryKind {
+    /// Returns the kind of some blame, and why it can't be attributed, if it can't.
+    pub(crate) fn from_blame(kind: BlameKind) -> (Self, Option<Reason>) {
+        match kind {
+            BlameKind::Work(_) => (Self::Work, None),
+            BlameKind::CpuQueue { .. } => (Self::CpuQueue, None),
+            BlameKind::External(External::Timer) => (Self::Timer, None),
+            BlameKind::External(External::Disk) => (Self::Disk, None),
+            BlameKind::External(External::Network) => (Self::Network, None),
+            BlameKind::External(External::Device) => (Self::Device, None),
+            BlameKind::Unattributed(reason) => (Self::Unattributed, Some(reason)),
+        }
+    }
+
     /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -9,8 +9,8 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, BlameParts, Chains, External, Hop, IdleState, ImportedChains,
-        SleepId, StackPairId, cause::WokenThrough,
+        Blame, BlameKind, BlamePart, BlameParts, Chains, Hop, IdleState, ImportedChains, SleepId,
+        StackPairId, cause::WokenThrough,
     },
     findings::{FindingInput, Findings, find_findings},
     timeline::{NamedThread, ThreadIndex},
@@ -222,15 +222,7 @@ impl EntryWriter<'_> {
         let hops = self.chains.hops(part.chain);
         let last = hops.last().copied();
         let chain: Vec<Arc<HopEntry>> = hops.into_iter().map(|hop| self.hop_entry(hop)).collect();
-        let (word, reason) = match part.kind {
-            BlameKind::Work(_) => (BlameEntryKind::Work, None),
-            BlameKind::CpuQueue { .. } => (BlameEntryKind::CpuQueue, None),
-            BlameKind::External(External::Timer) => (BlameEntryKind::Timer, None),
-            BlameKind::External(External::Disk) => (BlameEntryKind::Disk, None),
-            BlameKind::External(External::Network) => (BlameEntryKind::Network, None),
-            BlameKind::External(External::Device) => (BlameEntryKind::Device, None),
-            BlameKind::Unattributed(reason) => (BlameEntryKind::Unattributed, Some(reason)),
-        };
+        let (word, reason) = BlameEntryKind::from_blame(part.kind);
         let blamed = match part.kind {
             BlameKind::Work(_) | BlameKind::CpuQueue { .. } => chain.last(),
             BlameKind::External(_) | BlameKind::Unattributed(_) => None,

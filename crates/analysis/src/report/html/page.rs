@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::{
-    findings::{FindingKind, FindingLine},
+    findings::FindingKind,
     report::{Report, first_screen, summary, text},
 };
 
@@ -162,13 +162,6 @@ fn describe_filter(report: &Report) -> Vec<String> {
     words
 }
 
-fn whole_text(line: &FindingLine) -> String {
-    match &line.function {
-        Some(function) => format!("{} in {function}", line.text),
-        None => line.text.clone(),
-    }
-}
-
 fn page_findings(report: &Report) -> PageFindings {
     let (shown, rest) = first_screen::split_findings(report);
     let list = (shown.iter())
@@ -179,7 +172,7 @@ fn page_findings(report: &Report) -> PageFindings {
             lines: (finding.lines.iter())
                 .map(|line| PageLine {
                     depth: line.depth,
-                    text: text::cut_chars(&whole_text(line), MAX_LINE_CHARS),
+                    text: text::cut_chars(&line.whole_text(), MAX_LINE_CHARS),
                     detail: line.detail.clone(),
                     share: line.share,
                     is_cause: line.is_cause,

@@ -19,7 +19,7 @@ mod symbol_name;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, ops::ControlFlow, sync::Arc};
 
 use offwake_recording::{Frame, FrameId, Function, ModuleId, StackRef, StackTable, units::StackId};
 use schemars::JsonSchema;
@@ -202,8 +202,36 @@ impl<'a> LabelFinder<'a> {
 
     /// Returns what each frame of a user stack offers as a label, leaf first.
     pub(crate) fn user_labels_of(&mut self, stack: StackId) -> Vec<Label> {
-        let stacks = self.stacks;
         let mut labels = Vec::new();
+        self.visit_user_labels(stack, |label| {
+            labels.push(label.clone());
+            ControlFlow::Continue(())
+        });
+        labels
+    }
+
+    /// Finds the deepest of the frames with the owner that tells most.
+    fn find_user_label(&mut self, stack: StackId) -> Option<Label> {
+        let mut best: Option<Label> = None;
+        self.visit_user_labels(stack, |label| {
+            if best.as_ref().is_none_or(|best| label.whose < best.whose) {
+                best = Some(label.clone());
+            }
+            match label.whose {
+                CodeOwner::Program => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        });
+        best
+    }
+
+    /// Calls `visit` with what each frame of a user stack offers, leaf first, until it breaks off.
+    fn visit_user_labels(
+        &mut self,
+        stack: StackId,
+        mut visit: impl FnMut(&Label) -> ControlFlow<()>,
+    ) {
+        let stacks = self.stacks;
         for id in stacks.stacks.get(&stack).into_iter().flat_map(|stack| &stack.frames) {
             let Some(frame) = stacks.frames.get(id) else { continue };
             let known = &mut self.modules;
@@ -211,34 +239,13 @@ impl<'a> LabelFinder<'a> {
             {
                 FrameCandidate::None => {}
                 FrameCandidate::TaskSwitch => break,
-                FrameCandidate::Label(label) => labels.push(label.clone()),
-            }
-        }
-        labels
-    }
-
-    /// Finds the deepest of the frames with the owner that tells most.
-    fn find_user_label(&mut self, stack: StackId) -> Option<Label> {
-        let stacks = self.stacks;
-        let mut best: Option<Label> = None;
-        for id in &stacks.stacks.get(&stack)?.frames {
-            let Some(frame) = stacks.frames.get(id) else { continue };
-            let known = &mut self.modules;
-            match self.candidates.entry(*id).or_insert_with(|| find_candidate(stacks, frame, known))
-            {
-                FrameCandidate::None => {}
-                FrameCandidate::TaskSwitch => break,
                 FrameCandidate::Label(label) => {
-                    if best.as_ref().is_none_or(|best| label.whose < best.whose) {
-                        best = Some(label.clone());
-                    }
-                    if label.whose == CodeOwner::Program {
+                    if visit(label).is_break() {
                         break;
                     }
                 }
             }
         }
-        best
     }
 }
 
