@@ -9,6 +9,9 @@ use crate::{
     report::Blame,
 };
 
+/// Less than so much blocked time proves nothing: a fiftieth of the shortest window.
+const ENOUGH_NS: u64 = 20_000_000;
+
 /// The blame for the waits of one role on one cause, judged.
 #[derive(Clone, Debug, Default)]
 pub struct BlameAccuracy {
@@ -74,16 +77,22 @@ impl BlameAccuracy {
     ///
     /// As [`BlameAccuracy::check`].
     pub fn check_share(&self, share: f64, case: &Case, role: &str) -> Result<()> {
-        let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
-        let known = self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>();
-        ensure!(
-            at_least(known, 0.02, case.window().length_ns())
-                && at_least(known, 0.5, self.blocked_ns),
-            "{role} hardly waited, this proves nothing: {self}"
-        );
+        ensure!(self.is_enough(), "{role} hardly waited, this proves nothing: {self}");
         ensure!(self.wrong_ns == 0, "a bystander is blamed: {self}: {}", case.describe(role));
-        ensure!(at_least(self.right_ns, share, known), "{self}: {}", case.describe(role));
+        ensure!(at_least(self.right_ns, share, self.known_ns()), "{self}: {}", case.describe(role));
         Ok(())
+    }
+
+    /// Whether there was so much to blame that shares of it prove something.
+    #[must_use]
+    pub fn is_enough(&self) -> bool {
+        self.known_ns() >= ENOUGH_NS && at_least(self.known_ns(), 0.5, self.blocked_ns)
+    }
+
+    /// The blocked time of which it can be known what ended it.
+    fn known_ns(&self) -> u64 {
+        let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
+        self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>()
     }
 }
 

@@ -26,6 +26,9 @@ use crate::{
 /// cuts off on either side is less than 1 % of them.
 pub const WINDOW: Duration = Duration::from_secs(1);
 
+/// How long a case is profiled that has to bring about something to judge, at first and again.
+pub const LONGER_WINDOWS: [Duration; 3] = [WINDOW, Duration::from_secs(4), Duration::from_secs(16)];
+
 /// The part of a role's blocked time that must be on the cause and the waker that the workload is
 /// built on. The rest is for the window's edges, page faults and locks inside libc.
 pub const SHARE: f64 = 0.95;
@@ -64,6 +67,30 @@ impl Case {
         })
     }
 
+    /// Profiles the processes of the workload `name`, for [`WINDOW`] at first and for longer until
+    /// `is_enough` says that there is something to judge. How often a workload waits depends on the
+    /// machine: an emulated CPU that others want too may manage a single fsync in a second.
+    ///
+    /// # Errors
+    ///
+    /// As [`Case::profile`]. A case that was never enough is no error: the checks judge it.
+    pub fn profile_until(name: &str, is_enough: impl Fn(&Self) -> bool) -> Result<Self> {
+        let profile = |window| {
+            Self::profile_window(window, Workload::start(name)?, |offwake, workload| {
+                offwake.args(["--pid", &workload.pids()])
+            })
+        };
+        let [first, longer @ ..] = LONGER_WINDOWS;
+        let mut case = profile(first)?;
+        for window in longer {
+            if is_enough(&case) {
+                break;
+            }
+            case = profile(window)?;
+        }
+        Ok(case)
+    }
+
     /// Profiles a workload with the arguments that `target` adds.
     ///
     /// # Errors
@@ -73,9 +100,17 @@ impl Case {
         workload: Workload,
         target: impl FnOnce(Offwake, &Workload) -> Offwake,
     ) -> Result<Self> {
+        Self::profile_window(WINDOW, workload, target)
+    }
+
+    fn profile_window(
+        window: Duration,
+        workload: Workload,
+        target: impl FnOnce(Offwake, &Workload) -> Offwake,
+    ) -> Result<Self> {
         // What stacks may take is not what is asked here, and an emulated CPU takes long for them.
         let offwake =
-            Offwake::profile()?.args(["--budget", "none", "-d", &duration_argument(WINDOW)]);
+            Offwake::profile()?.args(["--budget", "none", "-d", &duration_argument(window)]);
         let offwake = offwake.args(["-o", "report.json"]);
         let outcome = target(offwake, &workload).run()?;
         let case = Self::from_outcome(workload, outcome, "report.json")?;

@@ -7,18 +7,26 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use aya::sys::{Stats, enable_stats};
 use offwake_tests::{
-    case::{WINDOW, duration_argument},
+    case::{LONGER_WINDOWS, WINDOW, duration_argument},
     offwake::{Offwake, Outcome},
-    report::{Report, Waits},
+    report::{Report, StackCounts, Waits},
     workload::Workload,
 };
 
 fn profile(workload: &Workload, arguments: &[&str]) -> Result<(Outcome, Report)> {
+    profile_window(WINDOW, workload, arguments)
+}
+
+fn profile_window(
+    window: Duration,
+    workload: &Workload,
+    arguments: &[&str],
+) -> Result<(Outcome, Report)> {
     let outcome = Offwake::profile()?
-        .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids(), "-o", "x.json"])
+        .args(["-d", &duration_argument(window), "-p", &workload.pids(), "-o", "x.json"])
         .args(arguments)
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
@@ -113,6 +121,19 @@ fn what_waits_in_a_filesystem_is_not_mistaken() -> Result<()> {
 /// begins with where that is.
 #[test]
 fn what_the_tracing_does_is_no_part_of_a_stack() -> Result<()> {
+    // An emulated CPU that others want too sees fewer than a hundred stacks in a second.
+    let mut seen = StackCounts::default();
+    for window in LONGER_WINDOWS {
+        seen = count_stacks_while_it_is_measured(window)?;
+        ensure!(seen.distrusted == 0, "{seen:?}");
+        if seen.user.checked + seen.kernel.checked >= 200 {
+            return Ok(());
+        }
+    }
+    bail!("too few were checked: {seen:?}")
+}
+
+fn count_stacks_while_it_is_measured(window: Duration) -> Result<StackCounts> {
     let workload = Workload::start("loopback-tcp")?;
     let is_over = AtomicBool::new(false);
     let (_, report) = thread::scope(|scope| {
@@ -125,15 +146,13 @@ fn what_the_tracing_does_is_no_part_of_a_stack() -> Result<()> {
             }
             Ok(())
         });
-        let profiled = profile(&workload, &["--check-stacks", "1", "--scope", "target"]);
+        let arguments = ["--check-stacks", "1", "--scope", "target"];
+        let profiled = profile_window(window, &workload, &arguments);
         is_over.store(true, Ordering::Relaxed);
         measures.join().map_err(|_| anyhow!("the measuring thread panicked"))??;
         profiled
     })?;
-    let counts = report.meta.stack_counts;
-    ensure!(counts.user.checked + counts.kernel.checked >= 200, "{counts:?}");
-    ensure!(counts.distrusted == 0, "{counts:?}");
-    Ok(())
+    Ok(report.meta.stack_counts)
 }
 
 #[test]
