@@ -26,3 +26,4 @@ pub mod target;
 pub mod text;
 pub mod timeline;
 pub mod top;
+pub mod words;

@@ -5,7 +5,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use offwake_analysis::top::{Blocker, ChainEnd, WaitFigures, WaitKey};
 use offwake_analysis::{
     blame::Reason,
-    report::{BlameEntryKind, Label, ThreadName, describe},
+    report::{BlameEntryKind, Label, ThreadName, describe, text},
 };
 use offwake_recording::units::Nanos;
 
@@ -31,9 +31,8 @@ pub(super) fn waited_on(key: &WaitKey) -> String {
 pub(super) fn blocker(culprit: &Blocker) -> String {
     match culprit {
         Blocker::Thread(thread) => self::thread(thread),
-        Blocker::External(word, None) => word.name().to_owned(),
-        Blocker::External(word, Some(thread)) => {
-            format!("{} behind {}", word.name(), self::thread(thread))
+        Blocker::External(kind, sleeper) => {
+            describe::blame(*kind, None, sleeper.as_ref().map(self::thread), None)
         }
     }
 }
@@ -57,9 +56,9 @@ impl<'a> BlameKey<'a> {
         }
     }
 
-    /// Describes the blame as the summary does: `work of db 77`, `disk behind db 77`.
+    /// Describes the blame as the summary does: `work of db 77`, `db 77 slept`.
     pub(super) fn describe(&self) -> String {
-        let holder = self.holder.map(|holder| holder.comm.as_str());
+        let holder = self.holder.map(|holder| text::terminal(&holder.comm));
         describe::blame(self.kind, self.reason, self.thread.map(thread), holder)
     }
 }

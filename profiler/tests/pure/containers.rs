@@ -100,7 +100,7 @@ fn texts_name_the_container_and_its_pids_outside_and_inside_and_are_harmless() {
         for line in [
             "  web (web:1, 4f1c0b5a9d3e): thread7 7 (8 inside)",
             "thread7 7 in web: other",
-            "<- thread60 60 in shop/cart-7d9f/db<b>\\x1b[31m;x",
+            "woken by thread60 60 in shop/cart-7d9f/db<b>\\x1b[31m;x",
             "= work of thread60 60 in shop/cart-7d9f/db<b>\\x1b[31m;x 100.0%",
         ] {
             assert!(summary.contains(line), "no {line:?} in {summary}");

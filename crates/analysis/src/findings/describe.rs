@@ -8,9 +8,10 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{FrameEvidence, cause::Cause},
+    blame::{FrameEvidence, Reason, cause::Cause},
     report::{BlameEntryKind, text},
     timeline::{ThreadIndex, Timeline},
+    words,
 };
 
 use super::{
@@ -192,10 +193,8 @@ impl Words<'_> {
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
-                match end.holder.and_then(|holder| self.programs.program(holder)) {
-                    Some(holder) => format!("waits for a CPU, held by {}", program_name(holder)),
-                    None => "waits for a CPU".to_owned(),
-                }
+                let holder = end.holder.and_then(|holder| self.programs.program(holder));
+                format!("waits {}", words::for_a_cpu(holder.map(program_name).as_deref()))
             }
             BlameEntryKind::Timer => match slept.map(|slept| slept.cause) {
                 Some(Cause::Timer) | None => "sleeps".to_owned(),
@@ -211,13 +210,11 @@ impl Words<'_> {
             BlameEntryKind::Network => "waits for the network".to_owned(),
             BlameEntryKind::Device => "waits for a device".to_owned(),
             BlameEntryKind::Unattributed => match end.reason {
-                Some("still_blocked") => "is still waiting".to_owned(),
-                Some("lost") => "did what was not recorded (records were lost)".to_owned(),
-                Some("not_recorded") => "waits for a thread that was not recorded".to_owned(),
-                Some(reason) => {
-                    format!("waits, waker unknown ({})", reason.replace('_', " "))
-                }
-                None => "waits, waker unknown".to_owned(),
+                Some(Reason::StillBlocked) => format!("is {}", words::STILL_WAITING),
+                Some(Reason::Lost) => "did what was not recorded (records were lost)".to_owned(),
+                Some(Reason::NotRecorded) => "waits for a thread that was not recorded".to_owned(),
+                Some(reason) => format!("waits, {}", words::waker_unknown(reason)),
+                None => format!("waits, {}", words::WAKER_UNKNOWN),
             },
         }
     }

@@ -168,7 +168,7 @@ fn chain_end(programs: &Programs<'_>, part: &BlamePart) -> ChainEnd {
         BlameKind::CpuQueue { holder, .. } => holder.map(|it| programs.program_of_thread(it)),
         _ => None,
     };
-    ChainEnd { kind, reason: reason.map(Reason::name), holder }
+    ChainEnd { kind, reason, holder }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.

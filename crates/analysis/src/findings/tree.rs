@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlamePart, Chains, StackPairId},
+    blame::{BlamePart, Chains, Reason, StackPairId},
     report::BlameEntryKind,
     timeline::ThreadIndex,
 };
@@ -30,7 +30,7 @@ use super::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ChainEnd {
     pub(super) kind: BlameEntryKind,
-    pub(super) reason: Option<&'static str>,
+    pub(super) reason: Option<Reason>,
     /// Who had the CPU that the thread waited for.
     pub(super) holder: Option<ProgramId>,
 }

@@ -3,7 +3,7 @@
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{FrameEvidence, cause::Cause},
+    blame::{FrameEvidence, Reason, cause::Cause},
     report::{BlameEntryKind, Label},
 };
 
@@ -74,7 +74,7 @@ impl FindingWriter<'_> {
         let last = chain.last().cloned();
         let cause = FindingCause {
             kind: end.map_or("unattributed", |end| end.kind.name()),
-            reason: end.and_then(|end| end.reason),
+            reason: end.and_then(|end| end.reason).map(Reason::name),
             share: self.share(cause_node),
             ns: cause_node,
             text: last.as_ref().map(describe_hop).unwrap_or_default(),
@@ -105,6 +105,9 @@ impl FindingWriter<'_> {
         }
         if !own_end {
             self.push_lines(&root.node, root.node.time, 1, true, &mut lines);
+            if let Some(cause) = last.as_ref().filter(|_| path.len() > MAX_HOPS) {
+                replace_last_hop(&mut lines, cause, self.share(cause_node));
+            }
         }
         let text = match (&last, own_end) {
             (Some(last), false) => format!("{}: {}", describe_hop(&chain[0]), describe_hop(last)),
@@ -174,6 +177,16 @@ impl FindingWriter<'_> {
             });
             self.push_lines(child, all, depth + 1, is_first, lines);
         }
+    }
+}
+
+/// Puts the cause in place of the last hop that is shown of a longer chain.
+fn replace_last_hop(lines: &mut [FindingLine], cause: &FindingHop, share: f64) {
+    if let Some(line) = lines.iter_mut().find(|line| usize::from(line.depth) == MAX_HOPS) {
+        line.text = format!("… {}", describe_hop_without_function(cause));
+        line.function = function_of_hop(cause);
+        line.share = share;
+        line.is_cause = true;
     }
 }
 

@@ -1,7 +1,8 @@
 //! Descriptions of waits, threads and blame for people, the same in every output.
 
-use crate::blame::Reason;
 use offwake_recording::units::Tid;
+
+use crate::{blame::Reason, words};
 
 use super::{BlameEntryKind, text};
 
@@ -25,20 +26,50 @@ pub fn container_suffix(container: Option<&str>) -> String {
     container.map(|name| format!(" in {}", text::terminal(name))).unwrap_or_default()
 }
 
-/// Returns `work of db 77`, `disk behind db 77`. `thread` is described already; `holder` is a name
-/// as it was recorded.
+/// Returns `work of db 77`, `db 77 slept`, `db 77 waited for a CPU, held by cc`. The thread and the
+/// holder of its CPU are described already.
 pub fn blame(
     kind: BlameEntryKind,
     reason: Option<Reason>,
     thread: Option<String>,
-    holder: Option<&str>,
+    holder: Option<String>,
 ) -> String {
-    let what = reason.map_or(kind.name(), Reason::name);
-    let Some(thread) = thread else { return what.to_owned() };
-    match (kind, holder.map(text::terminal)) {
-        (BlameEntryKind::Work, _) => format!("work of {thread}"),
-        (BlameEntryKind::CpuQueue, Some(holder)) => format!("{thread} queued behind {holder}"),
-        (BlameEntryKind::CpuQueue, None) => format!("{thread} queued for a CPU"),
-        _ => format!("{what} behind {thread}"),
+    let why_unknown = || reason.map_or_else(|| kind.name().to_owned(), words::unknown);
+    let Some(thread) = thread else { return why_unknown() };
+    match kind {
+        BlameEntryKind::Work => format!("work of {thread}"),
+        BlameEntryKind::CpuQueue => {
+            format!("{thread} waited {}", words::for_a_cpu(holder.as_deref()))
+        }
+        BlameEntryKind::Timer => format!("{thread} slept"),
+        BlameEntryKind::Disk => format!("{thread} waited for the disk"),
+        BlameEntryKind::Network => format!("{thread} waited for the network"),
+        BlameEntryKind::Device => format!("{thread} waited for a device"),
+        BlameEntryKind::Unattributed => format!("{thread}: {}", why_unknown()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{blame::Reason, report::BlameEntryKind};
+
+    use super::blame;
+
+    #[test]
+    fn the_last_thread_of_a_chain_slept_worked_or_waited_for_something() {
+        let words = |kind, reason| blame(kind, reason, Some("db 77".to_owned()), None);
+        assert_eq!(words(BlameEntryKind::Work, None), "work of db 77");
+        assert_eq!(words(BlameEntryKind::Timer, None), "db 77 slept");
+        assert_eq!(words(BlameEntryKind::Disk, None), "db 77 waited for the disk");
+        assert_eq!(words(BlameEntryKind::CpuQueue, None), "db 77 waited for a CPU");
+        let holder = Some("cc".to_owned());
+        assert_eq!(
+            blame(BlameEntryKind::CpuQueue, None, Some("db 77".to_owned()), holder),
+            "db 77 waited for a CPU, held by cc"
+        );
+        let still_blocked = Some(Reason::StillBlocked);
+        assert_eq!(words(BlameEntryKind::Unattributed, still_blocked), "db 77: still waiting");
+        assert_eq!(blame(BlameEntryKind::Timer, None, None, None), "timer");
+        assert_eq!(blame(BlameEntryKind::Unattributed, still_blocked, None, None), "still waiting");
     }
 }

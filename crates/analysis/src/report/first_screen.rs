@@ -12,7 +12,7 @@ use std::io;
 use offwake_recording::units::Nanos;
 
 use super::{
-    Report,
+    Report, ThreadEntry,
     summary::{SummaryStyles, describe_loss, write_line, write_styled},
     text,
 };
@@ -45,7 +45,7 @@ pub(super) fn write(
     let (shown, sleeps) = split_findings(report);
     for (n, finding) in shown.iter().enumerate() {
         let most = if n == 0 { FIRST_LINES } else { LATER_LINES };
-        for PrintedLine { line, text } in lines(n + 1, finding).into_iter().take(most) {
+        for PrintedLine { line, text } in fit(lines(n + 1, finding), most) {
             let style = match (line.is_cause, line.depth) {
                 (true, _) => palette.waker,
                 (false, 0) => palette.strong,
@@ -164,15 +164,33 @@ pub(crate) fn headline(report: &Report) -> String {
     };
     let program = match report.processes.as_slice() {
         [one] => format!(" {}", text::terminal(&one.comm)),
-        many => format!(" ({} processes, {} threads)", many.len(), report.threads.len()),
+        many => {
+            let passing = match passing_processes(report) {
+                0 => String::new(),
+                some => format!(", {some} not throughout"),
+            };
+            format!(" ({} processes{passing}, {} threads)", many.len(), report.threads.len())
+        }
     };
-    format!(
-        "{}{program} · {window} · on-CPU {:.1}% of one CPU · offwake {} on {}",
-        text::terminal(&report.meta.target),
-        on_cpu * 100.0,
-        text::terminal(&report.meta.offwake),
-        text::terminal(&report.meta.host),
-    )
+    let target = text::terminal(&report.meta.target);
+    let mut line =
+        format!("{target}{program} · {window} · on-CPU {:.1}% of one CPU", on_cpu * 100.0);
+    let (offwake, host) = (&report.meta.offwake, &report.meta.host);
+    let made = format!(" · offwake {} on {}", text::terminal(offwake), text::terminal(host));
+    // Half of it would say nothing, and it is with the details as well.
+    if line.chars().count() + made.chars().count() <= WIDTH {
+        line.push_str(&made);
+    }
+    line
+}
+
+/// Returns how many processes were forked or ended inside of the window. A target in words,
+/// `pid 7 and 2 children`, does not count those that were forked later.
+pub(crate) fn passing_processes(report: &Report) -> u64 {
+    let window = report.window.duration_ns;
+    let is_passing =
+        |thread: &&ThreadEntry| thread.tid.0 == thread.tgid.0 && thread.ledger.wall_ns < window;
+    report.threads.iter().filter(is_passing).count() as u64
 }
 
 /// A line of a finding as it is printed, and the one that it is of.
@@ -212,6 +230,40 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
     lines
 }
 
+/// Keeps `most` lines of a finding. The cause stays: hops before it are left out instead, and
+/// counted. A first line and a cause of two lines each need one line more.
+fn fit(mut lines: Vec<PrintedLine<'_>>, most: usize) -> Vec<PrintedLine<'_>> {
+    let is_cause = |printed: &PrintedLine<'_>| printed.line.is_cause && printed.line.depth > 0;
+    let cause = lines.iter().position(is_cause).unwrap_or(0);
+    let end = cause + lines.iter().filter(|&printed| is_cause(printed)).count();
+    if end <= most {
+        lines.truncate(most);
+        return lines;
+    }
+    lines.truncate(end);
+    let first_hop = lines.iter().position(|printed| printed.line.depth > 0).unwrap_or(cause);
+    // A line says how many hops are left out.
+    let room = most.saturating_sub(end - cause + 1);
+    let is_second_of_its_hop = |lines: &[PrintedLine<'_>], at: usize| {
+        at > 0 && lines.get(at - 1).is_some_and(|one| std::ptr::eq(one.line, lines[at].line))
+    };
+    let mut from = room.clamp(first_hop, cause);
+    while from > first_hop && from < cause && is_second_of_its_hop(&lines, from) {
+        from -= 1;
+    }
+    let hops = (from..cause).filter(|&at| !is_second_of_its_hop(&lines, at)).count();
+    if cause - from > 1 {
+        let line = lines[from].line;
+        let indent = 7 + 2 * usize::from(line.depth);
+        let text = match hops {
+            1 => format!("{:indent$}└ … 1 more hop", ""),
+            _ => format!("{:indent$}└ … {hops} more hops", ""),
+        };
+        lines.splice(from..cause, [PrintedLine { line, text }]);
+    }
+    lines
+}
+
 /// Puts how often and how long behind a first line, if there is room for it.
 fn with_detail(text: &str, line: &FindingLine, finding: &Finding, room: usize) -> String {
     let (taken, detail) = (text.chars().count(), line.detail.chars().count());
@@ -223,7 +275,7 @@ fn with_detail(text: &str, line: &FindingLine, finding: &Finding, room: usize) -
 }
 
 /// The share of a line that is a part of its finding alone, and the mark of the cause.
-fn mark(line: &FindingLine, finding: &Finding) -> String {
+pub(crate) fn mark(line: &FindingLine, finding: &Finding) -> String {
     let is_all = (line.share - finding.share).abs() < 0.01;
     match (line.is_cause, line.depth) {
         (_, 0) => String::new(),
@@ -251,4 +303,42 @@ pub(crate) fn relevant_loss(report: &Report) -> Option<String> {
     let loss = describe_loss(report).filter(|_| is_relevant)?;
     let share = percent(lost.0 as f64 / wall.0.max(1) as f64);
     Some(format!("{share} of the target's time is not known: lost {loss}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{FindingLine, PrintedLine, fit};
+
+    /// Prints hops of as many lines as given, the last of which is the cause, and what is kept.
+    fn kept(lines_of_hops: &[usize], most: usize) -> Vec<String> {
+        let last = lines_of_hops.len() - 1;
+        let hops: Vec<_> = (0_u16..)
+            .zip(lines_of_hops)
+            .map(|(depth, _)| FindingLine {
+                depth,
+                text: String::new(),
+                function: None,
+                detail: String::new(),
+                share: 0.5,
+                is_cause: usize::from(depth) == last,
+            })
+            .collect();
+        let printed = (hops.iter().zip(lines_of_hops))
+            .flat_map(|(line, &count)| {
+                (0..count).map(move |n| PrintedLine { line, text: format!("{}.{n}", line.depth) })
+            })
+            .collect();
+        fit(printed, most).into_iter().map(|printed| printed.text.trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn the_cause_is_always_printed() {
+        assert_eq!(kept(&[1, 1, 1], 4), ["0.0", "1.0", "2.0"]);
+        assert_eq!(kept(&[1, 1, 1, 1, 1], 4), ["0.0", "1.0", "└ … 2 more hops", "4.0"]);
+        assert_eq!(kept(&[2, 2, 1], 4), ["0.0", "0.1", "└ … 1 more hop", "2.0"]);
+        assert_eq!(kept(&[1, 2, 2], 4), ["0.0", "└ … 1 more hop", "2.0", "2.1"]);
+        assert_eq!(kept(&[2, 1, 2], 4), ["0.0", "0.1", "1.0", "2.0", "2.1"]);
+        assert_eq!(kept(&[2, 2, 2, 2], 4), ["0.0", "0.1", "└ … 2 more hops", "3.0", "3.1"]);
+        assert_eq!(kept(&[1, 1, 2, 1, 1, 1], 6).last().map(String::as_str), Some("5.0"));
+    }
 }

@@ -23,7 +23,7 @@ const CONTAINER_PROCESSES: usize = 3;
 pub(super) struct SummaryStyles {
     /// Titles, and the waits.
     pub(super) strong: Style,
-    /// The lines that tell who ended the waits.
+    /// The lines that tell who woke the threads.
     pub(super) waker: Style,
     /// The lines about what is missing.
     pub(super) warning: Style,

@@ -14,7 +14,10 @@ use super::{
     summary::{SummaryStyles, percent, write_line, write_styled},
     text, wake_context,
 };
-use crate::blame::{Reason, cause::Cause};
+use crate::{
+    blame::{Reason, cause::Cause},
+    words,
+};
 
 /// The most lines shown; the rest is counted.
 const SHOWN: usize = 10;
@@ -79,7 +82,7 @@ pub(super) fn write(
         let WaitGroupText { what, wakers, blame } = describe_group(*key, worst);
         let (blocked, share) = (worst.blocked, percent(worst.blocked, window));
         write_styled(out, palette.strong, &format!("{blocked:>9} {share:>6}  {what}"))?;
-        write_styled(out, palette.waker, &format!("{:>18}<- {wakers}", ""))?;
+        write_styled(out, palette.waker, &format!("{:>18}{}", "", words::woken_by(&wakers)))?;
         write_line(out, &format!("{:>18} = {}", "", blame.join(", ")))?;
     }
     let more = worst.len().saturating_sub(SHOWN);
@@ -159,7 +162,7 @@ fn group_alike(waits: Vec<&WaitEntry>) -> BTreeMap<WaitGroupKey<'_>, WaitGroup<'
 pub(super) struct WaitGroupText {
     /// Describes who waited on what.
     pub(super) what: String,
-    /// Describes who ended the waits.
+    /// Describes who woke the thread.
     pub(super) wakers: String,
     /// Describes what the time was spent on, the largest parts first.
     pub(super) blame: Vec<String>,
@@ -182,7 +185,7 @@ pub(super) fn describe_group(
     let who = describe::thread(worst.comm, tid, worst.container);
     let what = format!("{who}: {on}{times}{seen}{idle}");
     let mut wakers: Vec<_> = worst.wakers.iter().collect();
-    wakers.sort_by_key(|&(_, time)| Reverse(*time));
+    wakers.sort_by_key(|&(name, time)| (!words::is_waker(name), Reverse(*time)));
     let mut named: Vec<_> = (wakers.iter().take(WAKERS))
         .map(|(name, time)| match wakers.len() {
             1 => (*name).clone(),
@@ -242,7 +245,7 @@ impl<'a> SpentOn<'a> {
         }
     }
 
-    /// `disk behind db 77`; of several threads, how many: `work of 12 worker threads`.
+    /// `db 77 slept`; of several threads, how many: `work of 12 worker threads`.
     fn describe(&self, threads: &BTreeSet<Tid>) -> String {
         self.describe_with(|comm| match threads.first() {
             Some(tid) if threads.len() == 1 => format!("{comm} {tid}"),
@@ -255,7 +258,7 @@ impl<'a> SpentOn<'a> {
         Self { holder: None, ..Self::new(part) }
     }
 
-    /// `disk behind db`
+    /// `db slept`
     pub(super) fn describe_without_ids(&self) -> String {
         self.describe_with(|comm| comm)
     }
@@ -263,6 +266,6 @@ impl<'a> SpentOn<'a> {
     fn describe_with(&self, thread: impl FnOnce(String) -> String) -> String {
         let container = describe::container_suffix(self.container);
         let thread = self.comm.map(|comm| thread(text::terminal(comm)) + &container);
-        describe::blame(self.kind, self.reason, thread, self.holder)
+        describe::blame(self.kind, self.reason, thread, self.holder.map(text::terminal))
     }
 }

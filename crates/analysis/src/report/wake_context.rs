@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use offwake_recording::{InterruptInfo, SystemVector, WakeContext};
 
-use super::{WaitEntry, WakerEntry, WakerKind, describe, text};
+use crate::{blame::Reason, words};
+
+use super::{BlameEntry, WaitEntry, WakerEntry, WakerKind, describe, text};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =
@@ -60,15 +62,25 @@ pub(super) fn describe_interrupt(waker: &WakerEntry) -> String {
     }
 }
 
-/// Describes who ended a wait.
+/// Describes who woke a thread.
 pub(super) fn describe_waker(wait: &WaitEntry) -> String {
     match &wait.waker {
-        None => "nobody seen".to_owned(),
+        None => describe_no_waker(wait).to_owned(),
         Some(waker) => match (waker.kind, &waker.comm, waker.tid) {
             (WakerKind::Task, Some(comm), Some(tid)) => {
                 describe::thread(comm, tid, waker.container.as_deref())
             }
             _ => describe_interrupt(waker),
         },
+    }
+}
+
+/// Returns what is said in place of the waker of waits that have none.
+pub(super) fn describe_no_waker(wait: &WaitEntry) -> &'static str {
+    let is_open = |part: &BlameEntry| part.reason == Some(Reason::StillBlocked);
+    match (wait.blame.iter().any(is_open), wait.blame.iter().all(is_open)) {
+        (true, true) => words::STILL_WAITING,
+        (true, false) => "waker unknown or still waiting",
+        (false, _) => words::WAKER_UNKNOWN,
     }
 }

@@ -260,8 +260,8 @@ impl Blocker {
             | BlameEntryKind::Disk
             | BlameEntryKind::Network
             | BlameEntryKind::Device => {
-                let behind = part.chain.last().map(|hop| hop.thread.clone());
-                Some(Self::External(part.kind, behind))
+                let sleeper = part.chain.last().map(|hop| hop.thread.clone());
+                Some(Self::External(part.kind, sleeper))
             }
             BlameEntryKind::Unattributed => None,
         }

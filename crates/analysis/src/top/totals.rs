@@ -8,7 +8,7 @@
 //!
 //! A stretch is summed before it leaves the window, so that each is analysed with what the window knows of
 //! the time before it. No time is in two stretches. A wait that spans two is cut where they meet: the first
-//! part is `still_blocked` there, since nobody had ended it yet.
+//! part is `still_blocked` there, since it had not ended yet.
 
 use offwake_recording::units::{Nanos, Timestamp};
 

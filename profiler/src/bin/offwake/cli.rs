@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Says what threads are waiting for: off-CPU time, joined with whoever ended each wait.
+/// Says what threads are waiting for: off-CPU time, joined with whoever woke each thread.
 #[derive(Debug, Parser)]
 #[command(version, arg_required_else_help = true)]
 pub struct Cli {

@@ -121,7 +121,7 @@ impl ReportArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flame graphs and folded stacks")]
 pub struct PictureArguments {
-    /// How far: hop by hop to what the time went to, to who ended the wait, or the wait alone
+    /// How far: hop by hop to what the time went to, to who woke the thread, or the wait alone
     #[arg(long, value_enum, value_name = "KIND", default_value_t = Flame::Chain)]
     pub flame: Flame,
 
@@ -158,9 +158,9 @@ impl PictureArguments {
 /// How far a flame graph goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Flame {
-    /// The wait, who ended it, whom that one had waited for, … and what the time went to.
+    /// The wait, who woke the thread, whom that one had waited for, … and what the time went to.
     Chain,
-    /// The wait, and who ended it.
+    /// The wait, and who woke the thread.
     OffWake,
     /// The wait.
     OffCpu,

@@ -181,7 +181,7 @@ fn columns(
         ended_by: summaries_of()
             .map(|summary| {
                 let (wait, _) = only(summaries.wakers(summary))?;
-                Some(texts.id(&describe_waker(wait.waker.as_ref())))
+                Some(texts.id(&describe_waker(wait)))
             })
             .collect(),
         left_out: widest.left_out as u64,

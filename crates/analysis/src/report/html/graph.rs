@@ -35,7 +35,7 @@ enum EdgeKind {
     /// The first was blocked until the second had finished.
     WaitsFor,
     /// The first waited for the CPU that the second held.
-    QueuesBehind,
+    WaitsForCpu,
 }
 
 /// A part of a wait's blame, and its class.
@@ -179,12 +179,7 @@ impl<'a> GraphSums<'a> {
                     (BlameEntryKind::CpuQueue, holder) => {
                         sums.blamed.entry(at).or_default().add(blamed);
                         if let Some(holder) = holder {
-                            sums.add_edge(
-                                at,
-                                end_of(holder.into()),
-                                EdgeKind::QueuesBehind,
-                                blamed,
-                            );
+                            sums.add_edge(at, end_of(holder.into()), EdgeKind::WaitsForCpu, blamed);
                         }
                     }
                     (outside, _) => {

@@ -58,6 +58,8 @@ struct PageHead {
     filter: Vec<String>,
     threads: u64,
     processes: u64,
+    /// The processes that were forked or ended inside of the window.
+    passing_processes: u64,
     samples: u64,
 }
 
@@ -84,8 +86,9 @@ struct PageLine {
     depth: u16,
     text: String,
     detail: String,
-    share: f64,
     is_cause: bool,
+    /// Its own share, and whether it is the cause.
+    mark: String,
 }
 
 /// Builds the page's data from the report.
@@ -136,6 +139,7 @@ fn page_head(report: &Report) -> PageHead {
         filter: describe_filter(report),
         threads: report.threads.len() as u64,
         processes: report.processes.len() as u64,
+        passing_processes: first_screen::passing_processes(report),
         samples: report.threads.iter().map(|thread| thread.samples).sum(),
     }
 }
@@ -174,8 +178,8 @@ fn page_findings(report: &Report) -> PageFindings {
                     depth: line.depth,
                     text: text::cut_chars(&line.whole_text(), MAX_LINE_CHARS),
                     detail: line.detail.clone(),
-                    share: line.share,
                     is_cause: line.is_cause,
+                    mark: first_screen::mark(line, finding).trim_start().to_owned(),
                 })
                 .collect(),
             search: (finding.chain.first()).map(|hop| sanitise(&hop.program)).unwrap_or_default(),

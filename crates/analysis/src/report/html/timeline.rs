@@ -56,7 +56,7 @@ impl Serialize for Bins<'_> {
     }
 }
 
-/// `[lane, from, to, cause, on, label, ended by, ended from lane, [class, words, ns]…, rest]`
+/// `[lane, from, to, cause, on, label, woken by, lane of the waker, [class, words, ns]…, rest]`
 struct LaneWaitEntry {
     lane: usize,
     from_ns: u64,

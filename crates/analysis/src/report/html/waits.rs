@@ -4,8 +4,8 @@ use offwake_recording::units::Nanos;
 use serde::Serialize;
 
 use crate::report::{
-    BlameEntry, HopEntry, Label, Report, WaitEntry, WakerEntry, WakerKind, flame::leaf_name,
-    wait_groups, wake_context,
+    BlameEntry, HopEntry, Label, Report, WaitEntry, WakerKind, flame::leaf_name, wait_groups,
+    wake_context,
 };
 
 use super::{
@@ -62,9 +62,11 @@ struct PartRow {
     chain: Vec<(TextId, Option<TextId>, StackTextId)>,
 }
 
-/// Describes who made a wake.
-pub(super) fn describe_waker(waker: Option<&WakerEntry>) -> String {
-    let Some(waker) = waker else { return "nobody seen".to_owned() };
+/// Describes who woke the thread.
+pub(super) fn describe_waker(wait: &WaitEntry) -> String {
+    let Some(waker) = &wait.waker else {
+        return wake_context::describe_no_waker(wait).to_owned();
+    };
     match (waker.kind, &waker.comm, waker.tid) {
         (WakerKind::Task, Some(comm), Some(tid)) => {
             describe_thread(comm, tid, waker.container.as_deref())
@@ -118,7 +120,7 @@ fn wait_row<'a>(wait: &'a WaitEntry, window: Nanos, texts: &mut Texts<'a>) -> Wa
         },
         longest_ns: wait.longest_ns.0,
         stack: texts.stack(&wait.stack),
-        ended_by: texts.id(&describe_waker(wait.waker.as_ref())),
+        ended_by: texts.id(&describe_waker(wait)),
         ended_in: wait.waker_call.as_ref().map(|call| {
             let on = call.file.as_ref().or(call.futex_address.as_ref());
             texts.id(&on.map_or(call.syscall.to_owned(), |on| format!("{} {on}", call.syscall)))

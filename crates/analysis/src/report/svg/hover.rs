@@ -4,16 +4,19 @@ use std::cmp::Reverse;
 
 use offwake_recording::units::Nanos;
 
-use crate::report::{
-    flame::{Summaries, WaitSummary},
-    summary::percent,
-    wake_context,
+use crate::{
+    report::{
+        flame::{Summaries, WaitSummary},
+        summary::percent,
+        wake_context,
+    },
+    words,
 };
 
 /// Names of one kind that are listed; the rest is counted.
 const LISTED: usize = 3;
 
-/// `1.20 s, 12.0%, of 42 waits; on futex; ended by web 7; in take_lock`
+/// `1.20 s, 12.0%, of 42 waits; on futex; woken by web 7; in take_lock`
 pub(super) fn details(
     time: Nanos,
     share: &str,
@@ -26,13 +29,15 @@ pub(super) fn details(
         summaries.wakers(summary).map(|(wait, ns)| (wake_context::describe_waker(wait), ns));
     let functions = summary.functions.iter().map(|(&name, &ns)| (name.to_owned(), ns));
     let mut details = format!("{time}, {share}, of {} {waits}", summary.waits);
-    for (word, names) in [
-        ("on", list_names(causes)),
-        ("ended by", list_names(wakers)),
-        ("in", list_names(functions)),
+    let (causes, wakers) = (list_names(causes), list_names(wakers));
+    let functions = list_names(functions);
+    for (names, described) in [
+        (&causes, format!("on {causes}")),
+        (&wakers, words::woken_by(&wakers)),
+        (&functions, format!("in {functions}")),
     ] {
         if !names.is_empty() {
-            details.push_str(&format!("; {word} {names}"));
+            details.push_str(&format!("; {described}"));
         }
     }
     details
@@ -42,7 +47,8 @@ pub(super) fn details(
 fn list_names(names: impl Iterator<Item = (String, Nanos)>) -> String {
     let mut names: Vec<_> = names.collect();
     names.sort_by(|(one, one_ns), (other, other_ns)| {
-        (Reverse(one_ns), one).cmp(&(Reverse(other_ns), other))
+        let place = |name: &str, ns: Nanos| (!words::is_waker(name), Reverse(ns));
+        (place(one, *one_ns), one).cmp(&(place(other, *other_ns), other))
     });
     let all = names.iter().map(|&(_, ns)| ns).sum();
     if let [(only, _)] = names.as_slice() {

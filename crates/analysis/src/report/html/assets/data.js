@@ -7,12 +7,13 @@ export const page = JSON.parse(byId('data').textContent);
 export const CLASSES = [
   { key: 'work', name: 'work', means: 'another thread worked' },
   { key: 'queue', name: 'cpu_queue', means: 'another thread waited for a CPU' },
-  { key: 'external', name: 'external', means: 'timer, disk, network or device' },
+  { key: 'external', name: 'external', means: 'sleep until a timer, disk, network or device' },
   { key: 'unattributed', name: 'unattributed', means: 'not known, with the reason' },
   { key: 'idle', name: 'idle', means: 'nothing to do, by design' },
   { key: 'asleep', name: 'asleep', means: 'never woke in the window' },
 ];
 
+export const EXTERNAL = CLASSES.findIndex((known) => known.key === 'external');
 export const IDLE = CLASSES.findIndex((known) => known.key === 'idle');
 
 // A text by its number; nothing for null.

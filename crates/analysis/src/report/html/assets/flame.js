@@ -200,7 +200,7 @@ function about(box) {
   ];
   const cause = text(tree.cause[box]);
   const endedBy = text(tree.ended_by[box]);
-  lines.push(`cause: ${cause || 'several'}; ended by: ${endedBy || 'several'}`);
+  lines.push(`cause: ${cause || 'several'}; woken by: ${endedBy || 'several'}`);
   return lines;
 }
 

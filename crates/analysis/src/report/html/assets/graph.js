@@ -59,7 +59,7 @@ function drawGraph() {
 }
 
 function words(graph, edge) {
-  const link = edge.link === 'waits_for' ? 'waits for' : 'queues behind';
+  const link = edge.link === 'waits_for' ? 'waits for' : 'waits for a CPU held by';
   return `${text(graph.nodes[edge.from].text)} ${link} ${text(graph.nodes[edge.to].text)}`;
 }
 
@@ -118,7 +118,7 @@ function box(graph, edges, n, at) {
   const name = text(node.text);
   const about = () => [
     name,
-    ...(node.blamed_ns > 0 ? [`${time(node.blamed_ns)} of others’ waits were spent on its work or queueing`] : []),
+    ...(node.blamed_ns > 0 ? [`${time(node.blamed_ns)} of others’ waits were spent on its work or its waiting for a CPU`] : []),
     ...(node.within_ns > 0 ? [`${time(node.within_ns)} its own threads waited for each other`] : []),
   ];
   const choose = () => {

@@ -2,7 +2,7 @@
 
 import { byId, button, el, place } from './dom.js';
 import { count, percent, time, utc } from './words.js';
-import { CLASSES, page } from './data.js';
+import { CLASSES, EXTERNAL, page } from './data.js';
 import { search } from './search.js';
 
 export function showHead() {
@@ -14,7 +14,9 @@ export function showHead() {
     `Linux ${head.kernel}`,
     head.start_unix_ns === null ? 'at an unknown time' : utc(head.start_unix_ns),
     `for ${time(head.duration_ns)} (closed by: ${head.closed_by})`,
-    `${count(head.processes, 'process', 'processes')}, ${count(head.threads, 'thread', 'threads')}`,
+    count(head.processes, 'process', 'processes') +
+      (head.passing_processes > 0 && head.processes > 1 ? ` (${head.passing_processes.toLocaleString('en')} not throughout)` : '') +
+      `, ${count(head.threads, 'thread', 'threads')}`,
     `stacks: ${head.stacks}`,
   ];
   if (head.scope === 'target') {
@@ -48,14 +50,11 @@ function finding(entry) {
   }));
   const lines = entry.lines.map((line) => {
     const parts = [line.text];
-    const share = sharePercent(line.share);
     if (line.depth === 0 && line.detail) {
       const still = entry.kind === 'still_waiting' ? 'still waiting ' : '';
       parts.push(el('small', {}, ` ${still}${line.detail}`));
-    } else if (line.is_cause && line.depth > 0) {
-      parts.push(el('strong', { class: 'cause' }, ` ← cause, ${share}`));
-    } else if (line.depth > 0 && line.share > 0 && Math.abs(line.share - entry.share) >= 0.01) {
-      parts.push(el('small', {}, ` ${share}`));
+    } else if (line.mark) {
+      parts.push(line.is_cause ? el('strong', { class: 'cause' }, ` ${line.mark}`) : el('small', {}, ` ${line.mark}`));
     }
     return place(el('p', { class: line.depth === 0 ? 'what' : line.is_cause ? 'hop end' : 'hop' }, ...parts), {
       'margin-left': `${line.depth * 1.4}rem`,
@@ -74,6 +73,19 @@ function sharePercent(share) {
   return share < 0.0095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`;
 }
 
+// The class of what is outside of every thread, in the words of the findings.
+const OUTSIDE = {
+  timer: { name: 'slept', means: 'it, or a thread that it waited for, slept until a timer' },
+  disk: { name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
+  network: { name: 'network', means: 'a packet from another machine was waited for' },
+  device: { name: 'device', means: 'a device was waited for' },
+};
+
+function externalParts(known, sums) {
+  const parts = Object.entries(sums).map(([kind, ns]) => ({ ...known, ...OUTSIDE[kind], ns }));
+  return parts.sort((a, b) => b.ns - a.ns);
+}
+
 export function showTotals() {
   const { ledgers } = page;
   const [wall, onCpu, runnable, attributed, external, unattributed, idle] = ledgers.total;
@@ -82,10 +94,10 @@ export function showTotals() {
     { key: 'on-cpu', name: 'on-CPU', ns: onCpu, means: 'it ran' },
     { key: 'runnable', name: 'runnable', ns: runnable, means: 'it waited for a CPU itself' },
     ...(classes
-      ? CLASSES.map((known, n) => ({ ...known, ns: classes[n] }))
+      ? CLASSES.flatMap((known, n) => (n === EXTERNAL ? externalParts(known, ledgers.external) : [{ ...known, ns: classes[n] }]))
       : [
-          { key: 'work', name: 'attributed', ns: attributed, means: 'another thread worked or queued' },
-          { ...CLASSES[2], ns: external },
+          { key: 'work', name: 'attributed', ns: attributed, means: 'another thread worked or waited for a CPU' },
+          { ...CLASSES[EXTERNAL], ns: external },
           { ...CLASSES[3], ns: unattributed },
         ]),
   ];

@@ -44,7 +44,7 @@ export function showTimeline() {
     el('div', { class: 'sticky' }, canvas), el('div', { class: 'spacer' }));
   place(pane.lastChild, { height: `${lanes.length * LANE}px` });
   place(pane, { height: `${Math.min(lanes.length * LANE + AXIS + 2, 520)}px` });
-  details = el('div', { class: 'details', id: 'wait-details', 'aria-live': 'polite' }, 'Click a wait, or press n, to see who ended it.');
+  details = el('div', { class: 'details', id: 'wait-details', 'aria-live': 'polite' }, 'Click a wait, or press n, to see who woke the thread.');
   byId('timeline-body').append(legend, tools, pane, details, el('p', { class: 'rest' }, leftOut()));
   pane.addEventListener('scroll', draw);
   pane.addEventListener('keydown', keys);

@@ -13,7 +13,7 @@ const COLUMNS = [
   { name: 'longest', by: (wait) => wait.longest_ns, number: true },
   { name: 'thread', by: (wait) => text(wait.thread) },
   { name: 'waits on', by: (wait) => on(wait) },
-  { name: 'ended by', by: (wait) => text(wait.ended_by) },
+  { name: 'woken by', by: (wait) => text(wait.ended_by) },
 ];
 
 let sorted = { column: 1, down: true };
@@ -89,7 +89,9 @@ function draw() {
     rest.append(` ${count(leftOut, 'wait', 'waits')} of less than these, ${time(leftOutNs)} together, not in this file`);
   }
   const empty = matching.length === 0 ? [el('p', { class: 'empty' }, 'No wait to show.')] : [];
-  byId('waits-body').replaceChildren(el('div', { class: 'wide' }, table), ...empty, rest);
+  const legend = el('ul', { class: 'legend' }, ...CLASSES.map((known) => el('li', {},
+    el('span', { class: `key c-${known.key}`, 'aria-hidden': 'true' }), known.name, el('small', {}, known.means))));
+  byId('waits-body').replaceChildren(legend, el('div', { class: 'wide' }, table), ...empty, rest);
 }
 
 function sortBy(column) {
@@ -145,7 +147,7 @@ function chainRow(wait) {
     `state ${wait.state}`,
     wait.timeout_ns === null ? null : `timeout ${time(wait.timeout_ns)}`,
     wait.retries > 0 ? count(wait.retries, 'retry', 'retries') : null,
-    wait.ended_in === null ? null : `ended in ${text(wait.ended_in)}`,
+    wait.ended_in === null ? null : `woken in ${text(wait.ended_in)}`,
   ];
   const parts = wait.parts.map((part) => partOf(wait, part));
   if (wait.parts_left_out > 0) {

@@ -3,7 +3,7 @@
 //! ```text
 //! exact    ##|......|r|###      a lane with few intervals: all of them
 //! binned   [37%#.][..][2%?]     one with many: what each of a row of equal bins divides into
-//! waits    ---|......|----      the longest waits of all lanes, each with who ended it
+//! waits    ---|......|----      the longest waits of all lanes, each with who woke the thread
 //! ```
 
 mod bins;

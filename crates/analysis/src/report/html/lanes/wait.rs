@@ -16,13 +16,15 @@ use crate::{
         cause::{Cause, waited_on},
     },
     report::{
-        Label, NAMELESS,
+        BlameEntryKind, Label, NAMELESS,
         containers::ContainerLabels,
+        describe,
         html::{class::PageClass, texts::describe_thread as thread_words},
         label::LabelFinder,
         waited_on::waited_on_entry,
     },
     timeline::{State, ThreadIndex, WaitIndex},
+    words,
 };
 
 /// The most parts of one wait.
@@ -38,9 +40,9 @@ pub(in crate::report::html) struct LaneWait {
     pub(in crate::report::html) cause: Cause,
     pub(in crate::report::html) on: Option<String>,
     pub(in crate::report::html) label: Option<Label>,
-    /// Who ended the wait, as text: a thread, something else, or why it is unknown.
+    /// Who woke the thread, as text: a thread, something else, or why it is unknown.
     pub(in crate::report::html) ended_by: String,
-    /// The lane of the thread that ended the wait, if that is drawn.
+    /// The lane of the waker, if that is drawn.
     pub(in crate::report::html) ended_from: Option<usize>,
     /// The largest parts of the wait's blame.
     pub(in crate::report::html) parts: Vec<LanePart>,
@@ -118,7 +120,7 @@ impl LaneWaitWriter<'_> {
             WakeSource::Task(task) => self.describe_waker(index, task),
             WakeSource::External(external) => (external.name().to_owned(), None),
             WakeSource::Interrupt(reason) | WakeSource::Unknown(reason) => {
-                (format!("unattributed: {}", reason.name()), None)
+                (words::unknown(reason), None)
             }
         };
         let (parts, rest) = self.lane_parts(index, from);
@@ -174,20 +176,15 @@ impl LaneWaitWriter<'_> {
                 thread_words(comm, thread.tid, self.container_labels.for_thread(thread))
             })
         };
-        let behind = |what: &str| match self.walker.chains().hops_back(part.chain).next() {
-            Some(hop) => format!("{what} behind {}", name(hop.thread.thread)),
-            None => what.to_owned(),
+        let (thread, holder) = match part.kind {
+            BlameKind::Work(thread) => (Some(thread), None),
+            BlameKind::CpuQueue { thread, holder } => (Some(thread), holder),
+            BlameKind::External(_) | BlameKind::Unattributed(_) => {
+                let last = self.walker.chains().hops_back(part.chain).next();
+                (last.map(|hop| hop.thread.thread), None)
+            }
         };
-        match part.kind {
-            BlameKind::Work(thread) => format!("work of {}", name(thread)),
-            BlameKind::CpuQueue { thread, holder: Some(holder) } => {
-                format!("{} queued behind {}", name(thread), name(holder))
-            }
-            BlameKind::CpuQueue { thread, holder: None } => {
-                format!("{} queued for a CPU", name(thread))
-            }
-            BlameKind::External(external) => behind(external.name()),
-            BlameKind::Unattributed(reason) => behind(&format!("unattributed: {}", reason.name())),
-        }
+        let (kind, reason) = BlameEntryKind::from_blame(part.kind);
+        describe::blame(kind, reason, thread.map(name), holder.map(name))
     }
 }
