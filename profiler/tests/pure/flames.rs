@@ -1,7 +1,7 @@
 //! Flame graphs and folded stacks: whatever the view, no time is lost or made, and no name from
 //! another process becomes anything but a name.
 
-use std::{io, sync::Arc};
+use std::{collections::BTreeSet, io, sync::Arc};
 
 use inferno::flamegraph::{self, Options};
 use offwake_analysis::{
@@ -9,7 +9,9 @@ use offwake_analysis::{
     report::{
         BlameGroup, Filter, IdleWaits, Report, WaitEntry,
         diff::Diff,
-        flame::{self, Direction, FlameGraphKind, FrameKind, GroupBy, ThreadNames, View},
+        flame::{
+            self, Direction, FlameGraphKind, FrameDetail, FrameKind, GroupBy, ThreadNames, View,
+        },
         folded, svg,
     },
 };
@@ -34,16 +36,22 @@ fn views() -> Vec<View> {
     for graph in GRAPHS {
         for by in GROUPS {
             for direction in DIRECTIONS {
-                views.extend(NAMES.map(|names| View { graph, by, direction, names }));
+                let frames = FrameDetail::All;
+                views.extend(NAMES.map(|names| View { graph, by, direction, names, frames }));
             }
         }
     }
     views
 }
 
+/// Every frame of every thread.
+pub fn all_frames() -> View {
+    View { frames: FrameDetail::All, ..View::default() }
+}
+
 /// The views that have a name of their own: each differs from the usual one in one thing.
 pub fn named_views() -> Vec<(&'static str, View)> {
-    let usual = View::default();
+    let usual = all_frames();
     vec![
         ("off-wake", View { graph: FlameGraphKind::OffWake, ..usual }),
         ("off-cpu", View { graph: FlameGraphKind::OffCpu, ..usual }),
@@ -138,10 +146,35 @@ proptest! {
     }
 
     #[test]
+    fn hops_are_as_wide_as_what_waited_for_them_at_most(world in world()) {
+        let report = report(&world.lossy(), &Filter::default());
+        let picture = picture_in(&report, &View::default());
+        if blocked(&report) == Nanos(0) {
+            return Ok(());
+        }
+        let frames = drawn(&picture);
+        prop_assert!(frames.len() > 1, "an empty picture: {picture}");
+        if report.findings.hop_tree.boxes.is_empty() {
+            return Ok(());
+        }
+        let rows: BTreeSet<u64> = frames.iter().map(|&(.., y)| y as u64).collect();
+        let row = |n: usize| frames.iter().filter(move |(.., y)| rows.iter().nth(n) == Some(&(*y as u64)));
+        let root = &frames[0];
+        prop_assert_eq!(row(1).map(|(_, _, width, _)| width).sum::<u64>(), root.2);
+        for (title, x, width, y) in &frames[1..] {
+            // It lies below one frame, as wide as this one or wider.
+            let holds = |(_, above, wide, at): &&(String, u64, u64, f64)| {
+                (y - at - 49.0).abs() < 0.5 && above <= x && x + width <= above + wide
+            };
+            prop_assert_eq!(frames.iter().filter(holds).count(), 1, "{}", title);
+        }
+    }
+
+    #[test]
     fn names_of_any_kind_stay_names(comm in ".{1,15}", function in ".{1,40}") {
         let recording = named(&comm, &function);
         let report = report(&recording, &Filter::default());
-        for (_, view) in named_views() {
+        for view in named_views().into_iter().map(|(_, view)| view).chain([View::default()]) {
             let folded = folded_in(&report, &view);
             prop_assert!(folded.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", folded);
             let read = lines(&folded);
@@ -192,6 +225,7 @@ fn every_view_of_the_service_is_as_blessed() {
         golden(&format!("service.{name}.folded"), &folded_in(&report, &view));
         golden(&format!("service.{name}.svg"), &picture_in(&report, &view));
     }
+    golden("service.all-frames.svg", &picture_in(&report, &all_frames()));
 }
 
 #[test]

@@ -22,13 +22,15 @@ use super::{
     activity::Activity,
     describe::Words,
     disk_users,
+    found::{self, Coverage, Found},
+    hop_tree::{HopBox, HopTree},
     meaning::{Meanings, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
     open_waits::{self, OpenWaits},
     programs::{ProgramId, ProgramKind, Programs},
     running,
     tree::{self, ChainEnd, Node},
-    write::{FindingWriter, Found},
+    write::FindingWriter,
 };
 
 /// The most findings; the rest is counted.
@@ -125,8 +127,11 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;
+    let mut smaller = Vec::new();
     for ((key, root), is_covered) in roots.iter().zip(covered) {
         if writer.share(root.node.time) < MIN_SHARE {
+            let hops = HopBox { time: found::wait_time(root), ..HopBox::default() };
+            smaller.push(hops);
             continue;
         }
         let mut finding = writer.wait_finding(key, root);
@@ -135,9 +140,11 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
                 .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));
             finding.lines.extend(disk_users::line(users, key.0, &programs));
         }
-        found.push((finding, is_covered));
+        let hops = writer.wait_hops(&finding, key, root);
+        let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };
+        found.push(Found { finding, hops, coverage });
     }
-    rank(found, &activity)
+    rank(found, smaller, &activity)
 }
 
 fn is_profiler(recording: &Recording, waker: WakerKey) -> bool {
@@ -198,9 +205,9 @@ fn add_inner_nodes(node: &Node, inside: &mut HashMap<RootKey, Nanos>) {
     }
 }
 
-fn rank(mut found: Vec<Found>, activity: &Activity<'_>) -> Findings {
-    found.retain(|(finding, _)| finding.share >= MIN_SHARE);
-    found.sort_by_key(|(finding, is_covered)| {
+/// Ranks what was found. `smaller` is what is no finding, and in pictures nevertheless.
+fn rank(mut found: Vec<Found>, smaller: Vec<HopBox>, activity: &Activity<'_>) -> Findings {
+    found.sort_by_key(|Found { finding, coverage, .. }| {
         // What takes the time comes by time, on a CPU or off; the rest comes before or after it.
         let class = match finding.kind {
             FindingKind::StillWaiting => 0,
@@ -212,10 +219,24 @@ fn rank(mut found: Vec<Found>, activity: &Activity<'_>) -> Findings {
         // A cause that is known helps more than one that is not.
         let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name();
         let weight = if is_known { finding.ns.0 } else { finding.ns.0 / 2 };
-        (*is_covered, class, std::cmp::Reverse(weight))
+        (*coverage, class, std::cmp::Reverse(weight))
     });
-    let left_out = found.len().saturating_sub(MAX_FINDINGS) as u64;
-    found.truncate(MAX_FINDINGS);
+    let (mut list, mut boxes) = (Vec::new(), Vec::new());
+    let mut left_out = 0;
+    for Found { finding, mut hops, .. } in found {
+        if finding.share < MIN_SHARE {
+            boxes.push(hops);
+            continue;
+        }
+        if list.len() < MAX_FINDINGS {
+            list.push(finding);
+            hops.finding = Some(list.len());
+        } else {
+            left_out += 1;
+        }
+        boxes.push(hops);
+    }
+    boxes.extend(smaller);
     let activity = TargetActivity {
         active_ns: activity.active,
         on_cpu_ns: activity.on_cpu,
@@ -223,5 +244,5 @@ fn rank(mut found: Vec<Found>, activity: &Activity<'_>) -> Findings {
         idle_ns: activity.idle,
         findings_left_out: left_out,
     };
-    Findings { list: found.into_iter().map(|(finding, _)| finding).collect(), activity }
+    Findings { list, activity, hop_tree: HopTree::new(boxes) }
 }

@@ -13,6 +13,8 @@ mod activity;
 mod describe;
 mod disk_users;
 mod find;
+mod found;
+mod hop_tree;
 mod meaning;
 mod model;
 mod open_waits;
@@ -22,6 +24,7 @@ mod tree;
 mod write;
 
 pub(crate) use find::{FindingInput, find_findings};
+pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
     Finding, FindingCause, FindingHop, FindingKind, FindingLine, Findings, TargetActivity,
 };

@@ -5,6 +5,8 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
 
+use super::hop_tree::HopTree;
+
 /// What kind of trouble a finding is. Earlier kinds come first on every screen.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
@@ -34,6 +36,9 @@ pub struct Findings {
     pub list: Vec<Finding>,
     /// What the target's threads did with their time.
     pub activity: TargetActivity,
+    /// The same time as the findings', all paths of it: what pictures are drawn of.
+    #[serde(skip)]
+    pub hop_tree: HopTree,
 }
 
 /// What the target's threads did with their time, as findings count it.

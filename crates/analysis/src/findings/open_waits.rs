@@ -17,15 +17,16 @@ use crate::{
         FrameEvidence,
         cause::{Cause, WaitedOn},
     },
-    report::{text, wait_sums::WaitAttributes, waited_on},
+    report::{BlameClass, text, wait_sums::WaitAttributes, waited_on},
     timeline::{ThreadIndex, Timeline},
 };
 
 use super::{
     find::RootKey,
+    found::Found,
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingKind, FindingLine},
-    write::{FindingWriter, Found, describe_hop, describe_hop_without_function, function_of_hop},
+    write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
 /// What had waited for less than this when the window ended is nothing unusual.
@@ -125,7 +126,11 @@ pub(super) fn describe_stuck(
     recording: &Recording,
     writer: &mut FindingWriter<'_>,
 ) -> Vec<Found> {
-    (stuck.iter()).map(|(key, wait)| (describe(key, wait, recording, writer), false)).collect()
+    (stuck.iter())
+        .map(|(key, wait)| {
+            Found::new(describe(key, wait, recording, writer), BlameClass::Unattributed)
+        })
+        .collect()
 }
 
 fn describe(

@@ -7,16 +7,18 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     blame::{Blame, StackPairId},
+    report::BlameClass,
     timeline::ThreadIndex,
 };
 
 use super::{
     activity::Activity,
     describe::program_name,
+    found::Found,
     model::{Finding, FindingCause, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::main_threads,
-    write::{FindingWriter, Found, describe_hop, describe_hop_without_function, function_of_hop},
+    write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
 /// Threads that waited for a CPU for at least this part of the active time were starved of it.
@@ -73,10 +75,11 @@ pub(super) fn find(
         if runnable > 0.05 {
             let kind =
                 if runnable >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
-            found.push((cpu_queue_finding(program, &ran, kind, writer), false));
+            let finding = cpu_queue_finding(program, &ran, kind, writer);
+            found.push(Found::new(finding, BlameClass::CpuQueue));
         }
         if writer.share(ran.on_cpu) > 0.05 {
-            found.push((on_cpu_finding(program, &ran, writer), false));
+            found.push(Found::new(on_cpu_finding(program, &ran, writer), BlameClass::Work));
         }
     }
     found

@@ -22,9 +22,6 @@ const MIN_BRANCH: f64 = 0.15;
 /// The most lines of one finding.
 const MAX_LINES: usize = 8;
 
-/// A finding, and whether others tell it already.
-pub(super) type Found = (Finding, bool);
-
 /// Writes findings in words.
 pub(super) struct FindingWriter<'a> {
     pub(super) words: Words<'a>,
@@ -128,7 +125,7 @@ impl FindingWriter<'_> {
     }
 
     /// Describes a node of a tree.
-    fn node_hop(&mut self, key: &NodeKey, node: &Node) -> FindingHop {
+    pub(super) fn node_hop(&mut self, key: &NodeKey, node: &Node) -> FindingHop {
         let next = node.children_by_time().first().map(|(key, next)| {
             (key.program, self.words.relation(&node.main_threads(), &next.main_threads()))
         });
@@ -218,7 +215,7 @@ fn main_path(root: &Node) -> Vec<(&NodeKey, &Node)> {
 }
 
 /// Returns whether a node of the first level stands for the waiter itself.
-fn is_own(key: &NodeKey, root: &WaitRoot) -> bool {
+pub(super) fn is_own(key: &NodeKey, root: &WaitRoot) -> bool {
     root.node.children.get(key).is_some_and(|node| {
         node.threads.keys().all(|thread| root.node.threads.contains_key(thread))
     })

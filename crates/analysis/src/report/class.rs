@@ -57,6 +57,17 @@ impl BlameClass {
     pub const ALL: [Self; 5] =
         [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
 
+    /// Returns the class of time that is not idle.
+    #[must_use]
+    pub fn from_kind(kind: BlameEntryKind) -> Self {
+        match (kind, kind.group()) {
+            (BlameEntryKind::Work, _) => Self::Work,
+            (BlameEntryKind::CpuQueue, _) => Self::CpuQueue,
+            (_, BlameGroup::Unattributed) => Self::Unattributed,
+            (_, BlameGroup::Attributed | BlameGroup::External) => Self::External,
+        }
+    }
+
     /// Returns the name in legends.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -74,14 +85,6 @@ impl BlameEntry {
     /// Returns the class by which the blame is coloured.
     #[must_use]
     pub fn class(&self) -> BlameClass {
-        match (self.idle, self.kind) {
-            (true, _) => BlameClass::Idle,
-            (false, BlameEntryKind::Work) => BlameClass::Work,
-            (false, BlameEntryKind::CpuQueue) => BlameClass::CpuQueue,
-            (false, kind) => match kind.group() {
-                BlameGroup::Unattributed => BlameClass::Unattributed,
-                BlameGroup::Attributed | BlameGroup::External => BlameClass::External,
-            },
-        }
+        if self.idle { BlameClass::Idle } else { BlameClass::from_kind(self.kind) }
     }
 }

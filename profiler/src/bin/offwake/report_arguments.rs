@@ -2,19 +2,20 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, error::ErrorKind};
 use offwake_analysis::{
     analysis::AnalysisOptions,
     blame::ChainLimits,
     formats::OutputFormat,
     report::{
         BlameGroup, Filter, IdleWaits, ThreadKinds,
-        flame::{Direction, FlameGraphKind, GroupBy, ThreadNames, View},
+        flame::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View},
     },
 };
 use offwake_recording::units::Nanos;
 
 use crate::{
+    cli::usage_error,
     span_arguments::SpanArguments,
     values::{States, parse_format, parse_output, parse_states, parse_wait},
 };
@@ -132,12 +133,32 @@ pub struct PictureArguments {
     /// Begin with what the time went to: who keeps others waiting, and whom
     #[arg(long)]
     pub reverse: bool,
+
+    /// How much .svg shows of each hop [default: hops; all with --flame off-wake or off-cpu, --by or
+    /// --reverse]
+    #[arg(long, value_enum, value_name = "DETAIL", hide_default_value = true)]
+    pub frames: Option<Frames>,
 }
 
 impl PictureArguments {
     /// What flame graphs and folded stacks show.
     fn view(&self) -> View {
+        // A picture by hops merges threads of one program and shows whole chains.
+        let is_chain_of_waiters =
+            self.flame == Flame::Chain && self.by == By::Thread && !self.reverse;
+        if self.frames == Some(Frames::Hops) && !is_chain_of_waiters {
+            usage_error(
+                ErrorKind::ArgumentConflict,
+                "--frames hops shows programs and whole chains: --flame, --by and --reverse go with --frames all",
+            );
+        }
         View {
+            frames: match self.frames {
+                Some(Frames::Hops) => FrameDetail::Hops,
+                Some(Frames::All) => FrameDetail::All,
+                None if is_chain_of_waiters => FrameDetail::Hops,
+                None => FrameDetail::All,
+            },
             graph: match self.flame {
                 Flame::Chain => FlameGraphKind::Chain,
                 Flame::OffWake => FlameGraphKind::OffWake,
@@ -153,6 +174,15 @@ impl PictureArguments {
             names: ThreadNames::WithIds,
         }
     }
+}
+
+/// How much a picture shows of each hop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Frames {
+    /// One box: which program, what for, and in which function of its own.
+    Hops,
+    /// Each thread, and all frames of its stacks.
+    All,
 }
 
 /// How far a flame graph goes.

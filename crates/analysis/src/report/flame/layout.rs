@@ -1,10 +1,10 @@
 //! A tree → the frames that a picture shows, and where.
 //!
 //! ```text
-//! depth 2        │ futex │ poll │
+//! depth 0  │ all                             │
 //!       1     │ web              │ worker    │
-//!       0  │ all                             │
-//!          ^  ^  ^ after what ends in the frame below, and what is too narrow on it
+//!       2        │ futex │ poll │
+//!          ^  ^  ^ after what ends in the frame above, and what is too narrow below it
 //!          │  └ siblings are in the order of their names
 //!          x = 0
 //! ```
@@ -16,9 +16,9 @@ use super::{FrameKind, NodeId, Tree};
 /// A frame is shown if it has so much of the whole: a tenth of a pixel at a thousand pixels. Less
 /// can't be seen, and makes files of megabytes.
 const NARROWEST: u128 = 10_000;
-/// So much is shown however high it stands.
+/// So much is shown however deep it is.
 const WIDE: u128 = 100;
-/// Frames that fit into a window one above the other. Chains go far deeper, and a few narrow ones
+/// Frames that fit into a window one below the other. Chains go far deeper, and a few narrow ones
 /// would move all that is wide out of sight.
 const ROWS: usize = 56;
 
@@ -26,7 +26,7 @@ const ROWS: usize = 56;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::report) struct PlacedFrame {
     pub(in crate::report) node: NodeId,
-    /// How many frames are below it.
+    /// How many frames are above it.
     pub(in crate::report) depth: usize,
     /// Where it begins.
     pub(in crate::report) x: u128,
@@ -38,7 +38,7 @@ pub(in crate::report) struct PlacedFrame {
 /// The frames of a tree that are shown, and where.
 #[derive(Clone, Debug)]
 pub(in crate::report) struct Layout {
-    /// The root first, each before those on it, siblings from left to right. Empty if the tree has
+    /// The root first, each before those below it, siblings from left to right. Empty if the tree has
     /// no width.
     pub(in crate::report) frames: Vec<PlacedFrame>,
     /// Frames of less than this part of the whole are not shown: one in so many.

@@ -18,18 +18,18 @@
 //! ```text
 //!            chain                      off-wake                off-cpu
 //!
-//!  ^  [work]         kind of blame
-//!  |  db-77          its thread
-//!  |  answer         its frames,
-//!  |  tcp_sendmsg    leaf first
-//!  |  --
-//!  |  worker-1043    who ended the      worker-1043
-//!  |  finish_job     wait, and its      finish_job
-//!  |  futex_wake     frames, leaf       futex_wake
-//!  |  --             first              --
-//!  |  futex_wait     the wait's         futex_wait              futex_wait
-//!  |  handle         frames             handle                  handle
 //!  |  web-1042       who waited         web-1042                web-1042
+//!  |  handle         the wait's         handle                  handle
+//!  |  futex_wait     frames             futex_wait              futex_wait
+//!  |  --                                --
+//!  |  futex_wake     who woke it, and   futex_wake
+//!  |  finish_job     its frames, leaf   finish_job
+//!  |  worker-1043    first              worker-1043
+//!  |  --
+//!  |  tcp_sendmsg
+//!  |  answer         its frames,
+//!  |  db-77          its thread
+//!  v  [work]         kind of blame
 //! ```
 //!
 //! Off-wake flame graphs, the waker's stack upside down on the sleeper's, are Brendan Gregg's:
@@ -47,4 +47,4 @@ pub(crate) use path::shown_parts;
 pub use path::{Frame, FrameKind, Path, paths};
 pub(super) use summary::{Summaries, WaitSummary};
 pub(super) use tree::{ClassTimes, NodeId, Tree};
-pub use view::{Direction, FlameGraphKind, GroupBy, ThreadNames, View};
+pub use view::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View};

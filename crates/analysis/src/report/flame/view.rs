@@ -46,6 +46,16 @@ pub enum ThreadNames {
     WithoutIds,
 }
 
+/// How much a picture shows of each hop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FrameDetail {
+    /// One box: who, in which function, for what. It has one view: chains from who waited.
+    #[default]
+    Hops,
+    /// All frames of its stack.
+    All,
+}
+
 /// How blamed time is looked at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct View {
@@ -57,4 +67,6 @@ pub struct View {
     pub direction: Direction,
     /// What threads are called.
     pub names: ThreadNames,
+    /// How much a picture shows of each hop. Folded stacks have all frames.
+    pub frames: FrameDetail,
 }

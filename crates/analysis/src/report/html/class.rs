@@ -5,7 +5,8 @@ use serde::{Serialize, Serializer};
 
 use crate::{
     blame::{BlameKind, BlamePart, IdleState},
-    report::{self, BlameEntry, WaitEntry, wait_groups},
+    findings::TimeByClass,
+    report::{BlameClass, BlameEntry, WaitEntry, wait_groups},
 };
 
 /// The class of some blocked time, by which the page colours it.
@@ -29,12 +30,25 @@ impl PageClass {
     /// Classifies a part of a wait's blame in the report.
     pub(super) fn classify(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
         match blame.class() {
-            report::BlameClass::Idle => Self::Idle,
+            BlameClass::Idle => Self::Idle,
             _ if wait_groups::sleeps_through(wait, window) => Self::Asleep,
-            report::BlameClass::Work => Self::Work,
-            report::BlameClass::CpuQueue => Self::CpuQueue,
-            report::BlameClass::External => Self::External,
-            report::BlameClass::Unattributed => Self::Unattributed,
+            class => Self::from_blame_class(class),
+        }
+    }
+
+    /// Returns the class with the most of some time; the first of several.
+    pub(super) fn most(time: &TimeByClass) -> Self {
+        let most = BlameClass::ALL.into_iter().rev().max_by_key(|&class| time.get(class));
+        most.map_or(Self::Unattributed, Self::from_blame_class)
+    }
+
+    fn from_blame_class(class: BlameClass) -> Self {
+        match class {
+            BlameClass::Work => Self::Work,
+            BlameClass::CpuQueue => Self::CpuQueue,
+            BlameClass::External => Self::External,
+            BlameClass::Unattributed => Self::Unattributed,
+            BlameClass::Idle => Self::Idle,
         }
     }
 

@@ -1,13 +1,21 @@
-//! The flame graph's boxes: the whole chain of every shown wait, as in [`crate::report::folded`].
+//! The flame graph's boxes: one for each hop, or all frames of the whole chain of every shown wait, as
+//! in [`crate::report::folded`].
 
-use std::{cmp::Reverse, collections::BTreeSet, iter};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, VecDeque},
+    iter,
+};
 
 use offwake_recording::units::Tid;
 use serde::Serialize;
 
-use crate::report::{
-    self, Report,
-    flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
+use crate::{
+    findings::TimeByClass,
+    report::{
+        self, Report,
+        flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
+    },
 };
 
 use super::{
@@ -59,7 +67,7 @@ impl BoxKind {
 }
 
 /// The boxes, in columns: what is at one place belongs to one box. Boxes come after those below them.
-#[derive(Serialize)]
+#[derive(Default, Serialize)]
 pub(super) struct Flame {
     parent: Vec<usize>,
     text: Vec<TextId>,
@@ -69,7 +77,7 @@ pub(super) struct Flame {
     class: Vec<PageClass>,
     /// Of `ns`, that of idle waits and of threads that never woke.
     quiet_ns: Vec<u64>,
-    /// How many waits have some of their time here.
+    /// How many waits have some of their time here. Hops have neither this nor what follows.
     waits: Vec<u64>,
     /// Their cause, if they have one and the same.
     cause: Vec<Option<TextId>>,
@@ -97,6 +105,46 @@ pub(super) fn boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
         summaries.add(wait, part, &tree, end);
     }
     columns(&tree, &widest, &summaries, texts)
+}
+
+/// One box for each hop of what the findings are made of.
+pub(super) fn hop_boxes(report: &Report, texts: &mut Texts<'_>) -> Flame {
+    let tree = &report.findings.hop_tree;
+    let mut flame = Flame::default();
+    flame.push_hop(0, BoxKind::Root, "waiting and running", &tree.time(), texts);
+    // Parents first, by a queue: who takes most comes first at each level.
+    let mut queue: VecDeque<_> = tree.boxes.iter().map(|hop| (0, BoxKind::Waiter, hop)).collect();
+    while let Some((parent, kind, hop)) = queue.pop_front() {
+        let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
+        let function = hop.function.as_ref().map(|name| format!("in {name}"));
+        let words = [Some(hop.who.as_str()), Some(&hop.what), function.as_deref()];
+        let words: Vec<_> = words.into_iter().flatten().filter(|word| !word.is_empty()).collect();
+        let text = format!("{number}{}", words.join(" "));
+        let kind = if hop.children.is_empty() { BoxKind::Leaf } else { kind };
+        let place = flame.push_hop(parent, kind, &text, &hop.time, texts);
+        queue.extend(hop.children.iter().map(|child| (place, BoxKind::Waker, child)));
+    }
+    flame
+}
+
+impl Flame {
+    /// Adds a box of hops, and returns its place.
+    fn push_hop(
+        &mut self,
+        parent: usize,
+        kind: BoxKind,
+        text: &str,
+        time: &TimeByClass,
+        texts: &mut Texts<'_>,
+    ) -> usize {
+        self.parent.push(parent);
+        self.text.push(texts.id(text));
+        self.kind.push(kind as u8);
+        self.ns.push(time.sum().0);
+        self.class.push(PageClass::most(time));
+        self.quiet_ns.push(0);
+        self.parent.len() - 1
+    }
 }
 
 /// The whole chain, from the thread that waited on.

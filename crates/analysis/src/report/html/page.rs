@@ -30,6 +30,7 @@ pub(super) struct Page<'a> {
     head: PageHead,
     findings: PageFindings,
     ledgers: PageLedgers,
+    hops: Flame,
     flame: Flame,
     waits: WaitTable,
     graphs: Graphs,
@@ -99,12 +100,14 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
     let graphs = graph::build_graphs(report, &mut texts);
     let timeline = timeline::build_timeline(report, lanes, &mut texts);
     let ledgers = ledger::build_ledgers(report, &mut texts);
+    let hops = flame::hop_boxes(report, &mut texts);
     let flame = flame::boxes(report, &mut texts);
     let (texts, stacks, texts_left_out) = texts.into_parts();
     Page {
         head: page_head(report),
         findings: page_findings(report),
         ledgers,
+        hops,
         flame,
         waits,
         graphs,

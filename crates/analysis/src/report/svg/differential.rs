@@ -5,7 +5,7 @@ use std::io;
 use super::{
     header,
     palette::{self, Fill},
-    picture::{HeaderLine, Picture, PictureFrame},
+    picture::{HeaderLine, Picture, PictureFrame, RowKind},
 };
 use crate::report::{
     diff::{Diff, Rates, SideTimes, changes},
@@ -36,7 +36,8 @@ pub fn write(diff: &Diff<'_>, view: &View, out: &mut dyn io::Write) -> io::Resul
     let mut header = header_lines(diff);
     header.extend(layout.describe_omitted().map(HeaderLine::Text));
     let title = format!("offwake: what {} waits for, compared", diff.after.meta.target);
-    Picture { title, header: header::break_lines(header), frames }.write(out)
+    let header = header::break_lines(header);
+    Picture { title, header, frames, rows: RowKind::OneLine }.write(out)
 }
 
 fn difference(Rates { before, after }: Rates) -> f64 {
@@ -55,7 +56,8 @@ fn picture_frame(
     };
     let details = format!("{}, before {}: {}", rates.after, rates.before, rates.change());
     let fill = palette::change_fill(difference(rates) / largest);
-    Some(PictureFrame { place, name, details, fill, is_label: false })
+    let place = place.into();
+    Some(PictureFrame { place, name, lines: Vec::new(), details, fill, is_label: false })
 }
 
 fn header_lines(diff: &Diff<'_>) -> Vec<HeaderLine> {

@@ -53,22 +53,22 @@ pub(super) fn describe_window(report: &Report) -> String {
 pub(super) fn explain_view(view: &View) -> &'static str {
     match (view.graph, view.direction) {
         (FlameGraphKind::Chain, Direction::FromWaiter) => {
-            "bottom: who waited, and where. Above each --: who ended that wait (the leaf of its stack first), then who that one waited for. Top: what the time went to"
+            "top: who waited, and where. Below each --: who woke it (the leaf of its stack first), then whom that one waited for. Bottom: what the time went to"
         }
         (FlameGraphKind::Chain, Direction::FromCulprit) => {
-            "bottom: what the time went to, who did it, and where. Above each --: whom that one kept waiting. Top: who waited in the end"
+            "top: what the time went to, who did it, and where. Below each --: whom that one kept waiting. Bottom: who waited in the end"
         }
         (FlameGraphKind::OffWake, Direction::FromWaiter) => {
-            "bottom: who waited, and where. Above --: who ended the wait, the leaf of its stack first. Colours: what the time went to"
+            "top: who waited, and where. Below --: who woke it, the leaf of its stack first. Colours: what the time went to"
         }
         (FlameGraphKind::OffWake, Direction::FromCulprit) => {
-            "bottom: who ended the wait, and where. Above --: who waited, the leaf of its stack first. Colours: what the time went to"
+            "top: who woke others, and where. Below --: who waited, the leaf of its stack first. Colours: what the time went to"
         }
         (FlameGraphKind::OffCpu, Direction::FromWaiter) => {
-            "bottom: who waited; above: where. Colours: what the time went to"
+            "top: who waited; below: where. Colours: what the time went to"
         }
         (FlameGraphKind::OffCpu, Direction::FromCulprit) => {
-            "bottom: where it waited, the leaf of the stack first; top: who waited. Colours: what the time went to"
+            "top: where it waited, the leaf of the stack first; bottom: who waited. Colours: what the time went to"
         }
     }
 }
@@ -87,7 +87,7 @@ pub(super) fn list_caveats(report: &Report) -> Vec<HeaderLine> {
 }
 
 /// What the filter left out, in words.
-fn describe_filter(report: &Report) -> Option<String> {
+pub(super) fn describe_filter(report: &Report) -> Option<String> {
     let filter = &report.filter;
     let mut words = Vec::new();
     if filter.left_out_count > 0 {

@@ -1,13 +1,15 @@
 //! Blamed time as a flame graph that any browser shows: with zoom, search, and details of each frame.
 //!
 //! ```text
-//! flame::{Tree, Layout, Summaries} ── single.rs ────────┐
+//! findings::HopTree ──────────────── hops.rs ───────────┐
+//! flame::{Tree, Layout, Summaries} ── single.rs ────────┤
 //!                                   └ differential.rs ──┴─▶ Picture ── picture.rs ──▶ SVG
 //! header.rs, hover.rs: its texts    palette.rs: its colours    assets/: its script and style
 //! ```
 
 mod differential;
 mod header;
+mod hops;
 mod hover;
 mod palette;
 mod picture;

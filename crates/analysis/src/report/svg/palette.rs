@@ -161,7 +161,7 @@ pub(super) fn style_sheet() -> String {
     for fill in fills() {
         let text = text_color_on(fill.light);
         if text != TEXT.light {
-            style.push_str(&format!("rect[fill=\"{}\"] + text {{ fill:{text}; }}\n", fill.light));
+            style.push_str(&format!("rect[fill=\"{}\"] ~ text {{ fill:{text}; }}\n", fill.light));
         }
     }
     style.push_str("@media (prefers-color-scheme: dark) {\n");
@@ -172,7 +172,7 @@ pub(super) fn style_sheet() -> String {
     for fill in fills() {
         let (light, dark, text) = (fill.light, fill.dark, text_color_on(fill.dark));
         style.push_str(&format!("rect[fill=\"{light}\"] {{ fill:{dark}; }} "));
-        style.push_str(&format!("rect[fill=\"{light}\"] + text {{ fill:{text}; }}\n"));
+        style.push_str(&format!("rect[fill=\"{light}\"] ~ text {{ fill:{text}; }}\n"));
     }
     style.push_str("}\n");
     style.push_str(&format!("#frames .match rect {{ fill:{MATCH}; }}\n"));

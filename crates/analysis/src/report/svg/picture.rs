@@ -9,7 +9,12 @@
 //!   <style>, <rect> behind everything, <text id="title">, header
 //!   <text id="details">, "unzoom", "search", "matched": where the script writes
 //!   <svg id="frames" total_samples="30000000">
-//!     <g><title>name (details)</title><rect x="12.5000%" … fg:x="3750000" fg:w="9000000"/><text …>name</text></g>
+//!     <g>
+//!       <title>name (details)</title>
+//!       <rect x="12.5000%" … fg:x="3750000" fg:w="9000000"/>
+//!       <text …>name</text>
+//!       <text … fg:text="another line">another l..</text>    in pictures of hops
+//!     </g>
 //!   </svg>
 //!   <script>
 //! </svg>
@@ -18,7 +23,7 @@
 //! `fg:x` and `fg:w` are where a frame begins and how wide it is, in nanoseconds. Their names and those
 //! of the elements are inferno's, for tools that read its pictures.
 
-use std::io;
+use std::{io, ops::Range};
 
 use quick_xml::{
     Writer,
@@ -36,8 +41,6 @@ const MARGIN: usize = 10;
 const FONT_SIZE: usize = 12;
 /// A character of a monospaced font.
 const CHARACTER: f64 = FONT_SIZE as f64 * 0.61;
-/// From one frame to the one on it.
-const ROW: usize = 16;
 /// From a frame's left edge to its name.
 const INDENT: f64 = 3.0;
 /// Above the header: the title and the buttons beside it.
@@ -62,8 +65,41 @@ const SCRIPT: &str = include_str!("assets/picture.js");
 pub(super) struct Picture {
     pub(super) title: String,
     pub(super) header: Vec<HeaderLine>,
-    /// As in a layout: the root first, each before those on it.
+    /// As in a layout: the root first, each before those below it.
     pub(super) frames: Vec<PictureFrame>,
+    pub(super) rows: RowKind,
+}
+
+/// How many lines of text the frames have room for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RowKind {
+    OneLine,
+    ThreeLines,
+}
+
+impl RowKind {
+    /// Returns the pixels from one frame to the one below it.
+    fn height(self) -> usize {
+        match self {
+            Self::OneLine => 16,
+            Self::ThreeLines => 49,
+        }
+    }
+}
+
+/// Where a frame is. `x` and `width` are in the unit of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    /// How many frames are above it.
+    pub(super) depth: usize,
+    pub(super) x: u128,
+    pub(super) width: u128,
+}
+
+impl From<PlacedFrame> for Place {
+    fn from(PlacedFrame { depth, x, width, .. }: PlacedFrame) -> Self {
+        Self { depth, x, width }
+    }
 }
 
 /// A line of the header.
@@ -76,9 +112,11 @@ pub(super) enum HeaderLine {
 
 /// One frame.
 pub(super) struct PictureFrame {
-    pub(super) place: PlacedFrame,
+    pub(super) place: Place,
     /// In the frame, and at the beginning of its title.
     pub(super) name: String,
+    /// Lines in the frame, below its name.
+    pub(super) lines: Vec<String>,
     /// The rest of its title.
     pub(super) details: String,
     pub(super) fill: Fill,
@@ -99,7 +137,8 @@ impl Picture {
     fn write_graph(&self, svg: &mut Svg<'_>, total: u128) -> io::Result<()> {
         let rows = self.frames.iter().map(|frame| frame.place.depth + 1).max().unwrap_or(0);
         let top = self.header.len() * LINE + LINE;
-        let height = top + ABOVE + rows * ROW + BELOW;
+        let row = self.rows.height();
+        let height = top + ABOVE + rows * row + BELOW;
         svg.open(&[
             ("version", "1.1"),
             ("width", &WIDTH.to_string()),
@@ -131,8 +170,9 @@ impl Picture {
         ]);
         svg.0.write_event(Event::Start(frames))?;
         for frame in &self.frames {
-            let bottom = ABOVE + (rows - frame.place.depth) * ROW;
-            svg.frame(frame, bottom, &scale)?;
+            let top = ABOVE + frame.place.depth * row;
+            // One pixel stays free between two rows.
+            svg.frame(frame, top..top + row - 1, &scale)?;
         }
         svg.0.write_event(Event::End(BytesEnd::new("svg")))?;
         svg.0.create_element("script").write_cdata_content(BytesCData::new(SCRIPT))?;
@@ -257,14 +297,12 @@ impl Svg<'_> {
         Ok(())
     }
 
-    /// A frame whose row ends at `bottom`.
-    fn frame(&mut self, frame: &PictureFrame, bottom: usize, scale: &Scale) -> io::Result<()> {
+    /// A frame in a row of these pixels.
+    fn frame(&mut self, frame: &PictureFrame, row: Range<usize>, scale: &Scale) -> io::Result<()> {
         let start = scale.count(frame.place.x);
         let end = scale.count(frame.place.x + frame.place.width);
         let x = scale.percent(start);
         let width = scale.percent(end) - x;
-        // One pixel stays free between two rows.
-        let top = bottom - ROW + 1;
         let room = width / 100.0 * (WIDTH - 2 * MARGIN) as f64 / CHARACTER;
         let name = text::xml(&frame.name);
         self.0.write_event(Event::Start(BytesStart::new("g")))?;
@@ -274,19 +312,26 @@ impl Svg<'_> {
             "rect",
             &[
                 ("x", &format!("{x:.4}%")),
-                ("y", &top.to_string()),
+                ("y", &row.start.to_string()),
                 ("width", &format!("{width:.4}%")),
-                ("height", &(ROW - 1).to_string()),
+                ("height", &row.len().to_string()),
                 ("fill", &frame.fill.light.to_string()),
                 ("fg:x", &start.to_string()),
                 ("fg:w", &(end - start).to_string()),
             ],
         )?;
         let text_x = format!("{:.4}%", x + 100.0 * INDENT / WIDTH as f64);
-        let text_y = format!("{:.2}", (top + bottom) as f64 / 2.0 + 3.0);
+        let text_y = (row.start + FONT_SIZE).to_string();
         let place = [("x", &*text_x), ("y", &*text_y), ("class", "label")];
         let attributes = if frame.is_label { &place[..] } else { &place[..2] };
         self.text(attributes, &shorten(&name, room as usize))?;
+        for (line, nth) in frame.lines.iter().zip(1..) {
+            let line = text::xml(line);
+            let text_y = (row.start + FONT_SIZE + nth * (LINE - 2)).to_string();
+            // The script shows as much of it as fits at every zoom.
+            let place = [("x", &*text_x), ("y", &*text_y), ("fg:text", &*line)];
+            self.text(&place, &shorten(&line, room as usize))?;
+        }
         self.0.write_event(Event::End(BytesEnd::new("g")))
     }
 }

@@ -6,16 +6,16 @@ use offwake_recording::units::Nanos;
 
 use super::{
     header::{self, ClassParts},
-    hover, palette,
-    picture::{HeaderLine, Picture, PictureFrame},
+    hops, hover, palette,
+    picture::{HeaderLine, Picture, PictureFrame, RowKind},
 };
 use crate::{
     blame::Reason,
     report::{
         BlameClass, Report, WaitEntry, first_screen,
         flame::{
-            self, ClassTimes, Direction, FlameGraphKind, FrameKind, Layout, PlacedFrame, Summaries,
-            Tree, View,
+            self, ClassTimes, Direction, FlameGraphKind, FrameDetail, FrameKind, Layout,
+            PlacedFrame, Summaries, Tree, View,
         },
         wait_groups,
     },
@@ -33,6 +33,14 @@ type Times = ClassTimes<{ BlameClass::ALL.len() }>;
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+    match view.frames {
+        FrameDetail::Hops if hops::has_any(report) => hops::write(report, out),
+        // Threads that only waited for something to do have no hops.
+        FrameDetail::Hops | FrameDetail::All => write_all_frames(report, view, out),
+    }
+}
+
+fn write_all_frames(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
     let sleepers = Sleepers::new(report);
     let mut tree = Tree::<Times>::new();
     let parts: Vec<_> = (flame::paths(report, view))
@@ -61,7 +69,7 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         (FlameGraphKind::OffCpu, _) => format!("offwake: where {target} waited"),
     };
     let header = header::break_lines(header_lines(report, view, &sleepers, &layout));
-    Picture { title, header, frames }.write(out)
+    Picture { title, header, frames, rows: RowKind::OneLine }.write(out)
 }
 
 fn header_lines(
@@ -123,7 +131,7 @@ fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
 }
 
 /// What holds the target up, as on every first screen.
-fn list_findings(report: &Report) -> Vec<HeaderLine> {
+pub(super) fn list_findings(report: &Report) -> Vec<HeaderLine> {
     let (shown, _) = first_screen::split_findings(report);
     let mut lines = Vec::new();
     for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
@@ -180,5 +188,6 @@ fn picture_frame(
         None => format!("all: {time} blocked"),
     };
     let details = hover::details(time, &share, summary, summaries);
-    Some(PictureFrame { place, name, details, fill, is_label: summary.is_label })
+    let (place, is_label) = (place.into(), summary.is_label);
+    Some(PictureFrame { place, name, lines: Vec::new(), details, fill, is_label })
 }

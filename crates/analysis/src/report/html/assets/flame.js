@@ -8,10 +8,15 @@ import { isSearching, isWanted, onSearch } from './search.js';
 const ROW = 19;
 const NARROWEST = 1.5;
 const LABELLED = 28;
+const HOW = {
+  hops: 'Below each box: whom it waited for, and what that one did meanwhile. The last box of a column is the cause. Width is time.',
+  frames: 'From the top: the thread that waited and its frames; --; who woke it, leaf frame first; what the time was spent on. Width is blocked time.',
+};
 const KINDS = ['all', 'waiting thread', 'frame', 'hop', 'waited for', 'CPU held by', 'spent on'];
 
-const tree = page.flame;
-const children = tree.parent.map(() => []);
+// One box for each hop, or all frames.
+let tree = page.hops;
+let children = [];
 let hidesQuiet = false;
 let zoomed = 0;
 let focused = 0;
@@ -21,10 +26,7 @@ let crumbs;
 let said;
 
 export function showFlame() {
-  for (let box = 1; box < tree.parent.length; box += 1) {
-    children[tree.parent[box]].push(box);
-  }
-  hideQuiet(tree.quiet_ns[0] > 0 && tree.quiet_ns[0] < tree.ns[0]);
+  plant(page.hops.ns[0] > 0 ? page.hops : page.flame);
   canvas = el('div', { class: 'flame', role: 'tree', 'aria-label': 'Flame graph of waiting', onkeydown: moveFocus });
   crumbs = el('p', { class: 'crumbs' });
   said = el('p', { class: 'said', 'aria-live': 'polite' });
@@ -35,7 +37,18 @@ export function showFlame() {
     quiet.setAttribute('aria-pressed', String(hidesQuiet));
     zoomTo(weight(zoomed) > 0 ? zoomed : 0);
   }, { 'aria-pressed': String(hidesQuiet) });
-  const tools = el('div', { class: 'controls' }, quiet, crumbs);
+  const detail = button('all frames', () => {
+    plant(tree === page.hops ? page.flame : page.hops);
+    detail.setAttribute('aria-pressed', String(tree === page.flame));
+    showQuiet();
+    zoomTo(0);
+  }, { 'aria-pressed': String(tree === page.flame) });
+  const showQuiet = () => {
+    quiet.hidden = tree === page.hops;
+    quiet.setAttribute('aria-pressed', String(hidesQuiet));
+  };
+  showQuiet();
+  const tools = el('div', { class: 'controls' }, detail, quiet, crumbs);
   byId('flame-body').append(legend, tools, el('div', { class: 'pane' }, canvas), said);
   if (tree.left_out > 0) {
     byId('flame-body').append(el('p', { class: 'rest' },
@@ -67,6 +80,17 @@ export function showFlame() {
     return isSearching() ? `flame graph ${percent(matched(), weight(0))}` : '';
   });
   onWidth(canvas.parentElement, drawFlame);
+}
+
+// Makes the boxes of hops or all frames those that are drawn.
+function plant(boxesOf) {
+  tree = boxesOf;
+  byId('flame-how').textContent = tree === page.hops ? HOW.hops : HOW.frames;
+  children = tree.parent.map(() => []);
+  for (let box = 1; box < tree.parent.length; box += 1) {
+    children[tree.parent[box]].push(box);
+  }
+  hideQuiet(tree.quiet_ns[0] > 0 && tree.quiet_ns[0] < tree.ns[0]);
 }
 
 export function resetFlame() {
@@ -192,12 +216,17 @@ function matched() {
 }
 
 function about(box) {
+  const whole = tree === page.hops ? 'what is drawn' : 'the shown waits';
   const lines = [
     text(tree.text[box]),
-    `${time(weight(box))}, ${percent(weight(box), weight(0))} of the shown waits` +
+    `${time(weight(box))}, ${percent(weight(box), weight(0))} of ${whole}` +
       (zoomed === 0 ? '' : `, ${percent(weight(box), weight(zoomed))} of this view`),
-    `${KINDS[tree.kind[box]]}; mostly ${CLASSES[tree.class[box]].name}; of ${count(tree.waits[box], 'wait', 'waits')}`,
   ];
+  const mostly = `mostly ${CLASSES[tree.class[box]].name}`;
+  if (tree === page.hops) {
+    return [...lines, mostly];
+  }
+  lines.push(`${KINDS[tree.kind[box]]}; ${mostly}; of ${count(tree.waits[box], 'wait', 'waits')}`);
   const cause = text(tree.cause[box]);
   const endedBy = text(tree.ended_by[box]);
   lines.push(`cause: ${cause || 'several'}; woken by: ${endedBy || 'several'}`);

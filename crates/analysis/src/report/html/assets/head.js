@@ -35,16 +35,30 @@ export function showHead() {
     (page.texts_left_out > 0 ? `; ${page.texts_left_out} mentions of names found no room in this file` : '');
 }
 
+// Findings that are shown at once; a click shows the others.
+const FIRST_FINDINGS = 3;
+
 export function showFindings() {
   const { findings } = page;
-  byId('verdict').append(...findings.list.map(finding));
+  const items = findings.list.map(finding);
+  const others = items.slice(FIRST_FINDINGS);
+  byId('verdict').append(...items);
+  if (others.length > 0) {
+    others.forEach((item) => { item.hidden = true; });
+    const more = button(`${count(others.length, 'more finding', 'more findings')}`, () => {
+      others.forEach((item) => { item.hidden = false; });
+      more.remove();
+    });
+    byId('verdict').after(more);
+  }
   if (findings.list.length === 0) {
     byId('verdict').replaceWith(el('p', { class: 'empty' }, 'Nothing holds it up.'));
   }
   byId('verdict-rest').textContent = findings.rest;
 }
 
-function finding(entry) {
+// The first finding has all of its hops at once, the others what was waited for and the cause.
+function finding(entry, n) {
   const bar = el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i'), {
     width: `${Math.min(100, entry.share * 100)}%`,
   }));
@@ -60,13 +74,23 @@ function finding(entry) {
       'margin-left': `${line.depth * 1.4}rem`,
     });
   });
+  const between = n === 0 ? [] : lines.filter((_, at) => entry.lines[at].depth > 0 && !entry.lines[at].is_cause);
+  between.forEach((line) => { line.hidden = true; });
+  const links = [button('its waits', () => {
+    search(entry.search);
+    byId('waits').scrollIntoView();
+  }, { class: 'link', 'aria-label': `Show the waits of ${entry.search}` })];
+  if (between.length > 0) {
+    const unfold = button(count(between.length, 'more line', 'more lines'), () => {
+      between.forEach((line) => { line.hidden = false; });
+      unfold.remove();
+    }, { class: 'link' });
+    links.push(unfold);
+  }
+  lines[0].append(' ', ...links);
   return el('li', { class: entry.kind },
     el('div', { class: 'figure' }, el('b', {}, sharePercent(entry.share)), el('span', {}, time(entry.ns)), bar),
-    el('div', { class: 'sentence' }, ...lines,
-      button('its waits', () => {
-        search(entry.search);
-        byId('waits').scrollIntoView();
-      }, { class: 'link', 'aria-label': `Show the waits of ${entry.search}` })));
+    el('div', { class: 'sentence' }, ...lines));
 }
 
 function sharePercent(share) {

@@ -12,13 +12,13 @@
   const [canvas, details, reset, button, matched] =
     ['frames', 'details', 'unzoom', 'search', 'matched'].map(part);
 
-  // The root comes first, each frame before those on it, siblings from left to right. `x` and `width`
-  // are nanoseconds, `y` is pixels, from the top.
+  // The root comes first, each frame before those below it, siblings from left to right. `x` and
+  // `width` are nanoseconds, `y` is pixels, from the top.
   const frames = [...canvas.children].map((group) => {
-    const [title, box, label] = group.children;
+    const [title, box, label, ...lines] = group.children;
     const text = title.textContent;
     return {
-      group, box, label, text,
+      group, box, label, lines, text,
       name: text.slice(0, text.lastIndexOf(' (')),
       x: Number(box.getAttribute('fg:x')),
       width: Number(box.getAttribute('fg:w')),
@@ -47,30 +47,30 @@
     return frame.x + frame.width;
   }
 
-  function isBelow(frame) {
-    return frame.y > zoomed.y && frame.x <= zoomed.x && end(frame) >= end(zoomed);
+  function isAbove(frame) {
+    return frame.y < zoomed.y && frame.x <= zoomed.x && end(frame) >= end(zoomed);
   }
 
-  function isOn(frame) {
-    return frame.y <= zoomed.y && frame.x >= zoomed.x && frame.x < end(zoomed);
+  function isInside(frame) {
+    return frame.y >= zoomed.y && frame.x >= zoomed.x && frame.x < end(zoomed);
   }
 
   function draw() {
     let matching = 0;
     let counted = 0;
     for (const frame of frames) {
-      const below = isBelow(frame);
-      const on = isOn(frame);
-      const matches = on && pattern !== null && pattern.test(frame.text);
-      frame.group.classList.toggle('below', below);
-      frame.group.classList.toggle('hidden', !below && !on);
+      const above = isAbove(frame);
+      const inside = isInside(frame);
+      const matches = inside && pattern !== null && pattern.test(frame.text);
+      frame.group.classList.toggle('above', above);
+      frame.group.classList.toggle('hidden', !above && !inside);
       frame.group.classList.toggle('match', matches);
-      if (below) {
+      if (above) {
         place(frame, 0, 1);
-      } else if (on) {
+      } else if (inside) {
         place(frame, (frame.x - zoomed.x) / zoomed.width, frame.width / zoomed.width);
       }
-      // What is on a frame that matches is counted with it.
+      // What is below a frame that matches is counted with it.
       if (matches && frame.x >= counted) {
         matching += frame.width;
         counted = end(frame);
@@ -84,11 +84,15 @@
   }
 
   // Both are parts of the canvas.
-  function place({ box, label, name }, x, width) {
+  function place({ box, label, lines, name }, x, width) {
     box.setAttribute('x', percent(x));
     box.setAttribute('width', percent(width));
     label.setAttribute('x', percent(x + INDENT / pixels));
     label.textContent = shorten(name, width * pixels - INDENT);
+    for (const line of lines) {
+      line.setAttribute('x', percent(x + INDENT / pixels));
+      line.textContent = shorten(line.getAttribute('fg:text'), width * pixels - INDENT);
+    }
   }
 
   function percent(part) {

@@ -1,0 +1,129 @@
+//! Findings with what a picture shows of them.
+
+use offwake_recording::units::Nanos;
+
+use crate::report::{BlameClass, BlameEntryKind};
+
+use super::{
+    describe,
+    find::{RootKey, WaitRoot},
+    hop_tree::{HopBox, TimeByClass},
+    model::{Finding, FindingHop},
+    tree::{Node, NodeKey},
+    write::{FindingWriter, function_of_hop, is_own},
+};
+
+/// A hop has a box of its own in pictures if it takes at least this part of the active time.
+const MIN_HOP: f64 = 0.002;
+
+/// A finding, and what a picture shows of it.
+pub(super) struct Found {
+    pub(super) finding: Finding,
+    pub(super) hops: HopBox,
+    pub(super) coverage: Coverage,
+}
+
+impl Found {
+    /// A finding of a single hop. The lines below its first one are boxes as wide as their shares:
+    /// beside each other, or below one that takes all of it.
+    pub(super) fn new(finding: Finding, class: BlameClass) -> Self {
+        let time = TimeByClass::new(class, finding.ns);
+        let first = finding.chain.first().map(hop_box).unwrap_or_default();
+        let detail = finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default();
+        let mut notes: Vec<HopBox> = Vec::new();
+        for line in finding.lines.iter().skip(1).rev() {
+            let part = (line.share / finding.share).min(1.0);
+            let time = TimeByClass::new(class, Nanos((finding.ns.0 as f64 * part) as u64));
+            let is_all = line.share >= finding.share;
+            let children = if is_all { std::mem::take(&mut notes) } else { Vec::new() };
+            let note = HopBox { what: line.whole_text(), time, children, ..HopBox::default() };
+            notes.insert(0, note);
+        }
+        let hops = HopBox { detail, time, children: notes, ..first };
+        Self { finding, hops, coverage: Coverage::News }
+    }
+}
+
+/// Whether others tell what a finding says already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Coverage {
+    News,
+    ToldByOthers,
+}
+
+impl FindingWriter<'_> {
+    /// Returns what a picture shows of a finding's waits: all of their paths.
+    pub(super) fn wait_hops(
+        &mut self,
+        finding: &Finding,
+        (_, meaning): &RootKey,
+        root: &WaitRoot,
+    ) -> HopBox {
+        let first = finding.chain.first();
+        let mut hops = HopBox {
+            detail: finding.lines.first().map(|line| line.detail.clone()).unwrap_or_default(),
+            ..first.map(hop_box).unwrap_or_default()
+        };
+        let least = Nanos((self.active.0 as f64 * MIN_HOP) as u64);
+        let mut own_ends = HopBox::default();
+        for (key, node) in &root.node.children {
+            if key.slept.is_none() && is_own(key, root) {
+                let time = time_by_class(key, node);
+                own_ends.time += time;
+                let what =
+                    key.end.map(|end| self.words.end(end, Some(meaning))).unwrap_or_default();
+                hops.children.push(HopBox { what, time, ..HopBox::default() });
+            } else {
+                let child = self.node_hops(key, node, least);
+                hops.children.push(child);
+            }
+        }
+        hops.time = wait_time(root);
+        if finding.chain.len() == 1 && own_ends.time == hops.time {
+            // The waiter's own words say it already.
+            hops.children.clear();
+        }
+        hops.merge_narrow_children(least);
+        hops
+    }
+
+    fn node_hops(&mut self, key: &NodeKey, node: &Node, least: Nanos) -> HopBox {
+        let time = time_by_class(key, node);
+        if node.time < least {
+            // It is drawn together with others, without words.
+            return HopBox { time, ..HopBox::default() };
+        }
+        let mut hops = HopBox { time, ..hop_box(&self.node_hop(key, node)) };
+        for (key, child) in &node.children {
+            hops.children.push(self.node_hops(key, child, least));
+        }
+        hops.merge_narrow_children(least);
+        hops
+    }
+}
+
+/// Returns a hop as pictures show it, without its time.
+pub(super) fn hop_box(hop: &FindingHop) -> HopBox {
+    HopBox {
+        who: describe::who(hop),
+        what: hop.what.clone(),
+        function: function_of_hop(hop),
+        ..HopBox::default()
+    }
+}
+
+/// Returns the time of waits by what it went to.
+pub(super) fn wait_time(root: &WaitRoot) -> TimeByClass {
+    let mut time = TimeByClass::default();
+    root.node.children.iter().for_each(|(key, child)| time += time_by_class(key, child));
+    time
+}
+
+/// Returns the time of chains through a node by what it went to at their ends.
+fn time_by_class(key: &NodeKey, node: &Node) -> TimeByClass {
+    let mut time = TimeByClass::default();
+    node.children.iter().for_each(|(key, child)| time += time_by_class(key, child));
+    let kind = key.end.map_or(BlameEntryKind::Unattributed, |end| end.kind);
+    time += TimeByClass::new(BlameClass::from_kind(kind), node.time - time.sum());
+    time
+}

@@ -1,0 +1,123 @@
+//! What the target's threads waited for and ran, with one box for each hop: what pictures are
+//! drawn of.
+//!
+//! ```text
+//! ├──────────────────────────────────────────┬─────────────┬─────────┤
+//! │ postgres ×9 waits for a lock of another  │ postgres    │ smaller │  one for each finding,
+//! ├─────────────────────────────────┬────────┤ runs on a   │ ones    │  the first one first
+//! │ postgres waits for its client   │ …      │ CPU         │         │
+//! ├─────────────────────────────────┤        │             │         │
+//! │ python3 cron_tx.py sleeps       │        │             │         │  whom it waited for
+//! ```
+
+use std::{cmp::Reverse, ops::AddAssign};
+
+use offwake_recording::units::Nanos;
+
+use crate::report::BlameClass;
+
+/// A box that would be narrower than this part of the whole has no box of its own.
+const MIN_SHARE: f64 = 0.002;
+
+/// Time by what it went to, in the order of [`BlameClass::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeByClass([Nanos; BlameClass::ALL.len()]);
+
+impl TimeByClass {
+    /// Time that all went to one class.
+    #[must_use]
+    pub fn new(class: BlameClass, time: Nanos) -> Self {
+        let mut by_class = Self::default();
+        by_class.0[class as usize] = time;
+        by_class
+    }
+
+    /// Returns the time that went to a class.
+    #[must_use]
+    pub fn get(&self, class: BlameClass) -> Nanos {
+        self.0[class as usize]
+    }
+
+    /// Returns the time of all classes.
+    #[must_use]
+    pub fn sum(&self) -> Nanos {
+        self.0.iter().copied().sum()
+    }
+}
+
+impl AddAssign for TimeByClass {
+    fn add_assign(&mut self, other: Self) {
+        self.0.iter_mut().zip(other.0).for_each(|(sum, more)| *sum += more);
+    }
+}
+
+/// Threads of one program that did the same at one place of their chains.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HopBox {
+    /// The number of the finding that it begins, counted from 1.
+    pub finding: Option<usize>,
+    /// The threads: `postgres ×9`. Empty where they are those of the box above.
+    pub who: String,
+    /// What they did: `waits for its client`.
+    pub what: String,
+    /// The function in which they slept or worked.
+    pub function: Option<String>,
+    /// How often and how long: `169×, max 394 ms`. May be empty.
+    pub detail: String,
+    /// The time, by what it went to in the end.
+    pub time: TimeByClass,
+    /// Whom they waited for, the one with the most time first.
+    pub children: Vec<HopBox>,
+}
+
+/// What the target's threads waited for and ran, with one box for each hop. Idle time is not in it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HopTree {
+    /// One for each finding, in their order, and one for what has none.
+    pub boxes: Vec<HopBox>,
+}
+
+impl HopBox {
+    /// Puts the widest child first, and makes one of those that take less than `least` each.
+    pub(super) fn merge_narrow_children(&mut self, least: Nanos) {
+        self.children.sort_by_key(|child| Reverse(child.time.sum()));
+        let first_narrow = self.children.partition_point(|child| child.time.sum() >= least);
+        if self.children.len() - first_narrow < 2 {
+            return;
+        }
+        let narrow = self.children.split_off(first_narrow);
+        self.children.push(merge(narrow));
+    }
+}
+
+impl HopTree {
+    /// Makes the tree of the findings' boxes in their order; narrow ones become one at the end.
+    pub(super) fn new(ranked: Vec<HopBox>) -> Self {
+        let all: Nanos = ranked.iter().map(|hop| hop.time.sum()).sum();
+        let least = Nanos((all.0 as f64 * MIN_SHARE) as u64);
+        let (mut boxes, narrow): (Vec<_>, Vec<_>) =
+            ranked.into_iter().partition(|hop| hop.time.sum() >= least);
+        if !narrow.is_empty() {
+            boxes.push(merge(narrow));
+        }
+        boxes.retain(|hop| hop.time.sum() > Nanos(0));
+        Self { boxes }
+    }
+
+    /// Returns the time of all boxes of the first row.
+    #[must_use]
+    pub fn time(&self) -> TimeByClass {
+        let mut all = TimeByClass::default();
+        self.boxes.iter().for_each(|hop| all += hop.time);
+        all
+    }
+}
+
+/// Returns one box that stands for several.
+fn merge(boxes: Vec<HopBox>) -> HopBox {
+    let mut merged = HopBox { what: format!("{} smaller", boxes.len()), ..HopBox::default() };
+    for hop in boxes {
+        merged.time += hop.time;
+    }
+    merged
+}

@@ -1,0 +1,172 @@
+//! One report as a picture with one box for each hop: who, what it waited for, how long.
+
+use std::io;
+
+use offwake_recording::units::Nanos;
+
+use super::{
+    header, palette,
+    picture::{HeaderLine, Picture, PictureFrame, Place, RowKind},
+    single::list_findings,
+};
+use crate::{
+    findings::{HopBox, TimeByClass},
+    report::{BlameClass, BlameGroup, Report, first_screen, flame::FrameKind, summary},
+};
+
+/// The most hops below each other.
+const MAX_DEPTH: usize = 12;
+
+/// Returns whether there is anything to draw.
+pub(super) fn has_any(report: &Report) -> bool {
+    ShownClasses::new(report).time(&report.findings.hop_tree.time()) > Nanos(0)
+}
+
+/// Writes what the target's threads waited for and ran.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
+    let shown = ShownClasses::new(report);
+    let tree = &report.findings.hop_tree;
+    let all = shown.time(&tree.time());
+    let mut frames = vec![root_frame(all, report)];
+    let mut x = 0;
+    for hop in &tree.boxes {
+        shown.push_frames(hop, "", 1, x, all, &mut frames);
+        x += u128::from(shown.time(&hop.time).0);
+    }
+    let title = format!("offwake: what {} waited for", report.meta.target);
+    let header = header::break_lines(header_lines(report, &shown));
+    Picture { title, header, frames, rows: RowKind::ThreeLines }.write(out)
+}
+
+fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
+    let mut lines = vec![HeaderLine::Text(header::describe_window(report))];
+    lines.extend(list_findings(report));
+    lines.extend(
+        first_screen::relevant_loss(report)
+            .map(|loss| HeaderLine::Strong(format!("INCOMPLETE: {loss}"))),
+    );
+    lines.extend(report.warnings().into_iter().map(HeaderLine::Strong));
+    lines.extend(header::describe_filter(report).map(HeaderLine::Text));
+    lines.push(HeaderLine::Text(
+        "Below each box: whom it waited for, and what that one did meanwhile. The last box of a \
+         column is the cause. Width: time"
+            .to_owned(),
+    ));
+    lines.push(legend(report, shown));
+    lines
+}
+
+fn root_frame(all: Nanos, report: &Report) -> PictureFrame {
+    let activity = &report.findings.activity;
+    let idle = match activity.idle_ns {
+        Nanos(0) => None,
+        idle => Some(format!("not drawn: {idle} idle, or in waits that had not ended")),
+    };
+    PictureFrame {
+        place: Place { depth: 0, x: 0, width: u128::from(all.0) },
+        name: format!("all threads: {all} of waiting and running"),
+        lines: idle.into_iter().collect(),
+        details: format!("{all}, 100%"),
+        fill: palette::frame_fill(FrameKind::Group, None),
+        is_label: true,
+    }
+}
+
+/// The classes of time that the filter shows.
+struct ShownClasses(Vec<BlameClass>);
+
+impl ShownClasses {
+    fn new(report: &Report) -> Self {
+        let hides = |group: BlameGroup| report.filter.hidden.contains_key(group.name());
+        let is_shown = |class: &BlameClass| match class {
+            BlameClass::Work | BlameClass::CpuQueue => !hides(BlameGroup::Attributed),
+            BlameClass::External => !hides(BlameGroup::External),
+            BlameClass::Unattributed => !hides(BlameGroup::Unattributed),
+            BlameClass::Idle => true,
+        };
+        Self(BlameClass::ALL.into_iter().filter(is_shown).collect())
+    }
+
+    fn time(&self, time: &TimeByClass) -> Nanos {
+        self.0.iter().map(|&class| time.get(class)).sum()
+    }
+
+    /// The class of more than half of some time.
+    fn dominant(&self, time: &TimeByClass) -> Option<BlameClass> {
+        let all = self.time(time);
+        self.0.iter().copied().find(|&class| u128::from(time.get(class).0) * 2 > u128::from(all.0))
+    }
+
+    /// Adds the frame of a box that begins at `x`, and those below it. `above` is who the threads of
+    /// the box above are.
+    fn push_frames(
+        &self,
+        hop: &HopBox,
+        above: &str,
+        depth: usize,
+        x: u128,
+        all: Nanos,
+        frames: &mut Vec<PictureFrame>,
+    ) {
+        let time = self.time(&hop.time);
+        if time == Nanos(0) || depth > MAX_DEPTH {
+            return;
+        }
+        let is_end = hop.children.is_empty() || depth == MAX_DEPTH;
+        let dominant = self.dominant(&hop.time);
+        let fill = match dominant {
+            Some(class) if is_end => palette::class_fill(class),
+            _ => palette::frame_fill(FrameKind::Waiter, dominant),
+        };
+        let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
+        let function = hop.function.as_ref().map(|name| format!("in {name}"));
+        let (what, share) = (&hop.what, summary::percent(time, all));
+        let (name, mut lines) = match hop.who.as_str() {
+            "" => (format!("{number}{what}"), vec![time.to_string()]),
+            who => (format!("{number}{who}"), vec![format!("{time} {what}")]),
+        };
+        let who = if hop.who.is_empty() { above } else { &hop.who };
+        let said = [Some(who), Some(what), function.as_deref()].into_iter().flatten();
+        let said = said.collect::<Vec<_>>().join(" ");
+        let detail = match hop.detail.as_str() {
+            "" => String::new(),
+            detail => format!("; {detail}"),
+        };
+        lines.extend(function.clone());
+        frames.push(PictureFrame {
+            place: Place { depth, x, width: u128::from(time.0) },
+            name,
+            lines,
+            details: format!("{said}; {time}, {share} of what is drawn{detail}"),
+            fill,
+            is_label: depth == 1 || is_end,
+        });
+        let mut x = x;
+        for child in &hop.children {
+            self.push_frames(child, who, depth + 1, x, all, frames);
+            x += u128::from(self.time(&child.time).0);
+        }
+    }
+}
+
+/// What the colours mean, with the share of each.
+fn legend(report: &Report, shown: &ShownClasses) -> HeaderLine {
+    let time = report.findings.hop_tree.time();
+    let all = shown.time(&time);
+    let entries = (shown.0.iter()).filter(|&&class| time.get(class) > Nanos(0)).map(|&class| {
+        let words = match class {
+            BlameClass::Work => "runs on a CPU",
+            BlameClass::CpuQueue => "waits for a CPU",
+            BlameClass::External => "a timer, a disk, the network",
+            BlameClass::Unattributed => "not known",
+            BlameClass::Idle => "idle",
+        };
+        let time = time.get(class);
+        (palette::class_fill(class), format!("{words} {time}, {}", summary::percent(time, all)))
+    });
+    HeaderLine::Legend(entries.collect())
+}
