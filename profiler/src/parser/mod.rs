@@ -244,3 +244,17 @@ pub fn run_if_requested(
     body(&mut Channel::to_trusted(io::stdin()));
     Some(ExitCode::SUCCESS)
 }
+
+#[cfg(test)]
+mod tests {
+    use offwake_analysis::top::OWN_PROCESS_NAMES;
+
+    use super::ParserRole;
+
+    #[test]
+    fn a_view_knows_its_own_processes_by_their_names() {
+        for role in [ParserRole::Names, ParserRole::Stacks] {
+            assert!(OWN_PROCESS_NAMES.contains(&role.name()), "{role:?}");
+        }
+    }
+}

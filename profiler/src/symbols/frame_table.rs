@@ -18,7 +18,7 @@ struct FrameKey {
 }
 
 /// Where the names of frames are looked up.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NameSource {
     Kernel,
     File(ModuleId),

@@ -25,7 +25,7 @@ pub(crate) mod python;
 
 pub use address_spaces::CodeEpochs;
 pub use naming::{
-    DebugDirectories, Debuginfod, Detail, Fetched, NameSources, NamingRequest, NoServers,
-    RecordedIn, ResolvedNames, Resymbolized, receive_names, resymbolize, serve,
+    DebugDirectories, Debuginfod, Detail, Fetched, NameSources, NamingQueue, NamingRequest,
+    NoServers, RecordedIn, ResolvedNames, Resymbolized, receive_names, resymbolize, serve,
 };
 pub use python::PythonThread;

@@ -5,7 +5,10 @@ use std::{fs, path::Path};
 use offwake::top::{ColourMode, Key, KeyAction, Period, ViewState, draw};
 use offwake_analysis::report::{Filter, Frames};
 use offwake_analysis::top::{Figures, Since, TopAnalysis, TopData};
-use offwake_recording::{Recording, stream, units::Nanos};
+use offwake_recording::{
+    Recording, stream,
+    units::{Nanos, Tgid},
+};
 use ratatui::{Terminal, backend::TestBackend, style::Style};
 
 use crate::golden::{golden, report, service};
@@ -329,4 +332,21 @@ fn what_is_on_screen_is_what_the_report_says() {
     assert!(picture.window.waits.iter().any(|(_, waited)| {
         waited.stacks.iter().any(|(stack, _): (&Frames, _)| !stack.names().is_empty())
     }));
+}
+
+#[test]
+fn the_profilers_own_processes_are_in_no_row() {
+    let ranked = |name: &str| {
+        let mut recording = service();
+        recording.meta.profiler = Some(Tgid(99));
+        for event in &mut recording.thread_events {
+            (event.parent, event.comm) = (Tgid(99), name.to_owned());
+        }
+        let TopData { header, window, .. } = picture_of(bytes(&recording));
+        (header.findings.len(), window.processes.iter().count(), window.waits.iter().count())
+    };
+    assert_eq!(ranked("offwake-parser"), (0, 0, 0));
+    // A command that is profiled is a child of the profiler as well.
+    let (findings, processes, waits) = ranked("make");
+    assert!(findings > 0 && processes > 0 && waits > 0);
 }

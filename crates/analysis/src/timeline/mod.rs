@@ -15,7 +15,7 @@ mod interval;
 mod layout;
 mod lives;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use lives::ThreadLife;
 use offwake_recording::{
@@ -209,6 +209,13 @@ impl Timeline {
             thread.in_target = is_selected;
         }
         self.selected_target = Some(selected.words);
+    }
+
+    /// Takes processes out of the target.
+    pub(crate) fn remove_from_target(&mut self, processes: &BTreeSet<Tgid>) {
+        for thread in self.threads.iter_mut().filter(|thread| processes.contains(&thread.tgid)) {
+            thread.in_target = false;
+        }
     }
 
     /// Returns the target in words, if it is another than the recording's.

@@ -17,6 +17,7 @@ use crate::{
 
 use super::{
     figures::Figures,
+    own_processes::own_processes,
     totals::{Completeness, Totals},
 };
 
@@ -117,7 +118,7 @@ impl TopAnalysis {
     }
 
     fn analyse_window(&self, recording: &Recording) -> (Header, Figures) {
-        let timeline = Timeline::build(recording);
+        let timeline = build_timeline(recording);
         let report = self.report(recording, &timeline);
         let end = recording.meta.window.end;
         let mut target = timeline.threads.iter().filter(|thread| thread.in_target);
@@ -148,7 +149,7 @@ impl TopAnalysis {
         }
         (window.start, window.end) = (start, window.end.max(start));
         let end = window.end;
-        let report = self.report(recording, &Timeline::build(recording));
+        let report = self.report(recording, &build_timeline(recording));
         let mut totals = (*self.totals).clone();
         totals.append(start, end, Figures::from_report(&report), completeness(&report.loss));
         let totals = Arc::new(totals);
@@ -161,6 +162,14 @@ impl TopAnalysis {
     fn report(&self, recording: &Recording, timeline: &Timeline) -> Report {
         Report::new(&Blame::new(recording, timeline, self.limits), &Filter::default())
     }
+}
+
+/// Builds the timeline. The profiler's own processes are not among those that are ranked; what they
+/// cost is in the header.
+fn build_timeline(recording: &Recording) -> Timeline {
+    let mut timeline = Timeline::build(recording);
+    timeline.remove_from_target(&own_processes(recording));
+    timeline
 }
 
 fn completeness(loss: &LossNote) -> Completeness {

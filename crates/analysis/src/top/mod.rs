@@ -3,6 +3,7 @@
 
 mod analysis;
 mod figures;
+mod own_processes;
 mod rows;
 mod totals;
 
@@ -11,5 +12,6 @@ pub use figures::{
     Blocker, BlockingTime, ChainEnd, Figures, SummedTime, ThreadFigures, ThreadKey, WaitFigures,
     WaitKey,
 };
+pub use own_processes::OWN_PROCESS_NAMES;
 pub use rows::{BoundedSums, Summable};
 pub use totals::Totals;

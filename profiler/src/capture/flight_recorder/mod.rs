@@ -16,6 +16,7 @@
 //! first one that is retained.
 
 mod context;
+mod names;
 mod output;
 mod recorder;
 mod retained;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! Names can take long: those of a compiler, say. A file waits for them. A live view does not: what
-//! has no name yet shows its file and offset.
+//! has no name yet shows its file and offset (`names.rs`).
 
 use std::{
     io,
@@ -23,6 +23,7 @@ use std::{
 use offwake_recording::{Frame, FrameId, Function, Module, ModuleId, units::StackId};
 
 use super::{
+    names::{self, TargetFrames, WantedNames},
     output::{FileOutput, FlightRecorderPlan, SnapshotOutput, ViewOutput, Viewer},
     retained::{RetainedSlices, Retention},
     snapshot::{FrameTables, RetainedSnapshot},
@@ -33,7 +34,6 @@ use crate::{
         sink::{NewSlice, Sink},
     },
     parser::{Parser, ParserRole},
-    privileges::{self, Task},
     symbols::{NamingRequest, ResolvedNames},
 };
 
@@ -68,7 +68,7 @@ enum NameLookup {
     /// In the output's thread: no snapshot is written before its names are known.
     BeforeWriting,
     /// In a thread of their own: snapshots are written with the names that are known.
-    Beside(Sender<NamingRequest>),
+    Beside(Sender<WantedNames>, TargetFrames),
 }
 
 /// Retains the last slices of a recording, and writes them out when it is asked to.
@@ -113,14 +113,17 @@ impl FlightRecorder {
         let named = messages.clone();
         // This thread ends when nobody can ask any more, and nobody waits for that: it may be in
         // the middle of a long file.
-        let _names = std::thread::Builder::new()
-            .name("offwake-names".to_owned())
-            .spawn(move || look_up_names(&to_look_up, &named))?;
+        let _names =
+            std::thread::Builder::new().name("offwake-names".to_owned()).spawn(move || {
+                names::look_up(&to_look_up, &mut |found| {
+                    named.send(Message::LookedUpNames(found)).is_ok()
+                });
+            })?;
         Ok(Self {
             retained: RetainedSlices::new(retention, max_memory),
             messages: Some(messages),
             output: Some(output),
-            names: NameLookup::Beside(pending),
+            names: NameLookup::Beside(pending, TargetFrames::default()),
             backlog,
             max_waiting: usize::MAX,
         })
@@ -133,15 +136,13 @@ impl FlightRecorder {
         }
     }
 
-    fn send_names(&self, names: FrameNames) {
-        match (names, &self.names) {
+    fn send_names(&mut self, names: FrameNames) {
+        match (names, &mut self.names) {
             (FrameNames::Pending(naming), NameLookup::BeforeWriting) => {
                 self.send(Message::LookUpNames(naming));
             }
-            (FrameNames::Pending(naming), NameLookup::Beside(pending)) => {
-                for part in naming.split() {
-                    let _died = pending.send(part);
-                }
+            (FrameNames::Pending(naming), NameLookup::Beside(pending, of_target)) => {
+                let _died = pending.send((naming, of_target.drain()));
             }
             (FrameNames::Resolved(resolved), _) => {
                 self.send(Message::ResolvedNames(resolved));
@@ -160,6 +161,9 @@ impl Sink for FlightRecorder {
         let content = slice.content();
         if !content.frames.is_empty() || !content.modules.is_empty() {
             self.send(Message::Frames(content.frames.clone(), content.modules.clone()));
+        }
+        if let NameLookup::Beside(_, of_target) = &mut self.names {
+            of_target.add(content);
         }
         self.retained.append(encoded, content);
         Ok(())
@@ -245,17 +249,4 @@ fn write_snapshots(
         }
     }
     last
-}
-
-/// Looks names up until nobody asks any more, or the output has ended.
-fn look_up_names(pending: &Receiver<NamingRequest>, output: &Sender<Message>) {
-    privileges::restrict_to(Task::Naming);
-    let mut parser = Parser::new(ParserRole::Names);
-    for naming in pending {
-        let mut names = ResolvedNames::default();
-        names.resolve(naming, &mut parser, &mut |_done, _all| {});
-        if output.send(Message::LookedUpNames(names)).is_err() {
-            return;
-        }
-    }
 }

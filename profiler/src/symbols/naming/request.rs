@@ -1,7 +1,7 @@
 //! Looks up names. This is separate from the frame table because it takes long and recording may go
 //! on meanwhile, on another thread.
 
-use std::{collections::BTreeMap, fs::File, iter};
+use std::{collections::BTreeMap, fs::File};
 
 use offwake_recording::{
     FrameId, Function,
@@ -25,15 +25,22 @@ use crate::{
 /// Frames without names, and all that is needed to look these up on any thread.
 #[derive(Default)]
 pub struct NamingRequest {
-    jobs: Vec<(OpenSource, Vec<UnnamedFrame>)>,
-    total: usize,
-    sources: NameSources,
+    pub(super) jobs: Vec<NamingJob>,
+    pub(super) total: usize,
+    pub(super) sources: NameSources,
     /// Names that need not be looked up.
-    known: Vec<(FrameId, Vec<Function>)>,
+    pub(super) known: Vec<(FrameId, Vec<Function>)>,
+}
+
+/// Frames whose names are in one place.
+pub(super) struct NamingJob {
+    pub(super) source: NameSource,
+    pub(super) open: OpenSource,
+    pub(super) wanted: Vec<UnnamedFrame>,
 }
 
 /// Where names are looked up, held open.
-enum OpenSource {
+pub(super) enum OpenSource {
     Kernel,
     File(ModuleContent),
     PerfMap(File),
@@ -54,26 +61,9 @@ impl NamingRequest {
                 NameSource::File(id) => OpenSource::File(modules.get(id)?.content.clone()),
                 NameSource::PerfMap(id) => OpenSource::PerfMap(perf_maps.file(id)?),
             };
-            Some((open, wanted))
+            Some(NamingJob { source, open, wanted })
         });
         Self { jobs: jobs.collect(), total, sources, known: frames.drain_names_for_request() }
-    }
-
-    /// In parts that can be looked up one after another, the quickest first: the kernel's frames,
-    /// then each file's, those of which the fewest are wanted before others. Maps of processes
-    /// share what may be read of them, and stay together.
-    #[must_use]
-    pub fn split(self) -> Vec<Self> {
-        let (maps, mut files): (Vec<_>, Vec<_>) =
-            self.jobs.into_iter().partition(|(source, _)| matches!(source, OpenSource::PerfMap(_)));
-        files.sort_by_key(|(source, wanted)| (!matches!(source, OpenSource::Kernel), wanted.len()));
-        let request = |jobs: Vec<(OpenSource, Vec<UnnamedFrame>)>| {
-            let total = jobs.iter().map(|(_, wanted)| wanted.len()).sum();
-            Self { jobs, total, sources: self.sources.clone(), known: Vec::new() }
-        };
-        let known = Self { known: self.known, ..Self::default() };
-        let files = files.into_iter().map(|job| request(vec![job]));
-        iter::once(known).chain(files).chain((!maps.is_empty()).then(|| request(maps))).collect()
     }
 }
 
@@ -97,15 +87,14 @@ impl ResolvedNames {
         self.add(known);
         let Self { names, diagnostics } = self;
         // Frames without a source of names count as done.
-        let mut done = total - jobs.iter().map(|(_, wanted)| wanted.len()).sum::<usize>();
+        let mut done = total - jobs.iter().map(|job| job.wanted.len()).sum::<usize>();
         progress(done, total);
-        let maps =
-            jobs.iter().filter(|(source, _)| matches!(source, OpenSource::PerfMap(_))).count();
+        let maps = jobs.iter().filter(|job| matches!(job.open, OpenSource::PerfMap(_))).count();
         let mut budget = ReadBudget::for_maps(maps);
-        for (source, mut wanted) in jobs {
+        for NamingJob { open, mut wanted, .. } in jobs {
             wanted.sort_unstable_by_key(|wanted| wanted.at);
             let mut client = NameClient { parser, sources: &sources, diagnostics, names };
-            match source {
+            match open {
                 OpenSource::Kernel => kernel::name_frames(&wanted, diagnostics, names),
                 OpenSource::File(content) => client.name_file(&content, &wanted),
                 OpenSource::PerfMap(file) => client.name_by_map(&file, &mut budget, &wanted),

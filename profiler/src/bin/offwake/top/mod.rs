@@ -50,7 +50,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// The shortest time between two pictures: nobody reads faster.
 const MIN_REFRESH: Duration = Duration::from_millis(100);
 /// The pause after an update is this many times as long as the update took.
-const PAUSE_FACTOR: u32 = 3;
+const PAUSE_FACTOR: u32 = 6;
 /// The longest time that leaving takes: the programs are detached when the process ends in any
 /// case.
 const LEAVE_TIMEOUT: Duration = Duration::from_secs(2);

@@ -1,0 +1,21 @@
+//! The profiler's own processes. The kernel half records neither the profiler nor the process that
+//! unwinds for it; a process that it starts later, to look up names, is recorded like any other.
+
+use std::collections::BTreeSet;
+
+use offwake_recording::{Recording, units::Tgid};
+
+/// The names of the processes that the profiler starts for itself. A profiled command, which is its
+/// child as well, is called something else.
+pub const OWN_PROCESS_NAMES: [&str; 2] = ["offwake-parser", "offwake-unwind"];
+
+/// Returns the processes that the profiler of a recording had started for itself.
+pub(super) fn own_processes(recording: &Recording) -> BTreeSet<Tgid> {
+    let Some(profiler) = recording.meta.profiler else { return BTreeSet::new() };
+    (recording.thread_events.iter())
+        .filter(|event| {
+            event.parent == profiler && OWN_PROCESS_NAMES.contains(&event.comm.as_str())
+        })
+        .map(|event| event.tgid)
+        .collect()
+}
