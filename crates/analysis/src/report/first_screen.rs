@@ -184,9 +184,12 @@ pub(crate) fn headline(report: &Report) -> String {
     line
 }
 
-/// Returns how many processes were forked or ended inside of the window. A target in words,
-/// `pid 7 and 2 children`, does not count those that were forked later.
+/// Returns how many processes were forked or ended inside of the window, where the target in words
+/// counts those that were there when it opened: `pid 7 and 2 children`. Otherwise 0.
 pub(crate) fn passing_processes(report: &Report) -> u64 {
+    if !report.meta.target.contains(" child") {
+        return 0;
+    }
     let window = report.window.duration_ns;
     let is_passing =
         |thread: &&ThreadEntry| thread.tid.0 == thread.tgid.0 && thread.ledger.wall_ns < window;

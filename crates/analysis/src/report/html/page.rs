@@ -59,7 +59,7 @@ struct PageHead {
     filter: Vec<String>,
     threads: u64,
     processes: u64,
-    /// The processes that were forked or ended inside of the window.
+    /// Of processes and their children, those that were forked or ended inside of the window.
     passing_processes: u64,
     samples: u64,
 }
