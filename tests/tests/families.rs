@@ -8,7 +8,7 @@ use offwake_tests::{
     case::{WINDOW, duration_argument},
     offwake::{Offwake, Outcome},
     process::{Process, descendants},
-    report::Report,
+    report::{Report, Waits},
     wait_until::wait_until,
 };
 
@@ -131,6 +131,25 @@ fn children_that_there_is_no_room_for_are_said_to_be_left_out() -> Result<()> {
     let report = profile(&["-p", &pid, "--max-targets", "1"])?.report("report.json")?;
     let words = format!("pid {pid} (at least 1 more left out by --max-targets)");
     ensure!(report.meta.target == words, "{:?}", report.meta);
+    Ok(())
+}
+
+/// The shell ends its child as it is ended itself. That is after the window, and no answer to what
+/// the child waited for.
+#[test]
+fn what_ends_with_the_command_is_still_waiting() -> Result<()> {
+    const PARENT: &str = "sleep 60 & child=$!; trap 'kill $child' TERM; wait";
+    let outcome = Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-o", "report.json", "--", "sh", "-c", PARENT])
+        .run()?;
+    let report = outcome.report("report.json")?;
+    let long = |waits: &&Waits| waits.blocked_ns > report.window.duration_ns / 2;
+    let long: Vec<&Waits> = report.waits.iter().filter(long).collect();
+    let names: BTreeSet<&str> = long.iter().map(|waits| waits.comm.as_str()).collect();
+    ensure!(names == BTreeSet::from(["sh", "sleep"]), "{long:?}");
+    for part in long.iter().flat_map(|waits| &waits.blame) {
+        ensure!(part.reason.as_deref() == Some("still_blocked"), "{long:?}");
+    }
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What the target's threads did with their time: the whole that findings are shares of.
+//! What the target's threads did with their time when they did not wait.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +9,12 @@ use crate::{
     timeline::{ThreadIndex, Timeline},
 };
 
-/// A thread that was idle for a larger part of its life had nothing to do: the rest of its life
-/// alone counts as active.
+/// A thread that was idle for a larger part of its life had nothing to do.
 const IDLE_THREAD: f64 = 0.9;
 
 /// What the target's threads did with their time.
 pub(super) struct Activity<'a> {
     pub(super) ledgers: &'a [Ledger],
-    /// The time of all threads, without that of threads that had nothing to do.
-    pub(super) active: Nanos,
     pub(super) on_cpu: Nanos,
     pub(super) runnable: Nanos,
     pub(super) idle: Nanos,
@@ -26,14 +23,8 @@ pub(super) struct Activity<'a> {
 
 impl<'a> Activity<'a> {
     pub(super) fn new(timeline: &Timeline, ledgers: &'a [Ledger]) -> Self {
-        let mut activity = Self {
-            ledgers,
-            active: Nanos(0),
-            on_cpu: Nanos(0),
-            runnable: Nanos(0),
-            idle: Nanos(0),
-            idle_threads: 0,
-        };
+        let mut activity =
+            Self { ledgers, on_cpu: Nanos(0), runnable: Nanos(0), idle: Nanos(0), idle_threads: 0 };
         for (thread, ledger) in timeline.threads.iter().zip(ledgers) {
             if !thread.in_target {
                 continue;
@@ -42,15 +33,13 @@ impl<'a> Activity<'a> {
             activity.on_cpu += ledger.on_cpu;
             activity.runnable += ledger.runnable;
             activity.idle += idle;
-            let is_idle = is_idle_thread(ledger);
-            activity.idle_threads += u64::from(is_idle);
-            activity.active += if is_idle { ledger.wall - idle } else { ledger.wall };
+            activity.idle_threads += u64::from(is_idle_thread(ledger));
         }
         activity
     }
 
-    /// Counts the time of threads that are stuck, which are no idle ones.
-    pub(super) fn add_stuck(
+    /// Counts out threads that are stuck, which are no idle ones.
+    pub(super) fn subtract_stuck(
         &mut self,
         timeline: &Timeline,
         threads: impl Iterator<Item = ThreadIndex>,
@@ -64,7 +53,6 @@ impl<'a> Activity<'a> {
             let idle = idle_time(ledger);
             if life.in_target && is_idle_thread(ledger) {
                 self.idle_threads -= 1;
-                self.active += idle;
             }
             self.idle = self.idle - idle;
         }

@@ -18,11 +18,13 @@ use super::{
     meaning::{KernelWait, SleepMeaning},
     model::FindingHop,
     programs::{Program, ProgramId, ProgramKind, Programs},
-    tree::ChainEnd,
+    tree::{ChainEnd, Node},
 };
 
 /// The most characters of a function's name.
 const MAX_FUNCTION: usize = 48;
+/// Who had a CPU for at least this part of the time is named alone.
+const MAIN_HOLDER: f64 = 0.8;
 /// The most names or patterns of threads that are shown.
 const MAX_THREAD_NAMES: usize = 2;
 
@@ -189,12 +191,12 @@ impl Words<'_> {
     }
 
     /// Returns what the last thread of a chain did. `slept` is how it slept, if it did.
-    pub(super) fn end(&self, end: ChainEnd, slept: Option<&SleepMeaning>) -> String {
+    pub(super) fn end(&self, end: ChainEnd, slept: Option<&SleepMeaning>, node: &Node) -> String {
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
-                let holder = end.holder.and_then(|holder| self.programs.program(holder));
-                format!("waits {}", words::for_a_cpu(holder.map(program_name).as_deref()))
+                let holder = self.main_holder(node);
+                format!("waits {}", words::for_a_cpu(holder.as_deref()))
             }
             BlameEntryKind::Timer => match slept.map(|slept| slept.cause) {
                 Some(Cause::Timer) | None => "sleeps".to_owned(),
@@ -219,6 +221,22 @@ impl Words<'_> {
             },
         }
     }
+}
+
+impl Words<'_> {
+    /// Names who had the CPU for most of the time that the threads of a node waited for one.
+    fn main_holder(&self, node: &Node) -> Option<String> {
+        let (id, &most) = node.holders.iter().max_by_key(|&(_, &time)| time)?;
+        let name = program_name(self.programs.program((*id)?)?);
+        let all: Nanos = node.holders.values().copied().sum();
+        Some(name_main_holder(name, most, all))
+    }
+}
+
+/// Names who had a CPU for so much of the time in which somebody waited for one.
+pub(super) fn name_main_holder(name: String, time: Nanos, all: Nanos) -> String {
+    let is_nearly_all = time.0 as f64 >= all.0 as f64 * MAIN_HOLDER;
+    if is_nearly_all { name } else { format!("{name} and others") }
 }
 
 /// Returns whether a list of names has one for each thread.

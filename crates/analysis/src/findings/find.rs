@@ -106,23 +106,27 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
                 root.count += sum.count;
                 root.longest = root.longest.max(sum.longest);
             }
-            let end = chain_end(&programs, part);
+            let end = chain_end(part);
             let own = (program, &root_key.1);
             let steps = tree::chain_steps(part, chains, &programs, &mut meanings);
-            tree::add_part(&mut root.node, own, waiter, part, end, steps);
+            tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
         }
     }
     let words = Words { programs: &programs, timeline };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
     let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer;
-    let waited: Nanos =
-        roots.iter().filter(|(key, _)| !sleeps(key)).map(|(_, root)| root.node.time).sum();
+    let waited = |is_counted: &dyn Fn(&RootKey) -> bool| -> Nanos {
+        roots.iter().filter(|(key, _)| is_counted(key)).map(|(_, root)| root.node.time).sum()
+    };
+    let busy = activity.on_cpu + activity.runnable;
     let is_anything_else =
-        (activity.on_cpu + activity.runnable + waited).0 as f64 > window.0 as f64 * MIN_ACTIVITY;
+        (busy + waited(&|key| !sleeps(key))).0 as f64 > window.0 as f64 * MIN_ACTIVITY;
     let stuck = open_waits::find_stuck(&open, timeline, window, is_anything_else);
-    activity.add_stuck(timeline, stuck.iter().flat_map(|(_, wait)| wait.threads()));
-    let mut writer = FindingWriter { words, meanings, active: activity.active };
+    activity.subtract_stuck(timeline, stuck.iter().flat_map(|(_, wait)| wait.threads()));
+    let stuck_time: Nanos = stuck.iter().map(|(_, wait)| wait.time()).sum();
+    let active = busy + waited(&|_| true) + stuck_time;
+    let mut writer = FindingWriter { words, meanings, active };
     let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
@@ -144,7 +148,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
         let coverage = if is_covered { Coverage::ToldByOthers } else { Coverage::News };
         found.push(Found { finding, hops, coverage });
     }
-    rank(found, smaller, &activity)
+    rank(found, smaller, active, &activity)
 }
 
 fn is_profiler(recording: &Recording, waker: WakerKey) -> bool {
@@ -169,13 +173,9 @@ fn root_meaning(
     SleepMeaning { cause: shown.cause, label, role, kernel, evidence: shown.evidence }
 }
 
-fn chain_end(programs: &Programs<'_>, part: &BlamePart) -> ChainEnd {
+fn chain_end(part: &BlamePart) -> ChainEnd {
     let (kind, reason) = BlameEntryKind::from_blame(part.kind);
-    let holder = match part.kind {
-        BlameKind::CpuQueue { holder, .. } => holder.map(|it| programs.program_of_thread(it)),
-        _ => None,
-    };
-    ChainEnd { kind, reason, holder }
+    ChainEnd { kind, reason }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.
@@ -206,7 +206,12 @@ fn add_inner_nodes(node: &Node, inside: &mut HashMap<RootKey, Nanos>) {
 }
 
 /// Ranks what was found. `smaller` is what is no finding, and in pictures nevertheless.
-fn rank(mut found: Vec<Found>, smaller: Vec<HopBox>, activity: &Activity<'_>) -> Findings {
+fn rank(
+    mut found: Vec<Found>,
+    smaller: Vec<HopBox>,
+    active: Nanos,
+    activity: &Activity<'_>,
+) -> Findings {
     found.sort_by_key(|Found { finding, coverage, .. }| {
         // What takes the time comes by time, on a CPU or off; the rest comes before or after it.
         let class = match finding.kind {
@@ -238,7 +243,7 @@ fn rank(mut found: Vec<Found>, smaller: Vec<HopBox>, activity: &Activity<'_>) ->
     }
     boxes.extend(smaller);
     let activity = TargetActivity {
-        active_ns: activity.active,
+        active_ns: active,
         on_cpu_ns: activity.on_cpu,
         idle_threads: activity.idle_threads,
         idle_ns: activity.idle,

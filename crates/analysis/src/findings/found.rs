@@ -71,7 +71,7 @@ impl FindingWriter<'_> {
                 let time = time_by_class(key, node);
                 own_ends.time += time;
                 let what =
-                    key.end.map(|end| self.words.end(end, Some(meaning))).unwrap_or_default();
+                    key.end.map(|end| self.words.end(end, Some(meaning), node)).unwrap_or_default();
                 hops.children.push(HopBox { what, time, ..HopBox::default() });
             } else {
                 let child = self.node_hops(key, node, least);

@@ -44,8 +44,8 @@ pub struct Findings {
 /// What the target's threads did with their time, as findings count it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct TargetActivity {
-    /// The time of all threads, without that of threads that had nothing to do: what the shares of
-    /// findings are of.
+    /// The time in which they ran, or waited for a CPU or anything else, but for something to do:
+    /// what the shares of findings are of.
     pub active_ns: Nanos,
     /// The time in which they ran.
     pub on_cpu_ns: Nanos,

@@ -49,6 +49,11 @@ pub(super) struct OpenWait {
 pub(super) struct OpenWaits(IndexMap<RootKey, OpenWait>);
 
 impl OpenWait {
+    /// How long all threads have waited.
+    pub(super) fn time(&self) -> Nanos {
+        self.time
+    }
+
     /// The threads that wait.
     pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
         self.threads.iter().copied()
@@ -167,12 +172,12 @@ fn describe(
         text: describe_hop_without_function(&waiter),
         function: function_of_hop(&waiter),
         share,
-        is_cause: peer.is_none() && on.is_none(),
+        is_cause: peer.is_none(),
         detail: format!("≥{}", wait.longest),
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
-        lines.push(FindingLine::note(text, share, peer.is_none()));
+        lines.push(FindingLine::note(text, share, false));
     }
     let who = match peer {
         Some(peer) => {

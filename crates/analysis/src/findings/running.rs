@@ -9,11 +9,12 @@ use crate::{
     blame::{Blame, StackPairId},
     report::BlameClass,
     timeline::ThreadIndex,
+    words,
 };
 
 use super::{
     activity::Activity,
-    describe::program_name,
+    describe::{self, program_name},
     found::Found,
     model::{Finding, FindingCause, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
@@ -133,15 +134,12 @@ fn cpu_queue_finding(
         .filter_map(|&(id, time)| Some((id?, time)))
         .filter_map(|(id, time)| Some((writer.words.programs.program(id)?, id, time)))
         .collect();
-    let what = match known.first() {
-        Some((first, id, _)) if *id != program => {
-            format!("waits for a CPU, held by {}", program_name(first))
-        }
-        Some((first, ..)) => {
-            format!("waits for a CPU, held by other threads of {}", program_name(first))
-        }
-        None => "waits for a CPU".to_owned(),
-    };
+    let holder = known.first().map(|&(first, id, time)| {
+        let name = program_name(first);
+        let name = if id == program { format!("other threads of {name}") } else { name };
+        describe::name_main_holder(name, time, ran.runnable)
+    });
+    let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
     let hop =
         writer.words.hop(program, &main_threads(&ran.runnable_threads), None, what, ran.runnable);
     let share = writer.share(ran.runnable);

@@ -16,7 +16,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlamePart, Chains, Reason, StackPairId},
+    blame::{BlameKind, BlamePart, Chains, Reason, StackPairId},
     report::BlameEntryKind,
     timeline::ThreadIndex,
 };
@@ -31,8 +31,6 @@ use super::{
 pub(super) struct ChainEnd {
     pub(super) kind: BlameEntryKind,
     pub(super) reason: Option<Reason>,
-    /// Who had the CPU that the thread waited for.
-    pub(super) holder: Option<ProgramId>,
 }
 
 /// What nodes have to have in common to be one.
@@ -51,6 +49,8 @@ pub(super) struct Node {
     pub(super) threads: BTreeMap<ThreadIndex, Nanos>,
     /// The time in each stack, of work.
     pub(super) work: HashMap<StackPairId, Nanos>,
+    /// Who had the CPU that the threads waited for, and for how long.
+    pub(super) holders: BTreeMap<Option<ProgramId>, Nanos>,
     pub(super) children: IndexMap<NodeKey, Node>,
 }
 
@@ -127,6 +127,7 @@ pub(super) fn add_part(
     part: &BlamePart,
     end: ChainEnd,
     steps: Vec<ChainStep>,
+    programs: &Programs<'_>,
 ) {
     root.add(waiter, part.time);
     if steps.is_empty() {
@@ -152,5 +153,9 @@ pub(super) fn add_part(
         if is_last && end.kind == BlameEntryKind::Work {
             *node.work.entry(part.stack).or_default() += part.time;
         }
+    }
+    if let BlameKind::CpuQueue { holder, .. } = part.kind {
+        let holder = holder.map(|thread| programs.program_of_thread(thread));
+        *node.holders.entry(holder).or_default() += part.time;
     }
 }

@@ -44,8 +44,8 @@ impl FindingWriter<'_> {
             && path.first().and_then(|(key, _)| key.end).is_some_and(is_external_or_unknown);
         let function = meaning.label.as_ref().map(|label| label.function.to_string());
         let what = match (own_end, path.first()) {
-            (true, Some((NodeKey { end: Some(end), .. }, _))) => {
-                self.words.end(*end, Some(meaning))
+            (true, Some((NodeKey { end: Some(end), .. }, node))) => {
+                self.words.end(*end, Some(meaning), node)
             }
             (_, first) => {
                 let next = first.map(|(key, next)| {
@@ -136,7 +136,7 @@ impl FindingWriter<'_> {
             (None, _) => None,
         };
         let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_ref()),
+            (Some(end), slept) => self.words.end(end, slept.as_ref(), node),
             (None, Some(slept)) => self.words.sleep(slept, key.program, next),
             (None, None) => "waits".to_owned(),
         };

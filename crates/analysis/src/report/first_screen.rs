@@ -214,11 +214,17 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
             }
             (depth, _) => format!("{:indent$}└ ", "", indent = 7 + 2 * usize::from(depth)),
         };
-        let behind = mark(line, finding);
+        let mut behind = mark(line, finding);
         let indent = before.chars().count();
         let room = WIDTH.saturating_sub(indent);
         let mut push = |text: String| lines.push(PrintedLine { line, text });
         let whole = line.whole_text();
+        let [taken, marked, detail] =
+            [&whole, &behind, &line.detail].map(|text| text.chars().count());
+        // How often and how long says more of a first line than the mark.
+        if line.depth == 0 && taken + marked + 3 + detail > room {
+            behind = String::new();
+        }
         if whole.chars().count() + behind.chars().count() <= room || line.function.is_none() {
             let whole = text::cut_chars(&whole, room.saturating_sub(behind.chars().count()));
             push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));
@@ -281,6 +287,10 @@ fn with_detail(text: &str, line: &FindingLine, finding: &Finding, room: usize) -
 pub(crate) fn mark(line: &FindingLine, finding: &Finding) -> String {
     let is_all = (line.share - finding.share).abs() < 0.01;
     match (line.is_cause, line.depth) {
+        // Who waits for a disk, say, is the end of its chain.
+        (true, 0) if finding.kind == FindingKind::Wait && finding.is_cause_known() => {
+            "  ← cause".to_owned()
+        }
         (_, 0) => String::new(),
         (true, _) if finding.still_waiting => "  ← cause".to_owned(),
         (true, _) if !finding.is_cause_known() => "  ← the cause is not known".to_owned(),

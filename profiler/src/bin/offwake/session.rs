@@ -232,10 +232,6 @@ impl Session {
             ClosedBy::Signal => !remote.is_some_and(RemoteControl::is_stopped),
             _ => false,
         };
-        if let (false, Some(command)) = (has_ended, command) {
-            // Its time is up; the command would run on with nobody watching.
-            command.terminate();
-        }
         let ended_command = match (closed_by, command) {
             (ClosedBy::Command, Some(command)) => command
                 .status()
@@ -245,12 +241,21 @@ impl Session {
         let progress = remote.is_none().then(|| Progress::start("naming what was recorded"));
         // The sender is dropped when the thread ends, whether it returns or panics.
         let (running, ended) = oneshot::channel::<()>();
+        let (closed, window_closed) = oneshot::channel::<()>();
         let finish = scope.spawn(move || -> anyhow::Result<T> {
             let _running = running;
-            let written = capture.close(closed_by)?.finish()?;
+            let captured = capture.close(closed_by);
+            drop(closed);
+            let written = captured?.finish()?;
             privileges::restrict_unless_root(privileges::Task::Other);
             afterwards(written)
         });
+        if let (false, Some(command)) = (has_ended, command) {
+            // Its time is up; it would run on with nobody watching. Not before the window is closed:
+            // what it is waiting for then has not ended, and who ends it is no waker of its threads.
+            let _ = window_closed.await;
+            command.terminate();
+        }
         tokio::select! {
             _ = ended => {
                 drop(progress);

@@ -43,7 +43,8 @@ pub(super) fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> 
 }
 
 fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
-    let mut lines = vec![HeaderLine::Text(header::describe_window(report))];
+    let (processes, window) = (header::describe_processes(report), header::describe_window(report));
+    let mut lines = vec![HeaderLine::Text(format!("{processes}: {window}"))];
     lines.extend(list_findings(report));
     lines.extend(
         first_screen::relevant_loss(report)
@@ -53,7 +54,7 @@ fn header_lines(report: &Report, shown: &ShownClasses) -> Vec<HeaderLine> {
     lines.extend(header::describe_filter(report).map(HeaderLine::Text));
     lines.push(HeaderLine::Text(
         "Below each box: whom it waited for, and what that one did meanwhile. The last box of a \
-         column is the cause. Width: time"
+         column is the cause. Times are added up over all threads that waited"
             .to_owned(),
     ));
     lines.push(legend(report, shown));
