@@ -24,7 +24,7 @@ pub enum FrameKind {
     User,
     /// A function of the kernel, or what stands for a kernel stack that is missing.
     Kernel,
-    /// Between a wait and who ended it.
+    /// Between a wait and who woke the thread.
     Separator,
     /// A thread that was waited for.
     Waker,

@@ -6,7 +6,7 @@ pub enum FlameGraphKind {
     /// Hop by hop to what the time is blamed on.
     #[default]
     Chain,
-    /// To who ended the wait, and no deeper.
+    /// To who woke the thread, and no deeper.
     OffWake,
     /// Not at all.
     OffCpu,

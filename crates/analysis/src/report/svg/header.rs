@@ -133,12 +133,13 @@ fn list_shares(parts: &BTreeMap<&str, Nanos>, all: Nanos) -> String {
     shares.join(", ")
 }
 
-fn class_words(class: BlameClass) -> &'static str {
+/// What time of a class went to, as legends say it.
+pub(super) fn class_words(class: BlameClass) -> &'static str {
     match class {
-        BlameClass::Work => "work of a thread",
-        BlameClass::CpuQueue => "queued for a CPU",
-        BlameClass::External => "external",
-        BlameClass::Unattributed => "unattributed",
+        BlameClass::Work => "runs on a CPU",
+        BlameClass::CpuQueue => "waits for a CPU",
+        BlameClass::External => "sleeps, disk, network or device",
+        BlameClass::Unattributed => "not known",
         BlameClass::Idle => "idle",
     }
 }

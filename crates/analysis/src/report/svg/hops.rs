@@ -159,13 +159,7 @@ fn legend(report: &Report, shown: &ShownClasses) -> HeaderLine {
     let time = report.findings.hop_tree.time();
     let all = shown.time(&time);
     let entries = (shown.0.iter()).filter(|&&class| time.get(class) > Nanos(0)).map(|&class| {
-        let words = match class {
-            BlameClass::Work => "runs on a CPU",
-            BlameClass::CpuQueue => "waits for a CPU",
-            BlameClass::External => "a timer, a disk, the network",
-            BlameClass::Unattributed => "not known",
-            BlameClass::Idle => "idle",
-        };
+        let words = header::class_words(class);
         let time = time.get(class);
         (palette::class_fill(class), format!("{words} {time}, {}", summary::percent(time, all)))
     });

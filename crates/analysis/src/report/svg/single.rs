@@ -65,7 +65,7 @@ fn write_all_frames(report: &Report, view: &View, out: &mut dyn io::Write) -> io
         (FlameGraphKind::Chain, Direction::FromCulprit) => {
             format!("offwake: what kept {target} waiting")
         }
-        (FlameGraphKind::OffWake, _) => format!("offwake: who ended the waits of {target}"),
+        (FlameGraphKind::OffWake, _) => format!("offwake: who woke {target}"),
         (FlameGraphKind::OffCpu, _) => format!("offwake: where {target} waited"),
     };
     let header = header::break_lines(header_lines(report, view, &sleepers, &layout));
