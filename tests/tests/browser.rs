@@ -201,14 +201,18 @@ fn everything_is_reached_and_worked_by_the_keyboard_alone() -> Result<()> {
     let outlined = "return getComputedStyle(document.activeElement).outlineStyle !== 'none'";
     ensure!(browser.run(outlined)? == Value::Bool(true), "focus can't be seen");
 
-    // The flame graph: down twice, zoom, and back.
-    browser.run("document.querySelector('.flame .box').focus()")?;
-    browser.press([key::DOWN, key::RIGHT, key::ENTER])?;
-    browser.until("return document.querySelectorAll('.flame .box.above').length === 1")?;
-    let said = words(&browser, "return document.querySelector('.said').textContent")?;
-    ensure!(said.contains("waiting thread") && said.contains('%'), "{said}");
-    browser.press([key::ESCAPE])?;
-    browser.until("return document.querySelectorAll('.flame .box.above').length === 0")?;
+    // The flame graph, by hops and with all frames: down twice, zoom, and back.
+    for expected in ["waits for another offwake-demo", "waiting thread"] {
+        browser.run("document.querySelector('.flame .box').focus()")?;
+        browser.press([key::DOWN, key::RIGHT, key::ENTER])?;
+        browser.until("return document.querySelectorAll('.flame .box.above').length === 1")?;
+        let said = words(&browser, "return document.querySelector('.said').textContent")?;
+        ensure!(said.contains(expected) && said.contains('%'), "{said}");
+        browser.press([key::ESCAPE])?;
+        browser.until("return document.querySelectorAll('.flame .box.above').length === 0")?;
+        browser.run("document.querySelector('#flame-body button').focus()")?;
+        browser.press([key::ENTER])?;
+    }
 
     // The table: the second row opens and closes.
     browser.run("document.querySelector('.waits button.toggle').focus()")?;

@@ -34,6 +34,7 @@ fn librsvg_draws_flame_graphs_of_every_kind() -> Result<()> {
     let held = offwake_tests::paths::scratch_directory()?;
     for arguments in [
         &[][..],
+        &["--frames", "all"],
         &["--flame", "off-wake"],
         &["--flame", "off-cpu", "--by", "cause"],
         &["--reverse", "--hide", "idle,external"],
@@ -64,14 +65,27 @@ struct Picture {
     _directory: TempDir,
 }
 
+/// How much a picture of the demo's recording shows of each hop, what the text of its first frame
+/// begins with, and that of one frame below it.
+struct Detail {
+    frames: &'static str,
+    root: &'static str,
+    first: &'static str,
+}
+
+const DETAILS: [Detail; 2] = [
+    Detail { frames: "hops", root: "all threads: ", first: "1: offwake-demo" },
+    Detail { frames: "all", root: "all: ", first: "client-1" },
+];
+
 /// The picture of the demo's recording.
-fn picture() -> Result<Picture> {
+fn picture(frames: &str) -> Result<Picture> {
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../profiler/tests/data/demo.offwake");
     let directory = paths::scratch_directory()?;
     let report = Offwake::in_directory(directory.path())?
         .arg("report")
         .arg(&data)
-        .args(["-o", "x.svg"])
+        .args(["--frames", frames, "-o", "x.svg"])
         .run()?;
     ensure!(report.status.success(), "{report}");
     Ok(Picture { path: directory.path().join("x.svg").canonicalize()?, _directory: directory })
@@ -103,52 +117,77 @@ fn count(browser: &Browser, class: &str) -> Result<u64> {
 
 #[test]
 fn a_picture_is_as_wide_as_its_window_and_complains_of_nothing() -> Result<()> {
-    let picture = picture()?;
-    let browser = shown(&picture, "")?;
-    let width =
-        run(&browser, "frame('all: ').querySelector('rect').getBoundingClientRect().width")?;
-    let window = run(&browser, "document.documentElement.clientWidth - 20")?;
-    ensure!(
-        (width.as_f64().unwrap_or(0.0) - window.as_f64().unwrap_or(0.0)).abs() < 2.0,
-        "{width}"
-    );
-    browser.run(&format!("{FRAME} point('client-1', 'mouseover')"))?;
-    let details = run(&browser, "document.getElementById('details').textContent")?;
-    let details = details.as_str().unwrap_or_default();
-    ensure!(details.starts_with("Frame: client-1") && details.contains("waits"), "{details}");
-    let own = format!("file://{}", picture.path.display());
-    for url in browser.requests()? {
-        ensure!(url == own || url == "data:,", "it asked for {url}");
+    for Detail { frames, root, first } in DETAILS {
+        let picture = picture(frames)?;
+        let browser = shown(&picture, "")?;
+        let width = format!("frame('{root}').querySelector('rect').getBoundingClientRect().width");
+        let width = run(&browser, &width)?;
+        let window = run(&browser, "document.documentElement.clientWidth - 20")?;
+        ensure!(
+            (width.as_f64().unwrap_or(0.0) - window.as_f64().unwrap_or(0.0)).abs() < 2.0,
+            "{width}"
+        );
+        browser.run(&format!("{FRAME} point('{first}', 'mouseover')"))?;
+        let details = run(&browser, "document.getElementById('details').textContent")?;
+        let details = details.as_str().unwrap_or_default();
+        ensure!(details.starts_with(&format!("Frame: {first}")), "{details}");
+        ensure!(details.contains("wait") && details.contains('%'), "{details}");
+        let own = format!("file://{}", picture.path.display());
+        for url in browser.requests()? {
+            ensure!(url == own || url == "data:,", "it asked for {url}");
+        }
+        browser.console_is_empty()?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_click_zooms_in_and_the_address_keeps_it() -> Result<()> {
+    for Detail { frames, first, .. } in DETAILS {
+        let picture = picture(frames)?;
+        let browser = shown(&picture, "")?;
+        let reset = "getComputedStyle(document.getElementById('unzoom')).display";
+        let width = format!("frame('{first}').querySelector('rect').getAttribute('width')");
+        let narrow = run(&browser, &width)?;
+        ensure!(run(&browser, reset)? == "none" && count(&browser, "hidden")? == 0);
+        browser.run(&format!("{FRAME} point('{first}', 'click')"))?;
+        ensure!(run(&browser, &width)? == "100.0000%" && run(&browser, reset)? != "none");
+        let hidden = count(&browser, "hidden")?;
+        ensure!(hidden > 0 && count(&browser, "above")? == 1, "{hidden} frames are hidden");
+        // Another browser that is given the address shows the same.
+        let address = run(&browser, "location.search")?;
+        let other = shown(&picture, address.as_str().context("no address")?)?;
+        other.until("return document.querySelectorAll('#frames > .hidden').length > 0")?;
+        ensure!(run(&other, &width)? == "100.0000%" && count(&other, "hidden")? == hidden);
+        browser.click("#unzoom")?;
+        ensure!(run(&browser, &width)? == narrow && run(&browser, "location.search")? == "");
+        ensure!(count(&browser, "hidden")? == 0 && count(&browser, "above")? == 0);
+        browser.console_is_empty()?;
+    }
+    Ok(())
+}
+
+/// A frame of hops has three lines: who, how long and for what, and in which function.
+#[test]
+fn every_line_of_a_hop_has_as_much_room_as_its_frame() -> Result<()> {
+    let browser = shown(&picture("hops")?, "")?;
+    let lines = "[...frame('3: ').querySelectorAll('text')].map((line) => line.textContent)";
+    let before = run(&browser, lines)?;
+    let before = before.as_array().context("no lines")?.clone();
+    ensure!(before.len() == 3 && before.iter().any(|line| line.to_string().contains("..")));
+    browser.run(&format!("{FRAME} point('3: ', 'click')"))?;
+    let after = run(&browser, lines)?;
+    let after = after.as_array().context("no lines")?;
+    ensure!(after.len() == 3 && !after.iter().any(|line| line.to_string().contains("..")));
+    for (after, word) in after.iter().zip(["offwake-demo", "waits for", "in "]) {
+        ensure!(after.to_string().contains(word), "{after}");
     }
     browser.console_is_empty()
 }
 
 #[test]
-fn a_click_zooms_in_and_the_address_keeps_it() -> Result<()> {
-    let picture = picture()?;
-    let browser = shown(&picture, "")?;
-    let reset = "getComputedStyle(document.getElementById('unzoom')).display";
-    let width = "frame('client-1').querySelector('rect').getAttribute('width')";
-    let narrow = run(&browser, width)?;
-    ensure!(run(&browser, reset)? == "none" && count(&browser, "hidden")? == 0);
-    browser.run(&format!("{FRAME} point('client-1', 'click')"))?;
-    ensure!(run(&browser, width)? == "100.0000%" && run(&browser, reset)? != "none");
-    let hidden = count(&browser, "hidden")?;
-    ensure!(hidden > 0 && count(&browser, "below")? == 1, "{hidden} frames are hidden");
-    // Another browser that is given the address shows the same.
-    let address = run(&browser, "location.search")?;
-    let other = shown(&picture, address.as_str().context("no address")?)?;
-    other.until("return document.querySelectorAll('#frames > .hidden').length > 0")?;
-    ensure!(run(&other, width)? == "100.0000%" && count(&other, "hidden")? == hidden);
-    browser.click("#unzoom")?;
-    ensure!(run(&browser, width)? == narrow && run(&browser, "location.search")? == "");
-    ensure!(count(&browser, "hidden")? == 0 && count(&browser, "below")? == 0);
-    browser.console_is_empty()
-}
-
-#[test]
 fn a_search_marks_what_it_finds_and_says_how_much() -> Result<()> {
-    let browser = shown(&picture()?, "")?;
+    let browser = shown(&picture("all")?, "")?;
     let matched = "document.getElementById('matched').textContent";
     browser.press_with_ctrl('f')?;
     browser.answer_dialog("^client-[12]")?;
@@ -173,7 +212,7 @@ fn a_search_marks_what_it_finds_and_says_how_much() -> Result<()> {
 
 #[test]
 fn what_is_no_regular_expression_is_said() -> Result<()> {
-    let browser = shown(&picture()?, "?s=(")?;
+    let browser = shown(&picture("hops")?, "?s=(")?;
     browser.until("return document.getElementById('matched').textContent.length > 1")?;
     let said = run(&browser, "document.getElementById('matched').textContent")?;
     ensure!(said.as_str().is_some_and(|said| said.contains("regular expression")), "{said}");
