@@ -39,7 +39,7 @@ pub fn report(recording: &Recording) {
     for wait in &report.waits {
         assert_eq!(wait.blame.iter().map(|part| part.ns).sum::<Nanos>(), wait.blocked_ns);
     }
-    for write in [json::write, summary::write] as [Writer; 2] {
+    for write in [json::write, json::write_full, summary::write] as [Writer; 3] {
         write(&report, &mut io::sink()).expect("a sink takes everything");
     }
     let pictures: [PictureWriter; 4] = [folded::write, svg::write, pprof::write, speedscope::write];
@@ -53,7 +53,12 @@ pub fn report(recording: &Recording) {
         cause: &|wait| blame.cause(wait),
     };
     let spans = spans::find_spans(evidence, &Filter::default(), SpanLimits::default());
-    let trace = TraceInput { blame: &blame, filter: &Filter::default(), spans: &spans };
+    let trace = TraceInput {
+        blame: &blame,
+        filter: &Filter::default(),
+        spans: &spans,
+        most_waits: perfetto::MAX_WAITS,
+    };
     perfetto::write(trace, &mut io::sink()).expect("a sink takes everything");
     let export = Export::new(&blame);
     for table in Table::ALL {

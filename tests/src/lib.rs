@@ -25,6 +25,7 @@ pub mod paths;
 pub mod process;
 pub mod programs;
 pub mod report;
+pub mod report_tables;
 pub mod spans;
 pub mod task_locals;
 pub mod tmux;

@@ -1,20 +1,15 @@
-//! The JSON report as its contract has it. Keys that are not in the contract are passed over.
+//! The JSON report as its contract has it, of either schema. Keys that are not in the contract are passed over.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use crate::intervals::Interval;
-
-/// The schema that the contract is of.
-pub const SCHEMA: &str = "offwake.report/1";
+use crate::{intervals::Interval, report_tables};
 
 /// The whole report. All times are ns.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Report {
-    /// [`SCHEMA`].
-    pub schema: String,
     /// How it was recorded.
     pub meta: Meta,
     /// What was looked at.
@@ -365,15 +360,14 @@ impl Blame {
 }
 
 impl Report {
-    /// Reads a report.
+    /// Reads a report of either schema.
     ///
     /// # Errors
     ///
     /// When it is no JSON, or lacks what the contract promises.
     pub fn parse(text: &str) -> Result<Self> {
-        let report: Self = serde_json::from_str(text).context("not a report")?;
-        ensure!(report.schema == SCHEMA, "an unknown schema: {}", report.schema);
-        Ok(report)
+        let report = serde_json::from_str(text).context("not a report")?;
+        serde_json::from_value(report_tables::resolve(report)?).context("not a report")
     }
 
     /// The window as an interval.

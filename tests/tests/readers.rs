@@ -9,7 +9,7 @@ use offwake_tests::{
     folded,
     ground_truth::Player,
     offwake::Offwake,
-    paths,
+    paths, report_tables,
     workload::Workload,
 };
 use serde_json::{Value, json};
@@ -28,9 +28,15 @@ const DOCUMENT: &str = include_str!("../../docs/perfetto.md");
 
 /// Reports one of the recordings in `profiler/tests/data` into files of these names.
 fn reported(recording: &str, outputs: &[&str]) -> Result<TempDir> {
+    reported_with(recording, outputs, &[])
+}
+
+/// Does so with these arguments.
+fn reported_with(recording: &str, outputs: &[&str], arguments: &[&str]) -> Result<TempDir> {
     let scratch = paths::scratch_directory()?;
     let path = data().join(format!("data/{recording}.offwake"));
-    let mut offwake = Offwake::in_directory(scratch.path())?.arg("report").arg(path);
+    let mut offwake =
+        Offwake::in_directory(scratch.path())?.arg("report").arg(path).args(arguments);
     for output in outputs {
         offwake = offwake.args(["-o", output]);
     }
@@ -304,11 +310,33 @@ for path in sys.argv[2:]:
         name.ends_with(".json") && name.matches('.').count() == 1
     };
     let paths = folder.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
-    let reports: Vec<_> = paths.into_iter().filter(|path| is_report(path)).collect();
-    ensure!(reports.len() > RECORDINGS.len(), "{reports:?}");
-    let schema = data().join("../../docs/report.schema.json");
-    let mut python = Command::new(paths::python_interpreter()?);
-    output(python.args(["-c", VALIDATE]).arg(schema).args(&reports))?;
+    let (full, compact): (Vec<_>, Vec<_>) = (paths.into_iter())
+        .filter(|path| is_report(path))
+        .partition(|path| path.ends_with("service-full.json"));
+    ensure!(full.len() == 1 && compact.len() > RECORDINGS.len(), "{full:?}, {compact:?}");
+    for (schema, reports) in [("report.schema.json", compact), ("report-full.schema.json", full)] {
+        let schema = data().join("../../docs").join(schema);
+        let mut python = Command::new(paths::python_interpreter()?);
+        output(python.args(["-c", VALIDATE]).arg(schema).args(&reports))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_report_says_the_same_in_full() -> Result<()> {
+    for recording in RECORDINGS {
+        let read = |arguments: &[&str]| -> Result<(String, Value)> {
+            let directory = reported_with(recording, &["x.json"], arguments)?;
+            let report: Value =
+                serde_json::from_str(&fs::read_to_string(directory.path().join("x.json"))?)?;
+            let schema = report["schema"].as_str().context("no schema")?.to_owned();
+            Ok((schema, report_tables::resolve(report)?))
+        };
+        let ((schema, compact), (full_schema, full)) = (read(&[])?, read(&["--full"])?);
+        ensure!(schema == report_tables::SCHEMA && full_schema == report_tables::FULL_SCHEMA);
+        ensure!(full["waits"].as_array().is_some_and(|waits| !waits.is_empty()), "{recording}");
+        ensure!(compact == full, "{recording}: the two say different things");
+    }
     Ok(())
 }
 

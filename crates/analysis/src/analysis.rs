@@ -4,7 +4,7 @@
 //! ```text
 //! AnalysisInput   Recording ──▶ Timeline ◀── TargetSelection
 //!                     └─────┬──────┘
-//! Analysis                Blame ──▶ Report ──▶ Lanes
+//! Analysis                Blame ──▶ Overview ──▶ Report ──▶ Lanes
 //!                           └─────▶ Spans
 //! ```
 //!
@@ -16,7 +16,7 @@ use offwake_recording::{Recording, stream};
 
 use crate::{
     blame::{Blame, ChainLimits},
-    report::{Filter, Report, flame::View, html::Lanes},
+    report::{Filter, Overview, Report, flame::View, html::Lanes},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     target::{SelectionError, TargetSelection},
     timeline::{Timeline, WaitIndex},
@@ -106,6 +106,16 @@ impl AnalysisInput {
     }
 }
 
+/// How much of what is known files have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// What has room in a file of usable size; the least important is summed up, and counted.
+    #[default]
+    Bounded,
+    /// Everything, whatever the size.
+    Full,
+}
+
 /// What is to be found out, and how it is shown.
 #[derive(Clone, Debug, Default)]
 pub struct AnalysisOptions {
@@ -117,6 +127,8 @@ pub struct AnalysisOptions {
     pub limits: ChainLimits,
     /// How far requests are followed.
     pub span_limits: SpanLimits,
+    /// How much files have.
+    pub extent: Extent,
 }
 
 /// Everything that outputs are made from.
@@ -124,7 +136,10 @@ pub struct Analysis<'i> {
     input: &'i AnalysisInput,
     options: AnalysisOptions,
     blame: OnceLock<Blame<'i>>,
+    overview: OnceLock<Overview>,
     report: OnceLock<Report>,
+    /// The most hops that the report has when it is built.
+    max_hops: usize,
     lanes: OnceLock<Lanes>,
     spans: OnceLock<Spans>,
 }
@@ -147,7 +162,9 @@ impl<'i> Analysis<'i> {
             input,
             options,
             blame: OnceLock::new(),
+            overview: OnceLock::new(),
             report: OnceLock::new(),
+            max_hops: usize::MAX,
             lanes: OnceLock::new(),
             spans: OnceLock::new(),
         }
@@ -184,14 +201,24 @@ impl<'i> Analysis<'i> {
     }
 
     /// Limits the report to [`Report::MAX_HOPS`]: people are shown a summary of all of it, files have a
-    /// size.
+    /// size, unless [`Extent::Full`] is wanted.
     pub fn limit_report(&mut self) {
-        let report = self.report.take().unwrap_or_else(|| self.build_report());
-        self.report = OnceLock::from(report.limit_hops(Report::MAX_HOPS));
+        if self.options.extent == Extent::Full {
+            return;
+        }
+        self.max_hops = Report::MAX_HOPS;
+        if let Some(report) = self.report.take() {
+            self.report = OnceLock::from(report.limit_hops(self.max_hops));
+        }
+    }
+
+    /// The report without its entries: what a screen begins with.
+    pub fn overview(&self) -> &Overview {
+        self.overview.get_or_init(|| Overview::new(self.blame(), &self.options.filter))
     }
 
     fn build_report(&self) -> Report {
-        Report::new(self.blame(), &self.options.filter)
+        self.overview().complete(self.blame()).limit_hops(self.max_hops)
     }
 
     /// The lives of the target's threads, as the page draws them.

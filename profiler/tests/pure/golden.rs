@@ -185,6 +185,14 @@ fn json_is_as_blessed() {
 }
 
 #[test]
+fn full_json_is_as_blessed() {
+    golden(
+        "service-full.json",
+        &written(&report(&service(), &Filter::default()), json::write_full),
+    );
+}
+
+#[test]
 fn folded_stacks_are_as_blessed() {
     let report = report(&service(), &Filter::default());
     let text = written(&report, folded);

@@ -4,7 +4,7 @@ use std::{collections::HashSet, fs::File, path::Path, ptr};
 
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
-    formats::{self, FORMATS},
+    formats::{self, FORMATS, Written},
 };
 use offwake_recording::{Recording, stream};
 
@@ -35,11 +35,13 @@ fn each_format_writes_a_recording_whatever_was_built_ahead() {
     prepared.spans();
     for format in FORMATS {
         let mut ahead = Vec::new();
-        format.write(&prepared, &mut ahead).unwrap();
+        let written = format.write(&prepared, &mut ahead).unwrap();
+        assert_eq!(written, Written::Everything, "{format:?}");
         assert!(!ahead.is_empty(), "{format:?}");
         let mut on_demand = Vec::new();
         let analysis = Analysis::new(&input, AnalysisOptions::default());
-        format.write(&analysis, &mut on_demand).unwrap();
+        let written = format.write(&analysis, &mut on_demand).unwrap();
+        assert_eq!(written, Written::Everything, "{format:?}");
         assert!(ahead == on_demand, "{format:?}");
     }
 }
@@ -54,7 +56,7 @@ fn everything_is_built_once() {
     let (report, lanes) = (ptr::from_ref(analysis.report()), ptr::from_ref(analysis.lanes()));
     let spans = ptr::from_ref(analysis.spans());
     for format in FORMATS {
-        format.write(&analysis, &mut Vec::new()).unwrap();
+        let _written = format.write(&analysis, &mut Vec::new()).unwrap();
     }
     assert!(ptr::eq(timeline, analysis.blame().timeline()));
     assert!(ptr::eq(blame, analysis.blame()) && ptr::eq(report, analysis.report()));

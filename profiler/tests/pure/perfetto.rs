@@ -1,8 +1,9 @@
 //! Traces for Perfetto: what is in them, packet by packet. `tests/tests/readers.rs` asks Perfetto
 //! itself what it makes of them.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, io::Read as _};
 
+use flate2::read::ZlibDecoder;
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     perfetto::{self, TraceInput},
@@ -14,7 +15,7 @@ use offwake_recording::{Function, Recording};
 use perfetto_protos::{
     ftrace_event::{FtraceEvent, ftrace_event::Event},
     trace::Trace as Packets,
-    trace_packet::trace_packet::Data,
+    trace_packet::{TracePacket, trace_packet::Data},
 };
 use proptest::prelude::*;
 use protobuf::{Message as _, text_format};
@@ -27,18 +28,37 @@ use crate::{
 };
 
 fn bytes(recording: &Recording) -> Vec<u8> {
+    written(recording, usize::MAX).0
+}
+
+/// A trace with the slices and stacks of so many waits, and the number of those without.
+fn written(recording: &Recording, most_waits: usize) -> (Vec<u8>, u64) {
     let timeline = Timeline::build(recording);
     let blame = Blame::new(recording, &timeline, ChainLimits::default());
     let filter = Filter::default();
     let spans = find_with(recording, &filter, SpanLimits::default());
     let mut bytes = Vec::new();
-    perfetto::write(TraceInput { blame: &blame, filter: &filter, spans: &spans }, &mut bytes)
-        .unwrap();
-    bytes
+    let trace = TraceInput { blame: &blame, filter: &filter, spans: &spans, most_waits };
+    let left_out = perfetto::write(trace, &mut bytes).unwrap();
+    (bytes, left_out)
 }
 
+/// The packets of a trace, those in compressed batches too.
 fn packets(recording: &Recording) -> Packets {
-    Packets::parse_from_bytes(&bytes(recording)).expect("a trace")
+    unpack(&bytes(recording))
+}
+
+fn unpack(bytes: &[u8]) -> Packets {
+    let mut trace = Packets::new();
+    for batch in Packets::parse_from_bytes(bytes).expect("a trace").packet {
+        let Some(Data::CompressedPackets(compressed)) = batch.data else {
+            panic!("a packet outside of any batch: {batch}");
+        };
+        let mut bytes = Vec::new();
+        ZlibDecoder::new(&compressed[..]).read_to_end(&mut bytes).expect("a whole batch");
+        trace.merge_from_bytes(&bytes).expect("a trace");
+    }
+    trace
 }
 
 /// The scheduler's events with their CPUs, in order.
@@ -126,4 +146,34 @@ fn names_of_other_programs_are_harmless() {
     assert!(text.contains("?[31m<b>??") && text.contains("?]0;x??f"));
     // The text format writes out what is not printable.
     assert!(!text.contains("\\033") && !text.contains("\\x1b") && !text.contains("\\342\\200"));
+}
+
+fn event_texts(trace: &Packets) -> Vec<(u32, String)> {
+    events(trace).into_iter().map(|(cpu, event)| (cpu, event.to_string())).collect()
+}
+
+#[test]
+fn the_longest_waits_keep_their_slices_and_all_keep_their_events() {
+    let recording = service();
+    let whole = packets(&recording);
+    let count = |trace: &Packets, category: &str| {
+        let is_it = |packet: &&TracePacket| match &packet.data {
+            Some(Data::TrackEvent(event)) => event.categories.iter().any(|one| one == category),
+            _ => false,
+        };
+        trace.packet.iter().filter(is_it).count() as u64
+    };
+    let all = count(&whole, "wait");
+    assert!(all > 4);
+    assert_eq!(written(&recording, usize::try_from(all).unwrap()), (bytes(&recording), 0));
+    for most in 0..all {
+        let (bytes, left_out) = written(&recording, usize::try_from(most).unwrap());
+        let trace = unpack(&bytes);
+        let kept = count(&trace, "wait");
+        // Waits of the same length are treated alike.
+        assert!(kept <= most && kept + left_out == all, "{kept} and {left_out} of {all}");
+        assert_eq!(event_texts(&trace), event_texts(&whole));
+        let text = text_format::print_to_string(&trace);
+        assert!(text.contains("short waits without slices"), "{most}");
+    }
 }

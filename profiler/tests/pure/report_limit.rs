@@ -1,8 +1,10 @@
 //! How a report with very many threads is limited.
 
+use std::collections::BTreeMap;
+
 use offwake_analysis::{
     blame::{Blame, ChainLimits, Reason},
-    report::{BlameEntry, Filter, Report},
+    report::{BlameEntry, EntryLimits, Filter, Report},
     timeline::Timeline,
 };
 use offwake_recording::units::Nanos;
@@ -88,4 +90,48 @@ fn any_limit_will_do() {
         assert!(report.filter.limited_count > 0);
     }
     assert_eq!(whole.clone().limit_hops(all), whole);
+}
+
+/// Whatever the limits are, the entries of a thread add up as before, and what is summed up is counted.
+#[test]
+fn entries_that_are_summed_up_change_no_sum() {
+    let whole = ring(12);
+    let sums = |report: &Report| {
+        let mut sums = BTreeMap::<_, (u64, Nanos, Nanos)>::new();
+        for wait in &report.waits {
+            let sum = sums.entry((wait.tid, wait.cause)).or_default();
+            *sum = (sum.0 + wait.count, sum.1 + wait.blocked_ns, sum.2 + wait.idle_ns);
+        }
+        sums
+    };
+    for entries in 0..whole.waits.len() {
+        for part_bytes in [0, 2_000, usize::MAX] {
+            let report = whole.clone().limit_entries(EntryLimits { entries, part_bytes });
+            assert_eq!(sums(&report), sums(&whole));
+            let summed_up = || report.waits.iter().filter(|wait| wait.summed_up > 0);
+            let filter = &report.filter;
+            assert_eq!(report.waits.len() - summed_up().count(), entries);
+            assert_eq!(summed_up().map(|wait| wait.summed_up).sum::<u64>(), filter.limited_waits);
+            let time: Nanos = summed_up().map(|wait| wait.blocked_ns).sum();
+            assert_eq!(time, filter.limited_waits_ns);
+            let kept = || report.waits.iter().filter(|wait| wait.summed_up == 0);
+            let longest_small = summed_up().map(|wait| wait.longest_ns).max().unwrap_or_default();
+            assert!(kept().all(|wait| wait.blocked_ns >= longest_small));
+            for wait in &report.waits {
+                let blamed: Nanos = wait.blame.iter().map(|part| part.ns).sum();
+                assert_eq!(blamed, wait.blocked_ns);
+            }
+            let rests: Nanos = (report.waits.iter().flat_map(|wait| &wait.blame))
+                .filter(is_summed_up)
+                .map(|part| part.ns)
+                .sum();
+            assert_eq!(rests, filter.limited_ns);
+            assert_eq!(report.wakes.len() as u64 + filter.limited_wakes, whole.wakes.len() as u64);
+            let wakes: Nanos = report.wakes.iter().map(|wake| wake.blocked_ns).sum();
+            let all: Nanos = whole.wakes.iter().map(|wake| wake.blocked_ns).sum();
+            assert_eq!(wakes + filter.limited_wakes_ns, all);
+        }
+    }
+    let enough = EntryLimits { entries: whole.waits.len(), part_bytes: usize::MAX };
+    assert_eq!(whole.clone().limit_entries(enough), whole);
 }

@@ -6,7 +6,11 @@ use crate::golden::golden;
 
 /// `cargo xtask bless` writes it anew, or `OFFWAKE_BLESS=1 cargo test --package offwake golden_schema`.
 #[test]
-fn the_golden_schema_is_that_of_the_reports_type() {
-    let text = serde_json::to_string_pretty(&json::schema()).unwrap() + "\n";
-    golden("../../../docs/report.schema.json", &text);
+fn the_golden_schemas_are_those_of_the_reports_types() {
+    for (name, schema) in
+        [("report.schema.json", json::schema()), ("report-full.schema.json", json::full_schema())]
+    {
+        let text = serde_json::to_string_pretty(&schema).unwrap() + "\n";
+        golden(&format!("../../../docs/{name}"), &text);
+    }
 }

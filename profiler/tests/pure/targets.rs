@@ -372,8 +372,8 @@ fn every_output_follows() {
         assert!(!original.report().waits.is_empty());
         for format in FORMATS {
             let (mut one, mut other) = (Vec::new(), Vec::new());
-            format.write(&narrowed, &mut one).unwrap();
-            format.write(&original, &mut other).unwrap();
+            let _written = format.write(&narrowed, &mut one).unwrap();
+            let _written = format.write(&original, &mut other).unwrap();
             // The recording itself stays as it is.
             if format.name() == "offwake" {
                 stream::write(&everything, &mut &mut *{

@@ -24,7 +24,7 @@ use super::{
     disk_users,
     found::{self, Coverage, Found},
     hop_tree::{HopBox, HopTree},
-    meaning::{Meanings, SleepMeaning},
+    meaning::{Meanings, SharedMeaning, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
     open_waits::{self, OpenWaits},
     programs::{ProgramId, ProgramKind, Programs},
@@ -59,7 +59,7 @@ pub(super) struct WaitRoot {
 }
 
 /// What roots have to have in common to be one.
-pub(super) type RootKey = (ProgramId, SleepMeaning);
+pub(super) type RootKey = (ProgramId, SharedMeaning);
 
 /// Finds what holds the target up.
 pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
@@ -160,7 +160,7 @@ fn root_meaning(
     recording: &Recording,
     shown: &WaitAttributes,
     meanings: &mut Meanings<'_>,
-) -> SleepMeaning {
+) -> SharedMeaning {
     let role = match shown.waited_on {
         Some(WaitedOn::File { file, .. }) => match recording.files.files.get(&file) {
             Some(offwake_recording::OpenFile::Socket(socket)) => socket.role,
@@ -170,7 +170,13 @@ fn root_meaning(
     };
     let label = meanings.sleep_label(shown.cause, shown.stack);
     let kernel = meanings.kernel_wait(shown.stack);
-    SleepMeaning { cause: shown.cause, label, role, kernel, evidence: shown.evidence }
+    meanings.share(SleepMeaning {
+        cause: shown.cause,
+        label,
+        role,
+        kernel,
+        evidence: shown.evidence,
+    })
 }
 
 fn chain_end(part: &BlamePart) -> ChainEnd {

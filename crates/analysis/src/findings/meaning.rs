@@ -7,7 +7,12 @@
 //!                 of waits end in them
 //! ```
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
+    ops::Deref,
+    sync::Arc,
+};
 
 use offwake_recording::{
     SocketRole, StackRef, StackTable,
@@ -81,11 +86,39 @@ pub(super) struct SleepMeaning {
     pub(super) evidence: FrameEvidence,
 }
 
+/// A meaning that one [`Meanings`] has once: two are the same if they are in the same place. Millions of
+/// parts of blame are grouped by it.
+#[derive(Clone, Debug)]
+pub(super) struct SharedMeaning(Arc<SleepMeaning>);
+
+impl Deref for SharedMeaning {
+    type Target = SleepMeaning;
+
+    fn deref(&self) -> &SleepMeaning {
+        &self.0
+    }
+}
+
+impl PartialEq for SharedMeaning {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for SharedMeaning {}
+
+impl Hash for SharedMeaning {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
 /// Finds the frames that say what sleeps and work were for.
 pub(super) struct Meanings<'a> {
     stacks: &'a StackPairs,
     sleeps: &'a Sleeps,
-    known_sleeps: HashMap<SleepId, Option<SleepMeaning>>,
+    known_sleeps: HashMap<SleepId, Option<SharedMeaning>, foldhash::fast::RandomState>,
+    shared: HashSet<Arc<SleepMeaning>>,
     labels: LabelFinder<'a>,
     /// The frames that tell most of each user stack, leaf first.
     frames: HashMap<StackId, Vec<Label>>,
@@ -102,7 +135,8 @@ impl<'a> Meanings<'a> {
         let mut meanings = Self {
             stacks,
             sleeps,
-            known_sleeps: HashMap::new(),
+            known_sleeps: HashMap::default(),
+            shared: HashSet::new(),
             labels,
             frames: HashMap::new(),
             callers: HashMap::new(),
@@ -123,16 +157,27 @@ impl<'a> Meanings<'a> {
     }
 
     /// Returns how a thread slept.
-    pub(super) fn sleep(&mut self, id: SleepId) -> Option<SleepMeaning> {
+    pub(super) fn sleep(&mut self, id: SleepId) -> Option<SharedMeaning> {
         if let Some(known) = self.known_sleeps.get(&id) {
             return known.clone();
         }
         let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence }| {
             let label = self.sleep_label(cause, stack);
-            SleepMeaning { cause, label, role, kernel: self.kernel_wait(stack), evidence }
+            let kernel = self.kernel_wait(stack);
+            self.share(SleepMeaning { cause, label, role, kernel, evidence })
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning
+    }
+
+    /// Returns the one place of a meaning.
+    pub(super) fn share(&mut self, meaning: SleepMeaning) -> SharedMeaning {
+        if let Some(known) = self.shared.get(&meaning) {
+            return SharedMeaning(Arc::clone(known));
+        }
+        let meaning = Arc::new(meaning);
+        self.shared.insert(Arc::clone(&meaning));
+        SharedMeaning(meaning)
     }
 
     /// Returns the frame that says best why a thread slept.

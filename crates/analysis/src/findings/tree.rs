@@ -22,7 +22,7 @@ use crate::{
 };
 
 use super::{
-    meaning::{Meanings, SleepMeaning},
+    meaning::{Meanings, SharedMeaning},
     programs::{ProgramId, Programs},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct ChainEnd {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeKey {
     pub(super) program: ProgramId,
-    pub(super) slept: Option<SleepMeaning>,
+    pub(super) slept: Option<SharedMeaning>,
     pub(super) end: Option<ChainEnd>,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Node {
     pub(super) work: HashMap<StackPairId, Nanos>,
     /// Who had the CPU that the threads waited for, and for how long.
     pub(super) holders: BTreeMap<Option<ProgramId>, Nanos>,
-    pub(super) children: IndexMap<NodeKey, Node>,
+    pub(super) children: IndexMap<NodeKey, Node, foldhash::fast::RandomState>,
 }
 
 /// Threads that together took this part of the time are named, the others are not.
@@ -97,7 +97,7 @@ impl Node {
 pub(super) struct ChainStep {
     pub(super) thread: ThreadIndex,
     pub(super) program: ProgramId,
-    pub(super) slept: Option<SleepMeaning>,
+    pub(super) slept: Option<SharedMeaning>,
 }
 
 /// Returns the threads of the chain that a part is about, from the wait on.
@@ -122,7 +122,7 @@ pub(super) fn chain_steps(
 /// Adds a part of the blame of a wait to the tree of the wait's root.
 pub(super) fn add_part(
     root: &mut Node,
-    (own_program, own_sleep): (ProgramId, &SleepMeaning),
+    (own_program, own_sleep): (ProgramId, &SharedMeaning),
     waiter: ThreadIndex,
     part: &BlamePart,
     end: ChainEnd,

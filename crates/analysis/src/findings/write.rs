@@ -136,7 +136,7 @@ impl FindingWriter<'_> {
             (None, _) => None,
         };
         let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_ref(), node),
+            (Some(end), slept) => self.words.end(end, slept.as_deref(), node),
             (None, Some(slept)) => self.words.sleep(slept, key.program, next),
             (None, None) => "waits".to_owned(),
         };

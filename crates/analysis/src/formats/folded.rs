@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use crate::{
-    analysis::Analysis,
-    report::{diff::Diff, flame::View, folded},
+    analysis::{Analysis, Extent},
+    report::{MAX_PATH_BYTES, diff::Diff, flame::View, folded},
 };
 
-use super::{DiffFormat, OutputFormat};
+use super::{DiffFormat, OutputFormat, Written};
 
 /// [`crate::report::folded`]
 pub(super) struct Folded;
@@ -17,8 +17,14 @@ impl OutputFormat for Folded {
         "folded"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        folded::write(analysis.report(), &analysis.options().view, out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        let (report, view) = (analysis.report(), &analysis.options().view);
+        let room = match analysis.options().extent {
+            Extent::Full => usize::MAX,
+            Extent::Bounded => MAX_PATH_BYTES,
+        };
+        let small = folded::write_limited(report, view, room, out)?;
+        Ok(Written::from_limits(&report.filter, small))
     }
 
     fn as_diff_format(&self) -> Option<&dyn DiffFormat> {

@@ -2,9 +2,12 @@
 
 use std::io::{self, Write};
 
-use crate::{analysis::Analysis, report::html};
+use crate::{
+    analysis::Analysis,
+    report::{SmallPaths, html},
+};
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::report::html`]
 pub(super) struct Html;
@@ -14,7 +17,8 @@ impl OutputFormat for Html {
         "html"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        html::write(analysis.report(), analysis.lanes(), out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        html::write(analysis.report(), analysis.lanes(), out)?;
+        Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::{analysis::Analysis, report::markdown};
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::report::markdown`]
 pub(super) struct Markdown;
@@ -14,7 +14,8 @@ impl OutputFormat for Markdown {
         "md"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        markdown::write(analysis.report(), out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        markdown::write(analysis.report(), out)?;
+        Ok(Written::Everything)
     }
 }

@@ -27,7 +27,7 @@ use thiserror::Error;
 
 use crate::{
     analysis::Analysis,
-    report::{diff::Diff, flame::View},
+    report::{FilterNote, SmallPaths, diff::Diff, flame::View},
 };
 
 pub use self::{parquet::Parquet, recording::RecordingFile};
@@ -69,16 +69,47 @@ pub trait OutputFormat: Sync {
         false
     }
 
-    /// Writes what is known of a recording.
+    /// Writes what is known of a recording, and returns how much of that.
     ///
     /// # Errors
     ///
     /// Those of `out`.
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()>;
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written>;
 
     /// How it writes a comparison of two recordings, if it can.
     fn as_diff_format(&self) -> Option<&dyn DiffFormat> {
         None
+    }
+}
+
+/// How much of what it shows a format wrote.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Written {
+    /// Everything.
+    Everything,
+    /// All but what there was no room for. The words go on after the file's name: `sums up 12 smaller
+    /// waits`.
+    Limited(String),
+}
+
+impl Written {
+    /// What was summed up of a report's entries, and of the paths that are made of them.
+    fn from_limits(filter: &FilterNote, small: SmallPaths) -> Self {
+        let counts = [
+            (filter.limited_waits, "smaller waits"),
+            (filter.limited_count, "smaller parts of blame"),
+            (filter.limited_wakes, "smaller wakes"),
+            (small.count, "smaller paths"),
+        ];
+        let words: Vec<_> = (counts.into_iter())
+            .filter(|&(count, _)| count > 0)
+            .map(|(count, what)| format!("{count} {what}"))
+            .collect();
+        match words.is_empty() {
+            true => Self::Everything,
+            false => Self::Limited(format!("sums up {}", words.join(", "))),
+        }
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::Analysis;
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::spans::otlp`]
 pub(super) struct Otlp;
@@ -18,7 +18,8 @@ impl OutputFormat for Otlp {
         "otlp.json"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        analysis.otlp_exporter().write(out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        analysis.otlp_exporter().write(out)?;
+        Ok(Written::Everything)
     }
 }

@@ -7,7 +7,7 @@ use crate::{
     export::{Export, Table, parquet},
 };
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::export::parquet`]
 pub struct Parquet;
@@ -17,9 +17,10 @@ impl OutputFormat for Parquet {
         "parquet"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
         let export = Export::new(analysis.blame());
         let waits = export.filtered_waits(&analysis.options().filter);
-        parquet::write(&export, Table::Waits, &waits, out).map(drop)
+        parquet::write(&export, Table::Waits, &waits, out)?;
+        Ok(Written::Everything)
     }
 }

@@ -3,11 +3,11 @@
 use std::io::{self, Write};
 
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, Extent},
     perfetto::{self, TraceInput},
 };
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::perfetto`]
 pub(super) struct Perfetto;
@@ -17,8 +17,18 @@ impl OutputFormat for Perfetto {
         "pftrace"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
         let (blame, spans) = (analysis.blame(), analysis.spans());
-        perfetto::write(TraceInput { blame, filter: &analysis.options().filter, spans }, out)
+        let most_waits = match analysis.options().extent {
+            Extent::Full => usize::MAX,
+            Extent::Bounded => perfetto::MAX_WAITS,
+        };
+        let filter = &analysis.options().filter;
+        match perfetto::write(TraceInput { blame, filter, spans, most_waits }, out)? {
+            0 => Ok(Written::Everything),
+            left_out => Ok(Written::Limited(format!(
+                "has {left_out} shorter waits without their stacks and wakers' slices"
+            ))),
+        }
     }
 }

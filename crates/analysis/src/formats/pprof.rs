@@ -21,14 +21,14 @@ use offwake_recording::units::Tgid;
 use crate::{
     analysis::Analysis,
     report::{
-        BlameEntry, BlameEntryKind, Report, WaitEntry,
+        BlameEntry, BlameEntryKind, Report, SmallPaths, WaitEntry,
         flame::{Path, View, paths, shown_parts},
         summary, text,
     },
 };
 
 use super::{
-    OutputFormat,
+    OutputFormat, Written,
     source_frame::{SourceFrame, SourceFrames},
 };
 
@@ -56,8 +56,13 @@ impl OutputFormat for Pprof {
         "pb.gz"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
-        write(analysis.report(), &analysis.options().view, out)
+    fn write(
+        &self,
+        analysis: &Analysis<'_>,
+        out: &mut (dyn io::Write + Send),
+    ) -> io::Result<Written> {
+        write(analysis.report(), &analysis.options().view, out)?;
+        Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::Analysis;
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`offwake_recording::stream`]
 pub struct RecordingFile;
@@ -23,7 +23,8 @@ impl OutputFormat for RecordingFile {
         true
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        analysis.input().write_recording(out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        analysis.input().write_recording(out)?;
+        Ok(Written::Everything)
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::{analysis::Analysis, spans};
 
-use super::OutputFormat;
+use super::{OutputFormat, Written};
 
 /// [`crate::spans::json`]
 pub(super) struct SpansJson;
@@ -18,7 +18,8 @@ impl OutputFormat for SpansJson {
         "spans.json"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        spans::json::write(analysis.input().recording(), analysis.spans(), out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        spans::json::write(analysis.input().recording(), analysis.spans(), out)?;
+        Ok(Written::Everything)
     }
 }

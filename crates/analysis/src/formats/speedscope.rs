@@ -6,7 +6,7 @@
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, HashMap},
-    io,
+    io, mem,
     sync::Arc,
 };
 
@@ -14,16 +14,16 @@ use offwake_recording::units::Tgid;
 use serde::Serialize;
 
 use crate::{
-    analysis::Analysis,
+    analysis::{Analysis, Extent},
     report::{
-        Report,
+        MAX_PATH_BYTES, Report, SmallPaths,
         flame::{Path, View, paths},
-        text,
+        most_summed_up, text,
     },
 };
 
 use super::{
-    OutputFormat,
+    OutputFormat, Written,
     source_frame::{SourceFrame, SourceFrames},
 };
 
@@ -66,6 +66,9 @@ struct SpeedscopeProfile {
     weights: Vec<u64>,
 }
 
+/// The time of each path of each process.
+type ProcessPaths = BTreeMap<Tgid, BTreeMap<Vec<Arc<SourceFrame>>, u64>>;
+
 /// A file for speedscope.
 pub(super) struct Speedscope;
 
@@ -78,8 +81,18 @@ impl OutputFormat for Speedscope {
         "speedscope.json"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn io::Write + Send)) -> io::Result<()> {
-        write(analysis.report(), &analysis.options().view, out)
+    fn write(
+        &self,
+        analysis: &Analysis<'_>,
+        out: &mut (dyn io::Write + Send),
+    ) -> io::Result<Written> {
+        let room = match analysis.options().extent {
+            Extent::Full => usize::MAX,
+            Extent::Bounded => MAX_PATH_BYTES,
+        };
+        let report = analysis.report();
+        let small = write_limited(report, &analysis.options().view, room, out)?;
+        Ok(Written::from_limits(&report.filter, small))
     }
 }
 
@@ -89,13 +102,24 @@ impl OutputFormat for Speedscope {
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
+    write_limited(report, view, usize::MAX, out).map(|_nothing| ())
+}
+
+/// Writes the same in at most some `room` bytes, and returns the paths that are summed up.
+fn write_limited(
+    report: &Report,
+    view: &View,
+    room: usize,
+    out: &mut dyn io::Write,
+) -> io::Result<SmallPaths> {
     let mut placed = SourceFrames::default();
-    let mut by_process: BTreeMap<Tgid, BTreeMap<Vec<Arc<SourceFrame>>, u64>> = BTreeMap::new();
+    let mut by_process = ProcessPaths::new();
     for Path { frames, wait, blame } in paths(report, view) {
         let paths = by_process.entry(wait.tgid).or_default();
         let sum = paths.entry(placed.path(&frames)).or_default();
         *sum = sum.saturating_add(blame.ns.0);
     }
+    let small = limit_paths(&mut by_process, room);
     let mut names: Vec<Arc<SourceFrame>> = Vec::new();
     let mut places: HashMap<Arc<SourceFrame>, usize> = HashMap::new();
     let mut place = |frame: &Arc<SourceFrame>| {
@@ -127,7 +151,33 @@ pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Resul
         profiles,
     };
     serde_json::to_writer(&mut *out, &file)?;
-    out.write_all(b"\n")
+    out.write_all(b"\n")?;
+    Ok(small)
+}
+
+/// Sums up the paths of each process with the least time, so that the others have room.
+fn limit_paths(by_process: &mut ProcessPaths, room: usize) -> SmallPaths {
+    /// Most bytes that a frame's place takes, and that a path takes besides.
+    const PLACE: usize = 6;
+    const WEIGHT: usize = 16;
+    let sizes = by_process.values().flatten().map(|(path, &ns)| (ns, WEIGHT + PLACE * path.len()));
+    let Some(most) = most_summed_up(sizes, room) else { return SmallPaths::default() };
+    let mut all = SmallPaths::default();
+    for paths in by_process.values_mut() {
+        let (small, kept): (BTreeMap<_, _>, _) =
+            mem::take(paths).into_iter().partition(|&(_, ns)| ns <= most);
+        *paths = kept;
+        let mut rest = SmallPaths::default();
+        for &ns in small.values() {
+            rest.add(ns);
+            all.add(ns);
+        }
+        if rest.count > 0 {
+            let frame = SourceFrame { name: rest.frame_name(), file: None, line: None };
+            paths.insert(vec![Arc::new(frame)], rest.ns);
+        }
+    }
+    all
 }
 
 fn frame(placed: &SourceFrame) -> SpeedscopeFrame<'_> {

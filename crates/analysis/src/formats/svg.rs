@@ -4,10 +4,10 @@ use std::io::{self, Write};
 
 use crate::{
     analysis::Analysis,
-    report::{diff::Diff, flame::View, svg},
+    report::{SmallPaths, diff::Diff, flame::View, svg},
 };
 
-use super::{DiffFormat, OutputFormat};
+use super::{DiffFormat, OutputFormat, Written};
 
 /// [`crate::report::svg`]
 pub(super) struct Svg;
@@ -17,8 +17,9 @@ impl OutputFormat for Svg {
         "svg"
     }
 
-    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<()> {
-        svg::write(analysis.report(), &analysis.options().view, out)
+    fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
+        svg::write(analysis.report(), &analysis.options().view, out)?;
+        Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
     }
 
     fn as_diff_format(&self) -> Option<&dyn DiffFormat> {

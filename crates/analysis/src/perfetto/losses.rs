@@ -18,6 +18,7 @@ const FIRST_TRACK: u32 = u32::MAX / 2;
 pub(super) fn write(
     recording: &Recording,
     timeline: &Timeline,
+    waits_left_out: u64,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
     let window = recording.meta.window;
@@ -26,6 +27,12 @@ pub(super) fn write(
     tracks::write_count(gaps, window.start, 0, packets)?;
     for (at, threads) in count_threads_in_gaps(timeline) {
         tracks::write_count(gaps, at, threads, packets)?;
+    }
+    if waits_left_out > 0 {
+        let track = TrackId::numbered(FIRST_TRACK - 1);
+        let name = "short waits without slices and stacks (--full has them)";
+        tracks::describe_counter(track, name, "waits", window.start, packets)?;
+        tracks::write_count(track, window.start, waits_left_out, packets)?;
     }
     let loss = &recording.loss;
     let totals = [("lost records", loss.records), ("lost stacks", loss.stacks)];

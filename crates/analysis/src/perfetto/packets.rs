@@ -1,6 +1,8 @@
 //! Writes the packets of a trace.
 
-use std::io;
+use std::io::{self, Write as _};
+
+use flate2::{Compression, write::ZlibEncoder};
 
 use offwake_recording::{Recording, units::Timestamp};
 use perfetto_protos::{
@@ -29,23 +31,30 @@ pub(super) enum Sequence {
     Wakes,
 }
 
-/// Writes packets as they come.
+/// Writes packets as they come, a batch of them as one packet that holds them compressed: what Perfetto's
+/// own recorder writes with
+/// [`COMPRESSION_TYPE_DEFLATE`](https://github.com/google/perfetto/blob/v51.0/protos/perfetto/config/trace_config.proto).
+/// It makes a sixth of most traces.
 ///
 /// A trace is one message with a field for each packet, and messages laid end to end are one message
-/// (<https://protobuf.dev/programming-guides/encoding/#last-one-wins>): nothing is kept.
+/// (<https://protobuf.dev/programming-guides/encoding/#last-one-wins>): no more than a batch is kept.
 pub(super) struct Packets<'a> {
     out: &'a mut dyn io::Write,
     /// How far `CLOCK_BOOTTIME` is ahead of `CLOCK_MONOTONIC`.
     ahead_ns: u64,
-    bytes: Vec<u8>,
+    /// The packets of the current batch.
+    batch: Vec<u8>,
 }
+
+/// The bytes of packets that are compressed together: Perfetto's reader has each batch in memory.
+const BATCH_BYTES: usize = 1 << 20;
 
 impl<'a> Packets<'a> {
     pub(super) fn new(recording: &Recording, out: &'a mut dyn io::Write) -> Self {
         // One offset for all: a suspension adds to the boot's clock, and no thread has run in it.
         let ahead_ns = (recording.clocks.first())
             .map_or(0, |clocks| clocks.boottime_ns.saturating_sub(clocks.monotonic.0));
-        Self { out, ahead_ns, bytes: Vec::new() }
+        Self { out, ahead_ns, batch: Vec::new() }
     }
 
     /// Returns a moment of the recording on the trace's clock, `CLOCK_BOOTTIME`.
@@ -102,8 +111,22 @@ impl<'a> Packets<'a> {
         packet.optional_trusted_packet_sequence_id =
             Some(Optional_trusted_packet_sequence_id::TrustedPacketSequenceId(sequence as u32));
         let trace = Trace { packet: vec![packet], ..Trace::new() };
-        self.bytes.clear();
-        trace.write_to_vec(&mut self.bytes)?;
-        self.out.write_all(&self.bytes)
+        trace.write_to_vec(&mut self.batch)?;
+        if self.batch.len() >= BATCH_BYTES { self.write_batch() } else { Ok(()) }
+    }
+
+    /// Writes the last batch.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.write_batch()
+    }
+
+    fn write_batch(&mut self) -> io::Result<()> {
+        let mut encoder = ZlibEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(&self.batch)?;
+        self.batch.clear();
+        let data = Some(Data::CompressedPackets(encoder.finish()?));
+        let packet = TracePacket { data, ..TracePacket::new() };
+        let bytes = Trace { packet: vec![packet], ..Trace::new() }.write_to_bytes()?;
+        self.out.write_all(&bytes)
     }
 }

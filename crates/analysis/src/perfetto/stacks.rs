@@ -28,7 +28,7 @@ use crate::{
 };
 
 use super::{
-    TraceInput,
+    LimitedTrace,
     packets::{Packets, Sequence},
 };
 
@@ -42,7 +42,7 @@ struct StackSample {
     kernel: StackRef,
 }
 
-pub(super) fn write(trace: TraceInput<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
+pub(super) fn write(trace: LimitedTrace<'_>, packets: &mut Packets<'_>) -> io::Result<()> {
     let recording = trace.blame.recording();
     let stacks = &recording.stacks;
     let hz = u64::from(recording.meta.sample_hz.max(1));

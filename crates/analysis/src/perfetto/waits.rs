@@ -21,7 +21,7 @@ use crate::{
 };
 
 use super::{
-    TraceInput,
+    LimitedTrace,
     packets::Packets,
     tracks::{self, Argument, Arrow, Mark, Tracks},
 };
@@ -30,7 +30,7 @@ use super::{
 const MAX_TEXT_BYTES: usize = 256;
 
 pub(super) fn write(
-    trace: TraceInput<'_>,
+    trace: LimitedTrace<'_>,
     tracks: &mut Tracks<'_>,
     packets: &mut Packets<'_>,
 ) -> io::Result<()> {
@@ -65,7 +65,7 @@ pub(super) fn write(
 
 /// A wait, and what is written of it.
 struct WaitSlice<'a> {
-    trace: TraceInput<'a>,
+    trace: LimitedTrace<'a>,
     index: WaitIndex,
     wait: &'a Wait,
     place: BlockedInterval,
@@ -140,7 +140,7 @@ fn blocked_mark<'a>(drawn: &WaitSlice<'a>) -> Mark<'a> {
 }
 
 /// Returns the time from the wake that ended a wait to the switch-in. None if no wake was seen.
-fn runnable_after(trace: TraceInput<'_>, index: WaitIndex) -> Option<(Timestamp, Timestamp)> {
+fn runnable_after(trace: LimitedTrace<'_>, index: WaitIndex) -> Option<(Timestamp, Timestamp)> {
     let (track, place): (&Track, usize) = trace.blame.timeline().track_position(index)?;
     let next = track.get(place.checked_add(1)?)?;
     (next.state == State::Runnable(RunnableSince::Woken(index))).then_some((next.from, next.to))

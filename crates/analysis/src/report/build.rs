@@ -14,28 +14,75 @@ use crate::{
 };
 
 use super::{
-    BlameGroup, CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, LedgerEntry, LossNote,
-    Meta, MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
-    StackCountsEntry, ThreadEntry, ThreadKinds, WaitEntry, WindowEntry,
+    CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, LedgerEntry, LossNote, Meta,
+    MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
+    StackCountsEntry, ThreadEntry, ThreadKinds, WindowEntry,
     containers::{self, ContainerLabels},
-    wait_entries,
+    wait_entries::{self, SummedWaits},
 };
 
 /// The name of a thread or process of which no name was recorded.
 pub(crate) const NAMELESS: &str = "[unknown]";
 
+/// A report as far as screens begin with it, and the sums that its entries are made of.
+///
+/// A machine's ten seconds have a few thousand findings' worth of numbers, and millions of parts of blame,
+/// each with texts: who looks at the first screen alone does not wait for those.
+pub struct Overview {
+    report: Report,
+    summed: SummedWaits,
+}
+
+impl std::fmt::Debug for Overview {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Overview").field("report", &self.report).finish_non_exhaustive()
+    }
+}
+
+impl Overview {
+    /// Adds up everything. The filter selects the waits; the ledgers always cover all of them.
+    #[must_use]
+    pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
+        let summed = wait_entries::sum_waits(blame, filter);
+        Self { report: Report::without_entries(blame, filter, &summed), summed }
+    }
+
+    /// The report without its waits and wakes.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// How many entries `waits` will have.
+    #[must_use]
+    pub fn wait_entries(&self) -> usize {
+        self.summed.sums.waits.len()
+    }
+
+    /// Makes the whole report, of the same blame.
+    #[must_use]
+    pub fn complete(&self, blame: &Blame<'_>) -> Report {
+        let (waits, wakes) = self.summed.entries(blame);
+        Report { waits, wakes, ..self.report.clone() }
+    }
+}
+
 impl Report {
     /// Builds the report. The filter selects its waits; the ledgers always cover all of them.
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
+        Overview::new(blame, filter).complete(blame)
+    }
+
+    fn without_entries(blame: &Blame<'_>, filter: &Filter, summed: &SummedWaits) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
-        let shown = wait_entries::collect_waits(blame, filter);
+        let sums = &summed.sums;
         let samples = count_samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
             meta: meta(recording, timeline),
             window: window_entry(recording),
-            findings: shown.findings,
+            findings: summed.findings.clone(),
             loss: loss(recording, timeline),
             recording: RecordingIntegrity::from_recording(recording),
             filter: FilterNote {
@@ -47,33 +94,32 @@ impl Report {
                     ThreadKinds::Kernel => "kernel",
                 },
                 states: filter.states.clone(),
-                left_out_count: shown.left_out_count,
-                left_out_ns: shown.left_out,
+                left_out_count: sums.left_out_count,
+                left_out_ns: sums.left_out,
                 limited_count: 0,
                 limited_ns: Nanos(0),
+                limited_waits: 0,
+                limited_waits_ns: Nanos(0),
+                limited_wakes: 0,
+                limited_wakes_ns: Nanos(0),
                 hide_idle: filter.idle == IdleWaits::Hidden,
                 hidden: (filter.hidden.iter())
-                    .map(|&group| (group.name(), group_time(group, &shown.waits)))
+                    .map(|&group| (group.name(), summed.group_time(group)))
                     .collect(),
             },
-            processes: processes(recording, timeline, &shown.ledgers),
-            cgroups: cgroups(recording, timeline, &shown.ledgers),
+            processes: processes(recording, timeline, &sums.ledgers),
+            cgroups: cgroups(recording, timeline, &sums.ledgers),
             containers: containers::container_entries(recording, timeline),
             threads: target_threads(timeline)
                 .map(|(index, thread)| {
                     let samples = samples.get(&index).copied().unwrap_or(0);
-                    thread_entry(thread, &shown.ledgers[index.0 as usize], samples)
+                    thread_entry(thread, &sums.ledgers[index.0 as usize], samples)
                 })
                 .collect(),
-            wakes: shown.wakes,
-            waits: shown.waits,
+            wakes: Vec::new(),
+            waits: Vec::new(),
         }
     }
-}
-
-fn group_time(group: BlameGroup, waits: &[WaitEntry]) -> Nanos {
-    let parts = waits.iter().flat_map(|wait| &wait.blame);
-    parts.filter(|part| part.kind.group() == group).map(|part| part.ns).sum()
 }
 
 /// The time that a recording covers.

@@ -24,6 +24,11 @@ pub struct Frames {
 }
 
 impl Frames {
+    /// One frame in place of a stack: a text that says why there is none.
+    pub(super) fn placeholder(text: &str) -> Self {
+        Self { names: [plain_name(text)].into(), user_len: 1 }
+    }
+
     /// Returns all names, root first.
     #[must_use]
     pub fn names(&self) -> &[FrameName] {
@@ -64,13 +69,13 @@ pub(crate) const UNKNOWN: &str = "[unknown]";
 /// Names each frame once, and each pair of stacks once.
 pub(super) struct FrameNamer<'a> {
     stacks: &'a StackTable,
-    names: HashMap<FrameId, Arc<[FrameName]>>,
-    pairs: HashMap<(StackRef, StackRef), Frames>,
+    names: HashMap<FrameId, Arc<[FrameName]>, foldhash::fast::RandomState>,
+    pairs: HashMap<(StackRef, StackRef), Frames, foldhash::fast::RandomState>,
 }
 
 impl<'a> FrameNamer<'a> {
     pub(super) fn new(stacks: &'a StackTable) -> Self {
-        Self { stacks, names: HashMap::new(), pairs: HashMap::new() }
+        Self { stacks, names: HashMap::default(), pairs: HashMap::default() }
     }
 
     /// Names both halves of a stack. A half that failed or was lost shows as such.

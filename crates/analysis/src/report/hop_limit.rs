@@ -3,6 +3,7 @@
 //! A wait that is followed sixteen hops far has dozens of parts, and each names all hops up to it. Twenty thousand threads
 //! that pass a baton on, recorded for three seconds, were 13 MB of records and 48 GB of JSON before it was given up.
 //! So what is written out one by one has a limit, and the rest of a wait's time is one part that says so.
+//! [`super::entry_limit`] does the same for whole entries.
 //!
 //! ```text
 //!  parts of all waits, by time a hop    ████████ ██████ ████ ███ │ ██ █ █ ▌ ▌ ▌ …
@@ -18,32 +19,38 @@ use super::{BlameEntry, BlameEntryKind, Report, wait_entries};
 use crate::blame::Reason;
 
 impl Report {
-    /// The most hops of all parts together in a file. Each takes 1 to 2.5 KB in JSON, depending on
-    /// its stack, and a few dozen frames in a flame graph.
+    /// The most hops of all parts together in a file. Each takes a few dozen frames in a flame graph.
     pub const MAX_HOPS: usize = 200_000;
 
     /// Returns the report with only those parts of blame that tell most, of `hops` hops in all. In
     /// each wait all others become one part that follows the wait's first hop; they are counted.
     #[must_use]
-    pub fn limit_hops(mut self, hops: usize) -> Self {
-        let all = || self.waits.iter().flat_map(|wait| &wait.blame).filter(|part| part.depth > 0);
-        if all().map(|part| usize::from(part.depth)).sum::<usize>() <= hops {
+    pub fn limit_hops(self, hops: usize) -> Self {
+        self.limit_parts(hops, |part| usize::from(part.depth))
+    }
+
+    /// Returns the report with only those parts of blame that tell most for their size, of `room` in
+    /// all. Parts without any hop stay: there are few kinds of them.
+    pub(super) fn limit_parts(mut self, room: usize, size: fn(&BlameEntry) -> usize) -> Self {
+        let all = || self.waits.iter().flat_map(|wait| &wait.blame).filter(|part| can_merge(part));
+        if all().map(size).sum::<usize>() <= room {
             return self;
         }
-        let mut worths: Vec<(Nanos, u16)> =
-            all().map(|part| (time_per_hop(part), part.depth)).collect();
+        let worth = |part: &BlameEntry| Nanos(part.ns.0 / size(part).max(1) as u64);
+        let mut worths: Vec<(Nanos, usize)> = all().map(|part| (worth(part), size(part))).collect();
         worths.sort_unstable_by_key(|&(worth, _)| Reverse(worth));
         let mut taken = 0;
-        let first_too_many = worths.iter().find(|&&(_, depth)| {
-            taken += usize::from(depth);
-            taken > hops
+        let first_too_many = worths.iter().find(|&&(_, size)| {
+            taken += size;
+            taken > room
         });
         // Those that are worth as much as it are left out with it: who came first does not matter.
         let least = first_too_many.map_or(Nanos(0), |&(worth, _)| worth);
         for wait in &mut self.waits {
-            let others =
-                wait.blame.extract_if(.., |part| part.depth > 0 && time_per_hop(part) <= least);
-            let mut rests: Vec<BlameEntry> = Vec::new();
+            // What an earlier limit has summed up is counted.
+            let mut rests: Vec<BlameEntry> =
+                wait.blame.extract_if(.., |part| is_rest(part)).collect();
+            let others = wait.blame.extract_if(.., |part| can_merge(part) && worth(part) <= least);
             for other in others {
                 self.filter.limited_count += 1;
                 self.filter.limited_ns += other.ns;
@@ -56,9 +63,14 @@ impl Report {
     }
 }
 
-/// Returns the time of a part for each of its hops.
-fn time_per_hop(part: &BlameEntry) -> Nanos {
-    Nanos(part.ns.0 / u64::from(part.depth.max(1)))
+/// Whether a part stands for others already.
+pub(super) fn is_rest(part: &BlameEntry) -> bool {
+    part.reason == Some(Reason::ReportLimit)
+}
+
+/// Whether a part can be told less exactly.
+fn can_merge(part: &BlameEntry) -> bool {
+    part.depth > 0 && !is_rest(part)
 }
 
 /// Adds a part to the one that stands for all like it.

@@ -8,6 +8,7 @@ pub(crate) mod containers;
 mod cost;
 pub mod describe;
 pub mod diff;
+mod entry_limit;
 mod filter;
 pub(crate) mod first_screen;
 pub mod flame;
@@ -19,6 +20,7 @@ mod integrity;
 pub(crate) mod label;
 pub mod markdown;
 mod model;
+mod path_limit;
 pub mod summary;
 pub mod svg;
 pub mod text;
@@ -28,8 +30,10 @@ pub(crate) mod wait_sums;
 pub(crate) mod waited_on;
 pub(crate) mod wake_context;
 
+pub use build::Overview;
 pub(crate) use build::{NAMELESS, last_name, unix_time, window_entry};
 pub use class::{BlameClass, BlameGroup};
+pub use entry_limit::EntryLimits;
 pub use filter::{Filter, IdleWaits, ThreadKinds};
 pub use frames::{FrameName, Frames};
 pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
@@ -40,3 +44,4 @@ pub use model::{
     ProgramsEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry,
     WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
+pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

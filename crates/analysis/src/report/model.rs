@@ -195,6 +195,14 @@ pub struct FilterNote {
     pub limited_count: u64,
     /// Their time.
     pub limited_ns: Nanos,
+    /// Entries of `waits` that there is no room for: they are summed up for each thread, cause and state.
+    pub limited_waits: u64,
+    /// Their time.
+    pub limited_waits_ns: Nanos,
+    /// Entries of `wakes` that there is no room for: they are left out.
+    pub limited_wakes: u64,
+    /// The waits' time that they ended.
+    pub limited_wakes_ns: Nanos,
     /// Whether waits for the next request are left out.
     pub hide_idle: bool,
     /// What pictures leave out of the shown waits' blame: `external`, `unattributed`; and its time.
@@ -360,7 +368,7 @@ pub struct WakerEntry {
 }
 
 /// A thread, its name at the time, and what its container is called, if it lives in one.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema)]
 #[expect(missing_docs, reason = "the keys say it")]
 pub struct ThreadName {
     pub tid: Tid,
@@ -453,6 +461,8 @@ pub struct WaitEntry {
     pub idle_ns: Nanos,
     /// The longest of them.
     pub longest_ns: Nanos,
+    /// How many smaller entries are summed up here; 0 for an entry that is one of its own.
+    pub summed_up: u64,
     /// Where they waited.
     pub stack: Frames,
     /// Who ended them; none if nobody was seen to.

@@ -17,8 +17,8 @@ use crate::{
 };
 
 use super::{
-    BlameEntry, BlameEntryKind, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry, WakeEntry,
-    WakerCallEntry, WakerEntry, WakerKind,
+    BlameEntry, BlameEntryKind, BlameGroup, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry,
+    WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
     build::NAMELESS,
     containers::ContainerLabels,
     frames::FrameNamer,
@@ -29,19 +29,16 @@ use super::{
     waited_on, wake_context,
 };
 
-/// The report's entries of the target's waits.
-pub(super) struct CollectedWaits {
+/// The target's waits, added up: what entries are made of.
+pub(crate) struct SummedWaits {
+    pub(super) sums: WaitSums,
     pub(super) findings: Findings,
-    pub(super) waits: Vec<WaitEntry>,
-    pub(super) wakes: Vec<WakeEntry>,
-    pub(super) left_out_count: u64,
-    pub(super) left_out: Nanos,
-    /// The ledgers of the target's threads, by [`ThreadIndex`].
-    pub(super) ledgers: Vec<crate::blame::Ledger>,
+    attributes: WaitAttributesTable,
+    detailed_chains: Chains,
 }
 
-/// Adds up the target's waits, and makes entries of those that the filter keeps.
-pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWaits {
+/// Adds up the target's waits that the filter keeps.
+pub(crate) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
     let (sums, attributes, detailed_chains) = wait_sums::sum_waits(blame, filter);
     let findings = find_findings(&FindingInput {
         blame,
@@ -49,23 +46,39 @@ pub(super) fn collect_waits(blame: &Blame<'_>, filter: &Filter) -> CollectedWait
         attributes: &attributes,
         chains: &detailed_chains,
     });
-    let WaitSums { waits, wakes, left_out_count, left_out, ledgers } = sums;
-    let (chains, plain_ids) = detailed_chains.without_sleeps();
-    let mut writer = EntryWriter {
-        blame,
-        attributes: &attributes,
-        chains: &chains,
-        plain_ids: &plain_ids,
-        namer: FrameNamer::new(&blame.recording().stacks),
-        label_finder: LabelFinder::new(&blame.recording().stacks),
-        container_labels: ContainerLabels::new(blame.recording()),
-        hops: HashMap::default(),
-    };
-    let mut waits: Vec<_> = waits.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
-    waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-    let mut wakes: Vec<_> = wakes.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
-    wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-    CollectedWaits { findings, waits, wakes, left_out_count, left_out, ledgers }
+    SummedWaits { sums, findings, attributes, detailed_chains }
+}
+
+impl SummedWaits {
+    /// Returns the time of the shown waits that is put down to this group of kinds of blame.
+    pub(super) fn group_time(&self, group: BlameGroup) -> Nanos {
+        let parts = self.sums.waits.values().flat_map(|sum| sum.parts.as_slice());
+        let of_group = |part: &&BlamePart| BlameEntryKind::from_blame(part.kind).0.group() == group;
+        parts.filter(of_group).map(|part| part.time).sum()
+    }
+
+    /// Makes the entries of the report.
+    pub(super) fn entries(&self, blame: &Blame<'_>) -> (Vec<WaitEntry>, Vec<WakeEntry>) {
+        let (chains, plain_ids) = self.detailed_chains.without_sleeps();
+        let mut writer = EntryWriter {
+            blame,
+            attributes: &self.attributes,
+            chains: &chains,
+            plain_ids: &plain_ids,
+            namer: FrameNamer::new(&blame.recording().stacks),
+            label_finder: LabelFinder::new(&blame.recording().stacks),
+            container_labels: ContainerLabels::new(blame.recording()),
+            hops: HashMap::default(),
+        };
+        let WaitSums { waits, wakes, .. } = &self.sums;
+        let mut waits: Vec<_> =
+            waits.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
+        waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
+        let mut wakes: Vec<_> =
+            wakes.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
+        wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
+        (waits, wakes)
+    }
 }
 
 /// Makes entries of sums, resolving what their keys stand for.
@@ -197,6 +210,7 @@ impl EntryWriter<'_> {
             blocked_ns: sum.blocked,
             idle_ns: sum.idle,
             longest_ns: sum.longest,
+            summed_up: 0,
             stack: self.frames(attributes.stack),
             waker: self.waker_entry(key.waker),
             waker_call: attributes.waker_call.map(|call| waker_call_entry(&recording.files, call)),

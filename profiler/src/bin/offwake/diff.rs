@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::error::ErrorKind;
 use offwake_analysis::{
-    analysis::{Analysis, AnalysisInput},
+    analysis::{Analysis, AnalysisInput, Extent},
     formats::DiffFormat,
     report::{Report, diff, diff::Diff},
     target::SelectionError,
@@ -54,14 +54,20 @@ pub fn run(
         (Err(why), _) => return Ok(nothing_selected(&arguments.recording, &why)),
         (_, Err(why)) => return Ok(nothing_selected(later, &why)),
     };
-    if let (Some(_), Some(reason)) = (nothing_recorded(&before), nothing_recorded(&after)) {
+    let reason = |report: &Report| nothing_recorded(report, report.waits.len());
+    if let (Some(_), Some(reason)) = (reason(&before), reason(&after)) {
         eprintln!("offwake: nothing was recorded: {reason}");
         return Ok(Outcome::NothingRecorded);
     }
     let diff = Diff { before: &before, after: &after };
     let mut terminal = reporting.terminal();
     terminal.print(&|out| diff::summary::write(&diff, out))?;
-    let (before, after) = (before.limit_hops(Report::MAX_HOPS), after.limit_hops(Report::MAX_HOPS));
+    let (before, after) = match reporting.options().extent {
+        Extent::Full => (before, after),
+        Extent::Bounded => {
+            (before.limit_hops(Report::MAX_HOPS), after.limit_hops(Report::MAX_HOPS))
+        }
+    };
     let diff = Diff { before: &before, after: &after };
     let view = &reporting.options().view;
     for (output, format) in outputs {

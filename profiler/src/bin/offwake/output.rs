@@ -2,6 +2,7 @@
 //! output whose reader may leave.
 
 use std::{
+    fmt,
     fs::{self, OpenOptions},
     io::{self, Write},
     os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _},
@@ -21,6 +22,15 @@ pub enum Destination {
     Special(PathBuf),
     /// Standard output.
     StandardOutput,
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) | Self::Special(path) => path.display().fmt(f),
+            Self::StandardOutput => f.write_str("standard output"),
+        }
+    }
 }
 
 /// One output to write.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, error::ErrorKind};
 use offwake_analysis::{
-    analysis::AnalysisOptions,
+    analysis::{AnalysisOptions, Extent},
     blame::ChainLimits,
     formats::OutputFormat,
     report::{
@@ -34,6 +34,11 @@ pub struct ReportArguments {
     /// or offwake
     #[arg(long, value_name = "FORMAT", value_parser = parse_format)]
     pub format: Option<&'static dyn OutputFormat>,
+
+    /// Write everything, whatever the size. Otherwise a file has what matters most, in 20 MB or so, and
+    /// sums up the rest; JSON then has each stack once (schema 2), with --full in every place (schema 1)
+    #[arg(long, requires = "outputs")]
+    pub full: bool,
 
     /// The shortest wait to show: 5ms, 1s; a bare number is microseconds
     #[arg(short = 'm', long, value_name = "TIME", value_parser = parse_wait)]
@@ -92,6 +97,7 @@ impl ReportArguments {
                 nodes: self.max_nodes,
             },
             span_limits: self.spans.limits(),
+            extent: if self.full { Extent::Full } else { Extent::Bounded },
         }
     }
 

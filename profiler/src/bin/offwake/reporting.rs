@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::error::ErrorKind;
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
-    formats::{self, OutputFormat},
+    formats::{self, OutputFormat, Written},
     report::{LedgerEntry, Report},
     spans::otlp::ExportClock,
 };
@@ -13,10 +13,10 @@ use offwake_recording::ClosedBy;
 
 use crate::{
     cli::usage_error,
-    console::{Progress, Terminal},
+    console::{Progress, Terminal, is_verbose},
     otlp::Delivery,
     outcome::Outcome,
-    output::{Destination, Output, PartialFile},
+    output::{Destination, Output, PartialFile, on_one_line},
     report_arguments::ReportArguments,
 };
 
@@ -37,10 +37,10 @@ impl Reporting {
         })
     }
 
-    /// Analyses a recording, and builds the report, which every run shows a summary of.
+    /// Analyses a recording as far as every run shows it.
     pub fn analyse<'i>(&self, input: &'i AnalysisInput) -> Analysis<'i> {
         let analysis = Analysis::new(input, self.options.clone());
-        analysis.report();
+        analysis.overview();
         analysis
     }
 
@@ -72,8 +72,9 @@ impl Reporting {
         mut analysis: Analysis<'_>,
         partial_file: &PartialFile,
     ) -> anyhow::Result<Outcome> {
-        let report = analysis.report();
-        if let Some(reason) = nothing_recorded(report) {
+        let overview = analysis.overview();
+        let report = overview.report();
+        if let Some(reason) = nothing_recorded(report, overview.wait_entries()) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
             }
@@ -81,13 +82,23 @@ impl Reporting {
             return Ok(Outcome::NothingRecorded);
         }
         let mut terminal = self.terminal();
-        terminal.summary(report)?;
-        analysis.limit_report();
+        terminal.summary(if is_verbose() { analysis.report() } else { report })?;
+        if !self.outputs.is_empty() {
+            analysis.limit_report();
+        }
         for output in &self.outputs {
             let progress = Progress::start("writing");
-            output.write(partial_file, |out| output.format.write(&analysis, out))?;
+            let mut written = Written::Everything;
+            output.write(partial_file, |out| {
+                written = output.format.write(&analysis, out)?;
+                Ok(())
+            })?;
             drop(progress);
             terminal.wrote(output)?;
+            if let Written::Limited(what) = written {
+                let name = on_one_line(&output.destination.to_string());
+                eprintln!("offwake: {name} {what}: --full writes everything");
+            }
         }
         if let Some(warning) = analysis.built_spans().and_then(|spans| spans.left_out.warning()) {
             eprintln!("offwake: {warning}");
@@ -127,12 +138,12 @@ fn outputs(
 }
 
 /// The reason why there is nothing to show, if there is nothing.
-pub fn nothing_recorded(report: &Report) -> Option<String> {
+pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> {
     let target = &report.meta.target;
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));
     }
-    if !report.waits.is_empty() {
+    if wait_entries > 0 {
         return None;
     }
     if report.meta.closed_by == ClosedBy::Memory.name() {
