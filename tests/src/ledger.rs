@@ -218,7 +218,7 @@ mod tests {
     /// 100 ns of one thread: 20 on the CPU, 10 runnable, 70 blocked, of which 40 on thread 8.
     const SOUND: &str = r#"{
         "schema": "offwake.report/1", "an": "addition",
-        "meta": { "sample_hz": 199, "closed_by": "duration" },
+        "meta": { "target": "pid 7", "sample_hz": 199, "closed_by": "duration" },
         "window": { "start_ns": 1000, "end_ns": 1100, "duration_ns": 100 },
         "recording": { "cut_off": false, "slices_damaged": 0, "slices_missing": 0 },
         "loss": { "records": 0, "stacks": 0, "gaps": 0, "gap_ns": 0 },
