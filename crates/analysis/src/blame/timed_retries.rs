@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use offwake_recording::{Recording, units::Nanos};
+use offwake_recording::{Recording, StackRef, units::Nanos};
 
 use crate::timeline::{State, Timeline, WaitIndex};
 
@@ -85,10 +85,12 @@ impl TimedRetries {
 
 /// Returns whether two waits were in the same place of the program, for the same thing.
 fn is_same_wait(recording: &Recording, one: WaitIndex, other: WaitIndex) -> bool {
-    let pattern = |wait: WaitIndex| {
-        let row = recording.waits.rows().get(wait.0 as usize)?;
-        let waiter = recording.waits.waiter(row);
-        Some((waiter.user_stack, waiter.kernel_stack, waiter.file, waiter.state))
-    };
-    pattern(one).is_some() && pattern(one) == pattern(other)
+    let rows = recording.waits.rows();
+    let waiter = |wait: WaitIndex| Some(recording.waits.waiter(rows.get(wait.0 as usize)?));
+    let (Some(one), Some(other)) = (waiter(one), waiter(other)) else { return false };
+    // A timer reads a thread's kernel stack later than whoever wakes it, so its last frames differ.
+    // Where the user half is not known, only the kernel's can tell places apart.
+    let is_user_half_known = matches!(one.user_stack, StackRef::Id(_));
+    (one.user_stack, one.file, one.state) == (other.user_stack, other.file, other.state)
+        && (is_user_half_known || one.kernel_stack == other.kernel_stack)
 }
