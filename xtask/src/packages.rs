@@ -19,8 +19,16 @@ const FOR_LIVE_TESTS: [&str; 13] = [
 ];
 
 /// What plays in the incidents besides. The Python is Debian's own: its client of PostgreSQL is a package.
-const FOR_INCIDENTS: [&str; 7] =
-    ["default-jdk-headless", "g++", "iproute2", "make", "nodejs", "python3-psycopg2", "util-linux"];
+const FOR_INCIDENTS: [&str; 8] = [
+    "curl",
+    "default-jdk-headless",
+    "g++",
+    "iproute2",
+    "make",
+    "nodejs",
+    "python3-psycopg2",
+    "util-linux",
+];
 
 /// All of them.
 #[must_use]

@@ -39,7 +39,7 @@ pub struct Incident {
 }
 
 /// All of them.
-pub const INCIDENTS: [Incident; 25] = [
+pub const INCIDENTS: [Incident; 26] = [
     Incident {
         name: "postgres-row-lock",
         about: "an UPDATE waits for a row that a session holds whose client calls a slow service",
@@ -139,6 +139,11 @@ pub const INCIDENTS: [Incident; 25] = [
         name: "node-blocked-loop",
         about: "clients wait for a Node server that hashes passwords in its event loop",
         start: services::start_node,
+    },
+    Incident {
+        name: "polling-client",
+        about: "a script's curl polls, with timeouts, for the answer of a slow server",
+        start: services::start_polling_client,
     },
     Incident {
         name: "silent-resolver",

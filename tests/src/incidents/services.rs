@@ -140,3 +140,22 @@ pub fn start_node(scene: &Scene) -> Result<Trouble> {
         .innocents([Innocent::Process(clients)])
         .log(log))
 }
+
+/// A client that polls with timeouts of its own until the answer comes.
+pub fn start_polling_client(scene: &Scene) -> Result<Trouble> {
+    let socket = scene.path("stock");
+    let server = scene.start_python("polling-client/stock.py", [&socket])?;
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(500) };
+    let mut script = Command::new("sh");
+    script.arg(source_path("polling-client/order.sh")).args([&socket, &log.path]);
+    let script = scene.start_and_wait(&mut script)?;
+    wait_for_operations(&log, 2)?;
+    let truth = format!(
+        "The target, sh {script} (order.sh), waits for its children, curl, each of which waits for \
+         python3 {server} (stock.py), which sleeps in reserve_stock."
+    );
+    Ok(Trouble::of_process(script, truth)
+        .cause(&[r"stock\.py", "reserve_stock"])
+        .innocents([Innocent::Process(script)])
+        .log(log))
+}

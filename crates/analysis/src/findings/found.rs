@@ -65,11 +65,11 @@ impl FindingWriter<'_> {
             ..first.map(hop_box).unwrap_or_default()
         };
         let least = Nanos((self.active.0 as f64 * MIN_HOP) as u64);
-        let mut own_ends = HopBox::default();
+        let mut own_time = TimeByClass::default();
         for (key, node) in &root.node.children {
             if key.slept.is_none() && is_own(key, root) {
                 let time = time_by_class(key, node);
-                own_ends.time += time;
+                own_time += time;
                 let what =
                     key.end.map(|end| self.words.end(end, Some(meaning), node)).unwrap_or_default();
                 hops.children.push(HopBox { what, time, ..HopBox::default() });
@@ -79,7 +79,7 @@ impl FindingWriter<'_> {
             }
         }
         hops.time = wait_time(root);
-        if finding.chain.len() == 1 && own_ends.time == hops.time {
+        if finding.chain.len() == 1 && own_time == hops.time {
             // The waiter's own words say it already.
             hops.children.clear();
         }
