@@ -186,6 +186,7 @@ impl Case {
         let thread = self.report.thread(self.tid(role))?;
         // How much that may be was judged before, by the window: a thread that hardly waited has no share to spare.
         let lost = thread.lost_ns();
+        ensure!(thread.blocked_ns > lost, "{role} never waited, this proves nothing: {thread:?}");
         ensure!(
             blocked > 0 && at_least(blocked, SHARE, thread.blocked_ns.saturating_sub(lost)),
             "{role} was blocked on {cause} for {blocked} ns of {}: {}",

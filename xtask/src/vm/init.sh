@@ -31,8 +31,14 @@ seconds() { cut -d . -f 1 /proc/uptime; }
 while read -r name limit command; do
     echo "begin $name" >&3
     begin=$(seconds)
-    timeout -k 5 "$limit" sh -c "$command" > /tmp/output 2>&1 < /dev/null
-    status=$?
+    # Where the machine under the guest is busy, a window may hold nothing that can be judged. A
+    # test says so, and has two more tries; one that judges what it saw has none.
+    for try in 1 2 3; do
+        timeout -k 5 "$limit" sh -c "$command" > /tmp/output 2>&1 < /dev/null
+        status=$?
+        [ "$status" -ne 0 ] && [ "$try" -lt 3 ] && grep -q 'this proves nothing' /tmp/output || break
+        echo "| try $try saw too little:" "$(grep 'this proves nothing' /tmp/output)" >&3
+    done
     # What a test says first is what failed, and last which one it was.
     if [ "$(wc -c < /tmp/output)" -gt 16384 ]; then
         head -c 8192 /tmp/output; echo; echo '[...]'; tail -c 8192 /tmp/output
