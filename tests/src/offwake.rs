@@ -253,14 +253,23 @@ impl Running {
         for _ in 0..number {
             let before = size();
             wait_until("another slice", || Ok((size() > before).then_some(())))?;
-            // A slice takes several writes; the next one comes a second later.
-            wait_until("the end of the slice", || {
-                let written = size();
-                std::thread::sleep(Duration::from_millis(200));
-                Ok((size() == written).then_some(()))
-            })?;
         }
         Ok(())
+    }
+
+    /// Waits until it writes nothing for a moment: a slice takes several writes, and the next one
+    /// comes a second later. With a flood to record, it never pauses.
+    ///
+    /// # Errors
+    ///
+    /// When it has not by the deadline.
+    pub fn wait_for_pause(&self, recording: &str) -> Result<()> {
+        let path = self.path(recording);
+        wait_until("the end of the slice", || {
+            let written = fs::metadata(&path)?.len();
+            std::thread::sleep(Duration::from_millis(200));
+            Ok((fs::metadata(&path)?.len() == written).then_some(()))
+        })
     }
 
     /// Sends a signal.

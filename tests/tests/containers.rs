@@ -114,7 +114,7 @@ fn the_blame_of_a_container_that_waits_leads_into_the_other_one_by_name() -> Res
     let report = again.report("again.json")?;
     leads_to_the_server(&report, client, server)?;
 
-    let summary = outcome.report_of("x.offwake", &[])?.stdout;
+    let summary = outcome.report_of("x.offwake", &["-v"])?.stdout;
     for text in [
         format!("container offwake-client ({IMAGE}, {})", &id[..12]),
         format!("sh {client} (1 inside)"),

@@ -127,6 +127,7 @@ fn killing_the_recorder_costs_no_more_than_the_last_second() -> Result<()> {
         Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     // A second each.
     running.wait_for_slices("x.offwake", 3)?;
+    running.wait_for_pause("x.offwake")?;
     let killed_at = clock::now_ns();
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
@@ -212,6 +213,7 @@ fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
     let died_at = clock::now_ns();
     // The recorder goes on without its target.
     running.wait_for_slices("x.offwake", 1)?;
+    running.wait_for_pause("x.offwake")?;
     let (_, report) = running.interrupt()?.report_on("x.offwake")?;
     let [thread] = report.threads.as_slice() else {
         anyhow::bail!("{:?}", report.threads);
@@ -238,6 +240,7 @@ fn a_target_that_is_stopped_meanwhile_says_so() -> Result<()> {
     let stopped_at = clock::now_ns();
     // As long as a slice lasts.
     running.wait_for_slices("x.offwake", 1)?;
+    running.wait_for_pause("x.offwake")?;
     let continued_at = clock::now_ns();
     send(libc::SIGCONT)?;
     wait_for_state(pid, 'S')?;
@@ -256,6 +259,7 @@ fn names_can_be_looked_up_again_after_a_kill() -> Result<()> {
     let mut running =
         Offwake::record()?.args(["-p", &workload.pids(), "-o", "x.offwake"]).start_recording()?;
     running.wait_for_slices("x.offwake", 1)?;
+    running.wait_for_pause("x.offwake")?;
     running.signal(libc::SIGKILL)?;
     let outcome = running.outcome()?;
     let client = workload.role("client")?.tid;
