@@ -11,9 +11,14 @@ use offwake_tests::{
 
 /// Profiles a workload into all formats of this file at once.
 fn profile(workload: &Workload) -> Result<Outcome> {
+    profile_with(workload, &[])
+}
+
+fn profile_with(workload: &Workload, arguments: &[&str]) -> Result<Outcome> {
     let outcome = Offwake::profile()?
         .args(["-d", &duration_argument(WINDOW), "-p", &workload.pids()])
         .args(["-o", "x.svg", "-o", "x.folded", "-o", "x.json"])
+        .args(arguments)
         .run()?;
     ensure!(outcome.status.success(), "{outcome}");
     Ok(outcome)
@@ -48,16 +53,21 @@ fn folded_stacks_sum_up_to_what_the_report_says() -> Result<()> {
 #[test]
 fn the_picture_is_xml_and_names_the_frames() -> Result<()> {
     let workload = Workload::start("pipe")?;
-    let outcome = profile(&workload)?;
-    let text = outcome.text("x.svg")?;
-    let svg = parse_svg(&text)?;
-    let titles: Vec<&str> = svg
-        .descendants()
-        .filter(|node| node.has_tag_name("title"))
-        .filter_map(|t| t.text())
-        .collect();
-    for frame in ["ow-client", "ow-server", "--", "[work]"] {
-        ensure!(titles.iter().any(|title| title.contains(frame)), "no {frame} in the picture");
+    for (detail, frames) in [
+        ("hops", &["offwake-workload", "waits for another", "runs on a CPU"][..]),
+        ("all", &["ow-client", "ow-server", "--", "[work]"]),
+    ] {
+        let outcome = profile_with(&workload, &["--frames", detail])?;
+        let text = outcome.text("x.svg")?;
+        let svg = parse_svg(&text)?;
+        let titles: Vec<&str> = svg
+            .descendants()
+            .filter(|node| node.has_tag_name("title"))
+            .filter_map(|t| t.text())
+            .collect();
+        for frame in frames {
+            ensure!(titles.iter().any(|title| title.contains(frame)), "no {frame}: {titles:?}");
+        }
     }
     Ok(())
 }

@@ -27,7 +27,7 @@ use offwake_tests::{
     offwake::{Offwake, Running},
     paths,
     process::Process,
-    report::Report,
+    report::{Report, Waits},
     task_locals::{TaskLocal, TaskLocals},
     wait_until::wait_until,
     workload::Workload,
@@ -148,9 +148,13 @@ fn two_stacks_of_one_id_are_told_apart_and_counted() -> Result<()> {
     for (waiter, waker) in [("ping", "pong"), ("pong", "ping")] {
         let (waiter, waker) = (pair.role(waiter)?.tid, pair.role(waker)?.tid);
         let waits: Vec<_> = report.waits_of(waiter, Some("pipe")).collect();
-        // Both ids lead to the same frames.
-        let read = waits.iter().all(|waits| waits.has_frame("pipe_read"));
-        ensure!(!waits.is_empty() && read, "{waits:?}");
+        // Both ids lead to the same frames. Of hundreds of thousands, one or two waits may be the
+        // first of their kind and have none.
+        let count = |is_counted: &dyn Fn(&Waits) -> bool| -> u64 {
+            waits.iter().filter(|waits| is_counted(waits)).map(|waits| waits.count).sum()
+        };
+        let (all, read) = (count(&|_| true), count(&|waits| waits.has_frame("pipe_read")));
+        ensure!(all > 10_000 && (all - read) * 10_000 <= all, "{read} of {all}");
         report.check_wakers_among(waiter, "pipe", &[waker].into())?;
     }
     Ok(())
@@ -403,7 +407,7 @@ fn where_the_kernel_gives_no_stacks_waits_are_known_all_the_same() -> Result<()>
     let pair = Workload::start("pipe")?;
     let outcome = Offwake::profile()?
         .args(["-p", &pair.pids(), "--stacks", "exact", "--unwind", "fp"])
-        .args(["-d", &duration_argument(WINDOW), "-o", "x.json"])
+        .args(["-v", "-d", &duration_argument(WINDOW), "-o", "x.json"])
         .run()?;
     let report = outcome.report("x.json")?;
     for name in ["user_stack_failed", "kernel_stack_failed"] {

@@ -94,7 +94,8 @@ fn two_callers_far_from_one_wait_are_told_apart_too() -> Result<()> {
 #[test]
 fn kernel_stacks_that_can_not_be_told_apart_are_walked_and_said() -> Result<()> {
     let workload = Workload::start("faults-in-one-syscall")?;
-    let (outcome, report) = profile(&workload, &["--stacks", "cached", "--scope", "target"])?;
+    let arguments = ["-v", "--stacks", "cached", "--scope", "target"];
+    let (outcome, report) = profile(&workload, &arguments)?;
     let tid = workload.role("faulter")?.tid;
     let counts = report.meta.stack_counts;
     // What gave them away may have come before the window opened.
