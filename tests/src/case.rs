@@ -62,9 +62,7 @@ impl Case {
     ///
     /// When either fails, a record was lost, a role has a gap, or a ledger does not close.
     pub fn profile(name: &str) -> Result<Self> {
-        Self::profile_with(Workload::start(name)?, |offwake, workload| {
-            offwake.args(["--pid", &workload.pids()])
-        })
+        Self::profile_processes(name, WINDOW)
     }
 
     /// Profiles the processes of the workload `name`, for [`WINDOW`] at first and for longer until
@@ -75,18 +73,13 @@ impl Case {
     ///
     /// As [`Case::profile`]. A case that was never enough is no error: the checks judge it.
     pub fn profile_until(name: &str, is_enough: impl Fn(&Self) -> bool) -> Result<Self> {
-        let profile = |window| {
-            Self::profile_window(window, Workload::start(name)?, |offwake, workload| {
-                offwake.args(["--pid", &workload.pids()])
-            })
-        };
         let [first, longer @ ..] = LONGER_WINDOWS;
-        let mut case = profile(first)?;
+        let mut case = Self::profile_processes(name, first)?;
         for window in longer {
             if is_enough(&case) {
                 break;
             }
-            case = profile(window)?;
+            case = Self::profile_processes(name, window)?;
         }
         Ok(case)
     }
@@ -101,6 +94,12 @@ impl Case {
         target: impl FnOnce(Offwake, &Workload) -> Offwake,
     ) -> Result<Self> {
         Self::profile_window(WINDOW, workload, target)
+    }
+
+    fn profile_processes(name: &str, window: Duration) -> Result<Self> {
+        Self::profile_window(window, Workload::start(name)?, |offwake, workload| {
+            offwake.args(["--pid", &workload.pids()])
+        })
     }
 
     fn profile_window(

@@ -78,7 +78,7 @@ impl FindingWriter<'_> {
                 hops.children.push(child);
             }
         }
-        hops.time = wait_time(root);
+        hops.children.iter().for_each(|child| hops.time += child.time);
         if finding.chain.len() == 1 && own_time == hops.time {
             // The waiter's own words say it already.
             hops.children.clear();
@@ -88,15 +88,17 @@ impl FindingWriter<'_> {
     }
 
     fn node_hops(&mut self, key: &NodeKey, node: &Node, least: Nanos) -> HopBox {
-        let time = time_by_class(key, node);
         if node.time < least {
             // It is drawn together with others, without words.
-            return HopBox { time, ..HopBox::default() };
+            return HopBox { time: time_by_class(key, node), ..HopBox::default() };
         }
-        let mut hops = HopBox { time, ..hop_box(&self.node_hop(key, node)) };
+        let mut hops = hop_box(&self.node_hop(key, node));
         for (key, child) in &node.children {
-            hops.children.push(self.node_hops(key, child, least));
+            let child = self.node_hops(key, child, least);
+            hops.time += child.time;
+            hops.children.push(child);
         }
+        hops.time += end_time(key, node, hops.time);
         hops.merge_narrow_children(least);
         hops
     }
@@ -123,7 +125,12 @@ pub(super) fn wait_time(root: &WaitRoot) -> TimeByClass {
 fn time_by_class(key: &NodeKey, node: &Node) -> TimeByClass {
     let mut time = TimeByClass::default();
     node.children.iter().for_each(|(key, child)| time += time_by_class(key, child));
-    let kind = key.end.map_or(BlameEntryKind::Unattributed, |end| end.kind);
-    time += TimeByClass::new(BlameClass::from_kind(kind), node.time - time.sum());
+    time += end_time(key, node, time);
     time
+}
+
+/// Returns the time of chains that end at a node, of which `inner` went on.
+fn end_time(key: &NodeKey, node: &Node, inner: TimeByClass) -> TimeByClass {
+    let kind = key.end.map_or(BlameEntryKind::Unattributed, |end| end.kind);
+    TimeByClass::new(BlameClass::from_kind(kind), node.time - inner.sum())
 }
