@@ -77,7 +77,7 @@ pub const OPTIONAL: [Capability; 4] = [
     Capability::new(
         "CAP_SYS_ADMIN",
         CapabilitySet::SYS_ADMIN,
-        "offwake's own cost, which the kernel measures for nobody else",
+        "offwake's own cost, which the kernel measures for nobody else, and sockets of containers",
     ),
 ];
 
@@ -90,6 +90,8 @@ pub enum Task {
     Draining,
     /// Looks at other processes while they are there.
     LookingUp,
+    /// Enters network namespaces, to query their sockets.
+    EnteringNamespaces,
     /// Opens files that are held, to have names found in them.
     Naming,
     /// Asks the engines that run containers: their sockets can be root's alone.
@@ -113,6 +115,9 @@ impl Task {
                 let others = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
                 reading | others | CapabilitySet::BPF | CapabilitySet::SYSLOG
             }
+            // setns(2): "CAP_SYS_ADMIN both in its own user namespace and in the user namespace that
+            // owns the target network namespace".
+            Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
             Self::Naming => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
             Self::Other => CapabilitySet::empty(),
@@ -124,17 +129,25 @@ impl Task {
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
-            Self::Recording | Self::Draining | Self::AskingEngines | Self::Other => {
-                CapabilitySet::empty()
-            }
+            Self::Recording
+            | Self::Draining
+            | Self::EnteringNamespaces
+            | Self::AskingEngines
+            | Self::Other => CapabilitySet::empty(),
         }
     }
 
     /// What a task needs, and what the threads need that it starts.
     fn needs_with_children(self) -> CapabilitySet {
         match self {
-            Self::Recording | Self::LookingUp => self.needs() | Self::AskingEngines.needs(),
-            Self::Draining | Self::Naming | Self::AskingEngines | Self::Other => self.needs(),
+            Self::Recording | Self::LookingUp => {
+                self.needs() | Self::AskingEngines.needs() | Self::EnteringNamespaces.needs()
+            }
+            Self::Draining
+            | Self::EnteringNamespaces
+            | Self::Naming
+            | Self::AskingEngines
+            | Self::Other => self.needs(),
         }
     }
 }

@@ -405,6 +405,39 @@ fn a_client_waits_for_the_server_behind_its_server_and_only_requests_are_idled_f
     Ok(())
 }
 
+/// Containers over a bridge, pods: what looks like another host is a process of this one.
+#[test]
+fn a_client_waits_for_its_server_in_another_network_namespace() -> Result<()> {
+    let name = "between-namespaces";
+    let case = Case::profile(name)?;
+    let server = [case.tid("server")];
+    let accuracy = BlameAccuracy::for_role(&case, "client", "socket", |blame| {
+        is_busy(blame, &server) || is_external(blame, "timer", &server)
+    });
+    row(name, &accuracy);
+    accuracy.check(&case, "client")?;
+    let slept = sum(blame_of(&case, "client", "socket"), |blame| blame.kind == "timer");
+    ensure!(at_least(slept, 0.4, accuracy.blocked_ns), "{slept} of {}", accuracy.blocked_ns);
+    for (role, peer) in [("client", "server"), ("server", "client")] {
+        let (tid, peer) = (case.tid(role), case.pid(peer));
+        let waited_on: Vec<_> = (case.report.waits_of(tid, Some("socket")))
+            .filter_map(|waits| waits.waited_on.as_ref())
+            .map(|waited_on| waited_on.text.clone())
+            .collect();
+        let ended_at = |text: &String| text.contains(&peer.to_string()) && text.contains("tcp");
+        ensure!(
+            !waited_on.is_empty() && waited_on.iter().all(ended_at),
+            "{role} waits on {waited_on:?}, whose other end is {peer}'s"
+        );
+    }
+    // Only the server waits for its next request.
+    let idle = |role| -> u64 {
+        case.report.waits_of(case.tid(role), Some("socket")).map(|waits| waits.idle_ns).sum()
+    };
+    ensure!(idle("client") == 0 && idle("server") > 0, "{} {}", idle("client"), idle("server"));
+    Ok(())
+}
+
 /// A full pipe or socket is waited for until its reader reads.
 #[test]
 fn a_writer_without_room_waits_for_the_work_of_its_reader() -> Result<()> {

@@ -62,12 +62,13 @@ fn under_sudo_each_thread_is_the_callers_and_can_do_what_its_task_takes() -> Res
     let naming = capabilities(&[DAC_READ_SEARCH, SYSLOG]);
     let looking_up = naming | capabilities(&[BPF, SYS_PTRACE, CHECKPOINT_RESTORE]);
     let asking = capabilities(&[DAC_OVERRIDE, DAC_READ_SEARCH, SYS_PTRACE]);
+    let entering = capabilities(&[SYS_ADMIN]);
     let recording = counting | looking_up | asking;
     for (name, (user, can)) in &threads {
         let may = match name.as_str() {
             "offwake-drain" => counting,
-            // It makes the thread that asks engines.
-            "offwake-look-up" => looking_up | asking,
+            // It makes the threads that ask engines and that enter network namespaces.
+            "offwake-look-up" => looking_up | asking | entering,
             "offwake-names" | "offwake-follow" => asking,
             "offwake-store" | "offwake-build-i" => naming,
             "offwake-watch" => 0,

@@ -135,9 +135,9 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u
     let is_task = context == wake_context::TASK;
     // A softirq may run inside a local sender's own send, and only its stack shows that: the stack
     // is needed to name the sender even where no stacks are recorded.
-    let may_be_sender = context == wake_context::SOFTIRQ
-        && (vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ)
-        && tid != 0;
+    let is_packet =
+        context == wake_context::SOFTIRQ && (vector == NET_RX_SOFTIRQ || vector == NET_TX_SOFTIRQ);
+    let may_be_sender = is_packet && tid != 0;
     if is_task || may_be_sender {
         if current.is_kernel_thread() {
             wake.syscall.thread_flags = thread_flags::KERNEL;
@@ -163,7 +163,18 @@ fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u
             task_local::report_distrust(waker_local, current);
         }
     }
+    if is_packet && tid == 0 {
+        record_packet_stack(ctx, &mut local.record.wake);
+    }
     local.record.wake.ns = now;
+}
+
+/// Records the stack of a network softirq that runs over the idle task: it tells whether a packet
+/// came from a device's driver or from this machine.
+#[inline(never)]
+fn record_packet_stack(ctx: *mut c_void, wake: &mut Wake) {
+    wake.kernel_stack = stack::walk_kernel(ctx, Scratch::Waking)
+        .or_flag(&mut wake.flags, wake_flags::KERNEL_STACK_FAILED);
 }
 
 /// Records both halves of the waker's stack. There is no cache for a waker that is not tracked.

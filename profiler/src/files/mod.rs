@@ -11,6 +11,7 @@
 //!
 //! What was found is handed out piece by piece; only that it was is remembered.
 
+mod across_namespaces;
 mod descriptor;
 mod socket_holders;
 mod sockets;
@@ -28,6 +29,7 @@ use offwake_recording::{
     units::Tgid,
 };
 
+use across_namespaces::{LoneEnd, LoneEnds};
 use descriptor::Descriptor;
 use socket_holders::HolderScan;
 use sockets::{Protocol, SocketDumps, Sockets};
@@ -97,6 +99,7 @@ pub struct Files {
     states: HashMap<FileId, LookupState>,
     queued: Vec<QueuedSocket>,
     awaited: Vec<AwaitedHolders>,
+    lone_ends: LoneEnds,
     scan: Option<(HolderScan, Vec<AwaitedHolders>)>,
     new: BTreeMap<FileId, OpenFile>,
     next_dump: Instant,
@@ -121,6 +124,7 @@ impl Files {
             states: HashMap::new(),
             queued: Vec::new(),
             awaited: Vec::new(),
+            lone_ends: LoneEnds::default(),
             scan: None,
             new: BTreeMap::new(),
             next_dump: Instant::now(),
@@ -267,11 +271,11 @@ impl Files {
                 queued.iter().for_each(|queued| self.record_missed(queued.file));
                 continue;
             };
-            self.add_dumps(queued, &dumps);
+            self.add_dumps(namespace, queued, &dumps);
         }
     }
 
-    fn add_dumps(&mut self, queued: Vec<QueuedSocket>, dumps: &SocketDumps) {
+    fn add_dumps(&mut self, namespace: u64, queued: Vec<QueuedSocket>, dumps: &SocketDumps) {
         for (protocol, dump) in dumps {
             match dump {
                 Ok(sockets) if sockets.over_limit => {
@@ -288,9 +292,25 @@ impl Files {
                 self.record_missed(file);
                 continue;
             };
+            let addresses = sockets.and_then(|sockets| sockets.addresses(protocol, file.inode));
             if let Some(peer) = peer {
                 self.awaited.push(AwaitedHolders { file, end: end.clone(), peer });
+            } else if let Some(addresses) = addresses {
+                let lone = LoneEnd { file, namespace, end: end.clone() };
+                if let Some([one, other]) = self.lone_ends.pair(addresses, lone) {
+                    self.record_connection(one, other);
+                    continue;
+                }
             }
+            self.record_found(file, OpenFile::Socket(end));
+        }
+    }
+
+    /// Records both ends of a connection between two namespaces.
+    fn record_connection(&mut self, one: LoneEnd, other: LoneEnd) {
+        let inodes = [other.file.inode, one.file.inode];
+        for (LoneEnd { file, end, .. }, peer) in [one, other].into_iter().zip(inodes) {
+            self.awaited.push(AwaitedHolders { file, end: end.clone(), peer });
             self.record_found(file, OpenFile::Socket(end));
         }
     }

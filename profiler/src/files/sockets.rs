@@ -21,7 +21,8 @@ use netlink_sys::{Socket, protocols::NETLINK_SOCK_DIAG};
 use offwake_recording::{SocketEnd, SocketRole, units::Tgid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::descriptor::namespace_number;
+use super::{across_namespaces::Addresses, descriptor::namespace_number};
+use crate::privileges::{Task, restrict_to};
 
 /// Sockets that are kept of one protocol in one namespace.
 const MAX_SOCKETS: usize = 1 << 20;
@@ -170,6 +171,7 @@ impl Sockets {
         // A new thread enters the namespace, and ends there: no other thread ever is in one not its
         // own.
         let thread = std::thread::Builder::new().name("sock_diag".to_owned()).spawn(move || {
+            restrict_to(Task::EnteringNamespaces);
             move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).ok()?;
             Some(Self::dump_here(protocols))
         });
@@ -309,6 +311,18 @@ impl Sockets {
         };
         let protocol = protocol.name().to_owned();
         Some((SocketEnd { protocol, local, remote, role, peers: Vec::new() }, peer))
+    }
+
+    /// The addresses of a TCP socket that is connected to another host, or to what looks like one;
+    /// none of any other socket.
+    pub(super) fn addresses(&self, protocol: Protocol, inode: u64) -> Option<Addresses> {
+        let socket = self.inet.get(&inode)?;
+        let is_elsewhere = protocol == Protocol::Tcp
+            && socket.protocol == protocol
+            && !is_unset(socket.remote)
+            && !canonical(socket.remote).ip().is_loopback();
+        let (local, remote) = (canonical(socket.local), canonical(socket.remote));
+        is_elsewhere.then_some(Addresses { local, remote })
     }
 
     fn tcp_role(&self, socket: &InetSocket, peer: Option<u64>) -> Option<SocketRole> {

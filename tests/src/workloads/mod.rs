@@ -28,6 +28,7 @@ mod hunger;
 mod lines;
 mod moves;
 mod mutex;
+mod namespaces;
 mod polls;
 pub(crate) mod raw;
 mod request_reply;
@@ -98,6 +99,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("uring-fsync", uring::syncs),
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),
     ("sleeper-beside-a-hog", shared_cpu::sleeper_beside_a_hog),
+    ("between-namespaces", namespaces::between),
     ("epoll-chain-tcp", epoll_chain::over_tcp),
     ("epoll-chain-unix", epoll_chain::over_unix_sockets),
     ("back-pressure-pipe", back_pressure::over_a_pipe),

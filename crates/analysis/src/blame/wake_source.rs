@@ -150,6 +150,14 @@ fn classify_packet(recording: &Recording, wait: &Wait, wake: &Wake) -> PatternWa
         ) if wake.current.tid != Tid(0) && may_have_sent(recording, wait, wake.current.tgid) => {
             WakeSource::Task(wake.current)
         }
+        // Between network namespaces of this machine, packets can go through the driver of a virtual
+        // device (veth with GRO): who holds the other end and is just sending is the sender.
+        (SoftirqContext::InSend, PeerLocation::Local, PacketOrigin::Device)
+            if wake.current.tid != Tid(0)
+                && holds_other_end(recording, wait, wake.current.tgid) =>
+        {
+            WakeSource::Task(wake.current)
+        }
         (SoftirqContext::InSoftirqd, PeerLocation::Local, PacketOrigin::Backlog) => {
             return PatternWakeSource::Softirqd(wake.current);
         }
