@@ -223,6 +223,12 @@ impl Waits {
         &self.waiters
     }
 
+    /// The calls of waiters and wakers.
+    #[must_use]
+    pub fn calls(&self) -> &Interned<Call> {
+        &self.calls
+    }
+
     /// The same for wakers.
     #[must_use]
     pub fn wakers(&self) -> &Interned<Waker> {

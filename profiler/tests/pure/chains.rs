@@ -88,8 +88,11 @@ fn most(truth: &BTreeMap<Named, u64>, name: Named, made_unseen: &[(Tid, Tid)]) -
 }
 
 fn check_names(run: &Run, said: &Said, made_unseen: &[(Tid, Tid)]) -> Result<(), TestCaseError> {
-    let truth = |reading| named(&run.truth.blame(said.record, ALL_HOPS, reading));
-    let truths = [Reading::Strict, Reading::Lenient, Reading::Knowing].map(truth);
+    let readings = [Reading::Strict, Reading::Lenient, Reading::Knowing];
+    let truths = readings.map(|reading| run.truth.blame(said.record, ALL_HOPS, reading));
+    let by_queues =
+        readings.map(|reading| run.truth.blame_by_queues(said.record, ALL_HOPS, reading));
+    let truths: Vec<_> = truths.iter().chain(&by_queues).map(named).collect();
     for (name, ns) in named(&said.parts) {
         let most = truths.iter().map(|truth| most(truth, name, made_unseen)).max().unwrap_or(0);
         prop_assert!(ns <= most, "{:?}: {:?} {} instead of {}", said.record, name, ns, most);

@@ -15,6 +15,7 @@ mod containers;
 #[cfg(target_arch = "x86_64")]
 mod corruption;
 mod draw;
+mod event_loops;
 mod exports;
 mod findings;
 #[cfg(target_arch = "x86_64")]

@@ -35,6 +35,7 @@ mod request_reply;
 mod served;
 mod shared;
 mod shared_cpu;
+mod shared_loop;
 mod signals;
 mod sleeps;
 pub mod stage;
@@ -100,6 +101,12 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),
     ("sleeper-beside-a-hog", shared_cpu::sleeper_beside_a_hog),
     ("between-namespaces", namespaces::between),
+    ("shared-loop-epoll", shared_loop::over_epoll),
+    ("shared-loop-poll", shared_loop::over_poll),
+    ("shared-loop-uring", shared_loop::over_io_uring),
+    ("shared-loop-crowd", shared_loop::in_a_crowd),
+    ("shared-loop-timer", shared_loop::with_a_timer),
+    ("shared-loop-busy", shared_loop::busy_with_others),
     ("epoll-chain-tcp", epoll_chain::over_tcp),
     ("epoll-chain-unix", epoll_chain::over_unix_sockets),
     ("back-pressure-pipe", back_pressure::over_a_pipe),

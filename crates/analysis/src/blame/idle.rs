@@ -1,9 +1,9 @@
 //! Tells waits of threads that have nothing to do from waits in the middle of something.
 
-use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
+use offwake_recording::{Recording, ThreadKind, Wait};
 
 use super::{
-    External, IdleHint, WakeSource,
+    ConnectionSide, External, IdleHint, WakeSource,
     cause::{self, Cause, syscalls},
     frame_evidence::FrameEvidence,
     locks::FutexWait,
@@ -40,6 +40,7 @@ pub(super) fn idle_hint(
     wait: &Wait,
     cause: Cause,
     source: Option<PatternWakeSource>,
+    side: ConnectionSide,
     evidence: FrameEvidence,
 ) -> IdleHint {
     let is_for_others =
@@ -55,7 +56,7 @@ pub(super) fn idle_hint(
     let is_idle = wait.state.letter() == 'I'
         || waits_in_work_loop(recording, wait)
         || waits_in_accept(wait)
-        || waits_for_request(recording, wait, cause, source)
+        || waits_for_request(wait, cause, source, side)
         || matches!(
             (cause, source),
             (
@@ -85,41 +86,31 @@ fn waits_for_hand_over(wait: &Wait, cause: Cause) -> bool {
     }
 }
 
-fn waits_in_work_loop(recording: &Recording, wait: &Wait) -> bool {
+/// Returns whether a kernel thread waits for its next work item.
+pub(super) fn waits_in_work_loop(recording: &Recording, wait: &Wait) -> bool {
     wait.kind == ThreadKind::Kernel
         && cause::kernel_frame(&recording.stacks, wait.kernel_stack)
             .is_some_and(|function| cause::matches_any(WORK_LOOPS, function))
 }
 
 /// Returns whether a wait is for the next request of the client of a connection.
-///
-/// The thread's own socket tells which end it has. Behind `epoll` and the like the waker's socket
-/// tells: the thread has the other end.
 fn waits_for_request(
-    recording: &Recording,
     wait: &Wait,
     cause: Cause,
     source: Option<PatternWakeSource>,
+    side: ConnectionSide,
 ) -> bool {
-    let role = |file: Option<FileId>| match recording.files.files.get(&file?)? {
-        OpenFile::Socket(socket) => socket.role,
-        OpenFile::Named(_) => None,
-    };
-    let comes = || wait.wake?.syscall.as_ref().and_then(syscalls::name);
-    match (cause, source) {
-        // Somebody new.
-        (Cause::Poll, Some(PatternWakeSource::Known(WakeSource::Task(_))))
-            if comes() == Some("connect") =>
-        {
-            true
+    side == ConnectionSide::Serving
+        && match (cause, source) {
+            (Cause::Socket, _) => waits_to_read(wait),
+            (
+                Cause::Poll | Cause::IoUring,
+                Some(
+                    PatternWakeSource::Known(WakeSource::Task(_)) | PatternWakeSource::Softirqd(_),
+                ),
+            ) => true,
+            _ => false,
         }
-        (Cause::Socket, _) => role(wait.file) == Some(SocketRole::Serving) && waits_to_read(wait),
-        (
-            Cause::Poll,
-            Some(PatternWakeSource::Known(WakeSource::Task(_)) | PatternWakeSource::Softirqd(_)),
-        ) => role(wait.wake.and_then(|wake| wake.file)) == Some(SocketRole::Asking),
-        _ => false,
-    }
 }
 
 /// Returns whether a thread waited to read, and not until it could write.

@@ -95,6 +95,9 @@ pub enum Reason {
     /// The blame is known, but is one of so many small parts that the report's size limit leaves
     /// them out.
     ReportLimit,
+    /// The thread serves several others, and nothing shows what it waited for on behalf of this
+    /// one.
+    EventLoop,
 }
 
 impl Reason {

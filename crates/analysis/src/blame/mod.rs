@@ -11,6 +11,7 @@
 
 pub mod cause;
 mod chains;
+mod connection_sides;
 mod cpus;
 mod frame_evidence;
 mod gaps;
@@ -20,6 +21,7 @@ mod ledger;
 mod locks;
 mod parts;
 mod pattern_analysis;
+mod process_wakes;
 mod retries;
 mod signal;
 mod sleeps;
@@ -28,6 +30,7 @@ mod timed_retries;
 mod visit;
 mod wake_source;
 mod walk;
+mod work_waits;
 
 use std::{collections::HashMap, ops::Range};
 
@@ -39,6 +42,7 @@ use offwake_recording::{
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
 pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
+pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
 pub use frame_evidence::FrameEvidence;
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
@@ -55,6 +59,7 @@ use cpus::CpuOccupancy;
 use gaps::Gaps;
 use locks::Locks;
 use pattern_analysis::PatternAnalysis;
+use process_wakes::ProcessWakes;
 use timed_retries::TimedRetries;
 use wake_source::PatternWakeSource;
 
@@ -73,6 +78,7 @@ pub struct Blame<'a> {
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
     timed_retries: TimedRetries,
+    process_wakes: ProcessWakes,
     gaps: Gaps,
     cpus: CpuOccupancy,
 }
@@ -88,9 +94,10 @@ impl<'a> Blame<'a> {
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
             let timed_retries = TimedRetries::new(recording, timeline, &patterns);
-            (stacks, sleeps, patterns, gaps, (locks, timed_retries))
+            let process_wakes = ProcessWakes::new(recording, &patterns);
+            (stacks, sleeps, patterns, gaps, (locks, timed_retries, process_wakes))
         };
-        let ((stacks, sleeps, patterns, gaps, (locks, timed_retries)), cpus) =
+        let ((stacks, sleeps, patterns, gaps, (locks, timed_retries, process_wakes)), cpus) =
             rayon::join(of_records, || CpuOccupancy::new(timeline));
         Self {
             recording,
@@ -100,6 +107,7 @@ impl<'a> Blame<'a> {
             samples: samples(recording, timeline, &stacks),
             locks,
             timed_retries,
+            process_wakes,
             gaps,
             cpus,
             stacks,

@@ -4,12 +4,13 @@
 use offwake_recording::{Pattern, Recording, Wait};
 
 use super::{
-    IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
+    ConnectionSide, ConnectionSides, IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
     cause::{Cause, Classifier},
     frame_evidence::{FrameEvidence, FrameReader},
     idle,
     locks::FutexWait,
     wake_source::{self, PatternWakeSource},
+    work_waits::{Expects, WorkWait},
 };
 
 /// What all waits of one pattern have in common.
@@ -24,6 +25,10 @@ pub(super) struct PatternAnalysis {
     pub(super) waker_stack: StackPairId,
     pub(super) sleep: SleepId,
     pub(super) evidence: FrameEvidence,
+    /// The end of a connection that the waits are on.
+    pub(super) side: ConnectionSide,
+    pub(super) expects: Expects,
+    pub(super) work_wait: WorkWait,
 }
 
 /// Analyses every pattern of a recording; the result has the order of the table of patterns.
@@ -35,6 +40,7 @@ pub(super) fn analyse_all(
     let waits = &recording.waits;
     let mut classifier = Classifier::new(recording);
     let mut frames = FrameReader::default();
+    let sides = ConnectionSides::new(recording);
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
     for (row, n) in waits.rows().iter().zip(0..) {
         if let Some(example) = examples.get_mut(row.pattern.index()) {
@@ -48,7 +54,7 @@ pub(super) fn analyse_all(
                 recording,
                 stacks,
                 sleeps,
-                (&mut classifier, &mut frames),
+                (&mut classifier, &mut frames, &sides),
                 pattern,
                 wait.as_ref(),
             )
@@ -60,7 +66,7 @@ fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
     sleeps: &mut Sleeps,
-    (classifier, frames): (&mut Classifier<'_>, &mut FrameReader),
+    (classifier, frames, sides): (&mut Classifier<'_>, &mut FrameReader, &ConnectionSides<'_>),
     pattern: &Pattern,
     wait: Option<&Wait>,
 ) -> PatternAnalysis {
@@ -79,17 +85,25 @@ fn analyse(
             waker_stack,
             sleep: SleepId::NONE,
             evidence: FrameEvidence::None,
+            side: ConnectionSide::Unknown,
+            expects: Expects::Progress,
+            work_wait: WorkWait::No,
         };
     };
     let cause = classifier.cause(wait);
     let evidence = frames.read(&recording.stacks, wait.user_stack);
     let source =
         wait.wake.as_ref().map(|wake| wake_source::classify_source(recording, wait, wake, cause));
+    let side = sides.waiter_side(wait);
+    let lock = FutexWait::from_wait(wait, cause);
     PatternAnalysis {
         cause,
         source,
-        idle_hint: idle::idle_hint(recording, wait, cause, source, evidence),
-        lock: FutexWait::from_wait(wait, cause),
+        idle_hint: idle::idle_hint(recording, wait, cause, source, side, evidence),
+        side,
+        expects: Expects::from_wait(wait, cause, evidence, lock),
+        work_wait: WorkWait::from_wait(recording, wait, cause, source, side, evidence),
+        lock,
         own_stack,
         waker_stack,
         sleep: sleeps.insert(recording, wait, cause, own_stack, evidence),

@@ -32,18 +32,14 @@ use offwake_recording::units::{Tgid, Timestamp};
 
 use crate::{
     blame::{
-        Reason, WakeSource,
+        ConnectionSide, ConnectionSides, Reason, WakeSource,
         cause::{Cause, WaitedOn, WokenThrough, woken_through},
+        descriptor,
     },
     timeline::{ThreadIndex, WaitIndex},
 };
 
-use super::{
-    SpanInput,
-    connection_sides::{ConnectionSide, ConnectionSides, descriptor},
-    exits::ThreadExits,
-    pieces::WaitPieces,
-};
+use super::{SpanInput, exits::ThreadExits, pieces::WaitPieces};
 
 /// The most threads that a request is followed through as it is handed on.
 const MAX_LEGS: u16 = 8;
@@ -290,7 +286,7 @@ impl<'a> Pass<'a> {
     fn visit_hand_over(&mut self, waiter: ThreadIndex, event: WaitEnd) {
         let waker = self.evidence.waker_thread(event.wait).filter(|&waker| waker != waiter);
         let exchange = match ((self.evidence.wake_source)(event.wait), waker) {
-            _ if self.sides.waited_on(event.wait) == ConnectionSide::Serving => None,
+            _ if self.evidence.side(self.sides, event.wait) == ConnectionSide::Serving => None,
             (WakeSource::Task(_), Some(waker)) => self.find_exchange(waiter, waker, event.wait),
             (WakeSource::Unknown(Reason::StillBlocked), _) => {
                 self.find_unfinished_exchange(waiter, event.wait)
@@ -353,7 +349,7 @@ impl<'a> Pass<'a> {
         wait: WaitIndex,
         last_answer: Option<WaitEnd>,
     ) -> Option<Exchange> {
-        let is_asking = || self.sides.waited_on(wait) == ConnectionSide::Asking;
+        let is_asking = || self.evidence.side(self.sides, wait) == ConnectionSide::Asking;
         let is_channel = || {
             let on = self.evidence.waited_on(wait);
             on.is_some_and(|on| self.channels.contains(&(waiter, waker, on)))
@@ -416,7 +412,7 @@ impl<'a> Pass<'a> {
         let is_recent = |event: WaitEnd| self.evidence.woken_at(event.wait) >= back;
         let answer = self.wakes.get(&(callee, waiter));
         let is_sure = (self.evidence.cause)(wait) != Cause::Poll
-            || self.sides.waited_on(wait) == ConnectionSide::Asking;
+            || self.evidence.side(self.sides, wait) == ConnectionSide::Asking;
         (is_sure
             && is_recent(asked)
             && !woke_another.is_some_and(is_recent)
@@ -431,7 +427,8 @@ impl<'a> Pass<'a> {
     /// Returns whether a thread waits on the same descriptor that it had woken another through.
     fn is_through_one_descriptor(&self, asked: WaitIndex, wait: WaitIndex) -> bool {
         let asked = self.evidence.wait(asked).and_then(|asked| woken_through(&asked.wake?));
-        let waits = self.evidence.wait(wait).and_then(|wait| descriptor(&wait));
+        let waits =
+            self.evidence.wait(wait).and_then(|wait| descriptor(wait.syscall.as_ref(), wait.file));
         matches!((asked, waits), (Some(WokenThrough::File { fd, .. }), Some((own, _))) if fd == own)
     }
 }

@@ -1,7 +1,7 @@
 //! What is found out about the waits of a recording before any span is built.
 
 use crate::{
-    blame::{Reason, WakeSource},
+    blame::{ConnectionSide, ConnectionSides, Reason, WakeSource},
     timeline::{ThreadIndex, WaitIndex},
 };
 use offwake_recording::{
@@ -11,7 +11,6 @@ use offwake_recording::{
 
 use super::{
     SpanInput, SpanStatus,
-    connection_sides::ConnectionSides,
     exchange::{Exchanges, Leg},
     exits::ThreadExits,
     pieces::WaitPieces,
@@ -33,7 +32,7 @@ pub(super) struct Findings<'a> {
 
 impl<'a> Findings<'a> {
     pub(super) fn new(evidence: SpanInput<'a>, shortest: Nanos) -> Self {
-        let sides = ConnectionSides::new(evidence);
+        let sides = ConnectionSides::new(evidence.recording);
         let ends = ThreadExits::new(evidence);
         let pieces = WaitPieces::new(evidence);
         let exchanges = Exchanges::find(evidence, &pieces, &sides, &ends);
@@ -52,6 +51,11 @@ impl<'a> Findings<'a> {
             span_waits: long,
             short_waits: short,
         }
+    }
+
+    /// Returns the end of a connection that a wait was on.
+    pub(super) fn side(&self, wait: WaitIndex) -> ConnectionSide {
+        self.evidence.side(&self.sides, wait)
     }
 
     /// Returns whether the wait's waker had been asked by the one that waited.

@@ -2,7 +2,7 @@
 
 use crate::{
     blame::{
-        WakeSource,
+        ConnectionSide, ConnectionSides, WakeSource,
         cause::{Cause, WaitedOn, waited_on},
         is_lock_wait,
     },
@@ -105,6 +105,11 @@ impl<'a> SpanInput<'a> {
     /// Returns the object that a wait was on.
     pub(super) fn waited_on(&self, index: WaitIndex) -> Option<WaitedOn> {
         waited_on(&self.wait(index)?, (self.cause)(index))
+    }
+
+    /// Returns the end of a connection that a wait was on.
+    pub(super) fn side(&self, sides: &ConnectionSides<'_>, index: WaitIndex) -> ConnectionSide {
+        self.wait(index).map_or(ConnectionSide::Unknown, |wait| sides.waiter_side(&wait))
     }
 
     /// Returns whether a thread's own records were recorded: of a thread out of scope only its

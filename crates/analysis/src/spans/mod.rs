@@ -7,7 +7,6 @@
 //! Values in, values out. `docs/spans.md` says what a span is, in words for those who read them.
 
 mod builder;
-mod connection_sides;
 mod exchange;
 mod exits;
 mod findings;

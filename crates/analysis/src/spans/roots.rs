@@ -4,9 +4,13 @@ use std::{cmp::Reverse, ops::Range};
 
 use offwake_recording::units::Nanos;
 
-use crate::{blame::IdleState, report::Filter, timeline::WaitIndex};
+use crate::{
+    blame::{ConnectionSide, IdleState},
+    report::Filter,
+    timeline::WaitIndex,
+};
 
-use super::{LeftOut, connection_sides::ConnectionSide, findings::Findings};
+use super::{LeftOut, findings::Findings};
 
 /// Finds the waits that begin a trace, in the order of their beginnings: those of the target, and
 /// those for what it was asked on connections that others made. None lies in what was done for
@@ -22,7 +26,7 @@ pub(super) fn find_roots(
         if !can_begin_trace(findings, wait) {
             continue;
         }
-        if findings.sides.waited_on(wait) == ConnectionSide::Serving {
+        if findings.side(wait) == ConnectionSide::Serving {
             left_out.idle += 1;
             continue;
         }
@@ -53,7 +57,7 @@ fn can_begin_trace(findings: &Findings<'_>, wait: WaitIndex) -> bool {
     if findings.is_target(evidence.interval(wait).and_then(|place| place.thread)) {
         return findings.is_request(wait) || evidence.waker_task(wait).is_some();
     }
-    findings.sides.waited_on(wait) == ConnectionSide::Asking
+    findings.side(wait) == ConnectionSide::Asking
         && findings.is_request(wait)
         && (findings.legs(wait).iter()).any(|leg| findings.is_target(Some(leg.thread)))
 }

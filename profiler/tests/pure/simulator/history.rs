@@ -45,6 +45,9 @@ pub struct Wait {
     pub thread: ThreadId,
     /// The lock that the thread waited for.
     pub lock: Option<Futex>,
+    /// Whether the wait is on a futex with the value that a contended lock has: a lock, or a counter
+    /// that happens to have it.
+    pub looks_like_lock: bool,
     /// What woke the thread; none if the records tell of nobody.
     pub wake_source: Option<WakeSource>,
 }

@@ -13,7 +13,7 @@ use super::{
     kernel_half::{IsRecorded, KernelHalf},
     program::{Op, Outside, Scenario},
     records::{Name, WaitFor, Waking, time},
-    truth::Truth,
+    truth::{CONTENDED, Truth},
 };
 
 /// Threads that a machine has room for.
@@ -375,7 +375,12 @@ impl<'a> Machine<'a> {
             WaitFor::Futex { futex, .. } => Some(futex).filter(|key| self.locks.contains_key(key)),
             _ => None,
         };
-        self.history.waits.push(Wait { thread, lock, wake_source: None });
+        let looks_like_lock = matches!(
+            what,
+            WaitFor::Futex { expected: CONTENDED, .. }
+                | WaitFor::ThreadEnd { expected: CONTENDED, .. }
+        );
+        self.history.waits.push(Wait { thread, lock, looks_like_lock, wake_source: None });
         if let (WaitFor::Outside(_), Some(Op::Await(_, time))) =
             (what, self.threads[thread.0].program.get(self.threads[thread.0].step))
         {

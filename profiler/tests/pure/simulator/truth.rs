@@ -20,6 +20,9 @@ pub enum Leaf {
     Unattributed(&'static str),
 }
 
+/// The value that a futex has while it is a lock that somebody waits for.
+pub(super) const CONTENDED: u64 = 2;
+
 /// How a wait divides: by leaf and depth, in nanoseconds.
 pub type Parts = BTreeMap<(Leaf, u16), u64>;
 
@@ -90,7 +93,23 @@ impl Truth {
 
     /// How a recorded wait's blocked time inside the window divides, followed for so many hops.
     pub fn blame(&self, record: (Tid, u32), max_depth: u16, reading: Reading) -> Parts {
-        let mut follow = Follow { truth: self, max_depth, reading, parts: Parts::new() };
+        self.follow(record, max_depth, reading, Preempted::WaitsForPreemptor)
+    }
+
+    /// The same, but a thread that lost its CPU to the one that it waits for next was in a queue
+    /// all the same: so it looks where the record of that wait is lost.
+    pub fn blame_by_queues(&self, record: (Tid, u32), max_depth: u16, reading: Reading) -> Parts {
+        self.follow(record, max_depth, reading, Preempted::IsQueued)
+    }
+
+    fn follow(
+        &self,
+        record: (Tid, u32),
+        max_depth: u16,
+        reading: Reading,
+        preempted: Preempted,
+    ) -> Parts {
+        let mut follow = Follow { truth: self, max_depth, reading, preempted, parts: Parts::new() };
         if let Some(&wait) = self.waits.get(&record) {
             for (from, to) in self.blocked_spans(record) {
                 follow.wait(wait, from, to, 0);
@@ -105,6 +124,40 @@ impl Truth {
         let blocked = life.spans().filter(|&(_, _, activity)| activity == Activity::Blocked(wait));
         let ended = blocked.map(|(_, to, _)| to).max().unwrap_or(0);
         self.edges.get(&wait).map_or(ended, |edges| ended.min(edges.last_seen))
+    }
+
+    /// The thread that took the CPU of another, at `begin`, if that one had woken it and waits for
+    /// it next, before `until`.
+    fn awaited_preemptor(&self, thread: ThreadId, begin: u64, until: u64) -> Option<ThreadId> {
+        let spans: Vec<_> = self.history.lives[thread.0].spans().collect();
+        let place = spans.iter().position(|&(from, _, _)| from == begin)?;
+        let (_, _, Activity::OnCpu(cpu)) = *spans.get(place.checked_sub(1)?)? else { return None };
+        let stints = self.stints.get(&cpu)?;
+        let &(_, _, preemptor) = stints.iter().find(|&&(from, _, _)| from == begin)?;
+        let (opens, closes) = self.window;
+        let woken_from = (self.history.lives[preemptor.0].spans())
+            .filter(|&(_, to, activity)| {
+                matches!(activity, Activity::Blocked(_)) && opens < to && to <= begin
+            })
+            .last();
+        let next = spans
+            .iter()
+            .skip(place)
+            .find(|(_, _, activity)| matches!(activity, Activity::Blocked(_)));
+        let ended_by = |span: Option<&(u64, u64, Activity)>| match span?.2 {
+            Activity::Blocked(wait) => {
+                Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?.wake_source
+            }
+            _ => None,
+        };
+        let woken_by = match woken_from?.2 {
+            Activity::Blocked(wait) => self.history.waits[wait.0].wake_source,
+            _ => None,
+        };
+        let is_awaited = woken_by == Some(WakeSource::Thread(thread))
+            && next.is_some_and(|&(from, _, _)| from < closes.min(until))
+            && ended_by(next) == Some(WakeSource::Thread(preemptor));
+        is_awaited.then_some(preemptor)
     }
 
     fn blocked_spans(&self, record: (Tid, u32)) -> impl Iterator<Item = (u64, u64)> + '_ {
@@ -122,7 +175,6 @@ impl Truth {
 /// The futexes that are locks by what the records say: all waits expect the value of a contended
 /// lock, and one began after a wake.
 fn locks(records: &[FutexRecord], reading: Reading) -> BTreeSet<Futex> {
-    const CONTENDED: u64 = 2;
     let is_proof = |record: &FutexRecord, wake: u64| match reading {
         // A thread that was woken while it went to sleep had begun to wait before that.
         Reading::Strict => {
@@ -148,7 +200,15 @@ struct Follow<'a> {
     truth: &'a Truth,
     max_depth: u16,
     reading: Reading,
+    preempted: Preempted,
     parts: Parts,
+}
+
+/// What becomes of a thread that loses its CPU to the one that it had woken and waits for next.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Preempted {
+    WaitsForPreemptor,
+    IsQueued,
 }
 
 impl Follow<'_> {
@@ -207,6 +267,7 @@ impl Follow<'_> {
                 None => self.leaf(Leaf::Unattributed("not_yet_created"), depth, from, until),
             }
         }
+        let stretch_end = to;
         for (begin, end, activity) in life.spans() {
             let (from, to) = (from.max(begin), to.min(end));
             if from >= to {
@@ -214,9 +275,41 @@ impl Follow<'_> {
             }
             match activity {
                 Activity::OnCpu(_) => self.leaf(Leaf::Work(thread.tid()), depth, from, to),
-                Activity::Runnable(queue) => self.queue(thread, queue, from, to, depth),
+                Activity::Runnable(queue) => {
+                    let awaited = self.truth.awaited_preemptor(thread, begin, stretch_end);
+                    match awaited.filter(|_| self.preempted == Preempted::WaitsForPreemptor) {
+                        Some(preemptor) => {
+                            self.preempted(thread, preemptor, queue, (from, to), depth);
+                        }
+                        None => self.queue(thread, queue, from, to, depth),
+                    }
+                }
                 Activity::Blocked(wait) => self.wait(wait, from, to, depth),
             }
+        }
+    }
+
+    /// A thread lost its CPU to the one that it had woken, and waits for next: while that one is on
+    /// a CPU, it is its work.
+    fn preempted(
+        &mut self,
+        thread: ThreadId,
+        preemptor: ThreadId,
+        queue: Option<Queue>,
+        (from, to): (u64, u64),
+        depth: u16,
+    ) {
+        let mut from = from;
+        for (begin, end, activity) in self.truth.history.lives[preemptor.0].spans() {
+            let (begin, end) = (begin.max(from), end.min(to));
+            if begin < end && matches!(activity, Activity::OnCpu(_)) {
+                self.queue(thread, queue, from, begin, depth);
+                self.thread(preemptor, begin, end, depth + 1);
+                from = end;
+            }
+        }
+        if from < to {
+            self.queue(thread, queue, from, to, depth);
         }
     }
 

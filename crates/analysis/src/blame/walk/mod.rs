@@ -1,5 +1,8 @@
 //! Follows a wait back along the chain of its wakers, to what its time was spent on.
 
+mod preempted;
+mod work;
+
 use crate::timeline::{Interval, RunnableSince, State, Thread, ThreadIndex, Track, WaitIndex};
 use offwake_recording::{
     Waits,
@@ -8,8 +11,10 @@ use offwake_recording::{
 
 use super::{
     Blame, BlameKind, BlamePart, ChainId, Chains, Hop, IdleHint, IdleState, Reason, SleepId,
-    StackPairId, WakeSource, cpus, parts::BlameParts,
+    StackPairId, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
+    work_waits::Expects,
 };
+use work::WorkStep;
 
 /// Whether a walker says how the threads on the way slept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +48,8 @@ struct ChainPosition {
     idle_state: IdleState,
     /// Whether all waits on the way were for what another thread hands over.
     only_hand_overs: bool,
+    /// What the thread before the one that is walked expects of it.
+    expects: Expects,
 }
 
 impl ChainPosition {
@@ -54,6 +61,31 @@ impl ChainPosition {
             IdleHint::Idle | IdleHint::Busy => Self { only_hand_overs: false, ..self },
         }
     }
+}
+
+/// A hop to the thread that is waited for.
+#[derive(Clone, Copy)]
+struct HopTo {
+    thread: ThreadIndex,
+    /// When it ended the wait, or was asked.
+    at: Timestamp,
+    /// With which stacks it did.
+    stack: StackPairId,
+    expects: Expects,
+}
+
+/// A stretch of one thread's time that is walked back from `to`.
+#[derive(Clone, Copy)]
+struct Leg {
+    thread: ThreadIndex,
+    to: Timestamp,
+    /// The stack with which the thread left what is walked.
+    left_with: StackPairId,
+    /// The position that the hop to the thread was made from.
+    parent: ChainPosition,
+    at: ChainPosition,
+    /// What the loop's time is blamed on where nobody was waited for.
+    unexplained: BlameKind,
 }
 
 /// The time `from..to`, inside one interval or one wait.
@@ -117,6 +149,7 @@ impl<'b> Walker<'b> {
                 slept: SleepId::NONE,
                 idle_state: IdleState::Busy,
                 only_hand_overs: true,
+                expects: Expects::Progress,
             };
             self.walk_blocked(wait, TimeRange { from: place.from, to: place.to }, at);
         }
@@ -142,17 +175,27 @@ impl<'b> Walker<'b> {
         self.push(BlameKind::Unattributed(reason), time, at);
     }
 
-    /// Walks a part of a wait.
-    fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
-        let Some((_, pattern)) = self.blame.pattern(wait) else { return };
+    /// Returns the position inside a wait of this pattern.
+    fn position_inside(
+        &self,
+        pattern: &PatternAnalysis,
+        hint: IdleHint,
+        at: ChainPosition,
+    ) -> ChainPosition {
         let slept = match self.sleep_detail {
             SleepDetail::Included => pattern.sleep,
             SleepDetail::Omitted => SleepId::NONE,
         };
+        ChainPosition { slept, ..at.inside_wait(hint) }
+    }
+
+    /// Walks a part of a wait.
+    fn walk_blocked(&mut self, wait: WaitIndex, stretch: TimeRange, at: ChainPosition) {
+        let Some((_, pattern)) = self.blame.pattern(wait) else { return };
         // Who ended the last piece of a wait that was begun anew was waited for all along.
         let last = self.blame.woken_last_piece(wait);
-        let hint = last.map_or(pattern.idle_hint, |(_, hint)| hint);
-        let at = ChainPosition { slept, ..at.inside_wait(hint) };
+        let at =
+            self.position_inside(pattern, last.map_or(pattern.idle_hint, |(_, hint)| hint), at);
         if let Some((last, _)) = last {
             return self.walk_waker(last, stretch, at);
         }
@@ -234,28 +277,45 @@ impl<'b> Walker<'b> {
         let Some((index, ended)) = self.blame.recorded_waker_thread(wait) else {
             return self.push_unattributed(Reason::NotRecorded, all, at);
         };
+        let (stack, expects) = self
+            .blame
+            .pattern(wait)
+            .map_or((StackPairId::NONE, Expects::Progress), |(_, pattern)| {
+                (pattern.waker_stack, pattern.expects)
+            });
+        self.walk_hop(HopTo { thread: index, at: ended, stack, expects }, stretch, at);
+    }
+
+    /// Walks one hop further, if no limit is reached.
+    fn walk_hop(&mut self, hop: HopTo, stretch: TimeRange, at: ChainPosition) {
+        let all = stretch.length();
         let limits = self.blame.limits;
         if at.depth >= limits.depth {
             return self.push_unattributed(Reason::DepthLimit, all, at);
         }
-        if self.threads.contains(&index) {
+        if self.threads.contains(&hop.thread) {
             return self.push_unattributed(Reason::Cycle, all, at);
         }
         if self.waits_followed >= limits.nodes {
             return self.push_unattributed(Reason::NodeLimit, all, at);
         }
         self.waits_followed += 1;
-        let stack = self.blame.pattern(wait).map_or(StackPairId::NONE, |(_, v)| v.waker_stack);
-        let thread = self.blame.timeline.named_thread(index, ended);
-        let chain = self.chains.extend(at.chain, Hop { thread, stack, slept: at.slept });
-        self.threads.push(index);
-        let depth = at.depth + 1;
-        let inside = ChainPosition { chain, depth, slept: SleepId::NONE, ..at };
-        self.walk_thread(index, stretch, stack, inside);
+        let inside = self.position_behind(hop, at);
+        self.threads.push(hop.thread);
+        self.walk_thread(hop.thread, stretch, hop.stack, at, inside);
         self.threads.pop();
     }
 
-    /// Walks what a thread did in `stretch`, from its end back to its beginning.
+    /// Returns the position one hop further.
+    fn position_behind(&mut self, hop: HopTo, at: ChainPosition) -> ChainPosition {
+        let thread = self.blame.timeline.named_thread(hop.thread, hop.at);
+        let chain = self.chains.extend(at.chain, Hop { thread, stack: hop.stack, slept: at.slept });
+        let (depth, expects) = (at.depth + 1, hop.expects);
+        ChainPosition { chain, depth, slept: SleepId::NONE, expects, ..at }
+    }
+
+    /// Walks what a thread did in `stretch`, from its end back to its beginning. Where the thread
+    /// waited for its next piece of work, the walk may go on in another thread of its process.
     ///
     /// ```text
     ///          from                                       to
@@ -267,15 +327,33 @@ impl<'b> Walker<'b> {
         index: ThreadIndex,
         stretch: TimeRange,
         woke_with: StackPairId,
+        parent: ChainPosition,
         at: ChainPosition,
     ) {
-        let Some(thread) = self.blame.timeline.thread(index) else { return };
+        let unexplained = work::NOT_EXPLAINED;
+        let mut waits = 0;
+        let mut next = Some(Leg {
+            thread: index,
+            to: stretch.to,
+            left_with: woke_with,
+            parent,
+            at,
+            unexplained,
+        });
+        while let Some(leg) = next {
+            next = self.walk_leg(leg, stretch.until(leg.to), &mut waits);
+        }
+    }
+
+    /// Walks a thread back through `stretch`, or until the walk goes on elsewhere; returns where.
+    fn walk_leg(&mut self, leg: Leg, stretch: TimeRange, waits: &mut u32) -> Option<Leg> {
+        let Leg { thread: index, mut left_with, at, .. } = leg;
+        let mut leg = leg;
+        let thread = self.blame.timeline.thread(index)?;
         self.push_unattributed(Reason::Lost, stretch.since(thread.track.end()).length(), at);
-        let Some(near) = self.track_hints.get_mut(index.0 as usize) else { return };
+        let near = self.track_hints.get_mut(index.0 as usize)?;
         let end = thread.track.count_begun_before(stretch.to, *near as usize);
         *near = u32::try_from(end).unwrap_or(u32::MAX);
-        let mut left_with = woke_with;
-        let mut waits = 0;
         for place in (0..end).rev() {
             let Some(interval) = thread.track.get(place) else { break };
             if interval.to <= stretch.from {
@@ -287,22 +365,34 @@ impl<'b> Walker<'b> {
             let inside = stretch.since(interval.from).until(interval.to);
             match interval.state {
                 State::OnCpu => self.push_work(index, inside, left_with, at),
-                State::Runnable(queued) => self.push_cpu_queue(index, queued, inside, at),
+                State::Runnable(queued) => self.walk_runnable(&leg, place, queued, inside),
                 State::Lost => self.push_unattributed(Reason::Lost, inside.length(), at),
                 State::Blocked(wait) => {
                     if let Some((_, pattern)) = self.blame.pattern(wait) {
                         left_with = pattern.own_stack;
                     }
-                    waits += 1;
-                    if waits > self.blame.limits.fan_out {
+                    *waits += 1;
+                    if *waits > self.blame.limits.fan_out {
                         self.push_unattributed(Reason::FanOutLimit, inside.length(), at);
+                        continue;
+                    }
+                    // Only a wait that was over by then can have led to what is walked.
+                    let step = if interval.to <= stretch.to {
+                        self.walk_work_wait(wait, inside, stretch.until(interval.to), &leg)
                     } else {
-                        self.walk_blocked(wait, inside, at);
+                        WorkStep::NoWorkWait
+                    };
+                    match step {
+                        WorkStep::NoWorkWait => self.walk_blocked(wait, inside, at),
+                        WorkStep::Before(unexplained) => leg.unexplained = unexplained,
+                        WorkStep::Elsewhere(next) => return Some(next),
+                        WorkStep::Done => return None,
                     }
                 }
             }
         }
         self.walk_before_creation(thread, stretch.until(thread.from), at);
+        None
     }
 
     /// Fetches the rows of the waits before an interval into the CPU's caches. Behind a long wait

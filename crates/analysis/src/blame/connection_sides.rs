@@ -2,18 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 
-use offwake_recording::{FileId, OpenFile, SocketEnd, SocketRole, Wait, units::Tgid};
-
-use crate::{
-    blame::cause::{WokenThrough, syscalls, woken_through},
-    timeline::WaitIndex,
+use offwake_recording::{
+    FileId, OpenFile, Recording, SocketEnd, SocketRole, Syscall, Wait, units::Tgid,
 };
 
-use super::SpanInput;
+use super::cause::{WokenThrough, syscalls, woken_through};
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ConnectionSide {
+pub enum ConnectionSide {
     /// The client's end, which connected.
     Asking,
     /// The server's end, which was connected to: it waits for its next request.
@@ -23,8 +20,8 @@ pub(super) enum ConnectionSide {
 }
 
 /// The knowledge by which the ends of connections are told apart.
-pub(super) struct ConnectionSides<'a> {
-    evidence: SpanInput<'a>,
+pub struct ConnectionSides<'a> {
+    recording: &'a Recording,
     /// The ports on which some socket listened.
     listening_ports: HashSet<&'a str>,
     /// The end that a process's descriptor stood for while a thread waited on it.
@@ -32,14 +29,18 @@ pub(super) struct ConnectionSides<'a> {
 }
 
 impl<'a> ConnectionSides<'a> {
-    pub(super) fn new(evidence: SpanInput<'a>) -> Self {
-        let listened = find_listening_ports(evidence);
-        let mut sides = Self { evidence, listening_ports: listened, descriptors: HashMap::new() };
-        for wait in evidence.waits().filter_map(|index| evidence.wait(index)) {
-            if let Some((fd, file)) = descriptor(&wait) {
+    /// Gathers what a recording's sockets tell.
+    #[must_use]
+    pub fn new(recording: &'a Recording) -> Self {
+        let listening_ports = find_listening_ports(recording);
+        let mut sides = Self { recording, listening_ports, descriptors: HashMap::new() };
+        let waits = &recording.waits;
+        for (_, pattern) in waits.patterns().iter() {
+            let (waiter, call) = (&waits.waiters()[pattern.waiter], &waits.calls()[pattern.call]);
+            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), waiter.file) {
                 let side = sides.file_side(file);
                 // A number that was used again for something else tells nothing.
-                (sides.descriptors.entry((wait.tgid, fd)))
+                (sides.descriptors.entry((waiter.tgid, fd)))
                     .and_modify(|known| {
                         if *known != side {
                             *known = ConnectionSide::Unknown;
@@ -52,27 +53,33 @@ impl<'a> ConnectionSides<'a> {
     }
 
     /// Returns the end that a wait was on; for an event loop, the end that the event came from.
-    pub(super) fn waited_on(&self, index: WaitIndex) -> ConnectionSide {
-        let Some(wait) = self.evidence.wait(index) else { return ConnectionSide::Unknown };
+    #[must_use]
+    pub fn waiter_side(&self, wait: &Wait) -> ConnectionSide {
         if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
             return ConnectionSide::Serving;
         }
-        match descriptor(&wait).map(|(_, file)| self.file_side(file)) {
-            Some(ConnectionSide::Unknown) | None => self.waker_peer_side(&wait),
+        let own = descriptor(wait.syscall.as_ref(), wait.file);
+        match own.map(|(_, file)| self.file_side(file)) {
+            Some(ConnectionSide::Unknown) | None => self.waker_peer_side(wait),
             Some(side) => side,
         }
     }
 
     /// Returns the opposite of the end that the waker woke through.
     fn waker_peer_side(&self, wait: &Wait) -> ConnectionSide {
-        let other = wait.wake.as_ref().and_then(|wake| {
+        let Some(wake) = wait.wake.as_ref() else { return ConnectionSide::Unknown };
+        // Who connects comes to somebody who listens.
+        if wake.syscall.as_ref().and_then(syscalls::name) == Some("connect") {
+            return ConnectionSide::Serving;
+        }
+        let waker_side = || {
             let WokenThrough::File { fd, file } = woken_through(wake)? else { return None };
-            let noted = file
+            let recorded = file
                 .map(|file| self.file_side(file))
                 .filter(|side| *side != ConnectionSide::Unknown);
-            noted.or_else(|| self.descriptors.get(&(wake.current.tgid, fd)).copied())
-        });
-        match other {
+            recorded.or_else(|| self.descriptors.get(&(wake.current.tgid, fd)).copied())
+        };
+        match waker_side() {
             Some(ConnectionSide::Asking) => ConnectionSide::Serving,
             Some(ConnectionSide::Serving) => ConnectionSide::Asking,
             Some(ConnectionSide::Unknown) | None => ConnectionSide::Unknown,
@@ -80,7 +87,7 @@ impl<'a> ConnectionSides<'a> {
     }
 
     fn file_side(&self, file: FileId) -> ConnectionSide {
-        let Some(OpenFile::Socket(socket)) = self.evidence.recording.files.files.get(&file) else {
+        let Some(OpenFile::Socket(socket)) = self.recording.files.files.get(&file) else {
             return ConnectionSide::Unknown;
         };
         match socket.role {
@@ -106,22 +113,23 @@ impl<'a> ConnectionSides<'a> {
     }
 }
 
-/// Returns the descriptor that a wait's syscall names, and the file that it stood for.
-pub(super) fn descriptor(wait: &Wait) -> Option<(u32, FileId)> {
-    let syscall = wait.syscall.as_ref()?;
+/// Returns the descriptor that a syscall names, and the file that it stood for.
+#[must_use]
+pub fn descriptor(syscall: Option<&Syscall>, file: Option<FileId>) -> Option<(u32, FileId)> {
+    let syscall = syscall?;
     let takes_fd = syscalls::name(syscall).is_some_and(syscalls::takes_fd);
     // An fd is an `unsigned int`: the upper half of the register is not part of it.
-    wait.file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
+    file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
 }
 
 /// Finds the ports that were listened on: those of listening sockets, which have no other end, and
 /// those that several connections share. A port that was picked for a single connection is not
 /// shared, as long as there are enough of them
 /// ([`__inet_hash_connect`](https://github.com/torvalds/linux/blob/v6.12/net/ipv4/inet_hashtables.c#L1007)).
-fn find_listening_ports(evidence: SpanInput<'_>) -> HashSet<&str> {
+fn find_listening_ports(recording: &Recording) -> HashSet<&str> {
     let mut connections: HashMap<&str, HashSet<(&str, &str)>> = HashMap::new();
     let mut listened = HashSet::new();
-    for file in evidence.recording.files.files.values() {
+    for file in recording.files.files.values() {
         let OpenFile::Socket(SocketEnd { protocol, local, remote, .. }) = file else { continue };
         let Some(own) = port(local).filter(|_| protocol == "tcp") else { continue };
         match port(remote) {

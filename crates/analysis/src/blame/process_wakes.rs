@@ -1,0 +1,278 @@
+//! Who asked whom, and who answered: the wakes between the processes of event loops and others.
+//!
+//! ```text
+//! loop    --send on F-----------------------..poll..[
+//!              | a wake: the ask                   ^ a wake: the answer
+//! server  .....[ works                       ------+
+//! ```
+//!
+//! A send that wakes nobody leaves no record: the server was awake.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use offwake_recording::{
+    FileId, OpenFile, Recording, SocketEnd, ThreadRef, Wake,
+    units::{Tgid, Timestamp},
+};
+
+use crate::timeline::{ThreadIndex, WaitIndex};
+
+use super::{
+    Blame, ConnectionSide, FrameEvidence, WakeSource, cause::Cause,
+    pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
+};
+
+/// How many wakes are gone through in search of one: an ask is among the newest of them, unless
+/// very many are under way at once.
+const MAX_SEARCHED: usize = 4_096;
+
+/// One wake of a thread of a process by a thread of another.
+#[derive(Clone, Copy, Debug)]
+struct ProcessWake {
+    at: Timestamp,
+    /// The wait that it ended.
+    wait: WaitIndex,
+}
+
+/// The wakes between processes of which one has an event loop, in the order of time.
+#[derive(Debug, Default)]
+pub(super) struct ProcessWakes {
+    /// By the waker's process, and then by that of the woken.
+    wakes: HashMap<Tgid, BTreeMap<Tgid, Vec<ProcessWake>>>,
+}
+
+/// That a thread asked another for something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ask {
+    pub(super) at: Timestamp,
+    pub(super) asker: ThreadIndex,
+    pub(super) callee: ThreadIndex,
+    /// The wait of the callee that the ask ended.
+    pub(super) wait: WaitIndex,
+}
+
+/// What is known of the ask that led to an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AskSearch {
+    /// It woke the one that answered.
+    Found(Ask),
+    /// It woke nobody. It came after the answer before this one, if there was one: the thread that
+    /// got that answer, and when.
+    Unseen(Option<(ThreadIndex, Timestamp)>),
+}
+
+impl ProcessWakes {
+    pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis]) -> Self {
+        let waits = &recording.waits;
+        let with_analysis = || waits.patterns().iter().map(|(_, pattern)| pattern).zip(patterns);
+        let with_loops: HashSet<Tgid> = with_analysis()
+            .filter(|(_, analysis)| analysis.work_wait.is_among_processes())
+            .map(|(pattern, _)| waits.waiters()[pattern.waiter].tgid)
+            .collect();
+        if with_loops.is_empty() {
+            return Self::default();
+        }
+        let processes: Vec<Option<(Tgid, Tgid)>> = with_analysis()
+            .map(|(pattern, analysis)| {
+                let waker = task(analysis)?.tgid;
+                let woken = waits.waiters()[pattern.waiter].tgid;
+                let is_kept = match waker == woken {
+                    true => with_loops.contains(&woken) && is_handed_job(analysis),
+                    false => with_loops.contains(&waker) || with_loops.contains(&woken),
+                };
+                is_kept.then_some((waker, woken))
+            })
+            .collect();
+        let mut wakes: HashMap<Tgid, BTreeMap<Tgid, Vec<ProcessWake>>> = HashMap::new();
+        for (row, n) in waits.rows().iter().zip(0..) {
+            let between = processes.get(row.pattern.index()).copied().flatten();
+            if let (Some((waker, woken)), Some(at)) = (between, row.woken_at()) {
+                let of_pair = wakes.entry(waker).or_default().entry(woken).or_default();
+                of_pair.push(ProcessWake { at, wait: WaitIndex(n) });
+            }
+        }
+        for of_pair in wakes.values_mut().flat_map(BTreeMap::values_mut) {
+            of_pair.sort_unstable_by_key(|wake| (wake.at, wake.wait));
+        }
+        Self { wakes }
+    }
+
+    /// Returns the wakes in `from..to`, the newest first.
+    fn newest_first(
+        &self,
+        (waker, woken): (Tgid, Tgid),
+        (from, to): (Timestamp, Timestamp),
+    ) -> impl Iterator<Item = ProcessWake> + '_ {
+        let all = self.wakes.get(&waker).and_then(|woken_by| woken_by.get(&woken));
+        let all = all.map_or([].as_slice(), Vec::as_slice);
+        let end = all.partition_point(|wake| wake.at < to);
+        let until_to = all.get(..end).unwrap_or_default();
+        until_to.iter().rev().take(MAX_SEARCHED).take_while(move |wake| wake.at >= from).copied()
+    }
+
+    /// Returns the other processes that a process woke threads of.
+    fn woken_processes(&self, waker: Tgid) -> impl Iterator<Item = Tgid> + '_ {
+        let woken_by = self.wakes.get(&waker);
+        woken_by.into_iter().flat_map(BTreeMap::keys).copied().filter(move |woken| *woken != waker)
+    }
+}
+
+fn task(analysis: &PatternAnalysis) -> Option<ThreadRef> {
+    match analysis.source? {
+        PatternWakeSource::Known(WakeSource::Task(task)) => Some(task),
+        PatternWakeSource::Known(_) | PatternWakeSource::Softirqd(_) => None,
+    }
+}
+
+/// Returns whether a thread may have been handed a job. Threads of a runtime's pool wake each other
+/// all the time: of those it is known without an ask who handed over what.
+fn is_handed_job(analysis: &PatternAnalysis) -> bool {
+    let is_lock = analysis.lock.is_some_and(super::locks::FutexWait::looks_like_lock);
+    analysis.evidence == FrameEvidence::None
+        && matches!(analysis.cause, Cause::Futex | Cause::Eventfd | Cause::Pipe)
+        && !is_lock
+}
+
+impl Blame<'_> {
+    /// Finds the ask that led to an answer: a wake of the one that answered, through the same
+    /// connection, after the answer before. Of several, one that `is_for_waiter` says is for the
+    /// waiter in question; else the newest.
+    pub(super) fn find_ask(
+        &self,
+        answer: WaitIndex,
+        is_for_waiter: impl Fn(&Ask) -> bool,
+    ) -> AskSearch {
+        const UNKNOWN: AskSearch = AskSearch::Unseen(None);
+        let Some((own, other, answered, wake)) = self.wake_between_processes(answer) else {
+            return UNKNOWN;
+        };
+        let start = self.recording.meta.window.start;
+        let before = self
+            .process_wakes
+            .newest_first((other, own), (start, answered))
+            .find(|earlier| self.is_same_sender(&wake, earlier.wait));
+        let since = before.map_or(start, |before| before.at);
+        let asks = self.process_wakes.newest_first((own, other), (since, answered)).filter(|ask| {
+            self.is_ask(ask.wait) && self.is_possible_ask(ask.wait, &wake, own == other)
+        });
+        let mut newest = None;
+        for ask in asks.filter_map(|wake| self.ask_of_wake(wake)) {
+            if is_for_waiter(&ask) {
+                return AskSearch::Found(ask);
+            }
+            newest.get_or_insert(ask);
+        }
+        match newest {
+            Some(ask) => AskSearch::Found(ask),
+            None => AskSearch::Unseen(before.and_then(|before| {
+                Some((self.timeline.blocked_interval(before.wait)?.thread, before.at))
+            })),
+        }
+    }
+
+    /// Finds what a process asked another for in `from..to`, for the waiter in question, and had
+    /// no answer to by `until`. None if there is nothing, or more than one.
+    pub(super) fn find_open_ask(
+        &self,
+        process: Tgid,
+        (from, to): (Timestamp, Timestamp),
+        until: Timestamp,
+        is_for_waiter: impl Fn(&Ask) -> bool,
+    ) -> Option<Ask> {
+        let mut open: Option<Ask> = None;
+        for other in self.process_wakes.woken_processes(process) {
+            for wake in self.process_wakes.newest_first((process, other), (from, to)) {
+                let Some(ask) = self.ask_of_wake(wake).filter(|_| self.is_ask(wake.wait)) else {
+                    continue;
+                };
+                if self.is_answered((process, other), &ask, until) || !is_for_waiter(&ask) {
+                    continue;
+                }
+                if open.is_some_and(|open| open.callee != ask.callee) {
+                    return None;
+                }
+                // The first of several: the others are parts of it.
+                open = Some(ask);
+            }
+        }
+        open
+    }
+
+    /// Returns whether a process was seen to get an answer to an ask before `until`.
+    fn is_answered(&self, (own, other): (Tgid, Tgid), ask: &Ask, until: Timestamp) -> bool {
+        let asked_through = self.wake_of(ask.wait).and_then(|wake| wake.file);
+        (self.process_wakes.newest_first((other, own), (ask.at, until))).any(|answer| {
+            let through = self.wake_of(answer.wait).and_then(|wake| wake.file);
+            match asked_through.zip(through).and_then(|(own, other)| self.is_connection(own, other))
+            {
+                Some(is_same) => is_same,
+                None => {
+                    self.waker_thread(answer.wait).map(|(thread, _)| thread) == Some(ask.callee)
+                }
+            }
+        })
+    }
+
+    /// Returns the processes of a wait and of its waker, when it was ended, and by which wake.
+    fn wake_between_processes(&self, wait: WaitIndex) -> Option<(Tgid, Tgid, Timestamp, Wake)> {
+        let wait = self.recording.waits.get(wait.0 as usize)?;
+        let wake = wait.wake?;
+        Some((wait.tgid, wake.current.tgid, wake.at, wake))
+    }
+
+    fn wake_of(&self, wait: WaitIndex) -> Option<Wake> {
+        self.recording.waits.get(wait.0 as usize)?.wake
+    }
+
+    /// Returns whether two wakes came through the same file, or from the same thread if that is not
+    /// known.
+    fn is_same_sender(&self, wake: &Wake, earlier: WaitIndex) -> bool {
+        let Some(earlier) = self.wake_of(earlier) else { return false };
+        match (wake.file, earlier.file) {
+            (Some(one), Some(other)) => one == other,
+            _ => wake.current == earlier.current,
+        }
+    }
+
+    /// Returns whether the waker in a wait's end may have asked for something: it is not the server
+    /// of the one that it woke.
+    fn is_ask(&self, wait: WaitIndex) -> bool {
+        self.pattern(wait).is_some_and(|(_, pattern)| pattern.side != ConnectionSide::Asking)
+    }
+
+    /// Returns whether what ended a wait may have been the ask that `answer` is the answer to.
+    fn is_possible_ask(&self, ask: WaitIndex, answer: &Wake, is_same_process: bool) -> bool {
+        let Some(asked) = self.recording.waits.get(ask.0 as usize) else { return false };
+        let files = asked.wake.and_then(|wake| wake.file).zip(answer.file);
+        match files.and_then(|(own, other)| self.is_connection(own, other)) {
+            Some(is_same) => is_same,
+            None => !is_same_process || asked.tid == answer.current.tid,
+        }
+    }
+
+    /// Returns whether two sockets are the two ends of one connection; none if that can't be told.
+    fn is_connection(&self, one: FileId, other: FileId) -> Option<bool> {
+        let (one, other) = (self.tcp_socket(one)?, self.tcp_socket(other)?);
+        Some((&one.local, &one.remote) == (&other.remote, &other.local))
+    }
+
+    fn tcp_socket(&self, file: FileId) -> Option<&SocketEnd> {
+        match self.recording.files.files.get(&file)? {
+            OpenFile::Socket(socket)
+                if socket.protocol == "tcp"
+                    && !socket.local.is_empty()
+                    && !socket.remote.is_empty() =>
+            {
+                Some(socket)
+            }
+            OpenFile::Socket(_) | OpenFile::Named(_) => None,
+        }
+    }
+
+    fn ask_of_wake(&self, wake: ProcessWake) -> Option<Ask> {
+        let (asker, _) = self.recorded_waker_thread(wake.wait)?;
+        let waiter = self.recording.waits.rows().get(wake.wait.0 as usize)?;
+        let callee = self.timeline.find_thread(self.recording.waits.waiter(waiter).tid, wake.at)?;
+        Some(Ask { at: wake.at, asker, callee, wait: wake.wait })
+    }
+}

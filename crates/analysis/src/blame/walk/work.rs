@@ -1,0 +1,338 @@
+//! The walk through threads that serve several others: event loops, pools, kernel workers.
+//!
+//! What such a thread did meanwhile says nothing about the one that waits for it. What does is how
+//! its answer came about:
+//!
+//! ```text
+//! A     --ask--+================= waits for the loop =====================+--
+//! loop  ..poll..[ asks U ]..poll..[ B ]..poll..[ B ]..poll..[ answers A ]..poll..
+//!                  | v                                     ^ u
+//! U     ...........[ works, sleeps, waits for others ......]
+//! blame of A    |loop|<------------ U, from v to u ------->|  loop  |
+//! ```
+//!
+//! The rule is in `docs/blame.md`, "Threads that serve several others".
+
+use offwake_recording::units::{Nanos, Timestamp};
+
+use crate::timeline::{State, ThreadIndex, WaitIndex};
+
+use super::{
+    super::{
+        BlameKind, External, IdleHint, Reason, StackPairId, WakeSource,
+        pattern_analysis::PatternAnalysis,
+        process_wakes::{Ask, AskSearch},
+        work_waits::{Expects, WorkWait},
+    },
+    ChainPosition, HopTo, Leg, TimeRange, Walker,
+};
+
+/// A thread that asks may be quicker than the one on whose behalf it does, which is on its way to
+/// sleep meanwhile.
+const MAX_ASK_BEFORE_WAIT: Nanos = Nanos(1_000_000);
+
+/// What a loop's time is blamed on where nothing shows what it waited for.
+pub(super) const NOT_EXPLAINED: BlameKind = BlameKind::Unattributed(Reason::EventLoop);
+
+/// The number of hand-overs that are followed from one thread of a process to the next.
+const MAX_HAND_OVERS: usize = 8;
+
+/// The number of intervals that are gone through to find what a thread was set to work by.
+const MAX_SLICE_INTERVALS: usize = 256;
+
+/// Where a walk goes on after a wait for work.
+pub(super) enum WorkStep {
+    /// It was no such wait: the wait itself has to be walked.
+    NoWorkWait,
+    /// The wait is walked. What the thread did before it comes next; this is what it is blamed on
+    /// where nobody was waited for.
+    Before(BlameKind),
+    /// The wait is walked, and the walk goes on here.
+    Elsewhere(Leg),
+    /// There is nothing left to be walked.
+    Done,
+}
+
+impl Walker<'_> {
+    /// Walks a wait for work, of which `blocked` is to be walked, and decides what that says about
+    /// the time before. `rest` is all of the time up to the wait's end.
+    pub(super) fn walk_work_wait(
+        &mut self,
+        wait: WaitIndex,
+        blocked: TimeRange,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let blame = self.blame;
+        let Some((_, pattern)) = blame.pattern(wait) else { return WorkStep::NoWorkWait };
+        match (pattern.work_wait, leg.at.expects) {
+            (WorkWait::No, _) => WorkStep::NoWorkWait,
+            (WorkWait::KernelWork, _) => {
+                self.walk_blocked(wait, rest, leg.at);
+                WorkStep::Done
+            }
+            (_, Expects::Progress) => WorkStep::NoWorkWait,
+            (WorkWait::HandedOver, Expects::Answer) => self.move_to_waker(wait, rest, leg),
+            (WorkWait::Request, Expects::Answer) => self.walk_unasked(wait, pattern, rest, leg),
+            (WorkWait::External, Expects::Answer) => {
+                self.walk_external(wait, pattern, (blocked, rest), leg)
+            }
+            (WorkWait::OwnProcess | WorkWait::Answer | WorkWait::Unclear, Expects::Answer) => {
+                self.walk_answer(wait, pattern, rest, leg)
+            }
+        }
+    }
+
+    /// Goes on in the thread that handed a job over, in its time before it did.
+    fn move_to_waker(&mut self, wait: WaitIndex, rest: TimeRange, leg: &Leg) -> WorkStep {
+        let Some((thread, at)) = self.blame.recorded_waker_thread(wait) else {
+            self.push_unattributed(Reason::NotRecorded, rest.length(), leg.at);
+            return WorkStep::Done;
+        };
+        let stack = self.blame.wait_and_waker_stacks(wait).1;
+        self.move_to(HopTo { thread, at, stack, expects: leg.at.expects }, rest, leg)
+    }
+
+    /// Goes on in another thread of the same process, which takes the place of this one in the
+    /// chain: to the one that waits, they are one server.
+    fn move_to(&mut self, hop: HopTo, rest: TimeRange, leg: &Leg) -> WorkStep {
+        if self.waits_followed >= self.blame.limits.nodes {
+            self.push_unattributed(Reason::NodeLimit, rest.length(), leg.at);
+            return WorkStep::Done;
+        }
+        self.waits_followed += 1;
+        let Some((current, before)) = self.threads.split_last_mut() else { return WorkStep::Done };
+        if before.contains(&hop.thread) {
+            // The one that waits had handed it over itself, before it began to wait.
+            self.push_unattributed(Reason::EventLoop, rest.length(), leg.at);
+            return WorkStep::Done;
+        }
+        let at = if *current == hop.thread {
+            leg.at
+        } else {
+            *current = hop.thread;
+            let expects = leg.at.expects;
+            let idle_state = leg.at.idle_state;
+            let at = self.position_behind(HopTo { expects, ..hop }, leg.parent);
+            ChainPosition { idle_state, ..at }
+        };
+        WorkStep::Elsewhere(Leg {
+            thread: hop.thread,
+            to: rest.to,
+            left_with: hop.stack,
+            at,
+            unexplained: NOT_EXPLAINED,
+            ..*leg
+        })
+    }
+
+    /// Walks the time before an event that nobody was asked for: another client's request. What the
+    /// loop did before says nothing, unless it had asked somebody on the waiter's behalf who
+    /// answered while the loop was awake, or a timer of its own was due by the time it answered.
+    fn walk_unasked(
+        &mut self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        if let Some(ask) = self.find_open_ask(rest, leg) {
+            let hop = HopTo {
+                thread: ask.callee,
+                at: ask.at,
+                stack: StackPairId::NONE,
+                expects: Expects::Answer,
+            };
+            self.walk_hop(hop, rest.since(ask.at), at);
+            return self.move_to_asker(ask, rest, leg);
+        }
+        let kind = if leg.unexplained == NOT_EXPLAINED && self.blame.is_timer_due(wait, leg.to) {
+            BlameKind::External(External::Timer)
+        } else {
+            leg.unexplained
+        };
+        self.push(kind, rest.length(), at);
+        WorkStep::Done
+    }
+
+    /// Walks a wait that a timeout or a device ended, and that the answer came out of.
+    fn walk_external(
+        &mut self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        (blocked, rest): (TimeRange, TimeRange),
+        leg: &Leg,
+    ) -> WorkStep {
+        if self.find_open_ask(rest, leg).is_some() {
+            return self.walk_unasked(wait, pattern, rest, leg);
+        }
+        let kind = match self.blame.wake_source(wait) {
+            WakeSource::External(external) => BlameKind::External(external),
+            WakeSource::Interrupt(reason) | WakeSource::Unknown(reason) => {
+                BlameKind::Unattributed(reason)
+            }
+            WakeSource::Task(_) => return WorkStep::NoWorkWait,
+        };
+        let at = self.position_inside(pattern, pattern.idle_hint, leg.at);
+        self.push(kind, blocked.length(), at);
+        WorkStep::Before(kind)
+    }
+
+    /// Walks the time before an answer: it belongs to the one that answered, from when that one was
+    /// asked.
+    fn walk_answer(
+        &mut self,
+        wait: WaitIndex,
+        pattern: &PatternAnalysis,
+        rest: TimeRange,
+        leg: &Leg,
+    ) -> WorkStep {
+        let found = self.blame.find_ask(wait, |ask| self.is_for_waiter(ask, rest, leg));
+        // After a timer, and where nothing tells which end asks, only what was asked for the waiter
+        // in question can have been waited for.
+        let is_sure = pattern.work_wait != WorkWait::Unclear && leg.unexplained == NOT_EXPLAINED;
+        let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
+        match found {
+            AskSearch::Found(ask) if is_sure || self.is_for_waiter(&ask, rest, leg) => {
+                self.walk_waker(wait, rest.since(ask.at), at);
+                self.move_to_asker(ask, rest, leg)
+            }
+            AskSearch::Unseen(before) if is_sure && pattern.work_wait == WorkWait::Answer => {
+                self.walk_unseen_ask(wait, before, rest, (leg, at))
+            }
+            AskSearch::Unseen(_) if pattern.work_wait == WorkWait::OwnProcess => {
+                self.move_to_waker(wait, rest, leg)
+            }
+            AskSearch::Found(_) | AskSearch::Unseen(_) => {
+                self.walk_unasked(wait, pattern, rest, leg)
+            }
+        }
+    }
+
+    /// Walks the time before an answer to an ask that woke nobody. It was made at the latest when the
+    /// loop went back to sleep after the answer before, or after the waiter's own request.
+    ///
+    /// ```text
+    /// loop  ..poll..[ answer before, asks again ]....poll....[
+    /// U     --------------------------------------- works ---+
+    /// blame         |           loop             |     U     |
+    /// ```
+    fn walk_unseen_ask(
+        &mut self,
+        wait: WaitIndex,
+        before: Option<(ThreadIndex, Timestamp)>,
+        rest: TimeRange,
+        (leg, at): (&Leg, ChainPosition),
+    ) -> WorkStep {
+        let set_to_work = before
+            .filter(|&(_, at)| at > rest.from)
+            .or_else(|| self.find_request_of_waiter(leg.thread, rest));
+        let Some((thread, begun)) = set_to_work else {
+            self.walk_waker(wait, rest, at);
+            return WorkStep::Done;
+        };
+        let asked = self.find_next_sleep(thread, begun).unwrap_or(begun);
+        self.walk_waker(wait, rest.since(asked), at);
+        let (stack, expects) = (StackPairId::NONE, leg.at.expects);
+        self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
+    }
+
+    /// Returns when a thread was last set to work by the one that waits for it, if that was in
+    /// `stretch`.
+    fn find_request_of_waiter(
+        &self,
+        thread: ThreadIndex,
+        stretch: TimeRange,
+    ) -> Option<(ThreadIndex, Timestamp)> {
+        let (_, waiters) = self.threads.split_last()?;
+        let track = &self.blame.timeline.thread(thread)?.track;
+        let end = track.count_begun_before(stretch.to, track.len());
+        (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
+            .rev()
+            .map_while(|place| track.get(place).filter(|interval| interval.to >= stretch.from))
+            .find_map(|interval| {
+                let State::Blocked(wait) = interval.state else { return None };
+                let (waker, _) = self.blame.recorded_waker_thread(wait)?;
+                waiters.contains(&waker).then_some((thread, interval.to))
+            })
+    }
+
+    /// Returns when a thread next waits for work after `at`.
+    fn find_next_sleep(&self, thread: ThreadIndex, at: Timestamp) -> Option<Timestamp> {
+        let track = &self.blame.timeline.thread(thread)?.track;
+        let begun = track.count_begun_before(at, track.len());
+        (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
+            let interval = track.get(place)?;
+            let State::Blocked(wait) = interval.state else { return None };
+            let (_, pattern) = self.blame.pattern(wait)?;
+            (pattern.work_wait != WorkWait::No).then_some(interval.from)
+        })
+    }
+
+    /// Goes on with what the thread that asked did before.
+    fn move_to_asker(&mut self, ask: Ask, rest: TimeRange, leg: &Leg) -> WorkStep {
+        let stack = self.blame.wait_and_waker_stacks(ask.wait).1;
+        let hop = HopTo { thread: ask.asker, at: ask.at, stack, expects: leg.at.expects };
+        self.move_to(hop, rest.until(ask.at), leg)
+    }
+
+    fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
+        let process = self.blame.timeline.thread(leg.thread)?.tgid;
+        let from = Timestamp(rest.from.0.saturating_sub(MAX_ASK_BEFORE_WAIT.0));
+        let range = (from, rest.to);
+        self.blame.find_open_ask(process, range, leg.to, |ask| self.is_for_waiter(ask, rest, leg))
+    }
+
+    /// Returns whether something was asked for on behalf of a thread of the chain: the thread that
+    /// asked had been set to work by that one. A request that comes while the loop is awake sets
+    /// nobody to work: then the thread that asked must have been awake when the wait began.
+    ///
+    /// ```text
+    /// A     --ask--+===== waits ====
+    /// loop  ..[ B ... asks U ]..poll
+    /// ```
+    fn is_for_waiter(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
+        let Some((_, waiters)) = self.threads.split_last() else { return false };
+        if waiters.contains(&ask.callee) {
+            return false;
+        }
+        let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
+        waiters.contains(&begun.giver)
+            || (begun.at <= rest.from
+                && rest.from <= ask.at + MAX_ASK_BEFORE_WAIT
+                && self.find_request_of_waiter(leg.thread, rest).is_none())
+    }
+
+    /// Finds what a thread was set to work by that is awake at `at`, back to another process.
+    fn find_slice_start(&self, thread: ThreadIndex, at: Timestamp) -> Option<SliceStart> {
+        let (mut thread, mut at) = (thread, at);
+        for _ in 0..MAX_HAND_OVERS {
+            let track = &self.blame.timeline.thread(thread)?.track;
+            let end = track.count_begun_before(at, track.len());
+            let begun_by = (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
+                let interval = track.get(place)?;
+                let State::Blocked(wait) = interval.state else { return None };
+                let (_, pattern) = self.blame.pattern(wait)?;
+                let begins_slice =
+                    pattern.work_wait != WorkWait::No || pattern.idle_hint == IdleHint::Idle;
+                begins_slice.then_some((wait, pattern.work_wait))
+            });
+            let (wait, work_wait) = begun_by?;
+            let WakeSource::Task(_) = self.blame.wake_source(wait) else { return None };
+            let (giver, woken) = self.blame.recorded_waker_thread(wait)?;
+            (thread, at) = (giver, woken);
+            if !matches!(work_wait, WorkWait::HandedOver | WorkWait::OwnProcess) {
+                return Some(SliceStart { giver, at });
+            }
+        }
+        None
+    }
+}
+
+/// What set a process to work.
+struct SliceStart {
+    /// The thread of another process that did.
+    giver: ThreadIndex,
+    at: Timestamp,
+}

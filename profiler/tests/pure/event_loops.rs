@@ -1,0 +1,337 @@
+//! Whose time it is that passes before a thread answers which serves several others.
+//!
+//! Client A (7) asks the loop (20) for what the loop has to ask its server U (30) for, or a timer;
+//! B (40) is another client, which has nothing to do with it.
+
+use std::collections::BTreeMap;
+
+use offwake_analysis::{
+    blame::{Blame, BlameKind, ChainLimits},
+    timeline::{Timeline, WaitIndex},
+};
+use offwake_recording::{
+    FileId, FileKind, OpenFile, Recording, SocketRole, StackRef, ThreadKind, WakeContext,
+    units::{Tgid, Tid},
+};
+
+use crate::{
+    draw::{TICK, edit, live, recording},
+    fixtures::{EPOLL_WAIT, FUTEX, POLL, RECVFROM, file, kernel, syscall, tcp, user},
+};
+
+const A: u32 = 7;
+const LOOP: u32 = 20;
+const U: u32 = 30;
+const B: u32 = 40;
+const TIMER: u32 = 0;
+const SENDTO: u32 = 44;
+
+const A_TO_LOOP: u64 = 71;
+const LOOP_TO_A: u64 = 72;
+const LOOP_TO_U: u64 = 73;
+const U_TO_LOOP: u64 = 74;
+const B_TO_LOOP: u64 = 75;
+const LOOP_TO_B: u64 = 76;
+
+/// A scene under construction: threads' lives, and who woke whom through which socket.
+struct Scene {
+    recording: Recording,
+    /// The end of a connection that a thread wakes another through.
+    through: BTreeMap<(u32, u32), FileId>,
+}
+
+impl Scene {
+    fn new(length: usize) -> Self {
+        let mut recording = recording(length);
+        let mut end = |inode, local, remote, role| {
+            let id = tcp(&mut recording, inode, local, remote);
+            if let Some(OpenFile::Socket(socket)) = recording.files.files.get_mut(&id) {
+                socket.role = role;
+            }
+            id
+        };
+        let (asking, serving) = (Some(SocketRole::Asking), Some(SocketRole::Serving));
+        let through = BTreeMap::from([
+            ((A, LOOP), end(A_TO_LOOP, "127.0.0.1:4001", "127.0.0.1:80", asking)),
+            ((LOOP, A), end(LOOP_TO_A, "127.0.0.1:80", "127.0.0.1:4001", serving)),
+            ((LOOP, U), end(LOOP_TO_U, "127.0.0.1:4002", "127.0.0.1:90", asking)),
+            ((U, LOOP), end(U_TO_LOOP, "127.0.0.1:90", "127.0.0.1:4002", serving)),
+            ((B, LOOP), end(B_TO_LOOP, "127.0.0.1:4003", "127.0.0.1:80", asking)),
+            ((LOOP, B), end(LOOP_TO_B, "127.0.0.1:80", "127.0.0.1:4003", serving)),
+        ]);
+        Self { recording, through }
+    }
+
+    /// Lets nothing tell which end of a connection is the server's.
+    fn forget_roles(mut self) -> Self {
+        for file in self.recording.files.files.values_mut() {
+            if let OpenFile::Socket(socket) = file {
+                socket.role = None;
+                socket.protocol = "unix".to_owned();
+                (socket.local, socket.remote) = (String::new(), String::new());
+            }
+        }
+        self
+    }
+
+    /// A thread that waits in a syscall; each wait is ended by the next of `wakers`.
+    fn thread(mut self, tid: u32, call: u32, life: &str, wakers: &[u32]) -> Self {
+        live(&mut self.recording, tid, life, 9);
+        let through = &self.through;
+        edit(&mut self.recording, |waits| {
+            let own = waits.iter_mut().filter(|wait| wait.tid == Tid(tid));
+            for (n, wait) in own.enumerate() {
+                // Without a timeout: -1, of epoll_wait the fourth argument, of poll the third.
+                wait.syscall = syscall(call, [5, 1, u64::MAX, u64::MAX, 0, 0]);
+                let waker = wakers.get(n).copied().unwrap_or(TIMER);
+                let Some(wake) = &mut wait.wake else { continue };
+                (wake.current.tid, wake.current.tgid) = (Tid(waker), Tgid(waker));
+                if waker == TIMER {
+                    wake.context = WakeContext::Hrtimer;
+                } else {
+                    wake.syscall = syscall(SENDTO, [6, 0, 0, 0, 0, 0]);
+                    let pair = (process(waker), process(tid));
+                    wake.file = through.get(&pair).copied();
+                }
+            }
+        });
+        self
+    }
+
+    /// Makes threads the threads of the loop's process.
+    fn in_loop_process(mut self, tids: &[u32]) -> Self {
+        edit(&mut self.recording, |waits| {
+            for wait in waits.iter_mut() {
+                if tids.contains(&wait.tid.0) {
+                    wait.tgid = Tgid(LOOP);
+                }
+                if let Some(wake) = &mut wait.wake
+                    && tids.contains(&wake.current.tid.0)
+                {
+                    wake.current.tgid = Tgid(LOOP);
+                }
+            }
+        });
+        for event in &mut self.recording.thread_events {
+            if tids.contains(&event.tid.0) {
+                event.tgid = Tgid(LOOP);
+            }
+        }
+        self
+    }
+
+    /// What A's time is blamed on, in ticks.
+    fn blame(mut self) -> BTreeMap<String, u64> {
+        self.recording.sort();
+        let timeline = Timeline::build(&self.recording);
+        let blame = Blame::new(&self.recording, &timeline, ChainLimits::default());
+        let index =
+            self.recording.waits.iter().position(|wait| wait.tid == Tid(A)).expect("a wait");
+        let mut ticks = BTreeMap::new();
+        for part in blame.walker().parts(WaitIndex(index as u32)) {
+            let tid = |index| timeline.thread(index).expect("a thread").tid;
+            let word = match part.kind {
+                BlameKind::Work(thread) => format!("work {}", tid(thread)),
+                BlameKind::CpuQueue { thread, .. } => format!("cpu_queue {}", tid(thread)),
+                BlameKind::External(external) => external.name().to_owned(),
+                BlameKind::Unattributed(reason) => reason.name().to_owned(),
+            };
+            *ticks.entry(word).or_default() += part.time.0 / TICK;
+        }
+        ticks
+    }
+}
+
+/// The process whose sockets a thread uses: the loop's threads are numbered from it on.
+fn process(tid: u32) -> u32 {
+    if (LOOP..U).contains(&tid) { LOOP } else { tid }
+}
+
+fn ticks(expected: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    expected.iter().map(|&(word, n)| (word.to_owned(), n)).collect()
+}
+
+/// A waits for the loop, and the loop for U, from tick 3 to 18; B comes in between.
+fn behind_server() -> Scene {
+    Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, U])
+        .thread(U, RECVFROM, "...#####.........#######", &[LOOP])
+        .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP])
+}
+
+#[test]
+fn the_time_before_an_answer_is_the_servers_that_was_asked() {
+    let expected = ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]);
+    assert_eq!(behind_server().blame(), expected);
+}
+
+#[test]
+fn where_no_end_is_known_what_was_asked_for_the_client_counts() {
+    let expected = ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]);
+    assert_eq!(behind_server().forget_roles().blame(), expected);
+}
+
+#[test]
+fn an_answer_that_came_while_the_loop_was_awake_is_the_servers_all_the_same() {
+    // The last event that the loop slept for is B's; U answered after it.
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
+        .thread(U, RECVFROM, "...#####.........##...##", &[LOOP])
+        .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
+}
+
+#[test]
+fn what_another_client_did_is_nobodys_fault() {
+    // Nobody was asked for anything: why the loop answers now is not known.
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
+        .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+#[test]
+fn what_the_loop_asked_for_another_client_is_not_waited_for() {
+    // U was asked in B's slice, and has not answered yet when A gets its answer in another of B's.
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
+        .thread(U, RECVFROM, "........################", &[LOOP])
+        .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+#[test]
+fn a_timer_of_the_loop_that_the_answer_comes_out_of_was_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, TIMER])
+        .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+    // [9, 18): the slice of B's last request is the loop's own work.
+    assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("timer", 15)]));
+}
+
+#[test]
+fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
+    // The loop's last poll was to last until 20 ticks; B woke it at 18, and it answers at 20.
+    let blame = |timeout_ms: i64| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
+            .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+        edit(&mut scene.recording, |waits| {
+            let last = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)).next_back();
+            let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
+            last.expect("a wait").syscall = call;
+        });
+        scene.blame()
+    };
+    assert_eq!(blame(6), ticks(&[("work 20", 2), ("timer", 16)]));
+    assert_eq!(blame(60), ticks(&[("work 20", 2), ("event_loop", 16)]));
+    assert_eq!(blame(-1), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+#[test]
+fn a_timer_of_the_loop_in_between_was_not_waited_for() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, TIMER, TIMER, U])
+        .thread(U, RECVFROM, "...#####.........#######", &[LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
+}
+
+#[test]
+fn the_loops_work_between_two_questions_is_its_own() {
+    // It asks at 3, is answered at 8, computes until 13, asks again, and is answered at 18.
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....######....######", &[A, U, U])
+        .thread(U, RECVFROM, "...#####.....###########", &[LOOP, LOOP]);
+    assert_eq!(scene.blame(), ticks(&[("work 20", 8), ("work 30", 10)]));
+}
+
+#[test]
+fn a_server_that_was_awake_when_it_was_asked_has_the_time_since_its_answer_before() {
+    let scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....##........######", &[A, U, U])
+        .thread(U, RECVFROM, "########################", &[]);
+    // Both times, the loop asked before it went back to sleep.
+    assert_eq!(scene.blame(), ticks(&[("work 20", 6), ("work 30", 12)]));
+}
+
+#[test]
+fn one_thread_asks_and_another_gets_the_answer() {
+    // 20 asks and goes to sleep in its runtime's pool; 21 polls, gets the answer and hands it on.
+    let (asks, polls) = (LOOP, LOOP + 1);
+    let mut scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[asks])
+        .thread(asks, FUTEX, "..####............r#####", &[polls, polls])
+        .thread(polls, EPOLL_WAIT, "..##....#....#...#######", &[A, B, B, U])
+        .thread(U, RECVFROM, "...#####.......#########", &[asks])
+        .thread(B, RECVFROM, "######..########..######", &[polls, polls]);
+    let parked = user(&mut scene.recording, LOOP, &["app runtime.futex", "app runtime.stopm"]);
+    edit(&mut scene.recording, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(asks)) {
+            wait.user_stack = parked;
+        }
+    });
+    let blame = scene.in_loop_process(&[asks, polls]).blame();
+    // 20 is queued for a tick, and works for one before it answers and for three before it asks.
+    let expected =
+        [("cpu_queue 20", 1), ("work 20", 2), ("work 21", 1), ("work 30", 7), ("timer", 7)];
+    assert_eq!(blame, ticks(&expected));
+}
+
+#[test]
+fn who_holds_a_lock_holds_it_while_it_polls() {
+    // The loop is idle in a transaction of B's: A waits for its lock, not for an answer.
+    let mut scene = Scene::new(24)
+        .thread(A, EPOLL_WAIT, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##..............######", &[B, B])
+        .thread(B, RECVFROM, "########..........######", &[]);
+    let stack = user(&mut scene.recording, A, &["postgres LockAcquireExtended"]);
+    edit(&mut scene.recording, |waits| {
+        let wait = waits.iter_mut().find(|wait| wait.tid == Tid(A)).expect("a wait");
+        wait.user_stack = stack;
+    });
+    assert_eq!(scene.blame(), ticks(&[("timer", 10), ("work 20", 4), ("work 40", 4)]));
+}
+
+#[test]
+fn a_poll_of_one_file_is_a_question_and_no_loop() {
+    let life = "..##..............######";
+    let blame = |call| {
+        Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, call, life, &[A, B])
+            .thread(B, RECVFROM, "########################", &[])
+            .blame()
+    };
+    assert_eq!(blame(POLL), ticks(&[("work 20", 4), ("work 40", 14)]));
+    assert_eq!(blame(EPOLL_WAIT), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+#[test]
+fn what_a_kernel_worker_did_before_its_work_came_belongs_to_others() {
+    // A waits for a worker's fourth job, which B queued at 14; the jobs before were others'.
+    let mut scene = Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[60])
+        .thread(60, RECVFROM, "...##..###...#...#######", &[U, U, U, B])
+        .thread(B, RECVFROM, "####################....", &[])
+        .thread(U, RECVFROM, "########################", &[]);
+    let idle = kernel(&mut scene.recording, &["schedule", "worker_thread", "kthread"]);
+    edit(&mut scene.recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.file = Some(file(FileKind::Socket, A_TO_LOOP)).filter(|_| wait.tid == Tid(A));
+            if wait.tid == Tid(60) {
+                (wait.kind, wait.kernel_stack) = (ThreadKind::Kernel, idle);
+                (wait.syscall, wait.user_stack) = (None, StackRef::NotTaken);
+            }
+        }
+    });
+    assert_eq!(scene.blame(), ticks(&[("work 60", 3), ("work 40", 15)]));
+}

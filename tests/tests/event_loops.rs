@@ -1,0 +1,72 @@
+//! Who is to blame for the wait of one client of a loop that serves many: the server that the loop
+//! asks, the loop's timer, or the loop itself; never another client.
+//!
+//! Each test prints a line of how much of the blame is right. With `--nocapture` they make a table.
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{
+    blame_accuracy::BlameAccuracy,
+    case::{Case, at_least},
+    report::Blame,
+};
+
+fn check(case: &Case, name: &str, role: &str, is_right: impl Fn(&Blame) -> bool) -> Result<()> {
+    let accuracy = BlameAccuracy::for_role(case, role, "socket", is_right);
+    println!("| {:<30} | {accuracy}", format!("{name}, {role}"));
+    accuracy.check(case, role).with_context(|| name.to_owned())
+}
+
+/// How long `a` waited for what `holds` says of the blame, in ns.
+fn blamed_ns(case: &Case, holds: impl Fn(&Blame) -> bool) -> u64 {
+    let waits = case.report.waits_of(case.tid("a"), Some("socket"));
+    waits.flat_map(|waits| &waits.blame).filter(|part| holds(part)).map(|part| part.ns).sum()
+}
+
+#[test]
+fn a_client_waits_for_the_server_that_the_loop_asks() -> Result<()> {
+    for name in ["shared-loop-epoll", "shared-loop-poll", "shared-loop-uring", "shared-loop-crowd"]
+    {
+        let case = Case::profile(name)?;
+        let [in_loop, server] = ["loop", "server"].map(|role| case.tid(role));
+        let is_servers = |blame: &Blame| blame.path() == [in_loop, server];
+        check(&case, name, "a", |blame| is_servers(blame) || blame.blamed_tid() == Some(in_loop))?;
+        // The server sleeps for 15 of the 18 ms that it takes.
+        let waited = blamed_ns(&case, |_| true);
+        let slept = blamed_ns(&case, |blame| is_servers(blame) && blame.kind == "timer");
+        ensure!(at_least(slept, 0.6, waited), "{name}: {slept} of {waited} ns are its sleep");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_other_clients_wait_for_the_loop_alone() -> Result<()> {
+    for name in ["shared-loop-epoll", "shared-loop-busy"] {
+        let case = Case::profile(name)?;
+        let in_loop = case.tid("loop");
+        check(&case, name, "b0", |blame| blame.blamed_tid() == Some(in_loop))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_client_waits_for_the_loops_timer() -> Result<()> {
+    let name = "shared-loop-timer";
+    let case = Case::profile(name)?;
+    let in_loop = case.tid("loop");
+    check(&case, name, "a", |blame| blame.path() == [in_loop])?;
+    let (waited, timer) =
+        (blamed_ns(&case, |_| true), blamed_ns(&case, |part| part.kind == "timer"));
+    ensure!(at_least(timer, 0.8, waited), "{timer} of {waited} ns are the timer's");
+    Ok(())
+}
+
+#[test]
+fn a_client_waits_for_what_the_loop_computes_for_others() -> Result<()> {
+    let name = "shared-loop-busy";
+    let case = Case::profile(name)?;
+    let in_loop = case.tid("loop");
+    check(&case, name, "a", |blame| blame.blamed_tid() == Some(in_loop))?;
+    let (waited, work) = (blamed_ns(&case, |_| true), blamed_ns(&case, |part| part.kind == "work"));
+    ensure!(at_least(work, 0.6, waited), "{work} of {waited} ns are the loop's work");
+    Ok(())
+}
