@@ -71,12 +71,21 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
 
 #[test]
 fn a_mutex_is_waited_for_until_its_holder_lets_go() -> Result<()> {
-    let case = Case::profile("mutex")?;
-    let holder = BTreeSet::from([case.tid("holder")]);
-    // No count: a woken contender may find the lock taken again, and sleep twice in one call.
-    case.check_blocked_on("contender", "futex")?;
-    case.check_woken_by("contender", "futex", &holder)?;
-    case.check_blamed_on("contender", "futex", &holder)
+    for name in ["mutex", "pi-mutex"] {
+        let case = Case::profile(name)?;
+        let holder = BTreeSet::from([case.tid("holder")]);
+        // No count: a woken contender may find the lock taken again, and sleep twice in one call.
+        case.check_blocked_on("contender", "futex").context(name)?;
+        case.check_woken_by("contender", "futex", &holder).context(name)?;
+        case.check_blamed_on("contender", "futex", &holder).context(name)?;
+        // The futex is named, although the kernel waits for this one with a lock of its own.
+        let op = if name == "pi-mutex" { ":lock_pi" } else { ":wait" };
+        mostly(&case, "contender", "futex", |waits| {
+            waits.waited_on.as_ref().is_some_and(|on| on.text.ends_with(op))
+        })
+        .context(name)?;
+    }
+    Ok(())
 }
 
 #[test]

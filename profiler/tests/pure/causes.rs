@@ -34,6 +34,19 @@ fn kernel_stacks_tell() {
         ),
         (&["schedule", "futex_wait_queue_me", "futex_wait", "do_futex"], Cause::Futex), // 5.10
         (&["rt_mutex_schedule", "rt_mutex_wait_proxy_lock", "futex_lock_pi"], Cause::Futex),
+        (
+            &["rt_mutex_schedule", "rt_mutex_slowlock_block.constprop.0", "futex_lock_pi"],
+            Cause::Futex,
+        ),
+        // What touches the futex's page may have to wait for the address space.
+        (
+            &["schedule", "rwsem_down_read_slowpath", "fixup_pi_state_owner", "futex_lock_pi"],
+            Cause::KernelLock,
+        ),
+        (
+            &["rt_mutex_schedule", "rt_mutex_slowlock.constprop.0", "i2c_transfer"],
+            Cause::KernelLock,
+        ),
         (&["schedule", "anon_pipe_read", "vfs_read", "ksys_read"], Cause::Pipe),
         (&["schedule", "pipe_read", "vfs_read", "ksys_read"], Cause::Pipe), // 6.1
         (

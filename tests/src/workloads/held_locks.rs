@@ -11,7 +11,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    mutex::{PthreadMutex, contend},
+    mutex::{Protocol, PthreadMutex, contend},
     raw,
     stage::Stage,
 };
@@ -31,7 +31,7 @@ const AWAY: Duration = Duration::from_millis(1);
 pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
     let holder = stage.role("holder")?;
     let stopped = stage.stopped();
-    let mutex = PthreadMutex::unlocked();
+    let mutex = PthreadMutex::unlocked(Protocol::Plain)?;
     let times_taken = Arc::new(AtomicU64::new(0));
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
@@ -55,8 +55,17 @@ pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
 /// Three who want one lock all the time, and hold it for times of their own. Each logs when it
 /// held the lock as work, and when it wanted it as a wait.
 pub(super) fn handed_over(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::Plain)
+}
+
+/// The same lock with priority inheritance.
+pub(super) fn pi_handed_over(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::PriorityInheritance)
+}
+
+fn hand_over(stage: &Stage, protocol: Protocol) -> Result<()> {
     let stopped = stage.stopped();
-    let mutex = PthreadMutex::unlocked();
+    let mutex = PthreadMutex::unlocked(protocol)?;
     let contenders = [("x", "ow-x", 2), ("y", "ow-y", 4), ("z", "ow-z", 6)];
     let cast: Vec<_> = contenders
         .into_iter()

@@ -50,7 +50,8 @@ pub type Workload = fn(&Stage) -> Result<()>;
 pub const WORKLOADS: &[(&str, Workload)] = &[
     ("futex-handoff", futex_handoff::run),
     ("hostile-names", futex_handoff::run_with_hostile_names),
-    ("mutex", mutex::run),
+    ("mutex", mutex::plain),
+    ("pi-mutex", mutex::with_priority_inheritance),
     ("condvar", condvar::run),
     ("pipe", request_reply::over_pipes),
     ("unix-socket", request_reply::over_a_unix_socket),
@@ -90,6 +91,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("chain-tcp", chains::over_loopback_tcp),
     ("lock-with-a-sleep-inside", held_locks::with_a_sleep_inside),
     ("lock-handed-over", held_locks::handed_over),
+    ("pi-lock-handed-over", held_locks::pi_handed_over),
     ("crash-behind-a-socket", crashes::behind_a_socket),
     ("crash-behind-wait4", crashes::behind_wait4),
     ("broadcast-futex", broadcast::by_futex),

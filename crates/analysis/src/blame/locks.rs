@@ -31,6 +31,9 @@ type FutexKey = (Option<Tgid>, u64);
 enum ExpectedValue {
     /// The value of a lock that others wait for already.
     Contended,
+    /// None: the kernel itself keeps the owner of a lock with priority inheritance, so the futex can
+    /// be nothing else.
+    Owner,
     /// Anything else: a counter, a flag.
     Other,
 }
@@ -70,7 +73,7 @@ impl FutexWait {
         // The kernel compares 32 bits.
         let value = wait.syscall.map_or(0, |syscall| syscall.args[2] as u32);
         let expects = match op {
-            FutexOp::LockPi => ExpectedValue::Contended,
+            FutexOp::LockPi => ExpectedValue::Owner,
             FutexOp::Wait | FutexOp::WaitBitset
                 if value == CONTENDED || value == CONTENDED_MUSL =>
             {
@@ -88,9 +91,13 @@ impl FutexWait {
         Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
     }
 
-    /// Returns whether the waiter expects the value of a contended lock.
+    /// Returns whether the waiter expects the value of a contended lock, or asked for a lock with
+    /// priority inheritance.
     pub(super) fn looks_like_lock(self) -> bool {
-        self.expects == ExpectedValue::Contended
+        match self.expects {
+            ExpectedValue::Contended | ExpectedValue::Owner => true,
+            ExpectedValue::Other => false,
+        }
     }
 
     /// Returns the process that the futex belongs to; none if several may share it.
@@ -130,7 +137,7 @@ struct FutexUse {
     /// All waits so far expect the value of a contended lock.
     looks_like_lock: bool,
     /// A wait that expects that value began after a wake on the same address: a counter would have
-    /// moved on.
+    /// moved on. Or a wait asked for a lock with priority inheritance, which no counter is.
     is_no_counter: bool,
 }
 
@@ -142,7 +149,7 @@ impl Locks {
     /// blamed on the waker for all of its time, although others may have held the lock.
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
-        if !patterns.iter().any(|v| v.lock.is_some_and(|l| l.expects == ExpectedValue::Contended)) {
+        if !patterns.iter().any(|v| v.lock.is_some_and(FutexWait::looks_like_lock)) {
             return Self { releases: Vec::new(), by_pattern: vec![None; patterns.len()] };
         }
         let lock_of = |place: usize| patterns.get(place).and_then(|pattern| pattern.lock);
@@ -156,8 +163,9 @@ impl Locks {
                 is_no_counter: false,
             });
             draft.waits += 1;
-            draft.looks_like_lock &= lock.expects == ExpectedValue::Contended;
-            draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
+            draft.looks_like_lock &= lock.looks_like_lock();
+            draft.is_no_counter |= lock.expects == ExpectedValue::Owner
+                || draft.first_wake.is_some_and(|woken| woken <= row.off);
             if lock.ended == FutexWake::ByRelease && wake_use(row) != WakeUse::Stale {
                 let woken = row.woken_at();
                 draft.first_wake =

@@ -95,8 +95,6 @@ pub(super) const RULES: &[CauseRule] = &[
             "percpu_rwsem_wait",
             "percpu_down_*",
             "__percpu_down_*",
-            "rt_mutex_slowlock*",
-            "__rt_mutex_slowlock*",
             "rtlock_slowlock*",
             "rwbase_*",
         ])],
@@ -111,6 +109,9 @@ pub(super) const RULES: &[CauseRule] = &[
             "futex_unqueue_multiple*",
         ])],
     ),
+    // The kernel waits for a futex with priority inheritance (`futex_lock_pi`) by such a lock of its
+    // own, so this comes after the futexes: what the thread asked for is the futex.
+    rule(Cause::KernelLock, &[Condition::Frame(&["rt_mutex_slowlock*", "__rt_mutex_slowlock*"])]),
     // The fault itself may then read from a disk: what the thread did was to touch a page.
     rule(
         Cause::PageFault,
