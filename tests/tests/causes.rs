@@ -308,6 +308,49 @@ fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
     Ok(())
 }
 
+/// Whoever has the other end of a semaphore or a queue is waited for, on either side.
+#[test]
+fn semaphores_and_message_queues_are_waited_for_until_the_other_side_comes() -> Result<()> {
+    for (name, cause, waiter, worker) in [
+        ("sysv-sem", "sysv_sem", "receiver", "sender"),
+        ("sysv-msg", "sysv_msg", "receiver", "sender"),
+        ("sysv-msg-full", "sysv_msg", "sender", "receiver"),
+        ("mqueue", "mqueue", "receiver", "sender"),
+        ("mqueue-full", "mqueue", "sender", "receiver"),
+    ] {
+        let case = Case::profile(name)?;
+        waits_for_a_worker(&case, waiter, cause, worker).context(name)?;
+        if cause == "mqueue" {
+            mostly(&case, waiter, cause, |waits| {
+                waits.waited_on.as_ref().is_some_and(|on| on.text.contains("/ow-queue"))
+            })
+            .context(name)?;
+        }
+        let idle: u64 = case.report.waits_of(case.tid(waiter), None).map(|w| w.idle_ns).sum();
+        ensure!(idle == 0, "{name}: the other side has work: {}", case.describe(waiter));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_queue_that_nothing_comes_to_is_waited_for_until_the_timeout_and_that_is_idle() -> Result<()> {
+    for (name, cause) in [("sysv-sem-timeout", "sysv_sem"), ("mqueue-timeout", "mqueue")] {
+        let case = Case::profile(name)?;
+        case.check_blocked_on("waiter", cause).context(name)?;
+        case.check_external("waiter", cause, "timer").context(name)?;
+        mostly(&case, "waiter", cause, |waits| waits.idle_ns == waits.blocked_ns).context(name)?;
+    }
+    Ok(())
+}
+
+/// It is woken by whoever changes the file, and has nothing to do until then.
+#[test]
+fn a_watched_file_is_waited_for_until_somebody_writes_to_it() -> Result<()> {
+    let case = Case::profile("inotify")?;
+    waits_for_a_worker(&case, "watcher", "inotify", "writer")?;
+    mostly(&case, "watcher", "inotify", |waits| waits.idle_ns == waits.blocked_ns)
+}
+
 /// What ends a wait for the disk is an interrupt, or a kernel thread of the filesystem; never the
 /// program over which the interrupt came. How long a call computes and how long it is blocked is
 /// the disk's affair, so there is no lower bound on the time.

@@ -180,24 +180,45 @@ fn a_lock_is_waited_for_while_its_holder_computes_and_while_it_sleeps() -> Resul
 /// changed hands.
 #[test]
 fn a_lock_that_is_handed_over_is_waited_for_by_who_held_it() -> Result<()> {
-    is_divided_over_who_held_it("lock-handed-over")
+    is_divided_over_who_held_it("lock-handed-over", "futex", is_held_up_at_once)
 }
 
 /// The kernel keeps the queue of such a lock, so a waiter may sleep through several holders.
 #[test]
 fn a_lock_with_priority_inheritance_is_waited_for_by_who_held_it() -> Result<()> {
-    is_divided_over_who_held_it("pi-lock-handed-over")
+    is_divided_over_who_held_it("pi-lock-handed-over", "futex", is_held_up_at_once)
+}
+
+/// The kernel queues waiters behind each other, so the way to the first holder may lead through
+/// the second, which waited for it too.
+#[test]
+fn a_file_lock_is_waited_for_by_who_held_it() -> Result<()> {
+    for name in ["flock-handed-over", "fcntl-lock-handed-over", "ofd-lock-handed-over"] {
+        is_divided_over_who_held_it(name, "file_lock", |blame, holder| {
+            blame.blamed_tid() == Some(holder)
+        })?;
+    }
+    Ok(())
+}
+
+/// Whether a thread is blamed as the waker itself.
+fn is_held_up_at_once(blame: &Blame, holder: u32) -> bool {
+    is_busy(blame, &[holder])
 }
 
 /// Demands that each of three threads that want one lock waits for the other two, as long as each
-/// held it.
-fn is_divided_over_who_held_it(name: &str) -> Result<()> {
+/// held it; `is_held_up_by` says whether some blame is on a holder in the way that the lock allows.
+fn is_divided_over_who_held_it(
+    name: &str,
+    cause: &str,
+    is_held_up_by: fn(&Blame, u32) -> bool,
+) -> Result<()> {
     let case = Case::profile(name)?;
     let all = ["x", "y", "z"];
     for role in all {
         let others: Vec<&str> = all.into_iter().filter(|other| *other != role).collect();
-        let holds = |blame: &Blame, other: &str| is_busy(blame, &[case.tid(other)]);
-        let accuracy = BlameAccuracy::for_role(&case, role, "futex", |blame| {
+        let holds = |blame: &Blame, other: &str| is_held_up_by(blame, case.tid(other));
+        let accuracy = BlameAccuracy::for_role(&case, role, cause, |blame| {
             others.iter().any(|other| holds(blame, other))
         });
         row(&format!("{name}, {role}"), &accuracy);
@@ -205,7 +226,7 @@ fn is_divided_over_who_held_it(name: &str) -> Result<()> {
         let waited = times(&case, role, Activity::Wait);
         let shares: Vec<_> = (others.iter())
             .map(|other| {
-                let blamed = sum(blame_of(&case, role, "futex"), |blame| holds(blame, other));
+                let blamed = sum(blame_of(&case, role, cause), |blame| holds(blame, other));
                 let held = overlap_ns(&waited, &times(&case, other, Activity::Work)) as f64;
                 (*other, blamed, held)
             })

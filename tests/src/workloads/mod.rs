@@ -21,6 +21,7 @@ mod crashes;
 mod crowded_tcp;
 mod epoll_chain;
 mod faults;
+mod file_locks;
 mod fsync;
 mod futex_handoff;
 mod held_locks;
@@ -29,6 +30,7 @@ mod lines;
 mod moves;
 mod mutex;
 mod polls;
+mod queues;
 pub(crate) mod raw;
 mod request_reply;
 mod served;
@@ -92,6 +94,17 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("lock-with-a-sleep-inside", held_locks::with_a_sleep_inside),
     ("lock-handed-over", held_locks::handed_over),
     ("pi-lock-handed-over", held_locks::pi_handed_over),
+    ("flock-handed-over", file_locks::by_flock),
+    ("fcntl-lock-handed-over", file_locks::by_fcntl),
+    ("ofd-lock-handed-over", file_locks::by_ofd),
+    ("sysv-sem", queues::semaphore),
+    ("sysv-sem-timeout", queues::semaphore_timeout),
+    ("sysv-msg", queues::sysv_messages),
+    ("sysv-msg-full", queues::sysv_room),
+    ("mqueue", queues::posix_messages),
+    ("mqueue-full", queues::posix_room),
+    ("mqueue-timeout", queues::posix_timeout),
+    ("inotify", queues::inotify),
     ("crash-behind-a-socket", crashes::behind_a_socket),
     ("crash-behind-wait4", crashes::behind_wait4),
     ("broadcast-futex", broadcast::by_futex),

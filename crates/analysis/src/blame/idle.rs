@@ -42,8 +42,10 @@ pub(super) fn idle_hint(
     source: Option<PatternWakeSource>,
     evidence: FrameEvidence,
 ) -> IdleHint {
-    let is_for_others =
-        !matches!(cause, Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled);
+    let is_for_others = !matches!(
+        cause,
+        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::FileLock | Cause::Throttled
+    );
     match evidence {
         FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,
         FrameEvidence::Lock
@@ -55,11 +57,13 @@ pub(super) fn idle_hint(
     let is_idle = wait.state.letter() == 'I'
         || waits_in_work_loop(recording, wait)
         || waits_in_accept(wait)
+        // Whoever watches files has nothing to do until one of them changes.
+        || cause == Cause::Inotify
         || waits_for_request(recording, wait, cause, source)
         || matches!(
             (cause, source),
             (
-                Cause::Poll | Cause::Futex,
+                Cause::Poll | Cause::Futex | Cause::SysvSem | Cause::Mqueue,
                 Some(PatternWakeSource::Known(WakeSource::External(External::Timer)))
             )
         );
@@ -80,7 +84,7 @@ fn waits_for_hand_over(wait: &Wait, cause: Cause) -> bool {
         Cause::Futex => {
             FutexWait::from_wait(wait, cause).is_some_and(|word| !word.looks_like_lock())
         }
-        Cause::Pipe | Cause::Eventfd => waits_to_read(wait),
+        Cause::Pipe | Cause::Eventfd | Cause::SysvMsg | Cause::Mqueue => waits_to_read(wait),
         _ => false,
     }
 }

@@ -37,8 +37,11 @@ impl TimedRetries {
             let timer = PatternWakeSource::Known(WakeSource::External(External::Timer));
             let is_question = match pattern.evidence {
                 FrameEvidence::Lock | FrameEvidence::Request | FrameEvidence::NameLookup => true,
-                // An event loop waits for everybody: who comes after a timer was not waited for.
-                FrameEvidence::None => !matches!(pattern.cause, Cause::Poll | Cause::IoUring),
+                // An event loop, or the reader of a queue, waits for everybody: who comes after a
+                // timer was not waited for.
+                FrameEvidence::None => {
+                    !matches!(pattern.cause, Cause::Poll | Cause::IoUring | Cause::Mqueue)
+                }
                 FrameEvidence::Sleep | FrameEvidence::WorkerLoop => false,
             };
             pattern.source == Some(timer) && pattern.cause != Cause::Timer && is_question

@@ -143,12 +143,6 @@ impl Words<'_> {
             Some(KernelWait::NetworkFilesystem) => {
                 return "waits for a network filesystem".to_owned();
             }
-            Some(KernelWait::FileLock) => {
-                return match next {
-                    Some(next) => format!("waits for the file lock of {}", whom(next)),
-                    None => "waits for a file lock".to_owned(),
-                };
-            }
             Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
             None => {}
         }
@@ -181,6 +175,19 @@ impl Words<'_> {
                     _ => "waits for events".to_owned(),
                 },
             },
+            (Cause::FileLock, _) => match next {
+                Some(next) => format!("waits for the file lock of {next}"),
+                None => "waits for a file lock".to_owned(),
+            },
+            (Cause::SysvSem, _) => match next {
+                Some(next) => format!("waits for {next} at a semaphore"),
+                None => "waits at a semaphore".to_owned(),
+            },
+            (Cause::SysvMsg | Cause::Mqueue, _) => match next {
+                Some(next) => format!("waits for {next} at a message queue"),
+                None => "waits at a message queue".to_owned(),
+            },
+            (Cause::Inotify, _) => "waits for a file to change".to_owned(),
             (Cause::Tty, _) => "waits for its terminal".to_owned(),
             (Cause::Signal, _) => "waits for a signal".to_owned(),
             (Cause::Other, _) => match next {

@@ -103,9 +103,12 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
     match meaning.cause {
         _ if is_lock(meaning) || wait.state == 'D' => true,
         _ if meaning.kernel.is_some() => true,
-        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled | Cause::Stopped => {
-            true
-        }
+        Cause::Disk
+        | Cause::PageFault
+        | Cause::KernelLock
+        | Cause::FileLock
+        | Cause::Throttled
+        | Cause::Stopped => true,
         Cause::Socket | Cause::Poll => {
             meaning.role == Some(SocketRole::Asking)
                 || matches!(meaning.evidence, FrameEvidence::Request | FrameEvidence::NameLookup)

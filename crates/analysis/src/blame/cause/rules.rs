@@ -16,8 +16,8 @@ pub(super) enum Condition {
     State(&'static [char]),
     /// The wait's syscall has one of these names.
     Syscall(&'static [&'static str]),
-    /// The syscall's argument with this index is 0.
-    ZeroArgument(usize),
+    /// The syscall's argument with this index is one of these, as far as 32 bits of it go.
+    Argument(usize, &'static [u32]),
     /// The file that the thread waited on is of this kind.
     File(FileKind),
     /// The file that the thread waited on has a name with one of these prefixes.
@@ -62,6 +62,11 @@ const TRANSFER: &[&str] = &[
     "sendfile64",
     "copy_file_range",
 ];
+
+/// The commands with which `fcntl` waits for a lock
+/// ([`include/uapi/asm-generic/fcntl.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/fcntl.h#L100)):
+/// `F_SETLKW`, `F_SETLKW64` of 32-bit programs, `F_OFD_SETLKW`.
+const WAIT_FOR_LOCK: &[u32] = &[7, 14, 38];
 
 /// The rules in order of precedence: the first whose conditions hold decides the cause.
 ///
@@ -160,13 +165,13 @@ pub(super) const RULES: &[CauseRule] = &[
     // A poll of nothing is how programs slept before nanosleep.
     rule(
         Cause::Timer,
-        &[Condition::Syscall(&["poll", "ppoll", "ppoll_time64"]), Condition::ZeroArgument(1)],
+        &[Condition::Syscall(&["poll", "ppoll", "ppoll_time64"]), Condition::Argument(1, &[0])],
     ),
     rule(
         Cause::Timer,
         &[
             Condition::Syscall(&["select", "_newselect", "pselect6", "pselect6_time64"]),
-            Condition::ZeroArgument(0),
+            Condition::Argument(0, &[0]),
         ],
     ),
     rule(
@@ -214,6 +219,24 @@ pub(super) const RULES: &[CauseRule] = &[
             "rt_sigtimedwait_time64",
         ])],
     ),
+    // A waiter for a lock that the file system itself keeps (NFS, FUSE) may lack these frames.
+    rule(
+        Cause::FileLock,
+        &[Condition::Frame(&[
+            "locks_lock_inode_wait",
+            "flock_lock_inode_wait",
+            "posix_lock_inode_wait",
+            "do_lock_file_wait",
+            "fcntl_setlk*",
+        ])],
+    ),
+    rule(Cause::SysvSem, &[Condition::Frame(&["do_semtimedop", "__do_semtimedop"])]),
+    rule(Cause::SysvMsg, &[Condition::Frame(&["do_msgsnd", "do_msgrcv"])]),
+    rule(
+        Cause::Mqueue,
+        &[Condition::Frame(&["wq_sleep", "do_mq_timedsend", "do_mq_timedreceive"])],
+    ),
+    rule(Cause::Inotify, &[Condition::Frame(&["inotify_read"])]),
     rule(Cause::Eventfd, &[Condition::Frame(&["eventfd_read", "eventfd_write"])]),
     rule(Cause::Tty, &[Condition::Frame(&["n_tty_*", "tty_*", "do_tty_*"])]),
     rule(
@@ -287,6 +310,10 @@ pub(super) const RULES: &[CauseRule] = &[
         &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:[signalfd"])],
     ),
     rule(
+        Cause::Inotify,
+        &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:inotify"])],
+    ),
+    rule(
         Cause::Tty,
         &[
             Condition::File(FileKind::Character),
@@ -296,6 +323,22 @@ pub(super) const RULES: &[CauseRule] = &[
     rule(
         Cause::Futex,
         &[Condition::Syscall(&["futex", "futex_time64", "futex_wait", "futex_waitv"])],
+    ),
+    rule(Cause::FileLock, &[Condition::Syscall(&["flock"])]),
+    rule(
+        Cause::FileLock,
+        &[Condition::Syscall(&["fcntl", "fcntl64"]), Condition::Argument(1, WAIT_FOR_LOCK)],
+    ),
+    rule(Cause::SysvSem, &[Condition::Syscall(&["semop", "semtimedop", "semtimedop_time64"])]),
+    rule(Cause::SysvMsg, &[Condition::Syscall(&["msgsnd", "msgrcv"])]),
+    rule(
+        Cause::Mqueue,
+        &[Condition::Syscall(&[
+            "mq_timedsend",
+            "mq_timedsend_time64",
+            "mq_timedreceive",
+            "mq_timedreceive_time64",
+        ])],
     ),
     rule(
         Cause::Disk,

@@ -27,8 +27,18 @@ pub fn takes_fd(name: &str) -> bool {
 /// Whether it takes something in, and may wait until there is something.
 #[must_use]
 pub fn reads(name: &str) -> bool {
-    const READS: &[&str] =
-        &["read", "readv", "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg"];
+    const READS: &[&str] = &[
+        "mq_timedreceive",
+        "mq_timedreceive_time64",
+        "msgrcv",
+        "read",
+        "readv",
+        "recv",
+        "recvfrom",
+        "recvmmsg",
+        "recvmmsg_time64",
+        "recvmsg",
+    ];
     READS.contains(&name)
 }
 
@@ -53,6 +63,10 @@ const TAKE_FD: &[&str] = &[
     "getdents64",
     "io_uring_enter",
     "ioctl",
+    "mq_timedreceive",
+    "mq_timedreceive_time64",
+    "mq_timedsend",
+    "mq_timedsend_time64",
     "pread64",
     "preadv",
     "preadv2",
