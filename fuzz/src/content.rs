@@ -257,10 +257,11 @@ fn syscall(u: Bytes) -> Result<Syscall> {
 
 fn context(u: Bytes) -> Result<WakeContext> {
     use SystemVector::{CallFunction, Idle, IrqWork, LocalTimer, Unknown};
-    Ok(match u.int_in_range(0..=6)? {
+    Ok(match u.int_in_range(0..=7)? {
         0 => WakeContext::Softirq(any_or(u, |u| u.int_in_range(0..=9))?),
         1 => WakeContext::Hardirq(interrupt_number(u)?),
         2 => WakeContext::Hrtimer,
+        7 => WakeContext::TimerSignal,
         3 => WakeContext::System(choose(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
         _ => WakeContext::Task,
     })

@@ -308,6 +308,31 @@ fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
     Ok(())
 }
 
+/// The timer of the thread's own did nothing about what the read was for.
+#[test]
+fn a_read_that_an_alarm_cuts_short_waits_for_nobody_who_is_known() -> Result<()> {
+    for name in ["read-cut-short-by-itimer", "read-cut-short-by-posix-timer"] {
+        let case = Case::profile(name)?;
+        case.check_blocked_on("reader", "pipe").context(name)?;
+        case.check_blamed_among("reader", "pipe", &BTreeSet::new()).context(name)?;
+        let ledger = case.report.thread(case.tid("reader"))?;
+        let by_signal = ledger.unattributed.get("signal").copied().unwrap_or_default();
+        ensure!(
+            at_least(by_signal, 0.95, ledger.blocked_ns),
+            "{name}: {}",
+            case.describe("reader")
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sleep_beside_an_alarm_that_is_blocked_is_ended_by_its_own_timer() -> Result<()> {
+    let case = Case::profile("sleeps-beside-a-blocked-alarm")?;
+    case.check_blocked_on("sleeper", "timer")?;
+    case.check_external("sleeper", "timer", "timer")
+}
+
 /// Whoever has the other end of a semaphore or a queue is waited for, on either side.
 #[test]
 fn semaphores_and_message_queues_are_waited_for_until_the_other_side_comes() -> Result<()> {

@@ -440,6 +440,29 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
     assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
 }
 
+/// `alarm` and its like. A timer of the wait's own makes another context.
+#[test]
+fn an_alarm_that_cuts_a_wait_short_is_not_what_was_waited_for() {
+    const PAUSE: u32 = 34;
+    for (number, context, expected) in [
+        (READ, WakeContext::TimerSignal, "signal"),
+        (FUTEX, WakeContext::TimerSignal, "signal"),
+        (EPOLL_WAIT, WakeContext::TimerSignal, "signal"),
+        (READ, WakeContext::Hrtimer, "timer"),
+        // It waited for that.
+        (PAUSE, WakeContext::TimerSignal, "timer"),
+    ] {
+        let mut recording = recording(11);
+        live(&mut recording, 7, "#........r#", 8);
+        live(&mut recording, 8, "###########", 9);
+        edit(&mut recording, |waits| {
+            waits[0].syscall = syscall(number, [5, 1, 0, 0, 0, 0]);
+            waits[0].wake.as_mut().expect("woken").context = context;
+        });
+        assert_eq!(first_wait(&mut recording), parts(&[(expected, 8)]), "{number} {context:?}");
+    }
+}
+
 #[test]
 fn a_signal_that_cuts_a_wait_short_is_not_what_was_waited_for() {
     const KILL: u32 = 62;

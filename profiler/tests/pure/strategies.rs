@@ -51,6 +51,7 @@ fn context() -> impl Strategy<Value = WakeContext> {
         any::<u16>().prop_map(WakeContext::Softirq),
         any::<u16>().prop_map(WakeContext::Hardirq),
         Just(WakeContext::Hrtimer),
+        Just(WakeContext::TimerSignal),
         select(vec![
             SystemVector::Unknown,
             SystemVector::LocalTimer,

@@ -1,6 +1,6 @@
 //! Tells waits of threads that have nothing to do from waits in the middle of something.
 
-use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait};
+use offwake_recording::{FileId, OpenFile, Recording, SocketRole, ThreadKind, Wait, WakeContext};
 
 use super::{
     External, IdleHint, WakeSource,
@@ -59,6 +59,7 @@ pub(super) fn idle_hint(
         || waits_in_accept(wait)
         // Whoever watches files has nothing to do until one of them changes.
         || cause == Cause::Inotify
+        || (cause == Cause::Poll && was_cut_short_by_alarm(wait))
         || waits_for_request(recording, wait, cause, source)
         || matches!(
             (cause, source),
@@ -87,6 +88,12 @@ fn waits_for_hand_over(wait: &Wait, cause: Cause) -> bool {
         Cause::Pipe | Cause::Eventfd | Cause::SysvMsg | Cause::Mqueue => waits_to_read(wait),
         _ => false,
     }
+}
+
+/// Returns whether a signal from a timer of the thread's own ended a wait: an event loop's way to do
+/// something now and then.
+fn was_cut_short_by_alarm(wait: &Wait) -> bool {
+    wait.wake.is_some_and(|wake| wake.context == WakeContext::TimerSignal)
 }
 
 fn waits_in_work_loop(recording: &Recording, wait: &Wait) -> bool {

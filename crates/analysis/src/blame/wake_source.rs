@@ -18,7 +18,7 @@ use super::{
 /// ```text
 /// task context                                 → that task, unless it only sent a signal
 /// softirq inside a task's own send             → that task (its packet came back to this machine)
-/// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer
+/// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer, unless it only sent a signal
 /// softirq BLOCK, IRQ_POLL                      → external: disk
 /// softirq NET_TX, NET_RX   socket is local     → ksoftirqd, if the socket's other end is held by
 ///                                                whoever had set it to work
@@ -86,13 +86,15 @@ fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) 
     match wake.context {
         // The idle task runs nothing of anybody's.
         WakeContext::Task if wake.current.tid == Tid(0) => WakeSource::Interrupt(Reason::Interrupt),
-        WakeContext::Task if signal::is_signal_only(recording, wake, cause) => {
+        WakeContext::Task | WakeContext::TimerSignal
+            if signal::is_signal_only(recording, wake, cause) =>
+        {
             WakeSource::Unknown(Reason::Signal)
         }
         WakeContext::Task => WakeSource::Task(wake.current),
-        WakeContext::Hrtimer | WakeContext::System(SystemVector::LocalTimer) => {
-            WakeSource::External(External::Timer)
-        }
+        WakeContext::Hrtimer
+        | WakeContext::TimerSignal
+        | WakeContext::System(SystemVector::LocalTimer) => WakeSource::External(External::Timer),
         WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => {
             WakeSource::External(External::Timer)
         }
@@ -120,7 +122,10 @@ pub(super) fn is_from_disk(recording: &Recording, context: WakeContext) -> bool 
             let device = recording.interrupts.get(&number).and_then(|info| info.device);
             device == Some(DeviceKind::Storage)
         }
-        WakeContext::Task | WakeContext::Hrtimer | WakeContext::System(_) => false,
+        WakeContext::Task
+        | WakeContext::Hrtimer
+        | WakeContext::TimerSignal
+        | WakeContext::System(_) => false,
     }
 }
 
