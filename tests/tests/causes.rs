@@ -2,13 +2,14 @@
 //! what the workload measured itself. The tolerances and their reasons are in
 //! `offwake_tests::case`.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{ABSOLUTE_NS, Case, RELATIVE, at_least, is_close},
     ground_truth::Activity,
     report::Waits,
+    throttled_disk::ThrottledDisk,
     workload::Workload,
 };
 
@@ -406,6 +407,31 @@ fn an_fsync_waits_for_the_disk_and_not_for_bystanders() -> Result<()> {
     ensure!(disk > 0, "the disk is not blamed: {}", about());
     ensure!(at_least(disk + unknown, 0.8, blocked), "{disk} and {unknown} ns: {}", about());
     Ok(())
+}
+
+/// The kernel has a writer sleep by the clock while the disk takes what is written too slowly: a
+/// timer ends each of these waits, and it is the disk that is waited for.
+#[test]
+fn a_writer_that_is_throttled_waits_for_the_disk_and_not_for_the_clock() -> Result<()> {
+    let disk = ThrottledDisk::make()?;
+    let workload = Workload::start_with("throttled-writer", |directory| {
+        symlink(disk.path(), directory.join("disk")).context("cannot link to the disk")
+    })?;
+    let pids = workload.pids();
+    let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &pids]))?;
+    let writer = case.tid("writer");
+    case.check_cause("writer", "disk")?;
+    let blocked = case.report.blocked_ns(writer, "disk");
+    ensure!(at_least(blocked, 0.05, case.window().length_ns()), "{}", case.describe("writer"));
+    // The disk's own kernel thread may be waited for as well, for a page that it has.
+    let blame = case.report.blame_of(writer, Some("disk"));
+    let sum = |kind| blame.get(&(kind, None)).copied().unwrap_or_default();
+    ensure!(at_least(sum("disk"), 0.8, blocked), "{}", case.describe("writer"));
+    ensure!(sum("timer") == 0, "{}", case.describe("writer"));
+    let device = disk.path();
+    mostly(&case, "writer", "disk", |waits| {
+        waits.waited_on.as_ref().is_some_and(|on| Path::new(&on.text) == device)
+    })
 }
 
 /// A thread that was blocked before the window and stays so: nobody can know what for until when,

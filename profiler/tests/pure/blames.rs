@@ -440,6 +440,42 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
     assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
 }
 
+/// The stack of 6.18, and what is left of it where it is taken as the thread is woken. A wait for the
+/// disk that is given up after a time is another matter.
+#[test]
+fn a_writer_that_is_throttled_by_the_clock_waits_for_the_disk() {
+    const WRITE: u32 = 1;
+    const IO_GETEVENTS: u32 = 208;
+    let throttled = [
+        "schedule_timeout",
+        "io_schedule_timeout",
+        "balance_dirty_pages",
+        "balance_dirty_pages_ratelimited_flags",
+        "generic_perform_write",
+    ];
+    for (number, functions, expected) in [
+        (WRITE, &throttled[..], "disk"),
+        (WRITE, &throttled[2..], "disk"),
+        // A page that was written to by its mapping.
+        (WRITE, &["balance_dirty_pages", "fault_dirty_shared_page", "exc_page_fault"], "disk"),
+        (IO_GETEVENTS, &["schedule", "read_events", "do_io_getevents"], "timer"),
+        (WRITE, &["schedule_timeout", "wait_woken", "tcp_sendmsg_locked"], "timer"),
+    ] {
+        for context in [WakeContext::Softirq(1), WakeContext::Hrtimer] {
+            let mut recording = recording(11);
+            live(&mut recording, 7, "#........r#", 8);
+            live(&mut recording, 8, "###########", 9);
+            let stack = kernel(&mut recording, functions);
+            edit(&mut recording, |waits| {
+                waits[0].syscall = syscall(number, [5, 1, 0, 0, 0, 0]);
+                waits[0].kernel_stack = stack;
+                waits[0].wake.as_mut().expect("woken").context = context;
+            });
+            assert_eq!(first_wait(&mut recording), parts(&[(expected, 8)]), "{functions:?}");
+        }
+    }
+}
+
 /// `alarm` and its like. A timer of the wait's own makes another context.
 #[test]
 fn an_alarm_that_cuts_a_wait_short_is_not_what_was_waited_for() {

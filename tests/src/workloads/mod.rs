@@ -80,6 +80,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("poll", polls::poll_on_an_eventfd),
     ("eventfd", polls::read_of_an_eventfd),
     ("fsync", fsync::beside_a_hog),
+    ("throttled-writer", fsync::throttled),
     ("fsync-of-many-files", fsync::many_files),
     ("sigwait", signals::sigwait),
     ("sigsuspend", signals::sigsuspend),

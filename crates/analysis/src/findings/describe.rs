@@ -215,7 +215,10 @@ impl Words<'_> {
                 }
                 Some(_) => "waits until a timeout".to_owned(),
             },
-            BlameEntryKind::Disk => "waits for the disk".to_owned(),
+            BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
+                Some(KernelWait::Writeback) => "waits for the disk to write back".to_owned(),
+                _ => "waits for the disk".to_owned(),
+            },
             BlameEntryKind::Network => "waits for the network".to_owned(),
             BlameEntryKind::Device => "waits for a device".to_owned(),
             BlameEntryKind::Unattributed => match end.reason {
