@@ -375,6 +375,74 @@ fn who_finds_a_lock_taken_and_waits_on_does_not_wait_twice() {
     assert_eq!(twice_for_a_lock(Nanos(10_000), true), [false, false]);
 }
 
+/// Thread 7 wants a lock and does not get it: this ends its wait. Before, 6 had released the lock for
+/// 10; afterwards 8 releases it for 9, whose life this is. By 11 it is known to be a lock.
+fn gives_up(ended_by: WakeContext, patient: &str) -> Vec<(String, u64)> {
+    let mut recording = recording(20);
+    live(&mut recording, 6, "####################", 0);
+    live(&mut recording, 7, "#........r##########", 8);
+    live(&mut recording, 8, "####################", 0);
+    live(&mut recording, 9, patient, 8);
+    live(&mut recording, 10, "##..r###############", 6);
+    live(&mut recording, 11, "#################.r#", 8);
+    edit(&mut recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.tgid = Tgid(7);
+            wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+            let wake = wait.wake.as_mut().expect("woken");
+            if wait.tid == Tid(7) {
+                wake.context = ended_by;
+            } else {
+                wake.syscall = syscall(FUTEX, [0x7f01, 129, 1, 0, 0, 0]);
+            }
+        }
+    });
+    first_wait(&mut recording)
+}
+
+#[test]
+fn who_gives_a_lock_up_waited_for_who_held_it_as_far_as_that_is_proven() {
+    let waits_already = "##..............r###";
+    let comes_later = "##########......r###";
+    for (ended_by, unproven) in
+        [(WakeContext::Hrtimer, "timer"), (WakeContext::TimerSignal, "signal")]
+    {
+        // While 9 waited, it would have been woken by whoever released the lock before 8.
+        let proven = parts(&[("work 6", 3), ("work 8", 5)]);
+        assert_eq!(gives_up(ended_by, waits_already), proven);
+        assert_eq!(gives_up(ended_by, comes_later), parts(&[("work 6", 3), (unproven, 5)]));
+    }
+}
+
+/// Thread 7 tries for a lock in two pieces, which 6 holds at first and then 8.
+#[test]
+fn a_lock_that_is_tried_again_is_waited_for_by_all_who_held_it() {
+    let mut recording = recording(20);
+    live(&mut recording, 6, "####################", 0);
+    live(&mut recording, 7, "#........#......r###", 8);
+    live(&mut recording, 8, "####################", 0);
+    live(&mut recording, 10, "##..r###############", 6);
+    live(&mut recording, 11, "#################.r#", 8);
+    edit(&mut recording, |waits| {
+        let mut on = None;
+        for wait in waits.iter_mut() {
+            wait.tgid = Tgid(7);
+            wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+            let wake = wait.wake.as_mut().expect("woken");
+            if (wait.tid, wait.seq) == (Tid(7), 1) {
+                wake.context = WakeContext::Hrtimer;
+                on = Some(wait.on);
+            } else {
+                wake.syscall = syscall(FUTEX, [0x7f01, 129, 1, 0, 0, 0]);
+            }
+            if let (Tid(7), 2, Some(on)) = (wait.tid, wait.seq, on) {
+                wait.off = on + Nanos(10_000);
+            }
+        }
+    });
+    assert_eq!(first_wait(&mut recording), parts(&[("work 6", 3), ("work 8", 5)]));
+}
+
 /// Thread 7 waits for 8, which waits four times for 9 meanwhile.
 fn with_limits(limits: ChainLimits) -> Vec<(String, u64)> {
     let mut recording = recording(20);

@@ -98,6 +98,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("lock-with-a-sleep-inside", held_locks::with_a_sleep_inside),
     ("lock-handed-over", held_locks::handed_over),
     ("pi-lock-handed-over", held_locks::pi_handed_over),
+    ("timed-lock-handed-over", held_locks::handed_over_with_timeouts),
+    ("lock-given-up", held_locks::given_up),
     ("flock-handed-over", file_locks::by_flock),
     ("fcntl-lock-handed-over", file_locks::by_fcntl),
     ("ofd-lock-handed-over", file_locks::by_ofd),

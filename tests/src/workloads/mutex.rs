@@ -76,6 +76,23 @@ impl PthreadMutex {
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
+    /// Waits for the mutex for this long at most; returns whether it was had.
+    #[inline(never)]
+    pub(super) fn lock_within(&self, length: Duration) -> bool {
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the time is a valid place.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
+        until.tv_nsec += libc::c_long::from(length.subsec_nanos().cast_signed());
+        until.tv_sec += until.tv_nsec / 1_000_000_000;
+        until.tv_nsec %= 1_000_000_000;
+        // SAFETY: as above; the time is valid.
+        match unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const until) } {
+            0 => true,
+            libc::ETIMEDOUT => false,
+            error => panic!("cannot lock: {}", io::Error::from_raw_os_error(error)),
+        }
+    }
+
     pub(super) fn unlock(&self) {
         // SAFETY: as above; only the thread that locked it unlocks it.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };

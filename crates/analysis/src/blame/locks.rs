@@ -18,7 +18,9 @@ use offwake_recording::{
 use crate::timeline::{WaitIndex, WakeUse, wake_use};
 
 use super::{
+    Blame, External, IdleHint, Reason, WakeSource,
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
+    frame_evidence::FrameEvidence,
     gaps::Gaps,
     pattern_analysis::PatternAnalysis,
 };
@@ -204,6 +206,24 @@ impl Locks {
         self.by_pattern.get(pattern).is_some_and(Option::is_some)
     }
 
+    /// Returns the first release at or after `from` of the lock that waits of this pattern are on.
+    fn first_release_since(&self, pattern: usize, from: Timestamp) -> Option<Release> {
+        let number = self.by_pattern.get(pattern).copied().flatten()?;
+        let releases = self.releases.get(number as usize)?;
+        let next = releases.partition_point(|release| release.at < from);
+        releases.get(next).copied()
+    }
+
+    /// Makes waits for locks that nobody was seen to end busy: whoever waits for a lock has
+    /// something to do, also where the wait's own timeout ended it.
+    pub(super) fn mark_waits_busy(&self, patterns: &mut [PatternAnalysis]) {
+        for (pattern, is_on_lock) in patterns.iter_mut().zip(&self.by_pattern) {
+            if is_on_lock.is_some() && pattern.evidence != FrameEvidence::WorkerLoop {
+                pattern.idle_hint = IdleHint::Busy;
+            }
+        }
+    }
+
     /// Returns the releases after `from` and before `to` of the lock that waits of this pattern are
     /// on; none if they are on no lock.
     pub(super) fn releases_between(
@@ -218,5 +238,30 @@ impl Locks {
         let first = releases.partition_point(|release| release.at <= from);
         let end = releases.partition_point(|release| release.at < to);
         releases.get(first..end).unwrap_or_default()
+    }
+}
+
+impl Blame<'_> {
+    /// Returns the next release of a lock after a wait for it that its timeout or a signal ended, if
+    /// whoever made it held the lock at that end already. It did if the wait that the release ended
+    /// had begun by then: while somebody waits, no release goes unseen.
+    ///
+    /// ```text
+    /// gives up     ---- blocked ----^ timeout
+    /// patient           ---- blocked -----------------^ released by X
+    /// holder       ... held by X ---------------------'
+    /// ```
+    pub(super) fn release_after(&self, wait: WaitIndex) -> Option<Release> {
+        let (row, _) = self.pattern(wait)?;
+        if !matches!(
+            self.wake_source(wait),
+            WakeSource::External(External::Timer) | WakeSource::Unknown(Reason::Signal)
+        ) {
+            return None;
+        }
+        let end = row.woken_at()?;
+        let next = self.locks.first_release_since(row.pattern.index(), end)?;
+        let (patient, _) = self.pattern(next.wait)?;
+        (patient.off <= end).then_some(next)
     }
 }
