@@ -10,6 +10,7 @@ use offwake_tests::{
     ground_truth::Activity,
     report::Waits,
     throttled_disk::ThrottledDisk,
+    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -332,6 +333,39 @@ fn a_sleep_beside_an_alarm_that_is_blocked_is_ended_by_its_own_timer() -> Result
     let case = Case::profile("sleeps-beside-a-blocked-alarm")?;
     case.check_blocked_on("sleeper", "timer")?;
     case.check_external("sleeper", "timer", "timer")
+}
+
+/// Nobody lets go of the lock while it is looked at, so no wake tells who has it: the kernel's list
+/// does, also of a process that is no target.
+#[test]
+fn who_still_holds_a_file_lock_at_the_end_is_named() -> Result<()> {
+    for (name, holder, waiter) in
+        [("file-lock-held-by-left", "left", "right"), ("file-lock-held-by-right", "right", "left")]
+    {
+        let workload = Workload::start(name)?;
+        let path = workload.directory().join("lock").canonicalize()?;
+        let waiting = workload.role(waiter)?.pid.to_string();
+        wait_until("the waiter to be in the kernel's list", || {
+            let list = fs::read_to_string("/proc/locks")?;
+            let is_waiting = |line: &str| {
+                line.contains("->") && line.split_ascii_whitespace().any(|word| word == waiting)
+            };
+            Ok(list.lines().any(is_waiting).then_some(()))
+        })?;
+        let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &waiting]))?;
+        case.check_cause(waiter, "file_lock").context(name)?;
+        let found: Vec<_> =
+            case.report.findings.iter().filter(|found| found.kind == "still_waiting").collect();
+        let [found] = &found[..] else { anyhow::bail!("{name}: one thing is stuck: {found:?}") };
+        ensure!(found.text.contains("waits for a file lock"), "{name}: {found:?}");
+        let holder = case.pid(holder).to_string();
+        let names_holder = found.cause.text.split_ascii_whitespace().any(|word| word == holder);
+        ensure!(names_holder, "{name}: {holder} holds it: {found:?}");
+        let path = path.to_string_lossy();
+        let names_file = found.lines.iter().any(|line| line.text.ends_with(path.as_ref()));
+        ensure!(names_file, "{name}: it is {path}: {found:?}");
+    }
+    Ok(())
 }
 
 /// Whoever has the other end of a semaphore or a queue is waited for, on either side.

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Context, Result};
 
-use super::stage::Stage;
+use super::{raw, stage::Stage};
 use crate::{clock::compute, ground_truth::Activity};
 
 /// What a holder then does without the lock, so that another one gets it.
@@ -71,6 +71,51 @@ fn hand_over(stage: &Stage, kind: FileLock) -> Result<()> {
         })?;
     }
     stage.play(|| ())
+}
+
+/// One of two processes has the lock for good, and the other wants it.
+pub(super) fn held_by_left(stage: &Stage) -> Result<()> {
+    hold(stage, ["left", "right"])
+}
+
+/// The other way round.
+pub(super) fn held_by_right(stage: &Stage) -> Result<()> {
+    hold(stage, ["right", "left"])
+}
+
+/// The holder lets go of the lock at the end alone. The argument names the directory of the file.
+fn hold(stage: &Stage, [holder, waiter]: [&'static str; 2]) -> Result<()> {
+    let path = Path::new(stage.argument()?).join("lock");
+    File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let open = || {
+        let file = File::open(&path);
+        let Ok(file) = file else { panic!("cannot open the file: {file:?}") };
+        file
+    };
+    let (holder, waiter) = (stage.role(holder)?, stage.role(waiter)?);
+    let (held, released) = (stage.word()?, stage.word()?);
+    stage.process(|| {
+        let file = open();
+        waits_for_lock(&file, FileLock::Whole);
+        holder.claim("ow-holder");
+        held.store(1, SeqCst);
+        raw::futex_wake(held, 1);
+        while released.load(SeqCst) == 0 {
+            raw::futex_wait(released, 0);
+        }
+    })?;
+    stage.process(|| {
+        let file = open();
+        while held.load(SeqCst) == 0 {
+            raw::futex_wait(held, 0);
+        }
+        waiter.claim("ow-waiter");
+        waiter.waits(|| waits_for_lock(&file, FileLock::Whole));
+    })?;
+    stage.play(|| {
+        released.store(1, SeqCst);
+        raw::futex_wake(released, 1);
+    })
 }
 
 #[inline(never)]

@@ -103,6 +103,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("flock-handed-over", file_locks::by_flock),
     ("fcntl-lock-handed-over", file_locks::by_fcntl),
     ("ofd-lock-handed-over", file_locks::by_ofd),
+    ("file-lock-held-by-left", file_locks::held_by_left),
+    ("file-lock-held-by-right", file_locks::held_by_right),
     ("sysv-sem", queues::semaphore),
     ("sysv-sem-timeout", queues::semaphore_timeout),
     ("sysv-msg", queues::sysv_messages),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use offwake_recording::{
-    SocketRole,
+    PeerProcess, SocketRole,
     units::{Nanos, Tgid},
 };
 
@@ -87,6 +87,16 @@ impl Words<'_> {
         };
         (!names.is_empty() && names.len() <= MAX_THREAD_NAMES)
             .then(|| names.into_iter().collect::<Vec<_>>().join(", "))
+    }
+
+    /// Names a process by its program, or by the name that was found with it.
+    pub(super) fn process_name(&self, process: &PeerProcess) -> String {
+        let thread = (self.timeline.threads.iter().zip(0..))
+            .find(|(thread, _)| thread.tgid == process.tgid)
+            .map(|(_, n)| ThreadIndex(n));
+        thread
+            .and_then(|thread| self.programs.program(self.programs.program_of_thread(thread)))
+            .map_or_else(|| text::terminal(&process.comm), program_name)
     }
 
     /// Returns whether the threads of two nodes share a process.

@@ -7,7 +7,7 @@
 
 use offwake_recording::FileKind;
 
-use super::Cause;
+use super::{Cause, syscalls::FCNTL_WAIT_FOR_LOCK};
 
 /// One condition on a wait.
 #[derive(Clone, Copy, Debug)]
@@ -62,11 +62,6 @@ const TRANSFER: &[&str] = &[
     "sendfile64",
     "copy_file_range",
 ];
-
-/// The commands with which `fcntl` waits for a lock
-/// ([`include/uapi/asm-generic/fcntl.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/fcntl.h#L100)):
-/// `F_SETLKW`, `F_SETLKW64` of 32-bit programs, `F_OFD_SETLKW`.
-const WAIT_FOR_LOCK: &[u32] = &[7, 14, 38];
 
 /// The rules in order of precedence: the first whose conditions hold decides the cause.
 ///
@@ -327,7 +322,7 @@ pub(super) const RULES: &[CauseRule] = &[
     rule(Cause::FileLock, &[Condition::Syscall(&["flock"])]),
     rule(
         Cause::FileLock,
-        &[Condition::Syscall(&["fcntl", "fcntl64"]), Condition::Argument(1, WAIT_FOR_LOCK)],
+        &[Condition::Syscall(&["fcntl", "fcntl64"]), Condition::Argument(1, FCNTL_WAIT_FOR_LOCK)],
     ),
     rule(Cause::SysvSem, &[Condition::Syscall(&["semop", "semtimedop", "semtimedop_time64"])]),
     rule(Cause::SysvMsg, &[Condition::Syscall(&["msgsnd", "msgrcv"])]),

@@ -42,6 +42,21 @@ pub fn reads(name: &str) -> bool {
     READS.contains(&name)
 }
 
+/// The commands with which `fcntl` waits for a lock
+/// ([`include/uapi/asm-generic/fcntl.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/fcntl.h#L100)):
+/// `F_SETLKW`, `F_SETLKW64` of 32-bit programs, `F_OFD_SETLKW`.
+pub(super) const FCNTL_WAIT_FOR_LOCK: &[u32] = &[7, 14, 38];
+
+/// Whether a syscall waits for a lock on a file, should somebody else have it.
+#[must_use]
+pub fn waits_for_file_lock(syscall: &Syscall) -> bool {
+    match name(syscall) {
+        Some("flock") => true,
+        Some("fcntl" | "fcntl64") => FCNTL_WAIT_FOR_LOCK.contains(&(syscall.args[1] as u32)),
+        _ => false,
+    }
+}
+
 /// `exit(1)` and `wait4(1, …)` have a first argument too. `FD_FIRST` in
 /// `profiler/src/kernel/syscalls.rs` is the list by which the kernel half records that file.
 const TAKE_FD: &[&str] = &[
