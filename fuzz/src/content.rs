@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
-    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
-    FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId, OpenFile,
-    PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd, SocketRole,
-    Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext,
-    Window,
+    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
+    DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module,
+    ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment,
+    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
+    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -50,6 +50,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         cgroups: many(u, 2, |u| Ok(CgroupInfo::new(CgroupId(small(u)?.into()), text(u)?)))?,
         files: many(u, 4, |u| Ok((file_id(u)?, open_file(u)?)))?,
         interrupts: many(u, 2, interrupt)?,
+        file_locks: many(u, 2, file_lock)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -66,6 +67,16 @@ fn slice(u: Bytes) -> Result<Slice> {
 fn interrupt(u: Bytes) -> Result<InterruptInfo> {
     let device = maybe(u, |u| choose(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
     Ok(InterruptInfo { number: interrupt_number(u)?, device, handlers: text(u)? })
+}
+
+fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
+    let holder = |u: Bytes| Ok(PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? });
+    Ok(AwaitedFileLock {
+        device: u32::from(any::<bool>(u)?),
+        inode: any_or(u, |u| Ok(small(u)?.into()))?,
+        waiter: maybe(u, |u| Ok(Tgid(small(u)?)))?,
+        holder: maybe(u, holder)?,
+    })
 }
 
 fn interrupt_number(u: Bytes) -> Result<u16> {
@@ -257,10 +268,11 @@ fn syscall(u: Bytes) -> Result<Syscall> {
 
 fn context(u: Bytes) -> Result<WakeContext> {
     use SystemVector::{CallFunction, Idle, IrqWork, LocalTimer, Unknown};
-    Ok(match u.int_in_range(0..=6)? {
+    Ok(match u.int_in_range(0..=7)? {
         0 => WakeContext::Softirq(any_or(u, |u| u.int_in_range(0..=9))?),
         1 => WakeContext::Hardirq(interrupt_number(u)?),
         2 => WakeContext::Hrtimer,
+        7 => WakeContext::TimerSignal,
         3 => WakeContext::System(choose(u, &[Unknown, LocalTimer, CallFunction, IrqWork, Idle])?),
         _ => WakeContext::Task,
     })

@@ -142,6 +142,14 @@ pub struct Offsets {
     pub task_signal: u32,
     /// `signal_struct::live`
     pub signal_live: u32,
+    /// `task_struct::pending.signal`
+    pub task_pending_signals: u32,
+    /// `task_struct::blocked`
+    pub task_blocked_signals: u32,
+    /// `signal_struct::shared_pending.signal`
+    pub signal_shared_pending_signals: u32,
+    /// Makes the size a multiple of eight bytes.
+    pub reserved: u32,
 }
 
 /// Stands in place of a process id where there is no process.
@@ -198,6 +206,6 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 50 * 4);
+    assert!(size_of::<Offsets>() == 54 * 4);
     assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

@@ -158,8 +158,8 @@ mod entry {
     }
 
     #[btf_tracepoint(function = "hrtimer_expire_entry")]
-    fn hrtimer_expire_entry(_ctx: BtfTracePointContext) -> i32 {
-        interrupt_context::enter_hrtimer();
+    fn hrtimer_expire_entry(ctx: BtfTracePointContext) -> i32 {
+        interrupt_context::enter_hrtimer(ctx.arg::<*const c_void>(0));
         0
     }
 

@@ -48,11 +48,20 @@ pub mod wake_context {
     pub const SOFTIRQ: u16 = 2;
     /// A device's interrupt handler; the vector is its number in `/proc/interrupts`.
     pub const HARDIRQ: u16 = 3;
-    /// A high-resolution timer's callback, in whatever interrupt it ran.
+    /// A high-resolution timer's callback, in whatever interrupt it ran. The vector is one of
+    /// [`super::hrtimer_vector`].
     pub const HRTIMER: u16 = 4;
     /// An interrupt without a device: a local timer tick, an inter-processor interrupt, or one that
     /// is known only by the stack that it ran on. The vector is one of [`super::system_vector`].
     pub const SYSTEM: u16 = 5;
+}
+
+/// What a high-resolution timer was for ([`wake_context::HRTIMER`]).
+pub mod hrtimer_vector {
+    /// The thread's own timeout, or anything else.
+    pub const ANY: u16 = 0;
+    /// To send a signal to the thread: `alarm`, `setitimer`, `timer_create`.
+    pub const SIGNAL: u16 = 1;
 }
 
 /// The interrupts without a device behind them ([`wake_context::SYSTEM`]).

@@ -12,6 +12,7 @@ pub mod capture;
 mod cgroup2;
 pub mod containers;
 pub mod decode;
+mod file_locks;
 pub mod files;
 mod interrupts;
 pub mod kernel;

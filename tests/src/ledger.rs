@@ -22,6 +22,11 @@ const CAUSES: &[&str] = &[
     "tty",
     "stopped",
     "throttled",
+    "file_lock",
+    "sysv_sem",
+    "sysv_msg",
+    "mqueue",
+    "inotify",
     "other",
 ];
 const EXTERNAL: &[&str] = &["timer", "disk", "network", "device"];

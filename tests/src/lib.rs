@@ -28,6 +28,7 @@ pub mod report;
 pub mod report_tables;
 pub mod spans;
 pub mod task_locals;
+pub mod throttled_disk;
 pub mod tmux;
 pub mod wait_until;
 pub mod workload;

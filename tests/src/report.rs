@@ -27,6 +27,36 @@ pub struct Report {
     pub wakes: Vec<Wakes>,
     /// What was waited for.
     pub waits: Vec<Waits>,
+    /// What holds the target up: an addition to the contract.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+}
+
+/// Something that holds the target up.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Finding {
+    /// What kind of thing it is.
+    pub kind: String,
+    /// It in one line.
+    pub text: String,
+    /// The end of its chain.
+    pub cause: FindingCause,
+    /// What screens show of it.
+    pub lines: Vec<FindingLine>,
+}
+
+/// The end of a finding's chain.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FindingCause {
+    /// It in words.
+    pub text: String,
+}
+
+/// A line of a finding.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FindingLine {
+    /// The line.
+    pub text: String,
 }
 
 /// A container.

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io::{BufRead, BufReader, Read},
+    path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::mpsc,
     thread,
@@ -35,8 +36,19 @@ impl Workload {
     ///
     /// When it can't be started, or is not ready by the deadline.
     pub fn start(name: &str) -> Result<Self> {
+        Self::start_with(name, |_| Ok(()))
+    }
+
+    /// Starts the workload `name` as [`Workload::start`] does, after `prepare` has put into its
+    /// directory what it needs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Workload::start`], or when `prepare` fails.
+    pub fn start_with(name: &str, prepare: impl FnOnce(&Path) -> Result<()>) -> Result<Self> {
         let machine_lock = MachineLock::acquire()?;
         let directory = paths::scratch_directory()?;
+        prepare(directory.path())?;
         let mut child = Command::new(paths::workload_binary()?)
             .arg(name)
             .arg(directory.path())
@@ -108,7 +120,7 @@ impl Workload {
 
     /// The directory that is its argument.
     #[must_use]
-    pub fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 

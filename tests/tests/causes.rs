@@ -2,13 +2,15 @@
 //! what the workload measured itself. The tolerances and their reasons are in
 //! `offwake_tests::case`.
 
-use std::{collections::BTreeSet, fs};
+use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{ABSOLUTE_NS, Case, RELATIVE, at_least, is_close},
     ground_truth::Activity,
     report::Waits,
+    throttled_disk::ThrottledDisk,
+    wait_until::wait_until,
     workload::Workload,
 };
 
@@ -71,12 +73,21 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
 
 #[test]
 fn a_mutex_is_waited_for_until_its_holder_lets_go() -> Result<()> {
-    let case = Case::profile("mutex")?;
-    let holder = BTreeSet::from([case.tid("holder")]);
-    // No count: a woken contender may find the lock taken again, and sleep twice in one call.
-    case.check_blocked_on("contender", "futex")?;
-    case.check_woken_by("contender", "futex", &holder)?;
-    case.check_blamed_on("contender", "futex", &holder)
+    for name in ["mutex", "pi-mutex"] {
+        let case = Case::profile(name)?;
+        let holder = BTreeSet::from([case.tid("holder")]);
+        // No count: a woken contender may find the lock taken again, and sleep twice in one call.
+        case.check_blocked_on("contender", "futex").context(name)?;
+        case.check_woken_by("contender", "futex", &holder).context(name)?;
+        case.check_blamed_on("contender", "futex", &holder).context(name)?;
+        // The futex is named, although the kernel waits for this one with a lock of its own.
+        let op = if name == "pi-mutex" { ":lock_pi" } else { ":wait" };
+        mostly(&case, "contender", "futex", |waits| {
+            waits.waited_on.as_ref().is_some_and(|on| on.text.ends_with(op))
+        })
+        .context(name)?;
+    }
+    Ok(())
 }
 
 #[test]
@@ -299,6 +310,107 @@ fn a_signal_is_waited_for_until_somebody_sends_it() -> Result<()> {
     Ok(())
 }
 
+/// The timer of the thread's own did nothing about what the read was for.
+#[test]
+fn a_read_that_an_alarm_cuts_short_waits_for_nobody_who_is_known() -> Result<()> {
+    for name in ["read-cut-short-by-itimer", "read-cut-short-by-posix-timer"] {
+        let case = Case::profile(name)?;
+        case.check_blocked_on("reader", "pipe").context(name)?;
+        case.check_blamed_among("reader", "pipe", &BTreeSet::new()).context(name)?;
+        let ledger = case.report.thread(case.tid("reader"))?;
+        let by_signal = ledger.unattributed.get("signal").copied().unwrap_or_default();
+        ensure!(
+            at_least(by_signal, 0.95, ledger.blocked_ns),
+            "{name}: {}",
+            case.describe("reader")
+        );
+    }
+    Ok(())
+}
+
+#[test]
+fn a_sleep_beside_an_alarm_that_is_blocked_is_ended_by_its_own_timer() -> Result<()> {
+    let case = Case::profile("sleeps-beside-a-blocked-alarm")?;
+    case.check_blocked_on("sleeper", "timer")?;
+    case.check_external("sleeper", "timer", "timer")
+}
+
+/// Nobody lets go of the lock while it is looked at, so no wake tells who has it: the kernel's list
+/// does, also of a process that is no target.
+#[test]
+fn who_still_holds_a_file_lock_at_the_end_is_named() -> Result<()> {
+    for (name, holder, waiter) in
+        [("file-lock-held-by-left", "left", "right"), ("file-lock-held-by-right", "right", "left")]
+    {
+        let workload = Workload::start(name)?;
+        let path = workload.directory().join("lock").canonicalize()?;
+        let waiting = workload.role(waiter)?.pid.to_string();
+        wait_until("the waiter to be in the kernel's list", || {
+            let list = fs::read_to_string("/proc/locks")?;
+            let is_waiting = |line: &str| {
+                line.contains("->") && line.split_ascii_whitespace().any(|word| word == waiting)
+            };
+            Ok(list.lines().any(is_waiting).then_some(()))
+        })?;
+        let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &waiting]))?;
+        case.check_cause(waiter, "file_lock").context(name)?;
+        let found: Vec<_> =
+            case.report.findings.iter().filter(|found| found.kind == "still_waiting").collect();
+        let [found] = &found[..] else { anyhow::bail!("{name}: one thing is stuck: {found:?}") };
+        ensure!(found.text.contains("waits for a file lock"), "{name}: {found:?}");
+        let holder = case.pid(holder).to_string();
+        let names_holder = found.cause.text.split_ascii_whitespace().any(|word| word == holder);
+        ensure!(names_holder, "{name}: {holder} holds it: {found:?}");
+        let path = path.to_string_lossy();
+        let names_file = found.lines.iter().any(|line| line.text.ends_with(path.as_ref()));
+        ensure!(names_file, "{name}: it is {path}: {found:?}");
+    }
+    Ok(())
+}
+
+/// Whoever has the other end of a semaphore or a queue is waited for, on either side.
+#[test]
+fn semaphores_and_message_queues_are_waited_for_until_the_other_side_comes() -> Result<()> {
+    for (name, cause, waiter, worker) in [
+        ("sysv-sem", "sysv_sem", "receiver", "sender"),
+        ("sysv-msg", "sysv_msg", "receiver", "sender"),
+        ("sysv-msg-full", "sysv_msg", "sender", "receiver"),
+        ("mqueue", "mqueue", "receiver", "sender"),
+        ("mqueue-full", "mqueue", "sender", "receiver"),
+    ] {
+        let case = Case::profile(name)?;
+        waits_for_a_worker(&case, waiter, cause, worker).context(name)?;
+        if cause == "mqueue" {
+            mostly(&case, waiter, cause, |waits| {
+                waits.waited_on.as_ref().is_some_and(|on| on.text.contains("/ow-queue"))
+            })
+            .context(name)?;
+        }
+        let idle: u64 = case.report.waits_of(case.tid(waiter), None).map(|w| w.idle_ns).sum();
+        ensure!(idle == 0, "{name}: the other side has work: {}", case.describe(waiter));
+    }
+    Ok(())
+}
+
+#[test]
+fn a_queue_that_nothing_comes_to_is_waited_for_until_the_timeout_and_that_is_idle() -> Result<()> {
+    for (name, cause) in [("sysv-sem-timeout", "sysv_sem"), ("mqueue-timeout", "mqueue")] {
+        let case = Case::profile(name)?;
+        case.check_blocked_on("waiter", cause).context(name)?;
+        case.check_external("waiter", cause, "timer").context(name)?;
+        mostly(&case, "waiter", cause, |waits| waits.idle_ns == waits.blocked_ns).context(name)?;
+    }
+    Ok(())
+}
+
+/// It is woken by whoever changes the file, and has nothing to do until then.
+#[test]
+fn a_watched_file_is_waited_for_until_somebody_writes_to_it() -> Result<()> {
+    let case = Case::profile("inotify")?;
+    waits_for_a_worker(&case, "watcher", "inotify", "writer")?;
+    mostly(&case, "watcher", "inotify", |waits| waits.idle_ns == waits.blocked_ns)
+}
+
 /// What ends a wait for the disk is an interrupt, or a kernel thread of the filesystem; never the
 /// program over which the interrupt came. How long a call computes and how long it is blocked is
 /// the disk's affair, so there is no lower bound on the time.
@@ -329,6 +441,31 @@ fn an_fsync_waits_for_the_disk_and_not_for_bystanders() -> Result<()> {
     ensure!(disk > 0, "the disk is not blamed: {}", about());
     ensure!(at_least(disk + unknown, 0.8, blocked), "{disk} and {unknown} ns: {}", about());
     Ok(())
+}
+
+/// The kernel has a writer sleep by the clock while the disk takes what is written too slowly: a
+/// timer ends each of these waits, and it is the disk that is waited for.
+#[test]
+fn a_writer_that_is_throttled_waits_for_the_disk_and_not_for_the_clock() -> Result<()> {
+    let disk = ThrottledDisk::make()?;
+    let workload = Workload::start_with("throttled-writer", |directory| {
+        symlink(disk.path(), directory.join("disk")).context("cannot link to the disk")
+    })?;
+    let pids = workload.pids();
+    let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &pids]))?;
+    let writer = case.tid("writer");
+    case.check_cause("writer", "disk")?;
+    let blocked = case.report.blocked_ns(writer, "disk");
+    ensure!(at_least(blocked, 0.05, case.window().length_ns()), "{}", case.describe("writer"));
+    // The disk's own kernel thread may be waited for as well, for a page that it has.
+    let blame = case.report.blame_of(writer, Some("disk"));
+    let sum = |kind| blame.get(&(kind, None)).copied().unwrap_or_default();
+    ensure!(at_least(sum("disk"), 0.8, blocked), "{}", case.describe("writer"));
+    ensure!(sum("timer") == 0, "{}", case.describe("writer"));
+    let device = disk.path();
+    mostly(&case, "writer", "disk", |waits| {
+        waits.waited_on.as_ref().is_some_and(|on| Path::new(&on.text) == device)
+    })
 }
 
 /// A thread that was blocked before the window and stays so: nobody can know what for until when,

@@ -2,6 +2,7 @@
 
 mod clock;
 mod file;
+mod file_lock;
 mod function;
 mod interned;
 mod interrupt;
@@ -20,6 +21,7 @@ mod wait_store;
 
 pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
+pub use file_lock::AwaitedFileLock;
 pub use function::Function;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
@@ -194,6 +196,8 @@ pub struct Recording {
     pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
     /// Devices' interrupts that ended waits, by number.
     pub interrupts: BTreeMap<u16, InterruptInfo>,
+    /// Locks on files that somebody still waited for when the window closed.
+    pub file_locks: Vec<AwaitedFileLock>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.

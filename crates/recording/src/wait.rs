@@ -113,6 +113,8 @@ pub enum WakeContext {
     Hardirq(u16),
     /// A high-resolution timer.
     Hrtimer,
+    /// A high-resolution timer that sent the thread a signal: `alarm`, `setitimer`, `timer_create`.
+    TimerSignal,
     /// An interrupt with no device.
     System(SystemVector),
 }

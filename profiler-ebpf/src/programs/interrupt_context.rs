@@ -7,7 +7,7 @@
 
 use core::{ffi::c_void, ptr};
 
-use profiler_ebpf::record::{system_vector, wake_context};
+use profiler_ebpf::record::{hrtimer_vector, system_vector, wake_context};
 
 use super::{
     maps::INTERRUPT_CONTEXTS,
@@ -15,14 +15,14 @@ use super::{
 };
 
 /// The interrupts that one CPU is in: for each kind 0 if the CPU is in none, else the number plus
-/// one.
+/// one; of a high-resolution timer's callback, the timer's address.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub struct InterruptContext {
     softirq: u32,
     hardirq: u32,
-    hrtimer: u32,
     system: u32,
+    hrtimer: u64,
     /// Scratch memory of [`pointer_as_number`].
     address: u64,
 }
@@ -75,9 +75,9 @@ pub fn leave_hardirq() {
 
 /// A high-resolution timer's callback begins.
 #[inline(always)]
-pub fn enter_hrtimer() {
+pub fn enter_hrtimer(timer: *const c_void) {
     if let Some(context) = this_cpu() {
-        context.hrtimer = 1;
+        pointer_as_number(&mut context.hrtimer, timer.cast_mut());
     }
 }
 
@@ -128,6 +128,21 @@ pub fn current_context(ctx: *mut c_void, current: Task, registers: Registers) ->
     } else {
         (wake_context::SYSTEM, system_vector::UNKNOWN)
     }
+}
+
+/// What the high-resolution timer was for whose callback runs here and wakes a thread: one of
+/// [`hrtimer_vector`]. The timer of a sleep with a timeout lies on the sleeper's own stack, and
+/// those that send signals do not.
+/// <https://github.com/torvalds/linux/blob/v6.12/kernel/time/hrtimer.c#L2051>
+#[inline(always)]
+pub fn hrtimer_vector(wakee: Task) -> u16 {
+    if !wakee.has_deliverable_signal() {
+        return hrtimer_vector::ANY;
+    }
+    let Some(context) = this_cpu() else { return hrtimer_vector::ANY };
+    let timer = context.hrtimer;
+    let top = pointer_as_number(&mut context.address, wakee.registers().as_ptr());
+    if timer >= wakee.stack() && timer < top { hrtimer_vector::ANY } else { hrtimer_vector::SIGNAL }
 }
 
 /// Whether this runs on the current task's own stack: the kernel puts the program's context, `ctx`,

@@ -67,6 +67,10 @@ pub static CONFIG: Config = Config {
         task_nvcsw: 0,
         task_signal: 0,
         signal_live: 0,
+        task_pending_signals: 0,
+        task_blocked_signals: 0,
+        signal_shared_pending_signals: 0,
+        reserved: 0,
     },
 };
 

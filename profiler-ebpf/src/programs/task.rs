@@ -163,6 +163,22 @@ impl Task {
             && unsafe { field::<u32>(signal, offset(&CONFIG.offsets.signal_live)) } == 0
     }
 
+    /// Whether a signal is pending for the thread, or for its process, that the thread does not
+    /// block. The sets have a bit for each of 64 signals.
+    #[inline(always)]
+    pub fn has_deliverable_signal(self) -> bool {
+        let signal: *const c_void = self.load(offset(&CONFIG.offsets.task_signal));
+        if signal.is_null() {
+            return false;
+        }
+        // SAFETY: `signal` is a typed pointer.
+        let shared: u64 =
+            unsafe { field(signal, offset(&CONFIG.offsets.signal_shared_pending_signals)) };
+        let own: u64 = self.load(offset(&CONFIG.offsets.task_pending_signals));
+        let blocked: u64 = self.load(offset(&CONFIG.offsets.task_blocked_signals));
+        (own | shared) & !blocked != 0
+    }
+
     /// When the thread was created, in ns of `CLOCK_MONOTONIC`.
     #[inline(always)]
     pub fn start_time(self) -> u64 {

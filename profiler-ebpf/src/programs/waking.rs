@@ -55,7 +55,7 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
             let is_on_pipe = local.record.wait_flags & wait_flags::HAS_FILE != 0
                 && file::is_pipe(&local.record.file);
             let file = if is_on_pipe { WakerFile::SameAsWakee } else { WakerFile::Unknown };
-            record_waker(ctx, local, file, now);
+            record_waker(ctx, local, wakee, file, now);
             let record = &mut local.record;
             if stack::are_recorded()
                 && record.kernel_stack == NO_STACK
@@ -69,7 +69,7 @@ pub fn on_waking(ctx: *mut c_void, wakee: Task) {
         }
         // The wakee is still on the CPU, perhaps about to sleep: its next switch-in decides whether
         // this wake counts.
-        phase::ON_CPU => record_waker(ctx, local, WakerFile::Unknown, now),
+        phase::ON_CPU => record_waker(ctx, local, wakee, WakerFile::Unknown, now),
         _ => {}
     }
 }
@@ -99,7 +99,7 @@ pub fn on_wakeup_new(ctx: *mut c_void, child: Task) {
     record.cgroup = child.cgroup();
     record.user_stack = NO_STACK;
     record.kernel_stack = NO_STACK;
-    record_waker(ctx, local, WakerFile::Unknown, now);
+    record_waker(ctx, local, child, WakerFile::Unknown, now);
     local.phase = phase::BLOCKED;
 }
 
@@ -115,10 +115,13 @@ enum WakerFile {
 /// Adds the waker to a thread's wait: the current task, in what context it wakes, its syscall, file
 /// and stacks.
 #[inline(always)]
-fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, file: WakerFile, now: u64) {
+fn record_waker(ctx: *mut c_void, local: &mut TaskLocal, wakee: Task, file: WakerFile, now: u64) {
     let current = Task::current();
     let registers = current.registers();
-    let (context, vector) = interrupt_context::current_context(ctx, current, registers);
+    let (context, mut vector) = interrupt_context::current_context(ctx, current, registers);
+    if context == wake_context::HRTIMER {
+        vector = interrupt_context::hrtimer_vector(wakee);
+    }
     let tid = current.tid();
     let wake: &mut Wake = &mut local.record.wake;
     wake.tid = tid;

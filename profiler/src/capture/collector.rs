@@ -17,7 +17,10 @@ use super::{
     messages::{LongWait, Lookup, OpenRecords, RecordBatch},
     trigger::TriggerMatcher,
 };
-use crate::decode::{self, Record};
+use crate::{
+    decode::{self, Record},
+    file_locks,
+};
 
 /// How often a file is requested: it may be gone for one thread and there for another.
 const FILE_LOOKUPS: u8 = 3;
@@ -98,9 +101,11 @@ impl Collector {
         std::mem::take(&mut self.long_waits)
     }
 
-    /// The records that the last survey has sent.
+    /// The records that the last survey has sent, and who holds the locks on files that are waited
+    /// for.
     pub fn take_open_records(&mut self) -> OpenRecords {
-        std::mem::take(&mut self.open)
+        let open = std::mem::take(&mut self.open);
+        OpenRecords { file_locks: file_locks::read_awaited(&open.waits), ..open }
     }
 
     /// Requests something that must not be left out, and returns it if there is no room for it now.

@@ -9,8 +9,8 @@
 
 use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
 use offwake_recording::{
-    Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta, NewStacks,
-    OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
+    AwaitedFileLock, Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
+    NewStacks, OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
@@ -107,6 +107,8 @@ pub struct OpenRecords {
     pub preemptions: Vec<Preemption>,
     /// One thread event of each thread.
     pub thread_events: Vec<ThreadEvent>,
+    /// Locks on files that some of these waits are for.
+    pub file_locks: Vec<AwaitedFileLock>,
 }
 
 /// What was looked up since the last time.

@@ -254,6 +254,7 @@ impl<S: Sink> Store<S> {
             thread_events: open.thread_events,
             ..RecordBatch::default()
         });
+        self.next.file_locks = open.file_locks;
         self.next.meta = Some(meta);
         let mut names = end.names;
         while names.len() > NAMES_IN_A_SLICE {

@@ -10,8 +10,8 @@ use offwake_recording::{
 };
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
-    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, kind, phase,
-    system_vector, thread_event, thread_flags, wait_flags, wake_context, wake_flags,
+    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, hrtimer_vector,
+    kind, phase, system_vector, thread_event, thread_flags, wait_flags, wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -171,7 +171,10 @@ fn decode_wake(raw: &RawWake) -> Result<Option<Wake>, DecodeError> {
         wake_context::TASK => WakeContext::Task,
         wake_context::SOFTIRQ => WakeContext::Softirq(raw.vector),
         wake_context::HARDIRQ => WakeContext::Hardirq(raw.vector),
-        wake_context::HRTIMER => WakeContext::Hrtimer,
+        wake_context::HRTIMER => match raw.vector {
+            hrtimer_vector::SIGNAL => WakeContext::TimerSignal,
+            _ => WakeContext::Hrtimer,
+        },
         wake_context::SYSTEM => WakeContext::System(match raw.vector {
             system_vector::UNKNOWN => SystemVector::Unknown,
             system_vector::LOCAL_TIMER => SystemVector::LocalTimer,

@@ -260,6 +260,11 @@ impl KernelTypes {
             task_nvcsw: field("task_struct", "nvcsw")?,
             task_signal: field("task_struct", "signal")?,
             signal_live: field("signal_struct", "live")?,
+            task_pending_signals: self.offset("task_struct", &["pending", "signal"])?,
+            task_blocked_signals: field("task_struct", "blocked")?,
+            signal_shared_pending_signals: self
+                .offset("signal_struct", &["shared_pending", "signal"])?,
+            reserved: 0,
         })
     }
 }

@@ -43,6 +43,8 @@ const FD_FIRST: &[i64] = &[
     libc::SYS_epoll_pwait2,
     libc::SYS_getdents64,
     libc::SYS_io_uring_enter,
+    libc::SYS_mq_timedsend,
+    libc::SYS_mq_timedreceive,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
 ];
@@ -115,6 +117,9 @@ mod tests {
         assert_eq!(about(libc::SYS_recvfrom), FIRST_ARG_IS_FD);
         assert_eq!(about(libc::SYS_futex) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 4);
         assert_eq!(about(libc::SYS_futex) & FIRST_ARG_IS_FD, 0);
+        // A queue and a timeout.
+        assert_eq!(about(libc::SYS_mq_timedsend) & FIRST_ARG_IS_FD, FIRST_ARG_IS_FD);
+        assert_eq!(about(libc::SYS_mq_timedsend) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 5);
         assert_eq!(about(libc::SYS_mmap), MAPS);
         assert_eq!(about(libc::SYS_exit_group), 0);
         assert_eq!(table.len(), TABLE_LEN as usize);

@@ -375,6 +375,74 @@ fn who_finds_a_lock_taken_and_waits_on_does_not_wait_twice() {
     assert_eq!(twice_for_a_lock(Nanos(10_000), true), [false, false]);
 }
 
+/// Thread 7 wants a lock and does not get it: this ends its wait. Before, 6 had released the lock for
+/// 10; afterwards 8 releases it for 9, whose life this is. By 11 it is known to be a lock.
+fn gives_up(ended_by: WakeContext, patient: &str) -> Vec<(String, u64)> {
+    let mut recording = recording(20);
+    live(&mut recording, 6, "####################", 0);
+    live(&mut recording, 7, "#........r##########", 8);
+    live(&mut recording, 8, "####################", 0);
+    live(&mut recording, 9, patient, 8);
+    live(&mut recording, 10, "##..r###############", 6);
+    live(&mut recording, 11, "#################.r#", 8);
+    edit(&mut recording, |waits| {
+        for wait in waits.iter_mut() {
+            wait.tgid = Tgid(7);
+            wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+            let wake = wait.wake.as_mut().expect("woken");
+            if wait.tid == Tid(7) {
+                wake.context = ended_by;
+            } else {
+                wake.syscall = syscall(FUTEX, [0x7f01, 129, 1, 0, 0, 0]);
+            }
+        }
+    });
+    first_wait(&mut recording)
+}
+
+#[test]
+fn who_gives_a_lock_up_waited_for_who_held_it_as_far_as_that_is_proven() {
+    let waits_already = "##..............r###";
+    let comes_later = "##########......r###";
+    for (ended_by, unproven) in
+        [(WakeContext::Hrtimer, "timer"), (WakeContext::TimerSignal, "signal")]
+    {
+        // While 9 waited, it would have been woken by whoever released the lock before 8.
+        let proven = parts(&[("work 6", 3), ("work 8", 5)]);
+        assert_eq!(gives_up(ended_by, waits_already), proven);
+        assert_eq!(gives_up(ended_by, comes_later), parts(&[("work 6", 3), (unproven, 5)]));
+    }
+}
+
+/// Thread 7 tries for a lock in two pieces, which 6 holds at first and then 8.
+#[test]
+fn a_lock_that_is_tried_again_is_waited_for_by_all_who_held_it() {
+    let mut recording = recording(20);
+    live(&mut recording, 6, "####################", 0);
+    live(&mut recording, 7, "#........#......r###", 8);
+    live(&mut recording, 8, "####################", 0);
+    live(&mut recording, 10, "##..r###############", 6);
+    live(&mut recording, 11, "#################.r#", 8);
+    edit(&mut recording, |waits| {
+        let mut on = None;
+        for wait in waits.iter_mut() {
+            wait.tgid = Tgid(7);
+            wait.syscall = syscall(FUTEX, [0x7f01, 128, 2, 0, 0, 0]);
+            let wake = wait.wake.as_mut().expect("woken");
+            if (wait.tid, wait.seq) == (Tid(7), 1) {
+                wake.context = WakeContext::Hrtimer;
+                on = Some(wait.on);
+            } else {
+                wake.syscall = syscall(FUTEX, [0x7f01, 129, 1, 0, 0, 0]);
+            }
+            if let (Tid(7), 2, Some(on)) = (wait.tid, wait.seq, on) {
+                wait.off = on + Nanos(10_000);
+            }
+        }
+    });
+    assert_eq!(first_wait(&mut recording), parts(&[("work 6", 3), ("work 8", 5)]));
+}
+
 /// Thread 7 waits for 8, which waits four times for 9 meanwhile.
 fn with_limits(limits: ChainLimits) -> Vec<(String, u64)> {
     let mut recording = recording(20);
@@ -438,6 +506,65 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
     };
     assert_eq!(ended_for(8), parts(&[("work 60", 3), ("cpu_queue 60", 1), ("work 8", 5)]));
     assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
+}
+
+/// The stack of 6.18, and what is left of it where it is taken as the thread is woken. A wait for the
+/// disk that is given up after a time is another matter.
+#[test]
+fn a_writer_that_is_throttled_by_the_clock_waits_for_the_disk() {
+    const WRITE: u32 = 1;
+    const IO_GETEVENTS: u32 = 208;
+    let throttled = [
+        "schedule_timeout",
+        "io_schedule_timeout",
+        "balance_dirty_pages",
+        "balance_dirty_pages_ratelimited_flags",
+        "generic_perform_write",
+    ];
+    for (number, functions, expected) in [
+        (WRITE, &throttled[..], "disk"),
+        (WRITE, &throttled[2..], "disk"),
+        // A page that was written to by its mapping.
+        (WRITE, &["balance_dirty_pages", "fault_dirty_shared_page", "exc_page_fault"], "disk"),
+        (IO_GETEVENTS, &["schedule", "read_events", "do_io_getevents"], "timer"),
+        (WRITE, &["schedule_timeout", "wait_woken", "tcp_sendmsg_locked"], "timer"),
+    ] {
+        for context in [WakeContext::Softirq(1), WakeContext::Hrtimer] {
+            let mut recording = recording(11);
+            live(&mut recording, 7, "#........r#", 8);
+            live(&mut recording, 8, "###########", 9);
+            let stack = kernel(&mut recording, functions);
+            edit(&mut recording, |waits| {
+                waits[0].syscall = syscall(number, [5, 1, 0, 0, 0, 0]);
+                waits[0].kernel_stack = stack;
+                waits[0].wake.as_mut().expect("woken").context = context;
+            });
+            assert_eq!(first_wait(&mut recording), parts(&[(expected, 8)]), "{functions:?}");
+        }
+    }
+}
+
+/// `alarm` and its like. A timer of the wait's own makes another context.
+#[test]
+fn an_alarm_that_cuts_a_wait_short_is_not_what_was_waited_for() {
+    const PAUSE: u32 = 34;
+    for (number, context, expected) in [
+        (READ, WakeContext::TimerSignal, "signal"),
+        (FUTEX, WakeContext::TimerSignal, "signal"),
+        (EPOLL_WAIT, WakeContext::TimerSignal, "signal"),
+        (READ, WakeContext::Hrtimer, "timer"),
+        // It waited for that.
+        (PAUSE, WakeContext::TimerSignal, "timer"),
+    ] {
+        let mut recording = recording(11);
+        live(&mut recording, 7, "#........r#", 8);
+        live(&mut recording, 8, "###########", 9);
+        edit(&mut recording, |waits| {
+            waits[0].syscall = syscall(number, [5, 1, 0, 0, 0, 0]);
+            waits[0].wake.as_mut().expect("woken").context = context;
+        });
+        assert_eq!(first_wait(&mut recording), parts(&[(expected, 8)]), "{number} {context:?}");
+    }
 }
 
 #[test]

@@ -34,12 +34,33 @@ fn kernel_stacks_tell() {
         ),
         (&["schedule", "futex_wait_queue_me", "futex_wait", "do_futex"], Cause::Futex), // 5.10
         (&["rt_mutex_schedule", "rt_mutex_wait_proxy_lock", "futex_lock_pi"], Cause::Futex),
+        (
+            &["rt_mutex_schedule", "rt_mutex_slowlock_block.constprop.0", "futex_lock_pi"],
+            Cause::Futex,
+        ),
+        // What touches the futex's page may have to wait for the address space.
+        (
+            &["schedule", "rwsem_down_read_slowpath", "fixup_pi_state_owner", "futex_lock_pi"],
+            Cause::KernelLock,
+        ),
+        (
+            &["rt_mutex_schedule", "rt_mutex_slowlock.constprop.0", "i2c_transfer"],
+            Cause::KernelLock,
+        ),
         (&["schedule", "anon_pipe_read", "vfs_read", "ksys_read"], Cause::Pipe),
         (&["schedule", "pipe_read", "vfs_read", "ksys_read"], Cause::Pipe), // 6.1
         (
             &["schedule_preempt_disabled", "__mutex_lock.constprop.0", "pipe_read"],
             Cause::KernelLock,
         ),
+        (&["schedule", "locks_lock_inode_wait", "__do_sys_flock"], Cause::FileLock),
+        (&["schedule", "fcntl_setlk", "do_fcntl", "__x64_sys_fcntl"], Cause::FileLock),
+        (&["schedule", "do_lock_file_wait.part.0", "fcntl_setlk"], Cause::FileLock), // 6.1
+        (&["schedule", "__do_semtimedop", "do_semtimedop"], Cause::SysvSem),
+        (&["schedule", "do_msgrcv.constprop.0", "do_syscall_64"], Cause::SysvMsg),
+        (&["schedule", "do_msgsnd", "do_syscall_64"], Cause::SysvMsg),
+        (&["schedule_hrtimeout_range_clock", "wq_sleep", "do_mq_timedreceive"], Cause::Mqueue),
+        (&["schedule_timeout", "wait_woken", "inotify_read", "vfs_read"], Cause::Inotify),
         (&["schedule_timeout", "unix_stream_read_generic", "sock_recvmsg"], Cause::Socket),
         (&["schedule_timeout", "wait_woken", "sk_wait_data", "tcp_recvmsg_locked"], Cause::Socket),
         (&["schedule", "eventfd_read", "vfs_read"], Cause::Eventfd),
@@ -116,7 +137,12 @@ fn without_stacks_the_syscall_and_its_file_tell() {
     let fd = |kind| Some(file(kind, 3));
     let args = [5, 1, 0, 0, 0, 0];
     type Row = (u32, [u64; 6], Option<FileId>, u32, Cause);
-    let rows: [Row; 14] = [
+    const FLOCK: u32 = 73;
+    const FCNTL: u32 = 72;
+    const SEMTIMEDOP: u32 = 220;
+    const MSGRCV: u32 = 70;
+    const MQ_TIMEDRECEIVE: u32 = 243;
+    let rows: [Row; 21] = [
         (FUTEX, args, None, 1, Cause::Futex),
         (RECVFROM, args, None, 1, Cause::Socket),
         (READ, args, fd(FileKind::Socket), 1, Cause::Socket),
@@ -132,6 +158,14 @@ fn without_stacks_the_syscall_and_its_file_tell() {
         (WAIT4, args, fd(FileKind::Pipe), 1, Cause::Child),
         (FSYNC, args, fd(FileKind::Regular), 2, Cause::Disk),
         (READ, args, fd(FileKind::Pipe), 4, Cause::Stopped),
+        (FLOCK, args, fd(FileKind::Regular), 1, Cause::FileLock),
+        // F_SETLKW, F_OFD_SETLKW, F_SETLK.
+        (FCNTL, [5, 7, 0, 0, 0, 0], fd(FileKind::Regular), 1, Cause::FileLock),
+        (FCNTL, [5, 38, 0, 0, 0, 0], fd(FileKind::Regular), 1, Cause::FileLock),
+        (FCNTL, [5, 6, 0, 0, 0, 0], fd(FileKind::Regular), 1, Cause::Other),
+        (SEMTIMEDOP, args, None, 1, Cause::SysvSem),
+        (MSGRCV, args, None, 1, Cause::SysvMsg),
+        (MQ_TIMEDRECEIVE, args, fd(FileKind::Regular), 1, Cause::Mqueue),
     ];
     for (number, args, file, state, expected) in rows {
         let (syscall, state) = (syscall(number, args), TaskState(state));
@@ -146,6 +180,7 @@ fn an_anonymous_files_name_tells_what_it_is() {
         ("anon_inode:[eventfd]", Cause::Eventfd),
         ("anon_inode:[timerfd]", Cause::Timer),
         ("anon_inode:[signalfd]", Cause::Signal),
+        ("anon_inode:inotify", Cause::Inotify),
         ("anon_inode:[fanotify]", Cause::Other),
     ] {
         let mut recording = recording(2);

@@ -186,6 +186,12 @@ fn a_wait_that_is_begun_anew_after_its_timeout_is_blamed_on_who_ends_it_at_last(
     let expired = kernel(&mut later, &["futex_do_wait", "futex_wait", "do_futex"]);
     edit(&mut later, |waits| waits[0].kernel_stack = expired);
     assert!(first_wait_is_work(&mut later));
+    // As PostgreSQL looks for deadlocks.
+    let mut by_alarm = timed_pieces(check, |_, gil| gil);
+    edit(&mut by_alarm, |waits| {
+        waits[0].wake.as_mut().unwrap().context = WakeContext::TimerSignal;
+    });
+    assert!(first_wait_is_work(&mut by_alarm));
     // Who did something in between waited for that time only.
     assert!(!first_wait_is_work(&mut timed_pieces(Nanos(TICK), |_, gil| gil)));
     // And so did who then waited somewhere else.

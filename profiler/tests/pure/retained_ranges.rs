@@ -62,6 +62,7 @@ fn open(whole: &Recording) -> OpenRecords {
         waits: whole.waits.iter().filter(|w| w.end == End::StillOff).collect(),
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
         thread_events: whole.thread_events.iter().filter(closing).cloned().collect(),
+        file_locks: whole.file_locks.clone(),
     }
 }
 

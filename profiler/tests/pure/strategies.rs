@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use offwake_recording::{
-    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, ContainerId,
-    ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo,
-    Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption, ProcessInfo,
-    Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef,
-    Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit,
-    ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
+    ContainerId, ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function,
+    InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption,
+    ProcessInfo, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
+    StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -51,6 +51,7 @@ fn context() -> impl Strategy<Value = WakeContext> {
         any::<u16>().prop_map(WakeContext::Softirq),
         any::<u16>().prop_map(WakeContext::Hardirq),
         Just(WakeContext::Hrtimer),
+        Just(WakeContext::TimerSignal),
         select(vec![
             SystemVector::Unknown,
             SystemVector::LocalTimer,
@@ -239,6 +240,20 @@ prop_compose! {
     }
 }
 
+fn file_lock() -> impl Strategy<Value = AwaitedFileLock> {
+    let holder =
+        (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
+    let waiter = prop::option::of(any::<u32>());
+    (any::<u32>(), any::<u64>(), waiter, prop::option::of(holder)).prop_map(
+        |(device, inode, waiter, holder)| AwaitedFileLock {
+            device,
+            inode,
+            waiter: waiter.map(Tgid),
+            holder,
+        },
+    )
+}
+
 fn interrupt() -> impl Strategy<Value = InterruptInfo> {
     let device = prop::option::of(select(vec![DeviceKind::Storage, DeviceKind::Other]));
     (any::<u16>(), device, ".{0,9}").prop_map(|(number, device, handlers)| InterruptInfo {
@@ -311,6 +326,7 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
+        file_locks in prop::collection::vec(file_lock(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
@@ -320,6 +336,7 @@ prop_compose! {
             meta, waits: waits.into_iter().collect(), preemptions, samples, thread_events, exits, processes, clocks,
             cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
+            file_locks,
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();

@@ -3,6 +3,7 @@
 use std::{
     fs::{self, File},
     io::{Seek, Write},
+    os::unix::fs::FileExt,
     path::Path,
     sync::atomic::Ordering::SeqCst,
     time::Duration,
@@ -11,6 +12,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{sleeps::hogs, stage::Stage};
+use crate::throttled_disk::SIZE;
 
 /// Beside a hog who has nothing to do with it. The argument names the directory that the file is made in; a
 /// file without a name, gone with the process.
@@ -37,6 +39,31 @@ pub(super) fn beside_a_hog(stage: &Stage) -> Result<()> {
         hogs(hog, || stopped.load(SeqCst) == 0);
     })?;
     stage.play(|| ())
+}
+
+/// A thread that writes all the time to the disk that the argument's directory has a link to
+/// ([`crate::throttled_disk`]).
+pub(super) fn throttled(stage: &Stage) -> Result<()> {
+    let writer = stage.role("writer")?;
+    let stopped = stage.stopped();
+    let path = Path::new(stage.argument()?).join("disk");
+    let disk = File::options().write(true).open(&path);
+    let disk = disk.with_context(|| format!("cannot open {}", path.display()))?;
+    stage.thread(move || {
+        writer.claim("ow-writer");
+        let block = vec![0x5a; 64 * 1024];
+        let places = (0..SIZE).step_by(block.len()).cycle();
+        for place in places.take_while(|_| stopped.load(SeqCst) == 0) {
+            let written = writer.waits(|| waits_until_written(&disk, &block, place));
+            assert!(written.is_ok(), "cannot write: {written:?}");
+        }
+    })?;
+    stage.play(|| ())
+}
+
+#[inline(never)]
+fn waits_until_written(disk: &File, block: &[u8], place: u64) -> std::io::Result<()> {
+    disk.write_all_at(block, place)
 }
 
 /// Several threads at once make files there, so each waits in many places of the filesystem, which

@@ -11,7 +11,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    mutex::{PthreadMutex, contend},
+    mutex::{Protocol, PthreadMutex, contend},
     raw,
     stage::Stage,
 };
@@ -23,6 +23,9 @@ const COMPUTED: Duration = Duration::from_millis(4);
 /// How long it sleeps meanwhile.
 const SLEPT: Duration = Duration::from_millis(6);
 
+/// How long somebody who has little time waits for a lock at once.
+const PATIENCE: Duration = Duration::from_millis(3);
+
 /// What a holder then does without the lock, so that another one gets it.
 const AWAY: Duration = Duration::from_millis(1);
 
@@ -31,7 +34,7 @@ const AWAY: Duration = Duration::from_millis(1);
 pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
     let holder = stage.role("holder")?;
     let stopped = stage.stopped();
-    let mutex = PthreadMutex::unlocked();
+    let mutex = PthreadMutex::unlocked(Protocol::Plain)?;
     let times_taken = Arc::new(AtomicU64::new(0));
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));
@@ -55,8 +58,59 @@ pub(super) fn with_a_sleep_inside(stage: &Stage) -> Result<()> {
 /// Three who want one lock all the time, and hold it for times of their own. Each logs when it
 /// held the lock as work, and when it wanted it as a wait.
 pub(super) fn handed_over(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::Plain, PthreadMutex::lock)
+}
+
+/// The same lock with priority inheritance.
+pub(super) fn pi_handed_over(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::PriorityInheritance, PthreadMutex::lock)
+}
+
+/// A plain lock that nobody waits for longer than this at once: they try again.
+pub(super) fn handed_over_with_timeouts(stage: &Stage) -> Result<()> {
+    hand_over(stage, Protocol::Plain, |mutex| while !mutex.lock_within(PATIENCE) {})
+}
+
+/// A lock that three hold by turns, so that somebody waits for it at any time, and that a fourth one
+/// wants who gives up after a time and does something else.
+pub(super) fn given_up(stage: &Stage) -> Result<()> {
     let stopped = stage.stopped();
-    let mutex = PthreadMutex::unlocked();
+    let mutex = PthreadMutex::unlocked(Protocol::Plain)?;
+    let holders = [("x", "ow-x", 10), ("y", "ow-y", 5), ("z", "ow-z", 7)];
+    let cast: Vec<_> = holders
+        .into_iter()
+        .map(|(name, comm, held_ms)| Ok((stage.role(name)?, comm, Duration::from_millis(held_ms))))
+        .collect::<Result<_>>()?;
+    let impatient = stage.role("impatient")?;
+    for (role, comm, held) in cast {
+        let mutex = Arc::clone(&mutex);
+        stage.thread(move || {
+            role.claim(comm);
+            while stopped.load(SeqCst) == 0 {
+                mutex.lock();
+                let holds = role.begin(Activity::Work, 0);
+                compute(held);
+                role.end(holds);
+                mutex.unlock();
+                compute(AWAY);
+            }
+        })?;
+    }
+    stage.thread(move || {
+        impatient.claim("ow-impatient");
+        while stopped.load(SeqCst) == 0 {
+            if impatient.waits(|| mutex.lock_within(PATIENCE)) {
+                mutex.unlock();
+            }
+            compute(AWAY);
+        }
+    })?;
+    stage.play(|| ())
+}
+
+fn hand_over(stage: &Stage, protocol: Protocol, lock: fn(&PthreadMutex)) -> Result<()> {
+    let stopped = stage.stopped();
+    let mutex = PthreadMutex::unlocked(protocol)?;
     let contenders = [("x", "ow-x", 2), ("y", "ow-y", 4), ("z", "ow-z", 6)];
     let cast: Vec<_> = contenders
         .into_iter()
@@ -67,7 +121,7 @@ pub(super) fn handed_over(stage: &Stage) -> Result<()> {
         stage.thread(move || {
             role.claim(comm);
             while stopped.load(SeqCst) == 0 {
-                role.waits(|| mutex.lock());
+                role.waits(|| lock(&mutex));
                 let holds = role.begin(Activity::Work, 0);
                 compute(held);
                 role.end(holds);

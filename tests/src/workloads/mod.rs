@@ -21,6 +21,7 @@ mod crashes;
 mod crowded_tcp;
 mod epoll_chain;
 mod faults;
+mod file_locks;
 mod fsync;
 mod futex_handoff;
 mod held_locks;
@@ -30,6 +31,7 @@ mod moves;
 mod mutex;
 mod namespaces;
 mod polls;
+mod queues;
 pub(crate) mod raw;
 mod request_reply;
 mod served;
@@ -52,7 +54,8 @@ pub type Workload = fn(&Stage) -> Result<()>;
 pub const WORKLOADS: &[(&str, Workload)] = &[
     ("futex-handoff", futex_handoff::run),
     ("hostile-names", futex_handoff::run_with_hostile_names),
-    ("mutex", mutex::run),
+    ("mutex", mutex::plain),
+    ("pi-mutex", mutex::with_priority_inheritance),
     ("condvar", condvar::run),
     ("pipe", request_reply::over_pipes),
     ("unix-socket", request_reply::over_a_unix_socket),
@@ -79,9 +82,13 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("poll", polls::poll_on_an_eventfd),
     ("eventfd", polls::read_of_an_eventfd),
     ("fsync", fsync::beside_a_hog),
+    ("throttled-writer", fsync::throttled),
     ("fsync-of-many-files", fsync::many_files),
     ("sigwait", signals::sigwait),
     ("sigsuspend", signals::sigsuspend),
+    ("read-cut-short-by-itimer", signals::read_cut_short_by_itimer),
+    ("read-cut-short-by-posix-timer", signals::read_cut_short_by_posix_timer),
+    ("sleeps-beside-a-blocked-alarm", signals::sleeps_beside_a_blocked_alarm),
     ("stuck-all-along", stuck::all_along),
     ("stuck-one-after-the-other", stuck::one_after_the_other),
     ("barrier-late-left", barrier::late_left),
@@ -92,6 +99,22 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("chain-tcp", chains::over_loopback_tcp),
     ("lock-with-a-sleep-inside", held_locks::with_a_sleep_inside),
     ("lock-handed-over", held_locks::handed_over),
+    ("pi-lock-handed-over", held_locks::pi_handed_over),
+    ("timed-lock-handed-over", held_locks::handed_over_with_timeouts),
+    ("lock-given-up", held_locks::given_up),
+    ("flock-handed-over", file_locks::by_flock),
+    ("fcntl-lock-handed-over", file_locks::by_fcntl),
+    ("ofd-lock-handed-over", file_locks::by_ofd),
+    ("file-lock-held-by-left", file_locks::held_by_left),
+    ("file-lock-held-by-right", file_locks::held_by_right),
+    ("sysv-sem", queues::semaphore),
+    ("sysv-sem-timeout", queues::semaphore_timeout),
+    ("sysv-msg", queues::sysv_messages),
+    ("sysv-msg-full", queues::sysv_room),
+    ("mqueue", queues::posix_messages),
+    ("mqueue-full", queues::posix_room),
+    ("mqueue-timeout", queues::posix_timeout),
+    ("inotify", queues::inotify),
     ("crash-behind-a-socket", crashes::behind_a_socket),
     ("crash-behind-wait4", crashes::behind_wait4),
     ("broadcast-futex", broadcast::by_futex),

@@ -2,6 +2,8 @@
 
 use std::{
     cell::UnsafeCell,
+    io,
+    mem::MaybeUninit,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::SeqCst},
@@ -9,7 +11,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 
 use super::stage::Stage;
 use crate::clock::spin;
@@ -27,9 +29,45 @@ unsafe impl Sync for PthreadMutex {}
 // SAFETY: it is only moved before its first use.
 unsafe impl Send for PthreadMutex {}
 
+/// Whether waiters lend a mutex's holder their priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    /// They do not: the mutex is a futex like any other.
+    Plain,
+    /// They do: the kernel keeps the futex's owner and its queue.
+    PriorityInheritance,
+}
+
 impl PthreadMutex {
-    pub(super) fn unlocked() -> Arc<Self> {
-        Arc::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)))
+    pub(super) fn unlocked(protocol: Protocol) -> Result<Arc<Self>> {
+        let mutex = Arc::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
+        if protocol == Protocol::PriorityInheritance {
+            mutex.inherit_priority()?;
+        }
+        Ok(mutex)
+    }
+
+    /// Initialises the mutex anew; before its first use.
+    fn inherit_priority(&self) -> Result<()> {
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the attributes are initialised by the first call, the mutex is not in use and
+        // stays where it is, inside its Arc.
+        let failed = unsafe {
+            let attributes = attributes.as_mut_ptr();
+            let failed = [
+                libc::pthread_mutexattr_init(attributes),
+                libc::pthread_mutexattr_setprotocol(attributes, libc::PTHREAD_PRIO_INHERIT),
+                libc::pthread_mutex_init(self.0.get(), attributes),
+            ];
+            libc::pthread_mutexattr_destroy(attributes);
+            failed.into_iter().find(|&error| error != 0)
+        };
+        ensure!(
+            failed.is_none(),
+            "cannot make a mutex with priority inheritance: {:?}",
+            failed.map(io::Error::from_raw_os_error)
+        );
+        Ok(())
     }
 
     #[inline(never)]
@@ -38,16 +76,43 @@ impl PthreadMutex {
         unsafe { libc::pthread_mutex_lock(self.0.get()) };
     }
 
+    /// Waits for the mutex for this long at most; returns whether it was had.
+    #[inline(never)]
+    pub(super) fn lock_within(&self, length: Duration) -> bool {
+        let mut until = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the time is a valid place.
+        unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut until) };
+        until.tv_nsec += libc::c_long::from(length.subsec_nanos().cast_signed());
+        until.tv_sec += until.tv_nsec / 1_000_000_000;
+        until.tv_nsec %= 1_000_000_000;
+        // SAFETY: as above; the time is valid.
+        match unsafe { libc::pthread_mutex_timedlock(self.0.get(), &raw const until) } {
+            0 => true,
+            libc::ETIMEDOUT => false,
+            error => panic!("cannot lock: {}", io::Error::from_raw_os_error(error)),
+        }
+    }
+
     pub(super) fn unlock(&self) {
         // SAFETY: as above; only the thread that locked it unlocks it.
         unsafe { libc::pthread_mutex_unlock(self.0.get()) };
     }
 }
 
-pub(super) fn run(stage: &Stage) -> Result<()> {
+/// Of the default kind.
+pub(super) fn plain(stage: &Stage) -> Result<()> {
+    run(stage, Protocol::Plain)
+}
+
+/// With priority inheritance.
+pub(super) fn with_priority_inheritance(stage: &Stage) -> Result<()> {
+    run(stage, Protocol::PriorityInheritance)
+}
+
+fn run(stage: &Stage, protocol: Protocol) -> Result<()> {
     let holder = stage.role("holder")?;
     let stopped = stage.stopped();
-    let mutex = PthreadMutex::unlocked();
+    let mutex = PthreadMutex::unlocked(protocol)?;
     let times_taken = Arc::new(AtomicU64::new(0));
     {
         let (mutex, times_taken) = (Arc::clone(&mutex), Arc::clone(&times_taken));

@@ -1,14 +1,19 @@
-//! Waiting for a signal that another thread sends.
+//! Waiting for a signal that another thread sends, and waits that a signal of a thread's own timer
+//! cuts short.
 
 use std::{
     io,
+    os::fd::AsRawFd,
     sync::atomic::{AtomicU32, Ordering::SeqCst},
     time::Duration,
 };
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
-use super::stage::{Role, Stage};
+use super::{
+    raw,
+    stage::{Role, Stage},
+};
 use crate::clock::{now_ns, ns};
 
 /// What the sender computes before each signal.
@@ -97,11 +102,114 @@ fn sends(tid: u32) {
 }
 
 fn signals() -> libc::sigset_t {
+    set_of(SIGNAL)
+}
+
+fn set_of(signal: libc::c_int) -> libc::sigset_t {
     // SAFETY: a set of zeroes is a place to make an empty one in.
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        libc::sigaddset(&raw mut set, SIGNAL);
+        libc::sigaddset(&raw mut set, signal);
         set
     }
+}
+
+/// How often the timer of a process sends its signal.
+const EVERY: Duration = Duration::from_millis(7);
+
+/// How a process has signals sent to itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OwnTimer {
+    /// `setitimer`, which `alarm` is made of.
+    Interval,
+    /// `timer_create`.
+    Posix,
+}
+
+/// A read that nobody answers, cut short by `setitimer`'s signal each time.
+pub(super) fn read_cut_short_by_itimer(stage: &Stage) -> Result<()> {
+    read_cut_short(stage, OwnTimer::Interval)
+}
+
+/// The same by `timer_create`'s.
+pub(super) fn read_cut_short_by_posix_timer(stage: &Stage) -> Result<()> {
+    read_cut_short(stage, OwnTimer::Posix)
+}
+
+fn read_cut_short(stage: &Stage, timer: OwnTimer) -> Result<()> {
+    let reader = stage.role("reader")?;
+    let stopped = stage.stopped();
+    let (reads, _writes) = std::io::pipe().context("cannot make a pipe")?;
+    // A process of its own: the kernel gives such signals to a process's first thread.
+    stage.process(|| {
+        handle_without_restart(libc::SIGALRM);
+        start_timer(timer);
+        reader.claim("ow-reader");
+        while stopped.load(SeqCst) == 0 {
+            let read = reader.waits(|| raw::read(reads.as_raw_fd(), &mut [0; 8]));
+            assert!(read == -(libc::EINTR as isize), "the read returned {read}");
+            // What it does about it. Less would be no more than to look again.
+            reader.works(Duration::from_millis(1));
+        }
+    })?;
+    stage.play(|| ())
+}
+
+/// Sleeps that end in time, while a signal is pending that the sleeper blocks.
+pub(super) fn sleeps_beside_a_blocked_alarm(stage: &Stage) -> Result<()> {
+    let sleeper = stage.role("sleeper")?;
+    let stopped = stage.stopped();
+    stage.process(|| {
+        let set = set_of(libc::SIGALRM);
+        // SAFETY: the set is valid.
+        unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) };
+        start_timer(OwnTimer::Interval);
+        sleeper.claim("ow-sleeper");
+        while stopped.load(SeqCst) == 0 {
+            let slept = sleeper.waits(|| raw::nanosleep(Duration::from_millis(10)));
+            assert!(slept == 0, "the sleep returned {slept}");
+        }
+    })?;
+    stage.play(|| ())
+}
+
+/// Has a signal handled by doing nothing, and calls that it interrupts return `EINTR`.
+fn handle_without_restart(signal: libc::c_int) {
+    extern "C" fn nothing(_: libc::c_int) {}
+    let handler: extern "C" fn(libc::c_int) = nothing;
+    // SAFETY: all bytes zero are a value: no flags, no signals blocked meanwhile.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    // SAFETY: the handler does nothing, so it may run at any place.
+    let set = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    assert!(set == 0, "cannot set a handler: {}", io::Error::last_os_error());
+}
+
+/// Has `SIGALRM` sent to the calling process now and then, as long as it lives.
+fn start_timer(timer: OwnTimer) {
+    let ns = libc::c_long::from(EVERY.subsec_nanos().cast_signed());
+    let started = match timer {
+        OwnTimer::Interval => {
+            let every = libc::timeval { tv_sec: 0, tv_usec: (ns / 1_000) as libc::suseconds_t };
+            let times = libc::itimerval { it_interval: every, it_value: every };
+            let real = libc::ITIMER_REAL as usize;
+            raw::syscall(libc::SYS_setitimer, [real, &raw const times as usize, 0, 0])
+        }
+        OwnTimer::Posix => {
+            // SAFETY: all bytes zero are a value.
+            let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+            event.sigev_notify = libc::SIGEV_SIGNAL;
+            event.sigev_signo = libc::SIGALRM;
+            let mut id: libc::c_int = 0;
+            let clock = libc::CLOCK_MONOTONIC as usize;
+            let (event, place) = (&raw const event as usize, &raw mut id as usize);
+            let made = raw::syscall(libc::SYS_timer_create, [clock, event, place, 0]);
+            assert!(made == 0, "cannot make a timer: {made}");
+            let every = libc::timespec { tv_sec: 0, tv_nsec: ns };
+            let times = libc::itimerspec { it_interval: every, it_value: every };
+            raw::syscall(libc::SYS_timer_settime, [id as usize, 0, &raw const times as usize, 0])
+        }
+    };
+    assert!(started == 0, "cannot start a timer: {started}");
 }

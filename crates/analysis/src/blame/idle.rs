@@ -1,6 +1,6 @@
 //! Tells waits of threads that have nothing to do from waits in the middle of something.
 
-use offwake_recording::{Recording, ThreadKind, Wait};
+use offwake_recording::{Recording, ThreadKind, Wait, WakeContext};
 
 use super::{
     ConnectionSide, External, IdleHint, WakeSource,
@@ -43,8 +43,10 @@ pub(super) fn idle_hint(
     side: ConnectionSide,
     evidence: FrameEvidence,
 ) -> IdleHint {
-    let is_for_others =
-        !matches!(cause, Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled);
+    let is_for_others = !matches!(
+        cause,
+        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::FileLock | Cause::Throttled
+    );
     match evidence {
         FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,
         FrameEvidence::Lock
@@ -56,11 +58,14 @@ pub(super) fn idle_hint(
     let is_idle = wait.state.letter() == 'I'
         || waits_in_work_loop(recording, wait)
         || waits_in_accept(wait)
+        // Whoever watches files has nothing to do until one of them changes.
+        || cause == Cause::Inotify
+        || (cause == Cause::Poll && was_cut_short_by_alarm(wait))
         || waits_for_request(wait, cause, source, side)
         || matches!(
             (cause, source),
             (
-                Cause::Poll | Cause::Futex,
+                Cause::Poll | Cause::Futex | Cause::SysvSem | Cause::Mqueue,
                 Some(PatternWakeSource::Known(WakeSource::External(External::Timer)))
             )
         );
@@ -81,9 +86,15 @@ fn waits_for_hand_over(wait: &Wait, cause: Cause) -> bool {
         Cause::Futex => {
             FutexWait::from_wait(wait, cause).is_some_and(|word| !word.looks_like_lock())
         }
-        Cause::Pipe | Cause::Eventfd => waits_to_read(wait),
+        Cause::Pipe | Cause::Eventfd | Cause::SysvMsg | Cause::Mqueue => waits_to_read(wait),
         _ => false,
     }
+}
+
+/// Returns whether a signal from a timer of the thread's own ended a wait: an event loop's way to do
+/// something now and then.
+fn was_cut_short_by_alarm(wait: &Wait) -> bool {
+    wait.wake.is_some_and(|wake| wake.context == WakeContext::TimerSignal)
 }
 
 /// Returns whether a kernel thread waits for its next work item.

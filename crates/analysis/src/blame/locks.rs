@@ -18,7 +18,9 @@ use offwake_recording::{
 use crate::timeline::{WaitIndex, WakeUse, wake_use};
 
 use super::{
+    Blame, External, IdleHint, Reason, WakeSource,
     cause::{self, Cause, FutexOp, WaitedOn, WokenThrough},
+    frame_evidence::FrameEvidence,
     gaps::Gaps,
     pattern_analysis::PatternAnalysis,
 };
@@ -31,6 +33,9 @@ type FutexKey = (Option<Tgid>, u64);
 enum ExpectedValue {
     /// The value of a lock that others wait for already.
     Contended,
+    /// None: the kernel itself keeps the owner of a lock with priority inheritance, so the futex can
+    /// be nothing else.
+    Owner,
     /// Anything else: a counter, a flag.
     Other,
 }
@@ -70,7 +75,7 @@ impl FutexWait {
         // The kernel compares 32 bits.
         let value = wait.syscall.map_or(0, |syscall| syscall.args[2] as u32);
         let expects = match op {
-            FutexOp::LockPi => ExpectedValue::Contended,
+            FutexOp::LockPi => ExpectedValue::Owner,
             FutexOp::Wait | FutexOp::WaitBitset
                 if value == CONTENDED || value == CONTENDED_MUSL =>
             {
@@ -88,9 +93,13 @@ impl FutexWait {
         Some(Self { key: (private.then_some(wait.tgid), address), expects, ended })
     }
 
-    /// Returns whether the waiter expects the value of a contended lock.
+    /// Returns whether the waiter expects the value of a contended lock, or asked for a lock with
+    /// priority inheritance.
     pub(super) fn looks_like_lock(self) -> bool {
-        self.expects == ExpectedValue::Contended
+        match self.expects {
+            ExpectedValue::Contended | ExpectedValue::Owner => true,
+            ExpectedValue::Other => false,
+        }
     }
 
     /// Returns the process that the futex belongs to; none if several may share it.
@@ -130,7 +139,7 @@ struct FutexUse {
     /// All waits so far expect the value of a contended lock.
     looks_like_lock: bool,
     /// A wait that expects that value began after a wake on the same address: a counter would have
-    /// moved on.
+    /// moved on. Or a wait asked for a lock with priority inheritance, which no counter is.
     is_no_counter: bool,
 }
 
@@ -142,7 +151,7 @@ impl Locks {
     /// blamed on the waker for all of its time, although others may have held the lock.
     pub(super) fn new(recording: &Recording, patterns: &[PatternAnalysis], gaps: &Gaps) -> Self {
         let waits = &recording.waits;
-        if !patterns.iter().any(|v| v.lock.is_some_and(|l| l.expects == ExpectedValue::Contended)) {
+        if !patterns.iter().any(|v| v.lock.is_some_and(FutexWait::looks_like_lock)) {
             return Self { releases: Vec::new(), by_pattern: vec![None; patterns.len()] };
         }
         let lock_of = |place: usize| patterns.get(place).and_then(|pattern| pattern.lock);
@@ -156,8 +165,9 @@ impl Locks {
                 is_no_counter: false,
             });
             draft.waits += 1;
-            draft.looks_like_lock &= lock.expects == ExpectedValue::Contended;
-            draft.is_no_counter |= draft.first_wake.is_some_and(|woken| woken <= row.off);
+            draft.looks_like_lock &= lock.looks_like_lock();
+            draft.is_no_counter |= lock.expects == ExpectedValue::Owner
+                || draft.first_wake.is_some_and(|woken| woken <= row.off);
             if lock.ended == FutexWake::ByRelease && wake_use(row) != WakeUse::Stale {
                 let woken = row.woken_at();
                 draft.first_wake =
@@ -196,6 +206,24 @@ impl Locks {
         self.by_pattern.get(pattern).is_some_and(Option::is_some)
     }
 
+    /// Returns the first release at or after `from` of the lock that waits of this pattern are on.
+    fn first_release_since(&self, pattern: usize, from: Timestamp) -> Option<Release> {
+        let number = self.by_pattern.get(pattern).copied().flatten()?;
+        let releases = self.releases.get(number as usize)?;
+        let next = releases.partition_point(|release| release.at < from);
+        releases.get(next).copied()
+    }
+
+    /// Makes waits for locks that nobody was seen to end busy: whoever waits for a lock has
+    /// something to do, also where the wait's own timeout ended it.
+    pub(super) fn mark_waits_busy(&self, patterns: &mut [PatternAnalysis]) {
+        for (pattern, is_on_lock) in patterns.iter_mut().zip(&self.by_pattern) {
+            if is_on_lock.is_some() && pattern.evidence != FrameEvidence::WorkerLoop {
+                pattern.idle_hint = IdleHint::Busy;
+            }
+        }
+    }
+
     /// Returns the releases after `from` and before `to` of the lock that waits of this pattern are
     /// on; none if they are on no lock.
     pub(super) fn releases_between(
@@ -210,5 +238,30 @@ impl Locks {
         let first = releases.partition_point(|release| release.at <= from);
         let end = releases.partition_point(|release| release.at < to);
         releases.get(first..end).unwrap_or_default()
+    }
+}
+
+impl Blame<'_> {
+    /// Returns the next release of a lock after a wait for it that its timeout or a signal ended, if
+    /// whoever made it held the lock at that end already. It did if the wait that the release ended
+    /// had begun by then: while somebody waits, no release goes unseen.
+    ///
+    /// ```text
+    /// gives up     ---- blocked ----^ timeout
+    /// patient           ---- blocked -----------------^ released by X
+    /// holder       ... held by X ---------------------'
+    /// ```
+    pub(super) fn release_after(&self, wait: WaitIndex) -> Option<Release> {
+        let (row, _) = self.pattern(wait)?;
+        if !matches!(
+            self.wake_source(wait),
+            WakeSource::External(External::Timer) | WakeSource::Unknown(Reason::Signal)
+        ) {
+            return None;
+        }
+        let end = row.woken_at()?;
+        let next = self.locks.first_release_since(row.pattern.index(), end)?;
+        let (patient, _) = self.pattern(next.wait)?;
+        (patient.off <= end).then_some(next)
     }
 }

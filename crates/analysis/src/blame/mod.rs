@@ -90,9 +90,10 @@ impl<'a> Blame<'a> {
         let of_records = || {
             let stacks = StackPairs::new(recording);
             let mut sleeps = Sleeps::default();
-            let patterns = pattern_analysis::analyse_all(recording, &stacks, &mut sleeps);
+            let mut patterns = pattern_analysis::analyse_all(recording, &stacks, &mut sleeps);
             let gaps = Gaps::new(timeline);
             let locks = Locks::new(recording, &patterns, &gaps);
+            locks.mark_waits_busy(&mut patterns);
             let timed_retries = TimedRetries::new(recording, timeline, &patterns);
             let process_wakes = ProcessWakes::new(recording, &patterns);
             (stacks, sleeps, patterns, gaps, (locks, timed_retries, process_wakes))

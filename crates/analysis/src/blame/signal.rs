@@ -1,6 +1,6 @@
 //! Waits that were cut short by a signal.
 
-use offwake_recording::{Frame, Recording, StackRef, Wake};
+use offwake_recording::{Frame, Recording, StackRef, Wake, WakeContext};
 
 use super::cause::{Cause, matches_any, syscalls};
 
@@ -10,12 +10,16 @@ const WAKE_UP: &[&str] = &["signal_wake_up_state", "signal_wake_up", "complete_s
 const SEND: &[&str] =
     &["kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal"];
 
-/// Returns whether a task ended a wait only by sending a signal, and the wait was not for a signal.
+/// Returns whether a task, or a timer of the thread's own (`alarm`), ended a wait only by sending a
+/// signal, and the wait was not for a signal.
 pub(super) fn is_signal_only(recording: &Recording, wake: &Wake, cause: Cause) -> bool {
     // A child that ends tells its parent by a signal first, if the parent catches it:
     // https://github.com/torvalds/linux/blob/v6.12/kernel/signal.c#L2251
     if matches!(cause, Cause::Signal | Cause::Stopped | Cause::Child) {
         return false;
+    }
+    if wake.context != WakeContext::Task {
+        return wake.context == WakeContext::TimerSignal;
     }
     match wake.kernel_stack {
         StackRef::Id(id) => (recording.stacks.frames_of(id).flat_map(Frame::names))

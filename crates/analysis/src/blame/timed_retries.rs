@@ -1,7 +1,9 @@
-//! Waits with a timeout that were begun anew when it was over: one wait in several pieces.
+//! Waits with a timeout that were begun anew when it was over, or after a signal: one wait in several
+//! pieces.
 //!
-//! Python's GIL is asked for every 5 ms, PostgreSQL looks for deadlocks after a second and goes on
-//! waiting. A timer ends all pieces but the last, and who ends the last one is who was waited for.
+//! Python's GIL is asked for every 5 ms, PostgreSQL looks for deadlocks after a second, by an alarm,
+//! and goes on waiting. A timer ends all pieces but the last, or a signal cuts them short, and who
+//! ends the last one is who was waited for.
 //!
 //! ```text
 //! waiter  --+-- blocked --+##+-- blocked --+##+-- blocked ----+--
@@ -16,14 +18,14 @@ use offwake_recording::{Recording, StackRef, units::Nanos};
 use crate::timeline::{State, Timeline, WaitIndex};
 
 use super::{
-    External, WakeSource, cause::Cause, frame_evidence::FrameEvidence,
+    External, Reason, WakeSource, cause::Cause, frame_evidence::FrameEvidence,
     pattern_analysis::PatternAnalysis, wake_source::PatternWakeSource,
 };
 
 /// The most CPU time between two pieces: enough to look for a deadlock, not to do any work.
 const MAX_CPU_TIME: Nanos = Nanos(500_000);
 
-/// The last piece of each wait that a timer ended and that was begun anew.
+/// The last piece of each wait that a timer or a signal ended and that was begun anew.
 #[derive(Debug, Default)]
 pub(super) struct TimedRetries(HashMap<WaitIndex, WaitIndex>);
 
@@ -34,14 +36,22 @@ impl TimedRetries {
         patterns: &[PatternAnalysis],
     ) -> Self {
         let is_timed = |pattern: &PatternAnalysis| {
-            let timer = PatternWakeSource::Known(WakeSource::External(External::Timer));
+            let is_cut_short = matches!(
+                pattern.source,
+                Some(PatternWakeSource::Known(
+                    WakeSource::External(External::Timer) | WakeSource::Unknown(Reason::Signal)
+                ))
+            );
             let is_question = match pattern.evidence {
                 FrameEvidence::Lock | FrameEvidence::Request | FrameEvidence::NameLookup => true,
-                // An event loop waits for everybody: who comes after a timer was not waited for.
-                FrameEvidence::None => !matches!(pattern.cause, Cause::Poll | Cause::IoUring),
+                // An event loop, or the reader of a queue, waits for everybody: who comes after a
+                // timer was not waited for.
+                FrameEvidence::None => {
+                    !matches!(pattern.cause, Cause::Poll | Cause::IoUring | Cause::Mqueue)
+                }
                 FrameEvidence::Sleep | FrameEvidence::WorkerLoop => false,
             };
-            pattern.source == Some(timer) && pattern.cause != Cause::Timer && is_question
+            is_cut_short && pattern.cause != Cause::Timer && is_question
         };
         let mut last_pieces = HashMap::new();
         if !patterns.iter().any(is_timed) {
@@ -77,7 +87,7 @@ impl TimedRetries {
         Self(last_pieces)
     }
 
-    /// Returns the last piece of a wait, if a timer ended this one.
+    /// Returns the last piece of a wait, if a timer or a signal ended this one.
     pub(super) fn last_piece(&self, wait: WaitIndex) -> Option<WaitIndex> {
         self.0.get(&wait).copied()
     }

@@ -8,7 +8,7 @@ use offwake_recording::{
 
 use super::{
     External, Reason,
-    cause::{Cause, syscalls},
+    cause::{self, Cause, syscalls},
     signal,
     softirq::{self, PacketOrigin, SoftirqContext},
 };
@@ -18,7 +18,8 @@ use super::{
 /// ```text
 /// task context                                 → that task, unless it only sent a signal
 /// softirq inside a task's own send             → that task (its packet came back to this machine)
-/// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer
+/// softirq TIMER, HRTIMER; hrtimer; timer tick  → external: timer, unless it only sent a signal
+///                          throttled writer    → external: disk
 /// softirq BLOCK, IRQ_POLL                      → external: disk
 /// softirq NET_TX, NET_RX   socket is local     → ksoftirqd, if the socket's other end is held by
 ///                                                whoever had set it to work
@@ -86,15 +87,21 @@ fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) 
     match wake.context {
         // The idle task runs nothing of anybody's.
         WakeContext::Task if wake.current.tid == Tid(0) => WakeSource::Interrupt(Reason::Interrupt),
-        WakeContext::Task if signal::is_signal_only(recording, wake, cause) => {
+        WakeContext::Task | WakeContext::TimerSignal
+            if signal::is_signal_only(recording, wake, cause) =>
+        {
             WakeSource::Unknown(Reason::Signal)
         }
         WakeContext::Task => WakeSource::Task(wake.current),
-        WakeContext::Hrtimer | WakeContext::System(SystemVector::LocalTimer) => {
-            WakeSource::External(External::Timer)
-        }
-        WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => {
-            WakeSource::External(External::Timer)
+        WakeContext::Hrtimer
+        | WakeContext::TimerSignal
+        | WakeContext::System(SystemVector::LocalTimer)
+        | WakeContext::Softirq(vector::TIMER | vector::HRTIMER) => {
+            WakeSource::External(if is_throttled_writer(recording, wait) {
+                External::Disk
+            } else {
+                External::Timer
+            })
         }
         context if is_from_disk(recording, context) => WakeSource::External(External::Disk),
         WakeContext::Hardirq(_) => WakeSource::External(classify_device(recording, wait, cause)),
@@ -106,6 +113,15 @@ fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) 
             | SystemVector::Idle,
         ) => WakeSource::Interrupt(Reason::Interrupt),
     }
+}
+
+/// Returns whether a thread that writes is made to wait until a disk has taken some of what is on
+/// its way there. The kernel has it sleep for as long as that will take, by the disk's speed so far
+/// ([`balance_dirty_pages`](https://github.com/torvalds/linux/blob/v6.12/mm/page-writeback.c#L1808)):
+/// the clock is not what it waits for.
+fn is_throttled_writer(recording: &Recording, wait: &Wait) -> bool {
+    cause::kernel_frames(&recording.stacks, wait.kernel_stack)
+        .any(|function| cause::matches_any(&["balance_dirty_pages"], function))
 }
 
 /// Returns whether a wake was made by a disk's interrupt, or in the softirq to which such an
@@ -120,7 +136,10 @@ pub(super) fn is_from_disk(recording: &Recording, context: WakeContext) -> bool 
             let device = recording.interrupts.get(&number).and_then(|info| info.device);
             device == Some(DeviceKind::Storage)
         }
-        WakeContext::Task | WakeContext::Hrtimer | WakeContext::System(_) => false,
+        WakeContext::Task
+        | WakeContext::Hrtimer
+        | WakeContext::TimerSignal
+        | WakeContext::System(_) => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use offwake_recording::{
-    SocketRole,
+    PeerProcess, SocketRole,
     units::{Nanos, Tgid},
 };
 
@@ -89,6 +89,16 @@ impl Words<'_> {
             .then(|| names.into_iter().collect::<Vec<_>>().join(", "))
     }
 
+    /// Names a process by its program, or by the name that was found with it.
+    pub(super) fn process_name(&self, process: &PeerProcess) -> String {
+        let thread = (self.timeline.threads.iter().zip(0..))
+            .find(|(thread, _)| thread.tgid == process.tgid)
+            .map(|(_, n)| ThreadIndex(n));
+        thread
+            .and_then(|thread| self.programs.program(self.programs.program_of_thread(thread)))
+            .map_or_else(|| text::terminal(&process.comm), program_name)
+    }
+
     /// Returns whether the threads of two nodes share a process.
     pub(super) fn relation(
         &self,
@@ -143,12 +153,6 @@ impl Words<'_> {
             Some(KernelWait::NetworkFilesystem) => {
                 return "waits for a network filesystem".to_owned();
             }
-            Some(KernelWait::FileLock) => {
-                return match next {
-                    Some(next) => format!("waits for the file lock of {}", whom(next)),
-                    None => "waits for a file lock".to_owned(),
-                };
-            }
             Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
             None => {}
         }
@@ -181,6 +185,19 @@ impl Words<'_> {
                     _ => "waits for events".to_owned(),
                 },
             },
+            (Cause::FileLock, _) => match next {
+                Some(next) => format!("waits for the file lock of {next}"),
+                None => "waits for a file lock".to_owned(),
+            },
+            (Cause::SysvSem, _) => match next {
+                Some(next) => format!("waits for {next} at a semaphore"),
+                None => "waits at a semaphore".to_owned(),
+            },
+            (Cause::SysvMsg | Cause::Mqueue, _) => match next {
+                Some(next) => format!("waits for {next} at a message queue"),
+                None => "waits at a message queue".to_owned(),
+            },
+            (Cause::Inotify, _) => "waits for a file to change".to_owned(),
             (Cause::Tty, _) => "waits for its terminal".to_owned(),
             (Cause::Signal, _) => "waits for a signal".to_owned(),
             (Cause::Other, _) => match next {
@@ -208,7 +225,10 @@ impl Words<'_> {
                 }
                 Some(_) => "waits until a timeout".to_owned(),
             },
-            BlameEntryKind::Disk => "waits for the disk".to_owned(),
+            BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
+                Some(KernelWait::Writeback) => "waits for the disk to write back".to_owned(),
+                _ => "waits for the disk".to_owned(),
+            },
             BlameEntryKind::Network => "waits for the network".to_owned(),
             BlameEntryKind::Device => "waits for a device".to_owned(),
             BlameEntryKind::Unattributed => match end.reason {

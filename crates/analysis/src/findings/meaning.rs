@@ -70,8 +70,6 @@ pub(super) enum KernelWait {
     Fuse,
     /// The server of a network filesystem.
     NetworkFilesystem,
-    /// A lock on a file.
-    FileLock,
     /// The disk, as it can't write as fast as pages are changed.
     Writeback,
 }
@@ -305,8 +303,6 @@ fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait>
             Some(KernelWait::Fuse)
         } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {
             Some(KernelWait::NetworkFilesystem)
-        } else if begins(&["flock_lock", "posix_lock", "locks_lock", "fcntl_setlk"]) {
-            Some(KernelWait::FileLock)
         } else if begins(&["balance_dirty_pages"]) {
             Some(KernelWait::Writeback)
         } else {

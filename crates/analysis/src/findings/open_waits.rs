@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    OpenFile, Recording, SocketRole,
-    units::{Nanos, Tid},
+    AwaitedFileLock, OpenFile, PeerProcess, Recording, SocketRole,
+    units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
@@ -103,9 +103,12 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
     match meaning.cause {
         _ if is_lock(meaning) || wait.state == 'D' => true,
         _ if meaning.kernel.is_some() => true,
-        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::Throttled | Cause::Stopped => {
-            true
-        }
+        Cause::Disk
+        | Cause::PageFault
+        | Cause::KernelLock
+        | Cause::FileLock
+        | Cause::Throttled
+        | Cause::Stopped => true,
         Cause::Socket | Cause::Poll => {
             meaning.role == Some(SocketRole::Asking)
                 || matches!(meaning.evidence, FrameEvidence::Request | FrameEvidence::NameLookup)
@@ -138,6 +141,30 @@ pub(super) fn describe_stuck(
         .collect()
 }
 
+/// Finds the process that holds the lock on a file that threads wait for, if it is one for all that is
+/// known. The kernel's list has no process where the lock is one of an open file; then it is enough
+/// that somebody waits for that file.
+fn find_lock_holder<'r>(
+    wait: &OpenWait,
+    recording: &'r Recording,
+    timeline: &Timeline,
+) -> Option<&'r PeerProcess> {
+    let waiters: BTreeSet<Tgid> =
+        wait.threads().filter_map(|thread| Some(timeline.thread(thread)?.tgid)).collect();
+    let is_waited_for = |lock: &&AwaitedFileLock| {
+        lock.waiter.is_none_or(|waiter| waiters.contains(&waiter))
+            && wait.waited_on.iter().any(|on| match on {
+                WaitedOn::File { file, .. } => {
+                    (file.device, file.inode) == (lock.device, lock.inode)
+                }
+                WaitedOn::Futex { .. } => false,
+            })
+    };
+    let mut holders = recording.file_locks.iter().filter(is_waited_for).map(|lock| &lock.holder);
+    let holder = holders.next()?.as_ref()?;
+    holders.all(|other| other.as_ref() == Some(holder)).then_some(holder)
+}
+
 fn describe(
     key: &RootKey,
     wait: &OpenWait,
@@ -152,6 +179,9 @@ fn describe(
         },
         WaitedOn::Futex { .. } => None,
     });
+    let lock_holder = (meaning.cause == Cause::FileLock)
+        .then(|| find_lock_holder(wait, recording, writer.words.timeline))
+        .flatten();
     let on = match wait.waited_on.as_slice() {
         [on @ WaitedOn::File { .. }] => {
             Some(waited_on::waited_on_entry(&recording.files, *on).text)
@@ -172,16 +202,21 @@ fn describe(
         text: describe_hop_without_function(&waiter),
         function: function_of_hop(&waiter),
         share,
-        is_cause: peer.is_none(),
+        is_cause: peer.is_none() && lock_holder.is_none(),
         detail: format!("≥{}", wait.longest),
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
         lines.push(FindingLine::note(text, share, false));
     }
-    let who = match peer {
-        Some(peer) => {
-            let who = format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid);
+    let culprit = peer
+        .map(|peer| format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
+        .or_else(|| {
+            let holder = writer.words.process_name(lock_holder?);
+            Some(format!("held by {holder} {}", lock_holder?.tgid))
+        });
+    let who = match culprit {
+        Some(who) => {
             lines.push(FindingLine::note(who.clone(), share, true));
             who
         }

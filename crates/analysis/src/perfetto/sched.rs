@@ -123,9 +123,13 @@ fn ftrace_waker(source: WakeSource, context: WakeContext, current: Tid) -> Ftrac
         }
         (_, WakeContext::Task) => in_interrupt(0),
         (_, WakeContext::Softirq(_)) => in_interrupt(flags::SOFTIRQ),
-        (_, WakeContext::Hardirq(_) | WakeContext::Hrtimer | WakeContext::System(_)) => {
-            in_interrupt(flags::HARDIRQ)
-        }
+        (
+            _,
+            WakeContext::Hardirq(_)
+            | WakeContext::Hrtimer
+            | WakeContext::TimerSignal
+            | WakeContext::System(_),
+        ) => in_interrupt(flags::HARDIRQ),
     }
 }
 

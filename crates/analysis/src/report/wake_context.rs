@@ -18,9 +18,10 @@ pub(super) fn waker_kind(context: WakeContext) -> WakerKind {
     match context {
         WakeContext::Task => WakerKind::Task,
         WakeContext::Softirq(_) => WakerKind::Softirq,
-        WakeContext::Hardirq(_) | WakeContext::Hrtimer | WakeContext::System(_) => {
-            WakerKind::Hardirq
-        }
+        WakeContext::Hardirq(_)
+        | WakeContext::Hrtimer
+        | WakeContext::TimerSignal
+        | WakeContext::System(_) => WakerKind::Hardirq,
     }
 }
 
@@ -34,7 +35,7 @@ pub(crate) fn vector_name(context: WakeContext) -> Option<String> {
                 .map_or_else(|| format!("softirq {number}"), |&name| name.to_owned()),
         ),
         WakeContext::Hardirq(number) => Some(format!("irq {number}")),
-        WakeContext::Hrtimer => Some("hrtimer".to_owned()),
+        WakeContext::Hrtimer | WakeContext::TimerSignal => Some("hrtimer".to_owned()),
         WakeContext::System(SystemVector::Unknown) => Some("unknown".to_owned()),
         WakeContext::System(SystemVector::LocalTimer) => Some("local_timer".to_owned()),
         WakeContext::System(SystemVector::CallFunction) => Some("call_function".to_owned()),

@@ -135,12 +135,17 @@ impl<'a> SpanInput<'a> {
             | Cause::Signal
             | Cause::IoUring
             | Cause::Tty
+            | Cause::SysvSem
+            | Cause::SysvMsg
+            | Cause::Mqueue
+            | Cause::Inotify
             | Cause::Other => true,
             Cause::Futex => !is_lock_wait(&wait, Cause::Futex),
             Cause::Timer
             | Cause::Disk
             | Cause::PageFault
             | Cause::KernelLock
+            | Cause::FileLock
             | Cause::Stopped
             | Cause::Throttled => false,
         }

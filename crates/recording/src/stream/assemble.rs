@@ -80,6 +80,7 @@ impl Assembly {
         recording.files.files.extend(slice.files);
         let interrupts = slice.interrupts.into_iter().map(|info| (info.number, info));
         recording.interrupts.extend(interrupts);
+        recording.file_locks.extend(slice.file_locks);
     }
 
     /// The recording, with what was wrong with where it came from.

@@ -60,14 +60,18 @@ pub enum ContextKind {
     System,
 }
 
+/// The vector of [`WakeContext::TimerSignal`].
+const TIMER_SIGNAL: u16 = 1;
+
 /// A context as its kind and its vector: the softirq's or interrupt's number, or the code of the
-/// [`SystemVector`]; 0 where there is none.
+/// [`SystemVector`]; 1 for a timer that sent a signal; 0 where there is none.
 pub fn split(context: WakeContext) -> (ContextKind, u16) {
     match context {
         WakeContext::Task => (ContextKind::Task, 0),
         WakeContext::Softirq(number) => (ContextKind::Softirq, number),
         WakeContext::Hardirq(number) => (ContextKind::Hardirq, number),
         WakeContext::Hrtimer => (ContextKind::Hrtimer, 0),
+        WakeContext::TimerSignal => (ContextKind::Hrtimer, TIMER_SIGNAL),
         WakeContext::System(vector) => (ContextKind::System, u16::from(vector.code())),
     }
 }
@@ -78,6 +82,7 @@ pub fn join(kind: ContextKind, vector: u16) -> Option<WakeContext> {
         ContextKind::Task => WakeContext::Task,
         ContextKind::Softirq => WakeContext::Softirq(vector),
         ContextKind::Hardirq => WakeContext::Hardirq(vector),
+        ContextKind::Hrtimer if vector == TIMER_SIGNAL => WakeContext::TimerSignal,
         ContextKind::Hrtimer => WakeContext::Hrtimer,
         ContextKind::System => {
             WakeContext::System(SystemVector::from_code(u8::try_from(vector).ok()?)?)

@@ -18,9 +18,9 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, CgroupInfo, Clocks, FileId, Frame, FrameId, InterruptInfo, LossTotals, Meta,
-    Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent,
-    ThreadExit, Wait,
+    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, FileId, Frame, FrameId, InterruptInfo,
+    LossTotals, Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample,
+    Stack, ThreadEvent, ThreadExit, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -70,6 +70,8 @@ pub struct Slice {
     pub files: Vec<(FileId, OpenFile)>,
     /// Devices' interrupts.
     pub interrupts: Vec<InterruptInfo>,
+    /// Locks on files that somebody still waited for: at the end.
+    pub file_locks: Vec<AwaitedFileLock>,
 }
 
 /// What was wrong with a slice.
@@ -112,6 +114,7 @@ impl Slice {
             cell(&self.cgroups),
             cell(&self.files),
             cell(&self.interrupts),
+            cell(&self.file_locks),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -158,6 +161,7 @@ impl Slice {
             cgroups: cells.rows(),
             files: cells.rows(),
             interrupts: cells.rows_if_any(),
+            file_locks: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

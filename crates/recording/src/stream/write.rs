@@ -65,6 +65,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &cgroups, |slice| &mut slice.cgroups);
     spread(&mut slices, &files, |slice| &mut slice.files);
     spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
+    spread(&mut slices, &recording.file_locks, |slice| &mut slice.file_locks);
     slices
 }
 

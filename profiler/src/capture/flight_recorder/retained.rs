@@ -198,6 +198,7 @@ impl RetainedSlices {
                 waits: open.waits,
                 preemptions: open.preemptions,
                 thread_events: open.thread_events,
+                file_locks: open.file_locks,
                 meta: Some(meta),
                 ..Slice::default()
             },

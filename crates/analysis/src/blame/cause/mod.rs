@@ -55,6 +55,16 @@ pub enum Cause {
     Stopped,
     /// The thread's cgroup had used up its CPU time.
     Throttled,
+    /// A lock on a file, or on a part of it: `flock`, `fcntl`, `lockf`.
+    FileLock,
+    /// A System V semaphore.
+    SysvSem,
+    /// A System V message queue: a message in it, or room for one.
+    SysvMsg,
+    /// A POSIX message queue: a message in it, or room for one.
+    Mqueue,
+    /// A change to files that are watched.
+    Inotify,
     /// None of these causes: the frame that the thread was seen in says more.
     Other,
 }
@@ -147,8 +157,9 @@ impl ClassifiedWait<'_> {
         match *test {
             Condition::State(letters) => letters.contains(&self.letter),
             Condition::Syscall(names) => self.syscall.is_some_and(|name| names.contains(&name)),
-            Condition::ZeroArgument(n) => {
-                self.wait.syscall.is_some_and(|syscall| syscall.args.get(n) == Some(&0))
+            Condition::Argument(n, values) => {
+                let argument = self.wait.syscall.and_then(|syscall| syscall.args.get(n).copied());
+                argument.is_some_and(|argument| values.contains(&(argument as u32)))
             }
             Condition::File(kind) => {
                 self.syscall.is_some_and(syscalls::takes_fd)

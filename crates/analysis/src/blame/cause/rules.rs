@@ -7,7 +7,7 @@
 
 use offwake_recording::FileKind;
 
-use super::Cause;
+use super::{Cause, syscalls::FCNTL_WAIT_FOR_LOCK};
 
 /// One condition on a wait.
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,8 @@ pub(super) enum Condition {
     State(&'static [char]),
     /// The wait's syscall has one of these names.
     Syscall(&'static [&'static str]),
-    /// The syscall's argument with this index is 0.
-    ZeroArgument(usize),
+    /// The syscall's argument with this index is one of these, as far as 32 bits of it go.
+    Argument(usize, &'static [u32]),
     /// The file that the thread waited on is of this kind.
     File(FileKind),
     /// The file that the thread waited on has a name with one of these prefixes.
@@ -95,8 +95,6 @@ pub(super) const RULES: &[CauseRule] = &[
             "percpu_rwsem_wait",
             "percpu_down_*",
             "__percpu_down_*",
-            "rt_mutex_slowlock*",
-            "__rt_mutex_slowlock*",
             "rtlock_slowlock*",
             "rwbase_*",
         ])],
@@ -111,6 +109,9 @@ pub(super) const RULES: &[CauseRule] = &[
             "futex_unqueue_multiple*",
         ])],
     ),
+    // The kernel waits for a futex with priority inheritance (`futex_lock_pi`) by such a lock of its
+    // own, so this comes after the futexes: what the thread asked for is the futex.
+    rule(Cause::KernelLock, &[Condition::Frame(&["rt_mutex_slowlock*", "__rt_mutex_slowlock*"])]),
     // The fault itself may then read from a disk: what the thread did was to touch a page.
     rule(
         Cause::PageFault,
@@ -159,13 +160,13 @@ pub(super) const RULES: &[CauseRule] = &[
     // A poll of nothing is how programs slept before nanosleep.
     rule(
         Cause::Timer,
-        &[Condition::Syscall(&["poll", "ppoll", "ppoll_time64"]), Condition::ZeroArgument(1)],
+        &[Condition::Syscall(&["poll", "ppoll", "ppoll_time64"]), Condition::Argument(1, &[0])],
     ),
     rule(
         Cause::Timer,
         &[
             Condition::Syscall(&["select", "_newselect", "pselect6", "pselect6_time64"]),
-            Condition::ZeroArgument(0),
+            Condition::Argument(0, &[0]),
         ],
     ),
     rule(
@@ -213,6 +214,24 @@ pub(super) const RULES: &[CauseRule] = &[
             "rt_sigtimedwait_time64",
         ])],
     ),
+    // A waiter for a lock that the file system itself keeps (NFS, FUSE) may lack these frames.
+    rule(
+        Cause::FileLock,
+        &[Condition::Frame(&[
+            "locks_lock_inode_wait",
+            "flock_lock_inode_wait",
+            "posix_lock_inode_wait",
+            "do_lock_file_wait",
+            "fcntl_setlk*",
+        ])],
+    ),
+    rule(Cause::SysvSem, &[Condition::Frame(&["do_semtimedop", "__do_semtimedop"])]),
+    rule(Cause::SysvMsg, &[Condition::Frame(&["do_msgsnd", "do_msgrcv"])]),
+    rule(
+        Cause::Mqueue,
+        &[Condition::Frame(&["wq_sleep", "do_mq_timedsend", "do_mq_timedreceive"])],
+    ),
+    rule(Cause::Inotify, &[Condition::Frame(&["inotify_read"])]),
     rule(Cause::Eventfd, &[Condition::Frame(&["eventfd_read", "eventfd_write"])]),
     rule(Cause::Tty, &[Condition::Frame(&["n_tty_*", "tty_*", "do_tty_*"])]),
     rule(
@@ -286,6 +305,10 @@ pub(super) const RULES: &[CauseRule] = &[
         &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:[signalfd"])],
     ),
     rule(
+        Cause::Inotify,
+        &[Condition::Syscall(TRANSFER), Condition::FileName(&["anon_inode:inotify"])],
+    ),
+    rule(
         Cause::Tty,
         &[
             Condition::File(FileKind::Character),
@@ -295,6 +318,22 @@ pub(super) const RULES: &[CauseRule] = &[
     rule(
         Cause::Futex,
         &[Condition::Syscall(&["futex", "futex_time64", "futex_wait", "futex_waitv"])],
+    ),
+    rule(Cause::FileLock, &[Condition::Syscall(&["flock"])]),
+    rule(
+        Cause::FileLock,
+        &[Condition::Syscall(&["fcntl", "fcntl64"]), Condition::Argument(1, FCNTL_WAIT_FOR_LOCK)],
+    ),
+    rule(Cause::SysvSem, &[Condition::Syscall(&["semop", "semtimedop", "semtimedop_time64"])]),
+    rule(Cause::SysvMsg, &[Condition::Syscall(&["msgsnd", "msgrcv"])]),
+    rule(
+        Cause::Mqueue,
+        &[Condition::Syscall(&[
+            "mq_timedsend",
+            "mq_timedsend_time64",
+            "mq_timedreceive",
+            "mq_timedreceive_time64",
+        ])],
     ),
     rule(
         Cause::Disk,

@@ -27,9 +27,34 @@ pub fn takes_fd(name: &str) -> bool {
 /// Whether it takes something in, and may wait until there is something.
 #[must_use]
 pub fn reads(name: &str) -> bool {
-    const READS: &[&str] =
-        &["read", "readv", "recv", "recvfrom", "recvmmsg", "recvmmsg_time64", "recvmsg"];
+    const READS: &[&str] = &[
+        "mq_timedreceive",
+        "mq_timedreceive_time64",
+        "msgrcv",
+        "read",
+        "readv",
+        "recv",
+        "recvfrom",
+        "recvmmsg",
+        "recvmmsg_time64",
+        "recvmsg",
+    ];
     READS.contains(&name)
+}
+
+/// The commands with which `fcntl` waits for a lock
+/// ([`include/uapi/asm-generic/fcntl.h`](https://github.com/torvalds/linux/blob/v6.12/include/uapi/asm-generic/fcntl.h#L100)):
+/// `F_SETLKW`, `F_SETLKW64` of 32-bit programs, `F_OFD_SETLKW`.
+pub(super) const FCNTL_WAIT_FOR_LOCK: &[u32] = &[7, 14, 38];
+
+/// Whether a syscall waits for a lock on a file, should somebody else have it.
+#[must_use]
+pub fn waits_for_file_lock(syscall: &Syscall) -> bool {
+    match name(syscall) {
+        Some("flock") => true,
+        Some("fcntl" | "fcntl64") => FCNTL_WAIT_FOR_LOCK.contains(&(syscall.args[1] as u32)),
+        _ => false,
+    }
 }
 
 /// `exit(1)` and `wait4(1, …)` have a first argument too. `FD_FIRST` in
@@ -53,6 +78,10 @@ const TAKE_FD: &[&str] = &[
     "getdents64",
     "io_uring_enter",
     "ioctl",
+    "mq_timedreceive",
+    "mq_timedreceive_time64",
+    "mq_timedsend",
+    "mq_timedsend_time64",
     "pread64",
     "preadv",
     "preadv2",

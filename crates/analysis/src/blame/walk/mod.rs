@@ -197,16 +197,24 @@ impl<'b> Walker<'b> {
         let at =
             self.position_inside(pattern, last.map_or(pattern.idle_hint, |(_, hint)| hint), at);
         if let Some((last, _)) = last {
-            return self.walk_waker(last, stretch, at);
+            let rest = self.walk_earlier_holders(last, stretch, at);
+            return self.walk_lock_holder(last, rest, rest.to, at);
         }
         match self.blame.wake_source(wait) {
             WakeSource::External(external) => {
-                self.push(BlameKind::External(external), stretch.length(), at);
+                let rest = self.walk_earlier_holders(wait, stretch, at);
+                match self.blame.release_after(wait) {
+                    Some(next) => self.walk_lock_holder(next.wait, rest, next.at, at),
+                    None => self.push(BlameKind::External(external), rest.length(), at),
+                }
             }
             WakeSource::Interrupt(reason) => self.push_unattributed(reason, stretch.length(), at),
             WakeSource::Unknown(reason) => {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
-                self.push_unattributed(reason, rest.length(), at);
+                match self.blame.release_after(wait) {
+                    Some(next) => self.walk_lock_holder(next.wait, rest, next.at, at),
+                    None => self.push_unattributed(reason, rest.length(), at),
+                }
             }
             WakeSource::Task(_) => {
                 let rest = self.walk_earlier_holders(wait, stretch, at);

@@ -1,0 +1,149 @@
+//! Locks on a file, which three processes want all the time.
+
+use std::{
+    fs::{File, OpenOptions},
+    io,
+    os::fd::AsRawFd,
+    path::Path,
+    sync::atomic::Ordering::SeqCst,
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use super::{raw, stage::Stage};
+use crate::{clock::compute, ground_truth::Activity};
+
+/// What a holder then does without the lock, so that another one gets it.
+const AWAY: Duration = Duration::from_millis(1);
+
+/// How a file is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FileLock {
+    /// `flock`: the lock belongs to the open file.
+    Whole,
+    /// `fcntl` with `F_SETLKW`, which `lockf` uses: the lock belongs to the process.
+    OfProcess,
+    /// `fcntl` with `F_OFD_SETLKW`: the lock belongs to the open file.
+    OfOpenFile,
+}
+
+/// By `flock`.
+pub(super) fn by_flock(stage: &Stage) -> Result<()> {
+    hand_over(stage, FileLock::Whole)
+}
+
+/// By POSIX's locks.
+pub(super) fn by_fcntl(stage: &Stage) -> Result<()> {
+    hand_over(stage, FileLock::OfProcess)
+}
+
+/// By locks of open file descriptions.
+pub(super) fn by_ofd(stage: &Stage) -> Result<()> {
+    hand_over(stage, FileLock::OfOpenFile)
+}
+
+/// Three processes that want the lock all the time, and hold it for times of their own. Each logs
+/// when it held the lock as work, and when it wanted it as a wait. The argument names the directory
+/// of the file.
+fn hand_over(stage: &Stage, kind: FileLock) -> Result<()> {
+    let stopped = stage.stopped();
+    let path = Path::new(stage.argument()?).join("lock");
+    File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let contenders = [("x", "ow-x", 2), ("y", "ow-y", 4), ("z", "ow-z", 6)];
+    let cast: Vec<_> = contenders
+        .into_iter()
+        .map(|(name, comm, held_ms)| Ok((stage.role(name)?, comm, Duration::from_millis(held_ms))))
+        .collect::<Result<_>>()?;
+    for (role, comm, held) in cast {
+        stage.process(|| {
+            let file = OpenOptions::new().read(true).write(true).open(&path);
+            let Ok(file) = file else { panic!("cannot open the file: {file:?}") };
+            role.claim(comm);
+            while stopped.load(SeqCst) == 0 {
+                role.waits(|| waits_for_lock(&file, kind));
+                let holds = role.begin(Activity::Work, 0);
+                compute(held);
+                role.end(holds);
+                unlock(&file, kind);
+                compute(AWAY);
+            }
+        })?;
+    }
+    stage.play(|| ())
+}
+
+/// One of two processes has the lock for good, and the other wants it.
+pub(super) fn held_by_left(stage: &Stage) -> Result<()> {
+    hold(stage, ["left", "right"])
+}
+
+/// The other way round.
+pub(super) fn held_by_right(stage: &Stage) -> Result<()> {
+    hold(stage, ["right", "left"])
+}
+
+/// The holder lets go of the lock at the end alone. The argument names the directory of the file.
+fn hold(stage: &Stage, [holder, waiter]: [&'static str; 2]) -> Result<()> {
+    let path = Path::new(stage.argument()?).join("lock");
+    File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let open = || {
+        let file = File::open(&path);
+        let Ok(file) = file else { panic!("cannot open the file: {file:?}") };
+        file
+    };
+    let (holder, waiter) = (stage.role(holder)?, stage.role(waiter)?);
+    let (held, released) = (stage.word()?, stage.word()?);
+    stage.process(|| {
+        let file = open();
+        waits_for_lock(&file, FileLock::Whole);
+        holder.claim("ow-holder");
+        held.store(1, SeqCst);
+        raw::futex_wake(held, 1);
+        while released.load(SeqCst) == 0 {
+            raw::futex_wait(released, 0);
+        }
+    })?;
+    stage.process(|| {
+        let file = open();
+        while held.load(SeqCst) == 0 {
+            raw::futex_wait(held, 0);
+        }
+        waiter.claim("ow-waiter");
+        waiter.waits(|| waits_for_lock(&file, FileLock::Whole));
+    })?;
+    stage.play(|| {
+        released.store(1, SeqCst);
+        raw::futex_wake(released, 1);
+    })
+}
+
+#[inline(never)]
+fn waits_for_lock(file: &File, kind: FileLock) {
+    let done = match kind {
+        // SAFETY: the descriptor is open.
+        FileLock::Whole => unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_EX) },
+        FileLock::OfProcess => set_lock(file, libc::F_SETLKW, libc::F_WRLCK),
+        FileLock::OfOpenFile => set_lock(file, libc::F_OFD_SETLKW, libc::F_WRLCK),
+    };
+    assert!(done == 0, "cannot lock: {}", io::Error::last_os_error());
+}
+
+fn unlock(file: &File, kind: FileLock) {
+    let done = match kind {
+        // SAFETY: the descriptor is open.
+        FileLock::Whole => unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) },
+        FileLock::OfProcess => set_lock(file, libc::F_SETLK, libc::F_UNLCK),
+        FileLock::OfOpenFile => set_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK),
+    };
+    assert!(done == 0, "cannot unlock: {}", io::Error::last_os_error());
+}
+
+/// Locks or unlocks all of the file.
+fn set_lock(file: &File, command: libc::c_int, kind: libc::c_int) -> libc::c_int {
+    // SAFETY: all bytes zero are a value: from the file's beginning to its end.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    // SAFETY: the descriptor is open, the lock is a valid place.
+    unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut lock) }
+}
