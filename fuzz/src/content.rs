@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
-    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End,
+    AddressKind, AddressSpace, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, CpuQuota, DeviceKind, End,
     FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId, OpenFile,
-    PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd, SocketRole,
+    PeerProcess, Phase, Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment, SocketEnd, SocketRole,
     Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
     Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
@@ -50,6 +50,8 @@ fn slice(u: Bytes) -> Result<Slice> {
         cgroups: many(u, 2, |u| Ok(CgroupInfo::new(CgroupId(small(u)?.into()), text(u)?)))?,
         files: many(u, 4, |u| Ok((file_id(u)?, open_file(u)?)))?,
         interrupts: many(u, 2, interrupt)?,
+        throttles: many(u, 8, throttle)?,
+        quotas: many(u, 2, quota)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -66,6 +68,35 @@ fn slice(u: Bytes) -> Result<Slice> {
 fn interrupt(u: Bytes) -> Result<InterruptInfo> {
     let device = maybe(u, |u| choose(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
     Ok(InterruptInfo { number: interrupt_number(u)?, device, handlers: text(u)? })
+}
+
+fn throttle(u: Bytes) -> Result<Throttle> {
+    Ok(Throttle {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        from: time(u)?,
+        until: time(u)?,
+        cgroup: CgroupId(small(u)?.into()),
+    })
+}
+
+fn quota(u: Bytes) -> Result<CpuQuota> {
+    let count = |u: Bytes| -> Result<QuotaCount> {
+        Ok(QuotaCount {
+            at: time(u)?,
+            periods: any(u)?,
+            throttled_periods: any(u)?,
+            throttled: Nanos(any(u)?),
+        })
+    };
+    Ok(CpuQuota {
+        cgroup: CgroupId(small(u)?.into()),
+        path: text(u)?,
+        quota: Nanos(any(u)?),
+        period: Nanos(any(u)?),
+        first: count(u)?,
+        last: count(u)?,
+    })
 }
 
 fn interrupt_number(u: Bytes) -> Result<u16> {

@@ -68,6 +68,7 @@ impl Assembly {
         recording.clocks.push(slice.clocks);
         recording.waits.extend(&slice.waits);
         recording.preemptions.extend(slice.preemptions);
+        recording.throttles.extend(slice.throttles);
         recording.samples.extend(slice.samples);
         recording.thread_events.extend(slice.thread_events);
         recording.exits.extend(slice.exits);
@@ -80,6 +81,8 @@ impl Assembly {
         recording.files.files.extend(slice.files);
         let interrupts = slice.interrupts.into_iter().map(|info| (info.number, info));
         recording.interrupts.extend(interrupts);
+        let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));
+        recording.quotas.extend(quotas);
     }
 
     /// The recording, with what was wrong with where it came from.

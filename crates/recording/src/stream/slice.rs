@@ -18,9 +18,9 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, CgroupInfo, Clocks, FileId, Frame, FrameId, InterruptInfo, LossTotals, Meta,
-    Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent,
-    ThreadExit, Wait,
+    AddressSpace, CgroupInfo, Clocks, CpuQuota, FileId, Frame, FrameId, InterruptInfo, LossTotals,
+    Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample, Stack,
+    ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -45,6 +45,8 @@ pub struct Slice {
     pub waits: Vec<Wait>,
     /// Preemptions.
     pub preemptions: Vec<Preemption>,
+    /// Throttles of threads.
+    pub throttles: Vec<Throttle>,
     /// On-CPU samples.
     pub samples: Vec<Sample>,
     /// Thread events of threads.
@@ -70,6 +72,8 @@ pub struct Slice {
     pub files: Vec<(FileId, OpenFile)>,
     /// Devices' interrupts.
     pub interrupts: Vec<InterruptInfo>,
+    /// CPU quotas; a later row about one replaces an earlier row.
+    pub quotas: Vec<CpuQuota>,
 }
 
 /// What was wrong with a slice.
@@ -112,6 +116,8 @@ impl Slice {
             cell(&self.cgroups),
             cell(&self.files),
             cell(&self.interrupts),
+            cell(&self.throttles),
+            cell(&self.quotas),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -158,6 +164,8 @@ impl Slice {
             cgroups: cells.rows(),
             files: cells.rows(),
             interrupts: cells.rows_if_any(),
+            throttles: cells.rows_if_any(),
+            quotas: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }
