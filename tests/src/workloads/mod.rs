@@ -29,6 +29,7 @@ mod lines;
 mod moves;
 mod mutex;
 mod polls;
+mod quotas;
 pub(crate) mod raw;
 mod request_reply;
 mod served;
@@ -98,6 +99,9 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("uring-fsync", uring::syncs),
     ("worker-beside-a-hog", shared_cpu::worker_beside_a_hog),
     ("sleeper-beside-a-hog", shared_cpu::sleeper_beside_a_hog),
+    ("spinner", quotas::spinner),
+    ("spinner-beside-a-hog", quotas::spinner_beside_a_hog),
+    ("server-beside-a-hog", quotas::server_beside_a_hog),
     ("epoll-chain-tcp", epoll_chain::over_tcp),
     ("epoll-chain-unix", epoll_chain::over_unix_sockets),
     ("back-pressure-pipe", back_pressure::over_a_pipe),
