@@ -7,12 +7,7 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
-    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module,
-    ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment,
-    SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
-    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
-    Wait, Wake, WakeContext, Window,
+    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window, CpuQuota, QuotaCount, Throttle,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -51,6 +46,8 @@ fn slice(u: Bytes) -> Result<Slice> {
         files: many(u, 4, |u| Ok((file_id(u)?, open_file(u)?)))?,
         interrupts: many(u, 2, interrupt)?,
         file_locks: many(u, 2, file_lock)?,
+        throttles: many(u, 8, throttle)?,
+        quotas: many(u, 2, quota)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -76,6 +73,35 @@ fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
         inode: any_or(u, |u| Ok(small(u)?.into()))?,
         waiter: maybe(u, |u| Ok(Tgid(small(u)?)))?,
         holder: maybe(u, holder)?,
+    })
+}
+
+fn throttle(u: Bytes) -> Result<Throttle> {
+    Ok(Throttle {
+        tid: Tid(small(u)?),
+        tgid: Tgid(small(u)?),
+        from: time(u)?,
+        until: time(u)?,
+        cgroup: CgroupId(small(u)?.into()),
+    })
+}
+
+fn quota(u: Bytes) -> Result<CpuQuota> {
+    let count = |u: Bytes| -> Result<QuotaCount> {
+        Ok(QuotaCount {
+            at: time(u)?,
+            periods: any(u)?,
+            throttled_periods: any(u)?,
+            throttled: Nanos(any(u)?),
+        })
+    };
+    Ok(CpuQuota {
+        cgroup: CgroupId(small(u)?.into()),
+        path: text(u)?,
+        quota: Nanos(any(u)?),
+        period: Nanos(any(u)?),
+        first: count(u)?,
+        last: count(u)?,
     })
 }
 

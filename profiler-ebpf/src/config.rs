@@ -150,6 +150,50 @@ pub struct Offsets {
     pub signal_shared_pending_signals: u32,
     /// Makes the size a multiple of eight bytes.
     pub reserved: u32,
+    /// Where the scheduler keeps CPU quotas.
+    pub quota: QuotaOffsets,
+}
+
+/// Byte offsets of what the scheduler keeps of CPU quotas. A kernel built without
+/// `CONFIG_CFS_BANDWIDTH` has none of it, and knows no quotas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct QuotaOffsets {
+    /// 1 if the rest is there.
+    pub is_known: u32,
+    /// `task_struct::throttled` (6.18 and later, where threads are throttled one by one), else
+    /// [`NO_OFFSET`].
+    pub task_throttled: u32,
+    /// `task_struct::se`
+    pub task_entity: u32,
+    /// `sched_entity::parent`
+    pub entity_parent: u32,
+    /// `sched_entity::cfs_rq`
+    pub entity_queue: u32,
+    /// The byte that says of a queue that its own quota was used up: with `task_throttled`
+    /// `cfs_rq::throttled`, a bit field. Before 6.18 that is over by the time it is asked for, and
+    /// it is `cfs_rq::runtime_enabled`, which says that the queue has a quota of its own.
+    pub queue_limit: u32,
+    /// The bits of that byte.
+    pub queue_limit_mask: u32,
+    /// With `task_throttled`: `cfs_rq::throttled_clock_self`
+    pub queue_throttled_since: u32,
+    /// With `task_throttled`: `cfs_rq::throttled_clock_self_time`
+    pub queue_throttled_time: u32,
+    /// With `task_throttled`: `cfs_rq::rq`
+    pub queue_rq: u32,
+    /// With `task_throttled`: `rq::clock`
+    pub rq_clock: u32,
+    /// `cfs_rq::throttle_count`
+    pub queue_throttle_count: u32,
+    /// `cfs_rq::tg`
+    pub queue_group: u32,
+    /// `task_group::cfs_rq`
+    pub group_queues: u32,
+    /// `task_group::css.cgroup`
+    pub group_cgroup: u32,
+    /// `rq::cpu`
+    pub rq_cpu: u32,
 }
 
 /// Stands in place of a process id where there is no process.
@@ -206,6 +250,6 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 54 * 4);
+    assert!(size_of::<Offsets>() == 70 * 4);
     assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

@@ -21,6 +21,7 @@
 //! | `call_function_single_entry`, `call_function_single_exit` | `enter_system`, `leave_system` |
 //! | `irq_work_entry`, `irq_work_exit` | `enter_system`, `leave_system` |
 //! | `clock`, a perf event | `sample::on_clock_tick` |
+//! | `tg_throttle_down`, `tg_unthrottle_up`, functions | `throttle::on_throttle`, `on_unthrottle` |
 //! | `survey`, a task iterator | `survey::survey_thread` |
 //!
 //! What each does:
@@ -36,6 +37,7 @@
 //! - `vm_unmapped_area` begins an epoch of a process's code when it maps what may be code.
 //! - The programs at interrupts keep in which interrupt the CPU is, so that a wake from it is not
 //!   blamed on the task below.
+//! - `tg_throttle_down` and `tg_unthrottle_up` keep when CPU quotas were used up and refilled.
 //! - `clock` sends the stacks of the thread that is on the CPU.
 //! - `survey` sends every thread's properties and open waits as the window opens, as it closes, and
 //!   for a snapshot. Before the window it also finds the target's children.
@@ -62,13 +64,14 @@ mod entry {
 
     use aya_ebpf::{
         EbpfContext as _,
-        macros::{btf_tracepoint, perf_event},
-        programs::{BtfTracePointContext, PerfEventContext},
+        macros::{btf_tracepoint, fentry, perf_event},
+        programs::{BtfTracePointContext, FEntryContext, PerfEventContext},
     };
     use profiler_ebpf::record::system_vector;
 
     use crate::programs::{
-        code_epoch, interrupt_context, lifecycle, sample, survey, switch, task::Task, waking,
+        code_epoch, interrupt_context, lifecycle, sample, survey, switch, task::Task, throttle,
+        waking,
     };
 
     /// `(bool preempt, prev, next[, unsigned int prev_state])`, the last since 5.18:
@@ -214,6 +217,22 @@ mod entry {
     #[btf_tracepoint(function = "irq_work_exit")]
     fn irq_work_exit(_ctx: BtfTracePointContext) -> i32 {
         interrupt_context::leave_system();
+        0
+    }
+
+    /// `static int tg_throttle_down(struct task_group *tg, void *data)`, where `data` is the
+    /// `struct rq`:
+    /// <https://github.com/torvalds/linux/blob/v6.12/kernel/sched/fair.c>
+    #[fentry(function = "tg_throttle_down")]
+    fn tg_throttle_down(ctx: FEntryContext) -> i32 {
+        throttle::on_throttle(ctx.arg(0), ctx.arg(1));
+        0
+    }
+
+    /// The same arguments.
+    #[fentry(function = "tg_unthrottle_up")]
+    fn tg_unthrottle_up(ctx: FEntryContext) -> i32 {
+        throttle::on_unthrottle(ctx.arg(0), ctx.arg(1));
         0
     }
 

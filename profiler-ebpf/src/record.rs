@@ -36,6 +36,8 @@ pub mod kind {
     pub const SAMPLE: u16 = 6;
     /// [`StackCopy`](crate::user_stack::StackCopy), on a ring of its own.
     pub const STACK_COPY: u16 = 7;
+    /// [`super::ThrottleRecord`]
+    pub const THROTTLE: u16 = 8;
 }
 
 /// In what context a wake was made ([`Wake::context`]).
@@ -108,6 +110,9 @@ pub mod wait_flags {
     /// The thread came back and its switch-in was not seen; `on_ns` is when it was first seen on a
     /// CPU again: by the sampling clock, by a wake that it made, or when it left again.
     pub const SWITCH_IN_MISSED: u32 = 1 << 9;
+    /// A CPU quota had the thread taken off the CPU. A [`super::ThrottleRecord`] says until when, if
+    /// that is known.
+    pub const THROTTLED: u32 = 1 << 10;
 }
 
 /// Facts about one wake ([`Wake::flags`]). A wake may be made before the wait that it belongs to
@@ -315,6 +320,30 @@ pub struct PreemptionRecord {
     pub reserved: u32,
 }
 
+/// A stretch in which a thread could have run, and a CPU quota kept it from that. It lies inside
+/// the time off the CPU of the thread's next [`WaitRecord`] or [`PreemptionRecord`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ThrottleRecord {
+    /// [`kind::THROTTLE`].
+    pub header: RecordHeader,
+    /// The thread.
+    pub tid: u32,
+    /// The thread's process.
+    pub tgid: u32,
+    /// [`thread_flags`].
+    pub thread_flags: u32,
+    /// Always 0.
+    pub reserved: u32,
+    /// When it began.
+    pub from_ns: u64,
+    /// When it ended: the thread was in a CPU's queue again, or the window closed.
+    pub until_ns: u64,
+    /// Id of the cgroup that had used up its quota, in the hierarchy that has the cpu controller:
+    /// the inode number of the cgroup's directory. 0 if it is not known.
+    pub cgroup: u64,
+}
+
 /// The frames of a stack that has not been sent yet, or that the kernel half has forgotten having
 /// sent.
 ///
@@ -428,6 +457,7 @@ const _: () = {
     assert!(size_of::<Wake>() == 120);
     assert!(size_of::<WaitRecord>() == 280);
     assert!(size_of::<PreemptionRecord>() == 64);
+    assert!(size_of::<ThrottleRecord>() == 48);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);
     assert!(size_of::<ThreadRecord>() == 80);
     assert!(size_of::<ExitRecord>() == 40);

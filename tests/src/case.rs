@@ -93,25 +93,33 @@ impl Case {
         workload: Workload,
         target: impl FnOnce(Offwake, &Workload) -> Offwake,
     ) -> Result<Self> {
-        Self::profile_window(WINDOW, workload, target)
+        Self::profile_window(WINDOW, workload, target, || Ok(()))
     }
 
     fn profile_processes(name: &str, window: Duration) -> Result<Self> {
-        Self::profile_window(window, Workload::start(name)?, |offwake, workload| {
-            offwake.args(["--pid", &workload.pids()])
-        })
+        let target =
+            |offwake: Offwake, workload: &Workload| offwake.args(["--pid", &workload.pids()]);
+        Self::profile_window(window, Workload::start(name)?, target, || Ok(()))
     }
 
-    fn profile_window(
+    /// Profiles a workload with the arguments that `target` adds, for `window`; `afterwards` is
+    /// called while the workload still runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Case::profile`], and those of `afterwards`.
+    pub fn profile_window(
         window: Duration,
         workload: Workload,
         target: impl FnOnce(Offwake, &Workload) -> Offwake,
+        afterwards: impl FnOnce() -> Result<()>,
     ) -> Result<Self> {
         // What stacks may take is not what is asked here, and an emulated CPU takes long for them.
         let offwake =
             Offwake::profile()?.args(["--budget", "none", "-d", &duration_argument(window)]);
         let offwake = offwake.args(["-o", "report.json"]);
         let outcome = target(offwake, &workload).run()?;
+        afterwards()?;
         let case = Self::from_outcome(workload, outcome, "report.json")?;
         ledger::check_unfiltered(&case.report)?;
         let loss = &case.report.loss;

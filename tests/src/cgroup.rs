@@ -85,6 +85,28 @@ impl Cgroup {
         Ok(cgroup)
     }
 
+    /// What the kernel has counted of the quota of a cgroup with a CPU quota.
+    ///
+    /// # Errors
+    ///
+    /// When the kernel does not tell.
+    pub fn cpu_count(&self) -> Result<CpuCount> {
+        let path = self.path.join("cpu.stat");
+        let text = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
+        let number = |name: &str| -> Result<Option<u64>> {
+            let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            Ok(value.map(str::parse).transpose()?)
+        };
+        let throttled_ns = match number("throttled_usec")? {
+            Some(microseconds) => Some(microseconds * 1000),
+            None => number("throttled_time")?,
+        };
+        Ok(CpuCount {
+            throttled_periods: number("nr_throttled")?.context("no nr_throttled")?,
+            throttled_ns: throttled_ns.context("no time")?,
+        })
+    }
+
     /// Gives a cgroup with memory another limit.
     ///
     /// # Errors
@@ -162,6 +184,26 @@ impl Cgroup {
     fn make(path: PathBuf) -> Result<Self> {
         fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
         Ok(Self { path, twin: None })
+    }
+}
+
+/// What the kernel counts of a CPU quota.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuCount {
+    /// Periods in which the quota was used up.
+    pub throttled_periods: u64,
+    /// How long the cgroup was throttled on its CPUs, in ns; a throttle counts as it ends.
+    pub throttled_ns: u64,
+}
+
+impl CpuCount {
+    /// What was counted since an earlier reading.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            throttled_periods: self.throttled_periods - earlier.throttled_periods,
+            throttled_ns: self.throttled_ns - earlier.throttled_ns,
+        }
     }
 }
 

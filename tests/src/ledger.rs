@@ -29,7 +29,7 @@ const CAUSES: &[&str] = &[
     "inotify",
     "other",
 ];
-const EXTERNAL: &[&str] = &["timer", "disk", "network", "device"];
+const EXTERNAL: &[&str] = &["timer", "disk", "network", "device", "throttled"];
 const ACCUSING: &[&str] = &["work", "cpu_queue"];
 const UNATTRIBUTED: &str = "unattributed";
 const LOST: &str = "lost";

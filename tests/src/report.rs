@@ -21,15 +21,18 @@ pub struct Report {
     /// The containers that threads were seen in: an addition to the contract.
     #[serde(default)]
     pub containers: Vec<Container>,
+    /// What holds the target up: an addition to the contract.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+    /// The CPU quotas that kept threads from running: an addition to the contract.
+    #[serde(default)]
+    pub quotas: Vec<Quota>,
     /// The target's threads.
     pub threads: Vec<Thread>,
     /// The wakes: which thread woke which.
     pub wakes: Vec<Wakes>,
     /// What was waited for.
     pub waits: Vec<Waits>,
-    /// What holds the target up: an addition to the contract.
-    #[serde(default)]
-    pub findings: Vec<Finding>,
 }
 
 /// Something that holds the target up.
@@ -48,6 +51,8 @@ pub struct Finding {
 /// The end of a finding's chain.
 #[derive(Clone, Debug, Deserialize)]
 pub struct FindingCause {
+    /// As [`Blame::kind`].
+    pub kind: String,
     /// It in words.
     pub text: String,
 }
@@ -70,6 +75,41 @@ pub struct Container {
     pub image: Option<String>,
     /// The processes that were seen in it.
     pub processes: Vec<ContainerProcess>,
+}
+
+/// A CPU quota that kept threads from running.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Quota {
+    /// The cgroup's path.
+    pub path: Option<String>,
+    /// The CPU time in a period.
+    pub quota_ns: Option<u64>,
+    /// The length of a period.
+    pub period_ns: Option<u64>,
+    /// How long threads were throttled, in sum.
+    pub throttled_ns: u64,
+    /// What the kernel counted meanwhile.
+    pub counted: Option<QuotaCount>,
+    /// The threads.
+    pub threads: Vec<ThrottledThread>,
+}
+
+/// What the kernel counted of a quota.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct QuotaCount {
+    /// Periods in which the quota was used up.
+    pub throttled_periods: u64,
+    /// How long the cgroup was throttled.
+    pub throttled_ns: u64,
+}
+
+/// A thread that was throttled.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ThrottledThread {
+    /// The thread.
+    pub tid: u32,
+    /// How long.
+    pub ns: u64,
 }
 
 /// A process in a container.
@@ -202,6 +242,9 @@ pub struct Thread {
     pub on_cpu_ns: u64,
     /// Waiting for one.
     pub runnable_ns: u64,
+    /// The part of it in which a CPU quota kept the thread from running: an addition.
+    #[serde(default)]
+    pub throttled_ns: u64,
     /// Blocked.
     pub blocked_ns: u64,
     /// The part of the blocked time that is blamed on threads.
@@ -312,7 +355,7 @@ pub struct WakerCall {
 /// A share of the blame.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Blame {
-    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device` or `unattributed`.
+    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device`, `throttled` or `unattributed`.
     pub kind: String,
     /// Why nobody is blamed, if nobody is.
     pub reason: Option<String>,

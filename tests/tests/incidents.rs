@@ -52,8 +52,8 @@ fn a_full_pipe_is_one() -> Result<()> {
 }
 
 #[test]
-fn a_quota_throttles() -> Result<()> {
-    check_trouble("cpu-quota")
+fn a_worker_under_a_quota_is_throttled_by_it() -> Result<()> {
+    check_cause("cpu-quota")
 }
 
 #[test]

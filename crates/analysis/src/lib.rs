@@ -19,6 +19,7 @@ pub mod export;
 pub mod findings;
 pub mod formats;
 pub mod perfetto;
+mod quotas;
 pub mod report;
 mod search;
 pub mod spans;

@@ -10,6 +10,7 @@ pub mod loss;
 mod order;
 mod process;
 mod profiler_cost;
+mod quota;
 mod rebase;
 mod same_stacks;
 mod stack;
@@ -28,6 +29,7 @@ pub use interrupt::{DeviceKind, InterruptInfo};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
+pub use quota::{CpuQuota, QuotaCount, Throttle};
 pub use stack::{
     AddressKind, AddressSpace, BuildId, Frame, FrameId, Module, ModuleId, NewStacks, Segment,
     Stack, StackEnd, StackRef, StackTable,
@@ -180,6 +182,9 @@ pub struct Recording {
     pub waits: Waits,
     /// Times off the CPU of threads that could have gone on.
     pub preemptions: Vec<Preemption>,
+    /// When CPU quotas kept threads from running. No part of a stretch is in two, but a snapshot may
+    /// have said one before it was over.
+    pub throttles: Vec<Throttle>,
     /// Who each thread was, and when that was seen.
     pub thread_events: Vec<ThreadEvent>,
     /// Threads that ended.
@@ -194,6 +199,8 @@ pub struct Recording {
     pub processes: Vec<ProcessInfo>,
     /// Cgroups by id.
     pub cgroups: BTreeMap<CgroupId, CgroupInfo>,
+    /// CPU quotas, by cgroup in the hierarchy that has the cpu controller.
+    pub quotas: BTreeMap<CgroupId, CpuQuota>,
     /// Devices' interrupts that ended waits, by number.
     pub interrupts: BTreeMap<u16, InterruptInfo>,
     /// Locks on files that somebody still waited for when the window closed.
@@ -214,6 +221,7 @@ impl Recording {
         self.waits.sort();
         let key = |preemption: &Preemption| (preemption.off, preemption.tid, preemption.seq);
         order::sort_nearly_sorted(&mut self.preemptions, |a, b| key(a).cmp(&key(b)));
+        self.throttles.sort_by_key(|throttle| (throttle.from, throttle.tid, throttle.until));
         self.thread_events.sort_by_key(|thread_event| (thread_event.at, thread_event.tid));
         self.exits.sort_by_key(|exit| (exit.at, exit.tid));
         self.samples.sort_by_key(|sample| (sample.at, sample.tid));

@@ -38,10 +38,14 @@ impl Recording {
             .preemptions
             .iter_mut()
             .flat_map(|p| [&mut p.off, &mut p.on].into_iter().chain(&mut p.migrated));
+        let throttled = self.throttles.iter_mut().flat_map(|t| [&mut t.from, &mut t.until]);
+        let counted = self.quotas.values_mut().flat_map(|q| [&mut q.first.at, &mut q.last.at]);
         let seen = self.thread_events.iter_mut().flat_map(|seen| [&mut seen.at, &mut seen.created]);
         (window.into_iter().chain(ring_full.into_iter().flatten()))
             .chain(self.waits.moments())
             .chain(off)
+            .chain(throttled)
+            .chain(counted)
             .chain(seen)
             .chain(self.exits.iter_mut().map(|exit| &mut exit.at))
             .chain(self.samples.iter_mut().map(|sample| &mut sample.at))

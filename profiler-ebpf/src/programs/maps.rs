@@ -23,6 +23,7 @@ use super::{
     interrupt_context::InterruptContext,
     python::FrameWords,
     task_local::TaskLocal,
+    throttle::QueueThrottles,
     user_stack_copy::CopyRequest,
 };
 
@@ -172,3 +173,13 @@ pub static SYSCALLS: Array<u32, { TABLE_LEN as usize }> = Array::new();
 /// The survey that is under way: one of [`profiler_ebpf::record::survey`].
 #[btf_map]
 pub static SURVEY: Array<u32, 1> = Array::new();
+
+/// When the CPU quota of each queue (`cfs_rq`, by address) was used up, and when there was more.
+/// Only queues with a quota, or below one, come here; of one that is evicted nothing is claimed.
+#[btf_map]
+pub static QUEUE_THROTTLES: LruHashMap<u64, QueueThrottles, 4096> = LruHashMap::new();
+
+/// When any queue was last unthrottled: what is older than a thread's time in its queue need not be
+/// looked up.
+#[btf_map]
+pub static LAST_UNTHROTTLE: Array<u64, 1> = Array::new();

@@ -20,5 +20,6 @@ pub mod syscall;
 pub mod target;
 pub mod task;
 pub mod task_local;
+pub mod throttle;
 pub mod user_stack_copy;
 pub mod waking;

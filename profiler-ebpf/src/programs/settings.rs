@@ -3,7 +3,7 @@
 
 use core::ptr;
 
-use profiler_ebpf::config::{Config, NO_OFFSET, Offsets};
+use profiler_ebpf::config::{Config, NO_OFFSET, Offsets, QuotaOffsets};
 
 /// Overwritten by the loader before the verifier sees it.
 #[unsafe(no_mangle)]
@@ -71,6 +71,24 @@ pub static CONFIG: Config = Config {
         task_blocked_signals: 0,
         signal_shared_pending_signals: 0,
         reserved: 0,
+        quota: QuotaOffsets {
+            is_known: 0,
+            task_throttled: NO_OFFSET,
+            task_entity: 0,
+            entity_parent: 0,
+            entity_queue: 0,
+            queue_limit: 0,
+            queue_limit_mask: 0,
+            queue_throttled_since: 0,
+            queue_throttled_time: 0,
+            queue_rq: 0,
+            rq_clock: 0,
+            queue_throttle_count: 0,
+            queue_group: 0,
+            group_queues: 0,
+            group_cgroup: 0,
+            rq_cpu: 0,
+        },
     },
 };
 

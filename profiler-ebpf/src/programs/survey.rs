@@ -22,7 +22,7 @@ use super::{
     target,
     task::Task,
     task_local::{self, TaskLocal},
-    user_stack_copy,
+    throttle, user_stack_copy,
 };
 
 /// The context that an iterator's program is called with, in the form that the logger takes.
@@ -95,6 +95,7 @@ fn open_wait(local: &mut TaskLocal, task: Task) {
     local.next_tid = 0;
     if !task.is_blocked() {
         local.phase = phase::RUNNABLE;
+        throttle::open_if_throttled(local, task);
         return;
     }
     record.syscall.thread_flags = local.thread_flags;
@@ -121,6 +122,7 @@ fn survey_closing(local: &mut TaskLocal, task: Task) {
         }
         phase::RUNNABLE => {
             local.seq += 1;
+            throttle::send_open(local, task, local.record.off_ns, now());
             send_open_preemption(local, local.seq);
         }
         phase::ON_CPU if !task.is_on_cpu() => {
@@ -156,6 +158,7 @@ fn survey_snapshot(local: &mut TaskLocal, task: Task) {
         }
         phase::RUNNABLE => {
             newest = seq + 1;
+            throttle::send_open(local, task, local.record.off_ns, now());
             send_open_preemption(local, newest);
         }
         // The switch-out was not seen, unless the thread leaves just now. The loss is counted when

@@ -18,7 +18,7 @@ use super::{
     stack, syscall, target,
     task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},
-    user_stack_copy,
+    throttle, user_stack_copy,
 };
 
 /// `sched_switch`: `prev` leaves this CPU, `next` comes to it. The current task is still `prev`.
@@ -76,6 +76,9 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     local.next_tid = next.tid();
     if is_runnable {
         local.phase = phase::RUNNABLE;
+        if prev.is_throttled() {
+            throttle::open(local, prev);
+        }
         return;
     }
     record.syscall.thread_flags = local.thread_flags;
@@ -136,7 +139,9 @@ pub fn on_migrate(task: Task) {
     if let Some(local) = task_local::find(task)
         && (local.phase == phase::RUNNABLE || local.phase == phase::BLOCKED)
     {
-        local.record.migrated_ns = now();
+        let now = now();
+        local.record.migrated_ns = now;
+        throttle::end_at_migration(local, now);
     }
 }
 
@@ -176,14 +181,27 @@ fn send_off_cpu(local: &mut TaskLocal, task: Task, now: u64) {
     match local.phase {
         phase::RUNNABLE => {
             task_local::send_thread_info_once(local, task, phase::UNKNOWN);
+            if throttle::send_all(local, task, local.record.off_ns, now).is_err() {
+                return skip_record(local);
+            }
             send_preemption(local, now);
         }
         phase::BLOCKED => {
             task_local::send_thread_info_once(local, task, phase::UNKNOWN);
+            if throttle::send_all(local, task, local.record.wake.ns, now).is_err() {
+                return skip_record(local);
+            }
             send_wait(local, now);
         }
         _ => {}
     }
+}
+
+/// Leaves out the record of a thread's time off the CPU, which would blame other threads for
+/// throttled time: its number is skipped, and the time is a gap.
+#[inline(always)]
+fn skip_record(local: &mut TaskLocal) {
+    local.seq += 1;
 }
 
 #[inline(always)]

@@ -146,6 +146,21 @@ impl Task {
         delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0
     }
 
+    /// Whether a CPU quota has had the thread taken out of its CPU's queue. Always false where
+    /// threads are not throttled one by one, which is before 6.18
+    /// ([`throttle_cfs_rq_work`](https://github.com/torvalds/linux/blob/v6.18/kernel/sched/fair.c)).
+    #[inline(always)]
+    pub fn is_throttled(self) -> bool {
+        let throttled = offset(&CONFIG.offsets.quota.task_throttled);
+        throttled != NO_OFFSET as usize && self.load::<u8>(throttled) != 0
+    }
+
+    /// The address of the thread's `sched_entity`.
+    #[inline(always)]
+    pub fn scheduling_entity(self) -> u64 {
+        self.0 as u64 + offset(&CONFIG.offsets.quota.task_entity) as u64
+    }
+
     /// Whether the thread has ended and only waits for its parent to collect it.
     #[inline(always)]
     pub fn is_dead(self) -> bool {
@@ -381,6 +396,13 @@ impl Registers {
         // SAFETY: `self.0` is a typed pointer.
         unsafe { field(self.0, offset) }
     }
+}
+
+/// Id of the cgroup at this address; 0 if there is none.
+#[inline(always)]
+pub fn cgroup_id_at(cgroup: u64) -> u64 {
+    let node: u64 = peek(cgroup + offset(&CONFIG.offsets.cgroup_kn) as u64);
+    peek(node + offset(&CONFIG.offsets.kernfs_node_id) as u64)
 }
 
 #[inline(always)]

@@ -17,6 +17,7 @@ use super::{
     settings::{CONFIG, frozen},
     target,
     task::Task,
+    throttle::OpenThrottle,
 };
 
 const BPF_LOCAL_STORAGE_GET_F_CREATE: u64 = 1;
@@ -39,6 +40,9 @@ pub struct TaskLocal {
     pub is_identity_sent: u32,
     /// The thread that the CPU went to when this one left it.
     pub next_tid: u32,
+    /// Since when a CPU quota has kept the thread from running; of the time off the CPU whose flags
+    /// have `THROTTLED` alone.
+    pub throttle: OpenThrottle,
     /// The kernel stacks that the thread has had.
     pub stack_cache: KernelStackCache,
 }

@@ -9,8 +9,8 @@ use std::{
 use foldhash::fast::RandomState;
 use offwake_recording::{
     End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, Wait, WakeContext,
-    units::{CgroupId, Nanos, Tgid, Timestamp},
+    ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
+    units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
 
 use super::{
@@ -52,6 +52,7 @@ pub(super) struct Collector {
     files: HashMap<FileId, u8, RandomState>,
     processes: HashSet<Tgid, RandomState>,
     cgroups: HashSet<CgroupId, RandomState>,
+    quotas: HashSet<CgroupId, RandomState>,
     interrupts: HashSet<u16, RandomState>,
     memory_limit: Option<usize>,
     memory: usize,
@@ -76,6 +77,7 @@ impl Collector {
             files: HashMap::default(),
             processes: HashSet::default(),
             cgroups: HashSet::default(),
+            quotas: HashSet::default(),
             interrupts: HashSet::default(),
             memory_limit,
             memory: 0,
@@ -93,6 +95,7 @@ impl Collector {
             self.window_start = Some(start);
             // Records from before the window are not in the recording.
             self.memory = 0;
+            self.request(Lookup::WindowOpened);
         }
     }
 
@@ -161,7 +164,10 @@ impl Collector {
     /// Adds one record from before the opening survey: only what others refer to is kept.
     pub fn add_early_record(&mut self, bytes: &[u8]) {
         match self.decode(bytes) {
-            None | Some(Record::Wait(_) | Record::Preemption(_) | Record::Sample(_)) => {}
+            None
+            | Some(
+                Record::Wait(_) | Record::Preemption(_) | Record::Throttle(_) | Record::Sample(_),
+            ) => {}
             Some(record) => self.add_decoded(record),
         }
     }
@@ -199,6 +205,11 @@ impl Collector {
                 } else {
                     self.batch.preemptions.push(preemption);
                 }
+            }
+            Record::Throttle(throttle) => {
+                self.memory += size_of::<Throttle>();
+                self.request_quota(throttle.cgroup, throttle.tid);
+                self.batch.throttles.push(throttle);
             }
             Record::Stack(stack) => {
                 self.memory += size_of::<u64>() * stack.addresses.len();
@@ -264,6 +275,19 @@ impl Collector {
         }
         self.cgroups.insert(id);
         self.request(Lookup::Cgroup { id, tgid });
+    }
+
+    /// Requests each cgroup's quota once; where there is no room now, with its next throttle.
+    fn request_quota(&mut self, cgroup: CgroupId, tid: Tid) {
+        if cgroup.0 == 0 || self.quotas.contains(&cgroup) {
+            return;
+        }
+        if self.quotas.len() >= MAX_CGROUPS {
+            self.quotas.clear();
+        }
+        if self.try_request(Lookup::Quota { cgroup, tid }).is_none() {
+            self.quotas.insert(cgroup);
+        }
     }
 
     /// Requests each interrupt once; where there is no room now, with its next wake.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use offwake_recording::{InterruptInfo, loss::add_all};
+use offwake_recording::{InterruptInfo, loss::add_all, units::Tid};
 
 use super::{
     messages::{FrameNames, LastLookupResults, Lookup, LookupResults, StoreMessage},
@@ -17,7 +17,7 @@ use crate::{
     interrupts,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
-    processes::Processes,
+    processes::{Processes, Quotas},
     stacks::StackProcessor,
 };
 
@@ -35,6 +35,7 @@ pub(super) fn run(
 ) -> LastLookupResults {
     let mut processes = Processes::new();
     let mut files = Files::new();
+    let mut quotas = Quotas::new();
     let mut interrupts = Vec::new();
     let mut sent = Instant::now();
     loop {
@@ -42,6 +43,7 @@ pub(super) fn run(
         match lookups.recv_timeout(POLL_INTERVAL) {
             Ok(Lookup::Process { tgid }) => {
                 processes.observe_process(tgid);
+                quotas.observe_thread(Tid(tgid.0));
                 stacks.observe_process(tgid);
             }
             Ok(Lookup::Fork { parent, child, at }) => {
@@ -67,10 +69,20 @@ pub(super) fn run(
             Ok(Lookup::Interrupt { number }) => {
                 interrupts.push(interrupts::describe_interrupt(number))
             }
+            Ok(Lookup::WindowOpened) => quotas.count_from_now(),
+            Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
             Ok(Lookup::Snapshot(snapshot)) => {
+                quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}
-                send_results(&mut stacks, &mut processes, &mut files, &mut interrupts, store);
+                send_results(
+                    &mut stacks,
+                    &mut processes,
+                    &mut files,
+                    &mut quotas,
+                    &mut interrupts,
+                    store,
+                );
                 sent = Instant::now();
                 let names = FrameNames::Pending(stacks.request_names());
                 let _died = store.send(StoreMessage::Snapshot(snapshot, names));
@@ -81,10 +93,19 @@ pub(super) fn run(
         user_stacks.send_python_threads(&mut stacks);
         files.poll();
         if sent.elapsed() >= SEND_INTERVAL {
-            send_results(&mut stacks, &mut processes, &mut files, &mut interrupts, store);
+            send_results(
+                &mut stacks,
+                &mut processes,
+                &mut files,
+                &mut quotas,
+                &mut interrupts,
+                store,
+            );
             sent = Instant::now();
         }
     }
+    quotas.read_again();
+    let quotas = quotas.take_new();
     while !user_stacks.process_copies(&mut stacks) {}
     let (files, mut diagnostics) = files.finish();
     let (processes, of_processes) = processes.finish();
@@ -95,7 +116,7 @@ pub(super) fn run(
         unnamed.resolve(&mut Parser::new(ParserRole::Names), &mut |_done, _all| {});
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
-    let results = LookupResults { stacks, processes, files, interrupts, diagnostics };
+    let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
     LastLookupResults { results, names }
 }
 
@@ -103,6 +124,7 @@ fn send_results(
     stacks: &mut StackProcessor,
     processes: &mut Processes,
     files: &mut Files,
+    quotas: &mut Quotas,
     interrupts: &mut Vec<InterruptInfo>,
     store: &SyncSender<StoreMessage>,
 ) {
@@ -114,6 +136,7 @@ fn send_results(
         processes: processes.take_new(),
         files: files.take_new(),
         interrupts: std::mem::take(interrupts),
+        quotas: quotas.take_new(),
         diagnostics,
     };
     // The other end is gone only if its thread has died; that is noticed when it is joined.

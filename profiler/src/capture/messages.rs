@@ -9,8 +9,9 @@
 
 use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
 use offwake_recording::{
-    AwaitedFileLock, Clocks, ClosedBy, FileId, FrameId, Function, InterruptInfo, LossTotals, Meta,
-    NewStacks, OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent, ThreadExit, Wait,
+    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, InterruptInfo,
+    LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent,
+    ThreadExit, Throttle, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
@@ -47,6 +48,13 @@ pub(super) enum Lookup {
     },
     Interrupt {
         number: u16,
+    },
+    /// The window has opened: what is counted is counted from now on.
+    WindowOpened,
+    /// A thread was throttled by the quota of this cgroup.
+    Quota {
+        cgroup: CgroupId,
+        tid: Tid,
     },
     /// Everything that was looked up before this goes into the snapshot.
     Snapshot(Box<SurveyedSnapshot>),
@@ -85,6 +93,7 @@ pub(super) struct RecordBatch {
     pub own_cpu: Nanos,
     pub waits: Vec<Wait>,
     pub preemptions: Vec<Preemption>,
+    pub throttles: Vec<Throttle>,
     pub samples: Vec<Sample>,
     pub thread_events: Vec<ThreadEvent>,
     pub exits: Vec<ThreadExit>,
@@ -93,8 +102,9 @@ pub(super) struct RecordBatch {
 impl RecordBatch {
     /// How many records of all kinds there are.
     pub fn len(&self) -> u64 {
-        let Self { waits, preemptions, samples, thread_events, exits, .. } = self;
-        (waits.len() + preemptions.len() + samples.len() + thread_events.len() + exits.len()) as u64
+        let Self { waits, preemptions, throttles, samples, thread_events, exits, .. } = self;
+        let off_cpu = waits.len() + preemptions.len() + throttles.len();
+        (off_cpu + samples.len() + thread_events.len() + exits.len()) as u64
     }
 }
 
@@ -118,6 +128,7 @@ pub(super) struct LookupResults {
     pub processes: NewProcesses,
     pub files: Vec<(FileId, OpenFile)>,
     pub interrupts: Vec<InterruptInfo>,
+    pub quotas: Vec<CpuQuota>,
     /// What could not be done so far, from the beginning on.
     pub diagnostics: Diagnostics,
 }

@@ -135,6 +135,7 @@ impl<S: Sink> Store<S> {
         self.target_thread_events += seen.count() as u64;
         append(&mut self.next.waits, records.waits);
         append(&mut self.next.preemptions, records.preemptions);
+        append(&mut self.next.throttles, records.throttles);
         append(&mut self.next.samples, records.samples);
         append(&mut self.next.thread_events, records.thread_events);
         append(&mut self.next.exits, records.exits);
@@ -150,6 +151,7 @@ impl<S: Sink> Store<S> {
         self.next.cgroups.extend(results.processes.cgroups);
         self.next.files.extend(results.files);
         self.next.interrupts.extend(results.interrupts);
+        self.next.quotas.extend(results.quotas);
         self.diagnostics = results.diagnostics;
     }
 
@@ -199,6 +201,7 @@ impl<S: Sink> Store<S> {
             self.next = Slice {
                 waits: Vec::new(),
                 preemptions: Vec::new(),
+                throttles: Vec::new(),
                 samples: Vec::new(),
                 thread_events: Vec::new(),
                 exits: Vec::new(),
@@ -324,6 +327,7 @@ fn remove_closed_records(slice: &mut Slice) -> u64 {
     let before = SliceSummary::new(slice).records;
     slice.waits.retain(|wait| wait.end == End::StillOff);
     slice.preemptions.retain(|preemption| preemption.end == End::StillOff);
+    // Without the records around them, what is said of a thread that is off its CPU still holds.
     slice.samples.clear();
     before - SliceSummary::new(slice).records
 }

@@ -6,12 +6,13 @@ use offwake_recording::units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timesta
 use offwake_recording::{
     AddressSpace, Begin, End, FileId, FileKind, Phase, Preemption, Sample, StackRef, Syscall,
     SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
-    ThreadRef, Wait, Wake, WakeContext,
+    ThreadRef, Throttle, Wait, Wake, WakeContext,
 };
 use profiler_ebpf::record::{
     ExitRecord, Inode, NO_SEQ, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, SampleRecord,
-    StackRecord, Syscall as RawSyscall, ThreadRecord, WaitRecord, Wake as RawWake, hrtimer_vector,
-    kind, phase, system_vector, thread_event, thread_flags, wait_flags, wake_context, wake_flags,
+    StackRecord, Syscall as RawSyscall, ThreadRecord, ThrottleRecord, WaitRecord, Wake as RawWake,
+    hrtimer_vector, kind, phase, system_vector, thread_event, thread_flags, wait_flags,
+    wake_context, wake_flags,
 };
 use thiserror::Error;
 
@@ -30,6 +31,8 @@ pub enum Record {
     Wait(Wait),
     /// A preemption.
     Preemption(Preemption),
+    /// A stretch in which a CPU quota kept a thread from running.
+    Throttle(Throttle),
     /// The frames of a stack, before the first record that refers to it.
     Stack(NewStack),
     /// Who a thread is.
@@ -98,6 +101,8 @@ unsafe impl Plain for WaitRecord {}
 // SAFETY: as above.
 unsafe impl Plain for PreemptionRecord {}
 // SAFETY: as above.
+unsafe impl Plain for ThrottleRecord {}
+// SAFETY: as above.
 unsafe impl Plain for ThreadRecord {}
 // SAFETY: as above.
 unsafe impl Plain for ExitRecord {}
@@ -124,6 +129,9 @@ pub fn decode(bytes: &[u8]) -> Result<Record, DecodeError> {
         kind::WAIT => decode_wait(&read_plain(kind::WAIT, bytes)?).map(Record::Wait),
         kind::PREEMPTION => {
             Ok(Record::Preemption(decode_preemption(&read_plain(kind::PREEMPTION, bytes)?)))
+        }
+        kind::THROTTLE => {
+            Ok(Record::Throttle(decode_throttle(&read_plain(kind::THROTTLE, bytes)?)))
         }
         kind::STACK => decode_stack(bytes).map(Record::Stack),
         kind::THREAD => Ok(Record::ThreadEvent(decode_thread(&read_plain(kind::THREAD, bytes)?)?)),
@@ -236,6 +244,16 @@ fn decode_preemption(raw: &PreemptionRecord) -> Preemption {
         off_cpu: low_cpu(raw.cpus),
         on_cpu: high_cpu(raw.cpus),
         next: Tid(raw.next_tid),
+    }
+}
+
+fn decode_throttle(raw: &ThrottleRecord) -> Throttle {
+    Throttle {
+        tid: Tid(raw.tid),
+        tgid: Tgid(raw.tgid),
+        from: Timestamp(raw.from_ns),
+        until: Timestamp(raw.until_ns),
+        cgroup: CgroupId(raw.cgroup),
     }
 }
 

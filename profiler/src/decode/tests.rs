@@ -164,3 +164,31 @@ proptest! {
         let _either = decode(&bytes);
     }
 }
+
+#[test]
+fn a_throttle_comes_through_whole() {
+    let record = ThrottleRecord {
+        header: RecordHeader {
+            kind: kind::THROTTLE,
+            cpu: 1,
+            len: size_of::<ThrottleRecord>() as u32,
+        },
+        tid: 11,
+        tgid: 10,
+        thread_flags: thread_flags::TARGET,
+        reserved: 0,
+        from_ns: 100,
+        until_ns: 300,
+        cgroup: 5,
+    };
+    let bytes = bytes_of(&record);
+    let throttle = Throttle {
+        tid: Tid(11),
+        tgid: Tgid(10),
+        from: Timestamp(100),
+        until: Timestamp(300),
+        cgroup: CgroupId(5),
+    };
+    assert_eq!(decode(&bytes), Ok(Record::Throttle(throttle)));
+    assert!(decode(&bytes[..bytes.len() - 1]).is_err());
+}

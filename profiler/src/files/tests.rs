@@ -107,6 +107,7 @@ fn a_protocol_whose_module_is_missing_takes_no_other_along() {
     let queued = |file, protocol| QueuedSocket { file, tgid: own(), protocol };
     let mut files = Files::new();
     files.add_dumps(
+        0,
         vec![queued(id(&client), Protocol::Tcp), queued(id(&pair), Protocol::Unix)],
         &answers,
     );

@@ -3,7 +3,7 @@
 
 use aya::{
     Btf,
-    programs::{BtfTracePoint, ProgramError},
+    programs::{BtfTracePoint, FEntry, ProgramError},
 };
 
 use super::{Kernel, KernelError, KernelTypes, sampling_clock::SamplingClock, survey};
@@ -43,6 +43,10 @@ const OPTIONAL: &[&str] = &[
     "irq_work_entry",
 ];
 
+/// The functions that unthrottle a group's queue and throttle it. Since 6.18 threads are throttled
+/// one by one, and what is known of that is read as they are switched.
+const QUOTA_FUNCTIONS: &[&str] = &["tg_unthrottle_up", "tg_throttle_down"];
+
 /// Whether a program does no more than record which interrupt a CPU is in.
 pub(super) fn is_interrupt_program(program: &str) -> bool {
     (program.ends_with("_entry") || program.ends_with("_exit")) && !program.starts_with("sched_")
@@ -65,6 +69,13 @@ pub(super) fn attach(
     sample_hz: u32,
 ) -> Result<(), KernelError> {
     let btf = Btf::from_sys_fs()?;
+    if types.has_quotas() {
+        let attached = attach_quotas(kernel, types, &btf);
+        kernel.follows_quotas = attached.is_ok();
+        if let Err(error) = attached {
+            log::info!("CPU quotas are not followed: {error}");
+        }
+    }
     for name in OPTIONAL.iter().filter(|name| types.has_tracepoint(name)).chain(REQUIRED) {
         attach_tracepoint(kernel, &btf, name)?;
     }
@@ -83,6 +94,30 @@ fn attach_tracepoint(
     let failed =
         |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
     let program: &mut BtfTracePoint = kernel
+        .ebpf
+        .program_mut(name)
+        .ok_or(KernelError::Missing(name))?
+        .try_into()
+        .map_err(failed("use"))?;
+    program.load(name, btf).map_err(failed("load"))?;
+    program.attach().map_err(failed("attach"))?;
+    Ok(())
+}
+
+/// Attaches what is needed to see when CPU quotas are used up and refilled. A kernel without function
+/// tracing refuses it.
+fn attach_quotas(kernel: &mut Kernel, types: &KernelTypes, btf: &Btf) -> Result<(), KernelError> {
+    if types.throttles_threads() {
+        return Ok(());
+    }
+    QUOTA_FUNCTIONS.iter().try_for_each(|name| attach_function(kernel, btf, name))
+}
+
+/// Attaches a program to the beginning of a function of the kernel's.
+fn attach_function(kernel: &mut Kernel, btf: &Btf, name: &'static str) -> Result<(), KernelError> {
+    let failed =
+        |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
+    let program: &mut FEntry = kernel
         .ebpf
         .program_mut(name)
         .ok_or(KernelError::Missing(name))?

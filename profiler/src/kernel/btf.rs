@@ -5,8 +5,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use btf_rs::{Backend, Btf, Struct, Type};
-use profiler_ebpf::config::{NO_OFFSET, Offsets};
+use btf_rs::{Backend, Btf, Member, Struct, Type};
+use profiler_ebpf::config::{NO_OFFSET, Offsets, QuotaOffsets};
 
 use super::KernelError;
 
@@ -265,9 +265,86 @@ impl KernelTypes {
             signal_shared_pending_signals: self
                 .offset("signal_struct", &["shared_pending", "signal"])?,
             reserved: 0,
+            quota: self.quota_offsets().unwrap_or(NO_QUOTA),
         })
     }
+
+    /// Whether it is known where the scheduler keeps CPU quotas.
+    #[must_use]
+    pub fn has_quotas(&self) -> bool {
+        self.quota_offsets().is_ok_and(|offsets| offsets.is_known != 0)
+    }
+
+    /// Whether the scheduler throttles threads one by one (6.18 and later), not their queues.
+    #[must_use]
+    pub fn throttles_threads(&self) -> bool {
+        self.quota_offsets().is_ok_and(|offsets| offsets.task_throttled != NO_OFFSET)
+    }
+
+    /// Where the scheduler keeps CPU quotas.
+    fn quota_offsets(&self) -> Result<QuotaOffsets, KernelError> {
+        let field = |structure: &str, member: &str| self.offset(structure, &[member]);
+        let task_throttled = field("task_struct", "throttled").unwrap_or(NO_OFFSET);
+        let by_thread = task_throttled != NO_OFFSET;
+        let (queue_limit, queue_limit_mask) = if by_thread {
+            self.bits("cfs_rq", "throttled")?
+        } else {
+            (field("cfs_rq", "runtime_enabled")?, 0xff)
+        };
+        let of_thread = |structure: &str, member: &str| {
+            if by_thread { field(structure, member) } else { Ok(0) }
+        };
+        Ok(QuotaOffsets {
+            is_known: 1,
+            queue_throttled_since: of_thread("cfs_rq", "throttled_clock_self")?,
+            queue_throttled_time: of_thread("cfs_rq", "throttled_clock_self_time")?,
+            queue_rq: of_thread("cfs_rq", "rq")?,
+            rq_clock: of_thread("rq", "clock")?,
+            task_throttled,
+            task_entity: field("task_struct", "se")?,
+            entity_parent: field("sched_entity", "parent")?,
+            entity_queue: field("sched_entity", "cfs_rq")?,
+            queue_limit,
+            queue_limit_mask,
+            queue_throttle_count: field("cfs_rq", "throttle_count")?,
+            queue_group: field("cfs_rq", "tg")?,
+            group_queues: field("task_group", "cfs_rq")?,
+            group_cgroup: self.offset("task_group", &["css", "cgroup"])?,
+            rq_cpu: field("rq", "cpu")?,
+        })
+    }
+
+    /// The byte in which a small member lies that may be a bit field, and its bits there.
+    fn bits(&self, structure: &str, member: &str) -> Result<(u32, u32), KernelError> {
+        let missing = || KernelError::NoField { field: format!("{structure}::{member}") };
+        let fields = self.structure(structure)?;
+        let is_it = |name: &Member| self.btf.resolve_name(name).is_ok_and(|found| found == member);
+        let found = fields.members.iter().find(|found| is_it(found)).ok_or_else(missing)?;
+        let (offset, width) = (found.bit_offset(), found.bitfield_size().unwrap_or(0));
+        let mask = if width == 0 { 0xff } else { ((1_u32 << width.min(8)) - 1) << (offset % 8) };
+        Ok((offset / 8, mask & 0xff))
+    }
 }
+
+/// What is known of quotas where there are none.
+const NO_QUOTA: QuotaOffsets = QuotaOffsets {
+    is_known: 0,
+    task_throttled: NO_OFFSET,
+    task_entity: 0,
+    entity_parent: 0,
+    entity_queue: 0,
+    queue_limit: 0,
+    queue_limit_mask: 0,
+    queue_throttled_since: 0,
+    queue_throttled_time: 0,
+    queue_rq: 0,
+    rq_clock: 0,
+    queue_throttle_count: 0,
+    queue_group: 0,
+    group_queues: 0,
+    group_cgroup: 0,
+    rq_cpu: 0,
+};
 
 /// A kind of machine that the kernel half can be built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

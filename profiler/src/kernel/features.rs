@@ -120,10 +120,11 @@ impl Features {
             };
             let mut kernel = Kernel::start(&types, &settings)?.kernel;
             kernel.survey(Survey::Opening)?;
-            Ok(kernel.program_sizes())
+            Ok((kernel.program_sizes(), quotas(&types, &kernel)))
         });
         match started {
-            Ok(sizes) => {
+            Ok((sizes, quotas)) => {
+                self.0.push(quotas);
                 let how = format!("{} programs", sizes.len());
                 self.0.push(works(NAME, Need::Required, how));
                 sizes
@@ -309,6 +310,24 @@ fn state_at_switch(types: &KernelTypes) -> Feature {
             "it is read from the thread, which a waker may have changed meanwhile",
             "run Linux 5.18 or later",
         )
+    }
+}
+
+/// Whether it can be seen when CPU quotas are used up. Threads are throttled one by one since 6.18;
+/// before, their queues are.
+fn quotas(types: &KernelTypes, kernel: &Kernel) -> Feature {
+    const NAME: &str = "CPU quotas";
+    const LACK: &str = "throttled time shows as time in a CPU's queue";
+    if !types.has_quotas() {
+        let why = format!("{LACK}: the kernel has no quotas, or does not describe them");
+        missing(NAME, Need::Optional, why, "run a kernel with CONFIG_CFS_BANDWIDTH=y")
+    } else if !kernel.follows_quotas() {
+        let why = format!("{LACK}: the kernel lets nobody see when quotas are used up");
+        missing(NAME, Need::Optional, why, "run a kernel with CONFIG_FUNCTION_TRACER=y")
+    } else if types.throttles_threads() {
+        works(NAME, Need::Optional, "each thread says when it is throttled")
+    } else {
+        works(NAME, Need::Optional, "queues say when they are throttled")
     }
 }
 

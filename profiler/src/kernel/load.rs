@@ -144,6 +144,7 @@ pub struct Kernel {
     pub(super) ebpf: Ebpf,
     pub(super) clock: Option<SamplingClock>,
     logger: Option<EbpfLogger<&'static dyn log::Log>>,
+    pub(super) follows_quotas: bool,
 }
 
 /// The kernel half as it was started, and what reads from it.
@@ -218,7 +219,7 @@ impl Kernel {
                 .inspect_err(|error| log::warn!("the programs' messages can't be read: {error}"))
                 .ok(),
         };
-        let mut kernel = Self { ebpf, clock: None, logger };
+        let mut kernel = Self { ebpf, clock: None, logger, follows_quotas: false };
         kernel.fill_maps(settings)?;
         let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
@@ -226,6 +227,12 @@ impl Kernel {
         let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
         let programs = ProgramTimer::new(&kernel.ebpf);
         Ok(StartedKernel { kernel, rings, losses, stacks, programs })
+    }
+
+    /// Whether it is seen when CPU quotas are used up and refilled.
+    #[must_use]
+    pub fn follows_quotas(&self) -> bool {
+        self.follows_quotas
     }
 
     /// Hands the programs' messages to the log.

@@ -3,6 +3,7 @@
 use std::{
     ffi::OsStr,
     fs::File,
+    io::Read as _,
     os::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
         unix::ffi::OsStrExt as _,
@@ -47,6 +48,12 @@ impl CgroupHierarchy {
         cgroup2::is_inside(&root).then_some(Self { mount, root })
     }
 
+    /// The hierarchy at this mount point of v1; none if it can't be opened.
+    pub(super) fn at(mount: PathBuf) -> Option<Self> {
+        let root = OwnedFd::from(File::open(&mount).ok()?);
+        Some(Self { mount, root })
+    }
+
     /// Finds the path of a cgroup in which a thread of `tgid` was, if it is still there.
     pub(super) fn find_path(&self, id: CgroupId, tgid: Tgid) -> Option<String> {
         // The process may be elsewhere by now, and its threads need not all be in one.
@@ -58,10 +65,14 @@ impl CgroupHierarchy {
 
     /// Whether `path`, from the hierarchy's root, is this cgroup.
     fn path_has_id(&self, path: &[u8], id: CgroupId) -> bool {
-        let below = match path.strip_prefix(b"/") {
-            None => return false,
-            Some([]) => b".",
-            Some(below) => below,
+        self.open_path(path).is_some_and(|cgroup| cgroup.id() == Some(id))
+    }
+
+    /// Opens the cgroup at `path`, from the hierarchy's root.
+    pub(super) fn open_path(&self, path: &[u8]) -> Option<CgroupDirectory> {
+        let below = match path.strip_prefix(b"/")? {
+            [] => b".",
+            below => below,
         };
         // Inode numbers count within one file system only. From inside a cgroup namespace, the
         // paths of what lies outside begin with `/..`.
@@ -69,10 +80,12 @@ impl CgroupHierarchy {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let below = OsStr::from_bytes(below);
         rustix::fs::openat2(&self.root, below, flags, Mode::empty(), resolve)
-            .is_ok_and(|cgroup| has_id(&cgroup, id))
+            .ok()
+            .map(CgroupDirectory)
     }
 
-    fn find_path_by_handle(&self, id: CgroupId) -> Option<Vec<u8>> {
+    /// Finds the path of a cgroup by its id alone.
+    pub(super) fn find_path_by_handle(&self, id: CgroupId) -> Option<Vec<u8>> {
         let cgroup = self.open_by_handle(id)?;
         let link = format!("/proc/self/fd/{}", cgroup.as_raw_fd());
         let link = std::fs::read_link(link).ok()?;
@@ -96,6 +109,27 @@ impl CgroupHierarchy {
         // SAFETY: a number that is not negative is that of a new descriptor, and nobody else's.
         let cgroup = (number >= 0).then(|| unsafe { OwnedFd::from_raw_fd(number) })?;
         has_id(&cgroup, id).then_some(cgroup)
+    }
+}
+
+/// The directory of a cgroup.
+pub(super) struct CgroupDirectory(OwnedFd);
+
+impl CgroupDirectory {
+    /// The cgroup's id.
+    pub(super) fn id(&self) -> Option<CgroupId> {
+        rustix::fs::fstat(&self.0).ok().map(|stat| CgroupId(stat.st_ino))
+    }
+
+    /// Reads the first `limit` bytes of one of the cgroup's own files; none if it can't be read.
+    /// Nothing that is mounted there is followed, as reading it could take as long as it liked.
+    pub(super) fn read(&self, name: &str, limit: usize) -> Option<Vec<u8>> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat2(&self.0, name, flags, Mode::empty(), resolve).ok()?;
+        let mut bytes = Vec::new();
+        File::from(file).take(limit as u64).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
     }
 }
 

@@ -8,6 +8,7 @@
 
 mod cgroup_paths;
 mod proc_files;
+mod quotas;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,8 @@ use offwake_recording::{
 };
 
 use cgroup_paths::CgroupHierarchy;
+
+pub use quotas::Quotas;
 
 use crate::containers::NameLookup;
 

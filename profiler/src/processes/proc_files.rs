@@ -58,13 +58,40 @@ pub(super) fn read_process(tgid: Tgid) -> Option<ProcessInfo> {
 /// Reads the path of a process's cgroup in the v2 hierarchy, as the kernel writes it; none if the
 /// process is gone.
 pub(super) fn read_cgroup_path(tgid: Tgid) -> Option<Vec<u8>> {
-    read_cgroup_line(&open(CWD, &format!("/proc/{tgid}"), OFlags::PATH | OFlags::DIRECTORY)?)
+    read_cgroup_path_of(tgid.0, Controllers::Unified)
+}
+
+/// Which hierarchy of cgroups a path is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Controllers {
+    /// The v2 hierarchy.
+    Unified,
+    /// The one of v1 that has the cpu controller.
+    Cpu,
+}
+
+/// Reads the path of a thread's or a process's cgroup, as the kernel writes it; none if it is gone.
+pub(super) fn read_cgroup_path_of(id: u32, controllers: Controllers) -> Option<Vec<u8>> {
+    let directory = open(CWD, &format!("/proc/{id}"), OFlags::PATH | OFlags::DIRECTORY)?;
+    find_cgroup_path(&read(&directory, "cgroup", MAX_CGROUP)?, controllers)
 }
 
 fn read_cgroup_line(directory: &OwnedFd) -> Option<Vec<u8>> {
-    let text = read(directory, "cgroup", MAX_CGROUP)?;
+    find_cgroup_path(&read(directory, "cgroup", MAX_CGROUP)?, Controllers::Unified)
+}
+
+/// Finds the path in one hierarchy: `0::/path`, or in v1 `3:cpu,cpuacct:/path`.
+fn find_cgroup_path(text: &[u8], controllers: Controllers) -> Option<Vec<u8>> {
     // No name of a cgroup has a newline in it: the kernel refuses them.
-    let path = text.split(|&byte| byte == b'\n').find_map(|line| line.strip_prefix(b"0::"))?;
+    let path = text.split(|&byte| byte == b'\n').find_map(|line| match controllers {
+        Controllers::Unified => line.strip_prefix(b"0::"),
+        Controllers::Cpu => {
+            let mut parts = line.splitn(3, |&byte| byte == b':');
+            let names = parts.nth(1)?;
+            let path = parts.next()?;
+            names.split(|&byte| byte == b',').any(|name| name == b"cpu").then_some(path)
+        }
+    })?;
     Some(path.to_vec())
 }
 
@@ -115,7 +142,7 @@ fn split_arguments(bytes: &[u8]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_ARGUMENTS, Status, split_arguments};
+    use super::{Controllers, MAX_ARGUMENTS, Status, find_cgroup_path, split_arguments};
     use offwake_recording::units::Tgid;
 
     #[test]
@@ -135,6 +162,15 @@ mod tests {
         for none in [&b""[..], b"\n\n", b"Tgid:", b"Tgid:\tx", b"Tgid:\t\xff", b"PPid:\t1"] {
             assert_eq!(Status::parse(none), None, "{none:?}");
         }
+    }
+
+    #[test]
+    fn the_path_is_that_of_the_wanted_hierarchy() {
+        let text = b"9:name=cpu:/n\n5:cpuset,cpuacct:/set\n3:cpu,io:/a:b\n0::/two\n";
+        let path = |controllers| find_cgroup_path(text, controllers);
+        assert_eq!(path(Controllers::Cpu), Some(b"/a:b".to_vec()));
+        assert_eq!(path(Controllers::Unified), Some(b"/two".to_vec()));
+        assert_eq!(find_cgroup_path(b"0::/\n1:cpu\n", Controllers::Cpu), None);
     }
 
     #[test]

@@ -5,13 +5,15 @@
 //! ```text
 //! #  on a CPU            r  runnable            ?  lost (in results only)
 //! .  blocked, and woken  _  blocked, and nobody was seen to wake it
+//! t  throttled (in results only)
 //! (space) does not exist
 //! ```
 
 use offwake_analysis::timeline::{Interval, State, Timeline};
 use offwake_recording::{
     Begin, ClosedBy, End, Meta, Phase, Preemption, Recording, StackRef, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    Window,
     units::{CgroupId, Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -217,6 +219,7 @@ pub fn drawn(recording: &Recording, timeline: &Timeline, tid: u32) -> String {
             line[from..to].fill(match state {
                 State::OnCpu => '#',
                 State::Runnable(_) => 'r',
+                State::Throttled(_) => 't',
                 State::Blocked(_) => '.',
                 State::Lost => '?',
             });
@@ -230,6 +233,17 @@ pub fn edit(recording: &mut Recording, change: impl FnOnce(&mut Vec<Wait>)) {
     let mut waits: Vec<Wait> = recording.waits.iter().collect();
     change(&mut waits);
     recording.waits = waits.into_iter().collect();
+}
+
+/// Adds that the quota of a cgroup kept a thread from running in these ticks.
+pub fn throttle(recording: &mut Recording, tid: u32, ticks: std::ops::Range<usize>, cgroup: u64) {
+    recording.throttles.push(Throttle {
+        tid: Tid(tid),
+        tgid: Tgid(tid),
+        from: at(ticks.start),
+        until: at(ticks.end),
+        cgroup: CgroupId(cgroup),
+    });
 }
 
 /// Loses a thread's record of this number.

@@ -32,6 +32,8 @@ mod outputs;
 #[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;
+#[cfg(target_arch = "x86_64")]
+mod quotas;
 mod recordings;
 #[cfg(target_arch = "x86_64")]
 mod replay;

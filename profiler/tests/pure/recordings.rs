@@ -36,6 +36,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
     let mut rest = whole.waits.iter();
     read.waits.iter().all(|wait| rest.any(|other| other == wait))
         && within(&read.preemptions, &whole.preemptions)
+        && within(&read.throttles, &whole.throttles)
         && within(&read.samples, &whole.samples)
         && within(&read.thread_events, &whole.thread_events)
         && within(&read.exits, &whole.exits)
@@ -50,6 +51,7 @@ fn is_part(read: &Recording, whole: &Recording) -> bool {
             .all(|(id, frame)| [whole.stacks.frames.get(id), frames.get(id)].contains(&Some(frame)))
         && read.files.files.iter().all(|(id, file)| whole.files.files.get(id) == Some(file))
         && read.cgroups.iter().all(|(id, c)| whole.cgroups.get(id) == Some(c))
+        && read.quotas.iter().all(|(id, quota)| whole.quotas.get(id) == Some(quota))
         && read.interrupts.iter().all(|(n, info)| whole.interrupts.get(n) == Some(info))
 }
 

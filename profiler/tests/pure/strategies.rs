@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    ContainerId, ContainerNames, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function,
-    InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName, Preemption,
-    ProcessInfo, Recording, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd,
-    StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
-    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window,
+    ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId,
+    Function, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName,
+    Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
+    Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
+    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake,
+    WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -263,6 +264,39 @@ fn interrupt() -> impl Strategy<Value = InterruptInfo> {
     })
 }
 
+fn throttle() -> impl Strategy<Value = Throttle> {
+    any::<(u32, u32, u64, u64, u64)>().prop_map(|(tid, tgid, from, until, cgroup)| Throttle {
+        tid: Tid(tid),
+        tgid: Tgid(tgid),
+        from: Timestamp(from),
+        until: Timestamp(until),
+        cgroup: CgroupId(cgroup),
+    })
+}
+
+fn quota() -> impl Strategy<Value = CpuQuota> {
+    let count = || {
+        any::<(u64, u64, u64, u64)>().prop_map(|(at, periods, throttled_periods, throttled)| {
+            QuotaCount {
+                at: Timestamp(at),
+                periods,
+                throttled_periods,
+                throttled: Nanos(throttled),
+            }
+        })
+    };
+    (any::<(u64, u64, u64)>(), ".{0,9}", count(), count()).prop_map(
+        |((cgroup, quota, period), path, first, last)| CpuQuota {
+            cgroup: CgroupId(cgroup),
+            path,
+            quota: Nanos(quota),
+            period: Nanos(period),
+            first,
+            last,
+        },
+    )
+}
+
 fn cgroup() -> impl Strategy<Value = CgroupInfo> {
     let path = prop_oneof!["(/[a-z]{1,5}){1,3}", "/docker/[0-9a-f]{64}"];
     let text = || prop::option::of(".{0,9}");
@@ -327,14 +361,17 @@ prop_compose! {
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
         file_locks in prop::collection::vec(file_lock(), 0..3),
+        throttles in prop::collection::vec(throttle(), 0..4),
+        quotas in prop::collection::vec(quota(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
         counters in prop::collection::btree_map("[a-z_]{1,12}", 1..u64::MAX, 0..4),
         (records, lost_stacks, undecodable, over_memory) in any::<(u64, u64, u64, u64)>(),
         ring_full in prop::option::of(any::<(u64, u64)>()),
     ) -> Recording {
         let mut recording = Recording {
-            meta, waits: waits.into_iter().collect(), preemptions, samples, thread_events, exits, processes, clocks,
+            meta, waits: waits.into_iter().collect(), preemptions, throttles, samples, thread_events, exits, processes, clocks,
             cgroups: cgroups.into_values().map(|cgroup| (cgroup.id, cgroup)).collect(),
+            quotas: quotas.into_iter().map(|quota| (quota.cgroup, quota)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             file_locks,
             ..Recording::default()

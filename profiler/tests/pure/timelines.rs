@@ -7,7 +7,7 @@ use offwake_recording::{
 };
 
 use crate::draw::{
-    TICK, at, drawn, edit, live, lose, preemption, recording, thread_event, wait, wake_by,
+    TICK, at, drawn, edit, live, lose, preemption, recording, thread_event, throttle, wait, wake_by,
 };
 
 fn build(recording: &mut Recording) -> Timeline {
@@ -257,4 +257,38 @@ fn a_gap_ends_where_others_saw_the_thread_on_a_cpu() {
         recording.preemptions.push(preempted);
     };
     assert_eq!(gapped(comes_twice), (lost, vec![]));
+}
+
+#[test]
+fn throttled_time_is_the_part_of_the_runnable_time_that_a_quota_took() {
+    let mut recording = recording(24);
+    live(&mut recording, 7, "##rrrrrr##...rrrr#rrr###", 8);
+    // From its preemption on, until its queue was refilled: then it waits for a CPU.
+    throttle(&mut recording, 7, 2..5, 40);
+    // In the middle, twice; a snapshot has said the second one before it was over.
+    throttle(&mut recording, 7, 14..15, 40);
+    throttle(&mut recording, 7, 16..17, 40);
+    throttle(&mut recording, 7, 16..16, 40);
+    // It ran, or slept: that can't be. What overlaps counts once.
+    throttle(&mut recording, 7, 8..12, 40);
+    throttle(&mut recording, 7, 17..20, 40);
+    throttle(&mut recording, 7, 18..19, 40);
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "##tttrrr##...rtrt#ttr###");
+    let times = timeline.threads[0].track.total_times();
+    assert_eq!((times.runnable, times.throttled), (Nanos(13_000_000), Nanos(7_000_000)));
+    assert_eq!(times.total(), Nanos(24_000_000));
+}
+
+#[test]
+fn a_throttle_is_clipped_to_the_window_and_is_that_of_its_thread_alone() {
+    let mut recording = recording(10);
+    live(&mut recording, 7, "rrrr####rr", 8);
+    live(&mut recording, 9, "rrrr####rr", 8);
+    throttle(&mut recording, 7, 0..3, 40);
+    recording.throttles[0].from = Timestamp(0);
+    throttle(&mut recording, 7, 9..30, 40);
+    let timeline = build(&mut recording);
+    assert_eq!(drawn(&recording, &timeline, 7), "tttr####rt");
+    assert_eq!(drawn(&recording, &timeline, 9), "rrrr####rr");
 }

@@ -32,6 +32,7 @@ mod mutex;
 mod namespaces;
 mod polls;
 mod queues;
+mod quotas;
 pub(crate) mod raw;
 mod request_reply;
 mod served;
@@ -130,6 +131,9 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("shared-loop-crowd", shared_loop::in_a_crowd),
     ("shared-loop-timer", shared_loop::with_a_timer),
     ("shared-loop-busy", shared_loop::busy_with_others),
+    ("spinner", quotas::spinner),
+    ("spinner-beside-a-hog", quotas::spinner_beside_a_hog),
+    ("server-beside-a-hog", quotas::server_beside_a_hog),
     ("epoll-chain-tcp", epoll_chain::over_tcp),
     ("epoll-chain-unix", epoll_chain::over_unix_sockets),
     ("back-pressure-pipe", back_pressure::over_a_pipe),

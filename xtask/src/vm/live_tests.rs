@@ -45,7 +45,7 @@ const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
-pub const TESTS: [LiveTest; 16] = [
+pub const TESTS: [LiveTest; 18] = [
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
     test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
@@ -68,6 +68,9 @@ pub const TESTS: [LiveTest; 16] = [
     test("stacks", "what_the_tracing_does_is_no_part_of_a_stack"),
     // Cgroups.
     test("targets", "a_cgroup_brings_its_subtree_and_nothing_else"),
+    // CPU quotas, which are seen in another way before 6.18.
+    test("quotas", "a_thread_under_a_quota_is_throttled_by_it"),
+    test("quotas", "a_client_of_a_throttled_server_waits_for_the_quota"),
     // Maps and rings.
     test("loss", "a_ring_that_is_full_is_counted_and_dated"),
     test("loss", "without_task_storage_a_map_stands_in"),

@@ -35,6 +35,8 @@ pub enum External {
     Network,
     /// Some other device.
     Device,
+    /// A CPU quota was used up.
+    Throttled,
 }
 
 impl External {

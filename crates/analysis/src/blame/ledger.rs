@@ -9,6 +9,7 @@ use super::{BlameKind, External, IdleState, Reason};
 ///
 /// ```text
 /// wall = on_cpu + runnable + blocked
+///                 runnable includes throttled
 ///                            blocked = attributed + external + unattributed
 ///                                      attributed = work + cpu_queue
 /// ```
@@ -18,8 +19,10 @@ pub struct Ledger {
     pub wall: Nanos,
     /// Time on a CPU.
     pub on_cpu: Nanos,
-    /// Time waiting for a CPU.
+    /// Time waiting for a CPU, or throttled.
     pub runnable: Nanos,
+    /// Of that, the time in which a CPU quota kept the thread from running.
+    pub throttled: Nanos,
     /// All other time, including the time of which nothing is known.
     pub blocked: Nanos,
     /// Blocked while another thread worked.
@@ -55,11 +58,12 @@ impl Ledger {
 
     /// Adds another thread's ledger.
     pub fn add(&mut self, other: &Self) {
-        let Self { wall, on_cpu, runnable, blocked, work, cpu_queue, external, unattributed, idle } =
-            other;
+        let Self { wall, on_cpu, runnable, throttled, blocked, idle, .. } = other;
+        let Self { work, cpu_queue, external, unattributed, .. } = other;
         self.wall += *wall;
         self.on_cpu += *on_cpu;
         self.runnable += *runnable;
+        self.throttled += *throttled;
         self.blocked += *blocked;
         self.work += *work;
         self.cpu_queue += *cpu_queue;
@@ -95,6 +99,7 @@ impl Ledger {
             wall: thread.until.since(thread.from),
             on_cpu: split.on_cpu,
             runnable: split.runnable,
+            throttled: split.throttled,
             blocked: split.blocked + split.lost,
             ..Self::default()
         };

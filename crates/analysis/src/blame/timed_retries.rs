@@ -64,7 +64,7 @@ impl TimedRetries {
             for interval in thread.track.iter().rev() {
                 match interval.state {
                     State::OnCpu => cpu_time += interval.to.since(interval.from),
-                    State::Runnable(_) => {}
+                    State::Runnable(_) | State::Throttled(_) => {}
                     State::Lost => next = None,
                     State::Blocked(wait) => {
                         let Some(row) = rows.get(wait.0 as usize) else { continue };

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 
 use offwake_recording::{
-    PeerProcess, SocketRole,
+    CpuQuota, PeerProcess, Recording, SocketRole,
     units::{Nanos, Tgid},
 };
 
 use crate::{
     blame::{FrameEvidence, Reason, cause::Cause},
+    quotas::{ThrottledTimes, describe_quota},
     report::{BlameEntryKind, text},
     timeline::{ThreadIndex, Timeline},
     words,
@@ -37,6 +38,8 @@ pub(super) enum Relation {
 
 /// Describes threads and what they did.
 pub(super) struct Words<'a> {
+    pub(super) recording: &'a Recording,
+    pub(super) throttled: &'a ThrottledTimes,
     pub(super) programs: &'a Programs<'a>,
     pub(super) timeline: &'a Timeline,
 }
@@ -231,6 +234,7 @@ impl Words<'_> {
             },
             BlameEntryKind::Network => "waits for the network".to_owned(),
             BlameEntryKind::Device => "waits for a device".to_owned(),
+            BlameEntryKind::Throttled => self.throttled_by(node.threads.keys()),
             BlameEntryKind::Unattributed => match end.reason {
                 Some(Reason::StillBlocked) => format!("is {}", words::STILL_WAITING),
                 Some(Reason::Lost) => "did what was not recorded (records were lost)".to_owned(),
@@ -244,6 +248,23 @@ impl Words<'_> {
 }
 
 impl Words<'_> {
+    /// Returns what kept threads from running: `is throttled by the CPU quota of /shop: 20 ms in 100
+    /// ms`.
+    pub(super) fn throttled_by<'t>(
+        &self,
+        threads: impl Iterator<Item = &'t ThreadIndex> + Clone,
+    ) -> String {
+        format!("is throttled by {}", describe_quota(self.main_quota(threads)))
+    }
+
+    /// Returns the quota that kept threads from running, if it is one and known.
+    pub(super) fn main_quota<'t>(
+        &self,
+        threads: impl Iterator<Item = &'t ThreadIndex> + Clone,
+    ) -> Option<&CpuQuota> {
+        self.recording.quotas.get(&self.throttled.main_cgroup(threads)?)
+    }
+
     /// Names who had the CPU for most of the time that the threads of a node waited for one.
     fn main_holder(&self, node: &Node) -> Option<String> {
         let (id, &most) = node.holders.iter().max_by_key(|&(_, &time)| time)?;

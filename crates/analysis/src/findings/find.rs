@@ -10,6 +10,7 @@ use crate::{
         Blame, BlameKind, BlamePart, Chains, IdleState, Reason,
         cause::{Cause, WaitedOn},
     },
+    quotas::ThrottledTimes,
     report::{
         BlameEntryKind,
         label::LabelFinder,
@@ -112,7 +113,8 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
         }
     }
-    let words = Words { programs: &programs, timeline };
+    let throttled = ThrottledTimes::new(recording, timeline);
+    let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
     let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer;

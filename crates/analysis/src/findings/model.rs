@@ -120,7 +120,7 @@ pub struct FindingHop {
 /// What the end of a chain did.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct FindingCause {
-    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device`, `unattributed`.
+    /// `work`, `cpu_queue`, `timer`, `disk`, `network`, `device`, `throttled`, `unattributed`.
     pub kind: &'static str,
     /// Why it is not known, if it is not.
     pub reason: Option<&'static str>,

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 
 use indexmap::IndexMap;
-use offwake_recording::units::Nanos;
+use offwake_recording::{CpuQuota, units::Nanos};
 
 use crate::{
     blame::{Blame, StackPairId},
-    report::BlameClass,
+    quotas::describe_quota,
+    report::{BlameClass, BlameEntryKind},
     timeline::ThreadIndex,
     words,
 };
@@ -16,7 +17,7 @@ use super::{
     activity::Activity,
     describe::{self, program_name},
     found::Found,
-    model::{Finding, FindingCause, FindingKind, FindingLine},
+    model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::main_threads,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
@@ -31,9 +32,11 @@ const MAX_HOLDERS: usize = 3;
 #[derive(Default)]
 struct Ran {
     on_cpu: Nanos,
-    runnable: Nanos,
+    queued: Nanos,
+    throttled: Nanos,
     on_cpu_threads: BTreeMap<ThreadIndex, Nanos>,
-    runnable_threads: BTreeMap<ThreadIndex, Nanos>,
+    queued_threads: BTreeMap<ThreadIndex, Nanos>,
+    throttled_threads: BTreeMap<ThreadIndex, Nanos>,
     stacks: HashMap<StackPairId, Nanos>,
     holders: IndexMap<Option<ProgramId>, Nanos>,
 }
@@ -59,9 +62,12 @@ pub(super) fn find(
         }
         let ran = programs.entry(program).or_default();
         ran.on_cpu += ledger.on_cpu;
-        ran.runnable += ledger.runnable;
+        let queued = ledger.runnable - ledger.throttled;
+        ran.queued += queued;
+        ran.throttled += ledger.throttled;
         ran.on_cpu_threads.insert(index, ledger.on_cpu);
-        ran.runnable_threads.insert(index, ledger.runnable);
+        ran.queued_threads.insert(index, queued);
+        ran.throttled_threads.insert(index, ledger.throttled);
         for (stack, time) in blame.sampled_work(index) {
             *ran.stacks.entry(stack).or_default() += time;
         }
@@ -72,10 +78,14 @@ pub(super) fn find(
     }
     let mut found = Vec::new();
     for (program, ran) in programs {
-        let runnable = writer.share(ran.runnable);
-        if runnable > 0.05 {
+        if writer.share(ran.throttled) > 0.05 {
+            let finding = throttled_finding(program, &ran, writer);
+            found.push(Found::new(finding, BlameClass::External));
+        }
+        let queued = writer.share(ran.queued);
+        if queued > 0.05 {
             let kind =
-                if runnable >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
+                if queued >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
             let finding = cpu_queue_finding(program, &ran, kind, writer);
             found.push(Found::new(finding, BlameClass::CpuQueue));
         }
@@ -122,6 +132,52 @@ fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>)
     }
 }
 
+fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {
+    let threads = main_threads(&ran.throttled_threads);
+    let quota = writer.words.main_quota(threads.iter());
+    let what = writer.words.throttled_by(threads.iter());
+    let hop = writer.words.hop(program, &threads, None, what, ran.throttled);
+    let share = writer.share(ran.throttled);
+    let text = describe_hop(&hop);
+    let first = FindingHop { what: "is throttled".to_owned(), ..hop.clone() };
+    let mut cause = describe_quota(quota);
+    if let Some(CpuQuota { first, last, .. }) = quota {
+        let periods = last.periods.saturating_sub(first.periods);
+        let used_up = last.throttled_periods.saturating_sub(first.throttled_periods);
+        if periods > 0 {
+            cause.push_str(&format!(", used up in {used_up} of {periods} periods"));
+        }
+    }
+    Finding {
+        kind: FindingKind::Throttled,
+        share,
+        ns: ran.throttled,
+        count: 0,
+        longest_ns: Nanos(0),
+        still_waiting: false,
+        cause: FindingCause {
+            kind: BlameEntryKind::Throttled.name(),
+            reason: None,
+            share,
+            ns: ran.throttled,
+            text: text.clone(),
+        },
+        lines: vec![
+            FindingLine {
+                depth: 0,
+                text: describe_hop_without_function(&first),
+                function: None,
+                detail: ran.throttled.to_string(),
+                share,
+                is_cause: false,
+            },
+            FindingLine::note(cause, share, true),
+        ],
+        chain: vec![hop],
+        text,
+    }
+}
+
 fn cpu_queue_finding(
     program: ProgramId,
     ran: &Ran,
@@ -137,23 +193,22 @@ fn cpu_queue_finding(
     let holder = known.first().map(|&(first, id, time)| {
         let name = program_name(first);
         let name = if id == program { format!("other threads of {name}") } else { name };
-        describe::name_main_holder(name, time, ran.runnable)
+        describe::name_main_holder(name, time, ran.queued)
     });
     let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
-    let hop =
-        writer.words.hop(program, &main_threads(&ran.runnable_threads), None, what, ran.runnable);
-    let share = writer.share(ran.runnable);
+    let hop = writer.words.hop(program, &main_threads(&ran.queued_threads), None, what, ran.queued);
+    let share = writer.share(ran.queued);
     let text = describe_hop(&hop);
     let mut lines = vec![FindingLine {
         depth: 0,
         text: describe_hop_without_function(&hop),
         function: function_of_hop(&hop),
-        detail: ran.runnable.to_string(),
+        detail: ran.queued.to_string(),
         share,
         is_cause: known.is_empty(),
     }];
     for (n, (holder, _, time)) in known.iter().take(MAX_HOLDERS).enumerate() {
-        if time.0 * 10 < ran.runnable.0 {
+        if time.0 * 10 < ran.queued.0 {
             break;
         }
         lines.push(FindingLine::note(
@@ -165,7 +220,7 @@ fn cpu_queue_finding(
     Finding {
         kind,
         share,
-        ns: ran.runnable,
+        ns: ran.queued,
         count: 0,
         longest_ns: Nanos(0),
         still_waiting: false,
@@ -173,7 +228,7 @@ fn cpu_queue_finding(
             kind: "cpu_queue",
             reason: None,
             share,
-            ns: ran.runnable,
+            ns: ran.queued,
             text: text.clone(),
         },
         lines,

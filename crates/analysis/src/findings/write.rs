@@ -222,5 +222,6 @@ pub(super) fn is_own(key: &NodeKey, root: &WaitRoot) -> bool {
 }
 
 fn is_external_or_unknown(end: ChainEnd) -> bool {
-    !matches!(end.kind, BlameEntryKind::Work | BlameEntryKind::CpuQueue)
+    // These are about a thread that was waited for.
+    !matches!(end.kind, BlameEntryKind::Work | BlameEntryKind::CpuQueue | BlameEntryKind::Throttled)
 }

@@ -146,6 +146,7 @@ impl SampleValues {
             BlameEntryKind::Disk,
             BlameEntryKind::Network,
             BlameEntryKind::Device,
+            BlameEntryKind::Throttled,
         ];
         let values = [
             share.ns.0,

@@ -129,7 +129,7 @@ fn state_after(
     let Some(thread) = timeline.thread(stretch.thread) else { return SwitchOutState::Unknown };
     let next = (stretch.place as usize).saturating_add(1);
     match thread.track.get(next).map(|interval| interval.state) {
-        Some(State::Runnable(_)) => SwitchOutState::Runnable,
+        Some(State::Runnable(_) | State::Throttled(_)) => SwitchOutState::Runnable,
         Some(State::Blocked(wait)) => {
             let row: Option<&WaitRow> = recording.waits.rows().get(wait.0 as usize);
             row.map_or(SwitchOutState::Unknown, |row| {

@@ -18,6 +18,7 @@ use super::{
     MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
     StackCountsEntry, ThreadEntry, ThreadKinds, WindowEntry,
     containers::{self, ContainerLabels},
+    quotas,
     wait_entries::{self, SummedWaits},
 };
 
@@ -109,6 +110,7 @@ impl Report {
             },
             processes: processes(recording, timeline, &sums.ledgers),
             cgroups: cgroups(recording, timeline, &sums.ledgers),
+            quotas: quotas::quota_entries(recording, timeline),
             containers: containers::container_entries(recording, timeline),
             threads: target_threads(timeline)
                 .map(|(index, thread)| {
@@ -338,6 +340,7 @@ fn ledger_entry(sum: &blame::Ledger) -> LedgerEntry {
         wall_ns: sum.wall,
         on_cpu_ns: sum.on_cpu,
         runnable_ns: sum.runnable,
+        throttled_ns: sum.throttled,
         blocked_ns: sum.blocked,
         attributed_ns: sum.attributed(),
         external_ns: sum.external(),

@@ -30,7 +30,9 @@ impl BlameEntryKind {
     pub fn group(self) -> BlameGroup {
         match self {
             Self::Work | Self::CpuQueue => BlameGroup::Attributed,
-            Self::Timer | Self::Disk | Self::Network | Self::Device => BlameGroup::External,
+            Self::Timer | Self::Disk | Self::Network | Self::Device | Self::Throttled => {
+                BlameGroup::External
+            }
             Self::Unattributed => BlameGroup::Unattributed,
         }
     }
@@ -44,7 +46,7 @@ pub enum BlameClass {
     Work,
     /// A thread waited for a CPU.
     CpuQueue,
-    /// A timer, a disk, the network, a device.
+    /// A timer, a disk, the network, a device, a CPU quota.
     External,
     /// Unknown.
     Unattributed,

@@ -45,6 +45,7 @@ pub fn blame(
         BlameEntryKind::Disk => format!("{thread} waited for the disk"),
         BlameEntryKind::Network => format!("{thread} waited for the network"),
         BlameEntryKind::Device => format!("{thread} waited for a device"),
+        BlameEntryKind::Throttled => format!("{thread} was throttled"),
         BlameEntryKind::Unattributed => format!("{thread}: {}", why_unknown()),
     }
 }

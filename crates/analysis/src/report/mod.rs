@@ -21,6 +21,7 @@ pub(crate) mod label;
 pub mod markdown;
 mod model;
 mod path_limit;
+mod quotas;
 pub mod summary;
 pub mod svg;
 pub mod text;
@@ -41,7 +42,8 @@ pub use label::{CodeOwner, Label};
 pub use model::{
     BlameEntry, BlameEntryKind, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote,
     HalfCountsEntry, HopEntry, LedgerEntry, LossNote, Meta, MistakenThread, ProcessEntry,
-    ProgramsEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName, WaitEntry,
-    WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
+    ProgramsEntry, QuotaCountEntry, QuotaEntry, Report, RingFull, StackCountsEntry, ThreadEntry,
+    ThreadName, ThrottledThread, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry,
+    WakerKind, WindowEntry,
 };
 pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

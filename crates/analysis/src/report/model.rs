@@ -37,6 +37,9 @@ pub struct Report {
     pub processes: Vec<ProcessEntry>,
     /// Their cgroups, by id.
     pub cgroups: Vec<CgroupEntry>,
+    /// The CPU quotas that kept threads from running, the target's or not; that with the most time
+    /// first.
+    pub quotas: Vec<QuotaEntry>,
     /// The containers of every thread that was seen, the target's or not, by id.
     pub containers: Vec<ContainerEntry>,
     /// The target's threads, by tid, then by time of creation.
@@ -216,6 +219,8 @@ pub struct LedgerEntry {
     pub wall_ns: Nanos,
     pub on_cpu_ns: Nanos,
     pub runnable_ns: Nanos,
+    /// Of `runnable_ns`, that in which a CPU quota kept threads from running.
+    pub throttled_ns: Nanos,
     pub blocked_ns: Nanos,
     pub attributed_ns: Nanos,
     pub external_ns: Nanos,
@@ -236,6 +241,7 @@ impl LedgerEntry {
         self.wall_ns += other.wall_ns;
         self.on_cpu_ns += other.on_cpu_ns;
         self.runnable_ns += other.runnable_ns;
+        self.throttled_ns += other.throttled_ns;
         self.blocked_ns += other.blocked_ns;
         self.attributed_ns += other.attributed_ns;
         self.external_ns += other.external_ns;
@@ -286,6 +292,51 @@ pub struct CgroupEntry {
     /// Its ledger.
     #[serde(flatten)]
     pub ledger: LedgerEntry,
+}
+
+/// A CPU quota that kept threads from running.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct QuotaEntry {
+    /// Id of the cgroup in the hierarchy that has the cpu controller: the inode number of its
+    /// directory there. None if it is not known.
+    pub cgroup: Option<CgroupId>,
+    /// The cgroup's path below the root of that hierarchy, if it could be found.
+    pub path: Option<String>,
+    /// The CPU time that the cgroup's threads may use in a period, if it is known.
+    pub quota_ns: Option<Nanos>,
+    /// The length of a period.
+    pub period_ns: Option<Nanos>,
+    /// How long it kept threads from running inside the window, added up over threads.
+    pub throttled_ns: Nanos,
+    /// What the kernel has counted meanwhile (`cpu.stat`), to compare; none if it could not be read.
+    pub counted: Option<QuotaCountEntry>,
+    /// The threads that were throttled, that with the most time first; 100 at most.
+    pub threads: Vec<ThrottledThread>,
+}
+
+/// What the kernel has counted of a CPU quota between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct QuotaCountEntry {
+    /// When it was first read.
+    pub from_ns: Timestamp,
+    /// When it was last read.
+    pub to_ns: Timestamp,
+    /// Periods in which the cgroup's threads wanted to run.
+    pub periods: u64,
+    /// Those of them in which the quota was used up.
+    pub throttled_periods: u64,
+    /// How long the cgroup was throttled, added up over CPUs, whatever the number of threads there.
+    pub throttled_ns: Nanos,
+}
+
+/// A thread that was throttled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+pub struct ThrottledThread {
+    /// Which.
+    #[serde(flatten)]
+    pub thread: ThreadName,
+    /// How long.
+    pub ns: Nanos,
 }
 
 /// A container, and the processes that were seen in it.
@@ -488,6 +539,7 @@ pub enum BlameEntryKind {
     Disk,
     Network,
     Device,
+    Throttled,
     Unattributed,
 }
 
@@ -501,6 +553,7 @@ impl BlameEntryKind {
             BlameKind::External(External::Disk) => (Self::Disk, None),
             BlameKind::External(External::Network) => (Self::Network, None),
             BlameKind::External(External::Device) => (Self::Device, None),
+            BlameKind::External(External::Throttled) => (Self::Throttled, None),
             BlameKind::Unattributed(reason) => (Self::Unattributed, Some(reason)),
         }
     }

@@ -3,7 +3,7 @@
 use crate::search::partition_near;
 use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
-use super::{PreemptionIndex, WaitIndex};
+use super::{PreemptionIndex, ThrottleIndex, WaitIndex};
 
 /// The event since which a runnable thread has been waiting for a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +21,8 @@ pub enum State {
     OnCpu,
     /// The thread could run, and waited for a CPU.
     Runnable(RunnableSince),
+    /// The thread could run, and a CPU quota kept it from that.
+    Throttled(ThrottleIndex),
     /// The thread was blocked in this wait.
     Blocked(WaitIndex),
     /// Unknown: records of the thread were lost, or there never were any.
@@ -42,6 +44,8 @@ impl PackedState {
     const ON_SOME_CPU: Self = Self(Self::OTHER | 1);
     /// On a CPU whose number is added to this.
     const ON_CPU: u32 = Self::OTHER | 2;
+    /// Throttled, with the record's index in the bits below this one.
+    const THROTTLED: u32 = Self::OTHER | 1 << 29;
 
     fn new(state: State, cpu: Option<Cpu>) -> Self {
         let with = |kind: u32, index: u32| match index {
@@ -54,6 +58,10 @@ impl PackedState {
                 cpu.map_or(Self::ON_SOME_CPU, |cpu| Self(Self::ON_CPU + u32::from(cpu.0)))
             }
             State::Lost => Self::LOST,
+            State::Throttled(throttle) => match throttle.0 {
+                index @ 0..Self::THROTTLED => Self(Self::THROTTLED | index),
+                _ => Self::LOST,
+            },
             State::Blocked(wait) => with(Self::BLOCKED, wait.0),
             State::Runnable(RunnableSince::Woken(wait)) => with(Self::WOKEN, wait.0),
             State::Runnable(RunnableSince::Preempted(preemption)) => {
@@ -69,6 +77,9 @@ impl PackedState {
             Self::WOKEN => State::Runnable(RunnableSince::Woken(WaitIndex(index))),
             Self::PREEMPTED => State::Runnable(RunnableSince::Preempted(PreemptionIndex(index))),
             _ if self == Self::LOST => State::Lost,
+            _ if index & Self::THROTTLED != 0 => {
+                State::Throttled(ThrottleIndex(index & !Self::THROTTLED))
+            }
             _ => State::OnCpu,
         }
     }
@@ -76,7 +87,9 @@ impl PackedState {
     fn cpu(self) -> Option<Cpu> {
         let number = match self.state() {
             State::OnCpu => self.0.checked_sub(Self::ON_CPU)?,
-            State::Runnable(_) | State::Blocked(_) | State::Lost => return None,
+            State::Runnable(_) | State::Throttled(_) | State::Blocked(_) | State::Lost => {
+                return None;
+            }
         };
         u16::try_from(number).ok().map(Cpu)
     }
@@ -87,8 +100,10 @@ impl PackedState {
 pub struct StateTimes {
     /// Time on a CPU.
     pub on_cpu: Nanos,
-    /// Time waiting for a CPU.
+    /// Time in which the thread could run, and did not: it waited for a CPU, or was throttled.
     pub runnable: Nanos,
+    /// Of that, the time in which a CPU quota kept the thread from running.
+    pub throttled: Nanos,
     /// Time blocked, gaps not included.
     pub blocked: Nanos,
     /// Time of which nothing is known.
@@ -106,6 +121,10 @@ impl StateTimes {
         match state {
             State::OnCpu => self.on_cpu += length,
             State::Runnable(_) => self.runnable += length,
+            State::Throttled(_) => {
+                self.runnable += length;
+                self.throttled += length;
+            }
             State::Blocked(_) => self.blocked += length,
             State::Lost => self.lost += length,
         }
@@ -255,7 +274,7 @@ impl Track {
 #[cfg(test)]
 mod tests {
     use super::{PreemptionIndex, RunnableSince, State, Track};
-    use crate::timeline::WaitIndex;
+    use crate::timeline::{ThrottleIndex, WaitIndex};
     use offwake_recording::units::{Cpu, Nanos, Timestamp};
 
     #[test]
@@ -282,6 +301,7 @@ mod tests {
             State::Runnable(RunnableSince::Woken(WaitIndex(0))),
             State::Runnable(RunnableSince::Preempted(PreemptionIndex(7))),
             State::Lost,
+            State::Throttled(ThrottleIndex(3)),
         ];
         let mut track = Track::starting_at(Timestamp(1_000));
         for n in 0..100_u64 {

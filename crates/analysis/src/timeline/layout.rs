@@ -101,7 +101,9 @@ pub(super) fn lay_out(
     anomalies: &mut Anomalies,
 ) -> Option<Thread> {
     let mut builder = TrackBuilder {
+        recording,
         life,
+        throttles_passed: 0,
         known,
         anomalies,
         track: Track::starting_at(life.from),
@@ -225,7 +227,10 @@ fn off_cpu_period(recording: &Recording, record: OffCpuRecord) -> Option<OffCpuP
 }
 
 struct TrackBuilder<'a, 'r> {
+    recording: &'a Recording,
     life: &'a ThreadLife<'r>,
+    /// How many of the life's throttles end before the end of the track.
+    throttles_passed: usize,
     known: Option<&'a TidEvidence>,
     anomalies: &'a mut Anomalies,
     track: Track,
@@ -249,8 +254,34 @@ impl TrackBuilder<'_, '_> {
         self.has_gap |= state == State::Lost && to > self.track.end();
         match state {
             State::OnCpu => self.track.extend_on_cpu(to, self.cpu),
-            State::Runnable(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
+            State::Runnable(_) => self.extend_runnable(to, state),
+            State::Throttled(_) | State::Blocked(_) | State::Lost => self.track.extend(to, state),
         }
+    }
+
+    /// Appends time in which the thread could run, with the stretches in which it was throttled.
+    ///
+    /// ```text
+    /// records      off |--------------- runnable ------------------| on
+    /// throttles  |---------|    |------|
+    /// track            | t | r  |   t  |          runnable         |
+    /// ```
+    fn extend_runnable(&mut self, to: Timestamp, state: State) {
+        while let Some(&index) = self.life.throttles.get(self.throttles_passed) {
+            let Some(throttle) = self.recording.throttles.get(index.0 as usize) else { break };
+            if throttle.until > self.track.end() {
+                if throttle.from >= to {
+                    break;
+                }
+                self.track.extend(throttle.from, state);
+                self.track.extend(throttle.until.min(to), State::Throttled(index));
+                if throttle.until > to {
+                    break;
+                }
+            }
+            self.throttles_passed += 1;
+        }
+        self.track.extend(to, state);
     }
 
     /// ```text

@@ -8,7 +8,7 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-use super::{NameSince, PreemptionIndex, WaitIndex};
+use super::{NameSince, PreemptionIndex, ThrottleIndex, WaitIndex};
 
 /// A record of a time off the CPU.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +33,8 @@ pub(super) struct ThreadLife<'a> {
     pub names: Vec<NameSince>,
     /// In order of their switch-outs.
     pub records: Vec<OffCpuRecord>,
+    /// In order of their beginnings.
+    pub throttles: Vec<ThrottleIndex>,
     pub opening: Option<&'a ThreadEvent>,
     pub closing: Option<&'a ThreadEvent>,
     pub exit: Option<&'a ThreadExit>,
@@ -51,6 +53,7 @@ pub(super) struct TidRecords {
     pub(super) tid: Tid,
     waits: Vec<u32>,
     preemptions: Vec<u32>,
+    throttles: Vec<u32>,
     thread_events: Vec<u32>,
     exits: Vec<u32>,
 }
@@ -73,6 +76,9 @@ pub(super) fn records_by_tid(recording: &Recording) -> Vec<TidRecords> {
     }
     for (preemption, n) in recording.preemptions.iter().zip(0..) {
         tids.entry(preemption.tid).or_default().preemptions.push(n);
+    }
+    for (throttle, n) in recording.throttles.iter().zip(0..) {
+        tids.entry(throttle.tid).or_default().throttles.push(n);
     }
     for (thread_event, n) in recording.thread_events.iter().zip(0..) {
         tids.entry(thread_event.tid).or_default().thread_events.push(n);
@@ -137,6 +143,7 @@ impl<'a> LifeDraft<'a> {
                 until: start,
                 names: Vec::new(),
                 records: Vec::new(),
+                throttles: Vec::new(),
                 opening: None,
                 closing: None,
                 exit: None,
@@ -251,7 +258,15 @@ pub(super) fn split_into_lives<'a>(
         }
     }
     drafts.extend(pending);
-    clip_to_window(recording, window, drafts)
+    let mut lives = clip_to_window(recording, window, drafts);
+    for life in &mut lives {
+        let throttles = of_tid.throttles.iter().copied().map(ThrottleIndex);
+        life.throttles.extend(throttles.filter(|throttle| {
+            let throttle = recording.throttles.get(throttle.0 as usize);
+            throttle.is_some_and(|t| t.from < life.until && life.from < t.until)
+        }));
+    }
+    lives
 }
 
 /// Finds the life that a thread event belongs to. Both lists are in order of creation.

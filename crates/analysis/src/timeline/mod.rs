@@ -39,6 +39,10 @@ pub struct WaitIndex(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PreemptionIndex(pub u32);
 
+/// Index into [`Recording::throttles`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThrottleIndex(pub u32);
+
 /// Index into [`Timeline::threads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub u32);

@@ -259,7 +259,8 @@ impl Blocker {
             BlameEntryKind::Timer
             | BlameEntryKind::Disk
             | BlameEntryKind::Network
-            | BlameEntryKind::Device => {
+            | BlameEntryKind::Device
+            | BlameEntryKind::Throttled => {
                 let sleeper = part.chain.last().map(|hop| hop.thread.clone());
                 Some(Self::External(part.kind, sleeper))
             }

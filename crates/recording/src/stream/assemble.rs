@@ -68,6 +68,7 @@ impl Assembly {
         recording.clocks.push(slice.clocks);
         recording.waits.extend(&slice.waits);
         recording.preemptions.extend(slice.preemptions);
+        recording.throttles.extend(slice.throttles);
         recording.samples.extend(slice.samples);
         recording.thread_events.extend(slice.thread_events);
         recording.exits.extend(slice.exits);
@@ -81,6 +82,8 @@ impl Assembly {
         let interrupts = slice.interrupts.into_iter().map(|info| (info.number, info));
         recording.interrupts.extend(interrupts);
         recording.file_locks.extend(slice.file_locks);
+        let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));
+        recording.quotas.extend(quotas);
     }
 
     /// The recording, with what was wrong with where it came from.

@@ -18,9 +18,9 @@ use super::{
     },
 };
 use crate::{
-    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, FileId, Frame, FrameId, InterruptInfo,
-    LossTotals, Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo, ProfilerCost, Sample,
-    Stack, ThreadEvent, ThreadExit, Wait,
+    AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Frame, FrameId,
+    InterruptInfo, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo,
+    ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -45,6 +45,8 @@ pub struct Slice {
     pub waits: Vec<Wait>,
     /// Preemptions.
     pub preemptions: Vec<Preemption>,
+    /// Throttles of threads.
+    pub throttles: Vec<Throttle>,
     /// On-CPU samples.
     pub samples: Vec<Sample>,
     /// Thread events of threads.
@@ -72,6 +74,8 @@ pub struct Slice {
     pub interrupts: Vec<InterruptInfo>,
     /// Locks on files that somebody still waited for: at the end.
     pub file_locks: Vec<AwaitedFileLock>,
+    /// CPU quotas; a later row about one replaces an earlier row.
+    pub quotas: Vec<CpuQuota>,
 }
 
 /// What was wrong with a slice.
@@ -115,6 +119,8 @@ impl Slice {
             cell(&self.files),
             cell(&self.interrupts),
             cell(&self.file_locks),
+            cell(&self.throttles),
+            cell(&self.quotas),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -162,6 +168,8 @@ impl Slice {
             files: cells.rows(),
             interrupts: cells.rows_if_any(),
             file_locks: cells.rows_if_any(),
+            throttles: cells.rows_if_any(),
+            quotas: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -46,6 +46,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     let files: Vec<_> = recording.files.files.iter().map(|(id, f)| (*id, f.clone())).collect();
     let cgroups: Vec<_> = recording.cgroups.values().cloned().collect();
     let interrupts: Vec<_> = recording.interrupts.values().cloned().collect();
+    let quotas: Vec<_> = recording.quotas.values().cloned().collect();
 
     let mut slices = vec![Slice::default(); recording.clocks.len().max(1)];
     for (slice, clocks) in slices.iter_mut().zip(&recording.clocks) {
@@ -54,6 +55,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     let waits: Vec<_> = waits.iter().collect();
     spread(&mut slices, &waits, |slice| &mut slice.waits);
     spread(&mut slices, preemptions, |slice| &mut slice.preemptions);
+    spread(&mut slices, &recording.throttles, |slice| &mut slice.throttles);
     spread(&mut slices, samples, |slice| &mut slice.samples);
     spread(&mut slices, thread_events, |slice| &mut slice.thread_events);
     spread(&mut slices, exits, |slice| &mut slice.exits);
@@ -66,6 +68,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &files, |slice| &mut slice.files);
     spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
     spread(&mut slices, &recording.file_locks, |slice| &mut slice.file_locks);
+    spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices
 }
 

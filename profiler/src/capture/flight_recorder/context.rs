@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use offwake_recording::{
-    CgroupInfo, FileId, InterruptInfo, OpenFile, ProcessInfo,
+    CgroupInfo, CpuQuota, FileId, InterruptInfo, OpenFile, ProcessInfo,
     stream::Slice,
     units::{CgroupId, Tgid, Timestamp},
 };
@@ -26,6 +26,8 @@ pub(super) struct Context {
     cgroups: AgingMap<CgroupId, CgroupInfo>,
     files: AgingMap<FileId, OpenFile>,
     interrupts: HashMap<u16, InterruptInfo>,
+    /// They are bounded where they are looked up.
+    quotas: HashMap<CgroupId, CpuQuota>,
 }
 
 impl Context {
@@ -37,6 +39,7 @@ impl Context {
             cgroups: AgingMap::default(),
             files: AgingMap::default(),
             interrupts: HashMap::new(),
+            quotas: HashMap::new(),
         }
     }
 
@@ -69,6 +72,9 @@ impl Context {
         }
         for info in &slice.interrupts {
             self.interrupts.insert(info.number, info.clone());
+        }
+        for quota in &slice.quotas {
+            self.quotas.insert(quota.cgroup, quota.clone());
         }
     }
 
@@ -103,6 +109,7 @@ impl Context {
             cgroups: self.cgroups.values().cloned().collect(),
             files: self.files.iter().map(|(id, file)| (*id, file.clone())).collect(),
             interrupts: self.interrupts.values().cloned().collect(),
+            quotas: self.quotas.values().cloned().collect(),
             ..Slice::default()
         }
     }
@@ -112,7 +119,11 @@ impl Context {
         self.threads.memory()
             + self.stacks.memory()
             + 512 * self.processes.len()
-            + 256 * (self.cgroups.len() + self.files.len() + self.interrupts.len())
+            + 256
+                * (self.cgroups.len()
+                    + self.files.len()
+                    + self.interrupts.len()
+                    + self.quotas.len())
     }
 }
 

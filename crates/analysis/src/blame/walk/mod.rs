@@ -10,8 +10,8 @@ use offwake_recording::{
 };
 
 use super::{
-    Blame, BlameKind, BlamePart, ChainId, Chains, Hop, IdleHint, IdleState, Reason, SleepId,
-    StackPairId, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
+    Blame, BlameKind, BlamePart, ChainId, Chains, External, Hop, IdleHint, IdleState, Reason,
+    SleepId, StackPairId, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
     work_waits::Expects,
 };
 use work::WorkStep;
@@ -374,6 +374,9 @@ impl<'b> Walker<'b> {
             match interval.state {
                 State::OnCpu => self.push_work(index, inside, left_with, at),
                 State::Runnable(queued) => self.walk_runnable(&leg, place, queued, inside),
+                State::Throttled(_) => {
+                    self.push(BlameKind::External(External::Throttled), inside.length(), at);
+                }
                 State::Lost => self.push_unattributed(Reason::Lost, inside.length(), at),
                 State::Blocked(wait) => {
                     if let Some((_, pattern)) = self.blame.pattern(wait) {
@@ -410,7 +413,7 @@ impl<'b> Walker<'b> {
         let intervals = places.filter_map(|place| track.get(place));
         self.blame.recording.waits.fetch(intervals.filter_map(|interval| match interval.state {
             State::Blocked(wait) => Some(wait.0),
-            State::OnCpu | State::Runnable(_) | State::Lost => None,
+            State::OnCpu | State::Runnable(_) | State::Throttled(_) | State::Lost => None,
         }));
     }
 

@@ -110,7 +110,7 @@ impl Blame<'_> {
             State::Blocked(wait) => Some(Some(wait)),
             // There may have been a wait.
             State::Lost => Some(None),
-            State::OnCpu | State::Runnable(_) => None,
+            State::OnCpu | State::Runnable(_) | State::Throttled(_) => None,
         })??;
         if self.task_that_ended(woken_from)? != leg.thread {
             return None;
@@ -122,7 +122,8 @@ impl Blame<'_> {
             match state {
                 State::OnCpu => cpu_time += to.since(from),
                 State::Runnable(_) => {}
-                State::Lost => return None,
+                // Another CPU would not have helped.
+                State::Throttled(_) | State::Lost => return None,
                 State::Blocked(_) if from >= leg.to => return None,
                 State::Blocked(wait) => {
                     let (_, pattern) = self.pattern(wait)?;

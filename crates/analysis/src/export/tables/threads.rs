@@ -60,5 +60,7 @@ fn ledgers(export: &Export<'_>, rows: &[(ThreadIndex, &Thread)]) -> Vec<Column> 
         sums("device_ns", |ledger| ledger.external[External::Device as usize]),
         sums("unattributed_ns", Ledger::unattributed),
         times("lost_ns", ledgers.iter().map(|ledger| ledger.unattributed[lost].0)),
+        sums("runnable_throttled_ns", |ledger| ledger.throttled),
+        sums("blocked_throttled_ns", |ledger| ledger.external[External::Throttled as usize]),
     ]
 }

@@ -12,8 +12,8 @@ use crate::{
     findings::Findings,
     report::{
         BlameEntry, BlameEntryKind, CgroupEntry, ContainerEntry, FilterNote, Frames, HopEntry,
-        Label, LossNote, Meta, ProcessEntry, RecordingIntegrity, Report, ThreadEntry, ThreadName,
-        WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
+        Label, LossNote, Meta, ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry,
+        ThreadName, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
     },
 };
 
@@ -46,6 +46,9 @@ pub(super) struct CompactReport<'r> {
     cgroups: &'r [CgroupEntry],
     /// The containers of every thread that was seen, the target's or not, by id.
     containers: &'r [ContainerEntry],
+    /// The CPU quotas that kept threads from running, the target's or not; that with the most time
+    /// first.
+    quotas: &'r [QuotaEntry],
     /// The target's threads, by tid, then by time of creation.
     threads: &'r [ThreadEntry],
     /// Who woke the target's threads; those that ended the longest waiting first.
@@ -171,6 +174,7 @@ impl<'r> CompactReport<'r> {
             processes: &report.processes,
             cgroups: &report.cgroups,
             containers: &report.containers,
+            quotas: &report.quotas,
             threads: &report.threads,
             wakes: &report.wakes,
             waits,

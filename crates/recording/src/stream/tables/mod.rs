@@ -7,6 +7,7 @@ mod loss;
 mod meta;
 mod processes;
 mod profiler_cost;
+mod quotas;
 mod records;
 mod stacks;
 mod waits;

@@ -103,6 +103,7 @@ const OUTSIDE = {
   disk: { name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
   network: { name: 'network', means: 'a packet from another machine was waited for' },
   device: { name: 'device', means: 'a device was waited for' },
+  throttled: { name: 'throttled', means: 'a CPU quota was used up' },
 };
 
 function externalParts(known, sums) {

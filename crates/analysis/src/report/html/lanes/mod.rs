@@ -76,7 +76,7 @@ impl From<State> for LaneState {
     fn from(state: State) -> Self {
         match state {
             State::OnCpu => Self::OnCpu,
-            State::Runnable(_) => Self::Runnable,
+            State::Runnable(_) | State::Throttled(_) => Self::Runnable,
             State::Blocked(_) => Self::Blocked,
             State::Lost => Self::Lost,
         }
