@@ -21,7 +21,7 @@ pub fn start(scene: &Scene) -> Result<Trouble> {
     for script in ["shop.sh", "prices.sh"] {
         fs::copy(source_path(&format!("containers/{script}")), volume.join(script))?;
     }
-    let log = ClientLog { path: volume.join("log"), least: Duration::from_millis(50) };
+    let log = ClientLog { path: volume.join("log"), least: Duration::from_millis(15) };
     let engine = Engine::start()?;
     let host = engine.host();
     // From here on it is ended on every way out, and first its containers.

@@ -33,7 +33,7 @@ pub fn start_network_server(scene: &Scene) -> Result<Trouble> {
     }
     let server = python("network-server/basket.py");
     let server = scene.start_and_wait(within(&there, &server).args([SERVER, "8080"]))?;
-    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(80) };
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(25) };
     let client = python("http_clients.py");
     let mut client = within(&here, &client);
     client.arg(format!("{SERVER}:8080")).arg(&log.path).arg("1");

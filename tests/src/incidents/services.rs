@@ -43,7 +43,7 @@ pub fn start_redis(scene: &Scene) -> Result<Trouble> {
     });
     let script = source_path("redis-slow-script/top_sellers.lua");
     let report = scene.start_python("redis-slow-script/report.py", [&socket, &script])?;
-    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(15) };
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(4) };
     let web = scene.start_python("redis-slow-script/web.py", [&socket, &log.path])?;
     wait_for_operations(&log, 4)?;
     let truth = format!(

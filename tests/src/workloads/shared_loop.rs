@@ -33,7 +33,8 @@ const DELAY: Duration = Duration::from_millis(15);
 const SERVER_WORK: Duration = Duration::from_millis(3);
 /// What the loop computes for a request that it answers itself.
 const TRIVIAL: Duration = Duration::from_micros(50);
-/// How long the other clients sleep between two requests.
+/// How long the other clients sleep between two requests, for each of them: the loop has the same
+/// number of requests, however many clients they come from, and time to sleep between two.
 const OTHERS_PAUSE: Duration = Duration::from_millis(1);
 /// What the loop computes for each of the others where it is the culprit.
 const HEAVY: Duration = Duration::from_millis(8);
@@ -115,12 +116,13 @@ fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
         })?;
     }
     let stopped = stage.stopped();
+    let pause = OTHERS_PAUSE * u32::try_from(others.len())?;
     for (other, connection) in others.iter().zip(&from_others) {
         stage.process(|| {
             other.claim("ow-other");
             let socket = connection.asking.as_raw_fd();
             while stopped.load(SeqCst) == 0 {
-                raw::nanosleep(OTHERS_PAUSE);
+                raw::nanosleep(pause);
                 raw::write(socket, FAST);
                 other.waits(|| waits_for_reply(socket));
             }

@@ -13,7 +13,7 @@
 //!
 //! The rule is in `docs/blame.md`, "Threads that serve several others".
 
-use offwake_recording::units::{Nanos, Timestamp};
+use offwake_recording::units::Timestamp;
 
 use crate::timeline::{State, ThreadIndex, WaitIndex};
 
@@ -26,10 +26,6 @@ use super::{
     },
     ChainPosition, HopTo, Leg, TimeRange, Walker,
 };
-
-/// A thread that asks may be quicker than the one on whose behalf it does, which is on its way to
-/// sleep meanwhile.
-const MAX_ASK_BEFORE_WAIT: Nanos = Nanos(1_000_000);
 
 /// What a loop's time is blamed on where nothing shows what it waited for.
 pub(super) const NOT_EXPLAINED: BlameKind = BlameKind::Unattributed(Reason::EventLoop);
@@ -248,9 +244,10 @@ impl Walker<'_> {
         let (_, waiters) = self.threads.split_last()?;
         let track = &self.blame.timeline.thread(thread)?.track;
         let end = track.count_begun_before(stretch.to, track.len());
+        let awake_since = self.find_awake_since(stretch.from);
         (end.saturating_sub(MAX_SLICE_INTERVALS)..end)
             .rev()
-            .map_while(|place| track.get(place).filter(|interval| interval.to >= stretch.from))
+            .map_while(|place| track.get(place).filter(|interval| interval.to >= awake_since))
             .find_map(|interval| {
                 let State::Blocked(wait) = interval.state else { return None };
                 let (waker, _) = self.blame.recorded_waker_thread(wait)?;
@@ -279,8 +276,7 @@ impl Walker<'_> {
 
     fn find_open_ask(&self, rest: TimeRange, leg: &Leg) -> Option<Ask> {
         let process = self.blame.timeline.thread(leg.thread)?.tgid;
-        let from = Timestamp(rest.from.0.saturating_sub(MAX_ASK_BEFORE_WAIT.0));
-        let range = (from, rest.to);
+        let range = (self.find_awake_since(rest.from), rest.to);
         self.blame.find_open_ask(process, range, leg.to, |ask| self.is_for_waiter(ask, rest, leg))
     }
 
@@ -300,8 +296,23 @@ impl Walker<'_> {
         let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
         waiters.contains(&begun.giver)
             || (begun.at <= rest.from
-                && rest.from <= ask.at + MAX_ASK_BEFORE_WAIT
+                && ask.at >= self.find_awake_since(rest.from)
                 && self.find_request_of_waiter(leg.thread, rest).is_none())
+    }
+
+    /// Returns since when the thread that waits from `from` on had been awake before. It asked in that
+    /// time: on a busy machine, the answer can be under way before it gets to wait.
+    fn find_awake_since(&self, from: Timestamp) -> Timestamp {
+        let awake_since = || {
+            let (_, waiters) = self.threads.split_last()?;
+            let track = &self.blame.timeline.thread(*waiters.last()?)?.track;
+            let end = track.count_begun_before(from, track.len());
+            (end.saturating_sub(MAX_SLICE_INTERVALS)..end).rev().find_map(|place| {
+                let interval = track.get(place)?;
+                matches!(interval.state, State::Blocked(_)).then_some(interval.to.min(from))
+            })
+        };
+        awake_since().unwrap_or(from)
     }
 
     /// Finds what a thread was set to work by that is awake at `at`, back to another process.
