@@ -39,8 +39,14 @@ pub(super) fn between(stage: &Stage) -> Result<()> {
     let (client, server) = (stage.role("client")?, stage.role("server")?);
     let progress = Progress { clients_pid: stage.word()?, is_listening: stage.word()? };
     let stopped = stage.stopped();
-    stage.process(|| serve(server, &progress).expect("the server's network"))?;
-    stage.process(|| ask(client, stopped, &progress).expect("the client's network"))?;
+    stage.process(|| {
+        let served = serve(server, &progress);
+        assert!(served.is_ok(), "the server fails: {served:?}");
+    })?;
+    stage.process(|| {
+        let asked = ask(client, stopped, &progress);
+        assert!(asked.is_ok(), "the client fails: {asked:?}");
+    })?;
     stage.play(|| ())
 }
 
