@@ -223,7 +223,7 @@ fn a_timer_that_was_due_while_the_loop_was_awake_was_waited_for() {
             .thread(LOOP, EPOLL_WAIT, "..##....#....#....######", &[A, B, B, B])
             .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
         edit(&mut scene.recording, |waits| {
-            let last = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP)).next_back();
+            let last = waits.iter_mut().rfind(|wait| wait.tid == Tid(LOOP));
             let call = syscall(EPOLL_WAIT, [5, 0, 1, timeout_ms as u64, 0, 0]);
             last.expect("a wait").syscall = call;
         });
