@@ -7,7 +7,12 @@ use std::sync::Arc;
 
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
-    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, Sample, Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Wait, Wake, WakeContext, Window, CpuQuota, QuotaCount, Throttle,
+    AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
+    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta,
+    Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, QuotaCount, Sample,
+    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
+    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
+    ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };

@@ -182,9 +182,9 @@ impl Blame<'_> {
         let mut open: Option<Ask> = None;
         for other in self.process_wakes.woken_processes(process) {
             for wake in self.process_wakes.newest_first((process, other), (from, to)) {
-                let Some(ask) = self.ask_of_wake(wake).filter(|_| self.is_ask(wake.wait)) else {
-                    continue;
-                };
+                // Most wakes are answers to clients.
+                let ask = self.is_ask(wake.wait).then(|| self.ask_of_wake(wake)).flatten();
+                let Some(ask) = ask else { continue };
                 if self.is_answered((process, other), &ask, until) || !is_for_waiter(&ask) {
                     continue;
                 }
