@@ -26,8 +26,9 @@ fn play(name: &str) -> Result<(GroundTruth, Interval)> {
 
 #[test]
 fn every_workload_starts_and_stops_when_told() -> Result<()> {
-    // It ends by itself.
-    let talks = WORKLOADS.iter().filter(|(name, _)| *name != "first-wait");
+    // The first ends by itself, the second wants a disk that its test makes.
+    let special = ["first-wait", "throttled-writer"];
+    let talks = WORKLOADS.iter().filter(|(name, _)| !special.contains(name));
     for (name, _) in talks {
         let (truth, _) = play(name)?;
         ensure!(!truth.roles.is_empty(), "{name} has no roles");
