@@ -210,6 +210,7 @@ fn thread_event(u: Bytes) -> Result<ThreadEvent> {
         at: time(u)?,
         reason: choose(u, &[Opening, Seen, Fork, Exec, Rename, Closing])?,
         tid: Tid(small(u)?),
+        old_tid: maybe(u, |u| Ok(Tid(small(u)?)))?,
         tgid: Tgid(small(u)?),
         parent: Tgid(small(u)?),
         kind: kind(u)?,

@@ -110,7 +110,7 @@ mod entry {
 
     #[btf_tracepoint(function = "sched_process_exec")]
     fn sched_process_exec(ctx: BtfTracePointContext) -> i32 {
-        lifecycle::on_exec(Task::from_arg(ctx.arg(0)));
+        lifecycle::on_exec(Task::from_arg(ctx.arg(0)), ctx.arg::<u64>(1) as u32);
         0
     }
 

@@ -394,8 +394,9 @@ pub struct ThreadRecord {
     pub phase: u32,
     /// The `seq` of the thread's newest record.
     pub seq: u32,
-    /// Always 0.
-    pub reserved: u32,
+    /// With [`thread_event::EXEC`], the tid that the thread had before: exec gives a thread that is
+    /// not its process's first the tid of that one. 0 otherwise.
+    pub old_tid: u32,
     /// When the record was made.
     pub ns: u64,
     /// When the thread was created (`task_struct::start_time`).

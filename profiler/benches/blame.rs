@@ -252,6 +252,7 @@ fn thread_event(tid: Tid) -> ThreadEvent {
         at: Timestamp(START),
         reason: ThreadEventReason::Opening,
         tid,
+        old_tid: None,
         tgid: Tgid(tid.0),
         parent: Tgid(1),
         kind: ThreadKind::User,

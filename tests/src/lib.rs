@@ -24,6 +24,7 @@ pub mod offwake;
 pub mod paths;
 pub mod process;
 pub mod programs;
+pub mod raw_events;
 pub mod report;
 pub mod report_tables;
 pub mod spans;

@@ -333,6 +333,7 @@ fn large() -> Recording {
             at: start,
             reason: offwake_recording::ThreadEventReason::Opening,
             tid,
+            old_tid: None,
             tgid: tgid(n),
             kind: ThreadKind::User,
             in_target: n < THREADS,

@@ -203,6 +203,45 @@ fn a_target_that_execs_and_dies_is_recorded_to_its_end() -> Result<()> {
     Ok(())
 }
 
+/// ```text
+/// first thread  --- sleeps ------------+ ends
+/// second        --- sleeps 0.2 s --exec+
+/// after that, under the first's tid    +- sleeps 0.3 s -+
+/// ```
+const EXEC_FROM_A_THREAD: &str = "\
+import os, threading, time
+def become_another():
+    time.sleep(0.2)
+    os.execvp('sleep', ['sleep', '0.3'])
+threading.Thread(target=become_another).start()
+time.sleep(1000)
+";
+
+#[test]
+fn a_thread_that_execs_and_gets_another_tid_loses_no_time() -> Result<()> {
+    let (_, report) = Offwake::record()?
+        .args(["-o", "x.offwake", "--", "python3", "-c", EXEC_FROM_A_THREAD])
+        .run()?
+        .report_on("x.offwake")?;
+    let threads = &report.threads;
+    let slept = |is_first: bool, comm: &str| {
+        let thread = threads.iter().find(|t| (t.tid == t.tgid, &*t.comm) == (is_first, comm));
+        let external = thread.map(|thread| thread.external.get("timer").copied());
+        external.flatten().with_context(|| format!("no {comm} slept: {threads:?}"))
+    };
+    let second = threads.iter().find(|thread| thread.tid != thread.tgid).context("one thread")?;
+    let slept_before = slept(false, &second.comm)?;
+    ensure!((190_000_000..300_000_000).contains(&slept_before), "{second:?}");
+    let slept_after = slept(true, "sleep")?;
+    ensure!((290_000_000..400_000_000).contains(&slept_after), "{threads:?}");
+    // It ended where the other program began.
+    let lived_after = second.wall_ns + 250_000_000;
+    ensure!(lived_after < report.window.duration_ns, "{second:?} {:?}", report.window);
+    let lost: u64 = threads.iter().map(offwake_tests::report::Thread::lost_ns).sum();
+    ensure!(lost < 1_000_000, "{lost} ns are lost: {threads:?}");
+    Ok(())
+}
+
 #[test]
 fn a_target_that_is_killed_meanwhile_ends_there() -> Result<()> {
     let mut target = Process::start("sleep", &["1000"])?;

@@ -59,6 +59,8 @@ pub struct ThreadEvent {
     pub reason: ThreadEventReason,
     /// The thread.
     pub tid: Tid,
+    /// The tid that it had until now, if an exec gave it the one of its process's first thread.
+    pub old_tid: Option<Tid>,
     /// Its process.
     pub tgid: Tgid,
     /// The process that is its parent.

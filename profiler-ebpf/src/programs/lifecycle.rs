@@ -28,15 +28,17 @@ pub fn on_fork(parent: Task, child: Task) {
     }
 }
 
-/// `sched_process_exec`: a process executed another program; the task has its new name already.
+/// `sched_process_exec`: a process executed another program; the task has its new name already, and
+/// the tid of its process. `old_tid` is the one that it had before
+/// ([`exec_binprm`](https://github.com/torvalds/linux/blob/v6.12/fs/exec.c#L1774)).
 #[inline(always)]
-pub fn on_exec(task: Task) {
+pub fn on_exec(task: Task, old_tid: u32) {
     if target::is_profiler(task) {
         return;
     }
     begin_next_epoch(task.tgid());
     if let Some(local) = task_local::find_or_create(task) {
-        task_local::send_thread_info(local, task, thread_event::EXEC, phase::ON_CPU);
+        task_local::send_exec(local, task, old_tid);
     }
 }
 
@@ -69,7 +71,7 @@ pub fn on_rename(task: Task, comm: *const c_void) {
         event: thread_event::RENAME,
         phase: phase::UNKNOWN,
         seq: local.seq,
-        reserved: 0,
+        old_tid: 0,
         ns: now(),
         start_ns: task.start_time(),
         cgroup: task.cgroup(),

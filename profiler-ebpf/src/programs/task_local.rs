@@ -168,6 +168,14 @@ pub fn send_thread_info(local: &mut TaskLocal, task: Task, event: u32, phase: u3
         u32::from(send_thread_record(local, task, event, phase, local.seq).is_ok());
 }
 
+/// Sends the properties of a thread that has executed another program.
+#[inline(never)]
+pub fn send_exec(local: &mut TaskLocal, task: Task, old_tid: u32) {
+    let mut record = thread_record(local, task, thread_event::EXEC, phase::ON_CPU, local.seq);
+    record.old_tid = old_tid;
+    local.is_identity_sent = u32::from(send_record(&record).is_ok());
+}
+
 /// Sends a thread's properties, with `seq` for the number of its newest record.
 #[inline(always)]
 pub fn send_thread_record(
@@ -177,9 +185,13 @@ pub fn send_thread_record(
     phase: u32,
     seq: u32,
 ) -> Result<(), ()> {
-    let len = size_of::<ThreadRecord>();
-    let record = ThreadRecord {
-        header: header(kind::THREAD, len),
+    send_record(&thread_record(local, task, event, phase, seq))
+}
+
+#[inline(always)]
+fn thread_record(local: &TaskLocal, task: Task, event: u32, phase: u32, seq: u32) -> ThreadRecord {
+    ThreadRecord {
+        header: header(kind::THREAD, size_of::<ThreadRecord>()),
         tid: task.tid(),
         tgid: task.tgid(),
         parent_tgid: task.parent_tgid(),
@@ -187,13 +199,17 @@ pub fn send_thread_record(
         event,
         phase,
         seq,
-        reserved: 0,
+        old_tid: 0,
         ns: now(),
         start_ns: task.start_time(),
         cgroup: task.cgroup(),
         comm: task.comm(),
-    };
-    send((&raw const record).cast(), len, Loss::RingFullThread)
+    }
+}
+
+#[inline(always)]
+fn send_record(record: &ThreadRecord) -> Result<(), ()> {
+    send(ptr::from_ref(record).cast(), size_of::<ThreadRecord>(), Loss::RingFullThread)
 }
 
 /// Reports that a kind of a thread's stacks is not found in the cache any more, once for each kind.

@@ -182,6 +182,7 @@ mod tests {
             at: Timestamp(1),
             reason: ThreadEventReason::Rename,
             tid: Tid(7),
+            old_tid: None,
             tgid: Tgid(7),
             parent: Tgid(1),
             kind: ThreadKind::User,

@@ -308,10 +308,12 @@ fn decode_thread(raw: &ThreadRecord) -> Result<ThreadEvent, DecodeError> {
         other => return Err(invalid("phase", other)),
     };
     let len = raw.comm.iter().position(|byte| *byte == 0).unwrap_or(raw.comm.len());
+    let has_old_tid = raw.event == thread_event::EXEC && ![0, raw.tid].contains(&raw.old_tid);
     Ok(ThreadEvent {
         at: Timestamp(raw.ns),
         reason,
         tid: Tid(raw.tid),
+        old_tid: has_old_tid.then_some(Tid(raw.old_tid)),
         tgid: Tgid(raw.tgid),
         parent: Tgid(raw.parent_tgid),
         kind: thread_kind(raw.thread_flags),

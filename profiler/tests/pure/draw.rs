@@ -119,6 +119,7 @@ pub fn thread_event(
         at,
         reason,
         tid: Tid(tid),
+        old_tid: None,
         tgid: Tgid(tid),
         parent: Tgid(1),
         kind: ThreadKind::User,

@@ -5,12 +5,12 @@ use offwake_analysis::{
     report::{Filter, Report, markdown, summary},
 };
 use offwake_recording::{
-    ProcessInfo, Recording, StackRef, WakeContext,
+    ProcessInfo, Recording, StackRef, ThreadEvent, ThreadEventReason, WakeContext,
     units::{Nanos, Tgid, Timestamp},
 };
 
 use crate::{
-    draw::{TICK, edit, live, recording},
+    draw::{TICK, at, edit, live, recording},
     fixtures::{CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, RECVFROM, kernel, syscall, user},
     golden::report as build_report,
 };
@@ -116,6 +116,44 @@ fn a_chain_has_a_line_for_each_hop_that_says_where_it_slept_and_ends_with_the_ca
     );
     assert!(lines[2].contains("└ python3 61 cron_tx.py sleeps in call_payment_api"), "{lines:#?}");
     assert!(lines[2].contains("← cause"), "{lines:#?}");
+}
+
+/// Process 7 runs a script, becomes another program at tick 40, and waits before and after that.
+fn one_program_after_another() -> Recording {
+    let mut r = recording(100);
+    let life = format!("#{}r######{}r#", ".".repeat(30), ".".repeat(60));
+    live(&mut r, 7, &life, 60);
+    live(&mut r, 60, &"#".repeat(100), 0);
+    let mut scripted = process(7, &["bash", "deploy.sh"]);
+    scripted.at = at(1);
+    let mut sorting = process(7, &["sort", "orders.csv"]);
+    sorting.at = at(36);
+    r.processes = vec![scripted, sorting, process(60, &["loader"])];
+    let mut event = r.thread_events[0].clone();
+    event.comm = "sort".to_owned();
+    for (reason, tick) in [(ThreadEventReason::Rename, 34), (ThreadEventReason::Exec, 35)] {
+        r.thread_events.push(ThreadEvent { reason, at: at(tick), ..event.clone() });
+    }
+    let reads = user(&mut r, 7, &["libc.so.6 read", "bash zread", "bash main"]);
+    let sorts = user(&mut r, 7, &["libc.so.6 read", "sort fillbuf", "sort main"]);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid.0 == 7) {
+            wait.syscall = syscall(0, [0; 6]);
+            wait.user_stack = if wait.seq == 1 { reads } else { sorts };
+        }
+    });
+    r
+}
+
+#[test]
+fn what_a_process_ran_before_an_exec_keeps_its_name() {
+    let text = findings(&mut one_program_after_another()).join("\n");
+    let line = |function: &str| {
+        let line = text.lines().find(|line| line.contains(function));
+        line.unwrap_or_else(|| panic!("{function} is not in {text}")).to_owned()
+    };
+    assert!(line("fillbuf").contains("sort 7 orders.csv waits"), "{text}");
+    assert!(line("zread").contains("bash 7 deploy.sh waits"), "{text}");
 }
 
 #[test]

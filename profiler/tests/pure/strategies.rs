@@ -135,6 +135,7 @@ prop_compose! {
     fn thread_event()(
         (tid, tgid, parent, seq) in any::<(u32, u32, u32, u32)>(),
         (at, created, cgroup, in_target) in any::<(u64, u64, u64, bool)>(),
+        old_tid in any::<Option<u32>>(),
         kind in kind(), comm in ".{0,16}",
         reason in select(vec![
             ThreadEventReason::Opening, ThreadEventReason::Seen, ThreadEventReason::Fork,
@@ -144,8 +145,8 @@ prop_compose! {
         phase in select(vec![Phase::Unknown, Phase::OnCpu, Phase::Runnable, Phase::Blocked]),
     ) -> ThreadEvent {
         ThreadEvent {
-            at: Timestamp(at), reason, tid: Tid(tid), tgid: Tgid(tgid), parent: Tgid(parent), kind,
-            in_target, phase, seq, created: Timestamp(created), cgroup: CgroupId(cgroup), comm,
+            at: Timestamp(at), reason, tid: Tid(tid), old_tid: old_tid.map(Tid), tgid: Tgid(tgid),
+            parent: Tgid(parent), kind, in_target, phase, seq, created: Timestamp(created), cgroup: CgroupId(cgroup), comm,
         }
     }
 }

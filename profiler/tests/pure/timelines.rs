@@ -2,7 +2,7 @@
 
 use offwake_analysis::timeline::{Timeline, WaitIndex, WakeUse, wake_use};
 use offwake_recording::{
-    Begin, End, Recording, ThreadEventReason, ThreadExit, Wait,
+    Begin, End, Phase, Recording, ThreadEvent, ThreadEventReason, ThreadExit, Wait,
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 
@@ -140,6 +140,69 @@ fn a_thread_that_takes_over_a_tid_by_exec_is_a_thread_of_its_own() {
     recording.waits.push(&wait(7, 5, at(12), at(14)));
     let timeline = build(&mut recording);
     assert_eq!(drawn(&recording, &timeline, 7), "##..r##   ??..??????");
+}
+
+/// Thread 9 of process 7 lives as drawn in `old`, executes another program at `exec`, and goes on as drawn
+/// in `new`, its records counted on. Returns what the timeline says of both tids.
+fn lived_through_exec(first: &str, old: &str, new: &str, exec: usize) -> (String, String) {
+    let mut recording = recording(old.len());
+    live(&mut recording, 7, first, 8);
+    let created = recording.thread_events[0].created;
+    let mut renumbered = Recording { meta: recording.meta.clone(), ..Recording::default() };
+    live(&mut recording, 9, old, 8);
+    let made = recording.waits.iter().filter(|wait| wait.tid == Tid(9)).count() as u32;
+    recording.exits.retain(|exit| exit.tid != Tid(9));
+    live(&mut renumbered, 7, new, 8);
+    edit(&mut renumbered, |waits| waits.iter_mut().for_each(|wait| wait.seq += made));
+    let before_exec = renumbered.waits.iter().filter(|wait| wait.off < at(exec)).count() as u32;
+    let closing = renumbered
+        .thread_events
+        .drain(..)
+        .filter(|event| event.reason == ThreadEventReason::Closing);
+    recording.thread_events.extend(closing.map(|event| ThreadEvent {
+        seq: event.seq + made,
+        created,
+        ..event
+    }));
+    let event = thread_event(7, ThreadEventReason::Exec, at(exec), created);
+    recording.thread_events.push(ThreadEvent {
+        old_tid: Some(Tid(9)),
+        phase: Phase::OnCpu,
+        seq: made + before_exec,
+        ..event
+    });
+    let waits: Vec<Wait> = recording.waits.iter().chain(renumbered.waits.iter()).collect();
+    recording.waits = waits.into_iter().map(|wait| Wait { tgid: Tgid(7), ..wait }).collect();
+    recording.thread_events.iter_mut().for_each(|event| event.tgid = Tgid(7));
+    recording.exits.iter_mut().for_each(|exit| exit.tgid = Tgid(7));
+    let timeline = build(&mut recording);
+    (drawn(&recording, &timeline, 7), drawn(&recording, &timeline, 9))
+}
+
+#[test]
+fn no_time_is_lost_where_a_thread_gets_another_tid_by_exec() {
+    // It waits for the first thread to end, executes the program, and lives on under its tid.
+    let (seven, nine) = lived_through_exec(
+        "##....#                       ",
+        "###...##                      ",
+        "        ##..r####...r#########",
+        8,
+    );
+    assert_eq!(seven, "##....# ##..r####...r#########");
+    assert_eq!(nine, "###...##                      ");
+    // The program is read from a disk before the exec is done.
+    let (seven, nine) = lived_through_exec(
+        "##....#             ",
+        "###...##            ",
+        "        ##..r####...",
+        15,
+    );
+    assert_eq!(seven, "##....#   ..r####...");
+    assert_eq!(nine, "###...####          ");
+    // It never waits again.
+    let (seven, nine) = lived_through_exec("##....#   ", "###...##  ", "        ##", 8);
+    assert_eq!(seven, "##....# ##");
+    assert_eq!(nine, "###...##  ");
 }
 
 #[test]

@@ -63,9 +63,9 @@ impl Words<'_> {
         FindingHop {
             program: known.map_or_else(String::new, |known| known.name.clone()),
             script: (known.and_then(|known| known.script.clone()))
-                .or_else(|| self.programs.subject(pid?)),
+                .or_else(|| self.programs.subject(pid?, program)),
             pid,
-            title: pid.and_then(|pid| self.programs.title(pid)),
+            title: pid.and_then(|pid| self.programs.title(pid, program)),
             thread_name: match only_thread {
                 Some(thread) => self.programs.thread_in_words(thread),
                 None => self.common_thread_names(threads),

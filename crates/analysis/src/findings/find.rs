@@ -78,7 +78,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let mut open = OpenWaits::default();
     for (key, sum) in &sums.waits {
         let waiter = key.waiter.thread;
-        let program = programs.program_of_thread(waiter);
+        let program = programs.program_under_name(key.waiter);
         let is_kernel =
             programs.program(program).is_none_or(|known| known.kind == ProgramKind::Kernel);
         if is_kernel && !leads_with_kernel {

@@ -12,6 +12,7 @@
 mod activity;
 mod describe;
 mod disk_users;
+mod executions;
 mod find;
 mod found;
 mod hop_tree;

@@ -5,13 +5,15 @@ use std::collections::HashMap;
 use indexmap::IndexSet;
 use offwake_recording::{
     ProcessInfo, Recording, ThreadKind,
-    units::{CgroupId, Tgid, Tid},
+    units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
 use crate::{
     report::{containers::ContainerLabels, frames::base_name, last_name, text},
-    timeline::{Thread, ThreadIndex, Timeline},
+    timeline::{NamedThread, Thread, ThreadIndex, Timeline},
 };
+
+use super::executions::{Executions, ProgramNumber};
 
 /// Programs that run a script, which says more than their own name. A version may follow.
 const INTERPRETERS: &[&str] = &[
@@ -62,8 +64,10 @@ pub(super) enum ProgramKind {
 /// The programs of a recording's threads.
 pub(super) struct Programs<'a> {
     timeline: &'a Timeline,
-    infos: HashMap<Tgid, &'a ProcessInfo>,
-    by_thread: Vec<ProgramId>,
+    /// What is known of a process while it ran a program.
+    infos: HashMap<(Tgid, ProgramId), &'a ProcessInfo>,
+    /// For each thread the programs that it ran under its names, or the one that it ran if it has none.
+    by_thread: Vec<Box<[ProgramId]>>,
     /// How many threads each process had.
     thread_counts: HashMap<Tgid, u32>,
     programs: IndexSet<Program>,
@@ -71,53 +75,81 @@ pub(super) struct Programs<'a> {
 
 impl<'a> Programs<'a> {
     pub(super) fn new(recording: &'a Recording, timeline: &'a Timeline) -> Self {
+        let executions = Executions::find(recording);
         // Sorted by time: the last reading counts, as titles change.
-        let mut infos: HashMap<Tgid, &ProcessInfo> = HashMap::new();
+        let mut infos: HashMap<(Tgid, ProgramNumber), &ProcessInfo> = HashMap::new();
         for info in &recording.processes {
-            let known = infos.entry(info.tgid).or_insert(info);
+            let number = executions.program_number(info.tgid, info.at);
+            let known = infos.entry((info.tgid, number)).or_insert(info);
             // Who is about to end, or is becoming another program, says nothing any more.
             if !info.arguments.is_empty() || known.arguments.is_empty() {
                 *known = info;
             }
         }
         let mut thread_counts: HashMap<Tgid, u32> = HashMap::new();
-        let mut leaders: HashMap<Tgid, &Thread> = HashMap::new();
+        let mut leaders: HashMap<Tgid, Vec<&Thread>> = HashMap::new();
         for thread in &timeline.threads {
             *thread_counts.entry(thread.tgid).or_default() += 1;
-            let leader = leaders.entry(thread.tgid).or_insert(thread);
             if thread.tid == Tid(thread.tgid.0) {
-                *leader = thread;
+                leaders.entry(thread.tgid).or_default().push(thread);
             }
         }
         let containers = ContainerLabels::new(recording);
         let mut programs = IndexSet::new();
-        let mut by_process: HashMap<(Tgid, Option<CgroupId>), ProgramId> = HashMap::new();
+        let mut infos_by_program = HashMap::new();
+        let mut by_process: HashMap<(Tgid, ProgramNumber, Option<CgroupId>), ProgramId> =
+            HashMap::new();
+        let mut identify = |thread: &Thread, number: ProgramNumber| {
+            let program = match thread.kind {
+                ThreadKind::Kernel => kernel_program(thread),
+                ThreadKind::User | ThreadKind::User32 => {
+                    let end = executions.end_of_program(thread.tgid, number);
+                    let leaders = leaders.get(&thread.tgid).map_or(&[][..], Vec::as_slice);
+                    let leader = find_leader(leaders, end).unwrap_or(thread);
+                    let comm = end.and_then(|end| leader.comm_at(just_before(end)));
+                    let comm = comm.unwrap_or_else(|| last_name(leader));
+                    let container = containers.for_thread(thread).map(str::to_owned);
+                    user_program(infos.get(&(thread.tgid, number)).copied(), comm, container)
+                }
+            };
+            let (index, _) = programs.insert_full(program);
+            let id = ProgramId(u32::try_from(index).unwrap_or(u32::MAX));
+            if let Some(&info) = infos.get(&(thread.tgid, number)) {
+                infos_by_program.insert((thread.tgid, id), info);
+            }
+            id
+        };
         let by_thread = (timeline.threads.iter())
             .map(|thread| {
-                let mut identify = || {
-                    let leader = leaders.get(&thread.tgid).copied().unwrap_or(thread);
-                    let container = containers.for_thread(thread).map(str::to_owned);
-                    let program = match thread.kind {
-                        ThreadKind::Kernel => kernel_program(thread),
+                let name_ends = (thread.names.iter().skip(1))
+                    .map(|next| just_before(next.since))
+                    .chain([thread.until]);
+                name_ends
+                    .map(|end| match thread.kind {
+                        ThreadKind::Kernel => identify(thread, 0),
                         ThreadKind::User | ThreadKind::User32 => {
-                            user_program(infos.get(&thread.tgid).copied(), leader, container)
+                            let number = executions.program_number(thread.tgid, end);
+                            let key = (thread.tgid, number, thread.cgroup);
+                            *by_process.entry(key).or_insert_with(|| identify(thread, number))
                         }
-                    };
-                    let (index, _) = programs.insert_full(program);
-                    ProgramId(u32::try_from(index).unwrap_or(u32::MAX))
-                };
-                match thread.kind {
-                    ThreadKind::Kernel => identify(),
-                    _ => *by_process.entry((thread.tgid, thread.cgroup)).or_insert_with(identify),
-                }
+                    })
+                    .collect()
             })
             .collect();
-        Self { timeline, infos, by_thread, thread_counts, programs }
+        Self { timeline, infos: infos_by_program, by_thread, thread_counts, programs }
     }
 
-    /// Returns the program that a thread runs.
+    /// Returns the program that a thread ran under a name.
+    pub(super) fn program_under_name(&self, named: NamedThread) -> ProgramId {
+        let names = self.by_thread.get(named.thread.0 as usize);
+        let program = names.and_then(|programs| programs.get(named.name? as usize).copied());
+        program.unwrap_or_else(|| self.program_of_thread(named.thread))
+    }
+
+    /// Returns the program that a thread ran last.
     pub(super) fn program_of_thread(&self, thread: ThreadIndex) -> ProgramId {
-        self.by_thread.get(thread.0 as usize).copied().unwrap_or(ProgramId(u32::MAX))
+        let programs = self.by_thread.get(thread.0 as usize);
+        programs.and_then(|programs| programs.last().copied()).unwrap_or(ProgramId(u32::MAX))
     }
 
     /// Returns a program by its id.
@@ -125,10 +157,10 @@ impl<'a> Programs<'a> {
         self.programs.get_index(id.0 as usize)
     }
 
-    /// Returns the title that a process gave itself, without its program's name: `"UPDATE waiting"`.
-    /// PostgreSQL's backends and nginx's workers have one.
-    pub(super) fn title(&self, process: Tgid) -> Option<String> {
-        let info = self.infos.get(&process)?;
+    /// Returns the title that a process gave itself while it ran a program, without that program's
+    /// name: `"UPDATE waiting"`. PostgreSQL's backends and nginx's workers have one.
+    pub(super) fn title(&self, process: Tgid, program: ProgramId) -> Option<String> {
+        let info = self.infos.get(&(process, program))?;
         let [title] = info.arguments.as_slice() else { return None };
         let title = title.trim_end_matches([' ', '\0']);
         let (_, rest) = title.split_once(": ")?;
@@ -137,10 +169,10 @@ impl<'a> Programs<'a> {
         (!rest.is_empty() && !title.starts_with('/')).then(|| text::cut_chars(rest, MAX_TITLE))
     }
 
-    /// Returns the file that a process was started on, if its command line names one: `heavy.cc` of a
-    /// compiler.
-    pub(super) fn subject(&self, process: Tgid) -> Option<String> {
-        let info = self.infos.get(&process)?;
+    /// Returns the file that a process ran a program on, if its command line names one: `heavy.cc` of
+    /// a compiler.
+    pub(super) fn subject(&self, process: Tgid, program: ProgramId) -> Option<String> {
+        let info = self.infos.get(&(process, program))?;
         let argument = info.arguments.iter().skip(1).find(|argument| is_file_name(argument))?;
         Some(text::cut_chars(base_name(argument), MAX_TITLE))
     }
@@ -181,8 +213,18 @@ fn kernel_program(thread: &Thread) -> Program {
     Program { name: name.to_owned(), script: None, container: None, kind: ProgramKind::Kernel }
 }
 
-fn user_program(info: Option<&ProcessInfo>, leader: &Thread, container: Option<String>) -> Program {
-    let comm = last_name(leader);
+/// Finds the first thread of a process as it was when a program of the process ended; none if no end is
+/// known: the last one.
+fn find_leader<'t>(leaders: &[&'t Thread], end: Option<Timestamp>) -> Option<&'t Thread> {
+    let before = |leader: &&&Thread| end.is_none_or(|end| leader.from < end);
+    leaders.iter().rev().find(before).copied()
+}
+
+fn just_before(at: Timestamp) -> Timestamp {
+    Timestamp(at.0.saturating_sub(1))
+}
+
+fn user_program(info: Option<&ProcessInfo>, comm: &str, container: Option<String>) -> Program {
     let base = |path: &str| base_name(path).to_owned();
     let arguments = info.map_or([].as_slice(), |info| info.arguments.as_slice());
     let executable = (info.and_then(|info| info.executable.as_deref()))

@@ -113,7 +113,7 @@ pub(super) fn chain_steps(
     (hops.iter().zip(slept))
         .map(|(hop, slept)| ChainStep {
             thread: hop.thread.thread,
-            program: programs.program_of_thread(hop.thread.thread),
+            program: programs.program_under_name(hop.thread),
             slept: meanings.sleep(slept),
         })
         .collect()

@@ -108,7 +108,7 @@ pub(super) fn lay_out(
         anomalies,
         track: Track::starting_at(life.from),
         inferred: Vec::new(),
-        newest: None,
+        newest: life.begun_by_exec.map(|change| change.seq),
         cpu: None,
         off_until: Timestamp(0),
         proven_from: None,
@@ -448,13 +448,16 @@ impl TrackBuilder<'_, '_> {
     fn tail_is_lost(&self, seq: u32) -> bool {
         self.life.closing.is_some_and(|thread_event| thread_event.seq > seq)
             || self.life.exit.is_some_and(|exit| exit.seq > seq)
+            || self.life.ended_by_exec.is_some_and(|change| change.seq > seq)
     }
 
     /// Fills the time from the newest record to the end of the life.
     fn finish(&mut self) {
-        if let (Some(exit), Some(newest)) = (self.life.exit, self.newest)
-            && exit.seq == newest
-            && self.life.until <= exit.at
+        let exit = self.life.exit.map(|exit| (exit.at, exit.seq));
+        let exec = self.life.ended_by_exec.map(|change| (change.at, change.seq));
+        if let Some(newest) = self.newest
+            && (exit.into_iter().chain(exec))
+                .any(|(at, seq)| seq == newest && self.life.until <= at)
         {
             self.tail = State::OnCpu;
         }

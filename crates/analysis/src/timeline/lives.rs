@@ -1,6 +1,6 @@
 //! Splits the records of one tid into those of the threads that had it, one after another.
 
-use std::{collections::VecDeque, sync::Arc};
+use std::{cmp::Reverse, collections::VecDeque, sync::Arc};
 
 use indexmap::IndexMap;
 use offwake_recording::{
@@ -8,7 +8,10 @@ use offwake_recording::{
     units::{CgroupId, Tgid, Tid, Timestamp},
 };
 
-use super::{NameSince, PreemptionIndex, ThrottleIndex, WaitIndex};
+use super::{
+    NameSince, PreemptionIndex, ThrottleIndex, WaitIndex,
+    tid_changes::{TidChange, TidChanges},
+};
 
 /// A record of a time off the CPU.
 #[derive(Clone, Copy, Debug)]
@@ -38,6 +41,10 @@ pub(super) struct ThreadLife<'a> {
     pub opening: Option<&'a ThreadEvent>,
     pub closing: Option<&'a ThreadEvent>,
     pub exit: Option<&'a ThreadExit>,
+    /// Its beginning, if it is the life of a thread that had another tid before.
+    pub begun_by_exec: Option<TidChange<'a>>,
+    /// Its end, if the thread has another tid since.
+    pub ended_by_exec: Option<TidChange<'a>>,
 }
 
 #[derive(Clone, Copy)]
@@ -118,6 +125,87 @@ impl TidRecords {
         let living = merge(thread_events, records, |&(at, _)| at);
         merge(living, exits, |&(at, _)| at)
     }
+
+    /// Returns when the thread was last switched in before `before`; 0 if no record says so.
+    pub(super) fn last_switch_in(&self, recording: &Recording, before: Timestamp) -> Timestamp {
+        let rows = recording.waits.rows();
+        let wait = (self.waits.iter().rev().filter_map(|&n| rows.get(n as usize)))
+            .find(|wait| wait.on <= before)
+            .map(|wait| wait.on);
+        let preemption = (self.preemptions.iter().rev())
+            .filter_map(|&n| recording.preemptions.get(n as usize))
+            .find(|preemption| preemption.on <= before)
+            .map(|preemption| preemption.on);
+        wait.max(preemption).unwrap_or(Timestamp(0))
+    }
+
+    /// Returns the last exit in `from..=to`.
+    pub(super) fn last_exit<'r>(
+        &self,
+        recording: &'r Recording,
+        (from, to): (Timestamp, Timestamp),
+    ) -> Option<&'r ThreadExit> {
+        (self.exits.iter().rev())
+            .filter_map(|&n| recording.exits.get(n as usize))
+            .find(|exit| exit.at <= to)
+            .filter(|exit| from <= exit.at)
+    }
+
+    /// Returns the switch-outs and the thread events before `before`, the last one first.
+    pub(super) fn entries_before(
+        &self,
+        recording: &Recording,
+        before: Timestamp,
+    ) -> impl Iterator<Item = CountedEntry> {
+        let rows = recording.waits.rows();
+        let wait = |&n: &u32| {
+            let wait = rows.get(n as usize)?;
+            Some(CountedEntry { at: wait.off, seq: wait.seq, kind: CountedKind::Record })
+        };
+        let preemption = |&n: &u32| {
+            let p = recording.preemptions.get(n as usize)?;
+            Some(CountedEntry { at: p.off, seq: p.seq, kind: CountedKind::Record })
+        };
+        let event = |&n: &u32| {
+            let event = recording.thread_events.get(n as usize)?;
+            Some(CountedEntry { at: event.at, seq: event.seq, kind: CountedKind::Event })
+        };
+        let at = |entry: &CountedEntry| Reverse(entry.at);
+        let records = merge(
+            entries_backwards(&self.waits, wait, before),
+            entries_backwards(&self.preemptions, preemption, before),
+            at,
+        );
+        merge(entries_backwards(&self.thread_events, event, before), records, at)
+    }
+}
+
+/// Reads the entries of a list in order of time that lie before `before`, the last one first.
+fn entries_backwards(
+    list: &[u32],
+    read: impl Fn(&u32) -> Option<CountedEntry>,
+    before: Timestamp,
+) -> impl Iterator<Item = CountedEntry> {
+    let end = list.partition_point(|n| read(n).is_some_and(|entry| entry.at < before));
+    list.iter().take(end).rev().filter_map(read)
+}
+
+/// Something that a thread did or that was seen of it, and the number of its newest record: of a
+/// record, its own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CountedEntry {
+    pub(super) at: Timestamp,
+    pub(super) seq: u32,
+    pub(super) kind: CountedKind,
+}
+
+/// Whether an entry has a number of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CountedKind {
+    /// A time off the CPU, which was counted.
+    Record,
+    /// A thread event, which was not.
+    Event,
 }
 
 /// A life that is still being gathered.
@@ -147,6 +235,8 @@ impl<'a> LifeDraft<'a> {
                 opening: None,
                 closing: None,
                 exit: None,
+                begun_by_exec: None,
+                ended_by_exec: None,
             },
             start,
             newest: Timestamp(0),
@@ -195,17 +285,27 @@ impl<'a> LifeDraft<'a> {
 /// The unknown life and the successor are there only if some record says so. A successor is what
 /// `exec` from a thread that is not its process's first leaves behind: it takes over the tid, and
 /// the time of creation, of the first one, which has ended
-/// ([`de_thread`](https://github.com/torvalds/linux/blob/v6.12/fs/exec.c#L968)).
+/// ([`de_thread`](https://github.com/torvalds/linux/blob/v6.12/fs/exec.c#L968)). If the thread event
+/// of the exec was not lost, `changes` says when, and under which tid the successor lived before.
 pub(super) fn split_into_lives<'a>(
     recording: &'a Recording,
     of_tid: &TidRecords,
+    changes: &TidChanges<'a>,
 ) -> Vec<ThreadLife<'a>> {
     let window = recording.meta.window;
     let mut pending = draft_lives(recording, of_tid);
     let mut drafts: Vec<LifeDraft<'a>> = pending.pop_front().into_iter().collect();
+    let mut taken_over = changes.arriving_at(of_tid.tid).iter().peekable();
     for (at, entry) in of_tid.entries(recording) {
         while pending.front().is_some_and(|next| next.start <= at) {
             drafts.extend(pending.pop_front());
+        }
+        while let Some(&change) = taken_over.next_if(|change| change.at <= at) {
+            let Some(first) = drafts.last_mut() else { break };
+            first.life.exit = first.life.exit.or(change.exit_of_first);
+            let mut successor = LifeDraft::new(of_tid.tid, first.life.created, change.at);
+            successor.life.begun_by_exec = Some(change);
+            drafts.push(successor);
         }
         let Some(current) = drafts.last() else { break };
         let opens_successor = match entry {
@@ -250,6 +350,12 @@ pub(super) fn split_into_lives<'a>(
             }
             TidEntry::Exit(n) => {
                 let Some(exit) = recording.exits.get(n as usize) else { continue };
+                let is_of_first = |change: &TidChange<'_>| {
+                    change.exit_of_first.is_some_and(|first| std::ptr::eq(first, exit))
+                };
+                if changes.leaving(of_tid.tid).iter().any(is_of_first) {
+                    continue;
+                }
                 draft.life.tgid = exit.tgid;
                 draft.newest = draft.newest.max(exit.at);
                 draft.life.in_target |= exit.in_target;
@@ -258,6 +364,12 @@ pub(super) fn split_into_lives<'a>(
         }
     }
     drafts.extend(pending);
+    for &change in changes.leaving(of_tid.tid) {
+        let started = drafts.partition_point(|draft| draft.start < change.at);
+        if let Some(last) = started.checked_sub(1).and_then(|n| drafts.get_mut(n)) {
+            last.life.ended_by_exec = Some(change);
+        }
+    }
     let mut lives = clip_to_window(recording, window, drafts);
     for life in &mut lives {
         let throttles = of_tid.throttles.iter().copied().map(ThrottleIndex);
@@ -316,7 +428,9 @@ fn clip_to_window<'a>(
     let mut next_start = window.end;
     for draft in drafts.iter_mut().rev() {
         let life = &mut draft.life;
-        let end = life.exit.map_or(next_start, |exit| exit.at.min(next_start));
+        let exit = life.exit.map(|exit| exit.at);
+        let exec = life.ended_by_exec.map(|change| change.at);
+        let end = exit.into_iter().chain(exec).fold(next_start, Timestamp::min);
         if life.created.is_none()
             && let Some(born) = birth_time(recording, life.records.first())
         {

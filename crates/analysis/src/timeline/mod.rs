@@ -14,10 +14,10 @@ mod evidence;
 mod interval;
 mod layout;
 mod lives;
+mod tid_changes;
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use lives::ThreadLife;
 use offwake_recording::{
     Recording, ThreadKind,
     units::{CgroupId, Tgid, Tid, Timestamp},
@@ -25,6 +25,9 @@ use offwake_recording::{
 use rayon::prelude::*;
 
 use crate::target::SelectedThreads;
+
+use lives::ThreadLife;
+use tid_changes::TidChanges;
 
 pub use interval::{Interval, RunnableSince, State, StateTimes, Track};
 pub use layout::EARLY_WAKE;
@@ -188,8 +191,9 @@ impl Timeline {
     #[must_use]
     pub fn build(recording: &Recording) -> Self {
         let tids = lives::records_by_tid(recording);
+        let changes = TidChanges::find(recording, &tids);
         let lives: Vec<TidLives<'_>> =
-            tids.into_par_iter().map(|of_tid| TidLives::new(recording, &of_tid)).collect();
+            tids.par_iter().map(|of_tid| TidLives::new(recording, of_tid, &changes)).collect();
         let gapped = lives.iter().filter_map(|lives| match lives {
             TidLives::LaidOut(_) => None,
             TidLives::Gapped(tid, _) => Some(*tid),
@@ -302,8 +306,8 @@ enum TidLives<'a> {
 }
 
 impl<'a> TidLives<'a> {
-    fn new(recording: &'a Recording, of_tid: &lives::TidRecords) -> Self {
-        let lives = lives::split_into_lives(recording, of_tid);
+    fn new(recording: &'a Recording, of_tid: &lives::TidRecords, changes: &TidChanges<'a>) -> Self {
+        let lives = lives::split_into_lives(recording, of_tid, changes);
         match lay_out_all(recording, &lives, None, GapPolicy::Reject) {
             Some(laid) => Self::LaidOut(laid),
             None => Self::Gapped(of_tid.tid, lives),

@@ -254,6 +254,7 @@ mod tests {
             at: Timestamp(at),
             reason,
             tid: Tid(pid),
+            old_tid: None,
             tgid: Tgid(pid),
             parent: Tgid(1),
             kind: ThreadKind::User,

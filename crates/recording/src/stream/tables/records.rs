@@ -113,6 +113,7 @@ columns! {
         created_ns: Time = row.created.0,
         cgroup: U64 = row.cgroup.0,
         comm: Text = row.comm.as_str(),
+        old_tid: Later<OptionalU32> = row.old_tid.map(|tid| tid.0),
     }
 }
 
@@ -130,6 +131,7 @@ impl Table for ThreadEvent {
                 at: Timestamp(columns.at_ns.at(row)),
                 reason: required_code(&columns.reason, row)?,
                 tid: Tid(columns.tid.at(row)),
+                old_tid: columns.old_tid.as_ref().and_then(|tid| tid.get(row)).map(Tid),
                 tgid: Tgid(columns.tgid.at(row)),
                 parent: Tgid(columns.parent_tgid.at(row)),
                 kind: required_code(&columns.thread_kind, row)?,

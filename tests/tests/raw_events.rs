@@ -1,0 +1,211 @@
+//! What offwake says of every thread of the machine agrees with the kernel's own scheduler events,
+//! which are traced beside it: how often each slept, and how long it ran, waited for a CPU and slept.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
+
+use anyhow::{Result, ensure};
+use offwake_recording::{Begin, Recording, stream};
+use offwake_tests::{
+    machine_lock::MachineLock,
+    offwake::Offwake,
+    process::Process,
+    raw_events::{RawEvents, RawThread},
+    report::{Report, Thread},
+};
+
+/// More than the recording takes.
+const MEMORY: usize = 1 << 30;
+
+/// The part of all threads' time in the window that may be lost. A kernel may hide a process of its
+/// own from BPF, and with it the switch to whoever comes after it on the CPU.
+const LOST_SHARE: f64 = 0.005;
+
+/// The part of the sleeps that may be missing, for the same reason.
+const MISSING_SHARE: f64 = 0.001;
+
+/// The part of all threads' time on and off the CPU of which the trace may know nothing itself.
+const UNTRACED_SHARE: f64 = 0.05;
+
+/// What each time of a thread may be off by, relative to its life in the window …
+const RELATIVE: f64 = 0.007;
+
+/// … and that of half of all threads.
+const MEDIAN: f64 = 0.0005;
+
+/// … and for each time that the thread left a CPU: the two programs that look at one event run one
+/// after the other, and the trace has whole microseconds.
+const EACH_SWITCH_NS: u64 = 3_000;
+
+/// A switch is the same one if both saw it within this time.
+const SAME_SWITCH_NS: u64 = 50_000;
+
+/// Files are read, packed and counted by three processes, which wait for the disk, for each other's
+/// pipes and for a CPU.
+const PACK: &str =
+    "while :; do tar -c /usr/include /usr/share/doc 2>/dev/null | gzip -1 | wc -c; done";
+
+/// Threads that hand items on through a queue, sleep, and wait for Python's lock.
+const HAND_ON: &str = "\
+import queue, threading, time
+items = queue.Queue(4)
+def produce():
+    n = 0
+    while True:
+        items.put(sum(range(2000)))
+        n += 1
+        if n % 50 == 0:
+            time.sleep(0.003)
+for _ in range(3):
+    threading.Thread(target=produce, daemon=True).start()
+while True:
+    items.get()
+";
+
+/// The whole machine under load, recorded by offwake and traced by the kernel at the same time.
+struct Recorded {
+    raw: BTreeMap<u32, RawThread>,
+    report: Report,
+    recording: Recording,
+}
+
+fn record() -> Result<Recorded> {
+    let _lock = MachineLock::acquire()?;
+    let _pack = ProcessGroup::start("sh", &["-c", PACK])?;
+    let _hand_on = ProcessGroup::start("python3", &["-c", HAND_ON])?;
+    let raw = RawEvents::start()?;
+    let outcome = (Offwake::profile()?)
+        .args(["-a", "-d", "3s", "--budget", "none", "-o", "x.json", "-o", "x.offwake"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    let raw = raw.finish(report.interval())?;
+    let bytes = fs::read(outcome.path("x.offwake"))?;
+    let recording = stream::read(&bytes[..], MEMORY)?;
+    ensure!(report.loss.records == 0, "records were lost: {:?}", report.loss);
+    Ok(Recorded { raw, report, recording })
+}
+
+/// A program and all that it starts, which end when this is dropped.
+struct ProcessGroup(Process);
+
+impl ProcessGroup {
+    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        // A session of its own is a group of its own.
+        let arguments: Vec<&str> = [program].into_iter().chain(arguments.iter().copied()).collect();
+        Ok(Self(Process::start("setsid", &arguments)?))
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        let group = self.0.pid().cast_signed();
+        // SAFETY: takes plain integers; the group is the one that was started above.
+        unsafe { libc::kill(-group, libc::SIGKILL) };
+    }
+}
+
+/// All threads that both saw.
+#[derive(Debug, Default)]
+struct Sum {
+    threads: usize,
+    wall_ns: u64,
+    lost_ns: u64,
+    untraced_ns: u64,
+    sleeps: usize,
+    /// The sleeps that only the trace has.
+    missing: usize,
+}
+
+/// One thread, or all threads that had one tid after each other, as offwake has it.
+#[derive(Debug, Default)]
+struct Reported {
+    on_cpu_ns: u64,
+    runnable_ns: u64,
+    blocked_ns: u64,
+    lost_ns: u64,
+    comms: BTreeSet<String>,
+}
+
+impl Reported {
+    fn add(&mut self, thread: &Thread) {
+        self.on_cpu_ns += thread.on_cpu_ns;
+        self.runnable_ns += thread.runnable_ns;
+        self.blocked_ns += thread.blocked_ns - thread.lost_ns();
+        self.lost_ns += thread.lost_ns();
+        self.comms.insert(thread.comm.clone());
+    }
+
+    fn wall_ns(&self) -> u64 {
+        self.on_cpu_ns + self.runnable_ns + self.blocked_ns + self.lost_ns
+    }
+}
+
+#[test]
+fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<()> {
+    let Recorded { raw, report, recording } = record()?;
+    let mut reported: BTreeMap<u32, Reported> = BTreeMap::new();
+    for thread in &report.threads {
+        reported.entry(thread.tid).or_default().add(thread);
+    }
+    let window = report.interval();
+    let mut recorded: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for wait in recording.waits.iter().filter(|wait| wait.begin == Begin::Seen) {
+        recorded.entry(wait.tid.0).or_default().push(wait.off.0);
+    }
+    recorded.values_mut().for_each(|times| times.sort_unstable());
+    let mut sum = Sum::default();
+    let mut off_by_parts = Vec::new();
+    for (tid, said) in &reported {
+        // Nothing happened to it while the events were traced: it slept.
+        let Some(raw) = raw.get(tid) else {
+            ensure!(said.on_cpu_ns == 0, "the kernel never traced {tid}: {said:?}");
+            continue;
+        };
+        sum.threads += 1;
+        sum.wall_ns += said.wall_ns();
+        sum.lost_ns += said.lost_ns;
+        sum.untraced_ns += raw.untraced_ns;
+        let switches = recorded.get(tid).map_or(&[][..], Vec::as_slice);
+        let is_recorded = |&&at: &&u64| {
+            let next = switches.partition_point(|&off| off + SAME_SWITCH_NS < at);
+            switches.get(next).is_some_and(|&off| off <= at + SAME_SWITCH_NS)
+        };
+        sum.sleeps += raw.sleeps.len();
+        sum.missing += raw.sleeps.len() - raw.sleeps.iter().filter(is_recorded).count();
+        let bearable = (said.wall_ns() as f64 * RELATIVE) as u64
+            + EACH_SWITCH_NS * switches.len().max(1) as u64
+            + said.lost_ns
+            + raw.untraced_ns;
+        for (name, said_ns, raw_ns) in [
+            ("ran", said.on_cpu_ns, raw.on_cpu_ns),
+            ("waited for a CPU", said.runnable_ns, raw.runnable_ns),
+            ("slept", said.blocked_ns, raw.blocked_ns),
+        ] {
+            let off_by = said_ns.abs_diff(raw_ns);
+            off_by_parts.push(off_by as f64 / said.wall_ns().max(1) as f64);
+            ensure!(
+                off_by <= bearable,
+                "{tid} {name} for {raw_ns} ns, offwake says {said_ns}: {said:?}, {raw:?}"
+            );
+        }
+    }
+    off_by_parts.sort_by(f64::total_cmp);
+    let median = off_by_parts.get(off_by_parts.len() / 2).copied().unwrap_or(1.0);
+    println!(
+        "{sum:?}, times are off by {median} in the median, {:?} at worst",
+        off_by_parts.last()
+    );
+    let Sum { wall_ns, lost_ns, untraced_ns, sleeps, missing, .. } = sum;
+    ensure!(sleeps > 1_000, "hardly anything slept, this proves nothing: {sum:?}");
+    ensure!(missing as f64 <= sleeps as f64 * MISSING_SHARE, "sleeps are missing: {sum:?}");
+    ensure!(median <= MEDIAN, "half of all times are off by {median} or more: {sum:?}");
+    ensure!(lost_ns as f64 <= wall_ns as f64 * LOST_SHARE, "time is lost: {sum:?}");
+    ensure!(
+        untraced_ns as f64 <= wall_ns as f64 * UNTRACED_SHARE,
+        "the trace itself has holes, this proves little: {sum:?}"
+    );
+    Ok(())
+}
