@@ -152,6 +152,39 @@ pub struct Offsets {
     pub reserved: u32,
     /// Where the scheduler keeps CPU quotas.
     pub quota: QuotaOffsets,
+    /// Where the scheduler keeps when threads came to their CPUs.
+    pub arrival: ArrivalOffsets,
+}
+
+/// Byte offsets of when a thread came to its CPU. All are [`NO_OFFSET`] in a kernel that is built
+/// without `CONFIG_SCHED_INFO` or `CONFIG_FAIR_GROUP_SCHED`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct ArrivalOffsets {
+    /// `task_struct::sched_info.last_arrival`
+    pub task_last_arrival: u32,
+    /// `task_struct::se.cfs_rq`
+    pub task_queue: u32,
+    /// `cfs_rq::rq`
+    pub queue_rq: u32,
+    /// `rq::clock`
+    pub rq_clock: u32,
+}
+
+impl ArrivalOffsets {
+    /// Nothing is known.
+    pub const UNKNOWN: Self = Self {
+        task_last_arrival: NO_OFFSET,
+        task_queue: NO_OFFSET,
+        queue_rq: NO_OFFSET,
+        rq_clock: NO_OFFSET,
+    };
+}
+
+impl Default for ArrivalOffsets {
+    fn default() -> Self {
+        Self::UNKNOWN
+    }
 }
 
 /// Byte offsets of what the scheduler keeps of CPU quotas. A kernel built without
@@ -250,6 +283,6 @@ pub struct Config {
 }
 
 const _: () = {
-    assert!(size_of::<Offsets>() == 70 * 4);
+    assert!(size_of::<Offsets>() == 74 * 4);
     assert!(size_of::<Config>() == 88 + size_of::<Offsets>());
 };

@@ -83,9 +83,31 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
     Ok(())
 }
 
-/// A thread that computes is said to be blocked; the sampling clock finds it on its CPU.
+/// A thread that computes is said to be blocked; the sampling clock finds it on its CPU. The scheduler
+/// has not seen it leave since, so that nobody knows when it came back.
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
+    let (report, pid) = record_unseen_return(|local| local.set_switch_out(now_ns()))?;
+    for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
+        // Who wrote what it read.
+        let own = blame.tgid == Some(std::process::id());
+        ensure!(blame.blamed_tid().is_none() || own, "nobody else kept it waiting: {blame:?}");
+    }
+    Ok(())
+}
+
+/// The same, but it is said to have left before the scheduler saw it come to its CPU.
+#[test]
+fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
+    let (report, pid) = record_unseen_return(|_| {})?;
+    let ledger = report.thread(pid)?;
+    ensure!(ledger.lost_ns() == 0, "{ledger:?}, {:?}", report.loss);
+    Ok(())
+}
+
+/// Records a thread that computes and is said to be blocked, with whatever else is changed of what is
+/// kept for it.
+fn record_unseen_return(change: impl FnOnce(&mut TaskLocal)) -> Result<(Report, u32)> {
     let _machine_lock = MachineLock::acquire()?;
     let mut spinner = Process::start("sh", &["-c", "read -r line; while :; do :; done"])?;
     let pid = spinner.pid();
@@ -98,17 +120,12 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
         Ok((local.phase()? == phase::ON_CPU).then_some(local))
     })?;
     local.set_phase(phase::BLOCKED);
-    local.set_switch_out(now_ns());
+    change(&mut local);
     locals.write(pid, &mut local)?;
     recorder.wait_for_slices(RECORDING, 2)?;
     let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
     ensure!(report.loss_count("switch_in_missed") > 0, "{:?}", report.loss);
-    for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
-        // Who wrote what it read.
-        let own = blame.tgid == Some(std::process::id());
-        ensure!(blame.blamed_tid().is_none() || own, "nobody else kept it waiting: {blame:?}");
-    }
-    Ok(())
+    Ok((report, pid))
 }
 
 /// The map that stands in for task storage has room for one of the two.

@@ -39,6 +39,9 @@ const MEDIAN: f64 = 0.0005;
 /// after the other, and the trace has whole microseconds.
 const EACH_SWITCH_NS: u64 = 3_000;
 
+/// … and at the beginning and the end of its life, where the kernel does more between two events.
+const EDGES_NS: u64 = 50_000;
+
 /// A switch is the same one if both saw it within this time.
 const SAME_SWITCH_NS: u64 = 50_000;
 
@@ -150,7 +153,6 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
     for thread in &report.threads {
         reported.entry(thread.tid).or_default().add(thread);
     }
-    let window = report.interval();
     let mut recorded: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     for wait in recording.waits.iter().filter(|wait| wait.begin == Begin::Seen) {
         recorded.entry(wait.tid.0).or_default().push(wait.off.0);
@@ -176,6 +178,7 @@ fn times_and_sleeps_of_all_threads_are_those_that_the_kernel_traced() -> Result<
         sum.sleeps += raw.sleeps.len();
         sum.missing += raw.sleeps.len() - raw.sleeps.iter().filter(is_recorded).count();
         let bearable = (said.wall_ns() as f64 * RELATIVE) as u64
+            + EDGES_NS
             + EACH_SWITCH_NS * switches.len().max(1) as u64
             + said.lost_ns
             + raw.untraced_ns;

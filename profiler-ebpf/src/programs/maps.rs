@@ -147,6 +147,10 @@ pub static WAIT_SCRATCH: PerCpuArray<WaitRecord, 1> = PerCpuArray::new();
 #[btf_map]
 pub static CLOCK_TICKS: PerCpuArray<u64, 1> = PerCpuArray::new();
 
+/// By how much the records' clock is ahead of that of each CPU's run queue; 0 if that is not known.
+#[btf_map]
+pub static CLOCK_OFFSETS: PerCpuArray<u64, 1> = PerCpuArray::new();
+
 /// Counts what was lost.
 #[btf_map]
 pub static LOSSES: PerCpuArray<LossCounters, 1> = PerCpuArray::new();

@@ -1,6 +1,7 @@
 //! The bodies of the programs, one concern per file.
 
-pub mod atomic;
+pub mod arrival;
+mod atomic;
 pub mod budget;
 pub mod code_epoch;
 pub mod file;

@@ -8,6 +8,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    arrival::{self, RunQueueClock},
     maps::CLOCK_TICKS,
     ring::{header, now, send},
     stack::{self, Scratch},
@@ -24,6 +25,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
         unsafe { *ticks += 1 };
     }
     let task = Task::current();
+    arrival::learn_clock_offset(task, RunQueueClock::Stale, now());
     let tid = task.tid();
     if tid == 0 || target::is_profiler(task) {
         return;
@@ -33,7 +35,7 @@ pub fn on_clock_tick(ctx: *mut c_void) {
         if !target::is_in_scope(local.thread_flags) {
             return;
         }
-        switch::mark_on_cpu(local, task, now());
+        switch::mark_on_cpu(local, task, RunQueueClock::Stale, now());
         task_local::send_thread_info_once(local, task, phase::ON_CPU);
         seq = local.seq;
     }

@@ -3,7 +3,7 @@
 
 use core::ptr;
 
-use profiler_ebpf::config::{Config, NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::config::{ArrivalOffsets, Config, NO_OFFSET, Offsets, QuotaOffsets};
 
 /// Overwritten by the loader before the verifier sees it.
 #[unsafe(no_mangle)]
@@ -89,6 +89,7 @@ pub static CONFIG: Config = Config {
             group_cgroup: 0,
             rq_cpu: 0,
         },
+        arrival: ArrivalOffsets::UNKNOWN,
     },
 };
 

@@ -12,6 +12,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    arrival::{self, RunQueueClock},
     interrupt_context, kernel_stack_cache,
     ring::{count_loss, cpu, header, now, send},
     settings::{CONFIG, frozen},
@@ -64,7 +65,7 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
         local.phase = phase::UNKNOWN;
         return;
     }
-    mark_on_cpu(local, prev, now);
+    mark_on_cpu(local, prev, RunQueueClock::Fresh, now);
     let record = &mut local.record;
     record.tid = tid;
     record.tgid = prev.tgid();
@@ -113,17 +114,35 @@ fn record_stacks(ctx: *mut c_void, local: &mut TaskLocal, prev: Task, now: u64) 
 
 /// Marks a thread that runs on this CPU as such. If a wait or preemption of it is open, its
 /// switch-in was not seen: the kernel does not run a program that runs on that CPU already, and
-/// some kernels hide a process of theirs, with every switch away from it. What is known of the time
-/// off the CPU is sent; the time from the wake to this moment is a gap, which the sampling clock
-/// keeps short.
+/// some kernels hide a process of theirs, with every switch away from it.
 #[inline(always)]
-pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, now: u64) {
+pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now: u64) {
     if local.phase != phase::RUNNABLE && local.phase != phase::BLOCKED {
         return;
     }
+    end_unseen_off_cpu(local, task, clock, now);
+}
+
+/// Ends the time off the CPU of a thread whose switch-in was not seen. The scheduler says when it came,
+/// or else what is known is sent: the time from the wake to this moment is a gap, which the sampling
+/// clock keeps short.
+#[inline(never)]
+fn end_unseen_off_cpu(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now: u64) {
     count_loss(Loss::SwitchInMissed);
-    local.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
-    send_off_cpu(local, task, now);
+    if clock == RunQueueClock::Fresh {
+        arrival::learn_clock_offset(task, clock, now);
+    }
+    let arrival = arrival::arrival_ns(task).unwrap_or(0);
+    if local.record.off_ns < arrival && arrival <= now {
+        // A wake that came later found the thread on its CPU.
+        if local.record.wake.ns > arrival {
+            local.record.wake.ns = 0;
+        }
+        send_off_cpu(local, task, arrival);
+    } else {
+        local.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
+        send_off_cpu(local, task, now);
+    }
     local.record.wake.ns = 0;
     local.phase = phase::ON_CPU;
 }

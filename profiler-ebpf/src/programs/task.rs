@@ -139,11 +139,13 @@ impl Task {
         if self.state() == 0 {
             return false;
         }
-        if self.load::<u32>(offset(&CONFIG.offsets.task_on_rq)) == 0 {
+        // In this order: a delayed dequeue that is made up for in between leaves `on_rq` at 0, and the
+        // thread would look runnable if that were read first.
+        let delayed = offset(&CONFIG.offsets.task_sched_delayed);
+        if delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0 {
             return true;
         }
-        let delayed = offset(&CONFIG.offsets.task_sched_delayed);
-        delayed != NO_OFFSET as usize && self.load::<u8>(delayed) != 0
+        self.load::<u32>(offset(&CONFIG.offsets.task_on_rq)) == 0
     }
 
     /// Whether a CPU quota has had the thread taken out of its CPU's queue. Always false where
@@ -153,6 +155,18 @@ impl Task {
     pub fn is_throttled(self) -> bool {
         let throttled = offset(&CONFIG.offsets.quota.task_throttled);
         throttled != NO_OFFSET as usize && self.load::<u8>(throttled) != 0
+    }
+
+    /// When the thread came to a CPU last, by the clock of that CPU's run queue.
+    #[inline(always)]
+    pub fn last_arrival(self) -> u64 {
+        self.load(offset(&CONFIG.offsets.arrival.task_last_arrival))
+    }
+
+    /// The address of the queue that the thread is in or would be in, were it of the fair class.
+    #[inline(always)]
+    pub fn queue(self) -> u64 {
+        peek(self.0 as u64 + offset(&CONFIG.offsets.arrival.task_queue) as u64)
     }
 
     /// The address of the thread's `sched_entity`.

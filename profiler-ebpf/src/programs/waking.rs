@@ -14,6 +14,7 @@ use profiler_ebpf::{
 };
 
 use super::{
+    arrival::RunQueueClock,
     budget::{self, Need},
     file, interrupt_context,
     kernel_stack_cache::{self, KernelStackCache, Waker, WakesFrom},
@@ -207,7 +208,7 @@ fn record_waker_stacks(
 #[inline(always)]
 fn update_waker(local: &mut TaskLocal, current: Task, now: u64) -> u32 {
     // In this order: only after the first call is the number that of a thread on the CPU.
-    switch::mark_on_cpu(local, current, now);
+    switch::mark_on_cpu(local, current, RunQueueClock::Stale, now);
     task_local::send_thread_info_once(local, current, phase::ON_CPU);
     local.seq
 }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
-use profiler_ebpf::config::{NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::config::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets};
 
 use super::KernelError;
 
@@ -266,6 +266,17 @@ impl KernelTypes {
                 .offset("signal_struct", &["shared_pending", "signal"])?,
             reserved: 0,
             quota: self.quota_offsets().unwrap_or(NO_QUOTA),
+            arrival: self.arrival_offsets().unwrap_or_default(),
+        })
+    }
+
+    /// Where the scheduler keeps when threads came to their CPUs.
+    fn arrival_offsets(&self) -> Result<ArrivalOffsets, KernelError> {
+        Ok(ArrivalOffsets {
+            task_last_arrival: self.offset("task_struct", &["sched_info", "last_arrival"])?,
+            task_queue: self.offset("task_struct", &["se", "cfs_rq"])?,
+            queue_rq: self.offset("cfs_rq", &["rq"])?,
+            rq_clock: self.offset("rq", &["clock"])?,
         })
     }
 
