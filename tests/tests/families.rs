@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use offwake_tests::{
-    case::{WINDOW, duration_argument},
+    case::{WINDOW, at_least, duration_argument},
     offwake::{Offwake, Outcome},
     process::{Process, descendants},
-    report::{Report, Waits},
+    report::{Report, Thread, Waits},
     wait_until::wait_until,
 };
 
@@ -153,6 +153,9 @@ fn what_ends_with_the_command_is_still_waiting() -> Result<()> {
     Ok(())
 }
 
+/// By then who was forked has long started.
+const LONG_NS: u64 = 800_000_000;
+
 /// A grandchild forks all the while, and whom it forks stays: at any moment of the start there is
 /// somebody who has just come.
 #[test]
@@ -177,6 +180,12 @@ fn nobody_is_missed_who_is_forked_as_recording_starts() -> Result<()> {
     ensure!(before.len() < meanwhile.len(), "nobody was forked: this proves nothing");
     let missed: Vec<_> = meanwhile.difference(&report.tgids()).copied().collect();
     ensure!(missed.is_empty(), "{} of {} are missed", missed.len(), meanwhile.len());
+    // Each starts, and then waits for what nobody writes.
+    let is_long = |thread: &&Thread| thread.comm == "cat" && thread.wall_ns > LONG_NS;
+    for cat in report.threads.iter().filter(is_long) {
+        let waited = cat.blocked_ns - cat.lost_ns();
+        ensure!(at_least(waited, 0.75, cat.wall_ns), "it only slept: {cat:?}");
+    }
     Ok(())
 }
 

@@ -69,7 +69,9 @@ pub fn survey_thread(ctx: &IteratorContext, task: Task) {
 fn survey_opening(local: &mut TaskLocal, task: Task) {
     // The programs run already: of a thread that has switched since, more is known than can be
     // found here.
-    if local.phase == phase::UNKNOWN {
+    let is_on_cpu = task.is_on_cpu();
+    // A thread that seems to be on a CPU, and is not, left it unseen.
+    if local.phase == phase::UNKNOWN || (read_phase(local) == phase::ON_CPU && !is_on_cpu) {
         open_wait(local, task);
     }
     let phase = local.phase;

@@ -10,8 +10,12 @@ use super::{Kernel, KernelError, KernelTypes, sampling_clock::SamplingClock, sur
 
 /// Interrupts come first: a wake must find its CPU's context known. Of each the end comes before
 /// the beginning: a CPU whose interrupt was seen to begin, and not to end, would seem to be in it
-/// until the next one of the kind, and a device's may be long in coming. The switch comes last, as
-/// it is what begins waits.
+/// until the next one of the kind, and a device's may be long in coming.
+///
+/// The switch comes before the wakes. A thread that is created, and then runs and sleeps before its
+/// switches are seen, would seem to wait for its first CPU all the while; and one that was seen to wake
+/// somebody would seem to be on its CPU. The wakes of waits that end meanwhile are not missed: those are
+/// over before the window opens.
 const REQUIRED: &[&str] = &[
     "softirq_exit",
     "softirq_entry",
@@ -24,10 +28,10 @@ const REQUIRED: &[&str] = &[
     "sched_process_fork",
     "sched_process_exec",
     "sched_process_exit",
+    "sched_switch",
     "sched_migrate_task",
     "sched_wakeup_new",
     "sched_waking",
-    "sched_switch",
 ];
 
 /// x86 has these for interrupts that no `irq_handler_entry` announces. Elsewhere, and on kernels
@@ -76,8 +80,16 @@ pub(super) fn attach(
             log::info!("CPU quotas are not followed: {error}");
         }
     }
-    for name in OPTIONAL.iter().filter(|name| types.has_tracepoint(name)).chain(REQUIRED) {
-        attach_tracepoint(kernel, &btf, name)?;
+    let names: Vec<&'static str> = (OPTIONAL.iter().copied())
+        .filter(|name| types.has_tracepoint(name))
+        .chain(REQUIRED.iter().copied())
+        .collect();
+    // The verifier takes a third of a second for some: they are all attached once it is done.
+    for name in &names {
+        load_tracepoint(kernel, &btf, name)?;
+    }
+    for name in &names {
+        attach_tracepoint(kernel, name)?;
     }
     survey::load(kernel, &btf)?;
     if sample_hz > 0 {
@@ -86,22 +98,23 @@ pub(super) fn attach(
     Ok(())
 }
 
-fn attach_tracepoint(
-    kernel: &mut Kernel,
-    btf: &Btf,
-    name: &'static str,
-) -> Result<(), KernelError> {
-    let failed =
-        |action| move |source: ProgramError| KernelError::Program { action, program: name, source };
-    let program: &mut BtfTracePoint = kernel
-        .ebpf
-        .program_mut(name)
-        .ok_or(KernelError::Missing(name))?
-        .try_into()
-        .map_err(failed("use"))?;
-    program.load(name, btf).map_err(failed("load"))?;
-    program.attach().map_err(failed("attach"))?;
+fn load_tracepoint(kernel: &mut Kernel, btf: &Btf, name: &'static str) -> Result<(), KernelError> {
+    let failed = |source| KernelError::Program { action: "load", program: name, source };
+    find_tracepoint(kernel, name)?.load(name, btf).map_err(failed)
+}
+
+fn attach_tracepoint(kernel: &mut Kernel, name: &'static str) -> Result<(), KernelError> {
+    let failed = |source| KernelError::Program { action: "attach", program: name, source };
+    find_tracepoint(kernel, name)?.attach().map_err(failed)?;
     Ok(())
+}
+
+fn find_tracepoint<'k>(
+    kernel: &'k mut Kernel,
+    name: &'static str,
+) -> Result<&'k mut BtfTracePoint, KernelError> {
+    let failed = |source| KernelError::Program { action: "use", program: name, source };
+    kernel.ebpf.program_mut(name).ok_or(KernelError::Missing(name))?.try_into().map_err(failed)
 }
 
 /// Attaches what is needed to see when CPU quotas are used up and refilled. A kernel without function
@@ -143,5 +156,13 @@ mod tests {
             let (begin, end) = (format!("{interrupt}_entry"), format!("{interrupt}_exit"));
             assert!(position(&end) < position(&begin) && position(&end).is_some(), "{interrupt}");
         }
+    }
+
+    #[test]
+    fn no_wake_is_seen_before_switches_are() {
+        let position = |wanted: &str| REQUIRED.iter().position(|name| *name == wanted);
+        let switch = position("sched_switch");
+        assert!(switch.is_some());
+        assert!(["sched_waking", "sched_wakeup_new"].into_iter().all(|n| switch < position(n)));
     }
 }
