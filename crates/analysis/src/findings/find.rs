@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use offwake_recording::{Recording, units::Nanos};
+use offwake_recording::{
+    Recording,
+    units::{Nanos, Timestamp},
+};
 
 use crate::{
     blame::{
@@ -12,7 +15,7 @@ use crate::{
     },
     quotas::ThrottledTimes,
     report::{
-        BlameEntryKind,
+        BlameClass, BlameEntryKind,
         label::LabelFinder,
         wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
     },
@@ -24,6 +27,7 @@ use super::{
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
+    fuse_servers::{self, FuseWait},
     hop_tree::{HopBox, HopTree},
     meaning::{Meanings, SharedMeaning, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
@@ -130,6 +134,18 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let active = busy + waited(&|_| true) + stuck_time;
     let mut writer = FindingWriter { words, meanings, active };
     let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
+    for (found, ((_, meaning), wait)) in found.iter_mut().zip(&stuck) {
+        let of_filesystem = FuseWait {
+            meaning,
+            waited_on: wait.waited_on(),
+            threads: wait.threads().collect(),
+            since: Timestamp(recording.meta.window.end.0 - wait.longest().0),
+        };
+        let named = fuse_servers::name_server(&found.finding, &of_filesystem, blame, &mut writer);
+        if let Some(finding) = named {
+            *found = Found::new(finding, BlameClass::Unattributed);
+        }
+    }
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;

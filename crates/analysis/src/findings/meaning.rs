@@ -341,6 +341,10 @@ fn has_lock_word(name: &str) -> bool {
 fn is_waiting_word(word: &str) -> bool {
     WAITING_WORDS.contains(&word)
 }
+        // The other end: a server at work on its connection.
+        if begins(&["fuse_dev_"]) {
+            return None;
+        }
 
 /// Returns whether a name says that its function waits, and maybe for what.
 fn has_waiting_word(name: &str) -> bool {

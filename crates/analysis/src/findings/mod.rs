@@ -14,6 +14,7 @@ mod describe;
 mod disk_users;
 mod find;
 mod found;
+mod fuse_servers;
 mod hop_tree;
 mod meaning;
 mod model;

@@ -54,6 +54,16 @@ impl OpenWait {
         self.time
     }
 
+    /// How long the thread has waited that has waited longest.
+    pub(super) fn longest(&self) -> Nanos {
+        self.longest
+    }
+
+    /// What they wait for, as far as their calls tell.
+    pub(super) fn waited_on(&self) -> &[WaitedOn] {
+        &self.waited_on
+    }
+
     /// The threads that wait.
     pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
         self.threads.iter().copied()
