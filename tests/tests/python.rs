@@ -188,3 +188,47 @@ fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
     ensure!(longest.stack[callee + 1..].iter().all(is_native), "{longest:#?}");
     Ok(())
 }
+
+/// Starts a thread for each job. It waits once and ends, and nobody has seen it before.
+const SHORT_LIVED: &str = r#"
+import threading, time
+
+def fetch():
+    time.sleep(0.03)
+
+def serve():
+    for _ in range(4):
+        threading.Thread(target=fetch).start()
+
+print("ready", flush=True)
+while True:
+    serve()
+    time.sleep(0.04)
+"#;
+
+#[test]
+fn threads_that_live_for_one_wait_have_pythons_frames() -> Result<()> {
+    let _turn = MachineLock::acquire()?;
+    let directory = paths::scratch_directory()?;
+    let script = directory.path().join("jobs.py");
+    std::fs::write(&script, SHORT_LIVED)?;
+    let child = Command::new("/usr/bin/python3").arg(&script).stdout(Stdio::piped()).spawn();
+    let mut process = Process(child.context("cannot start python3")?);
+    let stdout = process.0.stdout.take().context("it has no standard output")?;
+    let ready = BufReader::new(stdout).lines().next().transpose()?;
+    ensure!(ready.as_deref() == Some("ready"), "python said {ready:?}");
+    let pid = process.pid();
+    let outcome = Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-p", &pid.to_string(), "-o", "x.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    let sleeps = || report.waits.iter().filter(|waits| waits.tid != pid && waits.cause == "timer");
+    let all: u64 = sleeps().map(|waits| waits.blocked_ns).sum();
+    ensure!(all > 0, "no thread slept: {:#?}", report.waits);
+    let with_frame = |waits: &&Waits| waits.stack.iter().any(|name| name == "fetch (jobs.py:5)");
+    let named: u64 = sleeps().filter(with_frame).map(|waits| waits.blocked_ns).sum();
+    let share = named as f64 / all as f64;
+    ensure!(share > 0.95, "fetch is in {share} of {:#?}", sleeps().take(5).collect::<Vec<_>>());
+    Ok(())
+}

@@ -17,7 +17,7 @@ use crate::{
     decode::{CallSiteKey, CopyPurpose, PythonStack, UserStackCopy},
     parser::Parser,
     symbols::{
-        CodeEpochs, NameSources, NamingRequest, PythonThread, ResolvedNames,
+        CodeEpochs, NameSources, NamingRequest, PythonProgram, PythonThread, ResolvedNames,
         address_spaces::{AddressSpaces, Moment, ProgramChange},
         frame_table::{DrainedStacks, FrameTable},
         python::{self, MergedFrame, PythonProcesses},
@@ -128,6 +128,11 @@ impl StackProcessor {
                 }
             }
         }
+    }
+
+    /// Drains the processes that began or ceased to run Python, for the kernel half.
+    pub fn drain_python_programs(&mut self) -> Vec<PythonProgram> {
+        self.pythons.drain_changed_programs()
     }
 
     /// Drains the threads that began or ceased to run Python, for the kernel half.
