@@ -15,6 +15,7 @@ use offwake_tests::{
     paths,
     process::Process,
     report::Waits,
+    wait_until::wait_until,
 };
 
 /// Each thread says its name, its number, and where it is about to wait: `name tid function:line`.
@@ -186,6 +187,46 @@ fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
     let is_native = |frame: &String| !frame.contains(".py:");
     ensure!(longest.stack[caller..callee].iter().any(is_native), "no sorted(): {longest:#?}");
     ensure!(longest.stack[callee + 1..].iter().all(is_native), "{longest:#?}");
+    Ok(())
+}
+
+/// Sleeps already when the recording begins, and does not wake: no thread of it is seen to do
+/// anything.
+const ASLEEP: &str = r#"
+import sys
+
+def read_order():
+    sys.stdin.read()
+
+print("ready", flush=True)
+read_order()
+"#;
+
+#[test]
+fn a_program_that_is_never_seen_awake_has_pythons_frames() -> Result<()> {
+    let _turn = MachineLock::acquire()?;
+    let directory = paths::scratch_directory()?;
+    let script = directory.path().join("orders.py");
+    std::fs::write(&script, ASLEEP)?;
+    for _ in 0..3 {
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process(command.spawn().context("cannot start python3")?);
+        let stdout = process.0.stdout.take().context("it has no standard output")?;
+        let ready = BufReader::new(stdout).lines().next().transpose()?;
+        ensure!(ready.as_deref() == Some("ready"), "python said {ready:?}");
+        let pid = process.pid();
+        wait_until("python to sleep", || {
+            let place = std::fs::read_to_string(format!("/proc/{pid}/wchan"))?;
+            Ok(place.contains("pipe").then_some(()))
+        })?;
+        let outcome = Offwake::profile()?
+            .args(["-d", "300ms", "-p", &pid.to_string(), "-o", "x.json"])
+            .run()?;
+        let report = outcome.report("x.json")?;
+        let share = share_with(&report.waits, pid, "read_order (orders.py:5)");
+        ensure!(share == 1.0, "{share} of {:#?}", report.waits);
+    }
     Ok(())
 }
 

@@ -165,6 +165,13 @@ impl StackProcessor {
     /// Unwinds copies of user stacks, and adds their stacks.
     pub fn process_copies(&mut self, copies: Vec<UserStackCopy<'_>>) -> Vec<UnwoundCopy> {
         let mut processed = Vec::with_capacity(copies.len());
+        // Whether a thread that is asleep runs Python has to be known before its stack is read.
+        for copy in &copies {
+            if matches!(copy.purpose, CopyPurpose::BeforeWindow { .. }) {
+                self.spaces.update_mappings(copy.tgid, self.moment(copy), &[copy.ip]);
+            }
+        }
+        self.update_pythons();
         let (copies, asleep): (Vec<UserStackCopy>, Vec<Option<StackOfSleeper>>) = copies
             .into_iter()
             .filter_map(|copy| match self.read_sleeper(&copy) {
