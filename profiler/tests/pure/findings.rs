@@ -400,3 +400,55 @@ fn a_stack_that_ends_early_counts_as_those_that_go_on_from_there() {
     let found = work_with_cut(&[finish, init, copy], &[cut, cut, cut, cut]);
     assert_eq!(found.as_deref(), Some("block"));
 }
+
+/// Thread 7 waits three times, in these functions of its own or in none, for what `callee` does.
+/// Returns the findings that are waits.
+fn waits_below(callee: &str, functions: [Option<&str>; 3]) -> Vec<Finding> {
+    let mut r = recording(100);
+    let wait = format!("#{}r", ".".repeat(30));
+    live(&mut r, 7, &format!("{}####", wait.repeat(3)), 8);
+    live(&mut r, 8, &"#".repeat(100), 9);
+    let stacks = functions.map(|function| {
+        let own = function.map(|function| format!("app {function}"));
+        let callee = format!("python3.11 {callee}");
+        let frames = ["libc.so.6 futex_wait", &callee].into_iter().chain(own.as_deref());
+        user(&mut r, 7, &frames.collect::<Vec<_>>())
+    });
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |waits| {
+        for (wait, stack) in waits.iter_mut().zip(stacks) {
+            wait.syscall = syscall(FUTEX, [0x1000, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.kernel_stack) = (stack, futex);
+        }
+    });
+    let all = report(&mut r).findings.list;
+    all.into_iter().filter(|finding| finding.kind == FindingKind::Wait).collect()
+}
+
+#[test]
+fn the_interpreters_lock_is_one_wherever_it_is_waited_for() {
+    let functions = [Some("main"), Some("answer"), None];
+    for callee in ["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread"] {
+        let found = waits_below(callee, functions);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].text.contains("interpreter's lock (GIL)"), "{found:#?}");
+        assert_eq!(found[0].count, 3);
+    }
+    // Other locks can be several.
+    let found = waits_below("PyThread_acquire_lock_timed", functions);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let found = waits_below("pthread_mutex_lock", functions);
+    assert!(found.len() > 1, "{found:#?}");
+}
+
+#[test]
+fn waits_whose_function_is_not_known_belong_to_the_only_one_that_may_be_it() {
+    let found = waits_below("__res_context_send", [Some("find_host"), None, Some("find_host")]);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].chain[0].function.as_deref(), Some("find_host"));
+    let found = waits_below("__res_context_send", [Some("find_host"), None, Some("ping")]);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    // Without a sign of what they are for, they are anything.
+    let found = waits_below("helper", [Some("find_host"), None, Some("find_host")]);
+    assert_eq!(found.len(), 2, "{found:#?}");
+}

@@ -10,7 +10,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, IdleState, Reason,
+        Blame, BlameKind, BlamePart, Chains, FrameEvidence, IdleState, Reason,
         cause::{Cause, WaitedOn},
     },
     quotas::ThrottledTimes,
@@ -61,6 +61,14 @@ pub(super) struct WaitRoot {
     pub(super) node: Node,
     pub(super) count: u64,
     pub(super) longest: Nanos,
+}
+
+impl WaitRoot {
+    fn merge(&mut self, other: Self) {
+        self.node.merge(other.node);
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 /// What roots have to have in common to be one.
@@ -117,6 +125,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
         }
     }
+    let roots = join_unnamed_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
@@ -195,6 +204,33 @@ fn root_meaning(
         kernel,
         evidence: shown.evidence,
     })
+}
+
+/// Joins waits of which the function is not known with those that are the same otherwise, if their
+/// stacks say what for, and there is one function only: frames can be missing for a while.
+fn join_unnamed_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey, WaitRoot> {
+    let is_unnamed = |(_, meaning): &RootKey| {
+        meaning.label.is_none()
+            && matches!(
+                meaning.evidence,
+                FrameEvidence::NameLookup | FrameEvidence::Request | FrameEvidence::Sleep
+            )
+    };
+    let (unnamed, mut named): (IndexMap<_, _>, IndexMap<_, _>) =
+        roots.into_iter().partition(|(key, _)| is_unnamed(key));
+    for ((program, meaning), root) in unnamed {
+        let is_same = |(other, with_label): &RootKey| {
+            let with_label = SleepMeaning { label: None, ..SleepMeaning::clone(with_label) };
+            *other == program && with_label == *meaning
+        };
+        let mut same = named.iter().filter(|(key, _)| is_same(key)).map(|(key, _)| key.clone());
+        let key = match (same.next(), same.next()) {
+            (Some(only), None) => only,
+            _ => (program, meaning),
+        };
+        named.entry(key).or_default().merge(root);
+    }
+    named
 }
 
 fn chain_end(part: &BlamePart) -> ChainEnd {

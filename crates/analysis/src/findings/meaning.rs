@@ -168,8 +168,12 @@ impl<'a> Meanings<'a> {
         meaning
     }
 
-    /// Returns the one place of a meaning.
+    /// Returns the one place of a meaning. Wherever a thread waits for its interpreter's lock, it is
+    /// the same lock.
     pub(super) fn share(&mut self, meaning: SleepMeaning) -> SharedMeaning {
+        let is_one_lock = meaning.evidence == FrameEvidence::InterpreterLock;
+        let label = meaning.label.clone().filter(|_| !is_one_lock);
+        let meaning = SleepMeaning { label, ..meaning };
         if let Some(known) = self.shared.get(&meaning) {
             return SharedMeaning(Arc::clone(known));
         }

@@ -128,7 +128,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
 }
 
 fn is_lock(meaning: &SleepMeaning) -> bool {
-    meaning.evidence == FrameEvidence::Lock
+    meaning.evidence.is_lock()
 }
 
 /// Returns whether one of the threads is the first of its process.
