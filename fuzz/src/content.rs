@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, InterruptInfo, Meta,
+    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, FuseServer, InterruptInfo, Meta,
     Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, QuotaCount, Sample,
     Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
     SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
@@ -53,6 +53,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         file_locks: many(u, 2, file_lock)?,
         throttles: many(u, 8, throttle)?,
         quotas: many(u, 2, quota)?,
+        fuse_servers: many(u, 2, fuse_server)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -78,6 +79,14 @@ fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
         inode: any_or(u, |u| Ok(small(u)?.into()))?,
         waiter: maybe(u, |u| Ok(Tgid(small(u)?)))?,
         holder: maybe(u, holder)?,
+    })
+}
+
+fn fuse_server(u: Bytes) -> Result<FuseServer> {
+    Ok(FuseServer {
+        device: maybe(u, |u| small(u))?,
+        unanswered: maybe(u, |u| small(u))?,
+        server: PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? },
     })
 }
 

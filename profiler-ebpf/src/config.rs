@@ -148,8 +148,9 @@ pub struct Offsets {
     pub task_blocked_signals: u32,
     /// `signal_struct::shared_pending.signal`
     pub signal_shared_pending_signals: u32,
-    /// Makes the size a multiple of eight bytes.
-    pub reserved: u32,
+    /// `task_struct::thread.fsbase` (x86), where user code keeps the address of a thread's own
+    /// storage; [`NO_OFFSET`] on others.
+    pub task_thread_pointer: u32,
     /// Where the scheduler keeps CPU quotas.
     pub quota: QuotaOffsets,
     /// Where the scheduler keeps when threads came to their CPUs.

@@ -65,6 +65,21 @@ pub struct PythonThreadState {
     pub layout: PythonLayout,
 }
 
+/// A process that runs Python: how a thread that is not among the known ones finds its own state.
+///
+/// CPython keeps a pointer to it in each thread's own storage
+/// ([`autoTSSkey`](https://github.com/python/cpython/blob/v3.11.2/Python/pystate.c#L1625)).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct PythonProcess {
+    /// How far that pointer is behind where the thread's register for its storage points to.
+    pub state_pointer: u32,
+    /// In the state: the word that is what that register holds, `PyThreadState::thread_id`.
+    pub thread_pointer: u32,
+    /// Where its CPython keeps things.
+    pub layout: PythonLayout,
+}
+
 /// What is read of one Python frame. Only the user half interprets it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
@@ -93,6 +108,7 @@ const _: () = {
     assert!(size_of::<PythonFrames>() == 8 + MAX_FRAMES * 24);
     assert!(size_of::<PythonLayout>() == 10 * 4 + 3 * 8);
     assert!(size_of::<PythonThreadState>() == 16 + size_of::<PythonLayout>());
+    assert!(size_of::<PythonProcess>() == 8 + size_of::<PythonLayout>());
     assert!(size_of::<PythonFrame>() == 24);
     assert!(MAX_FRAME_WORDS.is_power_of_two());
 };

@@ -15,6 +15,7 @@ use offwake_tests::{
     paths,
     process::Process,
     report::Waits,
+    wait_until::wait_until,
 };
 
 /// Each thread says its name, its number, and where it is about to wait: `name tid function:line`.
@@ -186,5 +187,89 @@ fn python_calls_c_calls_python_in_the_order_of_the_calls() -> Result<()> {
     let is_native = |frame: &String| !frame.contains(".py:");
     ensure!(longest.stack[caller..callee].iter().any(is_native), "no sorted(): {longest:#?}");
     ensure!(longest.stack[callee + 1..].iter().all(is_native), "{longest:#?}");
+    Ok(())
+}
+
+/// Sleeps already when the recording begins, and does not wake: no thread of it is seen to do
+/// anything.
+const ASLEEP: &str = r#"
+import sys
+
+def read_order():
+    sys.stdin.read()
+
+print("ready", flush=True)
+read_order()
+"#;
+
+#[test]
+fn a_program_that_is_never_seen_awake_has_pythons_frames() -> Result<()> {
+    let _turn = MachineLock::acquire()?;
+    let directory = paths::scratch_directory()?;
+    let script = directory.path().join("orders.py");
+    std::fs::write(&script, ASLEEP)?;
+    for _ in 0..3 {
+        let mut command = Command::new("/usr/bin/python3");
+        command.arg(&script).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Process(command.spawn().context("cannot start python3")?);
+        let stdout = process.0.stdout.take().context("it has no standard output")?;
+        let ready = BufReader::new(stdout).lines().next().transpose()?;
+        ensure!(ready.as_deref() == Some("ready"), "python said {ready:?}");
+        let pid = process.pid();
+        wait_until("python to sleep", || {
+            let place = std::fs::read_to_string(format!("/proc/{pid}/wchan"))?;
+            Ok(place.contains("pipe").then_some(()))
+        })?;
+        let outcome = Offwake::profile()?
+            .args(["-d", "300ms", "-p", &pid.to_string(), "-o", "x.json"])
+            .run()?;
+        let report = outcome.report("x.json")?;
+        let share = share_with(&report.waits, pid, "read_order (orders.py:5)");
+        ensure!(share == 1.0, "{share} of {:#?}", report.waits);
+    }
+    Ok(())
+}
+
+/// Starts a thread for each job. It waits once and ends, and nobody has seen it before.
+const SHORT_LIVED: &str = r#"
+import threading, time
+
+def fetch():
+    time.sleep(0.03)
+
+def serve():
+    for _ in range(4):
+        threading.Thread(target=fetch).start()
+
+print("ready", flush=True)
+while True:
+    serve()
+    time.sleep(0.04)
+"#;
+
+#[test]
+fn threads_that_live_for_one_wait_have_pythons_frames() -> Result<()> {
+    let _turn = MachineLock::acquire()?;
+    let directory = paths::scratch_directory()?;
+    let script = directory.path().join("jobs.py");
+    std::fs::write(&script, SHORT_LIVED)?;
+    let child = Command::new("/usr/bin/python3").arg(&script).stdout(Stdio::piped()).spawn();
+    let mut process = Process(child.context("cannot start python3")?);
+    let stdout = process.0.stdout.take().context("it has no standard output")?;
+    let ready = BufReader::new(stdout).lines().next().transpose()?;
+    ensure!(ready.as_deref() == Some("ready"), "python said {ready:?}");
+    let pid = process.pid();
+    let outcome = Offwake::profile()?
+        .args(["-d", &duration_argument(WINDOW), "-p", &pid.to_string(), "-o", "x.json"])
+        .run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    let report = outcome.report("x.json")?;
+    let sleeps = || report.waits.iter().filter(|waits| waits.tid != pid && waits.cause == "timer");
+    let all: u64 = sleeps().map(|waits| waits.blocked_ns).sum();
+    ensure!(all > 0, "no thread slept: {:#?}", report.waits);
+    let with_frame = |waits: &&Waits| waits.stack.iter().any(|name| name == "fetch (jobs.py:5)");
+    let named: u64 = sleeps().filter(with_frame).map(|waits| waits.blocked_ns).sum();
+    let share = named as f64 / all as f64;
+    ensure!(share > 0.95, "fetch is in {share} of {:#?}", sleeps().take(5).collect::<Vec<_>>());
     Ok(())
 }

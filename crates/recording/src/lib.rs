@@ -4,6 +4,7 @@ mod clock;
 mod file;
 mod file_lock;
 mod function;
+mod fuse_server;
 mod interned;
 mod interrupt;
 pub mod loss;
@@ -24,6 +25,7 @@ pub use clock::Clocks;
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use file_lock::AwaitedFileLock;
 pub use function::Function;
+pub use fuse_server::FuseServer;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
 pub use loss::LossTotals;
@@ -205,6 +207,8 @@ pub struct Recording {
     pub interrupts: BTreeMap<u16, InterruptInfo>,
     /// Locks on files that somebody still waited for when the window closed.
     pub file_locks: Vec<AwaitedFileLock>,
+    /// Who served FUSE filesystems when the window closed, if somebody may have waited for one.
+    pub fuse_servers: Vec<FuseServer>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.

@@ -10,7 +10,7 @@ use aya_ebpf::{
 use profiler_ebpf::{
     code_epoch::COUNTERS,
     loss::LossCounters,
-    python::{PythonFrames, PythonThreadState},
+    python::{PythonFrames, PythonProcess, PythonThreadState},
     record::{StackRecord, WaitRecord},
     stack_counts::StackCounters,
     syscalls::TABLE_LEN,
@@ -116,6 +116,12 @@ pub static CALL_SITES: HashMap<u64, CallSite, 65536, { BPF_F_NO_PREALLOC as usiz
 /// The threads that run Python, by tid, and where they keep their frames. Only user space writes.
 #[btf_map]
 pub static PYTHON_THREADS: HashMap<u32, PythonThreadState, 16384, { BPF_F_NO_PREALLOC as usize }> =
+    HashMap::new();
+
+/// The processes that run Python, by tgid, for those of their threads that are not among
+/// [`PYTHON_THREADS`] yet. Only user space writes.
+#[btf_map]
+pub static PYTHON_PROCESSES: HashMap<u32, PythonProcess, 4096, { BPF_F_NO_PREALLOC as usize }> =
     HashMap::new();
 
 /// The Python frames that were walked last, by [`Scratch`](super::stack::Scratch).

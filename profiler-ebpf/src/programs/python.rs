@@ -6,15 +6,15 @@ use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
     python::{
         MAX_FRAME_WORDS, MAX_FRAMES, NO_STEP, PythonFrame, PythonFrames, PythonLayout,
-        PythonThreadState,
+        PythonProcess, PythonThreadState,
     },
     user_stack::FINGERPRINT_SEED,
 };
 
 use super::{
-    maps::{PYTHON_FRAME_WORDS, PYTHON_FRAMES, PYTHON_THREADS},
+    maps::{PYTHON_FRAME_WORDS, PYTHON_FRAMES, PYTHON_PROCESSES, PYTHON_THREADS},
     stack::{Scratch, mix},
-    task::peek_user,
+    task::{Task, peek_user},
 };
 
 /// The words that are read of one frame.
@@ -31,13 +31,7 @@ pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
     let frames = unsafe { &mut *frames };
     frames.depth = 0;
     frames.is_cut = 0;
-    let Some(thread) = PYTHON_THREADS.get_ptr(tid) else { return 0 };
-    // SAFETY: an entry that user space removes stays readable while this runs.
-    let PythonThreadState { state, identity, layout } = unsafe { &*thread };
-    let (state, identity) = (*state, *identity);
-    if peek_user::<u64>(state + u64::from(layout.thread_identity)) != identity {
-        return 0;
-    }
+    let Some((state, layout)) = known_state(tid).or_else(own_state) else { return 0 };
     let mut frame: u64 = peek_user(state + u64::from(layout.thread_frame));
     if layout.cframe_frame != NO_STEP {
         frame = peek_user(frame + u64::from(layout.cframe_frame));
@@ -58,6 +52,31 @@ pub extern "C" fn walk_python(tid: u32, scratch: u32) -> u64 {
     }
     frames.is_cut = u32::from(frame != 0);
     hash | 1
+}
+
+/// The state of a thread that user space knows.
+#[inline(always)]
+fn known_state(tid: u32) -> Option<(u64, &'static PythonLayout)> {
+    let thread = PYTHON_THREADS.get_ptr(tid)?;
+    // SAFETY: an entry that user space removes stays readable while this runs.
+    let PythonThreadState { state, identity, layout } = unsafe { &*thread };
+    let is_its = peek_user::<u64>(*state + u64::from(layout.thread_identity)) == *identity;
+    is_its.then_some((*state, layout))
+}
+
+/// The state that the current thread itself says it has: it may be younger than what user space
+/// knows, and live no longer than one wait.
+#[inline(always)]
+fn own_state() -> Option<(u64, &'static PythonLayout)> {
+    let task = Task::current();
+    let process = PYTHON_PROCESSES.get_ptr(task.tgid())?;
+    // SAFETY: as above.
+    let PythonProcess { state_pointer, thread_pointer, layout } = unsafe { &*process };
+    let own = task.thread_pointer();
+    let state: u64 = peek_user(own + u64::from(*state_pointer));
+    let is_its =
+        own != 0 && state != 0 && peek_user::<u64>(state + u64::from(*thread_pointer)) == own;
+    is_its.then_some((state, layout))
 }
 
 /// A frame, and the address of its caller's.

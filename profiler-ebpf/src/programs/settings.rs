@@ -70,7 +70,7 @@ pub static CONFIG: Config = Config {
         task_pending_signals: 0,
         task_blocked_signals: 0,
         signal_shared_pending_signals: 0,
-        reserved: 0,
+        task_thread_pointer: 0,
         quota: QuotaOffsets {
             is_known: 0,
             task_throttled: NO_OFFSET,

@@ -228,6 +228,14 @@ impl Task {
         peek(self.0 as u64 + offset(&CONFIG.offsets.task_mm) as u64)
     }
 
+    /// What the register for a thread's own storage held when the thread last left its CPU, or when
+    /// it was created. 0 if that is not known on this kind of machine.
+    #[inline(always)]
+    pub fn thread_pointer(self) -> u64 {
+        let offset = offset(&CONFIG.offsets.task_thread_pointer);
+        if offset == NO_OFFSET as usize { 0 } else { peek(self.0 as u64 + offset as u64) }
+    }
+
     /// How often the thread has gone to sleep.
     #[inline(always)]
     pub fn voluntary_switches(self) -> u64 {

@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     decode::{self, Record},
-    file_locks,
+    file_locks, fuse_servers,
 };
 
 /// How often a file is requested: it may be gone for one thread and there for another.
@@ -105,9 +105,12 @@ impl Collector {
     }
 
     /// The records that the last survey has sent, and who holds the locks on files that are waited
-    /// for.
+    /// for. Who serves the filesystems that may be waited for is requested.
     pub fn take_open_records(&mut self) -> OpenRecords {
         let open = std::mem::take(&mut self.open);
+        if open.waits.iter().any(fuse_servers::may_be_for_filesystem) {
+            self.request(Lookup::FuseServers);
+        }
         OpenRecords { file_locks: file_locks::read_awaited(&open.waits), ..open }
     }
 

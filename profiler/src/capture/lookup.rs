@@ -14,7 +14,7 @@ use super::{
 use crate::{
     decode::NewStack,
     files::Files,
-    interrupts,
+    fuse_servers, interrupts,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     processes::{Processes, Quotas},
@@ -38,6 +38,7 @@ pub(super) fn run(
     let mut quotas = Quotas::new();
     let mut interrupts = Vec::new();
     let mut sent = Instant::now();
+    let mut fuse_servers = Vec::new();
     loop {
         // A process before its mappings: those take longer, and it may end meanwhile.
         match lookups.recv_timeout(POLL_INTERVAL) {
@@ -71,7 +72,9 @@ pub(super) fn run(
             }
             Ok(Lookup::WindowOpened) => quotas.count_from_now(),
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
-            Ok(Lookup::Snapshot(snapshot)) => {
+            Ok(Lookup::FuseServers) => fuse_servers = fuse_servers::find_servers(),
+            Ok(Lookup::Snapshot(mut snapshot)) => {
+                snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}
@@ -117,7 +120,7 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
-    LastLookupResults { results, names }
+    LastLookupResults { results, names, fuse_servers }
 }
 
 fn send_results(

@@ -9,9 +9,9 @@
 
 use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
 use offwake_recording::{
-    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, InterruptInfo,
-    LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent,
-    ThreadExit, Throttle, Wait,
+    AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, FuseServer,
+    InterruptInfo, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample,
+    ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
@@ -56,6 +56,8 @@ pub(super) enum Lookup {
         cgroup: CgroupId,
         tid: Tid,
     },
+    /// Somebody may wait for a filesystem that a program serves.
+    FuseServers,
     /// Everything that was looked up before this goes into the snapshot.
     Snapshot(Box<SurveyedSnapshot>),
 }
@@ -119,6 +121,8 @@ pub struct OpenRecords {
     pub thread_events: Vec<ThreadEvent>,
     /// Locks on files that some of these waits are for.
     pub file_locks: Vec<AwaitedFileLock>,
+    /// Who serves the FUSE filesystems that some of these waits may be for: the look-up thread adds it.
+    pub fuse_servers: Vec<FuseServer>,
 }
 
 /// What was looked up since the last time.
@@ -137,6 +141,7 @@ pub(super) struct LookupResults {
 pub(super) struct LastLookupResults {
     pub results: LookupResults,
     pub names: Vec<(FrameId, Vec<Function>)>,
+    pub fuse_servers: Vec<FuseServer>,
 }
 
 /// What goes into a recording last.

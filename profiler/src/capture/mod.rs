@@ -404,10 +404,10 @@ impl<S: Sink> Captured<S> {
     /// If one of the threads has died.
     pub fn finish(self) -> Result<Written<S>, CaptureError> {
         let Self { rest, open, lookup, store, closed_at, own_cpu, closed_by } = self;
-        let LastLookupResults { results, names } =
+        let LastLookupResults { results, names, fuse_servers } =
             lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
         let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
-        let records = rest;
+        let (records, open) = (rest, OpenRecords { fuse_servers, ..open });
         let end = RecordingEnd { records, open, results, names, closed_at, own_cpu, closed_by };
         Ok(store.close(end))
     }

@@ -258,6 +258,7 @@ impl<S: Sink> Store<S> {
             ..RecordBatch::default()
         });
         self.next.file_locks = open.file_locks;
+        self.next.fuse_servers = open.fuse_servers;
         self.next.meta = Some(meta);
         let mut names = end.names;
         while names.len() > NAMES_IN_A_SLICE {

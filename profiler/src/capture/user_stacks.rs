@@ -114,8 +114,11 @@ impl UserStackExchange {
         self.shared.record_idle();
     }
 
-    /// Sends the kernel half the threads that began or ceased to run Python.
+    /// Sends the kernel half the processes and threads that began or ceased to run Python.
     pub fn send_python_threads(&mut self, stacks: &mut StackProcessor) {
+        for program in stacks.drain_python_programs() {
+            self.maps.python_processes.set(program.tgid, program.runs);
+        }
         for thread in stacks.drain_python_threads() {
             self.maps.python_threads.set(thread.tid, thread.runs);
         }

@@ -264,7 +264,10 @@ impl KernelTypes {
             task_blocked_signals: field("task_struct", "blocked")?,
             signal_shared_pending_signals: self
                 .offset("signal_struct", &["shared_pending", "signal"])?,
-            reserved: 0,
+            task_thread_pointer: match registers.thread_pointer {
+                Some(field) => optional(self.offset("task_struct", &["thread", field])),
+                None => NO_OFFSET,
+            },
             quota: self.quota_offsets().unwrap_or(NO_QUOTA),
             arrival: self.arrival_offsets().unwrap_or_default(),
         })
@@ -383,6 +386,8 @@ struct Registers {
     instruction: &'static str,
     frame: &'static str,
     compat_field: &'static str,
+    /// The register for a thread's own storage, in `struct thread_struct`.
+    thread_pointer: Option<&'static str>,
 }
 
 impl Registers {
@@ -395,6 +400,7 @@ impl Registers {
                 instruction: "ip",
                 frame: "bp",
                 compat_field: "status",
+                thread_pointer: Some("fsbase"),
             },
             Machine::Aarch64 => {
                 let arguments = ["regs[0]", "regs[1]", "regs[2]", "regs[3]", "regs[4]", "regs[5]"];
@@ -405,6 +411,8 @@ impl Registers {
                     instruction: "pc",
                     frame: "regs[29]",
                     compat_field: "flags",
+                    // Where a C library keeps what belongs to keys is before it, and differs.
+                    thread_pointer: None,
                 }
             }
         }

@@ -11,7 +11,11 @@ use aya::{
     maps::{Array, HashMap, MapData, RingBuf},
 };
 use offwake_recording::units::{Tgid, Tid};
-use profiler_ebpf::{code_epoch, python::PythonThreadState, user_stack::CallSite};
+use profiler_ebpf::{
+    code_epoch,
+    python::{PythonProcess, PythonThreadState},
+    user_stack::CallSite,
+};
 
 use super::{Kernel, KernelError};
 use crate::{decode::CallSiteKey, decode::CodeEpoch};
@@ -19,6 +23,7 @@ use crate::{decode::CallSiteKey, decode::CodeEpoch};
 pub(super) const STACK_COPIES: &str = "STACK_COPIES";
 pub(super) const CALL_SITES: &str = "CALL_SITES";
 const PYTHON: &str = "PYTHON_THREADS";
+const PYTHON_PROCESSES: &str = "PYTHON_PROCESSES";
 const EPOCHS: &str = "CODE_EPOCHS";
 
 /// [`CallSite`] is plain integers; the wrapper is what lets aya know.
@@ -37,11 +42,22 @@ struct PodPythonThreadState(PythonThreadState);
 // SAFETY: as above.
 unsafe impl Pod for PodPythonThreadState {}
 
+/// [`PythonProcess`] is plain integers; the wrapper is what lets aya know.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct PodPythonProcess(PythonProcess);
+
+// SAFETY: as above.
+unsafe impl Pod for PodPythonProcess {}
+
 /// The ring of copies, of all CPUs.
 pub struct StackCopies(RingBuf<MapData>);
 
 /// The threads of which the kernel half walks the Python frames.
 pub struct PythonThreads(HashMap<MapData, u32, PodPythonThreadState>);
+
+/// The processes in which the kernel half finds the states of Python's threads by itself.
+pub struct PythonProcesses(HashMap<MapData, u32, PodPythonProcess>);
 
 /// The epochs of processes' code ([`profiler_ebpf::code_epoch`]).
 pub struct CodeEpochs(Array<MapData, u64>);
@@ -54,6 +70,8 @@ pub struct UserStackMaps {
     pub call_sites: CallSites,
     /// The threads whose Python frames it walks.
     pub python_threads: PythonThreads,
+    /// The processes whose threads' states it finds by itself.
+    pub python_processes: PythonProcesses,
 }
 
 /// The call sites whose stacks the kernel half finds without a copy.
@@ -75,10 +93,15 @@ impl Kernel {
         let threads = self.ebpf.take_map(PYTHON).ok_or(KernelError::Missing(PYTHON))?;
         let threads = HashMap::try_from(threads)
             .map_err(|source| KernelError::Map { map: PYTHON, source })?;
+        let processes =
+            self.ebpf.take_map(PYTHON_PROCESSES).ok_or(KernelError::Missing(PYTHON_PROCESSES))?;
+        let processes = HashMap::try_from(processes)
+            .map_err(|source| KernelError::Map { map: PYTHON_PROCESSES, source })?;
         Ok(UserStackMaps {
             copies: StackCopies(copies),
             call_sites: CallSites(call_sites),
             python_threads: PythonThreads(threads),
+            python_processes: PythonProcesses(processes),
         })
     }
 
@@ -143,6 +166,20 @@ impl PythonThreads {
             Some(thread) => self.0.insert(tid.0, PodPythonThreadState(thread), 0).is_ok(),
             None => {
                 let _absent = self.0.remove(&tid.0);
+                true
+            }
+        }
+    }
+}
+
+impl PythonProcesses {
+    /// Sets how threads of a process find their Python states; none if it does not run Python any
+    /// more. False if the kernel has no room for it.
+    pub fn set(&mut self, tgid: Tgid, process: Option<PythonProcess>) -> bool {
+        match process {
+            Some(process) => self.0.insert(tgid.0, PodPythonProcess(process), 0).is_ok(),
+            None => {
+                let _absent = self.0.remove(&tgid.0);
                 true
             }
         }

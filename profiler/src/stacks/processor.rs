@@ -17,7 +17,7 @@ use crate::{
     decode::{CallSiteKey, CopyPurpose, PythonStack, UserStackCopy},
     parser::Parser,
     symbols::{
-        CodeEpochs, NameSources, NamingRequest, PythonThread, ResolvedNames,
+        CodeEpochs, NameSources, NamingRequest, PythonProgram, PythonThread, ResolvedNames,
         address_spaces::{AddressSpaces, Moment, ProgramChange},
         frame_table::{DrainedStacks, FrameTable},
         python::{self, MergedFrame, PythonProcesses},
@@ -130,6 +130,11 @@ impl StackProcessor {
         }
     }
 
+    /// Drains the processes that began or ceased to run Python, for the kernel half.
+    pub fn drain_python_programs(&mut self) -> Vec<PythonProgram> {
+        self.pythons.drain_changed_programs()
+    }
+
     /// Drains the threads that began or ceased to run Python, for the kernel half.
     pub fn drain_python_threads(&mut self) -> Vec<PythonThread> {
         self.pythons.drain_changed_threads()
@@ -160,6 +165,13 @@ impl StackProcessor {
     /// Unwinds copies of user stacks, and adds their stacks.
     pub fn process_copies(&mut self, copies: Vec<UserStackCopy<'_>>) -> Vec<UnwoundCopy> {
         let mut processed = Vec::with_capacity(copies.len());
+        // Whether a thread that is asleep runs Python has to be known before its stack is read.
+        for copy in &copies {
+            if matches!(copy.purpose, CopyPurpose::BeforeWindow { .. }) {
+                self.spaces.update_mappings(copy.tgid, self.moment(copy), &[copy.ip]);
+            }
+        }
+        self.update_pythons();
         let (copies, asleep): (Vec<UserStackCopy>, Vec<Option<StackOfSleeper>>) = copies
             .into_iter()
             .filter_map(|copy| match self.read_sleeper(&copy) {

@@ -28,4 +28,4 @@ pub use naming::{
     DebugDirectories, Debuginfod, Detail, Fetched, NameSources, NamingQueue, NamingRequest,
     NoServers, RecordedIn, ResolvedNames, Resymbolized, receive_names, resymbolize, serve,
 };
-pub use python::PythonThread;
+pub use python::{PythonProgram, PythonThread};

@@ -7,12 +7,12 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope, StackRef,
-    SystemVector, ThreadRef, Waits, WakeContext,
+    SystemVector, ThreadRef, Wait, Waits, WakeContext,
     units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
-    draw::{TICK, edit, live, lose, recording, ticks},
+    draw::{TICK, at, edit, live, lose, recording, ticks, wait},
     fixtures::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
@@ -123,6 +123,15 @@ impl WakeCase {
     }
 
     fn ended_by(self, recording: &mut Recording) -> WakeSource {
+        self.ended_by_with(recording, |_| {})
+    }
+
+    /// The same, beside other waits.
+    fn ended_by_with(
+        self,
+        recording: &mut Recording,
+        add: impl FnOnce(&mut Vec<Wait>),
+    ) -> WakeSource {
         recording.waits = Waits::default();
         recording.thread_events.clear();
         live(recording, 7, "#........r#", 8);
@@ -136,6 +145,7 @@ impl WakeCase {
             wake.kernel_stack = self.stack;
             let (tid, tgid) = (Tid(self.current), Tgid(self.current));
             wake.current = ThreadRef { tid, tgid };
+            add(waits);
         });
         recording.sort();
         let timeline = Timeline::build(recording);
@@ -262,6 +272,57 @@ fn a_softirq_inside_a_send_is_the_senders() {
     // The idle task sends nothing.
     let case = WakeCase { current: 0, file: local, stack: sending, ..WakeCase::in_context(NET_RX) };
     assert_eq!(case.ended_by(&mut recording), LOCAL);
+}
+
+/// Thread 7 waits for an answer from beyond a virtual device; its socket is gone before anybody has
+/// looked at it, or before anybody has looked who holds its other end.
+#[test]
+fn who_answers_through_short_connections_is_known_by_one_that_was_seen() {
+    let mut recording = recording(11);
+    let driver = [
+        "sock_def_readable",
+        "tcp_v4_rcv",
+        "napi_gro_receive",
+        "veth_xdp_rcv",
+        "veth_poll",
+        "net_rx_action",
+        "handle_softirqs",
+        "do_softirq.part.0",
+        "__local_bh_enable_ip",
+        "__dev_queue_xmit",
+        "tcp_sendmsg",
+    ];
+    let sending = kernel(&mut recording, &driver);
+    let network = WakeSource::External(External::Network);
+    let gone = Some(file(FileKind::Socket, 4));
+    let without_holder = Some(tcp(&mut recording, 5, "10.1.0.1:40000", "10.1.0.2:80"));
+    let elsewhere = Some(tcp(&mut recording, 6, "10.1.0.1:40001", "10.1.0.3:80"));
+    let seen = tcp(&mut recording, 7, "10.1.0.1:40002", "10.1.0.2:80");
+    let ended_by = |recording: &mut Recording, file: Option<FileId>, waiter: u32| {
+        let case =
+            WakeCase { syscall: RECVFROM, file, stack: sending, ..WakeCase::in_context(NET_RX) };
+        case.ended_by_with(recording, |waits| {
+            // Another wait of that process, on a connection that was seen.
+            let mut other = wait(waiter, 2, at(10), at(11));
+            other.file = Some(seen);
+            other.syscall = syscall(RECVFROM, [5, 1, 0, 0, 0, 0]);
+            waits.push(other);
+        })
+    };
+    // Nobody knows a local server.
+    assert_eq!(ended_by(&mut recording, gone, 7), network);
+    let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&seen) else { panic!() };
+    end.peers = vec![PeerProcess { tgid: Tgid(8), comm: "server".to_owned() }];
+    assert_eq!(ended_by(&mut recording, gone, 7), TASK);
+    assert_eq!(ended_by(&mut recording, without_holder, 7), TASK);
+    // Another address is another server, and other processes' connections tell nothing.
+    assert_eq!(ended_by(&mut recording, elsewhere, 7), network);
+    assert_eq!(ended_by(&mut recording, gone, 9), network);
+    // Who is just sending is not the one that holds the other ends.
+    let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&seen) else { panic!() };
+    end.peers = vec![PeerProcess { tgid: Tgid(9), comm: "server".to_owned() }];
+    assert_eq!(ended_by(&mut recording, gone, 7), network);
+    assert_eq!(ended_by(&mut recording, without_holder, 7), LOCAL);
 }
 
 #[test]

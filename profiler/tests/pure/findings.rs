@@ -5,8 +5,8 @@ use offwake_analysis::{
     report::{Filter, Report, markdown, summary},
 };
 use offwake_recording::{
-    ProcessInfo, Recording, StackRef, ThreadEvent, ThreadEventReason, WakeContext,
-    units::{Nanos, Tgid, Timestamp},
+    ProcessInfo, Recording, Sample, StackEnd, StackRef, ThreadEvent, ThreadEventReason, WakeContext,
+    units::{Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
@@ -355,4 +355,138 @@ fn a_target_that_does_nothing_any_more_is_still_waiting_and_a_pool_beside_it_is_
     let queue = user(&mut r, 7, &["libc.so.6 pthread_cond_wait", "app next_job", "app main"]);
     edit(&mut r, |waits| waits[0].user_stack = queue);
     assert_eq!(first(&mut r).kind, FindingKind::OnCpu);
+}
+
+/// Thread 7 waits for 60, in which the sampling clock finds these stacks. Returns where it works.
+fn work_of(stacks: &[&[&str]]) -> Option<String> {
+    work_with_cut(stacks, &[])
+}
+
+/// The same, where some of the stacks end early.
+fn work_with_cut(stacks: &[&[&str]], cut: &[&[&str]]) -> Option<String> {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r{}", ".".repeat(90), "#".repeat(8)), 60);
+    live(&mut r, 60, &"#".repeat(100), 9);
+    let ask = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
+    edit(&mut r, |waits| {
+        waits[0].user_stack = ask;
+        waits[0].syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
+    });
+    for (frames, n) in stacks.iter().chain(cut).cycle().take(80).zip(0..) {
+        let user_stack = user(&mut r, 60, frames);
+        if let StackRef::Id(id) = user_stack
+            && cut.contains(frames)
+        {
+            r.stacks.stacks.get_mut(&id).unwrap().end = StackEnd::OtherStack;
+        }
+        r.samples.push(Sample {
+            at: at(5 + n),
+            cpu: Cpu(0),
+            tid: Tid(60),
+            tgid: Tgid(60),
+            seq: Some(0),
+            user_stack,
+            kernel_stack: StackRef::NotTaken,
+        });
+    }
+    let cause = first(&mut r).chain.pop().expect("a chain");
+    assert_eq!(cause.what, "runs on a CPU");
+    cause.function
+}
+
+#[test]
+fn work_of_a_script_without_names_is_named_by_what_it_called() {
+    let engine = [
+        "node v8::internal::Builtin_HandleApiCall(int, unsigned long*, v8::internal::Isolate*)",
+        "node Builtins_InterpreterEntryTrampoline",
+        "node v8::Function::Call(v8::Local<v8::Context>)",
+        "node node::InternalMakeCallback(node::Environment*)",
+        "node uv_run",
+    ];
+    let with = |frames: &[&'static str]| [frames, &engine[..]].concat();
+    let (hash, update) = (
+        with(&["node sha512_block_data_order", "node PKCS5_PBKDF2_HMAC", "node node::Job::Run()"]),
+        with(&["node HMAC_Update", "node PKCS5_PBKDF2_HMAC", "node node::Job::Run()"]),
+    );
+    assert_eq!(work_of(&[&hash, &hash, &update]).as_deref(), Some("node::Job::Run()"));
+    // The same of the system's library.
+    let library = with(&["site-packages/libcrypto.so.3 EVP_DigestUpdate", "node node::Job::Run()"]);
+    assert_eq!(work_of(&[&library]).as_deref(), Some("node::Job::Run()"));
+    // What the engine does itself is known by where it works.
+    let parser = with(&["node v8::internal::JsonParser::Parse()"]);
+    let parser = work_of(&[&parser]);
+    assert_eq!(parser.as_deref(), Some("v8::internal::JsonParser::Parse()"));
+    // Named functions of the script come first, and programs without an engine are as before.
+    let own =
+        with(&["node PKCS5_PBKDF2_HMAC", "app hashPassword @/srv/app.js:5", "node Builtins_Call"]);
+    assert!(work_of(&[&own]).is_some_and(|name| name.contains("hashPassword")));
+    let plain = ["node sha512_block_data_order", "node PKCS5_PBKDF2_HMAC", "node main"];
+    assert_eq!(work_of(&[&plain]).as_deref(), Some("sha512_block_data_order"));
+}
+
+#[test]
+fn a_stack_that_ends_early_counts_as_those_that_go_on_from_there() {
+    let whole: &[&str] = &["app block", "app finish", "app hash_password", "app main"];
+    let finish: &[&str] = &["app finish", "app hash_password", "app main"];
+    let init: &[&str] = &["app init", "app hash_password", "app main"];
+    let copy: &[&str] = &["app copy", "app hash_password", "app main"];
+    let cut: &[&str] = &["app block"];
+    // Half of the samples, and more, are in `block`, and most of those lack its callers.
+    let found = work_with_cut(&[whole, init, copy], &[cut, cut, cut, cut]);
+    assert_eq!(found.as_deref(), Some("hash_password"));
+    // Nothing shows who called it: then it is all that is known.
+    let found = work_with_cut(&[finish, init, copy], &[cut, cut, cut, cut]);
+    assert_eq!(found.as_deref(), Some("block"));
+}
+
+/// Thread 7 waits three times, in these functions of its own or in none, for what `callee` does.
+/// Returns the findings that are waits.
+fn waits_below(callee: &str, functions: [Option<&str>; 3]) -> Vec<Finding> {
+    let mut r = recording(100);
+    let wait = format!("#{}r", ".".repeat(30));
+    live(&mut r, 7, &format!("{}####", wait.repeat(3)), 8);
+    live(&mut r, 8, &"#".repeat(100), 9);
+    let stacks = functions.map(|function| {
+        let own = function.map(|function| format!("app {function}"));
+        let callee = format!("python3.11 {callee}");
+        let frames = ["libc.so.6 futex_wait", &callee].into_iter().chain(own.as_deref());
+        user(&mut r, 7, &frames.collect::<Vec<_>>())
+    });
+    let futex = kernel(&mut r, &["schedule", "futex_do_wait", "futex_wait", "do_futex"]);
+    edit(&mut r, |waits| {
+        for (wait, stack) in waits.iter_mut().zip(stacks) {
+            wait.syscall = syscall(FUTEX, [0x1000, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.kernel_stack) = (stack, futex);
+        }
+    });
+    let all = report(&mut r).findings.list;
+    all.into_iter().filter(|finding| finding.kind == FindingKind::Wait).collect()
+}
+
+#[test]
+fn the_interpreters_lock_is_one_wherever_it_is_waited_for() {
+    let functions = [Some("main"), Some("answer"), None];
+    for callee in ["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread"] {
+        let found = waits_below(callee, functions);
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert!(found[0].text.contains("interpreter's lock (GIL)"), "{found:#?}");
+        assert_eq!(found[0].count, 3);
+    }
+    // Other locks can be several.
+    let found = waits_below("PyThread_acquire_lock_timed", functions);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    let found = waits_below("pthread_mutex_lock", functions);
+    assert!(found.len() > 1, "{found:#?}");
+}
+
+#[test]
+fn waits_whose_function_is_not_known_belong_to_the_only_one_that_may_be_it() {
+    let found = waits_below("__res_context_send", [Some("find_host"), None, Some("find_host")]);
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].chain[0].function.as_deref(), Some("find_host"));
+    let found = waits_below("__res_context_send", [Some("find_host"), None, Some("ping")]);
+    assert_eq!(found.len(), 3, "{found:#?}");
+    // Without a sign of what they are for, they are anything.
+    let found = waits_below("helper", [Some("find_host"), None, Some("find_host")]);
+    assert_eq!(found.len(), 2, "{found:#?}");
 }

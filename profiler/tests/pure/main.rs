@@ -25,6 +25,8 @@ mod flames;
 #[cfg(target_arch = "x86_64")]
 mod formats;
 #[cfg(target_arch = "x86_64")]
+mod fuse_servers;
+#[cfg(target_arch = "x86_64")]
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod html;

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId,
-    Function, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase, PodName,
-    Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd, SocketRole,
-    Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState,
-    ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake,
-    WakeContext, Window,
+    Function, FuseServer, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+    PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd,
+    SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
+    Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -256,6 +256,13 @@ fn file_lock() -> impl Strategy<Value = AwaitedFileLock> {
     )
 }
 
+fn fuse_server() -> impl Strategy<Value = FuseServer> {
+    let number = || prop::option::of(any::<u32>());
+    (number(), number(), any::<u32>(), ".{0,16}").prop_map(|(device, unanswered, tgid, comm)| {
+        FuseServer { device, unanswered, server: PeerProcess { tgid: Tgid(tgid), comm } }
+    })
+}
+
 fn interrupt() -> impl Strategy<Value = InterruptInfo> {
     let device = prop::option::of(select(vec![DeviceKind::Storage, DeviceKind::Other]));
     (any::<u16>(), device, ".{0,9}").prop_map(|(number, device, handlers)| InterruptInfo {
@@ -362,6 +369,7 @@ prop_compose! {
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
         file_locks in prop::collection::vec(file_lock(), 0..3),
+        fuse_servers in prop::collection::vec(fuse_server(), 0..3),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
@@ -375,6 +383,7 @@ prop_compose! {
             quotas: quotas.into_iter().map(|quota| (quota.cgroup, quota)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             file_locks,
+            fuse_servers,
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();

@@ -17,12 +17,22 @@ pub enum FrameEvidence {
     WorkerLoop,
     /// The thread waits for a lock.
     Lock,
+    /// The thread waits for the lock of its language's interpreter, of which a process has one.
+    InterpreterLock,
     /// The thread sleeps until its time is over.
     Sleep,
     /// The thread waits for the answer of a server that it asked.
     Request,
     /// The thread waits for the answer of a name server.
     NameLookup,
+}
+
+impl FrameEvidence {
+    /// Returns whether the thread waits for a lock.
+    #[must_use]
+    pub fn is_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::InterpreterLock)
+    }
 }
 
 /// Functions in which the threads of runtimes and servers wait for their next job, and what they
@@ -84,7 +94,6 @@ const LOCKS: &[&str] = &[
     "ObjectMonitor::enter",
     "ObjectMonitor::EnterI",
     "ObjectMonitor::ReenterI",
-    "take_gil",
     "__lll_lock_wait",
     "__GI___lll_lock_wait",
     "___pthread_mutex_lock",
@@ -118,6 +127,12 @@ const LOCKS: &[&str] = &[
     "std::sys::sync::rwlock::futex::RwLock::write_contended",
     "std::sys::sync::rwlock::futex::RwLock::read_contended",
 ];
+
+/// Functions that acquire the lock of an interpreter. Those that CPython exports do nothing else, and
+/// `take_gil`, which they call, has no name in most distributions' builds
+/// ([`ceval.c`](https://github.com/python/cpython/blob/v3.11.2/Python/ceval.c#L672)).
+const INTERPRETER_LOCKS: &[&str] =
+    &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyEval_AcquireLock"];
 
 /// Functions that sleep, with whatever they do it.
 const SLEEPS: &[&str] = &[
@@ -190,6 +205,8 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
             .any(|&(of_python, end)| name == of_python && file.ends_with(end));
         if LOCKS.contains(&name) {
             Some(FrameEvidence::Lock)
+        } else if INTERPRETER_LOCKS.contains(&name) {
+            Some(FrameEvidence::InterpreterLock)
         } else if SLEEPS.contains(&name) {
             Some(FrameEvidence::Sleep)
         } else if REQUESTS.contains(&name) {

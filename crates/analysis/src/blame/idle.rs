@@ -34,6 +34,10 @@ const WORK_LOOPS: &[&str] = &[
     "xfsaild",
 ];
 
+/// The functions in which a program waits for the kernel's next request to it, in Linux 6.1 to 6.18:
+/// it serves a filesystem.
+const REQUEST_LOOPS: &[&str] = &["fuse_dev_do_read"];
+
 /// Decides whether the waits of one pattern are idle.
 pub(super) fn idle_hint(
     recording: &Recording,
@@ -50,6 +54,7 @@ pub(super) fn idle_hint(
     match evidence {
         FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,
         FrameEvidence::Lock
+        | FrameEvidence::InterpreterLock
         | FrameEvidence::Sleep
         | FrameEvidence::Request
         | FrameEvidence::NameLookup => return IdleHint::Busy,
@@ -57,6 +62,7 @@ pub(super) fn idle_hint(
     }
     let is_idle = wait.state.letter() == 'I'
         || waits_in_work_loop(recording, wait)
+        || waits_for_kernels_request(recording, wait)
         || waits_in_accept(wait)
         // Whoever watches files has nothing to do until one of them changes.
         || cause == Cause::Inotify
@@ -102,6 +108,12 @@ pub(super) fn waits_in_work_loop(recording: &Recording, wait: &Wait) -> bool {
     wait.kind == ThreadKind::Kernel
         && cause::kernel_frame(&recording.stacks, wait.kernel_stack)
             .is_some_and(|function| cause::matches_any(WORK_LOOPS, function))
+}
+
+/// Returns whether a program waits for the next request of the kernel's, whose filesystem it serves.
+fn waits_for_kernels_request(recording: &Recording, wait: &Wait) -> bool {
+    cause::kernel_frame(&recording.stacks, wait.kernel_stack)
+        .is_some_and(|function| cause::matches_any(REQUEST_LOOPS, function))
 }
 
 /// Returns whether a wait is for the next request of the client of a connection.

@@ -18,6 +18,7 @@ mod gaps;
 mod idle;
 mod kinds;
 mod ledger;
+mod local_servers;
 mod locks;
 mod parts;
 mod pattern_analysis;

@@ -8,6 +8,7 @@ use super::{
     cause::{Cause, Classifier},
     frame_evidence::{FrameEvidence, FrameReader},
     idle,
+    local_servers::LocalServers,
     locks::FutexWait,
     wake_source::{self, PatternWakeSource},
     work_waits::{Expects, WorkWait},
@@ -41,6 +42,7 @@ pub(super) fn analyse_all(
     let mut classifier = Classifier::new(recording);
     let mut frames = FrameReader::default();
     let sides = ConnectionSides::new(recording);
+    let servers = LocalServers::new(recording);
     let mut examples: Vec<Option<u32>> = vec![None; waits.patterns().len()];
     for (row, n) in waits.rows().iter().zip(0..) {
         if let Some(example) = examples.get_mut(row.pattern.index()) {
@@ -54,7 +56,7 @@ pub(super) fn analyse_all(
                 recording,
                 stacks,
                 sleeps,
-                (&mut classifier, &mut frames, &sides),
+                (&mut classifier, &mut frames, &sides, &servers),
                 pattern,
                 wait.as_ref(),
             )
@@ -66,7 +68,12 @@ fn analyse(
     recording: &Recording,
     stacks: &StackPairs,
     sleeps: &mut Sleeps,
-    (classifier, frames, sides): (&mut Classifier<'_>, &mut FrameReader, &ConnectionSides<'_>),
+    (classifier, frames, sides, servers): (
+        &mut Classifier<'_>,
+        &mut FrameReader,
+        &ConnectionSides<'_>,
+        &LocalServers<'_>,
+    ),
     pattern: &Pattern,
     wait: Option<&Wait>,
 ) -> PatternAnalysis {
@@ -92,8 +99,10 @@ fn analyse(
     };
     let cause = classifier.cause(wait);
     let evidence = frames.read(&recording.stacks, wait.user_stack);
-    let source =
-        wait.wake.as_ref().map(|wake| wake_source::classify_source(recording, wait, wake, cause));
+    let source = wait
+        .wake
+        .as_ref()
+        .map(|wake| wake_source::classify_source(recording, servers, wait, wake, cause));
     let side = sides.waiter_side(wait);
     let lock = FutexWait::from_wait(wait, cause);
     PatternAnalysis {

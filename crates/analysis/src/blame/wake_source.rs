@@ -9,6 +9,7 @@ use offwake_recording::{
 use super::{
     External, Reason,
     cause::{self, Cause, syscalls},
+    local_servers::LocalServers,
     signal,
     softirq::{self, PacketOrigin, SoftirqContext},
 };
@@ -71,19 +72,26 @@ mod vector {
 /// Finds the source of a wake from its record.
 pub(super) fn classify_source(
     recording: &Recording,
+    servers: &LocalServers<'_>,
     wait: &Wait,
     wake: &Wake,
     cause: Cause,
 ) -> PatternWakeSource {
     match wake.context {
         WakeContext::Softirq(vector::NET_TX | vector::NET_RX) => {
-            classify_packet(recording, wait, wake)
+            classify_packet(recording, servers, wait, wake)
         }
-        _ => PatternWakeSource::Known(classify_wake(recording, wait, wake, cause)),
+        _ => PatternWakeSource::Known(classify_wake(recording, servers, wait, wake, cause)),
     }
 }
 
-fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) -> WakeSource {
+fn classify_wake(
+    recording: &Recording,
+    servers: &LocalServers<'_>,
+    wait: &Wait,
+    wake: &Wake,
+    cause: Cause,
+) -> WakeSource {
     match wake.context {
         // The idle task runs nothing of anybody's.
         WakeContext::Task if wake.current.tid == Tid(0) => WakeSource::Interrupt(Reason::Interrupt),
@@ -104,7 +112,9 @@ fn classify_wake(recording: &Recording, wait: &Wait, wake: &Wake, cause: Cause) 
             })
         }
         context if is_from_disk(recording, context) => WakeSource::External(External::Disk),
-        WakeContext::Hardirq(_) => WakeSource::External(classify_device(recording, wait, cause)),
+        WakeContext::Hardirq(_) => {
+            WakeSource::External(classify_device(recording, servers, wait, cause))
+        }
         WakeContext::Softirq(_)
         | WakeContext::System(
             SystemVector::Unknown
@@ -145,10 +155,17 @@ pub(super) fn is_from_disk(recording: &Recording, context: WakeContext) -> bool 
 
 /// Classifies the interrupt of a device that is not known to be a disk. A disk may still be behind
 /// it: a USB port, for example, serves many kinds of devices.
-fn classify_device(recording: &Recording, wait: &Wait, cause: Cause) -> External {
+fn classify_device(
+    recording: &Recording,
+    servers: &LocalServers<'_>,
+    wait: &Wait,
+    cause: Cause,
+) -> External {
     match cause {
         Cause::Disk | Cause::PageFault => External::Disk,
-        Cause::Socket | Cause::Poll if locate_peer(recording, wait) == PeerLocation::Remote => {
+        Cause::Socket | Cause::Poll
+            if locate_peer(recording, servers, wait) == PeerLocation::Remote =>
+        {
             External::Network
         }
         _ => External::Device,
@@ -156,9 +173,14 @@ fn classify_device(recording: &Recording, wait: &Wait, cause: Cause) -> External
 }
 
 /// Classifies a wake from one of the network's softirqs.
-fn classify_packet(recording: &Recording, wait: &Wait, wake: &Wake) -> PatternWakeSource {
+fn classify_packet(
+    recording: &Recording,
+    servers: &LocalServers<'_>,
+    wait: &Wait,
+    wake: &Wake,
+) -> PatternWakeSource {
     let seen = softirq::read_stack(&recording.stacks, wake.kernel_stack);
-    let peer = locate_peer(recording, wait);
+    let peer = locate_peer(recording, servers, wait);
     PatternWakeSource::Known(match (seen.context, peer, seen.origin) {
         // A remote socket's packet may be handled while some other thread sends something; and so may
         // be what another sender has left over, where it is known who could have sent it.
@@ -170,10 +192,19 @@ fn classify_packet(recording: &Recording, wait: &Wait, wake: &Wake) -> PatternWa
             WakeSource::Task(wake.current)
         }
         // Between network namespaces of this machine, packets can go through the driver of a virtual
-        // device (veth with GRO): who holds the other end and is just sending is the sender.
-        (SoftirqContext::InSend, PeerLocation::Local, PacketOrigin::Device)
-            if wake.current.tid != Tid(0)
-                && holds_other_end(recording, wait, wake.current.tgid) =>
+        // device (veth with GRO): who holds the other end and is just sending is the sender. So is who
+        // held that of another connection to the same server, where nobody had a look in time.
+        (
+            SoftirqContext::InSend,
+            PeerLocation::Local | PeerLocation::Unknown,
+            PacketOrigin::Device,
+        ) if wake.current.tid != Tid(0)
+            && (holds_other_end(recording, wait, wake.current.tgid)
+                || servers.may_hold_other_end(
+                    wait.tgid,
+                    find_socket(recording, wait),
+                    wake.current.tgid,
+                )) =>
         {
             WakeSource::Task(wake.current)
         }
@@ -224,10 +255,11 @@ fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEn
     }
 }
 
-fn locate_peer(recording: &Recording, wait: &Wait) -> PeerLocation {
+fn locate_peer(recording: &Recording, servers: &LocalServers<'_>, wait: &Wait) -> PeerLocation {
     let Some(socket) = find_socket(recording, wait) else { return PeerLocation::Unknown };
     if socket.protocol.starts_with("unix")
         || !socket.peers.is_empty()
+        || servers.is_local(socket)
         || is_loopback(&socket.local)
         || is_loopback(&socket.remote)
     {

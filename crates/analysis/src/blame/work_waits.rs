@@ -170,6 +170,6 @@ impl Expects {
             Cause::Poll | Cause::IoUring => !is_by_signal(),
             _ => false,
         };
-        if is_answer && evidence != FrameEvidence::Lock { Self::Answer } else { Self::Progress }
+        if is_answer && !evidence.is_lock() { Self::Answer } else { Self::Progress }
     }
 }

@@ -143,6 +143,12 @@ impl Words<'_> {
                     None => "waits for a lock".to_owned(),
                 };
             }
+            FrameEvidence::InterpreterLock => {
+                return match next {
+                    Some(next) => format!("waits for the interpreter's lock (GIL) of {next}"),
+                    None => "waits for the interpreter's lock (GIL)".to_owned(),
+                };
+            }
             FrameEvidence::Sleep => return "sleeps".to_owned(),
             FrameEvidence::NameLookup => {
                 return "waits for a name server (DNS)".to_owned();

@@ -3,16 +3,19 @@
 use std::collections::HashMap;
 
 use indexmap::IndexMap;
-use offwake_recording::{Recording, units::Nanos};
+use offwake_recording::{
+    Recording,
+    units::{Nanos, Timestamp},
+};
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, IdleState, Reason,
+        Blame, BlameKind, BlamePart, Chains, FrameEvidence, IdleState, Reason,
         cause::{Cause, WaitedOn},
     },
     quotas::ThrottledTimes,
     report::{
-        BlameEntryKind,
+        BlameClass, BlameEntryKind,
         label::LabelFinder,
         wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
     },
@@ -24,6 +27,7 @@ use super::{
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
+    fuse_servers::{self, FuseWait},
     hop_tree::{HopBox, HopTree},
     meaning::{Meanings, SharedMeaning, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
@@ -57,6 +61,14 @@ pub(super) struct WaitRoot {
     pub(super) node: Node,
     pub(super) count: u64,
     pub(super) longest: Nanos,
+}
+
+impl WaitRoot {
+    fn merge(&mut self, other: Self) {
+        self.node.merge(other.node);
+        self.count += other.count;
+        self.longest = self.longest.max(other.longest);
+    }
 }
 
 /// What roots have to have in common to be one.
@@ -113,6 +125,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
         }
     }
+    let roots = join_unnamed_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
@@ -130,6 +143,18 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let active = busy + waited(&|_| true) + stuck_time;
     let mut writer = FindingWriter { words, meanings, active };
     let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
+    for (found, ((_, meaning), wait)) in found.iter_mut().zip(&stuck) {
+        let of_filesystem = FuseWait {
+            meaning,
+            waited_on: wait.waited_on(),
+            threads: wait.threads().collect(),
+            since: Timestamp(recording.meta.window.end.0 - wait.longest().0),
+        };
+        let named = fuse_servers::name_server(&found.finding, &of_filesystem, blame, &mut writer);
+        if let Some(finding) = named {
+            *found = Found::new(finding, BlameClass::Unattributed);
+        }
+    }
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;
@@ -179,6 +204,33 @@ fn root_meaning(
         kernel,
         evidence: shown.evidence,
     })
+}
+
+/// Joins waits of which the function is not known with those that are the same otherwise, if their
+/// stacks say what for, and there is one function only: frames can be missing for a while.
+fn join_unnamed_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey, WaitRoot> {
+    let is_unnamed = |(_, meaning): &RootKey| {
+        meaning.label.is_none()
+            && matches!(
+                meaning.evidence,
+                FrameEvidence::NameLookup | FrameEvidence::Request | FrameEvidence::Sleep
+            )
+    };
+    let (unnamed, mut named): (IndexMap<_, _>, IndexMap<_, _>) =
+        roots.into_iter().partition(|(key, _)| is_unnamed(key));
+    for ((program, meaning), root) in unnamed {
+        let is_same = |(other, with_label): &RootKey| {
+            let with_label = SleepMeaning { label: None, ..SleepMeaning::clone(with_label) };
+            *other == program && with_label == *meaning
+        };
+        let mut same = named.iter().filter(|(key, _)| is_same(key)).map(|(key, _)| key.clone());
+        let key = match (same.next(), same.next()) {
+            (Some(only), None) => only,
+            _ => (program, meaning),
+        };
+        named.entry(key).or_default().merge(root);
+    }
+    named
 }
 
 fn chain_end(part: &BlamePart) -> ChainEnd {

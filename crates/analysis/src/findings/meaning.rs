@@ -15,7 +15,7 @@ use std::{
 };
 
 use offwake_recording::{
-    SocketRole, StackRef, StackTable,
+    SocketRole, StackEnd, StackRef, StackTable,
     units::{Nanos, StackId},
 };
 
@@ -168,8 +168,12 @@ impl<'a> Meanings<'a> {
         meaning
     }
 
-    /// Returns the one place of a meaning.
+    /// Returns the one place of a meaning. Wherever a thread waits for its interpreter's lock, it is
+    /// the same lock.
     pub(super) fn share(&mut self, meaning: SleepMeaning) -> SharedMeaning {
+        let is_one_lock = meaning.evidence == FrameEvidence::InterpreterLock;
+        let label = meaning.label.clone().filter(|_| !is_one_lock);
+        let meaning = SleepMeaning { label, ..meaning };
         if let Some(known) = self.shared.get(&meaning) {
             return SharedMeaning(Arc::clone(known));
         }
@@ -229,6 +233,7 @@ impl<'a> Meanings<'a> {
         let in_samples: Nanos = time_of(&sampled);
         let is_enough = in_samples.0 as f64 >= everything.0 as f64 * MIN_SAMPLED;
         work = sampled;
+        self.drop_cut_stacks(&mut work);
         if !is_enough {
             work.extend(rest);
         }
@@ -268,16 +273,57 @@ impl<'a> Meanings<'a> {
         })
     }
 
-    /// Returns the frames that tell most; those of the runtime where it has no others.
-    fn work_frames(&mut self, user: StackRef) -> Vec<Label> {
-        let own = self.frames(user);
-        if !own.is_empty() {
-            return own.to_vec();
+    /// Drops stacks that end early in a function that other stacks have with all of its callers: they
+    /// tell less than those, and nothing else. Hand-written code often says too little of its frames.
+    fn drop_cut_stacks(&mut self, work: &mut Vec<(StackPairId, Nanos)>) {
+        let mut whole: HashSet<Label> = HashSet::new();
+        let mut cut: HashMap<StackPairId, Option<Label>> = HashMap::new();
+        for &(stack, _) in work.iter() {
+            let (user, _) = self.stacks.get(stack);
+            let StackRef::Id(id) = user else { continue };
+            let is_cut = self.labels.stacks().stacks.get(&id).is_some_and(|stack| {
+                !matches!(
+                    stack.end,
+                    StackEnd::Unknown
+                        | StackEnd::EntryPoint
+                        | StackEnd::CopyTooShort
+                        | StackEnd::TooDeep
+                )
+            });
+            let mut frames = self.labels.user_labels_of(id);
+            match is_cut {
+                true => _ = cut.insert(stack, frames.pop().map(Label::without_line)),
+                false => whole.extend(frames.into_iter().map(Label::without_line)),
+            }
         }
+        work.retain(|(stack, _)| match cut.get(stack) {
+            Some(outermost) => outermost.as_ref().is_none_or(|label| !whole.contains(label)),
+            None => true,
+        });
+    }
+
+    /// Returns the frames that tell most; those of the runtime where it has no others. Of a script
+    /// whose own functions have no names, what it called says more than what that did inside.
+    ///
+    /// ```text
+    /// leaf                                                            root
+    /// sha512_block  PKCS5_PBKDF2  node::CryptoJob::Run  v8::HandleApiCall  (script)  uv_run
+    ///                             the script called it  `--- engine ----'
+    /// ```
+    fn work_frames(&mut self, user: StackRef) -> Vec<Label> {
         let StackRef::Id(id) = user else { return Vec::new() };
+        let own = self.frames(user).to_vec();
+        if own.first().is_some_and(|label| label.whose == CodeOwner::Program) {
+            return own;
+        }
         let mut all = self.labels.user_labels_of(id);
-        all.retain(|label| label.whose == CodeOwner::Runtime && label.is_named());
-        all
+        all.retain(|label| label.whose <= CodeOwner::Runtime && label.is_named());
+        let engine = all.iter().position(Label::is_of_engine);
+        match engine.and_then(|engine| all.get(engine.checked_sub(1)?)) {
+            Some(called) => vec![called.clone()],
+            None if own.is_empty() => all,
+            None => own,
+        }
     }
 
     /// Returns a stack's frames with the owner that tells most, leaf first.
@@ -299,6 +345,10 @@ impl<'a> Meanings<'a> {
 fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait> {
     cause::kernel_frames(stacks, kernel).find_map(|name| {
         let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+        // The other end: a server at work on its connection.
+        if begins(&["fuse_dev_"]) {
+            return None;
+        }
         if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
             Some(KernelWait::Fuse)
         } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {

@@ -15,6 +15,7 @@ mod disk_users;
 mod executions;
 mod find;
 mod found;
+mod fuse_servers;
 mod hop_tree;
 mod meaning;
 mod model;

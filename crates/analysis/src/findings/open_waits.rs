@@ -54,6 +54,16 @@ impl OpenWait {
         self.time
     }
 
+    /// How long the thread has waited that has waited longest.
+    pub(super) fn longest(&self) -> Nanos {
+        self.longest
+    }
+
+    /// What they wait for, as far as their calls tell.
+    pub(super) fn waited_on(&self) -> &[WaitedOn] {
+        &self.waited_on
+    }
+
     /// The threads that wait.
     pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
         self.threads.iter().copied()
@@ -118,7 +128,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
 }
 
 fn is_lock(meaning: &SleepMeaning) -> bool {
-    meaning.evidence == FrameEvidence::Lock
+    meaning.evidence.is_lock()
 }
 
 /// Returns whether one of the threads is the first of its process.

@@ -79,6 +79,23 @@ impl Node {
         *self.threads.entry(thread).or_default() += time;
     }
 
+    /// Adds what another node is about that means the same.
+    pub(super) fn merge(&mut self, other: Self) {
+        self.time += other.time;
+        for (thread, time) in other.threads {
+            *self.threads.entry(thread).or_default() += time;
+        }
+        for (stack, time) in other.work {
+            *self.work.entry(stack).or_default() += time;
+        }
+        for (holder, time) in other.holders {
+            *self.holders.entry(holder).or_default() += time;
+        }
+        for (key, child) in other.children {
+            self.children.entry(key).or_default().merge(child);
+        }
+    }
+
     /// Returns the threads that took most of the time.
     pub(super) fn main_threads(&self) -> BTreeSet<ThreadIndex> {
         main_threads(&self.threads)

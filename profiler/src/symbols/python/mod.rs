@@ -35,6 +35,7 @@ mod memory;
 mod merge;
 mod objects;
 mod offsets;
+mod own_storage;
 mod processes;
 #[cfg(test)]
 mod tests;
@@ -42,5 +43,5 @@ mod threads;
 mod version;
 mod walk;
 
-pub use processes::PythonThread;
 pub(crate) use processes::{MODULE, MergedFrame, PythonProcesses};
+pub use processes::{PythonProgram, PythonThread};

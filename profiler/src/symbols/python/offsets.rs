@@ -40,6 +40,17 @@ pub(super) struct ThreadState {
     pub cframe: Option<u32>,
 }
 
+impl ThreadState {
+    /// `PyThreadState::thread_id`, what `pthread_self()` gives; since 3.11 `native_thread_id` comes
+    /// right behind it.
+    pub fn pthread(&self) -> Option<u32> {
+        match self.identity {
+            Identity::Pthread(offset) => Some(offset),
+            Identity::Native(offset) => offset.checked_sub(8),
+        }
+    }
+}
+
 /// How a thread's state says whose it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Identity {

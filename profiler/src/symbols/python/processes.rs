@@ -10,7 +10,7 @@ use offwake_recording::{
     units::{Nanos, Tgid, Tid, Timestamp},
 };
 use offwake_unwind::{UnwindEnd, UnwoundStack};
-use profiler_ebpf::python::PythonThreadState;
+use profiler_ebpf::python::{PythonProcess, PythonThreadState};
 use rustix::process::Resource;
 
 use super::{
@@ -19,6 +19,7 @@ use super::{
     interpreter::{Captured, Interpreter, MappedAt, Part},
     memory::ProcessMemory,
     merge::{ChainEnd, Doubt, Merged, NativeEnd, NativeFrame, merge},
+    own_storage,
     threads::{Tasks, ThreadState, thread_states},
     walk::walk,
 };
@@ -52,6 +53,16 @@ pub struct PythonThread {
     pub runs: Option<PythonThreadState>,
 }
 
+/// Whether a process runs Python in a way that lets its threads' states be found in the threads' own
+/// storage, for the kernel half.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PythonProgram {
+    /// The process.
+    pub tgid: Tgid,
+    /// How they are found there. None if the process does not run Python any more.
+    pub runs: Option<PythonProcess>,
+}
+
 /// A frame of a stack into which Python's were put.
 pub(crate) enum MergedFrame {
     /// One of the native stack.
@@ -67,6 +78,8 @@ struct Running {
     memory: ProcessMemory,
     threads: HashMap<Tid, ThreadState>,
     threads_found_at: Timestamp,
+    /// How threads that are not known yet find their states, once that has been found.
+    in_own_storage: Option<PythonProcess>,
 }
 
 /// Every process that runs Python.
@@ -76,6 +89,7 @@ pub(crate) struct PythonProcesses {
     images: HashMap<ModuleId, Result<Rc<Image>, NotFound>>,
     names: CodeNames,
     changed_threads: Vec<PythonThread>,
+    changed_programs: Vec<PythonProgram>,
 }
 
 impl PythonProcesses {
@@ -124,7 +138,14 @@ impl PythonProcesses {
             match found {
                 Ok(interpreter) => {
                     let (threads, threads_found_at) = (HashMap::new(), Timestamp(0));
-                    return Some(Running { interpreter, memory, threads, threads_found_at });
+                    let in_own_storage = None;
+                    return Some(Running {
+                        interpreter,
+                        memory,
+                        threads,
+                        threads_found_at,
+                        in_own_storage,
+                    });
                 }
                 Err(NotFound::NoPython) => {}
                 Err(other) => why = other,
@@ -154,6 +175,12 @@ impl PythonProcesses {
         running.threads_found_at = at;
         let layout = running.interpreter.layout();
         let states = thread_states(&running.interpreter, &running.memory, &Tasks::read(tgid));
+        if running.in_own_storage.is_none() {
+            running.in_own_storage =
+                own_storage::find(&running.interpreter, &running.memory, &states.threads);
+            let runs = running.in_own_storage;
+            self.changed_programs.extend(runs.map(|runs| PythonProgram { tgid, runs: Some(runs) }));
+        }
         let mut now = HashMap::new();
         for thread in states.threads {
             let (state, identity) = (thread.state, thread.identity);
@@ -172,8 +199,16 @@ impl PythonProcesses {
     pub(crate) fn end(&mut self, tgid: Tgid) {
         let Some(running) = self.running.remove(&tgid) else { return };
         self.names.forget(tgid);
+        if running.as_ref().is_some_and(|running| running.in_own_storage.is_some()) {
+            self.changed_programs.push(PythonProgram { tgid, runs: None });
+        }
         let threads = running.into_iter().flat_map(|running| running.threads.into_keys());
         self.changed_threads.extend(threads.map(|tid| PythonThread { tid, runs: None }));
+    }
+
+    /// Drains the processes that began or ceased to run Python, for the kernel half.
+    pub(crate) fn drain_changed_programs(&mut self) -> Vec<PythonProgram> {
+        std::mem::take(&mut self.changed_programs)
     }
 
     /// Drains the threads that began or ceased to run Python, for the kernel half.

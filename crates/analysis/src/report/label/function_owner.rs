@@ -5,7 +5,7 @@ use offwake_recording::Function;
 
 use super::{
     CodeOwner,
-    rules::{FunctionPattern, FunctionRule, IN_FILES, IN_MEMORY, WAKING},
+    rules::{ENGINES, FunctionPattern, FunctionRule, IN_FILES, IN_MEMORY, WAKING},
     symbol_name::{namespace, qualified_name},
 };
 
@@ -56,9 +56,23 @@ fn owner_by_trailing_file(name: &str) -> Option<CodeOwner> {
     python_owner(name).or_else(|| javascript_owner(name))
 }
 
+/// Returns whether a function is one of an engine's that runs scripts.
+pub(super) fn is_of_engine(name: &str) -> bool {
+    let parts = (namespace(name), qualified_name(name));
+    ENGINES.iter().any(|names| matches_names(names, name, parts))
+}
+
 fn owner_by_rules(rules: &[FunctionRule], name: &str) -> Option<CodeOwner> {
-    let (namespace, qualified) = (namespace(name), qualified_name(name));
-    let holds = |rule: &&FunctionRule| match rule.names {
+    let parts = (namespace(name), qualified_name(name));
+    rules.iter().find(|rule| matches_names(&rule.names, name, parts)).map(|rule| rule.whose)
+}
+
+fn matches_names(
+    names: &FunctionPattern,
+    name: &str,
+    (namespace, qualified): (Option<&str>, &str),
+) -> bool {
+    match *names {
         FunctionPattern::Like(patterns) => {
             patterns.iter().any(|pattern| matches_pattern(pattern, name))
         }
@@ -69,8 +83,7 @@ fn owner_by_rules(rules: &[FunctionRule], name: &str) -> Option<CodeOwner> {
         FunctionPattern::JavaPackages(packages) => {
             packages.iter().any(|package| is_in_java_package(package, qualified))
         }
-    };
-    rules.iter().find(holds).map(|rule| rule.whose)
+    }
 }
 
 /// What a compiler or linker adds to a name does not count: `futex_wait.constprop.0`, `read@plt`.

@@ -88,6 +88,11 @@ impl Label {
         self.whose <= CodeOwner::Library && self.is_named()
     }
 
+    /// Returns whether the function is one of an engine's that runs scripts.
+    pub(crate) fn is_of_engine(&self) -> bool {
+        self.whose == CodeOwner::Runtime && function_owner::is_of_engine(&self.function)
+    }
+
     /// Returns whether the function has a name: `file+0x1234` is none.
     pub(crate) fn is_named(&self) -> bool {
         let file_and_offset = |module: &Arc<str>| {

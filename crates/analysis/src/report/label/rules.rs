@@ -359,6 +359,11 @@ pub(super) const IN_MEMORY: &[FunctionRule] = &[
     ),
 ];
 
+/// Functions of the engines that run scripts: V8's. What an engine calls and is not its own, the
+/// script asked for.
+pub(super) const ENGINES: &[FunctionPattern] =
+    &[FunctionPattern::Namespaces(&["v8"]), FunctionPattern::Like(&["Builtins_*"])];
+
 /// Kernel functions with which every wake is made, whatever it is for.
 ///
 /// <https://github.com/torvalds/linux/blob/v6.12/kernel/sched/core.c>, `try_to_wake_up`

@@ -2,6 +2,7 @@
 
 mod file_locks;
 mod files;
+mod fuse_servers;
 mod interrupts;
 mod loss;
 mod meta;

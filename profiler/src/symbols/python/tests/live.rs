@@ -19,6 +19,7 @@ use super::super::{
     interpreter::{Interpreter, MappedAt, Part},
     memory::{Memory, ProcessMemory},
     merge::ChainEnd,
+    own_storage,
     threads::{Tasks, thread_states},
     walk::walk,
 };
@@ -132,6 +133,8 @@ fn what_is_read_from_outside_is_what_the_interpreter_says() {
         // The main thread is the one that tells.
         assert_eq!(states.threads.len(), told.len() + 1, "{states:?}");
         assert_eq!((states.ambiguous, states.unknown, states.is_cut), (0, 0, false));
+        let storage = own_storage::find(&interpreter, &memory, &states.threads);
+        assert!(storage.is_some(), "threads keep their states somewhere else: {python:?}");
         let mut names = CodeNames::default();
         for thread in &states.threads {
             let (captured, end) = walk(&memory, thread, &interpreter.layout()).unwrap();

@@ -1,7 +1,10 @@
 //! Lists of threads made by hand.
 
 use super::{
-    super::threads::{Tasks, ThreadState, thread_states},
+    super::{
+        own_storage,
+        threads::{Tasks, ThreadState, thread_states},
+    },
     fake::{FakeMemory, RUNTIME, interpreter},
 };
 use offwake_recording::units::Tid;
@@ -108,4 +111,38 @@ fn before_3_11_the_c_library_says_which_thread_it_is() {
     assert_eq!(found(&[(0x2d0, 4), (0x30, 5)]), None, "either could be it");
     assert_eq!(found(&[(0x2d0, 77)]), None, "none of the process's");
     assert_eq!(found(&[]), None);
+}
+
+/// A thread of 3.11 whose storage is at `storage`, with the pointer to its state in these places.
+fn with_storage(memory: &mut FakeMemory, number: u64, places: &[u64]) -> ThreadState {
+    let (state, storage) = (STATE + number * 0x1000, 0x50_0000 + number * 0x1000);
+    memory.write(storage, &[0; 0x900]);
+    memory.write_word(storage, storage);
+    memory.write_word(state + 152, storage);
+    memory.write_word(state + 160, number);
+    for place in places {
+        memory.write_word(storage + place, state);
+    }
+    thread(100 + number as u32, state, number)
+}
+
+#[test]
+fn where_threads_keep_the_pointer_to_their_state_is_the_same_in_all_of_them() {
+    let mut memory = FakeMemory::default();
+    let found = |memory: &FakeMemory, threads: &[ThreadState]| {
+        own_storage::find(&interpreter(11), memory, threads)
+            .map(|found| (found.state_pointer, found.thread_pointer))
+    };
+    let one = with_storage(&mut memory, 1, &[0x200, 0x318]);
+    let two = with_storage(&mut memory, 2, &[0x318, 0x600]);
+    assert_eq!(found(&memory, &[one, two]), Some((0x318, 152)));
+    // Nothing in common, no pointer at all, no thread.
+    let three = with_storage(&mut memory, 3, &[0x328]);
+    assert_eq!(found(&memory, &[one, two, three]), None);
+    let four = with_storage(&mut memory, 4, &[]);
+    assert_eq!(found(&memory, &[four]), None);
+    assert_eq!(found(&memory, &[]), None);
+    // What does not point to itself is no thread's storage.
+    memory.write_word(0x50_0000 + 0x1000, 7);
+    assert_eq!(found(&memory, &[one]), None);
 }
