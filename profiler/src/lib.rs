@@ -16,6 +16,7 @@ mod file_locks;
 pub mod files;
 mod interrupts;
 pub mod kernel;
+mod lock_owners;
 pub mod parser;
 pub mod privileges;
 pub mod processes;

@@ -6,6 +6,7 @@ mod file_lock;
 mod function;
 mod interned;
 mod interrupt;
+mod lock_owner;
 pub mod loss;
 mod order;
 mod process;
@@ -26,6 +27,7 @@ pub use file_lock::AwaitedFileLock;
 pub use function::Function;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
+pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
@@ -205,6 +207,8 @@ pub struct Recording {
     pub interrupts: BTreeMap<u16, InterruptInfo>,
     /// Locks on files that somebody still waited for when the window closed.
     pub file_locks: Vec<AwaitedFileLock>,
+    /// Who held the locks in memory that somebody still waited for then.
+    pub lock_owners: Vec<LockOwner>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.

@@ -108,7 +108,10 @@ impl Drain {
                 send_batch(&mut self.collector, until, &self.totals, &self.store);
                 self.last_cut = from;
                 let open = self.collector.take_open_records();
-                self.pending = Some(Lookup::Snapshot(Box::new(SurveyedSnapshot { request, open })));
+                let window =
+                    control.window_start.get().map_or(Nanos(0), |start| from.since(*start));
+                let surveyed = SurveyedSnapshot { request, window, open };
+                self.pending = Some(Lookup::Snapshot(Box::new(surveyed)));
                 control.snapshots.complete();
             }
             if let Some(lookup) = self.pending.take() {

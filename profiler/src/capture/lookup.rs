@@ -15,6 +15,7 @@ use crate::{
     decode::NewStack,
     files::Files,
     interrupts,
+    lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     processes::{Processes, Quotas},
@@ -71,7 +72,9 @@ pub(super) fn run(
             }
             Ok(Lookup::WindowOpened) => quotas.count_from_now(),
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
-            Ok(Lookup::Snapshot(snapshot)) => {
+            Ok(Lookup::Snapshot(mut snapshot)) => {
+                let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
+                snapshot.open.lock_owners = owners;
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}

@@ -10,8 +10,8 @@
 use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
 use offwake_recording::{
     AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, InterruptInfo,
-    LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample, ThreadEvent,
-    ThreadExit, Throttle, Wait,
+    LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample,
+    ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
@@ -119,6 +119,8 @@ pub struct OpenRecords {
     pub thread_events: Vec<ThreadEvent>,
     /// Locks on files that some of these waits are for.
     pub file_locks: Vec<AwaitedFileLock>,
+    /// Who has the locks in memory that some of these waits are for.
+    pub lock_owners: Vec<LockOwner>,
 }
 
 /// What was looked up since the last time.
@@ -172,6 +174,8 @@ pub(super) struct SnapshotRequest {
 #[derive(Debug)]
 pub(super) struct SurveyedSnapshot {
     pub request: SnapshotRequest,
+    /// The length of the window up to now.
+    pub window: Nanos,
     pub open: OpenRecords,
 }
 

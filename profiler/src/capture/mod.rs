@@ -66,6 +66,7 @@ use crate::{
         self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
         TargetFilter,
     },
+    lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     stacks::StackProcessor,
@@ -389,9 +390,11 @@ impl<S: Sink> Capture<S> {
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
-        let (rest, open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
+        let (rest, mut open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
         drop((to_store, watching));
         surveyed?;
+        let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
+        open.lock_owners = find_lock_owners(&open.waits, window);
         Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
 }

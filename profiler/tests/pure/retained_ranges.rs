@@ -63,6 +63,7 @@ fn open(whole: &Recording) -> OpenRecords {
         preemptions: whole.preemptions.iter().filter(|p| p.end == End::StillOff).cloned().collect(),
         thread_events: whole.thread_events.iter().filter(closing).cloned().collect(),
         file_locks: whole.file_locks.clone(),
+        lock_owners: whole.lock_owners.clone(),
     }
 }
 

@@ -82,6 +82,7 @@ impl Assembly {
         let interrupts = slice.interrupts.into_iter().map(|info| (info.number, info));
         recording.interrupts.extend(interrupts);
         recording.file_locks.extend(slice.file_locks);
+        recording.lock_owners.extend(slice.lock_owners);
         let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));
         recording.quotas.extend(quotas);
     }

@@ -19,8 +19,8 @@ use super::{
 };
 use crate::{
     AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Frame, FrameId,
-    InterruptInfo, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption, ProcessInfo,
-    ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
+    InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption,
+    ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
 
@@ -76,6 +76,8 @@ pub struct Slice {
     pub file_locks: Vec<AwaitedFileLock>,
     /// CPU quotas; a later row about one replaces an earlier row.
     pub quotas: Vec<CpuQuota>,
+    /// Who held the locks in memory that somebody still waited for: at the end.
+    pub lock_owners: Vec<LockOwner>,
 }
 
 /// What was wrong with a slice.
@@ -121,6 +123,7 @@ impl Slice {
             cell(&self.file_locks),
             cell(&self.throttles),
             cell(&self.quotas),
+            cell(&self.lock_owners),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -170,6 +173,7 @@ impl Slice {
             file_locks: cells.rows_if_any(),
             throttles: cells.rows_if_any(),
             quotas: cells.rows_if_any(),
+            lock_owners: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -199,6 +199,7 @@ impl RetainedSlices {
                 preemptions: open.preemptions,
                 thread_events: open.thread_events,
                 file_locks: open.file_locks,
+                lock_owners: open.lock_owners,
                 meta: Some(meta),
                 ..Slice::default()
             },

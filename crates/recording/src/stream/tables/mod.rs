@@ -3,6 +3,7 @@
 mod file_locks;
 mod files;
 mod interrupts;
+mod lock_owners;
 mod loss;
 mod meta;
 mod processes;
