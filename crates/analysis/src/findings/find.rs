@@ -1,6 +1,6 @@
 //! Finds the findings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use offwake_recording::{Recording, units::Nanos};
@@ -21,13 +21,16 @@ use crate::{
 
 use super::{
     activity::Activity,
+    chain_words::ChainTeller,
+    deadlocks,
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
     hop_tree::{HopBox, HopTree},
     meaning::{Meanings, SharedMeaning, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
-    open_waits::{self, OpenWaits},
+    open_chains::{Deadlock, OpenWaitGraph},
+    open_waits::{self, OpenWaits, StuckThreads},
     programs::{ProgramId, ProgramKind, Programs},
     running,
     tree::{self, ChainEnd, Node},
@@ -124,12 +127,20 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let busy = activity.on_cpu + activity.runnable;
     let is_anything_else =
         (busy + waited(&|key| !sleeps(key))).0 as f64 > window.0 as f64 * MIN_ACTIVITY;
-    let stuck = open_waits::find_stuck(&open, timeline, window, is_anything_else);
-    activity.subtract_stuck(timeline, stuck.iter().flat_map(|(_, wait)| wait.threads()));
-    let stuck_time: Nanos = stuck.iter().map(|(_, wait)| wait.time()).sum();
+    let graph = OpenWaitGraph::new(blame);
+    let deadlocks = graph.find_deadlocks();
+    let dead: BTreeSet<ThreadIndex> = deadlocks.iter().flat_map(Deadlock::threads).collect();
+    open.remove_threads(&dead);
+    let stuck = open_waits::find_stuck(&open, &graph, timeline, window, is_anything_else);
+    let all_stuck = dead.iter().copied().chain(stuck.iter().flat_map(StuckThreads::threads));
+    activity.subtract_stuck(timeline, all_stuck);
+    let stuck_time: Nanos = dead.iter().map(|&thread| graph.open_time(thread)).sum::<Nanos>()
+        + stuck.iter().map(StuckThreads::time).sum();
     let active = busy + waited(&|_| true) + stuck_time;
     let mut writer = FindingWriter { words, meanings, active };
-    let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
+    let teller = ChainTeller { blame, graph: &graph };
+    let mut found = deadlocks::describe_deadlocks(&deadlocks, teller, &mut writer);
+    found.extend(open_waits::describe_stuck(&stuck, teller, recording, &mut writer));
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;
@@ -223,11 +234,12 @@ fn rank(
     found.sort_by_key(|Found { finding, coverage, .. }| {
         // What takes the time comes by time, on a CPU or off; the rest comes before or after it.
         let class = match finding.kind {
-            FindingKind::StillWaiting => 0,
-            FindingKind::Throttled => 1,
-            FindingKind::CpuStarvation if finding.share >= 0.5 => 2,
-            FindingKind::CpuStarvation | FindingKind::Wait | FindingKind::OnCpu => 3,
-            FindingKind::Sleep => 4,
+            FindingKind::Deadlock => 0,
+            FindingKind::StillWaiting => 1,
+            FindingKind::Throttled => 2,
+            FindingKind::CpuStarvation if finding.share >= 0.5 => 3,
+            FindingKind::CpuStarvation | FindingKind::Wait | FindingKind::OnCpu => 4,
+            FindingKind::Sleep => 5,
         };
         // A cause that is known helps more than one that is not.
         let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name();
@@ -237,7 +249,8 @@ fn rank(
     let (mut list, mut boxes) = (Vec::new(), Vec::new());
     let mut left_out = 0;
     for Found { finding, mut hops, .. } in found {
-        if finding.share < MIN_SHARE {
+        // A deadlock never ends: how short it has been says nothing.
+        if finding.share < MIN_SHARE && finding.kind != FindingKind::Deadlock {
             boxes.push(hops);
             continue;
         }
