@@ -186,11 +186,10 @@ fn hold_rwlock(stage: &Stage, [holder, beside]: [&'static str; 2]) -> Result<()>
         })?;
     }
     start_bystander(stage, beside)?;
-    let wanted: [(&'static Role, &str, fn(&Rwlock)); 2] = [
-        (reader, "ow-reader", Rwlock::lock_for_reading),
-        (writer, "ow-writer", Rwlock::lock_for_writing),
-    ];
-    for (role, comm, wants) in wanted {
+    let wants: [fn(&Rwlock); 2] = [Rwlock::lock_for_reading, Rwlock::lock_for_writing];
+    for ((role, comm), wants) in
+        [(reader, "ow-reader"), (writer, "ow-writer")].into_iter().zip(wants)
+    {
         let lock = Arc::clone(&lock);
         stage.thread(move || {
             wait_until_held(held);
