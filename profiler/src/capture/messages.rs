@@ -161,6 +161,15 @@ pub struct WaitCounts {
     pub target_waits: u64,
 }
 
+/// What is wanted of the records that a survey has sent.
+#[derive(Debug)]
+pub(super) enum SurveyRequest {
+    /// A snapshot.
+    Snapshot(SnapshotRequest),
+    /// The waits that have not ended and are too long for a trigger already; the rest is dropped.
+    LongOpenWaits,
+}
+
 /// A snapshot that is wanted, and whose survey is done.
 #[derive(Debug)]
 pub(super) struct SnapshotRequest {
@@ -203,8 +212,19 @@ pub struct LongWait {
     pub comm: String,
     /// How long the thread was blocked.
     pub blocked: Nanos,
-    /// When the thread was back on a CPU.
+    /// When the thread was back on a CPU, or was last seen waiting.
     pub at: Timestamp,
+    /// Whether the wait was over then.
+    pub progress: WaitProgress,
+}
+
+/// Whether a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitProgress {
+    /// It has ended.
+    Over,
+    /// Nobody has ended it yet.
+    Open,
 }
 
 /// What a sink that retains slices can't know of the snapshot that it writes: how things stood at

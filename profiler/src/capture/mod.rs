@@ -46,8 +46,9 @@ pub use file_sink::{FileSink, PipeSink};
 pub use memory_sink::{AssemblingSink, MemorySink};
 use messages::{
     LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
+    SurveyRequest,
 };
-pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts};
+pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts, WaitProgress};
 use offwake_analysis::target::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,
@@ -331,11 +332,32 @@ impl<S: Sink> Capture<S> {
         let surveyed = kernel.survey(Survey::Snapshot);
         // Submitted even if the survey failed: what it sent must not be taken for what the next one
         // sends.
-        let request = SnapshotRequest { reason, at, own_cpu };
+        let request = SurveyRequest::Snapshot(SnapshotRequest { reason, at, own_cpu });
         if !control.snapshots.submit(request, || !drain.is_finished()) {
             return Err(CaptureError::Thread("drain"));
         }
         Ok(surveyed?)
+    }
+
+    /// Surveys every thread for waits that have not ended and are too long for a trigger already. Call
+    /// it once in every [`Capture::open_wait_interval`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to say who is waiting.
+    pub fn find_long_open_waits(&mut self) -> Result<(), CaptureError> {
+        let Armed { kernel, control, drain, .. } = &mut self.armed;
+        let surveyed = kernel.survey(Survey::Snapshot);
+        if !control.snapshots.submit(SurveyRequest::LongOpenWaits, || !drain.is_finished()) {
+            return Err(CaptureError::Thread("drain"));
+        }
+        Ok(surveyed?)
+    }
+
+    /// How often to look for long waits that have not ended; none if there is no trigger.
+    #[must_use]
+    pub fn open_wait_interval(&self) -> Option<Duration> {
+        trigger::open_wait_interval(&self.armed.plan.triggers)
     }
 
     /// Starts the sampling clock on CPUs that have come, or come back. Call it once in every
