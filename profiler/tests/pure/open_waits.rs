@@ -7,7 +7,7 @@ use offwake_analysis::{
 use offwake_recording::{
     AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, StackRef,
     Syscall, ThreadRef, Wait,
-    units::{Tgid, Tid},
+    units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
@@ -260,6 +260,41 @@ fn a_holder_of_many_threads_is_named_as_a_process() {
     let found = &findings(&mut r)[0];
     assert_eq!((found.kind, found.chain.len()), (FindingKind::StillWaiting, 1), "{found:#?}");
     assert_eq!(found.cause.text, "held by thread60 60");
+}
+
+#[test]
+fn who_waits_for_a_process_that_is_dead_as_a_whole_waits_behind_the_deadlock() {
+    for is_all_dead in [true, false] {
+        let mut r = asleep(&[7, 60, 61]);
+        if !is_all_dead {
+            live(&mut r, 62, &"#".repeat(LENGTH), 0);
+        }
+        mutex(&mut r, 60, 61, "left");
+        mutex(&mut r, 61, 60, "right");
+        in_process(&mut r, 60, &[60, 61, 62]);
+        change(&mut r, 7, |wait| wait.syscall = syscall(WAIT4, [60, 0, 0, 0, 0, 0]));
+        for event in r.thread_events.iter_mut().filter(|event| event.tgid == Tgid(60)) {
+            event.parent = Tgid(7);
+        }
+        // One of the two is of the target: a deadlock of others that nobody waits for is not told.
+        for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(60)) {
+            event.in_target = true;
+        }
+        let list = findings(&mut r);
+        let dead: Vec<_> = list.iter().filter(|f| f.kind == FindingKind::Deadlock).collect();
+        let [dead] = dead.as_slice() else { panic!("{list:#?}") };
+        let is_behind = dead.lines.iter().any(|line| line.text.starts_with("stuck behind it"));
+        assert_eq!(is_behind, is_all_dead, "{list:#?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_waited_for_with_a_timeout_says_so() {
+    let mut r = asleep(&[7, 60]);
+    mutex(&mut r, 7, 60, "book");
+    change(&mut r, 7, |wait| wait.timeout = Some(Nanos(10_000_000_000)));
+    let found = findings(&mut r).remove(0);
+    assert!(found.text.contains("held by thread60 60, with a timeout in book"), "{found:#?}");
 }
 
 #[test]

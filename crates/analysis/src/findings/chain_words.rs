@@ -75,7 +75,7 @@ impl ChainTeller<'_> {
         };
         let on_itself = link.owner == Owner::Thread(thread);
         let owner = self.owner(thread, &link.owner, writer);
-        match (link.awaited, on_itself) {
+        let what = match (link.awaited, on_itself) {
             (Awaited::Lock | Awaited::WriteLock, true) => {
                 format!("{verb} for a lock that it holds itself")
             }
@@ -85,6 +85,10 @@ impl ChainTeller<'_> {
             (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
             (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),
+        };
+        match self.graph.has_timeout(thread) {
+            true => format!("{what}, with a timeout"),
+            false => what,
         }
     }
 

@@ -153,6 +153,13 @@ impl<'a> OpenWaitGraph<'a> {
         interval.map_or(Nanos(0), |interval| interval.to.since(interval.from))
     }
 
+    /// Returns whether a thread's open wait ends by itself when its time is up.
+    pub(super) fn has_timeout(&self, thread: ThreadIndex) -> bool {
+        let wait =
+            self.open_wait(thread).and_then(|wait| self.recording.waits.get(wait.0 as usize));
+        wait.is_some_and(|wait| wait.timeout.is_some())
+    }
+
     /// Returns what call for a lock a thread waits in, by its stack.
     pub(super) fn lock_call(&self, thread: ThreadIndex) -> Option<LockCall> {
         let wait = self.recording.waits.get(self.open_wait(thread)?.0 as usize)?;
@@ -213,7 +220,36 @@ impl<'a> OpenWaitGraph<'a> {
                 deadlock.queued.push(thread);
             }
         }
+        self.add_waiters_for_dead_processes(&mut deadlocks);
         deadlocks
+    }
+
+    /// Adds the threads of the target that wait for a process of which no thread can go on.
+    fn add_waiters_for_dead_processes(&self, deadlocks: &mut [Deadlock]) {
+        if deadlocks.is_empty() {
+            return;
+        }
+        let targets = (self.timeline.threads.iter().zip(0..))
+            .filter(|(thread, _)| thread.in_target)
+            .map(|(_, n)| ThreadIndex(n));
+        for thread in targets {
+            let chain = self.follow(thread);
+            let Some(Link { owner: Owner::Process(process), .. }) = chain.links.last() else {
+                continue;
+            };
+            let Some(threads) = self.living.get(&process.tgid) else { continue };
+            let chains: Vec<OpenChain> =
+                threads.iter().map(|&thread| self.follow(thread)).collect();
+            let is_behind = |deadlock: &&mut Deadlock| {
+                chains.iter().all(|chain| {
+                    let cycle = chain.deadlock();
+                    cycle.is_some_and(|cycle| cycle.iter().all(|t| deadlock.members.contains(t)))
+                })
+            };
+            if let Some(deadlock) = deadlocks.iter_mut().find(is_behind) {
+                deadlock.queued.push(thread);
+            }
+        }
     }
 }
 
