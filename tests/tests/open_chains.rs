@@ -109,6 +109,27 @@ fn who_sleeps_with_a_mutex_held_is_the_cause() -> Result<()> {
     Ok(())
 }
 
+/// The first thread's lock is never waited for: three types in each row are.
+#[test]
+fn a_chain_leads_over_mutexes_of_all_types_to_who_sleeps() -> Result<()> {
+    for name in ["mutexes-in-a-row", "mutexes-in-another-row"] {
+        let case = profile(name, &["first", "second", "third"])?;
+        let found = stuck(&case, "first")?;
+        let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+        let row = ["first", "second", "third", "fourth"].map(|role| case.tid(role));
+        ensure!(tids == row, "{name}: {row:?}: {found:#?}");
+        for (hop, owner) in found.chain.iter().zip(["second", "third", "fourth"]) {
+            let wanted = format!("waits for a lock held by thread {owner}");
+            ensure!(hop.what.ends_with(&wanted), "{name}: {wanted}: {found:#?}");
+        }
+        ensure!(found.cause.text.contains("[fourth] sleeps"), "{name}: {found:#?}");
+        // It tells of the others as well.
+        let first = case.report.findings.first().context("there are findings")?;
+        ensure!(first.text == found.text, "{name}: {:#?}", case.report.findings);
+    }
+    Ok(())
+}
+
 #[test]
 fn who_sleeps_with_a_readers_writer_lock_held_is_the_cause_for_readers_and_writers() -> Result<()> {
     for (name, holder) in [("rwlock-held-by-left", "left"), ("rwlock-held-by-right", "right")] {

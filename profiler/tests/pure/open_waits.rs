@@ -298,6 +298,19 @@ fn a_lock_that_is_waited_for_with_a_timeout_says_so() {
 }
 
 #[test]
+fn a_wait_that_is_a_hop_of_another_comes_after_all_that_is_news() {
+    let mut r = asleep(&[7, 8, 9, 60]);
+    mutex(&mut r, 7, 8, "first");
+    mutex(&mut r, 8, 60, "second");
+    sleeps_in(&mut r, 60, "export");
+    // Nobody knows who has this one.
+    waits_in(&mut r, 9, "pthread_mutex_lock", "third", WAIT);
+    let list = findings(&mut r);
+    let firsts: Vec<_> = list.iter().map(|found| found.chain[0].tid.unwrap().0).collect();
+    assert_eq!(firsts, [7, 9, 8], "{list:#?}");
+}
+
+#[test]
 fn a_holder_that_runs_is_the_cause() {
     let mut r = asleep(&[7]);
     live(&mut r, 60, &"#".repeat(LENGTH), 0);

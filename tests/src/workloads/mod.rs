@@ -113,6 +113,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("deadlock-of-processes", owned_locks::deadlock_of_processes),
     ("mutex-held-by-left", owned_locks::mutex_held_by_left),
     ("mutex-held-by-right", owned_locks::mutex_held_by_right),
+    ("mutexes-in-a-row", owned_locks::in_a_row),
+    ("mutexes-in-another-row", owned_locks::in_another_row),
     ("pi-mutex-held-by-left", owned_locks::pi_mutex_held_by_left),
     ("rwlock-held-by-left", owned_locks::rwlock_held_by_left),
     ("rwlock-held-by-right", owned_locks::rwlock_held_by_right),

@@ -38,6 +38,17 @@ pub(super) enum Protocol {
     PriorityInheritance,
 }
 
+/// What is special about a mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MutexType {
+    /// Its owner may lock it again.
+    Recursive,
+    /// Its owner is told so who locks it again.
+    ErrorChecking,
+    /// The next one gets it should its owner die.
+    Robust,
+}
+
 impl PthreadMutex {
     pub(super) fn unlocked(protocol: Protocol) -> Result<Arc<Self>> {
         let mutex = Arc::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
@@ -61,6 +72,25 @@ impl PthreadMutex {
             // SAFETY: the attributes are initialised.
             unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) }
         })
+    }
+
+    /// Makes it a mutex of this type (`PTHREAD_MUTEX_RECURSIVE`); before its first use.
+    pub(super) fn set_type(&self, kind: MutexType) -> Result<()> {
+        let set: fn(*mut libc::pthread_mutexattr_t) -> libc::c_int = match kind {
+            // SAFETY: the attributes are initialised.
+            MutexType::Recursive => |attributes| unsafe {
+                libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_RECURSIVE)
+            },
+            // SAFETY: as above.
+            MutexType::ErrorChecking => |attributes| unsafe {
+                libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK)
+            },
+            // SAFETY: as above.
+            MutexType::Robust => |attributes| unsafe {
+                libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST)
+            },
+        };
+        self.initialise(set)
     }
 
     /// Initialises the mutex anew, with attributes that `set` sets.

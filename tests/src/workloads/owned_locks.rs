@@ -3,7 +3,7 @@
 use std::{
     cell::UnsafeCell,
     sync::{
-        Arc,
+        Arc, Barrier,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 
 use super::{
-    mutex::{Protocol, PthreadMutex},
+    mutex::{MutexType, Protocol, PthreadMutex},
     raw,
     shared::{Zeroed, map},
     stage::{Role, Stage},
@@ -132,6 +132,51 @@ fn hold_mutex(
         waiter.waits(|| wants_the_other(&mutex));
         mutex.unlock();
     })?;
+    stage.play(|| ())
+}
+
+/// Each thread has a mutex of another type and wants that of the next one; the last one sleeps.
+pub(super) fn in_a_row(stage: &Stage) -> Result<()> {
+    let [recursive, checking] = [MutexType::Recursive, MutexType::ErrorChecking].map(Some);
+    put_in_a_row(stage, [None, recursive, checking, Some(MutexType::Robust)])
+}
+
+/// The same, with the types in another order.
+pub(super) fn in_another_row(stage: &Stage) -> Result<()> {
+    let [recursive, checking] = [MutexType::Recursive, MutexType::ErrorChecking].map(Some);
+    put_in_a_row(stage, [Some(MutexType::Robust), checking, recursive, None])
+}
+
+fn put_in_a_row(stage: &Stage, types: [Option<MutexType>; 4]) -> Result<()> {
+    let mutexes = types
+        .into_iter()
+        .map(|kind| {
+            let mutex = PthreadMutex::unlocked(Protocol::Plain)?;
+            kind.map_or(Ok(()), |kind| mutex.set_type(kind))?;
+            Ok(mutex)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let names = ["first", "second", "third", "fourth"];
+    let roles = names.map(|name| stage.role(name));
+    let stopped = stage.stopped();
+    let all_locked = Arc::new(Barrier::new(mutexes.len()));
+    for (n, (role, name)) in roles.into_iter().zip(names).enumerate() {
+        let (role, own, next) = (role?, Arc::clone(&mutexes[n]), mutexes.get(n + 1).cloned());
+        let all_locked = Arc::clone(&all_locked);
+        stage.thread(move || {
+            role.claim(name);
+            own.lock();
+            all_locked.wait();
+            match next {
+                Some(next) => {
+                    role.waits(|| wants_the_other(&next));
+                    next.unlock();
+                }
+                None => sleeps_with_the_lock(stopped),
+            }
+            own.unlock();
+        })?;
+    }
     stage.play(|| ())
 }
 

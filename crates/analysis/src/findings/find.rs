@@ -242,7 +242,8 @@ fn rank(
             FindingKind::Sleep => 5,
         };
         // A cause that is known helps more than one that is not.
-        let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name();
+        let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name()
+            || finding.still_waiting && finding.chain.len() > 1;
         let weight = if is_known { finding.ns.0 } else { finding.ns.0 / 2 };
         (*coverage, class, std::cmp::Reverse(weight))
     });

@@ -4,7 +4,10 @@
 //! says so: it holds out for a lock, for the answer of a server, for a disk or inside the kernel;
 //! or nothing else happened in its process at all.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use indexmap::IndexMap;
 use offwake_recording::{
@@ -24,7 +27,7 @@ use crate::{
 use super::{
     chain_words::{ChainTeller, Position},
     find::RootKey,
-    found::Found,
+    found::{Coverage, Found},
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph},
@@ -203,11 +206,28 @@ pub(super) fn describe_stuck(
     recording: &Recording,
     writer: &mut FindingWriter<'_>,
 ) -> Vec<Found> {
-    (stuck.iter())
-        .map(|stuck| {
-            Found::new(describe(stuck, teller, recording, writer), BlameClass::Unattributed)
+    (stuck.iter().zip(find_coverage(stuck)))
+        .map(|(stuck, coverage)| {
+            let finding = describe(stuck, teller, recording, writer);
+            Found { coverage, ..Found::new(finding, BlameClass::Unattributed) }
         })
         .collect()
+}
+
+/// Finds out which of them longer chains tell of already: those that begin with a hop of another.
+fn find_coverage(stuck: &[StuckThreads]) -> Vec<Coverage> {
+    let mut order: Vec<usize> = (0..stuck.len()).collect();
+    order.sort_by_key(|&n| Reverse(stuck[n].chain.threads.len()));
+    let mut told: BTreeSet<ThreadIndex> = BTreeSet::new();
+    let mut coverage = vec![Coverage::News; stuck.len()];
+    for n in order {
+        if stuck[n].threads().all(|thread| told.contains(&thread)) {
+            coverage[n] = Coverage::ToldByOthers;
+        } else {
+            told.extend(stuck[n].chain.threads.iter().skip(1));
+        }
+    }
+    coverage
 }
 
 fn describe(
