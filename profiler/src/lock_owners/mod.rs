@@ -38,7 +38,7 @@ const MIN_SHARE: u64 = 10;
 /// What is long enough in any window.
 const LONG: Nanos = Nanos(1_000_000_000);
 /// The most waits that are looked into.
-const MAX_WAITS: usize = 1_024;
+const MAX_WAITS: usize = 4_096;
 /// How long it may take in all.
 const PATIENCE: Duration = Duration::from_millis(250);
 
