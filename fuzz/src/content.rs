@@ -8,11 +8,12 @@ use std::sync::Arc;
 use arbitrary::{Arbitrary, Result, Unstructured};
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
-    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, FuseServer, InterruptInfo, Meta,
-    Module, ModuleId, OpenFile, PeerProcess, Phase, Preemption, ProcessInfo, QuotaCount, Sample,
-    Scope, Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall,
-    SyscallTable, SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind,
-    ThreadRef, Throttle, Wait, Wake, WakeContext, Window,
+    CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId, Function, FuseServer,
+    InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
+    Preemption, ProcessInfo, QuotaCount, Sample, Scope, Segment, SocketEnd, SocketRole, Stack,
+    StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector, TaskState, ThreadEvent,
+    ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait, Wake, WakeContext,
+    Window,
     stream::Slice,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
@@ -54,6 +55,7 @@ fn slice(u: Bytes) -> Result<Slice> {
         throttles: many(u, 8, throttle)?,
         quotas: many(u, 2, quota)?,
         fuse_servers: many(u, 2, fuse_server)?,
+        lock_owners: many(u, 2, lock_owner)?,
         ..Slice::default()
     };
     for _ in 0..u.int_in_range(0..=2)? {
@@ -70,6 +72,16 @@ fn slice(u: Bytes) -> Result<Slice> {
 fn interrupt(u: Bytes) -> Result<InterruptInfo> {
     let device = maybe(u, |u| choose(u, &[DeviceKind::Storage, DeviceKind::Other]))?;
     Ok(InterruptInfo { number: interrupt_number(u)?, device, handlers: text(u)? })
+}
+
+fn lock_owner(u: Bytes) -> Result<LockOwner> {
+    Ok(LockOwner {
+        waiter: Tid(small(u)?),
+        futex: any_or(u, |u| Ok(small(u)?.into()))?,
+        kind: choose(u, &[LockKind::Mutex, LockKind::Rwlock, LockKind::ThreadEnd])?,
+        owner: ThreadRef { tid: Tid(small(u)?), tgid: Tgid(small(u)?) },
+        owner_comm: text(u)?,
+    })
 }
 
 fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {

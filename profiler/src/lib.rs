@@ -17,6 +17,7 @@ pub mod files;
 mod fuse_servers;
 mod interrupts;
 pub mod kernel;
+mod lock_owners;
 pub mod parser;
 pub mod privileges;
 pub mod processes;

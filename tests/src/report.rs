@@ -46,6 +46,20 @@ pub struct Finding {
     pub cause: FindingCause,
     /// What screens show of it.
     pub lines: Vec<FindingLine>,
+    /// Who waited, for whom, and so on.
+    pub chain: Vec<FindingHop>,
+}
+
+/// A hop of a finding's chain.
+#[derive(Clone, Debug, Deserialize)]
+pub struct FindingHop {
+    /// The thread, in chains of waits that had not ended.
+    #[serde(default)]
+    pub tid: Option<u32>,
+    /// The function.
+    pub function: Option<String>,
+    /// What the thread did, in words.
+    pub what: String,
 }
 
 /// The end of a finding's chain.

@@ -101,6 +101,24 @@ fn a_wait_that_is_too_long_writes_a_snapshot() -> Result<()> {
     is_true_of(&second, tid, &truth.roles["sleeper"])
 }
 
+/// Nobody ends these waits: they trip the trigger all the same, and once each.
+#[test]
+fn a_wait_that_has_not_ended_writes_a_snapshot_as_soon_as_it_is_too_long() -> Result<()> {
+    let workload = Workload::start("stuck-one-after-the-other")?;
+    let starter = workload.role("starter")?.tid;
+    let recorder = recorder(&workload, &["--trigger", "wait>700ms,comm=ow-starter"])?;
+    wait_for(&recorder.path("x.1.offwake"))?;
+    let outcome = recorder.interrupt()?;
+    let line = outcome.stdout.lines().find(|line| line.contains("(trigger: ow-starter "));
+    let line = line.with_context(|| format!("no trigger: {outcome}"))?;
+    ensure!(line.contains(" still waits, for "), "{line}");
+    // The starter's own waits are short.
+    ensure!(!line.contains(&format!("ow-starter {starter} ")), "{line}");
+    let report = report(&outcome, "x.1.offwake")?;
+    ensure!(report.meta.closed_by == "snapshot", "{:?}", report.meta);
+    workload.stop().map(drop)
+}
+
 #[test]
 fn a_trigger_with_another_name_is_not_tripped() -> Result<()> {
     let workload = Workload::start("short-and-long-sleeps")?;

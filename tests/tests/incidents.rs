@@ -37,7 +37,7 @@ fn a_row_lock_is_blamed_on_the_client_of_the_session_that_holds_it() -> Result<(
 }
 
 #[test]
-fn threads_in_a_deadlock_are_still_waiting() -> Result<()> {
+fn threads_in_a_deadlock_are_told_as_one() -> Result<()> {
     check_cause("deadlock")
 }
 

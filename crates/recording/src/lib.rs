@@ -7,6 +7,7 @@ mod function;
 mod fuse_server;
 mod interned;
 mod interrupt;
+mod lock_owner;
 pub mod loss;
 mod order;
 mod process;
@@ -28,6 +29,7 @@ pub use function::Function;
 pub use fuse_server::FuseServer;
 pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
+pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
 pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
@@ -209,6 +211,8 @@ pub struct Recording {
     pub file_locks: Vec<AwaitedFileLock>,
     /// Who served FUSE filesystems when the window closed, if somebody may have waited for one.
     pub fuse_servers: Vec<FuseServer>,
+    /// Who held the locks in memory that somebody still waited for then.
+    pub lock_owners: Vec<LockOwner>,
     /// The clocks, read every second or so.
     pub clocks: Vec<Clocks>,
     /// What was lost.

@@ -12,6 +12,7 @@ use profiler_ebpf::{
         NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, survey, thread_event,
         thread_flags, wait_flags,
     },
+    syscalls::{IS_FUTEX, may_wait_for_lock},
 };
 
 use super::{
@@ -19,7 +20,7 @@ use super::{
     ring::{count_loss, cpu, now, send},
     stack::{self, Scratch},
     switch::{self, UserMemory},
-    target,
+    syscall, target,
     task::Task,
     task_local::{self, TaskLocal},
     throttle, user_stack_copy,
@@ -104,7 +105,12 @@ fn open_wait(local: &mut TaskLocal, task: Task) {
     let registers = task.registers();
     switch::record_syscall_and_file(record, task, registers, UserMemory::NotReadable);
     let is_target = local.thread_flags & thread_flags::TARGET != 0;
-    if stack::are_recorded() && is_target && task.has_user_half() {
+    // Whoever has a lock that the target waits for may wait for a lock itself: for which, only its
+    // stack tells, and others are too many.
+    let is_wanted = is_target
+        || syscall::table_entry(&record.syscall) & IS_FUTEX != 0
+            && may_wait_for_lock(&record.syscall.args);
+    if stack::are_recorded() && is_wanted && task.has_user_half() {
         let stack = user_stack_copy::request_sleeper(task, registers);
         let record = &mut local.record;
         record.user_stack = stack.0;

@@ -104,6 +104,14 @@ impl Collector {
         std::mem::take(&mut self.long_waits)
     }
 
+    /// The waits of the last survey that are too long for a trigger already, each once. The survey's
+    /// records are dropped.
+    pub fn take_long_open_waits(&mut self) -> Vec<LongWait> {
+        let open = std::mem::take(&mut self.open);
+        let Some(start) = self.window_start else { return Vec::new() };
+        self.triggers.match_open_waits(&open.waits, start)
+    }
+
     /// The records that the last survey has sent, and who holds the locks on files that are waited
     /// for. Who serves the filesystems that may be waited for is requested.
     pub fn take_open_records(&mut self) -> OpenRecords {

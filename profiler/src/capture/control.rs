@@ -7,7 +7,7 @@ use std::{
 
 use offwake_recording::units::{Nanos, Timestamp};
 
-use super::{messages::SnapshotRequest, trigger::SnapshotPacer};
+use super::{messages::SurveyRequest, trigger::SnapshotPacer};
 
 /// How often the thread that waits checks whether the other one is still there.
 const LIVENESS_CHECK: Duration = Duration::from_millis(100);
@@ -30,7 +30,7 @@ impl Control {
     }
 }
 
-/// Hands one request at a time from the thread that asks for snapshots to the drain.
+/// Hands one request at a time from the thread that has surveys made to the drain.
 #[derive(Debug, Default)]
 pub(super) struct SnapshotHandover {
     state: Mutex<HandoverState>,
@@ -39,14 +39,14 @@ pub(super) struct SnapshotHandover {
 
 #[derive(Debug, Default)]
 struct HandoverState {
-    request: Option<SnapshotRequest>,
+    request: Option<SurveyRequest>,
     is_busy: bool,
 }
 
 impl SnapshotHandover {
     /// Hands a request over, and waits until the drain has taken the survey's records out of the
     /// rings: only then can another survey send its own. False if the drain is gone.
-    pub fn submit(&self, request: SnapshotRequest, is_alive: impl Fn() -> bool) -> bool {
+    pub fn submit(&self, request: SurveyRequest, is_alive: impl Fn() -> bool) -> bool {
         let mut state = self.lock();
         state.request = Some(request);
         state.is_busy = true;
@@ -61,7 +61,7 @@ impl SnapshotHandover {
     }
 
     /// The request that was submitted, if there is one.
-    pub fn take_request(&self) -> Option<SnapshotRequest> {
+    pub fn take_request(&self) -> Option<SurveyRequest> {
         self.lock().request.take()
     }
 

@@ -12,7 +12,7 @@ use super::{
     collector::{Collector, KernelTotals},
     control::Control,
     counters::Counters,
-    messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyedSnapshot},
+    messages::{Lookup, OpenRecords, RecordBatch, StoreMessage, SurveyRequest, SurveyedSnapshot},
 };
 use crate::kernel::{self, ProgramTimer, Ring};
 
@@ -102,13 +102,22 @@ impl Drain {
             for long_wait in self.collector.take_long_waits() {
                 control.pacer.request(long_wait);
             }
-            if let Some(request) = request {
+            if let Some(SurveyRequest::LongOpenWaits) = &request {
+                for long_wait in self.collector.take_long_open_waits() {
+                    control.pacer.request(long_wait);
+                }
+                control.snapshots.complete();
+            }
+            if let Some(SurveyRequest::Snapshot(request)) = request {
                 self.read_totals(from);
                 let until = Timestamp(from.0.saturating_sub(RING_DELAY.0));
                 send_batch(&mut self.collector, until, &self.totals, &self.store);
                 self.last_cut = from;
                 let open = self.collector.take_open_records();
-                self.pending = Some(Lookup::Snapshot(Box::new(SurveyedSnapshot { request, open })));
+                let window =
+                    control.window_start.get().map_or(Nanos(0), |start| from.since(*start));
+                let surveyed = SurveyedSnapshot { request, window, open };
+                self.pending = Some(Lookup::Snapshot(Box::new(surveyed)));
                 control.snapshots.complete();
             }
             if let Some(lookup) = self.pending.take() {

@@ -15,6 +15,7 @@ use crate::{
     decode::NewStack,
     files::Files,
     fuse_servers, interrupts,
+    lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     processes::{Processes, Quotas},
@@ -75,6 +76,8 @@ pub(super) fn run(
             Ok(Lookup::FuseServers) => fuse_servers = fuse_servers::find_servers(),
             Ok(Lookup::Snapshot(mut snapshot)) => {
                 snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
+                let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
+                snapshot.open.lock_owners = owners;
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}

@@ -10,8 +10,8 @@
 use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
 use offwake_recording::{
     AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, FuseServer,
-    InterruptInfo, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost, Sample,
-    ThreadEvent, ThreadExit, Throttle, Wait,
+    InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost,
+    Sample, ThreadEvent, ThreadExit, Throttle, Wait,
     loss::Diagnostics,
     units::{CgroupId, Nanos, Tgid, Tid, Timestamp},
 };
@@ -123,6 +123,8 @@ pub struct OpenRecords {
     pub file_locks: Vec<AwaitedFileLock>,
     /// Who serves the FUSE filesystems that some of these waits may be for: the look-up thread adds it.
     pub fuse_servers: Vec<FuseServer>,
+    /// Who has the locks in memory that some of these waits are for.
+    pub lock_owners: Vec<LockOwner>,
 }
 
 /// What was looked up since the last time.
@@ -164,6 +166,15 @@ pub struct WaitCounts {
     pub target_waits: u64,
 }
 
+/// What is wanted of the records that a survey has sent.
+#[derive(Debug)]
+pub(super) enum SurveyRequest {
+    /// A snapshot.
+    Snapshot(SnapshotRequest),
+    /// The waits that have not ended and are too long for a trigger already; the rest is dropped.
+    LongOpenWaits,
+}
+
 /// A snapshot that is wanted, and whose survey is done.
 #[derive(Debug)]
 pub(super) struct SnapshotRequest {
@@ -177,6 +188,8 @@ pub(super) struct SnapshotRequest {
 #[derive(Debug)]
 pub(super) struct SurveyedSnapshot {
     pub request: SnapshotRequest,
+    /// The length of the window up to now.
+    pub window: Nanos,
     pub open: OpenRecords,
 }
 
@@ -204,8 +217,19 @@ pub struct LongWait {
     pub comm: String,
     /// How long the thread was blocked.
     pub blocked: Nanos,
-    /// When the thread was back on a CPU.
+    /// When the thread was back on a CPU, or was last seen waiting.
     pub at: Timestamp,
+    /// Whether the wait was over then.
+    pub progress: WaitProgress,
+}
+
+/// Whether a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitProgress {
+    /// It has ended.
+    Over,
+    /// Nobody has ended it yet.
+    Open,
 }
 
 /// What a sink that retains slices can't know of the snapshot that it writes: how things stood at

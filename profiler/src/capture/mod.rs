@@ -46,8 +46,9 @@ pub use file_sink::{FileSink, PipeSink};
 pub use memory_sink::{AssemblingSink, MemorySink};
 use messages::{
     LastLookupResults, RecordBatch, RecordingEnd, RecordingStart, SnapshotRequest, StoreMessage,
+    SurveyRequest,
 };
-pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts};
+pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts, WaitProgress};
 use offwake_analysis::target::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,
@@ -66,6 +67,7 @@ use crate::{
         self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
         TargetFilter,
     },
+    lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
     privileges::{self, Task},
     stacks::StackProcessor,
@@ -330,11 +332,32 @@ impl<S: Sink> Capture<S> {
         let surveyed = kernel.survey(Survey::Snapshot);
         // Submitted even if the survey failed: what it sent must not be taken for what the next one
         // sends.
-        let request = SnapshotRequest { reason, at, own_cpu };
+        let request = SurveyRequest::Snapshot(SnapshotRequest { reason, at, own_cpu });
         if !control.snapshots.submit(request, || !drain.is_finished()) {
             return Err(CaptureError::Thread("drain"));
         }
         Ok(surveyed?)
+    }
+
+    /// Surveys every thread for waits that have not ended and are too long for a trigger already. Call
+    /// it once in every [`Capture::open_wait_interval`].
+    ///
+    /// # Errors
+    ///
+    /// If the kernel refuses to say who is waiting.
+    pub fn find_long_open_waits(&mut self) -> Result<(), CaptureError> {
+        let Armed { kernel, control, drain, .. } = &mut self.armed;
+        let surveyed = kernel.survey(Survey::Snapshot);
+        if !control.snapshots.submit(SurveyRequest::LongOpenWaits, || !drain.is_finished()) {
+            return Err(CaptureError::Thread("drain"));
+        }
+        Ok(surveyed?)
+    }
+
+    /// How often to look for long waits that have not ended; none if there is no trigger.
+    #[must_use]
+    pub fn open_wait_interval(&self) -> Option<Duration> {
+        trigger::open_wait_interval(&self.armed.plan.triggers)
     }
 
     /// Starts the sampling clock on CPUs that have come, or come back. Call it once in every
@@ -389,9 +412,11 @@ impl<S: Sink> Capture<S> {
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
         let surveyed = kernel.survey(Survey::Closing);
         control.stop.store(true, Ordering::Relaxed);
-        let (rest, open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
+        let (rest, mut open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
         drop((to_store, watching));
         surveyed?;
+        let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
+        open.lock_owners = find_lock_owners(&open.waits, window);
         Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
 }

@@ -158,7 +158,7 @@ impl<S: Sink> Store<S> {
     /// Has the sink write out what it retains, with all that has come so far.
     fn take_snapshot(&mut self, snapshot: SurveyedSnapshot, names: FrameNames) {
         let Some(start) = &self.start else { return };
-        let SurveyedSnapshot { request, open } = snapshot;
+        let SurveyedSnapshot { request, open, .. } = snapshot;
         let meta = Meta {
             window: Window { end: request.at, ..start.meta.window },
             closed_by: ClosedBy::Snapshot,
@@ -259,6 +259,7 @@ impl<S: Sink> Store<S> {
         });
         self.next.file_locks = open.file_locks;
         self.next.fuse_servers = open.fuse_servers;
+        self.next.lock_owners = open.lock_owners;
         self.next.meta = Some(meta);
         let mut names = end.names;
         while names.len() > NAMES_IN_A_SLICE {

@@ -1,8 +1,9 @@
 //! Triggers: waits that are long enough for the flight recorder to write a snapshot.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Mutex, PoisonError},
+    time::Duration,
 };
 
 use offwake_analysis::timeline::EARLY_WAKE;
@@ -11,7 +12,7 @@ use offwake_recording::{
     units::{Nanos, Tid, Timestamp},
 };
 
-use super::messages::LongWait;
+use super::messages::{LongWait, WaitProgress};
 
 /// How long after a wait that was too long the snapshot is taken, so that what followed is in it.
 const AFTERMATH: Nanos = Nanos(100_000_000);
@@ -31,11 +32,13 @@ pub(super) struct TriggerMatcher {
     triggers: Vec<Trigger>,
     /// The names of the living threads; none are kept without triggers.
     comms: HashMap<Tid, String>,
+    /// The open waits that were too long when they were last looked at: thread and beginning.
+    long_open: HashSet<(Tid, Timestamp)>,
 }
 
 impl TriggerMatcher {
     pub fn new(triggers: Vec<Trigger>) -> Self {
-        Self { triggers, comms: HashMap::new() }
+        Self { triggers, ..Self::default() }
     }
 
     pub fn record_name(&mut self, thread_event: &ThreadEvent) {
@@ -51,8 +54,35 @@ impl TriggerMatcher {
     /// The wait, if it is one of the target that began inside the window and was longer than a
     /// trigger allows.
     pub fn match_wait(&self, wait: &Wait, window_start: Timestamp) -> Option<LongWait> {
+        self.match_blocked(wait, blocked(wait), WaitProgress::Over, window_start)
+    }
+
+    /// The waits that have not ended and are longer than a trigger allows already, under the same
+    /// conditions. Each is returned once: `open` are all the waits that are open now.
+    pub fn match_open_waits(&mut self, open: &[Wait], window_start: Timestamp) -> Vec<LongWait> {
+        let mut long_open = HashSet::new();
+        let mut new = Vec::new();
+        for wait in open.iter().filter(|wait| wait.wake.is_none()) {
+            let blocked = wait.on.since(wait.off);
+            let long = self.match_blocked(wait, blocked, WaitProgress::Open, window_start);
+            let Some(long) = long else { continue };
+            let key = (wait.tid, wait.off);
+            if long_open.insert(key) && !self.long_open.contains(&key) {
+                new.push(long);
+            }
+        }
+        self.long_open = long_open;
+        new
+    }
+
+    fn match_blocked(
+        &self,
+        wait: &Wait,
+        blocked: Nanos,
+        progress: WaitProgress,
+        window_start: Timestamp,
+    ) -> Option<LongWait> {
         let shortest = self.triggers.iter().map(|trigger| trigger.longer_than).min()?;
-        let blocked = blocked(wait);
         let counts = wait.in_target && wait.begin == Begin::Seen && wait.off >= window_start;
         if blocked <= shortest || !counts {
             return None;
@@ -68,8 +98,18 @@ impl TriggerMatcher {
             comm: comm.cloned().unwrap_or_default(),
             blocked,
             at: wait.on,
+            progress,
         })
     }
+}
+
+/// How often to look for open waits that are too long already, if there are triggers: an open wait is
+/// found when it is at most half as long again, and looking at every thread costs little as rarely.
+pub(super) fn open_wait_interval(triggers: &[Trigger]) -> Option<Duration> {
+    const LEAST: Duration = Duration::from_secs(1);
+    const MOST: Duration = Duration::from_secs(10);
+    let shortest = triggers.iter().map(|trigger| trigger.longer_than).min()?;
+    Some(Duration::from_nanos(shortest.0 / 2).clamp(LEAST, MOST))
 }
 
 /// How long a wait was blocked, as the timeline has it.
@@ -215,6 +255,41 @@ mod tests {
         assert_eq!(trips(&Wait { begin: Begin::Newborn, ..wait(100, None, 900) }), None);
         assert_eq!(trips(&Wait { end: End::Missed, ..wait(100, None, 900) }), None);
         assert_eq!(trips(&Wait { in_target: false, ..wait(100, None, 900) }), None);
+    }
+
+    #[test]
+    fn an_open_wait_trips_once_as_soon_as_it_is_too_long() {
+        let mut matcher = matcher(None);
+        let start = Timestamp(100 * MS);
+        let open = |tid: u32, off: u64, on: u64| Wait {
+            tid: Tid(tid),
+            end: End::StillOff,
+            ..wait(off, None, on)
+        };
+        let mut trips = |open: &[Wait]| -> Vec<(u32, u64)> {
+            let long = matcher.match_open_waits(open, start);
+            assert!(long.iter().all(|long| long.progress == WaitProgress::Open));
+            long.iter().map(|long| (long.tid.0, long.blocked.0 / MS)).collect()
+        };
+        assert_eq!(trips(&[open(7, 100, 300), open(8, 150, 300)]), []);
+        assert_eq!(trips(&[open(7, 100, 400), open(8, 150, 350)]), [(7, 300)]);
+        assert_eq!(trips(&[open(7, 100, 500), open(8, 150, 500)]), [(8, 350)]);
+        // The next wait of the same thread is another.
+        assert_eq!(trips(&[open(7, 600, 900)]), [(7, 300)]);
+        // It began before the window, is of others, or is over but for a CPU.
+        assert_eq!(trips(&[open(7, 99, 900)]), []);
+        assert_eq!(trips(&[Wait { in_target: false, ..open(7, 100, 900) }]), []);
+        assert_eq!(trips(&[Wait { end: End::StillOff, ..wait(100, Some(800), 900) }]), []);
+    }
+
+    #[test]
+    fn open_waits_are_looked_at_often_enough_and_not_too_often() {
+        let trigger = |ms: u64| Trigger { longer_than: Nanos(ms * MS), comm: None };
+        let interval = |triggers: &[Trigger]| open_wait_interval(triggers).map(|i| i.as_millis());
+        assert_eq!(interval(&[]), None);
+        assert_eq!(interval(&[trigger(60_000), trigger(5_000)]), Some(2_500));
+        assert_eq!(interval(&[trigger(200)]), Some(1_000));
+        assert_eq!(interval(&[trigger(600_000)]), Some(10_000));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 
 use std::iter;
 
-use profiler_ebpf::syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, MAPS, TABLE_LEN, TIMESPEC_ARG_SHIFT};
+use profiler_ebpf::syscalls::{
+    COMPAT_BASE, FIRST_ARG_IS_FD, IS_FUTEX, MAPS, TABLE_LEN, TIMESPEC_ARG_SHIFT,
+};
 
 /// Syscalls that can block on the file that their first argument names. The kernel half records
 /// that file; `TAKE_FD` in `crates/analysis/src/blame/cause/syscalls.rs` is the list by which the
@@ -92,7 +94,8 @@ pub(super) fn table() -> Vec<u32> {
     let (mapping, compat_mapping) = MAPPING;
     let mapping = iter::once((0, mapping, MAPS))
         .chain(compat_mapping.map(|number| (COMPAT_BASE as usize, number, MAPS)));
-    for (base, number, about) in native.chain(compat).chain(timespec).chain(mapping) {
+    let futex = iter::once((0, libc::SYS_futex, IS_FUTEX));
+    for (base, number, about) in native.chain(compat).chain(timespec).chain(mapping).chain(futex) {
         let entry = usize::try_from(number).ok().and_then(|number| table.get_mut(base + number));
         if let Some(entry) = entry {
             *entry |= about;
@@ -117,6 +120,8 @@ mod tests {
         assert_eq!(about(libc::SYS_recvfrom), FIRST_ARG_IS_FD);
         assert_eq!(about(libc::SYS_futex) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 4);
         assert_eq!(about(libc::SYS_futex) & FIRST_ARG_IS_FD, 0);
+        assert_eq!(about(libc::SYS_futex) & IS_FUTEX, IS_FUTEX);
+        assert_eq!(about(libc::SYS_nanosleep) & IS_FUTEX, 0);
         // A queue and a timeout.
         assert_eq!(about(libc::SYS_mq_timedsend) & FIRST_ARG_IS_FD, FIRST_ARG_IS_FD);
         assert_eq!(about(libc::SYS_mq_timedsend) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 5);

@@ -5,7 +5,8 @@ use offwake_analysis::{
     report::{Filter, Report, markdown, summary},
 };
 use offwake_recording::{
-    ProcessInfo, Recording, Sample, StackEnd, StackRef, ThreadEvent, ThreadEventReason, WakeContext,
+    ProcessInfo, Recording, Sample, StackEnd, StackRef, ThreadEvent, ThreadEventReason,
+    WakeContext,
     units::{Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 

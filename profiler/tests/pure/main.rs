@@ -30,6 +30,8 @@ mod fuse_servers;
 mod golden;
 #[cfg(target_arch = "x86_64")]
 mod html;
+#[cfg(target_arch = "x86_64")]
+mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]
 mod perfetto;

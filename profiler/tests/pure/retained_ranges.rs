@@ -64,6 +64,7 @@ fn open(whole: &Recording) -> OpenRecords {
         thread_events: whole.thread_events.iter().filter(closing).cloned().collect(),
         file_locks: whole.file_locks.clone(),
         fuse_servers: whole.fuse_servers.clone(),
+        lock_owners: whole.lock_owners.clone(),
     }
 }
 

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use offwake_recording::{
     AddressKind, AddressSpace, AwaitedFileLock, Begin, BuildId, CgroupInfo, Clocks, ClosedBy,
     ContainerId, ContainerNames, CpuQuota, DeviceKind, End, FileId, FileKind, Frame, FrameId,
-    Function, FuseServer, InterruptInfo, Meta, Module, ModuleId, OpenFile, PeerProcess, Phase,
-    PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope, Segment, SocketEnd,
-    SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable, SystemVector,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef, Throttle, Wait,
-    Wake, WakeContext, Window,
+    Function, FuseServer, InterruptInfo, LockKind, LockOwner, Meta, Module, ModuleId, OpenFile,
+    PeerProcess, Phase, PodName, Preemption, ProcessInfo, QuotaCount, Recording, Sample, Scope,
+    Segment, SocketEnd, SocketRole, Stack, StackEnd, StackMode, StackRef, Syscall, SyscallTable,
+    SystemVector, TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadKind, ThreadRef,
+    Throttle, Wait, Wake, WakeContext, Window,
     units::{CgroupId, Cpu, Nanos, StackId, Tgid, Tid, Timestamp},
 };
 use proptest::{prelude::*, sample::select};
@@ -242,6 +242,25 @@ prop_compose! {
     }
 }
 
+fn lock_owner() -> impl Strategy<Value = LockOwner> {
+    let kind = select(vec![
+        LockKind::Mutex,
+        LockKind::RobustMutex,
+        LockKind::PiLock,
+        LockKind::Rwlock,
+        LockKind::ThreadEnd,
+    ]);
+    (any::<(u32, u64, u32, u32)>(), kind, ".{0,16}").prop_map(
+        |((waiter, futex, tid, tgid), kind, owner_comm)| LockOwner {
+            waiter: Tid(waiter),
+            futex,
+            kind,
+            owner: ThreadRef { tid: Tid(tid), tgid: Tgid(tgid) },
+            owner_comm,
+        },
+    )
+}
+
 fn file_lock() -> impl Strategy<Value = AwaitedFileLock> {
     let holder =
         (any::<u32>(), ".{0,16}").prop_map(|(tgid, comm)| PeerProcess { tgid: Tgid(tgid), comm });
@@ -370,6 +389,8 @@ prop_compose! {
         interrupts in prop::collection::vec(interrupt(), 0..4),
         file_locks in prop::collection::vec(file_lock(), 0..3),
         fuse_servers in prop::collection::vec(fuse_server(), 0..3),
+        (file_locks, lock_owners) in
+            (prop::collection::vec(file_lock(), 0..3), prop::collection::vec(lock_owner(), 0..3)),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
@@ -383,7 +404,7 @@ prop_compose! {
             quotas: quotas.into_iter().map(|quota| (quota.cgroup, quota)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             file_locks,
-            fuse_servers,
+    fuse_servers, lock_owners,
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();

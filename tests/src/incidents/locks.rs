@@ -105,7 +105,7 @@ fn deadlock(bank: u32, when: &str) -> Trouble {
          round. The main thread waits for both."
     );
     Trouble::of_process(bank, truth)
-        .cause(&["(?i)deadlock|still waiting", "to-savings", "to-checking", "transfer"])
+        .cause(&["DEADLOCK", "to-savings", "to-checking", "transfer"])
         .proof(move || {
             let threads = wait_for_deadlock(bank)?;
             Ok(format!("all of them sleep on a futex: {threads:?}"))

@@ -30,6 +30,7 @@ mod lines;
 mod moves;
 mod mutex;
 mod namespaces;
+mod owned_locks;
 mod polls;
 mod queues;
 mod quotas;
@@ -108,6 +109,16 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("ofd-lock-handed-over", file_locks::by_ofd),
     ("file-lock-held-by-left", file_locks::held_by_left),
     ("file-lock-held-by-right", file_locks::held_by_right),
+    ("deadlock", owned_locks::deadlock),
+    ("deadlock-of-processes", owned_locks::deadlock_of_processes),
+    ("mutex-held-by-left", owned_locks::mutex_held_by_left),
+    ("mutex-held-by-right", owned_locks::mutex_held_by_right),
+    ("mutexes-in-a-row", owned_locks::in_a_row),
+    ("mutexes-in-another-row", owned_locks::in_another_row),
+    ("pi-mutex-held-by-left", owned_locks::pi_mutex_held_by_left),
+    ("rwlock-held-by-left", owned_locks::rwlock_held_by_left),
+    ("rwlock-held-by-right", owned_locks::rwlock_held_by_right),
+    ("condition-never-signalled", owned_locks::condition_never_signalled),
     ("sysv-sem", queues::semaphore),
     ("sysv-sem-timeout", queues::semaphore_timeout),
     ("sysv-msg", queues::sysv_messages),

@@ -38,6 +38,17 @@ pub(super) enum Protocol {
     PriorityInheritance,
 }
 
+/// What is special about a mutex.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum MutexType {
+    /// Its owner may lock it again.
+    Recursive,
+    /// Its owner is told so who locks it again.
+    ErrorChecking,
+    /// The next one gets it should its owner die.
+    Robust,
+}
+
 impl PthreadMutex {
     pub(super) fn unlocked(protocol: Protocol) -> Result<Arc<Self>> {
         let mutex = Arc::new(Self(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER)));
@@ -49,14 +60,49 @@ impl PthreadMutex {
 
     /// Initialises the mutex anew; before its first use.
     fn inherit_priority(&self) -> Result<()> {
+        self.initialise(|attributes| {
+            // SAFETY: the attributes are initialised.
+            unsafe { libc::pthread_mutexattr_setprotocol(attributes, libc::PTHREAD_PRIO_INHERIT) }
+        })
+    }
+
+    /// Has processes share the mutex; before its first use, in memory that they share.
+    pub(super) fn share_between_processes(&self) -> Result<()> {
+        self.initialise(|attributes| {
+            // SAFETY: the attributes are initialised.
+            unsafe { libc::pthread_mutexattr_setpshared(attributes, libc::PTHREAD_PROCESS_SHARED) }
+        })
+    }
+
+    /// Makes it a mutex of this type (`PTHREAD_MUTEX_RECURSIVE`); before its first use.
+    pub(super) fn set_type(&self, kind: MutexType) -> Result<()> {
+        let set: fn(*mut libc::pthread_mutexattr_t) -> libc::c_int = match kind {
+            // SAFETY: the attributes are initialised.
+            MutexType::Recursive => |attributes| unsafe {
+                libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_RECURSIVE)
+            },
+            // SAFETY: as above.
+            MutexType::ErrorChecking => |attributes| unsafe {
+                libc::pthread_mutexattr_settype(attributes, libc::PTHREAD_MUTEX_ERRORCHECK)
+            },
+            // SAFETY: as above.
+            MutexType::Robust => |attributes| unsafe {
+                libc::pthread_mutexattr_setrobust(attributes, libc::PTHREAD_MUTEX_ROBUST)
+            },
+        };
+        self.initialise(set)
+    }
+
+    /// Initialises the mutex anew, with attributes that `set` sets.
+    fn initialise(&self, set: fn(*mut libc::pthread_mutexattr_t) -> libc::c_int) -> Result<()> {
         let mut attributes = MaybeUninit::uninit();
         // SAFETY: the attributes are initialised by the first call, the mutex is not in use and
-        // stays where it is, inside its Arc.
+        // stays where it is.
         let failed = unsafe {
             let attributes = attributes.as_mut_ptr();
             let failed = [
                 libc::pthread_mutexattr_init(attributes),
-                libc::pthread_mutexattr_setprotocol(attributes, libc::PTHREAD_PRIO_INHERIT),
+                set(attributes),
                 libc::pthread_mutex_init(self.0.get(), attributes),
             ];
             libc::pthread_mutexattr_destroy(attributes);
@@ -64,7 +110,7 @@ impl PthreadMutex {
         };
         ensure!(
             failed.is_none(),
-            "cannot make a mutex with priority inheritance: {:?}",
+            "cannot make such a mutex: {:?}",
             failed.map(io::Error::from_raw_os_error)
         );
         Ok(())

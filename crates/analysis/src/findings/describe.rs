@@ -11,7 +11,7 @@ use crate::{
     blame::{FrameEvidence, Reason, cause::Cause},
     quotas::{ThrottledTimes, describe_quota},
     report::{BlameEntryKind, text},
-    timeline::{ThreadIndex, Timeline},
+    timeline::{Thread, ThreadIndex, Timeline},
     words,
 };
 
@@ -76,6 +76,28 @@ impl Words<'_> {
             function,
             what,
             ns,
+            tid: None,
+        }
+    }
+
+    /// Names a thread for others of its process: `thread ledger`, `the main thread`, `thread worker
+    /// (TID 812)` where several have that name.
+    pub(super) fn thread_of_process(&self, thread: ThreadIndex) -> String {
+        let Some(life) = self.timeline.thread(thread) else { return "another thread".to_owned() };
+        let name = self.programs.own_thread_name(thread);
+        let is_namesake = |(other, n): (&Thread, u32)| {
+            let other_index = ThreadIndex(n);
+            other.tgid == life.tgid
+                && other_index != thread
+                && self.programs.own_thread_name(other_index) == name
+        };
+        match name {
+            Some(name) if self.timeline.threads.iter().zip(0..).any(is_namesake) => {
+                format!("thread {} (TID {})", text::terminal(name), life.tid)
+            }
+            Some(name) => format!("thread {}", text::terminal(name)),
+            None if life.tid.0 == life.tgid.0 => "the main thread".to_owned(),
+            None => format!("thread {}", life.tid),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Finds the findings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
 use offwake_recording::{
@@ -24,6 +24,8 @@ use crate::{
 
 use super::{
     activity::Activity,
+    chain_words::ChainTeller,
+    deadlocks,
     describe::Words,
     disk_users,
     found::{self, Coverage, Found},
@@ -31,7 +33,8 @@ use super::{
     hop_tree::{HopBox, HopTree},
     meaning::{Meanings, SharedMeaning, SleepMeaning},
     model::{FindingKind, Findings, TargetActivity},
-    open_waits::{self, OpenWaits},
+    open_chains::{Deadlock, OpenWaitGraph},
+    open_waits::{self, OpenWaits, StuckThreads},
     programs::{ProgramId, ProgramKind, Programs},
     running,
     tree::{self, ChainEnd, Node},
@@ -137,24 +140,34 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let busy = activity.on_cpu + activity.runnable;
     let is_anything_else =
         (busy + waited(&|key| !sleeps(key))).0 as f64 > window.0 as f64 * MIN_ACTIVITY;
-    let stuck = open_waits::find_stuck(&open, timeline, window, is_anything_else);
-    activity.subtract_stuck(timeline, stuck.iter().flat_map(|(_, wait)| wait.threads()));
-    let stuck_time: Nanos = stuck.iter().map(|(_, wait)| wait.time()).sum();
+    let graph = OpenWaitGraph::new(blame);
+    let deadlocks = graph.find_deadlocks();
+    let dead: BTreeSet<ThreadIndex> = deadlocks.iter().flat_map(Deadlock::threads).collect();
+    open.remove_threads(&dead);
+    let stuck = open_waits::find_stuck(&open, &graph, timeline, window, is_anything_else);
+    let all_stuck = dead.iter().copied().chain(stuck.iter().flat_map(StuckThreads::threads));
+    activity.subtract_stuck(timeline, all_stuck);
+    let stuck_time: Nanos = dead.iter().map(|&thread| graph.open_time(thread)).sum::<Nanos>()
+        + stuck.iter().map(StuckThreads::time).sum();
     let active = busy + waited(&|_| true) + stuck_time;
     let mut writer = FindingWriter { words, meanings, active };
-    let mut found = open_waits::describe_stuck(&stuck, recording, &mut writer);
-    for (found, ((_, meaning), wait)) in found.iter_mut().zip(&stuck) {
+    let teller = ChainTeller { blame, graph: &graph };
+    let mut found = deadlocks::describe_deadlocks(&deadlocks, teller, &mut writer);
+    let mut stuck_found = open_waits::describe_stuck(&stuck, teller, recording, &mut writer);
+    for (found, stuck) in stuck_found.iter_mut().zip(&stuck) {
         let of_filesystem = FuseWait {
-            meaning,
-            waited_on: wait.waited_on(),
-            threads: wait.threads().collect(),
-            since: Timestamp(recording.meta.window.end.0 - wait.longest().0),
+            meaning: stuck.meaning(),
+            waited_on: &stuck.wait().waited_on(),
+            threads: stuck.threads().collect(),
+            since: Timestamp(recording.meta.window.end.0 - stuck.wait().longest().0),
         };
         let named = fuse_servers::name_server(&found.finding, &of_filesystem, blame, &mut writer);
         if let Some(finding) = named {
-            *found = Found::new(finding, BlameClass::Unattributed);
+            let coverage = found.coverage;
+            *found = Found { coverage, ..Found::new(finding, BlameClass::Unattributed) };
         }
     }
+    found.extend(stuck_found);
     found.extend(running::find(blame, &activity, &mut writer));
     let covered = covered_roots(&roots);
     let mut disk_users = None;
@@ -275,21 +288,24 @@ fn rank(
     found.sort_by_key(|Found { finding, coverage, .. }| {
         // What takes the time comes by time, on a CPU or off; the rest comes before or after it.
         let class = match finding.kind {
-            FindingKind::StillWaiting => 0,
-            FindingKind::Throttled => 1,
-            FindingKind::CpuStarvation if finding.share >= 0.5 => 2,
-            FindingKind::CpuStarvation | FindingKind::Wait | FindingKind::OnCpu => 3,
-            FindingKind::Sleep => 4,
+            FindingKind::Deadlock => 0,
+            FindingKind::StillWaiting => 1,
+            FindingKind::Throttled => 2,
+            FindingKind::CpuStarvation if finding.share >= 0.5 => 3,
+            FindingKind::CpuStarvation | FindingKind::Wait | FindingKind::OnCpu => 4,
+            FindingKind::Sleep => 5,
         };
         // A cause that is known helps more than one that is not.
-        let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name();
+        let is_known = finding.cause.kind != BlameEntryKind::Unattributed.name()
+            || finding.still_waiting && finding.chain.len() > 1;
         let weight = if is_known { finding.ns.0 } else { finding.ns.0 / 2 };
         (*coverage, class, std::cmp::Reverse(weight))
     });
     let (mut list, mut boxes) = (Vec::new(), Vec::new());
     let mut left_out = 0;
     for Found { finding, mut hops, .. } in found {
-        if finding.share < MIN_SHARE {
+        // A deadlock never ends: how short it has been says nothing.
+        if finding.share < MIN_SHARE && finding.kind != FindingKind::Deadlock {
             boxes.push(hops);
             continue;
         }

@@ -10,6 +10,8 @@
 //! the cause, the end of the path on which most of the time was spent.
 
 mod activity;
+mod chain_words;
+mod deadlocks;
 mod describe;
 mod disk_users;
 mod executions;
@@ -19,6 +21,7 @@ mod fuse_servers;
 mod hop_tree;
 mod meaning;
 mod model;
+mod open_chains;
 mod open_waits;
 mod programs;
 mod running;

@@ -1,6 +1,6 @@
 //! Findings as every output has them.
 
-use offwake_recording::units::{Nanos, Tgid};
+use offwake_recording::units::{Nanos, Tgid, Tid};
 use schemars::JsonSchema;
 use serde::Serialize;
 use strum::IntoStaticStr;
@@ -14,6 +14,8 @@ use super::hop_tree::HopTree;
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]
 pub enum FindingKind {
+    /// Threads wait for each other, and will for ever.
+    Deadlock,
     /// Threads are stuck in waits that had not ended when the window did.
     StillWaiting,
     /// Threads were not allowed to run: their cgroup had used up its quota.
@@ -115,6 +117,9 @@ pub struct FindingHop {
     pub what: String,
     /// The time that went through here.
     pub ns: Nanos,
+    /// The thread, in chains of waits that had not ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tid: Option<Tid>,
 }
 
 /// What the end of a chain did.

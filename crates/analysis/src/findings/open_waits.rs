@@ -4,12 +4,15 @@
 //! says so: it holds out for a lock, for the answer of a server, for a disk or inside the kernel;
 //! or nothing else happened in its process at all.
 
-use std::collections::BTreeSet;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use indexmap::IndexMap;
 use offwake_recording::{
-    AwaitedFileLock, OpenFile, PeerProcess, Recording, SocketRole,
-    units::{Nanos, Tgid, Tid},
+    OpenFile, Recording, SocketRole,
+    units::{Nanos, Tid},
 };
 
 use crate::{
@@ -22,10 +25,12 @@ use crate::{
 };
 
 use super::{
+    chain_words::{ChainTeller, Position},
     find::RootKey,
-    found::Found,
+    found::{Coverage, Found},
     meaning::SleepMeaning,
-    model::{Finding, FindingCause, FindingKind, FindingLine},
+    model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
+    open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph},
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 
@@ -35,13 +40,17 @@ const MIN_OPEN: Nanos = Nanos(1_000_000_000);
 const MIN_OPEN_SHARE: f64 = 0.4;
 
 /// The open waits that mean the same.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct OpenWait {
-    time: Nanos,
-    longest: Nanos,
-    threads: BTreeSet<ThreadIndex>,
-    waited_on: Vec<WaitedOn>,
+    threads: BTreeMap<ThreadIndex, ThreadWait>,
     state: char,
+}
+
+/// The open wait of one thread.
+#[derive(Clone, Default)]
+struct ThreadWait {
+    time: Nanos,
+    waited_on: Vec<WaitedOn>,
 }
 
 /// All open waits of the target that are not idle.
@@ -51,22 +60,28 @@ pub(super) struct OpenWaits(IndexMap<RootKey, OpenWait>);
 impl OpenWait {
     /// How long all threads have waited.
     pub(super) fn time(&self) -> Nanos {
-        self.time
+        self.threads.values().map(|wait| wait.time).sum()
     }
 
-    /// How long the thread has waited that has waited longest.
+    /// How long the first of them has waited.
     pub(super) fn longest(&self) -> Nanos {
-        self.longest
-    }
-
-    /// What they wait for, as far as their calls tell.
-    pub(super) fn waited_on(&self) -> &[WaitedOn] {
-        &self.waited_on
+        self.threads.values().map(|wait| wait.time).max().unwrap_or_default()
     }
 
     /// The threads that wait.
     pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
-        self.threads.iter().copied()
+        self.threads.keys().copied()
+    }
+
+    /// What they wait on, each thing once.
+    pub(super) fn waited_on(&self) -> Vec<WaitedOn> {
+        let mut distinct = Vec::new();
+        for &on in self.threads.values().flat_map(|wait| &wait.waited_on) {
+            if !distinct.contains(&on) {
+                distinct.push(on);
+            }
+        }
+        distinct
     }
 }
 
@@ -79,33 +94,89 @@ impl OpenWaits {
         time: Nanos,
     ) {
         let open = self.0.entry(key).or_default();
-        open.time += time;
-        open.longest = open.longest.max(time);
-        open.threads.insert(thread);
         open.state = shown.state;
-        if let Some(on) = shown.waited_on
-            && !open.waited_on.contains(&on)
-        {
-            open.waited_on.push(on);
+        let wait = open.threads.entry(thread).or_default();
+        wait.time += time;
+        wait.waited_on.extend(shown.waited_on);
+    }
+
+    /// Takes out threads of which something else is told.
+    pub(super) fn remove_threads(&mut self, threads: &BTreeSet<ThreadIndex>) {
+        for open in self.0.values_mut() {
+            open.threads.retain(|thread, _| !threads.contains(thread));
         }
+        self.0.retain(|_, open| !open.threads.is_empty());
     }
 }
 
-/// Finds the open waits of threads that are stuck: their keys, and the threads with their times.
-pub(super) fn find_stuck<'o>(
-    open: &'o OpenWaits,
+/// Threads that are stuck, and mean the same by it.
+pub(super) struct StuckThreads {
+    key: RootKey,
+    wait: OpenWait,
+    /// The chain of one of them. All of them wait for the same.
+    chain: OpenChain,
+}
+
+impl StuckThreads {
+    /// How long all of them have waited.
+    pub(super) fn time(&self) -> Nanos {
+        self.wait.time()
+    }
+
+    /// The threads.
+    pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
+        self.wait.threads()
+    }
+
+    /// What their wait means.
+    pub(super) fn meaning(&self) -> &SleepMeaning {
+        &self.key.1
+    }
+
+    /// Their waits.
+    pub(super) fn wait(&self) -> &OpenWait {
+        &self.wait
+    }
+}
+
+/// Finds the open waits of threads that are stuck, by what they mean and whom they wait for.
+pub(super) fn find_stuck(
+    open: &OpenWaits,
+    graph: &OpenWaitGraph<'_>,
     timeline: &Timeline,
     window: Nanos,
     is_anything_else: bool,
-) -> Vec<(&'o RootKey, &'o OpenWait)> {
+) -> Vec<StuckThreads> {
     let least = MIN_OPEN.min(Nanos((window.0 as f64 * MIN_OPEN_SHARE) as u64));
-    (open.0.iter())
-        .filter(|(key, wait)| {
-            wait.longest >= least
-                && (is_stuck(key, wait)
-                    || (!is_anything_else && is_of_first_thread(wait, timeline)))
-        })
-        .collect()
+    let mut stuck = Vec::new();
+    for (key, wait) in &open.0 {
+        let is_dead = !is_anything_else && is_of_first_thread(wait, timeline);
+        for (chain, wait) in split_by_owner(wait, graph) {
+            let waits_for_lock = chain.links.first().is_some_and(|link| link.awaited.is_lock());
+            let is_stuck = is_stuck(key, &wait) || waits_for_lock || is_dead;
+            if wait.longest() >= least && is_stuck {
+                stuck.push(StuckThreads { key: key.clone(), wait, chain });
+            }
+        }
+    }
+    stuck
+}
+
+/// Divides threads by who could end their waits; those of which that is not known stay together.
+fn split_by_owner(wait: &OpenWait, graph: &OpenWaitGraph<'_>) -> Vec<(OpenChain, OpenWait)> {
+    let mut parts: Vec<(OpenChain, OpenWait)> = Vec::new();
+    for (&thread, of_thread) in &wait.threads {
+        let chain = graph.follow(thread);
+        let known = parts.iter().position(|(part, _)| part.links.first() == chain.links.first());
+        let place = known.unwrap_or_else(|| {
+            parts.push((chain, OpenWait { state: wait.state, ..OpenWait::default() }));
+            parts.len() - 1
+        });
+        if let Some((_, part)) = parts.get_mut(place) {
+            part.threads.insert(thread, of_thread.clone());
+        }
+    }
+    parts
 }
 
 /// Returns whether something says that threads are stuck rather than idle.
@@ -133,129 +204,181 @@ fn is_lock(meaning: &SleepMeaning) -> bool {
 
 /// Returns whether one of the threads is the first of its process.
 fn is_of_first_thread(wait: &OpenWait, timeline: &Timeline) -> bool {
-    (wait.threads.iter())
-        .filter_map(|&thread| timeline.thread(thread))
+    (wait.threads())
+        .filter_map(|thread| timeline.thread(thread))
         .any(|thread| thread.tid == Tid(thread.tgid.0))
 }
 
 /// Describes the open waits of threads that are stuck.
 pub(super) fn describe_stuck(
-    stuck: &[(&RootKey, &OpenWait)],
+    stuck: &[StuckThreads],
+    teller: ChainTeller<'_>,
     recording: &Recording,
     writer: &mut FindingWriter<'_>,
 ) -> Vec<Found> {
-    (stuck.iter())
-        .map(|(key, wait)| {
-            Found::new(describe(key, wait, recording, writer), BlameClass::Unattributed)
+    (stuck.iter().zip(find_coverage(stuck)))
+        .map(|(stuck, coverage)| {
+            let finding = describe(stuck, teller, recording, writer);
+            Found { coverage, ..Found::new(finding, BlameClass::Unattributed) }
         })
         .collect()
 }
 
-/// Finds the process that holds the lock on a file that threads wait for, if it is one for all that is
-/// known. The kernel's list has no process where the lock is one of an open file; then it is enough
-/// that somebody waits for that file.
-fn find_lock_holder<'r>(
-    wait: &OpenWait,
-    recording: &'r Recording,
-    timeline: &Timeline,
-) -> Option<&'r PeerProcess> {
-    let waiters: BTreeSet<Tgid> =
-        wait.threads().filter_map(|thread| Some(timeline.thread(thread)?.tgid)).collect();
-    let is_waited_for = |lock: &&AwaitedFileLock| {
-        lock.waiter.is_none_or(|waiter| waiters.contains(&waiter))
-            && wait.waited_on.iter().any(|on| match on {
-                WaitedOn::File { file, .. } => {
-                    (file.device, file.inode) == (lock.device, lock.inode)
-                }
-                WaitedOn::Futex { .. } => false,
-            })
-    };
-    let mut holders = recording.file_locks.iter().filter(is_waited_for).map(|lock| &lock.holder);
-    let holder = holders.next()?.as_ref()?;
-    holders.all(|other| other.as_ref() == Some(holder)).then_some(holder)
+/// Finds out which of them longer chains tell of already: those that begin with a hop of another.
+fn find_coverage(stuck: &[StuckThreads]) -> Vec<Coverage> {
+    let mut order: Vec<usize> = (0..stuck.len()).collect();
+    order.sort_by_key(|&n| Reverse(stuck[n].chain.threads.len()));
+    let mut told: BTreeSet<ThreadIndex> = BTreeSet::new();
+    let mut coverage = vec![Coverage::News; stuck.len()];
+    for n in order {
+        if stuck[n].threads().all(|thread| told.contains(&thread)) {
+            coverage[n] = Coverage::ToldByOthers;
+        } else {
+            told.extend(stuck[n].chain.threads.iter().skip(1));
+        }
+    }
+    coverage
 }
 
 fn describe(
-    key: &RootKey,
-    wait: &OpenWait,
+    stuck: &StuckThreads,
+    teller: ChainTeller<'_>,
     recording: &Recording,
     writer: &mut FindingWriter<'_>,
 ) -> Finding {
-    let (program, meaning) = key;
-    let peer = wait.waited_on.iter().find_map(|on| match on {
-        WaitedOn::File { file, .. } => match recording.files.files.get(file)? {
-            OpenFile::Socket(socket) => socket.peers.first(),
-            OpenFile::Named(_) => None,
-        },
-        WaitedOn::Futex { .. } => None,
-    });
-    let lock_holder = (meaning.cause == Cause::FileLock)
-        .then(|| find_lock_holder(wait, recording, writer.words.timeline))
-        .flatten();
-    let on = match wait.waited_on.as_slice() {
+    let StuckThreads { key: (program, meaning), wait, chain } = stuck;
+    let (time, longest, waited_on) = (wait.time(), wait.longest(), wait.waited_on());
+    let on = match waited_on.as_slice() {
         [on @ WaitedOn::File { .. }] => {
             Some(waited_on::waited_on_entry(&recording.files, *on).text)
         }
         _ => None,
     };
-    let what = match (meaning.cause, is_lock(meaning), wait.waited_on.len()) {
-        (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
-        (Cause::Futex, true, _) => "waits for a lock".to_owned(),
-        (Cause::Futex, ..) => "waits for another thread".to_owned(),
-        _ => writer.words.sleep(meaning, *program, None),
+    let link = chain.links.first();
+    let what = match (link, chain.threads.first()) {
+        (Some(link), Some(&thread)) if link.awaited != Awaited::Answer => {
+            teller.link(thread, link, Position::First, writer)
+        }
+        _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
+            (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
+            (Cause::Futex, true, _) => "waits for a lock".to_owned(),
+            (Cause::Futex, ..) => "waits for another thread".to_owned(),
+            _ => writer.words.sleep(meaning, *program, None),
+        },
     };
     let function = meaning.label.as_ref().map(|label| label.function.to_string());
-    let waiter = writer.words.hop(*program, &wait.threads, function, what, wait.time);
-    let share = writer.share(wait.time).min(1.0);
+    let threads = wait.threads().collect();
+    let waiter = FindingHop {
+        tid: only_tid(&threads, writer.words.timeline),
+        ..writer.words.hop(*program, &threads, function, what, time)
+    };
+    let share = writer.share(time).min(1.0);
     let mut lines = vec![FindingLine {
         depth: 0,
         text: describe_hop_without_function(&waiter),
         function: function_of_hop(&waiter),
         share,
-        is_cause: peer.is_none() && lock_holder.is_none(),
-        detail: format!("≥{}", wait.longest),
+        is_cause: false,
+        detail: format!("≥{longest}"),
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
         lines.push(FindingLine::note(text, share, false));
     }
-    let culprit = peer
-        .map(|peer| format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
-        .or_else(|| {
-            let holder = writer.words.process_name(lock_holder?);
-            Some(format!("held by {holder} {}", lock_holder?.tgid))
-        });
-    let who = match culprit {
-        Some(who) => {
-            lines.push(FindingLine::note(who.clone(), share, true));
-            who
-        }
-        None if is_lock(meaning) => {
-            let text = match wait.waited_on.len() {
-                2.. => "who holds the locks is not known: maybe each other, a deadlock",
-                _ => "who holds the lock is not known",
-            };
-            lines.push(FindingLine::note(text.to_owned(), share, false));
-            text.to_owned()
-        }
-        None => describe_hop(&waiter),
+    let (later, hops) = teller.later_lines(chain, share, writer);
+    let who = match hops.last() {
+        Some(last) => describe_hop(last),
+        None => match name_last_owner(wait, link, teller, recording, writer) {
+            Some(who) => {
+                lines.push(FindingLine::note(who.clone(), share, true));
+                who
+            }
+            None => match say_unknown_owner(wait, meaning, teller) {
+                Some(unknown) => {
+                    lines.push(FindingLine::note(unknown.to_owned(), share, false));
+                    unknown.to_owned()
+                }
+                None => {
+                    lines.iter_mut().for_each(|line| line.is_cause = line.depth == 0);
+                    describe_hop(&waiter)
+                }
+            },
+        },
     };
+    lines.extend(later);
     Finding {
         kind: FindingKind::StillWaiting,
         share,
-        ns: wait.time,
-        count: wait.threads.len() as u64,
-        longest_ns: wait.longest,
+        ns: time,
+        count: threads.len() as u64,
+        longest_ns: longest,
         still_waiting: true,
-        text: format!("still waiting, ≥{}: {}", wait.longest, describe_hop(&waiter)),
+        text: format!("still waiting, ≥{longest}: {}", describe_hop(&waiter)),
         cause: FindingCause {
             kind: "unattributed",
             reason: Some("still_blocked"),
             share,
-            ns: wait.time,
+            ns: time,
             text: who,
         },
-        chain: vec![waiter],
+        chain: std::iter::once(waiter).chain(hops).collect(),
         lines,
+    }
+}
+
+/// Returns the thread's number, if there is only one.
+fn only_tid(threads: &BTreeSet<ThreadIndex>, timeline: &Timeline) -> Option<Tid> {
+    let only = threads.first().filter(|_| threads.len() == 1)?;
+    timeline.thread(*only).map(|life| life.tid)
+}
+
+/// Names who could end the waits, where that one's own waits are not known: a process of many threads,
+/// or one that was not recorded.
+fn name_last_owner(
+    wait: &OpenWait,
+    link: Option<&Link>,
+    teller: ChainTeller<'_>,
+    recording: &Recording,
+    writer: &FindingWriter<'_>,
+) -> Option<String> {
+    let peer = || {
+        wait.waited_on().iter().find_map(|on| match on {
+            WaitedOn::File { file, .. } => match recording.files.files.get(file)? {
+                OpenFile::Socket(socket) => socket.peers.first().cloned(),
+                OpenFile::Named(_) => None,
+            },
+            WaitedOn::Futex { .. } => None,
+        })
+    };
+    match link {
+        Some(link) if link.awaited != Awaited::Answer => {
+            let owner = teller.owner(wait.threads().next()?, &link.owner, writer);
+            Some(match link.awaited.is_lock() {
+                true => format!("held by {owner}"),
+                false => format!("{owner} has not ended"),
+            })
+        }
+        _ => {
+            let peer = peer()?;
+            Some(format!("{} {} has not answered", text::terminal(&peer.comm), peer.tgid))
+        }
+    }
+}
+
+/// Says that nobody knows who could end the waits, where one would ask.
+fn say_unknown_owner(
+    wait: &OpenWait,
+    meaning: &SleepMeaning,
+    teller: ChainTeller<'_>,
+) -> Option<&'static str> {
+    let is_at_condition = meaning.cause == Cause::Futex
+        && wait.threads().all(|thread| teller.graph.lock_call(thread) == Some(LockCall::Condition));
+    match (is_lock(meaning), wait.waited_on().len()) {
+        (_, _) if is_at_condition => {
+            Some("a condition variable has no owner: who should signal it is not known")
+        }
+        (true, 2..) => Some("who holds the locks is not known: maybe each other, a deadlock"),
+        (true, _) => Some("who holds the lock is not known"),
+        (false, _) => None,
     }
 }

@@ -146,9 +146,11 @@ pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
             let first = finding.lines.first()?;
             let cause = match finding.lines.len() {
                 1 => String::new(),
+                // Its cause is all of it.
+                _ if finding.kind == FindingKind::Deadlock => String::new(),
                 _ => format!("  ← {}", finding.cause.text),
             };
-            let still = if finding.still_waiting { "STILL WAITING  " } else { "" };
+            let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
             let text = first.whole_text();
             Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
         })
@@ -196,6 +198,15 @@ pub(crate) fn passing_processes(report: &Report) -> u64 {
     report.threads.iter().filter(is_passing).count() as u64
 }
 
+/// The words in front of waits that had not ended.
+fn open_word(finding: &Finding) -> Option<&'static str> {
+    match finding.kind {
+        FindingKind::Deadlock => Some("DEADLOCK"),
+        _ if finding.still_waiting => Some("STILL WAITING"),
+        _ => None,
+    }
+}
+
 /// A line of a finding as it is printed, and the one that it is of.
 pub(crate) struct PrintedLine<'f> {
     pub(crate) line: &'f FindingLine,
@@ -207,10 +218,10 @@ pub(crate) struct PrintedLine<'f> {
 pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
     let mut lines = Vec::new();
     for line in &finding.lines {
-        let before = match (line.depth, finding.still_waiting) {
-            (0, false) => format!("{number:<2}{:>5}  ", percent(line.share)),
-            (0, true) => {
-                format!("{number:<2}{:>5}  STILL WAITING {}  ", percent(line.share), line.detail)
+        let before = match (line.depth, open_word(finding)) {
+            (0, None) => format!("{number:<2}{:>5}  ", percent(line.share)),
+            (0, Some(word)) => {
+                format!("{number:<2}{:>5}  {word} {}  ", percent(line.share), line.detail)
             }
             (depth, _) => format!("{:indent$}└ ", "", indent = 7 + 2 * usize::from(depth)),
         };

@@ -83,6 +83,7 @@ impl Assembly {
         recording.interrupts.extend(interrupts);
         recording.file_locks.extend(slice.file_locks);
         recording.fuse_servers.extend(slice.fuse_servers);
+        recording.lock_owners.extend(slice.lock_owners);
         let quotas = slice.quotas.into_iter().map(|quota| (quota.cgroup, quota));
         recording.quotas.extend(quotas);
     }

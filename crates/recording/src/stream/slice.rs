@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     AddressSpace, AwaitedFileLock, CgroupInfo, Clocks, CpuQuota, FileId, Frame, FrameId,
-    FuseServer, InterruptInfo, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption,
+    FuseServer, InterruptInfo, LockOwner, LossTotals, Meta, Module, ModuleId, OpenFile, Preemption,
     ProcessInfo, ProfilerCost, Sample, Stack, ThreadEvent, ThreadExit, Throttle, Wait,
     units::{Nanos, StackId, Timestamp},
 };
@@ -78,6 +78,8 @@ pub struct Slice {
     pub fuse_servers: Vec<FuseServer>,
     /// CPU quotas; a later row about one replaces an earlier row.
     pub quotas: Vec<CpuQuota>,
+    /// Who held the locks in memory that somebody still waited for: at the end.
+    pub lock_owners: Vec<LockOwner>,
 }
 
 /// What was wrong with a slice.
@@ -124,6 +126,7 @@ impl Slice {
             cell(&self.throttles),
             cell(&self.quotas),
             cell(&self.fuse_servers),
+            cell(&self.lock_owners),
         ];
         let sums: Vec<(&'static str, u64)> = (columns.iter())
             .map(|(name, column)| (*name, checksum::checksum_column(name, column)))
@@ -174,6 +177,7 @@ impl Slice {
             throttles: cells.rows_if_any(),
             quotas: cells.rows_if_any(),
             fuse_servers: cells.rows_if_any(),
+            lock_owners: cells.rows_if_any(),
         };
         Some((slice, cells.damage))
     }

@@ -69,6 +69,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &interrupts, |slice| &mut slice.interrupts);
     spread(&mut slices, &recording.file_locks, |slice| &mut slice.file_locks);
     spread(&mut slices, &recording.fuse_servers, |slice| &mut slice.fuse_servers);
+    spread(&mut slices, &recording.lock_owners, |slice| &mut slice.lock_owners);
     spread(&mut slices, &quotas, |slice| &mut slice.quotas);
     slices
 }

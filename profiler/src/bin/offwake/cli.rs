@@ -143,8 +143,9 @@ pub struct Record {
     pub keep: Option<Retention>,
 
     /// Write the stretch out when a thread of the target was blocked for longer: wait>200ms, or
-    /// wait>200ms,comm=NAME for threads of that name. Without a name, idle threads that wait for work
-    /// trip it too. May be given several times; the next one comes no sooner than after the time of
+    /// wait>200ms,comm=NAME for threads of that name. A wait that nobody has ended counts as well: it is
+    /// noticed within a second, or half as much time again. Without a name, idle threads that wait for
+    /// work trip it too. May be given several times; the next one comes no sooner than after the time of
     /// --keep (10s if that is a size)
     #[arg(long, value_name = "wait>TIME[,comm=NAME]", value_parser = parse_trigger, requires = "keep")]
     pub trigger: Vec<Trigger>,

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use clap::error::ErrorKind;
 use offwake::capture::{
-    LongWait, SnapshotReason,
+    LongWait, SnapshotReason, WaitProgress,
     flight_recorder::{FlightRecorder, FlightRecorderPlan, Retention, SnapshotEvent},
 };
 use offwake_recording::units::Nanos;
@@ -97,5 +97,9 @@ fn print_event(event: SnapshotEvent) {
 
 fn describe_wait(wait: &LongWait) -> String {
     let LongWait { tid, comm, blocked, .. } = wait;
-    format!("{} {tid} waited {blocked}", on_one_line(comm))
+    let waited = match wait.progress {
+        WaitProgress::Over => "waited",
+        WaitProgress::Open => "still waits, for",
+    };
+    format!("{} {tid} {waited} {blocked}", on_one_line(comm))
 }

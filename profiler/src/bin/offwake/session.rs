@@ -24,7 +24,7 @@ use offwake_recording::{
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::oneshot,
-    time::{Instant, MissedTickBehavior, interval, sleep_until},
+    time::{Instant, Interval, MissedTickBehavior, interval, sleep_until},
 };
 
 use crate::{
@@ -78,6 +78,8 @@ enum Event {
     ContainerRestart(CgroupId),
     /// It is time to start the sampling clocks of CPUs that have come back.
     ClockTick,
+    /// It is time to look for open waits that are too long for a trigger.
+    OpenWaitCheck,
 }
 
 impl Session {
@@ -189,12 +191,18 @@ impl Session {
         let mut has_clock_failed = false;
         // The first tick of an interval is at once, and the clock has only just been started.
         clock.reset();
+        let mut checks = capture.open_wait_interval().map(interval);
+        if let Some(checks) = &mut checks {
+            checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            checks.reset();
+        }
         let closed_by = loop {
             let event = tokio::select! {
                 closed_by = wait_for_end(&capture, command, remote, deadline, progress.as_ref(), &mut interrupts) => Event::End(closed_by),
                 why = wait_for_request(&capture, remote, &mut requests) => Event::SnapshotRequest(why),
                 cgroup = wait_for_restart(self.target.restarts.as_ref()) => Event::ContainerRestart(cgroup),
                 _ = clock.tick() => Event::ClockTick,
+                () = wait_for_check(checks.as_mut()) => Event::OpenWaitCheck,
             };
             match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
@@ -206,6 +214,7 @@ impl Session {
                         has_clock_failed = true;
                     }
                 }
+                (Event::OpenWaitCheck, _) => capture.find_long_open_waits()?,
                 (Event::SnapshotRequest(why), Snapshots::OfRetained) => capture.snapshot(why)?,
                 (Event::SnapshotRequest(_), Snapshots::Refused) if was_refused => {}
                 (Event::SnapshotRequest(_), Snapshots::Refused) => {
@@ -431,6 +440,14 @@ async fn wait_for_request<S: Sink>(
                 }
             }
         }
+    }
+}
+
+/// Waits until open waits are to be looked at; for ever if they never are.
+async fn wait_for_check(checks: Option<&mut Interval>) {
+    match checks {
+        Some(checks) => _ = checks.tick().await,
+        None => std::future::pending().await,
     }
 }
 

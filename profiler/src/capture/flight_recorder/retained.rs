@@ -200,6 +200,7 @@ impl RetainedSlices {
                 thread_events: open.thread_events,
                 file_locks: open.file_locks,
                 fuse_servers: open.fuse_servers,
+                lock_owners: open.lock_owners,
                 meta: Some(meta),
                 ..Slice::default()
             },

@@ -31,7 +31,7 @@ mod debug_offsets;
 mod image;
 mod interpreter;
 mod lines;
-mod memory;
+pub(crate) mod memory;
 mod merge;
 mod objects;
 mod offsets;

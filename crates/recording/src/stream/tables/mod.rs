@@ -4,6 +4,7 @@ mod file_locks;
 mod files;
 mod fuse_servers;
 mod interrupts;
+mod lock_owners;
 mod loss;
 mod meta;
 mod processes;

@@ -57,6 +57,9 @@ export function showFindings() {
   byId('verdict-rest').textContent = findings.rest;
 }
 
+// What is said of waits that had not ended.
+const OPEN_WORDS = { deadlock: 'DEADLOCK ', still_waiting: 'still waiting ' };
+
 // The first finding has all of its hops at once, the others what was waited for and the cause.
 function finding(entry, n) {
   const bar = el('span', { class: 'share', 'aria-hidden': 'true' }, place(el('i'), {
@@ -65,7 +68,7 @@ function finding(entry, n) {
   const lines = entry.lines.map((line) => {
     const parts = [line.text];
     if (line.depth === 0 && line.detail) {
-      const still = entry.kind === 'still_waiting' ? 'still waiting ' : '';
+      const still = OPEN_WORDS[entry.kind] || '';
       parts.push(el('small', {}, ` ${still}${line.detail}`));
     } else if (line.mark) {
       parts.push(line.is_cause ? el('strong', { class: 'cause' }, ` ${line.mark}`) : el('small', {}, ` ${line.mark}`));

@@ -1,0 +1,239 @@
+//! Says in words what the threads on a chain of open waits do.
+
+use std::collections::BTreeSet;
+
+use offwake_recording::units::Nanos;
+
+use crate::{
+    blame::{Blame, cause::Cause},
+    report::text,
+    timeline::{State, ThreadIndex},
+    words,
+};
+
+use super::{
+    describe,
+    meaning::{SharedMeaning, SleepMeaning},
+    model::{FindingHop, FindingLine},
+    open_chains::{Awaited, Link, LockCall, OpenChain, OpenChainEnd, OpenWaitGraph, Owner},
+    write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
+};
+
+/// The most hops of a chain that are told.
+const MAX_TOLD: usize = 16;
+
+/// What chains are told from.
+#[derive(Clone, Copy)]
+pub(super) struct ChainTeller<'a> {
+    pub(super) blame: &'a Blame<'a>,
+    pub(super) graph: &'a OpenWaitGraph<'a>,
+}
+
+/// How a hop is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Position {
+    /// It begins the finding, which says itself that it still waits.
+    First,
+    Later,
+}
+
+impl ChainTeller<'_> {
+    /// Describes what one thread of a chain does: the one with this index.
+    pub(super) fn hop(
+        &self,
+        chain: &OpenChain,
+        place: usize,
+        writer: &mut FindingWriter<'_>,
+    ) -> Option<FindingHop> {
+        let thread = *chain.threads.get(place)?;
+        let position = if place == 0 { Position::First } else { Position::Later };
+        let (what, function) = match chain.links.get(place) {
+            Some(link) => {
+                let what = self.link(thread, link, position, writer);
+                (what, self.wait_function(thread, writer))
+            }
+            None => self.last_thread(thread, chain, writer),
+        };
+        let program = writer.words.programs.program_of_thread(thread);
+        let time = self.graph.open_time(thread);
+        let hop = writer.words.hop(program, &BTreeSet::from([thread]), function, what, time);
+        let tid = writer.words.timeline.thread(thread).map(|life| life.tid);
+        Some(FindingHop { tid, ..hop })
+    }
+
+    /// Says what a thread waits for: `waits for a lock held by thread ledger`.
+    pub(super) fn link(
+        &self,
+        thread: ThreadIndex,
+        link: &Link,
+        position: Position,
+        writer: &FindingWriter<'_>,
+    ) -> String {
+        let verb = match position {
+            Position::First => "waits",
+            Position::Later => "still waits",
+        };
+        let on_itself = link.owner == Owner::Thread(thread);
+        let owner = self.owner(thread, &link.owner, writer);
+        let what = match (link.awaited, on_itself) {
+            (Awaited::Lock | Awaited::WriteLock, true) => {
+                format!("{verb} for a lock that it holds itself")
+            }
+            (Awaited::Lock, false) => format!("{verb} for a lock held by {owner}"),
+            (Awaited::WriteLock, false) => format!("{verb} for a lock held for writing by {owner}"),
+            (Awaited::FileLock, _) => format!("{verb} for a file lock held by {owner}"),
+            (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
+            (Awaited::Child, _) => format!("{verb} for its child {owner}"),
+            (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),
+        };
+        match self.graph.has_timeout(thread) {
+            true => format!("{what}, with a timeout"),
+            false => what,
+        }
+    }
+
+    /// Names whom a thread waits for: `thread ledger` of the same process, `backup 812`.
+    pub(super) fn owner(
+        &self,
+        waiter: ThreadIndex,
+        owner: &Owner,
+        writer: &FindingWriter<'_>,
+    ) -> String {
+        let words = &writer.words;
+        match owner {
+            Owner::Thread(thread) => {
+                let process_of = |thread| words.timeline.thread(thread).map(|life| life.tgid);
+                if process_of(waiter) == process_of(*thread) {
+                    return words.thread_of_process(*thread);
+                }
+                let program = words.programs.program_of_thread(*thread);
+                let threads = BTreeSet::from([*thread]);
+                describe::who(&words.hop(program, &threads, None, String::new(), Nanos(0)))
+            }
+            Owner::Unrecorded(thread, comm) => {
+                let name = text::terminal(comm);
+                format!("{name} {} (thread {}, not recorded)", thread.tgid, thread.tid)
+            }
+            Owner::Process(process) => format!("{} {}", words.process_name(process), process.tgid),
+        }
+    }
+
+    /// Says what the last thread of a chain does, which waits for nobody that is known, and in which
+    /// function.
+    fn last_thread(
+        &self,
+        thread: ThreadIndex,
+        chain: &OpenChain,
+        writer: &mut FindingWriter<'_>,
+    ) -> (String, Option<String>) {
+        let (what, function) = self.state(thread, writer);
+        match chain.links.last().map(|link| link.awaited) {
+            Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
+            _ => (what, function),
+        }
+    }
+
+    fn state(
+        &self,
+        thread: ThreadIndex,
+        writer: &mut FindingWriter<'_>,
+    ) -> (String, Option<String>) {
+        let timeline = self.blame.timeline();
+        let life = timeline.thread(thread);
+        let last = life.and_then(|life| life.track.iter().next_back());
+        if !timeline.are_waits_recorded(thread) {
+            return ("was not recorded".to_owned(), None);
+        }
+        match last.map(|last| last.state) {
+            Some(State::Blocked(_)) => {
+                let program = writer.words.programs.program_of_thread(thread);
+                let Some(meaning) = self.meaning(thread, writer) else {
+                    return ("waits".to_owned(), None);
+                };
+                let what = match self.graph.lock_call(thread) {
+                    Some(LockCall::Condition) if meaning.cause == Cause::Futex => {
+                        format!("waits {AT_CONDITION}")
+                    }
+                    _ => writer.words.sleep(&meaning, program, None),
+                };
+                (what, label_of(&meaning))
+            }
+            Some(State::Runnable(_)) => (format!("waits {}", words::for_a_cpu(None)), None),
+            Some(State::Throttled(_)) => ("is throttled".to_owned(), None),
+            Some(State::OnCpu) => {
+                let label = writer.meanings.work_label(self.blame.sampled_work(thread));
+                ("runs on a CPU".to_owned(), label.map(|label| label.function.to_string()))
+            }
+            Some(State::Lost) | None => ("did what was not recorded".to_owned(), None),
+        }
+    }
+
+    fn wait_function(&self, thread: ThreadIndex, writer: &mut FindingWriter<'_>) -> Option<String> {
+        label_of(&*self.meaning(thread, writer)?)
+    }
+
+    /// Returns how a thread sleeps that has not woken.
+    fn meaning(
+        &self,
+        thread: ThreadIndex,
+        writer: &mut FindingWriter<'_>,
+    ) -> Option<SharedMeaning> {
+        let wait = self.graph.open_wait(thread)?;
+        let cause = self.blame.cause(wait);
+        let (stack, _) = self.blame.wait_and_waker_stacks(wait);
+        let role = None;
+        let label = writer.meanings.sleep_label(cause, stack);
+        let kernel = writer.meanings.kernel_wait(stack);
+        let evidence = self.blame.frame_evidence(wait);
+        Some(writer.meanings.share(SleepMeaning { cause, label, role, kernel, evidence }))
+    }
+
+    /// Tells the hops behind the first one as lines, the last of them the cause. If the chain ends with
+    /// a process or thread whose waits are not known, the line before it names that already.
+    pub(super) fn later_lines(
+        &self,
+        chain: &OpenChain,
+        share: f64,
+        writer: &mut FindingWriter<'_>,
+    ) -> (Vec<FindingLine>, Vec<FindingHop>) {
+        let (mut lines, mut hops) = (Vec::new(), Vec::new());
+        for place in 1..chain.threads.len().min(MAX_TOLD) {
+            let Some(hop) = self.hop(chain, place, writer) else { break };
+            lines.push(self.line(&hop, u16::try_from(place).unwrap_or(u16::MAX), share));
+            hops.push(hop);
+        }
+        if let (Some(last), true) = (lines.last_mut(), !matches!(chain.end, OpenChainEnd::Cycle(_)))
+        {
+            last.is_cause = true;
+        }
+        (lines, hops)
+    }
+
+    /// Writes a hop as a line.
+    pub(super) fn line(&self, hop: &FindingHop, depth: u16, share: f64) -> FindingLine {
+        FindingLine {
+            depth,
+            text: describe_hop_without_function(hop),
+            function: function_of_hop(hop),
+            detail: match hop.ns {
+                Nanos(0) => String::new(),
+                time => format!("≥{time}"),
+            },
+            share,
+            is_cause: false,
+        }
+    }
+}
+
+/// What is said of a thread at a condition variable.
+pub(super) const AT_CONDITION: &str =
+    "for a signal of another thread (a condition variable has no owner)";
+
+/// Describes hops in one line: `bank 7 [a] waits for a lock held by thread b in transfer → bank 7 [b] …`.
+pub(super) fn join_hops(hops: &[FindingHop]) -> String {
+    hops.iter().map(describe_hop).collect::<Vec<_>>().join(" → ")
+}
+
+fn label_of(meaning: &SleepMeaning) -> Option<String> {
+    meaning.label.as_ref().map(|label| label.function.to_string())
+}

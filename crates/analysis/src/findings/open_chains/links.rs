@@ -1,0 +1,156 @@
+//! Who could end an open wait, as far as it is known for sure.
+
+use std::collections::BTreeSet;
+
+use offwake_recording::{
+    AwaitedFileLock, LockKind, OpenFile, PeerProcess, Syscall, Wait,
+    units::{Tgid, Tid},
+};
+
+use crate::{
+    blame::cause::{Cause, syscalls},
+    timeline::ThreadIndex,
+};
+
+use super::{Awaited, Link, OpenWaitGraph, Owner, lock_calls};
+
+impl OpenWaitGraph<'_> {
+    /// Finds who could end the wait in which a thread was at the end.
+    pub(super) fn find_link(&self, thread: ThreadIndex) -> Option<Link> {
+        let index = self.open_wait(thread)?;
+        let wait = self.recording.waits.get(index.0 as usize)?;
+        match self.blame.cause(index) {
+            Cause::FileLock => self.file_lock_link(&wait),
+            Cause::Child => self.child_link(&wait),
+            Cause::Socket => self.answer_link(&wait),
+            _ => self.lock_link(&wait),
+        }
+    }
+
+    /// A lock in memory, whose owner was read from there.
+    fn lock_link(&self, wait: &Wait) -> Option<Link> {
+        let syscall = wait.syscall.as_ref()?;
+        let [futex, op, ..] = syscall.args;
+        if !matches!(syscalls::name(syscall)?, "futex" | "futex_time64") {
+            return None;
+        }
+        let call = lock_calls::find_lock_call(&self.recording.stacks, wait.user_stack);
+        let mut owners = (self.lock_owners.get(&wait.tid)?.iter())
+            .filter(|owner| owner.futex == futex && lock_calls::is_for(call, op, owner.kind));
+        let first = owners.next()?;
+        if !owners.all(|other| other.owner == first.owner) {
+            return None;
+        }
+        let awaited = match first.kind {
+            LockKind::Mutex | LockKind::RobustMutex | LockKind::PiLock => Awaited::Lock,
+            LockKind::Rwlock => Awaited::WriteLock,
+            LockKind::ThreadEnd => Awaited::ThreadEnd,
+        };
+        let known = self.living_thread(first.owner.tid, first.owner.tgid);
+        let owner = known.map_or_else(
+            || Owner::Unrecorded(first.owner, first.owner_comm.clone()),
+            Owner::Thread,
+        );
+        Some(Link { awaited, owner })
+    }
+
+    /// A lock on a file, by the kernel's list. It has no process where the lock is one of an open file;
+    /// then it is enough that somebody waits for that file.
+    fn file_lock_link(&self, wait: &Wait) -> Option<Link> {
+        let file = wait.file?;
+        let is_waited_for = |lock: &&AwaitedFileLock| {
+            lock.waiter.is_none_or(|waiter| waiter == wait.tgid)
+                && (lock.device, lock.inode) == (file.device, file.inode)
+        };
+        let mut holders =
+            self.recording.file_locks.iter().filter(is_waited_for).map(|lock| &lock.holder);
+        let holder = holders.next()?.as_ref()?;
+        let is_one = holders.all(|other| other.as_ref() == Some(holder));
+        is_one.then(|| Link { awaited: Awaited::FileLock, owner: self.process_owner(holder) })
+    }
+
+    /// The child that a process waits for: the one that it names, or the only one that it has.
+    fn child_link(&self, wait: &Wait) -> Option<Link> {
+        let named = named_child(wait.syscall.as_ref()?)?;
+        let children: BTreeSet<Tgid> = (self.living.keys().copied())
+            .filter(|child| self.parents.get(child) == Some(&wait.tgid) && *child != wait.tgid)
+            .collect();
+        let child = match named {
+            NamedChild::Any => children.first().copied().filter(|_| children.len() == 1),
+            NamedChild::Pid(pid) => {
+                let number = |child: &Tgid| self.number_in_container(*child).unwrap_or(child.0);
+                children.iter().copied().find(|child| number(child) == pid)
+            }
+        }?;
+        let comm = String::new();
+        let owner = self.process_owner(&PeerProcess { tgid: child, comm });
+        Some(Link { awaited: Awaited::Child, owner })
+    }
+
+    /// Who holds the other end of a connection, if it is one process.
+    fn answer_link(&self, wait: &Wait) -> Option<Link> {
+        let name = syscalls::name(wait.syscall.as_ref()?)?;
+        // What is waited for there is anybody, or not known to be there yet.
+        if name.starts_with("accept") || name == "connect" {
+            return None;
+        }
+        let Some(OpenFile::Socket(socket)) = self.recording.files.files.get(&wait.file?) else {
+            return None;
+        };
+        let [peer] = socket.peers.as_slice() else { return None };
+        Some(Link { awaited: Awaited::Answer, owner: self.process_owner(peer) })
+    }
+
+    /// The only thread of a process, or the process. Of one whose waits were not recorded, there may be
+    /// threads that nobody has seen.
+    fn process_owner(&self, process: &PeerProcess) -> Owner {
+        match self.living.get(&process.tgid).map(Vec::as_slice) {
+            Some(&[thread]) if self.timeline.are_waits_recorded(thread) => Owner::Thread(thread),
+            _ => Owner::Process(process.clone()),
+        }
+    }
+
+    fn living_thread(&self, tid: Tid, tgid: Tgid) -> Option<ThreadIndex> {
+        let has_tid = |thread: &&ThreadIndex| {
+            self.timeline.thread(**thread).is_some_and(|life| life.tid == tid)
+        };
+        self.living.get(&tgid)?.iter().find(has_tid).copied()
+    }
+
+    /// A process's own idea of its number, if it lives in a PID namespace of its own.
+    fn number_in_container(&self, process: Tgid) -> Option<u32> {
+        let known = self.recording.processes.iter().rev().find(|info| info.tgid == process);
+        known?.pid_in_container
+    }
+}
+
+/// The children that a call waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NamedChild {
+    /// Any of them, or any of a group.
+    Any,
+    /// The one with this number, as the caller sees it.
+    Pid(u32),
+}
+
+/// Returns the children that a call waits for; none if it is not such a call.
+fn named_child(syscall: &Syscall) -> Option<NamedChild> {
+    /// `P_ALL`, `P_PID` of waitid(2).
+    const ALL: u32 = 0;
+    const PID: u32 = 1;
+    let [first, second, ..] = syscall.args;
+    // The kernel takes the lower halves of the registers for an `int`.
+    let (first, second) = (first as u32, second as u32);
+    match syscalls::name(syscall)? {
+        "wait4" | "waitpid" => Some(match u32::try_from(first.cast_signed()) {
+            Ok(pid) if pid > 0 => NamedChild::Pid(pid),
+            _ => NamedChild::Any,
+        }),
+        "waitid" => match first {
+            ALL => Some(NamedChild::Any),
+            PID => Some(NamedChild::Pid(second)),
+            _ => None,
+        },
+        _ => None,
+    }
+}

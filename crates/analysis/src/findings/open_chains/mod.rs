@@ -1,0 +1,273 @@
+//! Chains of waits that had not ended: from a thread to who could end its wait, from that one on to who
+//! could end its own, and so on.
+//!
+//! ```text
+//! T1 ──lock──▶ T2 ──child──▶ T3 sleeps             the end is a thread that waits for nobody that is known
+//! T1 ──lock──▶ T2 ──lock──▶ T3 ──file lock──▶ T2   the end is a cycle: a deadlock
+//! ```
+//!
+//! Whose turn it is comes from what is known of locks, children and connections at the window's end, and
+//! never from who ended earlier waits. Where a process is known and has several threads, the chain ends
+//! with that process: any of its threads could be the one.
+
+mod links;
+mod lock_calls;
+
+use std::collections::{BTreeSet, HashMap};
+
+use offwake_recording::{
+    LockOwner, PeerProcess, Recording, ThreadKind, ThreadRef,
+    units::{Nanos, Tgid, Tid},
+};
+
+use crate::{
+    blame::Blame,
+    timeline::{State, ThreadIndex, Timeline, WaitIndex},
+};
+
+pub(super) use lock_calls::LockCall;
+
+/// The most hops that are followed.
+const MAX_HOPS: usize = 64;
+
+/// What a thread waits for in whoever could end its wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Awaited {
+    /// The release of a lock in memory.
+    Lock,
+    /// The same, of a readers-writer lock that a writer has.
+    WriteLock,
+    /// The release of a lock on a file.
+    FileLock,
+    /// A thread's end.
+    ThreadEnd,
+    /// A child's end.
+    Child,
+    /// Something at the other end of a connection: data, or room for it.
+    Answer,
+}
+
+impl Awaited {
+    /// Returns whether it is a lock, which nobody waits for who has nothing to do.
+    pub(super) fn is_lock(self) -> bool {
+        matches!(self, Self::Lock | Self::WriteLock | Self::FileLock)
+    }
+}
+
+/// Who could end a wait.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Owner {
+    /// A thread that the recording knows.
+    Thread(ThreadIndex),
+    /// A thread that it does not know.
+    Unrecorded(ThreadRef, String),
+    /// Any thread of a process.
+    Process(PeerProcess),
+}
+
+/// One step of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) awaited: Awaited,
+    pub(super) owner: Owner,
+}
+
+/// Where a chain ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OpenChainEnd {
+    /// At its last thread, which waits for nobody that is known, or does not wait.
+    Thread,
+    /// At the owner of the last link, whose waits are not known.
+    Owner,
+    /// At the thread with this index in the chain, which the last one waits for.
+    Cycle(usize),
+}
+
+/// A chain from a thread on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct OpenChain {
+    /// The threads, each waiting for the next.
+    pub(super) threads: Vec<ThreadIndex>,
+    /// What each of them waits for; the last thread has none if the chain ends there.
+    pub(super) links: Vec<Link>,
+    pub(super) end: OpenChainEnd,
+}
+
+impl OpenChain {
+    /// Returns the threads that wait for each other, if that is a deadlock: nobody but themselves
+    /// could end their waits. Two that only listen to each other may both be waiting for what
+    /// neither has to say yet.
+    pub(super) fn deadlock(&self) -> Option<&[ThreadIndex]> {
+        let OpenChainEnd::Cycle(from) = self.end else { return None };
+        let links = self.links.get(from..)?;
+        let is_deadlock = links.iter().any(|link| link.awaited != Awaited::Answer);
+        is_deadlock.then(|| self.threads.get(from..)).flatten()
+    }
+}
+
+/// The waits that had not ended, and what is known of who could end them.
+pub(super) struct OpenWaitGraph<'a> {
+    blame: &'a Blame<'a>,
+    recording: &'a Recording,
+    timeline: &'a Timeline,
+    /// The threads that lived at the end, by process.
+    living: HashMap<Tgid, Vec<ThreadIndex>>,
+    parents: HashMap<Tgid, Tgid>,
+    lock_owners: HashMap<Tid, Vec<&'a LockOwner>>,
+}
+
+impl<'a> OpenWaitGraph<'a> {
+    pub(super) fn new(blame: &'a Blame<'a>) -> Self {
+        let (recording, timeline) = (blame.recording(), blame.timeline());
+        let mut living: HashMap<Tgid, Vec<ThreadIndex>> = HashMap::new();
+        for (thread, n) in timeline.threads.iter().zip(0..) {
+            let lives = thread.until >= recording.meta.window.end;
+            if lives && thread.kind != ThreadKind::Kernel {
+                living.entry(thread.tgid).or_default().push(ThreadIndex(n));
+            }
+        }
+        let mut parents = HashMap::new();
+        parents.extend(recording.thread_events.iter().map(|event| (event.tgid, event.parent)));
+        parents
+            .extend(recording.processes.iter().filter_map(|info| Some((info.tgid, info.parent?))));
+        let mut lock_owners: HashMap<Tid, Vec<&LockOwner>> = HashMap::new();
+        for owner in &recording.lock_owners {
+            lock_owners.entry(owner.waiter).or_default().push(owner);
+        }
+        Self { blame, recording, timeline, living, parents, lock_owners }
+    }
+
+    /// Returns the wait in which a thread was at the end.
+    pub(super) fn open_wait(&self, thread: ThreadIndex) -> Option<WaitIndex> {
+        let life = self.timeline.thread(thread)?;
+        let last = life.track.iter().next_back()?;
+        match last.state {
+            State::Blocked(wait) if last.to >= self.recording.meta.window.end => Some(wait),
+            _ => None,
+        }
+    }
+
+    /// Returns how long a thread had waited at the end, as far as the window shows.
+    pub(super) fn open_time(&self, thread: ThreadIndex) -> Nanos {
+        let interval = self.open_wait(thread).and_then(|wait| self.timeline.blocked_interval(wait));
+        interval.map_or(Nanos(0), |interval| interval.to.since(interval.from))
+    }
+
+    /// Returns whether a thread's open wait ends by itself when its time is up.
+    pub(super) fn has_timeout(&self, thread: ThreadIndex) -> bool {
+        let wait =
+            self.open_wait(thread).and_then(|wait| self.recording.waits.get(wait.0 as usize));
+        wait.is_some_and(|wait| wait.timeout.is_some())
+    }
+
+    /// Returns what call for a lock a thread waits in, by its stack.
+    pub(super) fn lock_call(&self, thread: ThreadIndex) -> Option<LockCall> {
+        let wait = self.recording.waits.get(self.open_wait(thread)?.0 as usize)?;
+        lock_calls::find_lock_call(&self.recording.stacks, wait.user_stack)
+    }
+
+    /// Follows the chain from a thread on.
+    pub(super) fn follow(&self, first: ThreadIndex) -> OpenChain {
+        let (mut threads, mut links) = (vec![first], Vec::new());
+        let mut thread = first;
+        let end = loop {
+            let Some(link) = self.find_link(thread) else { break OpenChainEnd::Thread };
+            let next = match link.owner {
+                Owner::Thread(next) => Some(next),
+                Owner::Unrecorded(..) | Owner::Process(_) => None,
+            };
+            links.push(link);
+            let Some(next) = next else { break OpenChainEnd::Owner };
+            if let Some(place) = threads.iter().position(|&known| known == next) {
+                break OpenChainEnd::Cycle(place);
+            }
+            if threads.len() >= MAX_HOPS {
+                break OpenChainEnd::Owner;
+            }
+            threads.push(next);
+            thread = next;
+        };
+        OpenChain { threads, links, end }
+    }
+
+    /// Finds the deadlocks that threads of the target are in, or wait for: a chain into each, and the
+    /// threads of the target whose chains lead there.
+    pub(super) fn find_deadlocks(&self) -> Vec<Deadlock> {
+        let mut deadlocks: Vec<Deadlock> = Vec::new();
+        let targets = (self.timeline.threads.iter().zip(0..))
+            .filter(|(thread, _)| thread.in_target)
+            .map(|(_, n)| ThreadIndex(n));
+        for thread in targets {
+            let chain = self.follow(thread);
+            let Some(cycle) = chain.deadlock() else { continue };
+            let members: BTreeSet<ThreadIndex> = cycle.iter().copied().collect();
+            let is_member = members.contains(&thread);
+            let known = deadlocks.iter().position(|known| known.members == members);
+            let place = known.unwrap_or_else(|| {
+                let chain = chain.clone();
+                let (blocked, queued) = (Vec::new(), Vec::new());
+                deadlocks.push(Deadlock { members, chain, blocked, queued });
+                deadlocks.len() - 1
+            });
+            let Some(deadlock) = deadlocks.get_mut(place) else { continue };
+            if is_member {
+                // A chain that begins inside has nothing but the cycle.
+                if deadlock.blocked.is_empty() {
+                    deadlock.chain = chain;
+                }
+                deadlock.blocked.push(thread);
+            } else {
+                deadlock.queued.push(thread);
+            }
+        }
+        self.add_waiters_for_dead_processes(&mut deadlocks);
+        deadlocks
+    }
+
+    /// Adds the threads of the target that wait for a process of which no thread can go on.
+    fn add_waiters_for_dead_processes(&self, deadlocks: &mut [Deadlock]) {
+        if deadlocks.is_empty() {
+            return;
+        }
+        let targets = (self.timeline.threads.iter().zip(0..))
+            .filter(|(thread, _)| thread.in_target)
+            .map(|(_, n)| ThreadIndex(n));
+        for thread in targets {
+            let chain = self.follow(thread);
+            let Some(Link { owner: Owner::Process(process), .. }) = chain.links.last() else {
+                continue;
+            };
+            let Some(threads) = self.living.get(&process.tgid) else { continue };
+            let chains: Vec<OpenChain> =
+                threads.iter().map(|&thread| self.follow(thread)).collect();
+            let is_behind = |deadlock: &&mut Deadlock| {
+                chains.iter().all(|chain| {
+                    let cycle = chain.deadlock();
+                    cycle.is_some_and(|cycle| cycle.iter().all(|t| deadlock.members.contains(t)))
+                })
+            };
+            if let Some(deadlock) = deadlocks.iter_mut().find(is_behind) {
+                deadlock.queued.push(thread);
+            }
+        }
+    }
+}
+
+/// Threads that wait for each other.
+pub(super) struct Deadlock {
+    /// All of them.
+    members: BTreeSet<ThreadIndex>,
+    /// A chain into the cycle; it is nothing but the cycle if one of the target is in it.
+    pub(super) chain: OpenChain,
+    /// Those of the target among them.
+    pub(super) blocked: Vec<ThreadIndex>,
+    /// Threads of the target that wait for them.
+    pub(super) queued: Vec<ThreadIndex>,
+}
+
+impl Deadlock {
+    /// Returns the target's threads that can't go on.
+    pub(super) fn threads(&self) -> impl Iterator<Item = ThreadIndex> + '_ {
+        self.blocked.iter().chain(&self.queued).copied()
+    }
+}

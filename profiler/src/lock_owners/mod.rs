@@ -1,0 +1,136 @@
+//! Who holds the locks in memory that threads still wait for, by the words around their futexes.
+//!
+//! ```text
+//! open wait ──▶ candidates: kinds of lock  ──▶ layouts: the TID that ──▶ threads: a thread ──▶ LockOwner
+//!               that its syscall allows        such a lock names         that lives
+//! ```
+//!
+//! Reading another process's memory may block for as long as that process likes: it holds the lock on
+//! its own mappings, or serves its page faults itself. So a thread does it that is given up after a
+//! while, and reads pages that are in memory alone.
+
+mod candidates;
+mod layouts;
+mod resident_memory;
+mod threads;
+
+use std::{
+    collections::HashMap,
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use offwake_recording::{
+    LockOwner, Wait,
+    units::{Nanos, Tgid, Tid},
+};
+
+use candidates::FutexWait;
+use resident_memory::ResidentMemory;
+
+use crate::privileges::{self, Task};
+
+/// The part of the window that a wait has to have taken.
+const MIN_SHARE: u64 = 10;
+/// What is long enough in any window.
+const LONG: Nanos = Nanos(1_000_000_000);
+/// The most waits that are looked into.
+const MAX_WAITS: usize = 4_096;
+/// How long it may take in all.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// A reader that was given up still runs.
+static IS_READING: AtomicBool = AtomicBool::new(false);
+
+/// Finds the owners of the locks that waits are for that have not ended, and are longer than a tenth of
+/// the window: those of the target first, then the waits of the owners themselves, then those of others.
+pub(crate) fn find_lock_owners(open: &[Wait], window: Nanos) -> Vec<LockOwner> {
+    let waits = select_waits(open, window);
+    if waits.is_empty() || IS_READING.swap(true, Ordering::AcqRel) {
+        return Vec::new();
+    }
+    let (found, owners) = mpsc::channel();
+    let reader = std::thread::Builder::new().name("offwake-owners".to_owned());
+    let started = reader.spawn(move || {
+        privileges::restrict_to(Task::LookingUp);
+        read_owners(&waits, &found);
+        IS_READING.store(false, Ordering::Release);
+    });
+    if started.is_err() {
+        IS_READING.store(false, Ordering::Release);
+    }
+    let begin = Instant::now();
+    std::iter::from_fn(|| owners.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())).ok())
+        .collect()
+}
+
+/// A wait for a futex that may be a lock.
+#[derive(Clone, Copy, Debug)]
+struct OpenFutexWait {
+    tgid: Tgid,
+    tid: Tid,
+    futex: FutexWait,
+}
+
+/// Selects the waits to look into, in order of importance.
+fn select_waits(open: &[Wait], window: Nanos) -> Vec<OpenFutexWait> {
+    let least = LONG.min(Nanos(window.0 / MIN_SHARE));
+    let length = |wait: &Wait| wait.on.since(wait.off);
+    // Who is awake again waits for a CPU, if for anything.
+    let mut waits: Vec<&Wait> =
+        open.iter().filter(|wait| wait.wake.is_none() && length(wait) > least).collect();
+    waits.sort_by_key(|wait| (!wait.in_target, std::cmp::Reverse(length(wait))));
+    (waits.into_iter())
+        .filter_map(|wait| {
+            let futex = FutexWait::from_wait(wait)?;
+            Some(OpenFutexWait { tgid: wait.tgid, tid: wait.tid, futex })
+        })
+        .take(MAX_WAITS)
+        .collect()
+}
+
+/// Sends the owners as they are found, until there are no more or nobody listens.
+fn read_owners(waits: &[OpenFutexWait], found: &Sender<LockOwner>) {
+    let mut memories: HashMap<Tgid, Option<ResidentMemory>> = HashMap::new();
+    for wait in waits {
+        let memory = (memories.entry(wait.tgid))
+            .or_insert_with(|| ResidentMemory::open(wait.tgid).ok())
+            .as_ref();
+        let Some(memory) = memory else { continue };
+        for owner in find_owners(wait, memory) {
+            if found.send(owner).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// Finds the thread that the words around a futex name, for each kind of lock that it could be.
+fn find_owners(wait: &OpenFutexWait, memory: &ResidentMemory) -> Vec<LockOwner> {
+    let &OpenFutexWait { tgid, tid, futex } = wait;
+    (futex.kinds())
+        .filter_map(|kind| {
+            let named = layouts::read_owner(kind, &futex, memory)?;
+            let owner = threads::find_thread(tgid, named, &futex)?;
+            let owner_comm = threads::read_name(owner);
+            // The thread has to wait for the lock as before, and the lock has to name the same owner,
+            // while that one lives: then this was so at one moment.
+            let is_same = threads::is_waiting(tgid, tid, &futex)
+                && layouts::read_owner(kind, &futex, memory) == Some(named)
+                && threads::find_thread(tgid, named, &futex) == Some(owner);
+            is_same.then_some(LockOwner {
+                waiter: tid,
+                futex: futex.address,
+                kind,
+                owner,
+                owner_comm,
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,400 @@
+//! Waits that had not ended: whom they wait for, hop by hop, and deadlocks.
+
+use offwake_analysis::{
+    findings::{Finding, FindingKind},
+    report::{Filter, Report, markdown, summary},
+};
+use offwake_recording::{
+    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, StackRef,
+    Syscall, ThreadRef, Wait,
+    units::{Nanos, Tgid, Tid},
+};
+
+use crate::{
+    draw::{edit, live, recording},
+    fixtures::{CLOCK_NANOSLEEP, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp, user},
+    golden::report as build_report,
+};
+
+const LENGTH: usize = 3_000;
+const FLOCK: u32 = 73;
+const WAIT: u64 = 0x80;
+const WAIT_BITSET: u64 = 0x89;
+
+fn report(r: &mut Recording) -> Report {
+    r.sort();
+    build_report(r, &Filter::default())
+}
+
+fn findings(r: &mut Recording) -> Vec<Finding> {
+    report(r).findings.list
+}
+
+fn screen(r: &mut Recording) -> String {
+    let report = report(r);
+    let mut text = Vec::new();
+    summary::write(&report, &mut text).expect("a Vec takes everything");
+    let text = String::from_utf8(text).expect("UTF-8");
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    text
+}
+
+/// Threads that wait from the first millisecond on. Those below 50 are the target.
+fn asleep(tids: &[u32]) -> Recording {
+    let mut r = recording(LENGTH);
+    for &tid in tids {
+        live(&mut r, tid, &format!("#{}", "_".repeat(LENGTH - 1)), 0);
+    }
+    r
+}
+
+/// Makes threads those of one process.
+fn in_process(r: &mut Recording, tgid: u32, tids: &[u32]) {
+    edit(r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| tids.contains(&wait.tid.0)) {
+            wait.tgid = Tgid(tgid);
+        }
+    });
+    for event in r.thread_events.iter_mut().filter(|event| tids.contains(&event.tid.0)) {
+        event.tgid = Tgid(tgid);
+    }
+    for owner in &mut r.lock_owners {
+        if tids.contains(&owner.owner.tid.0) {
+            owner.owner.tgid = Tgid(tgid);
+        }
+    }
+}
+
+fn change(r: &mut Recording, tid: u32, change: impl Fn(&mut Wait)) {
+    edit(r, |waits| waits.iter_mut().filter(|wait| wait.tid == Tid(tid)).for_each(change));
+}
+
+fn sets(stack: StackRef, call: Option<Syscall>) -> impl Fn(&mut Wait) {
+    move |wait| (wait.user_stack, wait.syscall) = (stack, call)
+}
+
+/// Has a thread wait in `function` for what `libc` waits for.
+fn waits_in(r: &mut Recording, tid: u32, libc: &str, function: &str, op: u64) {
+    let leaf = format!("libc.so.6 {libc}");
+    let stack = user(r, tid, &[&leaf, &format!("app {function}"), "app main"]);
+    change(r, tid, sets(stack, syscall(FUTEX, [address(tid), op, 2, 0, 0, 0])));
+}
+
+fn address(tid: u32) -> u64 {
+    0x7000 + u64::from(tid) * 0x100
+}
+
+fn sleeps_in(r: &mut Recording, tid: u32, function: &str) {
+    let stack =
+        user(r, tid, &["libc.so.6 clock_nanosleep", &format!("app {function}"), "app main"]);
+    let nap = kernel(r, &["schedule", "do_nanosleep", "hrtimer_nanosleep"]);
+    change(r, tid, |wait| {
+        sets(stack, syscall(CLOCK_NANOSLEEP, [0; 6]))(wait);
+        wait.kernel_stack = nap;
+    });
+}
+
+fn owned(r: &mut Recording, waiter: u32, kind: LockKind, owner: u32) {
+    r.lock_owners.push(LockOwner {
+        waiter: Tid(waiter),
+        futex: address(waiter),
+        kind,
+        owner: ThreadRef { tid: Tid(owner), tgid: Tgid(owner) },
+        owner_comm: format!("thread{owner}"),
+    });
+}
+
+/// A mutex that one thread wants and another has.
+fn mutex(r: &mut Recording, waiter: u32, owner: u32, function: &str) {
+    waits_in(r, waiter, "pthread_mutex_lock", function, WAIT);
+    owned(r, waiter, LockKind::Mutex, owner);
+}
+
+#[test]
+fn two_threads_that_want_what_the_other_has_are_a_deadlock_told_first_and_in_full() {
+    let mut r = asleep(&[7, 8, 9, 10]);
+    mutex(&mut r, 8, 9, "transfer");
+    mutex(&mut r, 9, 8, "transfer");
+    // The main thread waits for one of them, and another one for something else.
+    waits_in(&mut r, 7, "pthread_join", "run", 0x109);
+    owned(&mut r, 7, LockKind::ThreadEnd, 8);
+    waits_in(&mut r, 10, "pthread_mutex_lock", "report", WAIT);
+    in_process(&mut r, 7, &[7, 8, 9, 10]);
+    let list = findings(&mut r);
+    let found = &list[0];
+    assert_eq!((found.kind, found.still_waiting), (FindingKind::Deadlock, true), "{list:#?}");
+    assert_eq!(found.count, 3, "{found:#?}");
+    let told: Vec<_> = found.chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect();
+    assert_eq!(
+        told,
+        [
+            (8, "waits for a lock held by thread thread9"),
+            (9, "still waits for a lock held by thread thread8"),
+        ]
+    );
+    assert!(found.chain.iter().all(|hop| hop.function.as_deref() == Some("transfer")));
+    let behind = "stuck behind it: thread7 7 [main thread] waits for the end of thread thread8";
+    assert!(found.lines.iter().any(|line| line.text.starts_with(behind)), "{found:#?}");
+    assert_eq!(list.iter().filter(|found| found.kind == FindingKind::Deadlock).count(), 1);
+    // Nobody is told twice.
+    let others: Vec<_> = list[1..].iter().flat_map(|found| &found.chain).collect();
+    assert!(others.iter().all(|hop| hop.tid == Some(Tid(10))), "{others:#?}");
+    let screen = screen(&mut r);
+    let first = screen.lines().nth(1).unwrap();
+    assert!(first.contains("DEADLOCK ≥3.00 s  thread7 7 [thread8] waits for a lock"), "{screen}");
+    let mut text = Vec::new();
+    markdown::write(&report(&mut r), &mut text).expect("a Vec takes everything");
+    assert!(String::from_utf8_lossy(&text).contains("DEADLOCK"));
+}
+
+#[test]
+fn a_thread_that_wants_its_own_lock_is_a_deadlock_of_one() {
+    let mut r = asleep(&[7]);
+    mutex(&mut r, 7, 7, "reenter");
+    let found = &findings(&mut r)[0];
+    assert_eq!((found.kind, found.chain.len()), (FindingKind::Deadlock, 1), "{found:#?}");
+    assert!(found.text.contains("waits for a lock that it holds itself in reenter"), "{found:#?}");
+}
+
+#[test]
+fn a_deadlock_of_others_is_told_of_who_waits_for_them() {
+    let mut r = asleep(&[7, 60, 61]);
+    mutex(&mut r, 7, 60, "book");
+    mutex(&mut r, 60, 61, "left");
+    mutex(&mut r, 61, 60, "right");
+    let found = &findings(&mut r)[0];
+    assert_eq!((found.kind, found.count), (FindingKind::Deadlock, 1), "{found:#?}");
+    let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+    assert_eq!(tids, [Tid(7), Tid(60), Tid(61)]);
+}
+
+#[test]
+fn who_sleeps_with_the_lock_is_the_cause_and_not_who_sleeps_beside_it() {
+    for (owner, beside) in [(60, 61), (61, 60)] {
+        let mut r = asleep(&[7, 60, 61]);
+        mutex(&mut r, 7, owner, "book");
+        sleeps_in(&mut r, owner, "export");
+        sleeps_in(&mut r, beside, "rest");
+        let found = &findings(&mut r)[0];
+        assert_eq!(found.kind, FindingKind::StillWaiting, "{found:#?}");
+        assert!(found.text.contains(&format!("held by thread{owner} {owner}")), "{found:#?}");
+        let cause = format!("thread{owner} {owner} sleeps in export");
+        assert_eq!(found.cause.text, cause);
+        let last = found.lines.last().unwrap();
+        assert!(last.is_cause && last.text.contains("sleeps"), "{found:#?}");
+    }
+}
+
+#[test]
+fn a_chain_goes_on_over_file_locks_children_and_connections() {
+    let mut r = asleep(&[7, 60, 61, 62]);
+    // 7 wants a lock on a file that 60 has, 60 waits for its child 61, and that one for 62's answer.
+    let lock = file(FileKind::Regular, 5);
+    r.files.files.insert(lock, OpenFile::Named("/srv/stock.lock".to_owned()));
+    let stack = user(&mut r, 7, &["libc.so.6 flock", "app take_from_stock", "app main"]);
+    change(&mut r, 7, |wait| {
+        sets(stack, syscall(FLOCK, [3, 2, 0, 0, 0, 0]))(wait);
+        wait.file = Some(lock);
+    });
+    let holder = PeerProcess { tgid: Tgid(60), comm: "backup".to_owned() };
+    r.file_locks.push(AwaitedFileLock {
+        device: lock.device,
+        inode: lock.inode,
+        waiter: Some(Tgid(7)),
+        holder: Some(holder),
+    });
+    let stack = user(&mut r, 60, &["libc.so.6 wait4", "backup run_tar", "backup main"]);
+    change(&mut r, 60, sets(stack, syscall(WAIT4, [u64::from(u32::MAX), 0, 0, 0, 0, 0])));
+    for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(61)) {
+        event.parent = Tgid(60);
+    }
+    let socket = tcp(&mut r, 6, "127.0.0.1:4000", "127.0.0.1:5432");
+    let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&socket) else { unreachable!() };
+    end.peers = vec![PeerProcess { tgid: Tgid(62), comm: "store".to_owned() }];
+    let stack = user(&mut r, 61, &["libc.so.6 recv", "tar upload", "tar main"]);
+    change(&mut r, 61, |wait| {
+        sets(stack, syscall(RECVFROM, [3, 0, 0, 0, 0, 0]))(wait);
+        wait.file = Some(socket);
+    });
+    sleeps_in(&mut r, 62, "compact");
+    let found = &findings(&mut r)[0];
+    let told: Vec<_> = found.chain.iter().map(|hop| (hop.tid.unwrap().0, &*hop.what)).collect();
+    assert_eq!(
+        told,
+        [
+            (7, "waits for a file lock held by thread60 60"),
+            (60, "still waits for its child thread61 61"),
+            (61, "still waits for an answer of thread62 62"),
+            (62, "has not answered: sleeps"),
+        ]
+    );
+    assert_eq!(found.cause.text, "thread62 62 has not answered: sleeps in compact");
+    assert!(found.lines.iter().any(|line| line.text == "for /srv/stock.lock"), "{found:#?}");
+    // A second child: which of them is waited for is not known.
+    live(&mut r, 63, &"#".repeat(LENGTH), 0);
+    for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(63)) {
+        event.parent = Tgid(60);
+    }
+    let found = &findings(&mut r)[0];
+    assert_eq!(found.chain.len(), 2, "{found:#?}");
+    assert!(found.cause.text.ends_with("waits for a child in run_tar"), "{found:#?}");
+}
+
+#[test]
+fn a_holder_of_many_threads_is_named_as_a_process() {
+    let mut r = asleep(&[7, 60, 61]);
+    let lock = file(FileKind::Regular, 5);
+    change(&mut r, 7, |wait| {
+        wait.syscall = syscall(FLOCK, [3, 2, 0, 0, 0, 0]);
+        wait.file = Some(lock);
+    });
+    r.file_locks.push(AwaitedFileLock {
+        device: lock.device,
+        inode: lock.inode,
+        waiter: Some(Tgid(7)),
+        holder: Some(PeerProcess { tgid: Tgid(60), comm: "backup".to_owned() }),
+    });
+    // One of its threads wants something of 7: any other could let go of the lock.
+    mutex(&mut r, 61, 7, "other");
+    in_process(&mut r, 60, &[60, 61]);
+    let found = &findings(&mut r)[0];
+    assert_eq!((found.kind, found.chain.len()), (FindingKind::StillWaiting, 1), "{found:#?}");
+    assert_eq!(found.cause.text, "held by thread60 60");
+}
+
+#[test]
+fn who_waits_for_a_process_that_is_dead_as_a_whole_waits_behind_the_deadlock() {
+    for is_all_dead in [true, false] {
+        let mut r = asleep(&[7, 60, 61]);
+        if !is_all_dead {
+            live(&mut r, 62, &"#".repeat(LENGTH), 0);
+        }
+        mutex(&mut r, 60, 61, "left");
+        mutex(&mut r, 61, 60, "right");
+        in_process(&mut r, 60, &[60, 61, 62]);
+        change(&mut r, 7, |wait| wait.syscall = syscall(WAIT4, [60, 0, 0, 0, 0, 0]));
+        for event in r.thread_events.iter_mut().filter(|event| event.tgid == Tgid(60)) {
+            event.parent = Tgid(7);
+        }
+        // One of the two is of the target: a deadlock of others that nobody waits for is not told.
+        for event in r.thread_events.iter_mut().filter(|event| event.tid == Tid(60)) {
+            event.in_target = true;
+        }
+        let list = findings(&mut r);
+        let dead: Vec<_> = list.iter().filter(|f| f.kind == FindingKind::Deadlock).collect();
+        let [dead] = dead.as_slice() else { panic!("{list:#?}") };
+        let is_behind = dead.lines.iter().any(|line| line.text.starts_with("stuck behind it"));
+        assert_eq!(is_behind, is_all_dead, "{list:#?}");
+    }
+}
+
+#[test]
+fn a_lock_that_is_waited_for_with_a_timeout_says_so() {
+    let mut r = asleep(&[7, 60]);
+    mutex(&mut r, 7, 60, "book");
+    change(&mut r, 7, |wait| wait.timeout = Some(Nanos(10_000_000_000)));
+    let found = findings(&mut r).remove(0);
+    assert!(found.text.contains("held by thread60 60, with a timeout in book"), "{found:#?}");
+}
+
+#[test]
+fn a_wait_that_is_a_hop_of_another_comes_after_all_that_is_news() {
+    let mut r = asleep(&[7, 8, 9, 60]);
+    mutex(&mut r, 7, 8, "first");
+    mutex(&mut r, 8, 60, "second");
+    sleeps_in(&mut r, 60, "export");
+    // Nobody knows who has this one.
+    waits_in(&mut r, 9, "pthread_mutex_lock", "third", WAIT);
+    let list = findings(&mut r);
+    let firsts: Vec<_> = list.iter().map(|found| found.chain[0].tid.unwrap().0).collect();
+    assert_eq!(firsts, [7, 9, 8], "{list:#?}");
+}
+
+#[test]
+fn a_holder_that_runs_is_the_cause() {
+    let mut r = asleep(&[7]);
+    live(&mut r, 60, &"#".repeat(LENGTH), 0);
+    mutex(&mut r, 7, 60, "book");
+    let found = &findings(&mut r)[0];
+    assert!(found.cause.text.ends_with("runs on a CPU"), "{found:#?}");
+}
+
+#[test]
+fn an_owner_that_was_not_recorded_is_named_all_the_same() {
+    let mut r = asleep(&[7]);
+    mutex(&mut r, 7, 99, "book");
+    let found = &findings(&mut r)[0];
+    assert_eq!(found.cause.text, "held by thread99 99 (thread 99, not recorded)");
+}
+
+#[test]
+fn words_that_look_like_an_owner_name_nobody_where_the_thread_waits_for_something_else() {
+    for (libc, op, kind, why) in [
+        ("pthread_cond_wait", WAIT_BITSET, LockKind::Mutex, "a condition variable has none"),
+        ("sem_wait", WAIT_BITSET, LockKind::Mutex, "a semaphore has none"),
+        ("__lll_lock_wait", WAIT, LockKind::Mutex, "a lock of another kind"),
+        ("pthread_mutex_lock", WAIT, LockKind::Rwlock, "a mutex is no readers-writer lock"),
+        ("pthread_mutex_lock", WAIT, LockKind::ThreadEnd, "a mutex is no thread"),
+        ("pthread_rwlock_wrlock", WAIT_BITSET, LockKind::Mutex, "the other way round"),
+    ] {
+        let mut r = asleep(&[7, 60]);
+        waits_in(&mut r, 7, libc, "book", op);
+        owned(&mut r, 7, kind, 60);
+        let list = findings(&mut r);
+        let text = format!("{list:?}");
+        assert!(!text.contains("thread60") && !text.contains("held by"), "{why}: {list:#?}");
+        assert!(list.iter().all(|found| found.kind != FindingKind::Deadlock), "{why}");
+    }
+    // Two rows that contradict each other, and one about another futex.
+    let mut r = asleep(&[7, 60, 61]);
+    mutex(&mut r, 7, 60, "book");
+    owned(&mut r, 7, LockKind::RobustMutex, 61);
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.cause.text, "who holds the lock is not known", "{found:#?}");
+    let mut r = asleep(&[7, 60]);
+    mutex(&mut r, 7, 60, "book");
+    r.lock_owners[0].futex += 4;
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.cause.text, "who holds the lock is not known", "{found:#?}");
+}
+
+#[test]
+fn a_mutex_behind_a_condition_variable_has_an_owner() {
+    let mut r = asleep(&[7, 60]);
+    waits_in(&mut r, 7, "pthread_cond_wait", "next_job", WAIT);
+    owned(&mut r, 7, LockKind::Mutex, 60);
+    sleeps_in(&mut r, 60, "export");
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.cause.text, "thread60 60 sleeps in export", "{found:#?}");
+}
+
+#[test]
+fn two_that_only_listen_to_each_other_are_no_deadlock() {
+    let mut r = asleep(&[7, 60]);
+    for (tid, inode, peer) in [(7, 5, 60), (60, 6, 7)] {
+        let socket = tcp(&mut r, inode, "127.0.0.1:4000", "127.0.0.1:5432");
+        let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&socket) else { unreachable!() };
+        end.peers = vec![PeerProcess { tgid: Tgid(peer), comm: format!("thread{peer}") }];
+        change(&mut r, tid, |wait| {
+            wait.syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
+            wait.file = Some(socket);
+        });
+    }
+    let list = findings(&mut r);
+    assert!(list.iter().all(|found| found.kind != FindingKind::Deadlock), "{list:#?}");
+    // As soon as one of them wants a lock that the other has, it is one.
+    mutex(&mut r, 7, 60, "book");
+    assert_eq!(findings(&mut r)[0].kind, FindingKind::Deadlock);
+}
+
+#[test]
+fn who_has_a_lock_no_more_is_waited_for_no_more() {
+    // The waiter was woken, and waits for a CPU.
+    let mut r = recording(LENGTH);
+    live(&mut r, 7, &format!("#{}{}", ".".repeat(LENGTH - 2), "r"), 60);
+    live(&mut r, 60, &format!("#{}", "_".repeat(LENGTH - 1)), 0);
+    mutex(&mut r, 7, 60, "book");
+    mutex(&mut r, 60, 7, "book");
+    let list = findings(&mut r);
+    assert!(list.iter().all(|found| found.kind != FindingKind::Deadlock), "{list:#?}");
+}

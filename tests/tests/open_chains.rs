@@ -1,0 +1,156 @@
+//! Waits that never end, and who could end them: workloads whose locks have one owner, known by
+//! construction, and another thread that does the same without the lock.
+
+use std::{collections::BTreeSet, fs};
+
+use anyhow::{Context, Result, ensure};
+use offwake_tests::{case::Case, report::Finding, wait_until::wait_until, workload::Workload};
+
+/// Profiles the processes of a workload once all of `waiters` wait for a futex.
+fn profile(name: &str, waiters: &[&str]) -> Result<Case> {
+    let workload = Workload::start(name)?;
+    for waiter in waiters {
+        let player = workload.role(waiter)?;
+        let call = format!("/proc/{}/task/{}/syscall", player.pid, player.tid);
+        wait_until("the waiter to wait", || {
+            let is_futex = |call: &str| call.starts_with(&format!("{} ", libc::SYS_futex));
+            Ok(is_futex(&fs::read_to_string(&call)?).then_some(()))
+        })?;
+    }
+    Case::profile_with(workload, |offwake, workload| offwake.args(["--pid", &workload.pids()]))
+}
+
+/// Returns the finding that tells of a thread's wait.
+fn stuck<'c>(case: &'c Case, role: &str) -> Result<&'c Finding> {
+    let tid = case.tid(role);
+    let findings = &case.report.findings;
+    let is_its = |found: &&Finding| {
+        found.kind == "still_waiting" && found.chain.first().and_then(|hop| hop.tid) == Some(tid)
+    };
+    findings.iter().find(is_its).with_context(|| format!("{role} {tid} is stuck: {findings:#?}"))
+}
+
+/// Demands that `waiter` waits for `holder`, who sleeps with the lock.
+fn check_held(case: &Case, waiter: &str, holder: &str, what: &str) -> Result<()> {
+    let found = stuck(case, waiter)?;
+    let [first, last] = found.chain.as_slice() else {
+        anyhow::bail!("there are two hops: {found:#?}");
+    };
+    ensure!(first.what.contains(what) && first.what.ends_with("thread ow-holder"), "{found:#?}");
+    ensure!(last.tid == Some(case.tid(holder)), "{holder} has the lock: {found:#?}");
+    ensure!(last.what == "sleeps", "{found:#?}");
+    let function = last.function.as_deref().unwrap_or_default();
+    ensure!(function.contains("sleeps_with_the_lock"), "{found:#?}");
+    ensure!(found.cause.text.contains("sleeps_with_the_lock"), "{found:#?}");
+    ensure!(!format!("{found:?}").contains("bystander"), "{found:#?}");
+    Ok(())
+}
+
+/// Demands that the first finding is the deadlock of `left` and `right`.
+fn check_deadlock(case: &Case, owner: impl Fn(&str) -> String) -> Result<()> {
+    let findings = &case.report.findings;
+    let found = findings.first().context("there is a deadlock")?;
+    ensure!(found.kind == "deadlock", "{findings:#?}");
+    ensure!(findings.iter().filter(|found| found.kind == "deadlock").count() == 1, "{findings:#?}");
+    let tids: BTreeSet<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+    ensure!(tids == BTreeSet::from(["left", "right"].map(|role| case.tid(role))), "{found:#?}");
+    for hop in &found.chain {
+        let other = if hop.tid == Some(case.tid("left")) { "right" } else { "left" };
+        let wanted = format!("for a lock held by {}", owner(other));
+        ensure!(hop.what.contains(&wanted), "{wanted}: {found:#?}");
+        let function = hop.function.as_deref().unwrap_or_default();
+        ensure!(function.contains("PthreadMutex::lock"), "{found:#?}");
+    }
+    let screen = case.outcome.terminal();
+    let first = screen.lines().nth(1).unwrap_or_default();
+    ensure!(first.starts_with("1 ") && first.contains("DEADLOCK"), "{screen}");
+    Ok(())
+}
+
+#[test]
+fn two_threads_that_want_each_others_mutex_are_a_deadlock() -> Result<()> {
+    let case = profile("deadlock", &["left", "right"])?;
+    check_deadlock(&case, |role| format!("thread ow-{role}"))?;
+    // The main thread waits for something else.
+    ensure!(!case.report.findings[0].text.contains("main thread"), "{:#?}", case.report.findings);
+    Ok(())
+}
+
+#[test]
+fn two_processes_that_want_each_others_mutex_are_a_deadlock() -> Result<()> {
+    let case = profile("deadlock-of-processes", &["left", "right"])?;
+    check_deadlock(&case, |role| format!("offwake-workload {}", case.pid(role)))
+}
+
+/// The other process is not of the target, and has slept since before anybody looked.
+#[test]
+fn a_deadlock_with_a_process_outside_of_the_target_is_one() -> Result<()> {
+    for target in ["left", "right"] {
+        let workload = Workload::start("deadlock-of-processes")?;
+        let pid = workload.role(target)?.pid.to_string();
+        let case = Case::profile_with(workload, |offwake, _| offwake.args(["--pid", &pid]))?;
+        check_deadlock(&case, |role| format!("offwake-workload {}", case.pid(role)))?;
+        let first = case.report.findings[0].chain.first().and_then(|hop| hop.tid);
+        ensure!(first == Some(case.tid(target)), "the target is told first: {first:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn who_sleeps_with_a_mutex_held_is_the_cause() -> Result<()> {
+    for (name, holder) in [
+        ("mutex-held-by-left", "left"),
+        ("mutex-held-by-right", "right"),
+        ("pi-mutex-held-by-left", "left"),
+    ] {
+        let case = profile(name, &["waiter"])?;
+        check_held(&case, "waiter", holder, "waits for a lock held by").context(name)?;
+    }
+    Ok(())
+}
+
+/// The first thread's lock is never waited for: three types in each row are.
+#[test]
+fn a_chain_leads_over_mutexes_of_all_types_to_who_sleeps() -> Result<()> {
+    for name in ["mutexes-in-a-row", "mutexes-in-another-row"] {
+        let case = profile(name, &["first", "second", "third"])?;
+        let found = stuck(&case, "first")?;
+        let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+        let row = ["first", "second", "third", "fourth"].map(|role| case.tid(role));
+        ensure!(tids == row, "{name}: {row:?}: {found:#?}");
+        for (hop, owner) in found.chain.iter().zip(["second", "third", "fourth"]) {
+            let wanted = format!("waits for a lock held by thread {owner}");
+            ensure!(hop.what.ends_with(&wanted), "{name}: {wanted}: {found:#?}");
+        }
+        ensure!(found.cause.text.contains("[fourth] sleeps"), "{name}: {found:#?}");
+        // It tells of the others as well.
+        let first = case.report.findings.first().context("there are findings")?;
+        ensure!(first.text == found.text, "{name}: {:#?}", case.report.findings);
+    }
+    Ok(())
+}
+
+#[test]
+fn who_sleeps_with_a_readers_writer_lock_held_is_the_cause_for_readers_and_writers() -> Result<()> {
+    for (name, holder) in [("rwlock-held-by-left", "left"), ("rwlock-held-by-right", "right")] {
+        let case = profile(name, &["reader", "writer"])?;
+        for waiter in ["reader", "writer"] {
+            let what = "waits for a lock held for writing by";
+            check_held(&case, waiter, holder, what).with_context(|| format!("{name}, {waiter}"))?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn nobody_is_named_for_a_condition_variable() -> Result<()> {
+    let case = profile("condition-never-signalled", &["waiter"])?;
+    let tid = case.tid("waiter");
+    for found in &case.report.findings {
+        ensure!(found.kind != "deadlock", "{found:#?}");
+        let is_its = found.chain.first().and_then(|hop| hop.tid) == Some(tid);
+        ensure!(!is_its || found.chain.len() == 1, "{found:#?}");
+        ensure!(!format!("{found:?}").contains("held by"), "{found:#?}");
+    }
+    Ok(())
+}
