@@ -387,10 +387,11 @@ prop_compose! {
         processes in prop::collection::vec(process(), 0..4),
         cgroups in prop::collection::btree_map(any::<u64>(), cgroup(), 0..4),
         interrupts in prop::collection::vec(interrupt(), 0..4),
-        file_locks in prop::collection::vec(file_lock(), 0..3),
-        fuse_servers in prop::collection::vec(fuse_server(), 0..3),
-        (file_locks, lock_owners) in
-            (prop::collection::vec(file_lock(), 0..3), prop::collection::vec(lock_owner(), 0..3)),
+        (file_locks, fuse_servers, lock_owners) in (
+            prop::collection::vec(file_lock(), 0..3),
+            prop::collection::vec(fuse_server(), 0..3),
+            prop::collection::vec(lock_owner(), 0..3),
+        ),
         throttles in prop::collection::vec(throttle(), 0..4),
         quotas in prop::collection::vec(quota(), 0..3),
         clocks in prop::collection::vec(clocks(), 1..4),
@@ -404,7 +405,8 @@ prop_compose! {
             quotas: quotas.into_iter().map(|quota| (quota.cgroup, quota)).collect(),
             interrupts: interrupts.into_iter().map(|info| (info.number, info)).collect(),
             file_locks,
-    fuse_servers, lock_owners,
+            fuse_servers,
+            lock_owners,
             ..Recording::default()
         };
         recording.stacks.stacks = stacks.into_values().collect();
