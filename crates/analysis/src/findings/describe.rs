@@ -147,6 +147,7 @@ impl Words<'_> {
         own: ProgramId,
         next: Option<(ProgramId, Relation)>,
     ) -> String {
+        let child = next.and_then(|(next, _)| self.programs.program(next)).map(program_name);
         let next = next.and_then(|(next, relation)| {
             let known = self.programs.program(next)?;
             Some(match relation {
@@ -157,7 +158,6 @@ impl Words<'_> {
                 Relation::OtherProcess => program_name(known),
             })
         });
-        let whom = |next: String| next;
         match slept.evidence {
             FrameEvidence::Lock => {
                 return match next {
@@ -195,8 +195,8 @@ impl Words<'_> {
             (Cause::Disk, _) => "waits for the disk".to_owned(),
             (Cause::PageFault, _) => "waits for a page of memory".to_owned(),
             (Cause::KernelLock, _) => "waits for a lock in the kernel".to_owned(),
-            (Cause::Child, _) => match next {
-                Some(next) => format!("waits for its child {}", whom(next)),
+            (Cause::Child, _) => match child {
+                Some(child) => format!("waits for its child {child}"),
                 None => "waits for a child".to_owned(),
             },
             (Cause::Throttled, _) => "is throttled".to_owned(),
@@ -206,7 +206,7 @@ impl Words<'_> {
                 None => "waits for a lock or a signal of another thread".to_owned(),
             },
             (Cause::Pipe, _) => match next {
-                Some(next) => format!("waits for {} at a pipe", whom(next)),
+                Some(next) => format!("waits for {next} at a pipe"),
                 None => "waits at a pipe".to_owned(),
             },
             (Cause::Socket | Cause::Poll | Cause::IoUring | Cause::Eventfd, _) => match next {
@@ -232,7 +232,7 @@ impl Words<'_> {
             (Cause::Tty, _) => "waits for its terminal".to_owned(),
             (Cause::Signal, _) => "waits for a signal".to_owned(),
             (Cause::Other, _) => match next {
-                Some(next) => format!("waits for {}", whom(next)),
+                Some(next) => format!("waits for {next}"),
                 None => "waits".to_owned(),
             },
         }
