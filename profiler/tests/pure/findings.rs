@@ -5,14 +5,14 @@ use offwake_analysis::{
     report::{Filter, Report, markdown, summary},
 };
 use offwake_recording::{
-    ProcessInfo, Recording, Sample, StackEnd, StackRef, ThreadEvent, ThreadEventReason,
-    WakeContext,
+    OpenFile, ProcessInfo, Recording, Sample, SocketRole, StackEnd, StackRef, ThreadEvent,
+    ThreadEventReason, WakeContext,
     units::{Cpu, Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::{
     draw::{TICK, at, edit, live, recording},
-    fixtures::{CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, RECVFROM, kernel, syscall, user},
+    fixtures::{CLOCK_NANOSLEEP, EPOLL_WAIT, FUTEX, RECVFROM, kernel, syscall, tcp, user},
     golden::report as build_report,
 };
 
@@ -490,4 +490,49 @@ fn waits_whose_function_is_not_known_belong_to_the_only_one_that_may_be_it() {
     // Without a sign of what they are for, they are anything.
     let found = waits_below("helper", [Some("find_host"), None, Some("find_host")]);
     assert_eq!(found.len(), 2, "{found:#?}");
+}
+
+/// Thread 7 waits twice in `ask`, on sockets with these roles, for what another does.
+fn waits_on_sockets(roles: &[Option<SocketRole>]) -> Vec<Finding> {
+    let mut r = recording(100);
+    let wait = format!("#{}r", ".".repeat(30));
+    live(&mut r, 7, &format!("{}####", wait.repeat(roles.len())), 60);
+    live(&mut r, 60, &"#".repeat(100), 9);
+    let ask = user(&mut r, 7, &["libc.so.6 recv", "app ask", "app main"]);
+    let sockets: Vec<_> = (roles.iter().zip(5..))
+        .map(|(&role, inode)| {
+            let file = tcp(&mut r, inode, "10.0.0.1:4000", "10.0.0.2:80");
+            if let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&file) {
+                end.role = role;
+            }
+            file
+        })
+        .collect();
+    edit(&mut r, |waits| {
+        for (wait, file) in waits.iter_mut().zip(sockets) {
+            wait.syscall = syscall(RECVFROM, [3, 0, 0, 0, 0, 0]);
+            (wait.user_stack, wait.file) = (ask, Some(file));
+        }
+    });
+    let all = report(&mut r).findings.list;
+    all.into_iter().filter(|finding| finding.kind == FindingKind::Wait).collect()
+}
+
+#[test]
+fn connections_that_nobody_looked_at_in_time_are_as_the_others() {
+    use SocketRole::{Asking, Serving};
+    assert_eq!(waits_on_sockets(&[Some(Asking), None]).len(), 1);
+    assert_eq!(waits_on_sockets(&[None, None]).len(), 1);
+    // Who serves waits for requests, and is idle.
+    assert_eq!(waits_on_sockets(&[Some(Serving), Some(Serving)]).len(), 0);
+}
+
+#[test]
+fn who_gives_up_a_lock_after_a_timeout_has_not_slept_on_purpose() {
+    // It does something in between: the second wait is another one.
+    let mut r = timed_pieces(Nanos(TICK), |_, gil| gil);
+    let finding = report(&mut r).findings.list.into_iter().find(|it| it.kind == FindingKind::Wait);
+    let lines: Vec<_> = finding.iter().flat_map(|it| &it.lines).map(|line| &line.text).collect();
+    assert!(lines.iter().any(|text| text.contains("waits until a timeout")), "{lines:#?}");
+    assert!(lines.iter().all(|text| !text.contains("sleeps")), "{lines:#?}");
 }

@@ -15,7 +15,7 @@ use crate::{
     },
     quotas::ThrottledTimes,
     report::{
-        BlameClass, BlameEntryKind,
+        BlameClass, BlameEntryKind, CodeOwner,
         label::LabelFinder,
         wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
     },
@@ -128,7 +128,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
         }
     }
-    let roots = join_unnamed_roots(roots);
+    let roots = join_less_known_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
@@ -219,31 +219,41 @@ fn root_meaning(
     })
 }
 
-/// Joins waits of which the function is not known with those that are the same otherwise, if their
-/// stacks say what for, and there is one function only: frames can be missing for a while.
-fn join_unnamed_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey, WaitRoot> {
-    let is_unnamed = |(_, meaning): &RootKey| {
-        meaning.label.is_none()
+/// Joins waits of which less is known with those that are the same otherwise, if these are of one
+/// kind. The function may not be known where stacks say what the waits are for, as frames can be
+/// missing for a while; and the end of a connection, where that was gone before anybody looked.
+fn join_less_known_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey, WaitRoot> {
+    let has_function = |meaning: &SleepMeaning| {
+        meaning.label.as_ref().is_some_and(|l| l.whose != CodeOwner::Kernel)
+    };
+    let lacks_function = |meaning: &SleepMeaning| {
+        !has_function(meaning)
             && matches!(
                 meaning.evidence,
                 FrameEvidence::NameLookup | FrameEvidence::Request | FrameEvidence::Sleep
             )
     };
-    let (unnamed, mut named): (IndexMap<_, _>, IndexMap<_, _>) =
-        roots.into_iter().partition(|(key, _)| is_unnamed(key));
-    for ((program, meaning), root) in unnamed {
-        let is_same = |(other, with_label): &RootKey| {
-            let with_label = SleepMeaning { label: None, ..SleepMeaning::clone(with_label) };
-            *other == program && with_label == *meaning
+    let lacks_role = |meaning: &SleepMeaning| {
+        meaning.cause == Cause::Socket && meaning.role.is_none() && has_function(meaning)
+    };
+    let (less, mut known): (IndexMap<_, _>, IndexMap<_, _>) = (roots.into_iter())
+        .partition(|((_, meaning), _)| lacks_function(meaning) || lacks_role(meaning));
+    for ((program, meaning), root) in less {
+        let is_same = |(other, more): &RootKey| {
+            let as_known = match lacks_role(&meaning) {
+                true => SleepMeaning { role: None, ..SleepMeaning::clone(more) },
+                false => SleepMeaning { label: meaning.label.clone(), ..SleepMeaning::clone(more) },
+            };
+            *other == program && as_known == *meaning
         };
-        let mut same = named.iter().filter(|(key, _)| is_same(key)).map(|(key, _)| key.clone());
+        let mut same = known.iter().filter(|(key, _)| is_same(key)).map(|(key, _)| key.clone());
         let key = match (same.next(), same.next()) {
             (Some(only), None) => only,
             _ => (program, meaning),
         };
-        named.entry(key).or_default().merge(root);
+        known.entry(key).or_default().merge(root);
     }
-    named
+    known
 }
 
 fn chain_end(part: &BlamePart) -> ChainEnd {

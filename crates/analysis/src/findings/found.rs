@@ -92,7 +92,7 @@ impl FindingWriter<'_> {
             // It is drawn together with others, without words.
             return HopBox { time: time_by_class(key, node), ..HopBox::default() };
         }
-        let mut hops = hop_box(&self.node_hop(key, node));
+        let mut hops = hop_box(&self.node_hop(key, node, None));
         for (key, child) in &node.children {
             let child = self.node_hops(key, child, least);
             hops.time += child.time;

@@ -10,7 +10,7 @@ use crate::{
 use super::{
     describe::{self, Words},
     find::{RootKey, WaitRoot},
-    meaning::Meanings,
+    meaning::{Meanings, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     tree::{ChainEnd, Node, NodeKey},
 };
@@ -65,8 +65,8 @@ impl FindingWriter<'_> {
         if own_end {
             path.clear();
         }
-        for (key, node) in &path {
-            chain.push(self.node_hop(key, node));
+        for (n, (key, node)) in path.iter().enumerate() {
+            chain.push(self.node_hop(key, node, (n == 0).then_some(meaning)));
         }
         let last = chain.last().cloned();
         let cause = FindingCause {
@@ -101,7 +101,7 @@ impl FindingWriter<'_> {
             });
         }
         if !own_end {
-            self.push_lines(&root.node, root.node.time, 1, true, &mut lines);
+            self.push_lines(&root.node, root.node.time, Some(meaning), (1, true), &mut lines);
             if let Some(cause) = last.as_ref().filter(|_| path.len() > MAX_HOPS) {
                 replace_last_hop(&mut lines, cause, self.share(cause_node));
             }
@@ -124,8 +124,13 @@ impl FindingWriter<'_> {
         }
     }
 
-    /// Describes a node of a tree.
-    pub(super) fn node_hop(&mut self, key: &NodeKey, node: &Node) -> FindingHop {
+    /// Describes a node of a tree; `own` is how the waiters slept, for a node that is about them.
+    pub(super) fn node_hop(
+        &mut self,
+        key: &NodeKey,
+        node: &Node,
+        own: Option<&SleepMeaning>,
+    ) -> FindingHop {
         let next = node.children_by_time().first().map(|(key, next)| {
             (key.program, self.words.relation(&node.main_threads(), &next.main_threads()))
         });
@@ -136,7 +141,7 @@ impl FindingWriter<'_> {
             (None, _) => None,
         };
         let what = match (key.end, &key.slept) {
-            (Some(end), slept) => self.words.end(end, slept.as_deref(), node),
+            (Some(end), slept) => self.words.end(end, slept.as_deref().or(own), node),
             (None, Some(slept)) => self.words.sleep(slept, key.program, next),
             (None, None) => "waits".to_owned(),
         };
@@ -149,8 +154,8 @@ impl FindingWriter<'_> {
         &mut self,
         node: &Node,
         all: Nanos,
-        depth: u16,
-        is_main: bool,
+        own: Option<&SleepMeaning>,
+        (depth, is_main): (u16, bool),
         lines: &mut Vec<FindingLine>,
     ) {
         if usize::from(depth) > MAX_HOPS {
@@ -162,7 +167,7 @@ impl FindingWriter<'_> {
             if !is_shown || lines.len() >= MAX_LINES {
                 break;
             }
-            let hop = self.node_hop(key, child);
+            let hop = self.node_hop(key, child, own);
             let is_cause = is_first && child.children.is_empty();
             lines.push(FindingLine {
                 depth,
@@ -172,7 +177,7 @@ impl FindingWriter<'_> {
                 share: self.share(child.time),
                 is_cause,
             });
-            self.push_lines(child, all, depth + 1, is_first, lines);
+            self.push_lines(child, all, None, (depth + 1, is_first), lines);
         }
     }
 }
