@@ -45,7 +45,7 @@ const fn test_on_disk(program: &'static str, name: &'static str) -> LiveTest {
 }
 
 /// The tests in the order in which they run, each with the part of the kernel that it is about.
-pub const TESTS: [LiveTest; 18] = [
+pub const TESTS: [LiveTest; 19] = [
     // Registers and arguments of syscalls, copies of user stacks.
     test("causes", "a_futex_waiter_waits_for_who_wakes_it"),
     test("causes", "a_mutex_is_waited_for_until_its_holder_lets_go"),
@@ -62,6 +62,8 @@ pub const TESTS: [LiveTest; 18] = [
     test("causes", "a_parent_waits_for_its_child"),
     // The survey, and what it finds asleep.
     test("causes", "a_thread_that_is_stuck_all_along_has_a_ledger_that_closes"),
+    // Calls of threads that sleep, and memory beside their futexes.
+    test("open_chains", "two_threads_that_want_each_others_mutex_are_a_deadlock"),
     // One wake after the other.
     test("chains", "everybody_that_a_broadcast_wakes_waits_for_the_broadcaster"),
     // Kernel stacks, and which of their frames are the tracing's.
