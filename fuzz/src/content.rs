@@ -96,8 +96,8 @@ fn file_lock(u: Bytes) -> Result<AwaitedFileLock> {
 
 fn fuse_server(u: Bytes) -> Result<FuseServer> {
     Ok(FuseServer {
-        device: maybe(u, |u| small(u))?,
-        unanswered: maybe(u, |u| small(u))?,
+        device: maybe(u, small)?,
+        unanswered: maybe(u, small)?,
         server: PeerProcess { tgid: Tgid(small(u)?), comm: text(u)? },
     })
 }
