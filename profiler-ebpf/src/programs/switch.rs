@@ -120,31 +120,33 @@ pub fn mark_on_cpu(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now:
     if local.phase != phase::RUNNABLE && local.phase != phase::BLOCKED {
         return;
     }
-    end_unseen_off_cpu(local, task, clock, now);
+    let on_ns = find_unseen_switch_in(local, task, clock, now);
+    send_off_cpu(local, task, on_ns);
+    local.record.wake.ns = 0;
+    local.phase = phase::ON_CPU;
 }
 
-/// Ends the time off the CPU of a thread whose switch-in was not seen. The scheduler says when it came,
-/// or else what is known is sent: the time from the wake to this moment is a gap, which the sampling
-/// clock keeps short.
+/// Returns when a thread came to its CPU whose switch-in was not seen, by the scheduler's account. If
+/// that is not known, it is `now`, and the record says that the switch-in was missed: the time from the
+/// wake to this moment is a gap, which the sampling clock keeps short.
+///
+/// It sends nothing: with the functions that do, its stack would be too large for the verifier.
 #[inline(never)]
-fn end_unseen_off_cpu(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now: u64) {
+fn find_unseen_switch_in(local: &mut TaskLocal, task: Task, clock: RunQueueClock, now: u64) -> u64 {
     count_loss(Loss::SwitchInMissed);
     if clock == RunQueueClock::Fresh {
         arrival::learn_clock_offset(task, clock, now);
     }
     let arrival = arrival::arrival_ns(task).unwrap_or(0);
-    if local.record.off_ns < arrival && arrival <= now {
-        // A wake that came later found the thread on its CPU.
-        if local.record.wake.ns > arrival {
-            local.record.wake.ns = 0;
-        }
-        send_off_cpu(local, task, arrival);
-    } else {
+    if arrival <= local.record.off_ns || now < arrival {
         local.record.wait_flags |= wait_flags::SWITCH_IN_MISSED;
-        send_off_cpu(local, task, now);
+        return now;
     }
-    local.record.wake.ns = 0;
-    local.phase = phase::ON_CPU;
+    // A wake that came later found the thread on its CPU.
+    if local.record.wake.ns > arrival {
+        local.record.wake.ns = 0;
+    }
+    arrival
 }
 
 /// `sched_migrate_task`: the scheduler is about to move a thread from one CPU's queue to another's,
