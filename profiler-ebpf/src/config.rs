@@ -230,6 +230,28 @@ pub struct QuotaOffsets {
     pub rq_cpu: u32,
 }
 
+impl QuotaOffsets {
+    /// The kernel knows no quotas.
+    pub const UNKNOWN: Self = Self {
+        is_known: 0,
+        task_throttled: NO_OFFSET,
+        task_entity: 0,
+        entity_parent: 0,
+        entity_queue: 0,
+        queue_limit: 0,
+        queue_limit_mask: 0,
+        queue_throttled_since: 0,
+        queue_throttled_time: 0,
+        queue_rq: 0,
+        rq_clock: 0,
+        queue_throttle_count: 0,
+        queue_group: 0,
+        group_queues: 0,
+        group_cgroup: 0,
+        rq_cpu: 0,
+    };
+}
+
 /// Stands in place of a process id where there is no process.
 pub const NO_PROCESS: u32 = u32::MAX;
 

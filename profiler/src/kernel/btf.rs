@@ -268,7 +268,7 @@ impl KernelTypes {
                 Some(field) => optional(self.offset("task_struct", &["thread", field])),
                 None => NO_OFFSET,
             },
-            quota: self.quota_offsets().unwrap_or(NO_QUOTA),
+            quota: self.quota_offsets().unwrap_or(QuotaOffsets::UNKNOWN),
             arrival: self.arrival_offsets().unwrap_or_default(),
         })
     }
@@ -339,26 +339,6 @@ impl KernelTypes {
         Ok((offset / 8, mask & 0xff))
     }
 }
-
-/// What is known of quotas where there are none.
-const NO_QUOTA: QuotaOffsets = QuotaOffsets {
-    is_known: 0,
-    task_throttled: NO_OFFSET,
-    task_entity: 0,
-    entity_parent: 0,
-    entity_queue: 0,
-    queue_limit: 0,
-    queue_limit_mask: 0,
-    queue_throttled_since: 0,
-    queue_throttled_time: 0,
-    queue_rq: 0,
-    rq_clock: 0,
-    queue_throttle_count: 0,
-    queue_group: 0,
-    group_queues: 0,
-    group_cgroup: 0,
-    rq_cpu: 0,
-};
 
 /// A kind of machine that the kernel half can be built for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

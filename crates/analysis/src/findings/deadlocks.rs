@@ -87,13 +87,23 @@ fn queued_lines(
         .collect();
     let mut lines: Vec<FindingLine> = (hops.iter().take(MAX_QUEUED))
         .map(|hop| {
-            FindingLine::note(format!("stuck behind it: {}", describe_hop(hop)), share, false)
+            FindingLine::without_function(
+                format!("stuck behind it: {}", describe_hop(hop)),
+                share,
+                false,
+            )
         })
         .collect();
     match hops.len().saturating_sub(MAX_QUEUED) {
         0 => {}
-        1 => lines.push(FindingLine::note("and 1 thread more".to_owned(), share, false)),
-        more => lines.push(FindingLine::note(format!("and {more} threads more"), share, false)),
+        1 => {
+            lines.push(FindingLine::without_function("and 1 thread more".to_owned(), share, false))
+        }
+        more => lines.push(FindingLine::without_function(
+            format!("and {more} threads more"),
+            share,
+            false,
+        )),
     }
     lines
 }

@@ -62,7 +62,7 @@ pub(super) fn line(
         .map(|(program, time)| format!("{} ({time})", program_name(program)))
         .collect();
     (!named.is_empty()).then(|| {
-        FindingLine::note(
+        FindingLine::without_function(
             format!("meanwhile others waited for disks too: {}", named.join(", ")),
             0.0,
             false,

@@ -59,14 +59,14 @@ pub(super) fn name_server(
             .into_iter()
             .collect();
         let text = format!("which of these serves it is not known: {}", names.join(", "));
-        finding.lines.push(FindingLine::note(text, finding.share, false));
+        finding.lines.push(FindingLine::without_function(text, finding.share, false));
         return Some(finding);
     }
     let hops = describe_threads(&processes, wait, blame, writer);
     finding.lines.iter_mut().for_each(|line| line.is_cause = false);
     let Some(cause) = hops.first() else {
         let text = format!("served by {}", describe_process(first, writer));
-        finding.lines.push(FindingLine::note(text.clone(), finding.share, true));
+        finding.lines.push(FindingLine::without_function(text.clone(), finding.share, true));
         finding.cause.text = text;
         return Some(finding);
     };

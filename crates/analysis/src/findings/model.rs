@@ -156,7 +156,7 @@ pub struct FindingLine {
 
 impl FindingLine {
     /// A line below a finding's first one that names no function.
-    pub(super) fn note(text: String, share: f64, is_cause: bool) -> Self {
+    pub(super) fn without_function(text: String, share: f64, is_cause: bool) -> Self {
         Self { depth: 1, text, function: None, detail: String::new(), share, is_cause }
     }
 

@@ -283,19 +283,19 @@ fn describe(
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
-        lines.push(FindingLine::note(text, share, false));
+        lines.push(FindingLine::without_function(text, share, false));
     }
     let (later, hops) = teller.later_lines(chain, share, writer);
     let who = match hops.last() {
         Some(last) => describe_hop(last),
         None => match name_last_owner(wait, link, teller, recording, writer) {
             Some(who) => {
-                lines.push(FindingLine::note(who.clone(), share, true));
+                lines.push(FindingLine::without_function(who.clone(), share, true));
                 who
             }
             None => match say_unknown_owner(wait, meaning, teller) {
                 Some(unknown) => {
-                    lines.push(FindingLine::note(unknown.to_owned(), share, false));
+                    lines.push(FindingLine::without_function(unknown.to_owned(), share, false));
                     unknown.to_owned()
                 }
                 None => {

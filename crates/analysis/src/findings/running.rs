@@ -171,7 +171,7 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
                 share,
                 is_cause: false,
             },
-            FindingLine::note(cause, share, true),
+            FindingLine::without_function(cause, share, true),
         ],
         chain: vec![hop],
         text,
@@ -211,7 +211,7 @@ fn cpu_queue_finding(
         if time.0 * 10 < ran.queued.0 {
             break;
         }
-        lines.push(FindingLine::note(
+        lines.push(FindingLine::without_function(
             format!("{} had the CPU", program_name(holder)),
             writer.share(*time),
             n == 0,

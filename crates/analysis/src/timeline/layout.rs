@@ -447,17 +447,13 @@ impl TrackBuilder<'_, '_> {
     /// Returns whether a record newer than `seq` is known to have existed.
     fn tail_is_lost(&self, seq: u32) -> bool {
         self.life.closing.is_some_and(|thread_event| thread_event.seq > seq)
-            || self.life.exit.is_some_and(|exit| exit.seq > seq)
-            || self.life.ended_by_exec.is_some_and(|change| change.seq > seq)
+            || self.life.seen_ends().any(|(_, newest)| newest > seq)
     }
 
     /// Fills the time from the newest record to the end of the life.
     fn finish(&mut self) {
-        let exit = self.life.exit.map(|exit| (exit.at, exit.seq));
-        let exec = self.life.ended_by_exec.map(|change| (change.at, change.seq));
         if let Some(newest) = self.newest
-            && (exit.into_iter().chain(exec))
-                .any(|(at, seq)| seq == newest && self.life.until <= at)
+            && self.life.seen_ends().any(|(at, seq)| seq == newest && self.life.until <= at)
         {
             self.tail = State::OnCpu;
         }

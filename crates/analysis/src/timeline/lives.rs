@@ -47,6 +47,15 @@ pub(super) struct ThreadLife<'a> {
     pub ended_by_exec: Option<TidChange<'a>>,
 }
 
+impl ThreadLife<'_> {
+    /// Returns when the life was seen to end, and the number of its newest record by then.
+    pub(super) fn seen_ends(&self) -> impl Iterator<Item = (Timestamp, u32)> {
+        let exit = self.exit.map(|exit| (exit.at, exit.seq));
+        let exec = self.ended_by_exec.map(|change| (change.at, change.seq));
+        exit.into_iter().chain(exec)
+    }
+}
+
 #[derive(Clone, Copy)]
 enum TidEntry {
     ThreadEvent(u32),
@@ -428,9 +437,7 @@ fn clip_to_window<'a>(
     let mut next_start = window.end;
     for draft in drafts.iter_mut().rev() {
         let life = &mut draft.life;
-        let exit = life.exit.map(|exit| exit.at);
-        let exec = life.ended_by_exec.map(|change| change.at);
-        let end = exit.into_iter().chain(exec).fold(next_start, Timestamp::min);
+        let end = life.seen_ends().map(|(at, _)| at).fold(next_start, Timestamp::min);
         if life.created.is_none()
             && let Some(born) = birth_time(recording, life.records.first())
         {
