@@ -4,6 +4,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    process::Command,
 };
 
 use anyhow::{Result, ensure};
@@ -11,7 +12,8 @@ use offwake_recording::{Begin, Recording, stream};
 use offwake_tests::{
     machine_lock::MachineLock,
     offwake::Offwake,
-    process::Process,
+    paths::scratch_directory,
+    programs::Program,
     raw_events::{RawEvents, RawThread},
     report::{Report, Thread},
 };
@@ -76,8 +78,9 @@ struct Recorded {
 
 fn record() -> Result<Recorded> {
     let _lock = MachineLock::acquire()?;
-    let _pack = ProcessGroup::start("sh", &["-c", PACK])?;
-    let _hand_on = ProcessGroup::start("python3", &["-c", HAND_ON])?;
+    let _pack = Program::start(Command::new("sh").args(["-c", PACK]), scratch_directory()?)?;
+    let hand_on = ["-c", HAND_ON];
+    let _hand_on = Program::start(Command::new("python3").args(hand_on), scratch_directory()?)?;
     let raw = RawEvents::start()?;
     let outcome = (Offwake::profile()?)
         .args(["-a", "-d", "3s", "--budget", "none", "-o", "x.json", "-o", "x.offwake"])
@@ -89,25 +92,6 @@ fn record() -> Result<Recorded> {
     let recording = stream::read(&bytes[..], MEMORY)?;
     ensure!(report.loss.records == 0, "records were lost: {:?}", report.loss);
     Ok(Recorded { raw, report, recording })
-}
-
-/// A program and all that it starts, which end when this is dropped.
-struct ProcessGroup(Process);
-
-impl ProcessGroup {
-    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
-        // A session of its own is a group of its own.
-        let arguments: Vec<&str> = [program].into_iter().chain(arguments.iter().copied()).collect();
-        Ok(Self(Process::start("setsid", &arguments)?))
-    }
-}
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        let group = self.0.pid().cast_signed();
-        // SAFETY: takes plain integers; the group is the one that was started above.
-        unsafe { libc::kill(-group, libc::SIGKILL) };
-    }
 }
 
 /// All threads that both saw.
