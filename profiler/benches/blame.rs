@@ -12,7 +12,8 @@ use std::{env, fs, process::ExitCode, time::Instant};
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    report::{Filter, Report},
+    filter::Filter,
+    report::Report,
     timeline::Timeline,
 };
 use offwake_recording::{

@@ -16,8 +16,9 @@ use std::{
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
+    filter::Filter,
     formats,
-    report::{self, Filter, Report, flame::View},
+    report::{self, Report, flame::View},
     timeline::Timeline,
 };
 use offwake_recording::stream::{Assembly, Slices};

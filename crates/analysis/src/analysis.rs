@@ -16,7 +16,8 @@ use offwake_recording::{Recording, stream};
 
 use crate::{
     blame::{Blame, ChainLimits},
-    report::{Filter, Overview, Report, flame::View, html::Lanes},
+    filter::Filter,
+    report::{Overview, Report, flame::View, html::Lanes},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     target::{SelectionError, TargetSelection},
     timeline::{Timeline, WaitIndex},

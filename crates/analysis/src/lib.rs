@@ -15,9 +15,13 @@
 
 pub mod analysis;
 pub mod blame;
+mod container_labels;
 pub mod export;
+pub mod filter;
 pub mod findings;
 pub mod formats;
+pub mod frames;
+pub mod label;
 pub mod perfetto;
 mod quotas;
 pub mod report;
@@ -27,4 +31,6 @@ pub mod target;
 pub mod text;
 pub mod timeline;
 pub mod top;
+mod wait_sums;
+pub mod waited_on;
 pub mod words;

@@ -67,7 +67,7 @@ pub(crate) fn describe_quota(quota: Option<&CpuQuota>) -> String {
     let Some(CpuQuota { path, quota, period, .. }) = quota else {
         return "a CPU quota".to_owned();
     };
-    let path = crate::report::text::terminal(path);
+    let path = crate::text::terminal(path);
     format!("the CPU quota of {path}: {} in {}", milliseconds(*quota), milliseconds(*period))
 }
 

@@ -1,4 +1,55 @@
-//! Texts that come from other programs.
+//! Texts that come from other programs: made harmless for each kind of output, and cut.
+
+use std::fmt::Write;
+
+/// Replaces what would break a line of folded stacks: its separator, and control characters.
+pub fn folded(name: &str) -> String {
+    name.chars()
+        .map(|c| match c {
+            ';' => ':',
+            c if c.is_control() || is_line_break(c) => '?',
+            c => c,
+        })
+        .collect()
+}
+
+/// Replaces what a terminal would act on, and what turns text round.
+pub fn plain(name: &str) -> String {
+    let is_active = |c: char| c.is_control() || is_line_break(c) || is_direction(c);
+    name.chars().map(|c| if is_active(c) { '?' } else { c }).collect()
+}
+
+/// Writes out what a terminal would act on: `\x1b`, `\n`.
+pub fn terminal(name: &str) -> String {
+    let mut text = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            '\\' => text.push_str("\\\\"),
+            c if c.is_control() || is_line_break(c) || is_direction(c) => {
+                // A String takes everything.
+                let _ = write!(text, "\\x{:02x}", u32::from(c));
+            }
+            c => text.push(c),
+        }
+    }
+    text
+}
+
+/// Writes out what a terminal would act on, and replaces what XML does not allow, escaped or not:
+/// <https://www.w3.org/TR/xml/#charsets>.
+pub(crate) fn xml(name: &str) -> String {
+    terminal(name).replace(['\u{fffe}', '\u{ffff}'], "?")
+}
+
+/// Line and paragraph separators, which are no control characters.
+fn is_line_break(c: char) -> bool {
+    matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// Characters that turn the text after them round.
+fn is_direction(c: char) -> bool {
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
 
 /// Cuts a text to `limit` bytes; a `…` behind them says so.
 pub fn cut_bytes(text: &str, limit: usize) -> String {
@@ -10,4 +61,26 @@ pub fn cut_bytes(text: &str, limit: usize) -> String {
         end -= 1;
     }
     format!("{}…", &text[..end])
+}
+
+/// Cuts a text to `width` characters, with `…` where something is missing.
+pub fn cut_chars(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cut_chars, folded, terminal};
+
+    #[test]
+    fn names_are_made_harmless() {
+        assert_eq!(folded("a;b\nc\u{1b}[31m d"), "a:b?c?[31m d");
+        assert_eq!(terminal("a\u{1b}[31m\n\\"), "a\\x1b[31m\\x0a\\\\");
+        assert_eq!(terminal("a\u{202e}b"), "a\\x202eb");
+        assert_eq!(cut_chars("abcdef", 4), "abc…");
+        assert_eq!(cut_chars("abcd", 4), "abcd");
+    }
 }

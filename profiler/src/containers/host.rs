@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use offwake_analysis::report::text;
+use offwake_analysis::text;
 use offwake_recording::{ContainerId, ContainerNames, units::Tgid};
 use thiserror::Error;
 

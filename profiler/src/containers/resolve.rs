@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use offwake_analysis::report::text;
+use offwake_analysis::text;
 use offwake_recording::PodName;
 use thiserror::Error;
 

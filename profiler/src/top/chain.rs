@@ -3,8 +3,11 @@
 
 use std::cmp::Reverse;
 
-use offwake_analysis::report::{Frames, text};
-use offwake_analysis::top::{SummedTime, WaitFigures, WaitKey};
+use offwake_analysis::{
+    frames::Frames,
+    text,
+    top::{SummedTime, WaitFigures, WaitKey},
+};
 use offwake_recording::units::Nanos;
 
 use super::{

@@ -2,10 +2,12 @@
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use offwake_analysis::top::{Blocker, ChainEnd, WaitFigures, WaitKey};
 use offwake_analysis::{
-    blame::Reason,
-    report::{BlameEntryKind, Label, ThreadName, describe, text},
+    blame::{BlameEntryKind, Reason},
+    label::Label,
+    report::{ThreadName, describe},
+    text,
+    top::{Blocker, ChainEnd, WaitFigures, WaitKey},
 };
 use offwake_recording::units::Nanos;
 

@@ -1,7 +1,10 @@
 //! Draws the screen.
 
-use offwake_analysis::report::{LedgerEntry, text};
-use offwake_analysis::top::{Figures, TargetState, TopData, WaitKey};
+use offwake_analysis::{
+    report::LedgerEntry,
+    text,
+    top::{Figures, TargetState, TopData, WaitKey},
+};
 use offwake_recording::units::Nanos;
 use ratatui::{
     Frame,

@@ -2,9 +2,10 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use offwake_analysis::report::{LedgerEntry, ThreadName, describe::container_suffix, text};
-use offwake_analysis::top::{
-    Blocker, BlockingTime, Figures, ThreadFigures, ThreadKey, WaitFigures, WaitKey,
+use offwake_analysis::{
+    report::{LedgerEntry, ThreadName, describe::container_suffix},
+    text,
+    top::{Blocker, BlockingTime, Figures, ThreadFigures, ThreadKey, WaitFigures, WaitKey},
 };
 use offwake_recording::units::{Nanos, Tgid};
 

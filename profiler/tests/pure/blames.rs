@@ -2,7 +2,8 @@
 
 use offwake_analysis::{
     blame::{Blame, BlameKind, BlamePart, ChainLimits, External, IdleState, Reason, WakeSource},
-    report::{Filter, IdleWaits, Report},
+    filter::{Filter, IdleWaits},
+    report::Report,
     timeline::{Timeline, WaitIndex},
 };
 use offwake_recording::{

@@ -3,7 +3,8 @@
 use offwake::top::{Key, ViewState as Screen};
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    report::{Filter, Report, flame::View, folded, html, summary, svg},
+    filter::Filter,
+    report::{Report, flame::View, folded, html, summary, svg},
     timeline::Timeline,
 };
 use offwake_recording::{

@@ -6,7 +6,7 @@ use arrow_array::{Array as _, Int64Array, RecordBatch, UInt32Array};
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
     export::{Export, HourOrNone, Partition, Table, parquet},
-    report::Filter,
+    filter::Filter,
     timeline::Timeline,
 };
 use offwake_recording::{

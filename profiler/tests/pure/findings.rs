@@ -1,8 +1,9 @@
 //! What every first screen says, rule by rule: findings, their chains and their causes.
 
 use offwake_analysis::{
+    filter::Filter,
     findings::{Finding, FindingKind},
-    report::{Filter, Report, markdown, summary},
+    report::{Report, markdown, summary},
 };
 use offwake_recording::{
     OpenFile, ProcessInfo, Recording, Sample, SocketRole, StackEnd, StackRef, ThreadEvent,

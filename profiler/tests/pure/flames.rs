@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, io, sync::Arc};
 
 use inferno::flamegraph::{self, Options};
 use offwake_analysis::{
-    blame::Reason,
+    blame::{BlameGroup, Reason},
+    filter::{Filter, IdleWaits},
     report::{
-        BlameGroup, Filter, IdleWaits, Report, WaitEntry,
+        Report, WaitEntry,
         diff::Diff,
         flame::{
             self, Direction, FlameGraphKind, FrameDetail, FrameKind, GroupBy, ThreadNames, View,

@@ -4,8 +4,9 @@ use std::io;
 
 use libdd_profiling_protobuf::prost_impls::{Message as _, Profile};
 use offwake_analysis::{
+    filter::Filter,
     formats::{pprof, speedscope},
-    report::{Filter, Report, flame::View},
+    report::{Report, flame::View},
 };
 use offwake_recording::Recording;
 

@@ -1,8 +1,8 @@
 //! Who serves a FUSE filesystem that does not answer.
 
 use offwake_analysis::{
+    filter::Filter,
     findings::{Finding, FindingKind},
-    report::Filter,
 };
 use offwake_recording::{
     FileId, FileKind, FuseServer, PeerProcess, Recording, StackRef,

@@ -4,8 +4,9 @@ use std::{fs, io, path::Path};
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
+    filter::{Filter, ThreadKinds},
     formats::json,
-    report::{Filter, Report, ThreadKinds, flame::View, folded, summary, svg},
+    report::{Report, flame::View, folded, summary, svg},
     timeline::Timeline,
 };
 use offwake_recording::{

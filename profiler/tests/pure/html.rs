@@ -2,8 +2,9 @@
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
+    filter::{Filter, IdleWaits},
     report::{
-        Filter, IdleWaits, Report,
+        Report,
         html::{self, Lanes, MAX_PAGE_BYTES},
     },
     timeline::Timeline,

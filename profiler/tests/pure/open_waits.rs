@@ -1,8 +1,9 @@
 //! Waits that had not ended: whom they wait for, hop by hop, and deadlocks.
 
 use offwake_analysis::{
+    filter::Filter,
     findings::{Finding, FindingKind},
-    report::{Filter, Report, markdown, summary},
+    report::{Report, markdown, summary},
 };
 use offwake_recording::{
     AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, StackRef,

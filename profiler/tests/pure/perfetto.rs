@@ -6,8 +6,8 @@ use std::{collections::BTreeMap, io::Read as _};
 use flate2::read::ZlibDecoder;
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
+    filter::Filter,
     perfetto::{self, TraceInput},
-    report::Filter,
     spans::SpanLimits,
     timeline::Timeline,
 };

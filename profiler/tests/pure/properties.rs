@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use offwake_analysis::{
     blame::{Blame, BlameKind, ChainLimits, WakeSource},
+    filter::Filter,
     formats::json,
-    report::{Filter, Report},
+    report::Report,
     timeline::{Interval, State, Timeline, WaitIndex},
 };
 use offwake_recording::{

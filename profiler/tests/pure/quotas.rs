@@ -1,8 +1,10 @@
 //! Time in which a CPU quota kept threads from running, from records to every screen.
 
 use offwake_analysis::{
+    blame::BlameEntryKind,
+    filter::Filter,
     findings::{Finding, FindingKind},
-    report::{BlameEntryKind, Filter, Report, summary},
+    report::{Report, summary},
 };
 use offwake_recording::{
     CpuQuota, QuotaCount, Recording,

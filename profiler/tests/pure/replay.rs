@@ -6,8 +6,9 @@ use std::{fs, path::Path};
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
+    filter::Filter,
     formats::json,
-    report::{Filter, summary},
+    report::summary,
     spans::{self, SpanLimits},
     timeline::{Interval, Timeline, WaitIndex},
 };

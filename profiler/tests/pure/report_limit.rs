@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits, Reason},
-    report::{BlameEntry, EntryLimits, Filter, Report},
+    filter::Filter,
+    report::{BlameEntry, EntryLimits, Report},
     timeline::Timeline,
 };
 use offwake_recording::units::Nanos;

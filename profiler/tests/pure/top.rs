@@ -3,8 +3,11 @@
 use std::{fs, path::Path};
 
 use offwake::top::{ColourMode, Key, KeyAction, Period, ViewState, draw};
-use offwake_analysis::report::{Filter, Frames};
-use offwake_analysis::top::{Figures, Since, TopAnalysis, TopData};
+use offwake_analysis::{
+    filter::Filter,
+    frames::Frames,
+    top::{Figures, Since, TopAnalysis, TopData},
+};
 use offwake_recording::{
     Recording, stream,
     units::{Nanos, Tgid},

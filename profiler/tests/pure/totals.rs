@@ -3,8 +3,11 @@
 use std::collections::BTreeMap;
 
 use offwake::capture::flight_recorder::{FrameTables, RetainedSlices, Retention};
-use offwake_analysis::report::{Filter, LedgerEntry, Report};
-use offwake_analysis::top::{Figures, Since, TopAnalysis, Totals};
+use offwake_analysis::{
+    filter::Filter,
+    report::{LedgerEntry, Report},
+    top::{Figures, Since, TopAnalysis, Totals},
+};
 use offwake_recording::{
     Recording,
     stream::Encoder,

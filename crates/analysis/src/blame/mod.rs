@@ -11,6 +11,7 @@
 
 pub mod cause;
 mod chains;
+mod class;
 mod connection_sides;
 mod cpus;
 mod frame_evidence;
@@ -43,6 +44,7 @@ use offwake_recording::{
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
 
 pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
+pub use class::{BlameClass, BlameEntryKind, BlameGroup};
 pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
 pub use frame_evidence::FrameEvidence;
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};

@@ -29,7 +29,7 @@ use thiserror::Error;
 
 use crate::{
     blame::{Blame, ChainLimits, Ledger},
-    report::Filter,
+    filter::Filter,
     timeline::{ThreadIndex, Timeline, WaitIndex},
 };
 

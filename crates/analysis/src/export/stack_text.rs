@@ -1,6 +1,6 @@
 //! Stacks as text: `main;handle;futex_wait`, root to leaf.
 
-use crate::report::{frames::frame_texts, text::folded};
+use crate::{frames::frame_texts, text::folded};
 use offwake_recording::{StackRef, StackTable};
 
 /// Bytes after which no frame is added: [`super::dictionary`] cuts the text a little later.

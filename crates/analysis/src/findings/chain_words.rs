@@ -6,7 +6,7 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     blame::{Blame, cause::Cause},
-    report::text,
+    text,
     timeline::{State, ThreadIndex},
     words,
 };

@@ -8,7 +8,7 @@
 
 use offwake_recording::units::Nanos;
 
-use crate::report::BlameClass;
+use crate::blame::BlameClass;
 
 use super::{
     chain_words::{ChainTeller, join_hops},

@@ -8,9 +8,9 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{FrameEvidence, Reason, cause::Cause},
+    blame::{BlameEntryKind, FrameEvidence, Reason, cause::Cause},
     quotas::{ThrottledTimes, describe_quota},
-    report::{BlameEntryKind, text},
+    text,
     timeline::{Thread, ThreadIndex, Timeline},
     words,
 };

@@ -10,16 +10,14 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, Chains, FrameEvidence, IdleState, Reason,
+        Blame, BlameClass, BlameEntryKind, BlameKind, BlamePart, Chains, FrameEvidence, IdleState,
+        Reason,
         cause::{Cause, WaitedOn},
     },
+    label::{CodeOwner, LabelFinder},
     quotas::ThrottledTimes,
-    report::{
-        BlameClass, BlameEntryKind, CodeOwner,
-        label::LabelFinder,
-        wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
-    },
     timeline::ThreadIndex,
+    wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
 };
 
 use super::{

@@ -2,7 +2,7 @@
 
 use offwake_recording::units::Nanos;
 
-use crate::report::{BlameClass, BlameEntryKind};
+use crate::blame::{BlameClass, BlameEntryKind};
 
 use super::{
     describe,

@@ -14,7 +14,7 @@ use std::{cmp::Reverse, ops::AddAssign};
 
 use offwake_recording::units::Nanos;
 
-use crate::report::BlameClass;
+use crate::blame::BlameClass;
 
 /// A box that would be narrower than this part of the whole has no box of its own.
 const MIN_SHARE: f64 = 0.002;

@@ -24,7 +24,7 @@ use crate::{
         FrameEvidence, Sleep, SleepId, Sleeps, StackPairId, StackPairs,
         cause::{self, Cause},
     },
-    report::{CodeOwner, Label, label::LabelFinder},
+    label::{CodeOwner, Label, LabelFinder},
 };
 
 /// Words that the names of wrappers around waiting are made of.

@@ -17,11 +17,13 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        FrameEvidence,
+        BlameClass, FrameEvidence,
         cause::{Cause, WaitedOn},
     },
-    report::{BlameClass, text, wait_sums::WaitAttributes, waited_on},
+    text,
     timeline::{ThreadIndex, Timeline},
+    wait_sums::WaitAttributes,
+    waited_on,
 };
 
 use super::{

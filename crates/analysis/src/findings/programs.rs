@@ -9,7 +9,9 @@ use offwake_recording::{
 };
 
 use crate::{
-    report::{containers::ContainerLabels, frames::base_name, last_name, text},
+    container_labels::ContainerLabels,
+    frames::base_name,
+    text,
     timeline::{NamedThread, Thread, ThreadIndex, Timeline},
 };
 
@@ -107,7 +109,7 @@ impl<'a> Programs<'a> {
                     let leaders = leaders.get(&thread.tgid).map_or(&[][..], Vec::as_slice);
                     let leader = find_leader(leaders, end).unwrap_or(thread);
                     let comm = end.and_then(|end| leader.comm_at(just_before(end)));
-                    let comm = comm.unwrap_or_else(|| last_name(leader));
+                    let comm = comm.unwrap_or_else(|| Thread::last_comm(leader));
                     let container = containers.for_thread(thread).map(str::to_owned);
                     user_program(infos.get(&(thread.tgid, number)).copied(), comm, container)
                 }
@@ -203,7 +205,7 @@ impl<'a> Programs<'a> {
 
 /// Workers of the kernel that differ in their CPU alone are one program: `kworker/0:1-events`.
 fn kernel_program(thread: &Thread) -> Program {
-    let comm = last_name(thread);
+    let comm = Thread::last_comm(thread);
     let name = comm.split(['/', ':']).next().unwrap_or(comm);
     let name = if matches!(name, "kworker" | "ksoftirqd" | "migration" | "cpuhp" | "idle_inject") {
         name

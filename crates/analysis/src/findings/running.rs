@@ -6,9 +6,8 @@ use indexmap::IndexMap;
 use offwake_recording::{CpuQuota, units::Nanos};
 
 use crate::{
-    blame::{Blame, StackPairId},
+    blame::{Blame, BlameClass, BlameEntryKind, StackPairId},
     quotas::describe_quota,
-    report::{BlameClass, BlameEntryKind},
     timeline::ThreadIndex,
     words,
 };

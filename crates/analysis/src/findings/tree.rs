@@ -16,8 +16,7 @@ use indexmap::IndexMap;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlameKind, BlamePart, Chains, Reason, StackPairId},
-    report::BlameEntryKind,
+    blame::{BlameEntryKind, BlameKind, BlamePart, Chains, Reason, StackPairId},
     timeline::ThreadIndex,
 };
 

@@ -3,8 +3,8 @@
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{FrameEvidence, Reason, cause::Cause},
-    report::{BlameEntryKind, Label},
+    blame::{BlameEntryKind, FrameEvidence, Reason, cause::Cause},
+    label::Label,
 };
 
 use super::{

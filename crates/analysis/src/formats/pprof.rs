@@ -20,11 +20,13 @@ use offwake_recording::units::Tgid;
 
 use crate::{
     analysis::Analysis,
+    blame::BlameEntryKind,
     report::{
-        BlameEntry, BlameEntryKind, Report, SmallPaths, WaitEntry,
+        BlameEntry, Report, SmallPaths, WaitEntry,
         flame::{Path, View, paths, shown_parts},
-        summary, text,
+        summary,
     },
+    text,
 };
 
 use super::{

@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use crate::report::{flame::Frame, text};
+use crate::{report::flame::Frame, text};
 
 /// A frame's name and where it is in the source, sanitised.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -18,8 +18,9 @@ use crate::{
     report::{
         MAX_PATH_BYTES, Report, SmallPaths,
         flame::{Path, View, paths},
-        most_summed_up, text,
+        most_summed_up,
     },
+    text,
 };
 
 use super::{

@@ -15,7 +15,7 @@ use perfetto_protos::{
 use protobuf::EnumOrUnknown;
 
 use crate::{
-    report::text,
+    text,
     timeline::{State, Thread, ThreadIndex, Timeline},
 };
 

@@ -12,7 +12,7 @@ use perfetto_protos::{
 };
 use protobuf::{EnumOrUnknown, MessageField};
 
-use crate::report::{text, unix_time};
+use crate::{report::unix_time, text};
 
 use super::packets::{Packets, Sequence};
 

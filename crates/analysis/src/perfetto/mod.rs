@@ -28,7 +28,7 @@ use offwake_recording::{WaitRow, units::Nanos};
 
 use crate::{
     blame::Blame,
-    report::Filter,
+    filter::Filter,
     spans::Spans,
     timeline::{BlockedInterval, WaitIndex},
 };

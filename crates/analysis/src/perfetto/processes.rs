@@ -15,7 +15,7 @@ use perfetto_protos::{
 };
 
 use crate::{
-    report::text,
+    text,
     timeline::{Thread, Timeline},
 };
 

@@ -26,7 +26,7 @@ use crate::{
         Blame, Reason, WakeSource,
         cause::{Cause, kernel_frame},
     },
-    report::text,
+    text,
     timeline::{State, Thread, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use},
 };
 

@@ -22,10 +22,7 @@ use perfetto_protos::{
 };
 use protobuf::MessageField;
 
-use crate::{
-    blame::WakeSource,
-    report::{frames, text},
-};
+use crate::{blame::WakeSource, frames, text};
 
 use super::{
     LimitedTrace,

@@ -21,7 +21,7 @@ use perfetto_protos::{
 use protobuf::{EnumOrUnknown, MessageField};
 
 use crate::{
-    report::text,
+    text,
     timeline::{ThreadIndex, Timeline},
 };
 

@@ -15,9 +15,11 @@ use crate::{
         IdleHint, WakeSource,
         cause::{WaitedOn, waited_on},
     },
-    report::{Label, label::LabelFinder, waited_on as words, wake_context},
+    label::{Label, LabelFinder},
+    report::wake_context,
     text,
     timeline::{BlockedInterval, RunnableSince, State, ThreadIndex, Track, WaitIndex},
+    waited_on as words,
 };
 
 use super::{

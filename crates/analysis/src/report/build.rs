@@ -10,20 +10,17 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{self, Blame, External, Reason},
-    timeline::{State, Thread, ThreadIndex, Timeline},
+    container_labels::ContainerLabels,
+    filter::{Filter, IdleWaits, ThreadKinds},
+    timeline::{NAMELESS, State, Thread, ThreadIndex, Timeline},
 };
 
 use super::{
-    CgroupEntry, Filter, FilterNote, HalfCountsEntry, IdleWaits, LedgerEntry, LossNote, Meta,
-    MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
-    StackCountsEntry, ThreadEntry, ThreadKinds, WindowEntry,
-    containers::{self, ContainerLabels},
-    quotas,
+    CgroupEntry, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta, MistakenThread,
+    ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull, StackCountsEntry,
+    ThreadEntry, WindowEntry, containers, quotas,
     wait_entries::{self, SummedWaits},
 };
-
-/// The name of a thread or process of which no name was recorded.
-pub(crate) const NAMELESS: &str = "[unknown]";
 
 /// A report as far as screens begin with it, and the sums that its entries are made of.
 ///
@@ -248,16 +245,11 @@ fn thread_entry(thread: &Thread, sum: &blame::Ledger, samples: u64) -> ThreadEnt
     ThreadEntry {
         tid: thread.tid,
         tgid: thread.tgid,
-        comm: last_name(thread).to_owned(),
+        comm: thread.last_comm().to_owned(),
         created_ns: thread.created,
         samples,
         ledger: ledger_entry(sum),
     }
-}
-
-/// Returns a thread's last name.
-pub(crate) fn last_name(thread: &Thread) -> &str {
-    thread.names.last().map_or(NAMELESS, |name| &name.comm)
 }
 
 /// The sums of a process's threads.
@@ -287,7 +279,7 @@ fn processes(
     (sums.into_iter())
         .map(|(tgid, sum)| ProcessEntry {
             tgid,
-            comm: sum.first.map_or(NAMELESS, last_name).to_owned(),
+            comm: sum.first.map_or(NAMELESS, Thread::last_comm).to_owned(),
             container: sum.first.and_then(|thread| labels.for_thread(thread)).map(str::to_owned),
             pid_in_container: inner.get(&tgid).copied(),
             threads: sum.threads,

@@ -4,35 +4,12 @@ use std::collections::{BTreeMap, HashMap};
 
 use offwake_recording::{
     ContainerId, ContainerNames, Recording,
-    units::{CgroupId, Tgid, Tid},
+    units::{Tgid, Tid},
 };
 
-use crate::timeline::{Thread, Timeline};
+use crate::timeline::Timeline;
 
-use super::{ContainerEntry, ContainerProcess, build::last_name};
-
-/// The labels of a recording's containers, by cgroup.
-pub(crate) struct ContainerLabels(HashMap<CgroupId, String>);
-
-impl ContainerLabels {
-    pub(crate) fn new(recording: &Recording) -> Self {
-        let labels = recording
-            .cgroups
-            .values()
-            .filter_map(|cgroup| Some((cgroup.id, cgroup.names.label(cgroup.container.as_ref()?))));
-        Self(labels.collect())
-    }
-
-    /// Returns the label of the container that a cgroup belongs to.
-    pub(super) fn for_cgroup(&self, cgroup: Option<CgroupId>) -> Option<&str> {
-        self.0.get(&cgroup?).map(String::as_str)
-    }
-
-    /// Returns the label of the container that a thread was in last.
-    pub(crate) fn for_thread(&self, thread: &Thread) -> Option<&str> {
-        self.for_cgroup(thread.cgroup)
-    }
-}
+use super::{ContainerEntry, ContainerProcess};
 
 /// The ids that processes have inside of their containers, by those that they have outside.
 pub(super) fn inner_pids(recording: &Recording) -> HashMap<Tgid, u32> {
@@ -55,9 +32,9 @@ pub(super) fn container_entries(recording: &Recording, timeline: &Timeline) -> V
         if **names == ContainerNames::default() {
             *names = &cgroup.names;
         }
-        let comm = processes.entry(thread.tgid).or_insert_with(|| last_name(thread));
+        let comm = processes.entry(thread.tgid).or_insert_with(|| thread.last_comm());
         if thread.tid == Tid(thread.tgid.0) {
-            *comm = last_name(thread);
+            *comm = thread.last_comm();
         }
     }
     let inner = inner_pids(recording);

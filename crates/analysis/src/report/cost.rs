@@ -4,8 +4,8 @@ use std::io;
 
 use super::{
     HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry, summary::percent,
-    text,
 };
+use crate::text;
 
 /// Writes these lines of the summary.
 ///

@@ -2,9 +2,10 @@
 
 use offwake_recording::units::Tid;
 
-use crate::{blame::Reason, words};
-
-use super::{BlameEntryKind, text};
+use crate::{
+    blame::{BlameEntryKind, Reason},
+    text, words,
+};
 
 /// Returns `socket: tcp 127.0.0.1:6379 (redis-server 812)`, or the cause alone if `on` is empty.
 pub fn waited_on(cause: &str, on: &str) -> String {
@@ -52,7 +53,7 @@ pub fn blame(
 
 #[cfg(test)]
 mod tests {
-    use crate::{blame::Reason, report::BlameEntryKind};
+    use crate::blame::{BlameEntryKind, Reason};
 
     use super::blame;
 

@@ -13,10 +13,11 @@ use std::cmp::Reverse;
 use indexmap::IndexMap;
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid};
 
-use super::{
-    BlameEntry, BlameEntryKind, Frames, Report, WaitEntry, hop_limit::is_rest, wait_entries,
+use super::{BlameEntry, Report, WaitEntry, hop_limit::is_rest, wait_entries};
+use crate::{
+    blame::{BlameEntryKind, Reason, cause::Cause},
+    frames::Frames,
 };
-use crate::blame::{Reason, cause::Cause};
 
 /// How much of a report has room in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,11 +14,11 @@ use offwake_recording::units::Nanos;
 use super::{
     Report, ThreadEntry,
     summary::{SummaryStyles, describe_loss, write_line, write_styled},
-    text,
 };
 use crate::{
     blame::Reason,
     findings::{Finding, FindingKind, FindingLine},
+    text,
 };
 
 /// The most findings shown; the rest is counted.

@@ -26,8 +26,8 @@ use super::{
     Report,
     flame::{self, Frame, View},
     path_limit::{self, SmallPaths},
-    text,
 };
+use crate::text;
 
 /// Writes the shown waits' blocked time, sorted by path.
 ///

@@ -15,8 +15,8 @@ use std::{cmp::Reverse, sync::Arc};
 
 use offwake_recording::units::Nanos;
 
-use super::{BlameEntry, BlameEntryKind, Report, wait_entries};
-use crate::blame::Reason;
+use super::{BlameEntry, Report, wait_entries};
+use crate::blame::{BlameEntryKind, Reason};
 
 impl Report {
     /// The most hops of all parts together in a file. Each takes a few dozen frames in a flame graph.

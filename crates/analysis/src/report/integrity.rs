@@ -8,7 +8,8 @@ use offwake_recording::{
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Report, text};
+use super::Report;
+use crate::text;
 
 /// What is wrong with the file, and what the machine's clocks went through.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]

@@ -5,14 +5,16 @@ use std::{collections::BTreeMap, sync::Arc};
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid, Timestamp};
 use schemars::JsonSchema;
 use serde::Serialize;
-use strum::IntoStaticStr;
 
 use crate::{
-    blame::{BlameKind, External, Reason, cause::Cause},
+    blame::{BlameClass, BlameEntryKind, Reason, cause::Cause},
     findings::Findings,
+    frames::Frames,
+    label::Label,
+    waited_on::WaitedOnEntry,
 };
 
-use super::{Frames, Label, RecordingIntegrity};
+use super::RecordingIntegrity;
 
 /// Everything that a run found out. All times are in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
@@ -443,25 +445,6 @@ pub struct WakeEntry {
     pub blocked_ns: Nanos,
 }
 
-/// The very thing that a wait was on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
-pub struct WaitedOnEntry {
-    /// In words: `tcp 127.0.0.1:6379 (redis-server 812)`, `futex 0x7f01:wait`.
-    pub text: String,
-    /// File descriptor.
-    pub fd: Option<u32>,
-    /// Inode number of the file.
-    pub inode: Option<u64>,
-    /// Device that the inode number belongs to.
-    pub device: Option<u32>,
-    /// Address of the futex in its process, as hexadecimal text.
-    pub futex_address: Option<String>,
-    /// What was done to the futex.
-    pub futex_op: Option<&'static str>,
-    /// Whether no other process may share the futex.
-    pub futex_private: Option<bool>,
-}
-
 /// The syscall in which a task made a wake: the other end of what was waited on.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct WakerCallEntry {
@@ -524,47 +507,6 @@ pub struct WaitEntry {
     pub blame: Vec<BlameEntry>,
 }
 
-/// What blame is on.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
-)]
-#[serde(rename_all = "snake_case")]
-#[expect(missing_docs, reason = "the words of the JSON contract")]
-#[strum(serialize_all = "snake_case")]
-#[schemars(rename = "BlameWord")]
-pub enum BlameEntryKind {
-    Work,
-    CpuQueue,
-    Timer,
-    Disk,
-    Network,
-    Device,
-    Throttled,
-    Unattributed,
-}
-
-impl BlameEntryKind {
-    /// Returns the kind of some blame, and why it can't be attributed, if it can't.
-    pub(crate) fn from_blame(kind: BlameKind) -> (Self, Option<Reason>) {
-        match kind {
-            BlameKind::Work(_) => (Self::Work, None),
-            BlameKind::CpuQueue { .. } => (Self::CpuQueue, None),
-            BlameKind::External(External::Timer) => (Self::Timer, None),
-            BlameKind::External(External::Disk) => (Self::Disk, None),
-            BlameKind::External(External::Network) => (Self::Network, None),
-            BlameKind::External(External::Device) => (Self::Device, None),
-            BlameKind::External(External::Throttled) => (Self::Throttled, None),
-            BlameKind::Unattributed(reason) => (Self::Unattributed, Some(reason)),
-        }
-    }
-
-    /// Returns the name in every output.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-}
-
 /// A thread that was waited for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 pub struct HopEntry {
@@ -606,4 +548,12 @@ pub struct BlameEntry {
     pub stack: Frames,
     /// The threads from the wait on, `depth` of them.
     pub chain: Vec<Arc<HopEntry>>,
+}
+
+impl BlameEntry {
+    /// Returns the class by which the blame is coloured.
+    #[must_use]
+    pub fn class(&self) -> BlameClass {
+        if self.idle { BlameClass::Idle } else { BlameClass::from_kind(self.kind) }
+    }
 }

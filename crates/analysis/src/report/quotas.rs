@@ -8,14 +8,12 @@ use offwake_recording::{
 };
 
 use crate::{
+    container_labels::ContainerLabels,
     quotas::ThrottledTimes,
     timeline::{ThreadIndex, Timeline},
 };
 
-use super::{
-    QuotaCountEntry, QuotaEntry, ThreadName, ThrottledThread, build::last_name,
-    containers::ContainerLabels,
-};
+use super::{QuotaCountEntry, QuotaEntry, ThreadName, ThrottledThread};
 
 /// The most threads that are listed of a quota.
 const MAX_THREADS: usize = 100;
@@ -57,7 +55,7 @@ fn throttled_thread(
         thread: ThreadName {
             tid: thread.tid,
             tgid: thread.tgid,
-            comm: last_name(thread).to_owned(),
+            comm: thread.last_comm().to_owned(),
             container: labels.for_thread(thread).map(str::to_owned),
         },
         ns,

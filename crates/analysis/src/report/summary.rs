@@ -5,8 +5,8 @@ use std::{cmp::Reverse, collections::BTreeSet, io};
 use anstyle::{AnsiColor, Style};
 use offwake_recording::units::Nanos;
 
-use super::{ContainerEntry, LedgerEntry, Report, cost, first_screen, text, wait_groups};
-use crate::blame::Reason;
+use super::{ContainerEntry, LedgerEntry, Report, cost, first_screen, wait_groups};
+use crate::{blame::Reason, text};
 
 /// The most processes and threads shown; the rest is counted.
 const ROWS: usize = 16;

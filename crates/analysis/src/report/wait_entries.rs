@@ -9,24 +9,24 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, BlameParts, Chains, Hop, IdleState, ImportedChains, SleepId,
-        StackPairId, cause::WokenThrough,
+        Blame, BlameEntryKind, BlameGroup, BlameKind, BlamePart, BlameParts, Chains, Hop,
+        IdleState, ImportedChains, SleepId, StackPairId, cause::WokenThrough,
     },
+    container_labels::ContainerLabels,
+    filter::Filter,
     findings::{FindingInput, Findings, find_findings},
-    timeline::{NamedThread, ThreadIndex},
-};
-
-use super::{
-    BlameEntry, BlameEntryKind, BlameGroup, Filter, Frames, HopEntry, Label, ThreadName, WaitEntry,
-    WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
-    build::NAMELESS,
-    containers::ContainerLabels,
-    frames::FrameNamer,
-    label::LabelFinder,
+    frames::{FrameNamer, Frames},
+    label::{Label, LabelFinder},
+    timeline::{NAMELESS, NamedThread, ThreadIndex},
     wait_sums::{
         self, Timeout, WaitAttributesTable, WaitSumKey, WaitSums, WaitTotals, WakeKey, WakerKey,
     },
-    waited_on, wake_context,
+    waited_on,
+};
+
+use super::{
+    BlameEntry, HopEntry, ThreadName, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
+    wake_context,
 };
 
 /// The target's waits, added up: what entries are made of.

@@ -10,13 +10,14 @@ use std::{
 use offwake_recording::units::{Nanos, Tid};
 
 use super::{
-    BlameEntry, BlameEntryKind, Label, Report, WaitEntry, describe,
+    BlameEntry, Report, WaitEntry, describe,
     summary::{SummaryStyles, percent, write_line, write_styled},
-    text, wake_context,
+    wake_context,
 };
 use crate::{
-    blame::{Reason, cause::Cause},
-    words,
+    blame::{BlameEntryKind, Reason, cause::Cause},
+    label::Label,
+    text, words,
 };
 
 /// The most lines shown; the rest is counted.

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use offwake_recording::{InterruptInfo, SystemVector, WakeContext};
 
-use crate::{blame::Reason, words};
+use crate::{blame::Reason, text, words};
 
-use super::{BlameEntry, WaitEntry, WakerEntry, WakerKind, describe, text};
+use super::{BlameEntry, WaitEntry, WakerEntry, WakerKind, describe};
 
 /// The names of `/proc/softirqs`, by number.
 const SOFTIRQS: [&str; 10] =

@@ -17,7 +17,7 @@ use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
     blame::WakeSource,
-    report::Filter,
+    filter::Filter,
     timeline::{ThreadIndex, WaitIndex},
 };
 

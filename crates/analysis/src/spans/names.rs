@@ -9,9 +9,10 @@ use offwake_recording::{StackRef, Wait, units::Timestamp};
 
 use crate::{
     blame::cause::{Cause, WaitedOn, waited_on},
-    report::{self, CodeOwner, label::LabelFinder},
+    label::{CodeOwner, LabelFinder},
     text,
-    timeline::{ThreadIndex, WaitIndex},
+    timeline::{NAMELESS, ThreadIndex, WaitIndex},
+    waited_on,
 };
 
 use super::SpanInput;
@@ -46,7 +47,7 @@ impl<'a> SpanNames<'a> {
         let name = thread.and_then(|thread| thread.name_at(at));
         let entry = self.comms.entry((index, name));
         let comm = || thread?.names.get(name?).map(|name| Arc::clone(&name.comm));
-        entry.or_insert_with(|| comm().unwrap_or_else(|| Arc::from(report::NAMELESS))).clone()
+        entry.or_insert_with(|| comm().unwrap_or_else(|| Arc::from(NAMELESS))).clone()
     }
 
     /// Returns the frame in which a thread asked and waited, else the wait's cause.
@@ -81,10 +82,8 @@ impl<'a> SpanNames<'a> {
         let on = waited_on(wait, cause)?;
         let files = &self.evidence.recording.files;
         let entry = self.waited_on.entry(on);
-        let text = || {
-            text::cut_bytes(&report::waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES)
-                .into()
-        };
+        let text =
+            || text::cut_bytes(&waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES).into();
         Some(entry.or_insert_with(text).clone())
     }
 

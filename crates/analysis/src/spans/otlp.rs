@@ -13,7 +13,10 @@ use offwake_recording::{
 };
 use serde::{Serialize, Serializer};
 
-use crate::{report, text, timeline::Timeline};
+use crate::{
+    report, text,
+    timeline::{NAMELESS, Timeline},
+};
 
 use super::{LinkKind, Span, SpanId, SpanKind, SpanStatus, Spans, TraceId, json::whole_micros};
 
@@ -110,7 +113,7 @@ impl<'a> Exporter<'a> {
         let meta = &self.recording.meta;
         let service = self.services.get(&pid);
         let mut attributes = Attributes::default();
-        attributes.push_text("service.name", service.map_or(report::NAMELESS, |it| &it.name));
+        attributes.push_text("service.name", service.map_or(NAMELESS, |it| &it.name));
         attributes.push_number("process.pid", u64::from(pid.0));
         let process = service.and_then(|service| service.process);
         if let Some(path) = process.and_then(|process| process.executable.as_deref()) {

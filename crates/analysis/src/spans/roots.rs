@@ -6,7 +6,7 @@ use offwake_recording::units::Nanos;
 
 use crate::{
     blame::{ConnectionSide, IdleState},
-    report::Filter,
+    filter::Filter,
     timeline::WaitIndex,
 };
 

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use crate::report::text;
+use crate::text;
 
 /// How many names are listed; the rest is counted.
 const MAX_LISTED: usize = 6;

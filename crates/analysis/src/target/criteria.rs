@@ -8,7 +8,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    report::text,
+    text,
     timeline::{Thread, Timeline},
 };
 

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::report::text;
+use crate::text;
 
 use super::candidates::Candidates;
 

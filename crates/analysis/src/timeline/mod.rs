@@ -69,6 +69,9 @@ pub struct NameSince {
     pub comm: Arc<str>,
 }
 
+/// What stands for the name of a thread or process of which no name was recorded.
+pub const NAMELESS: &str = "[unknown]";
+
 /// One thread's life inside the window.
 ///
 /// The kernel uses a tid again, so that one tid may name several of them.
@@ -108,6 +111,12 @@ impl Thread {
     pub fn name_at(&self, at: Timestamp) -> Option<usize> {
         let borne = self.names.partition_point(|name| name.since <= at);
         (!self.names.is_empty()).then(|| borne.saturating_sub(1))
+    }
+
+    /// Returns the thread's last name, or [`NAMELESS`].
+    #[must_use]
+    pub fn last_comm(&self) -> &str {
+        self.names.last().map_or(NAMELESS, |name| &name.comm)
     }
 
     /// Returns the thread's name at `at`.

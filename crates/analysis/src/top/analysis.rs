@@ -11,7 +11,8 @@ use thiserror::Error;
 
 use crate::{
     blame::{Blame, ChainLimits},
-    report::{Filter, LossNote, Report, first_screen, summary},
+    filter::Filter,
+    report::{LossNote, Report, first_screen, summary},
     timeline::Timeline,
 };
 

@@ -5,11 +5,10 @@ use std::{collections::HashMap, sync::Arc};
 use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 use crate::{
-    blame::{Reason, cause::Cause},
-    report::{
-        BlameEntry, BlameEntryKind, Frames, HopEntry, Label, LedgerEntry, Report, ThreadName,
-        WaitEntry,
-    },
+    blame::{BlameEntryKind, Reason, cause::Cause},
+    frames::Frames,
+    label::Label,
+    report::{BlameEntry, HopEntry, LedgerEntry, Report, ThreadName, WaitEntry},
 };
 
 use super::rows::{BoundedSums, Summable};

@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum, error::ErrorKind};
 use offwake_analysis::{
     analysis::{AnalysisOptions, Extent},
-    blame::ChainLimits,
+    blame::{BlameGroup, ChainLimits},
+    filter::{Filter, IdleWaits, ThreadKinds},
     formats::OutputFormat,
-    report::{
-        BlameGroup, Filter, IdleWaits, ThreadKinds,
-        flame::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View},
-    },
+    report::flame::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View},
 };
 use offwake_recording::units::Nanos;
 

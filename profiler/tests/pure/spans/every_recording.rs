@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits, WakeSource},
-    report::Filter,
+    filter::Filter,
     spans::SpanLimits,
     timeline::{Timeline, WaitIndex},
 };

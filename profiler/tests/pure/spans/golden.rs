@@ -1,7 +1,7 @@
 //! The formats of spans, byte for byte. `OFFWAKE_BLESS=1` writes them anew.
 
 use offwake_analysis::{
-    report::Filter,
+    filter::Filter,
     spans::{
         self, SpanLimits, Spans,
         otlp::{ExportClock, Exporter},

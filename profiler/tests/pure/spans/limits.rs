@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use offwake_analysis::{
-    report::Filter,
+    filter::Filter,
     spans::{LeftOut, SpanKind, SpanLimits, Spans},
 };
 use offwake_recording::units::Nanos;

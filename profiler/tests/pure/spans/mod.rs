@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use offwake_analysis::{
     blame::{Blame, ChainLimits},
-    report::Filter,
+    filter::Filter,
     spans::{self, SampleShare, Span, SpanId, SpanInput, SpanKind, SpanLimits, Spans},
     timeline::Timeline,
 };

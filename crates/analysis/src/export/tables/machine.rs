@@ -15,7 +15,7 @@ use crate::{
         Export,
         dictionary::{Dictionary, all_names, names, optional_words, words},
     },
-    report::waited_on,
+    waited_on,
 };
 
 pub(super) fn processes(export: &Export<'_>, items: &[u32]) -> Vec<Column> {

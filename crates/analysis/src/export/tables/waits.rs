@@ -25,8 +25,9 @@ use crate::{
         dictionary::{Dictionary, optional_words, words},
         stack_text::{join_frames, stack_number},
     },
-    report::{waited_on, wake_context},
+    report::wake_context,
     timeline::{BlockedInterval, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
+    waited_on,
 };
 
 /// A wait, and all that the columns are made from.

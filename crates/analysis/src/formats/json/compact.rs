@@ -8,13 +8,16 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::{
-    blame::{Reason, cause::Cause},
+    blame::{BlameEntryKind, Reason, cause::Cause},
     findings::Findings,
+    frames::Frames,
+    label::Label,
     report::{
-        BlameEntry, BlameEntryKind, CgroupEntry, ContainerEntry, FilterNote, Frames, HopEntry,
-        Label, LossNote, Meta, ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry,
-        ThreadName, WaitEntry, WaitedOnEntry, WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
+        BlameEntry, CgroupEntry, ContainerEntry, FilterNote, HopEntry, LossNote, Meta,
+        ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry, ThreadName, WaitEntry,
+        WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
     },
+    waited_on::WaitedOnEntry,
 };
 
 /// Name of the schema.

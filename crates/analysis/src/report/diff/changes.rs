@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Diff, Rates, SideTimes};
-use crate::report::{text, wait_groups::SpentOn};
+use crate::{report::wait_groups::SpentOn, text};
 
 /// Waits of threads of one name on one cause, as far as they were spent on one thing.
 pub(in crate::report) struct Change<'r> {

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Change, Diff, Rates, changes};
-use crate::report::{summary, text};
+use crate::{report::summary, text};
 
 /// Lines shown of those that became longer, and of those that became shorter.
 const SHOWN: usize = 10;

@@ -8,9 +8,11 @@ use offwake_recording::{
 };
 
 use super::{Direction, FlameGraphKind, GroupBy, ThreadNames, View};
-use crate::report::{
-    BlameClass, BlameEntry, BlameEntryKind, FrameName, Frames, HopEntry, ProcessEntry, Report,
-    ThreadName, WaitEntry, build::NAMELESS,
+use crate::{
+    blame::{BlameClass, BlameEntryKind},
+    frames::{FrameName, Frames},
+    report::{BlameEntry, HopEntry, ProcessEntry, Report, ThreadName, WaitEntry},
+    timeline::NAMELESS,
 };
 
 /// What a frame stands for.

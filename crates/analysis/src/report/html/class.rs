@@ -4,9 +4,9 @@ use offwake_recording::units::Nanos;
 use serde::{Serialize, Serializer};
 
 use crate::{
-    blame::{BlameKind, BlamePart, IdleState},
+    blame::{BlameClass, BlameKind, BlamePart, IdleState},
     findings::TimeByClass,
-    report::{BlameClass, BlameEntry, WaitEntry, wait_groups},
+    report::{BlameEntry, WaitEntry, wait_groups},
 };
 
 /// The class of some blocked time, by which the page colours it.

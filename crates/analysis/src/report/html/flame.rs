@@ -11,9 +11,10 @@ use offwake_recording::units::Tid;
 use serde::Serialize;
 
 use crate::{
+    blame::BlameClass,
     findings::TimeByClass,
     report::{
-        self, Report,
+        Report,
         flame::{ClassTimes, Frame, FrameKind, NodeId, Summaries, ThreadNames, Tree, View, paths},
     },
 };
@@ -164,7 +165,7 @@ fn box_frames(path: Vec<Frame>) -> impl Iterator<Item = Frame> {
         .map(|(_, frame)| {
             let kind = match frame.kind {
                 FrameKind::Kernel => FrameKind::User,
-                FrameKind::Leaf(_) => FrameKind::Leaf(report::BlameClass::Work),
+                FrameKind::Leaf(_) => FrameKind::Leaf(BlameClass::Work),
                 kind => kind,
             };
             Frame { kind, function: None, ..frame }

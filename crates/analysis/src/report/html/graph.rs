@@ -10,7 +10,11 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use offwake_recording::units::{Tgid, Tid};
 use serde::Serialize;
 
-use crate::report::{BlameEntry, BlameEntryKind, NAMELESS, Report, ThreadName};
+use crate::{
+    blame::BlameEntryKind,
+    report::{BlameEntry, Report, ThreadName},
+    timeline::NAMELESS,
+};
 
 use super::{
     class::PageClass,

@@ -4,7 +4,8 @@ use serde::Serialize;
 
 use crate::{
     findings::FindingKind,
-    report::{Report, first_screen, summary, text},
+    report::{Report, first_screen, summary},
+    text,
 };
 
 use super::{

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
 
-use crate::report::{Frames, text};
+use crate::{frames::Frames, text};
 
 /// The most characters of one text.
 const MAX_TEXT_CHARS: usize = 300;

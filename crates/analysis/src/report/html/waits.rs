@@ -3,9 +3,12 @@
 use offwake_recording::units::Nanos;
 use serde::Serialize;
 
-use crate::report::{
-    BlameEntry, HopEntry, Label, Report, WaitEntry, WakerKind, flame::leaf_name, wait_groups,
-    wake_context,
+use crate::{
+    label::Label,
+    report::{
+        BlameEntry, HopEntry, Report, WaitEntry, WakerKind, flame::leaf_name, wait_groups,
+        wake_context,
+    },
 };
 
 use super::{

@@ -9,10 +9,13 @@ use super::{
     palette::{self, Fill},
     picture::HeaderLine,
 };
-use crate::report::{
-    BlameClass, Report,
-    flame::{Direction, FlameGraphKind, View},
-    summary::{self, percent},
+use crate::{
+    blame::BlameClass,
+    report::{
+        Report,
+        flame::{Direction, FlameGraphKind, View},
+        summary::{self, percent},
+    },
 };
 
 /// Characters that fit into a line.

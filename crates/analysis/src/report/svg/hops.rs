@@ -10,8 +10,9 @@ use super::{
     single::list_findings,
 };
 use crate::{
+    blame::{BlameClass, BlameGroup},
     findings::{HopBox, TimeByClass},
-    report::{BlameClass, BlameGroup, Report, first_screen, flame::FrameKind, summary},
+    report::{Report, first_screen, flame::FrameKind, summary},
 };
 
 /// The most hops below each other.

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::report::{BlameClass, flame::FrameKind};
+use crate::{blame::BlameClass, report::flame::FrameKind};
 
 /// What does not depend on a colour.
 const STYLE: &str = include_str!("assets/picture.css");

@@ -31,7 +31,7 @@ use quick_xml::{
 };
 
 use super::palette::{self, BACKGROUND, Fill};
-use crate::report::{flame::PlacedFrame, text};
+use crate::{report::flame::PlacedFrame, text};
 
 /// The picture, where no script makes it as wide as the window.
 const WIDTH: usize = 1200;

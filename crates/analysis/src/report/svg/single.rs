@@ -10,9 +10,9 @@ use super::{
     picture::{HeaderLine, Picture, PictureFrame, RowKind},
 };
 use crate::{
-    blame::Reason,
+    blame::{BlameClass, Reason},
     report::{
-        BlameClass, Report, WaitEntry, first_screen,
+        Report, WaitEntry, first_screen,
         flame::{
             self, ClassTimes, Direction, FlameGraphKind, FrameDetail, FrameKind, Layout,
             PlacedFrame, Summaries, Tree, View,

@@ -15,7 +15,8 @@ use offwake_recording::units::{Nanos, Tgid, Tid, Timestamp};
 
 use crate::{
     blame::Blame,
-    report::{NAMELESS, ThreadEntry, containers::ContainerLabels},
+    container_labels::ContainerLabels,
+    report::ThreadEntry,
     timeline::{State, Thread, ThreadIndex},
 };
 
@@ -122,7 +123,7 @@ impl Lanes {
             .map(|(_, thread, is_exact)| Lane {
                 tid: thread.tid,
                 tgid: thread.tgid,
-                comm: thread.names.last().map_or(NAMELESS, |name| &name.comm).to_owned(),
+                comm: thread.last_comm().to_owned(),
                 container: labels.for_thread(thread).map(str::to_owned),
                 from: thread.from,
                 until: thread.until,

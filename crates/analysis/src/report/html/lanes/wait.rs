@@ -12,18 +12,17 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameKind, BlamePart, WakeSource, Walker,
+        Blame, BlameEntryKind, BlameKind, BlamePart, WakeSource, Walker,
         cause::{Cause, waited_on},
     },
+    container_labels::ContainerLabels,
+    label::{Label, LabelFinder},
     report::{
-        BlameEntryKind, Label, NAMELESS,
-        containers::ContainerLabels,
         describe,
         html::{class::PageClass, texts::describe_thread as thread_words},
-        label::LabelFinder,
-        waited_on::waited_on_entry,
     },
-    timeline::{State, ThreadIndex, WaitIndex},
+    timeline::{NAMELESS, State, ThreadIndex, WaitIndex},
+    waited_on::waited_on_entry,
     words,
 };
 

@@ -13,10 +13,9 @@ use crate::{
         WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
+    filter::Filter,
     timeline::{NamedThread, WaitIndex},
 };
-
-use super::Filter;
 
 /// Who made a wake, as a part of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]

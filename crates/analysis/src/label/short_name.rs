@@ -1,7 +1,7 @@
 //! Shortens a function's name for narrow columns. The label keeps the whole name.
 
 use super::{Label, function_owner};
-use crate::report::text;
+use crate::text;
 
 impl Label {
     /// Returns the function's name, sanitised for a terminal and cut to `width` characters: first
@@ -58,7 +58,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::Label;
-    use crate::report::CodeOwner;
+    use crate::label::CodeOwner;
 
     #[test]
     fn short_names_keep_what_tells_functions_apart() {

@@ -1,7 +1,7 @@
 //! Who owns the code in a file, decided by its path.
 
 use super::CodeOwner;
-use crate::report::frames::base_name;
+use crate::frames::base_name;
 
 /// The kind of a frame's module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,51 @@
-//! What blamed time is told apart by: the three sums of the ledger, and the colours of pictures.
+//! What blamed time is told apart by: kinds, the three sums of the ledger, and the colours of pictures.
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use strum::IntoStaticStr;
 
-use super::{BlameEntry, BlameEntryKind};
+use super::{BlameKind, External, Reason};
+
+/// What blame is on.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
+)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the words of the JSON contract")]
+#[strum(serialize_all = "snake_case")]
+#[schemars(rename = "BlameWord")]
+pub enum BlameEntryKind {
+    Work,
+    CpuQueue,
+    Timer,
+    Disk,
+    Network,
+    Device,
+    Throttled,
+    Unattributed,
+}
+
+impl BlameEntryKind {
+    /// Returns the kind of some blame, and why it can't be attributed, if it can't.
+    pub(crate) fn from_blame(kind: BlameKind) -> (Self, Option<Reason>) {
+        match kind {
+            BlameKind::Work(_) => (Self::Work, None),
+            BlameKind::CpuQueue { .. } => (Self::CpuQueue, None),
+            BlameKind::External(External::Timer) => (Self::Timer, None),
+            BlameKind::External(External::Disk) => (Self::Disk, None),
+            BlameKind::External(External::Network) => (Self::Network, None),
+            BlameKind::External(External::Device) => (Self::Device, None),
+            BlameKind::External(External::Throttled) => (Self::Throttled, None),
+            BlameKind::Unattributed(reason) => (Self::Unattributed, Some(reason)),
+        }
+    }
+
+    /// Returns the name in every output.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+}
 
 /// The three sums that blocked time divides into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, IntoStaticStr)]
@@ -80,13 +123,5 @@ impl BlameClass {
             Self::Unattributed => BlameGroup::Unattributed.name(),
             Self::Idle => "idle",
         }
-    }
-}
-
-impl BlameEntry {
-    /// Returns the class by which the blame is coloured.
-    #[must_use]
-    pub fn class(&self) -> BlameClass {
-        if self.idle { BlameClass::Idle } else { BlameClass::from_kind(self.kind) }
     }
 }

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use offwake_recording::{ThreadKind, Waiter, units::Nanos};
 
-use super::BlameGroup;
-use crate::blame::IdleState;
+use crate::blame::{BlameGroup, IdleState};
 
 /// The kinds of threads whose waits are shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

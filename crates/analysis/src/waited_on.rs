@@ -1,12 +1,32 @@
 //! Describes what a wait was on, and what it was ended through.
 
-use crate::blame::cause::WaitedOn;
 use offwake_recording::{FileId, FileKind, FileTable, OpenFile, SocketEnd};
+use schemars::JsonSchema;
+use serde::Serialize;
 
-use super::WaitedOnEntry;
+use crate::blame::cause::WaitedOn;
 
 /// The most processes named for one socket; a listening one can be held by hundreds.
 const PEERS: usize = 3;
+
+/// The very thing that a wait was on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+pub struct WaitedOnEntry {
+    /// In words: `tcp 127.0.0.1:6379 (redis-server 812)`, `futex 0x7f01:wait`.
+    pub text: String,
+    /// File descriptor.
+    pub fd: Option<u32>,
+    /// Inode number of the file.
+    pub inode: Option<u64>,
+    /// Device that the inode number belongs to.
+    pub device: Option<u32>,
+    /// Address of the futex in its process, as hexadecimal text.
+    pub futex_address: Option<String>,
+    /// What was done to the futex.
+    pub futex_op: Option<&'static str>,
+    /// Whether no other process may share the futex.
+    pub futex_private: Option<bool>,
+}
 
 pub(crate) fn waited_on_entry(files: &FileTable, on: WaitedOn) -> WaitedOnEntry {
     match on {
