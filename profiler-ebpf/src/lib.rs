@@ -23,6 +23,7 @@
 pub mod code_epoch;
 pub mod config;
 pub mod loss;
+pub mod offsets;
 pub mod python;
 pub mod record;
 pub mod stack_counts;

@@ -18,8 +18,8 @@ use crate::{
     blame::{Blame, ChainLimits},
     filter::Filter,
     report::{Overview, Report, flame::View, html::Lanes},
+    selection::{SelectionError, TargetSelection},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
-    target::{SelectionError, TargetSelection},
     timeline::{Timeline, WaitIndex},
 };
 

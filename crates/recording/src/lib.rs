@@ -1,6 +1,7 @@
 #![doc = include_str!("../README.md")]
 
 mod clock;
+mod container;
 mod file;
 mod file_lock;
 mod function;
@@ -23,6 +24,7 @@ mod wait;
 mod wait_store;
 
 pub use clock::Clocks;
+pub use container::{ContainerId, ContainerNames, PodName};
 pub use file::{FileId, FileKind, FileTable, OpenFile, PeerProcess, SocketEnd, SocketRole};
 pub use file_lock::AwaitedFileLock;
 pub use function::Function;
@@ -31,7 +33,7 @@ pub use interned::{Id, Interned};
 pub use interrupt::{DeviceKind, InterruptInfo};
 pub use lock_owner::{LockKind, LockOwner};
 pub use loss::LossTotals;
-pub use process::{CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo};
+pub use process::{CgroupInfo, ProcessInfo};
 pub use profiler_cost::{HalfCounts, ProfilerCost, ProgramTime, StackCounts};
 pub use quota::{CpuQuota, QuotaCount, Throttle};
 pub use stack::{

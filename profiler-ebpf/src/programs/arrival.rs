@@ -12,7 +12,7 @@
 //!                       |<----- the same ---->| now
 //! ```
 
-use profiler_ebpf::config::NO_OFFSET;
+use profiler_ebpf::offsets::NO_OFFSET;
 
 use super::{
     maps::CLOCK_OFFSETS,

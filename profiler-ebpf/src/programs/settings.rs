@@ -3,7 +3,10 @@
 
 use core::ptr;
 
-use profiler_ebpf::config::{ArrivalOffsets, Config, NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::{
+    config::Config,
+    offsets::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets},
+};
 
 /// Overwritten by the loader before the verifier sees it.
 #[unsafe(no_mangle)]

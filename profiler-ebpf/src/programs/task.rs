@@ -11,7 +11,7 @@ use aya_ebpf::helpers::generated::{
     bpf_get_current_task_btf, bpf_probe_read_kernel, bpf_probe_read_user, bpf_task_pt_regs,
 };
 use profiler_ebpf::{
-    config::NO_OFFSET,
+    offsets::NO_OFFSET,
     record::{COMM_LEN, NO_SYSCALL, Syscall, thread_flags},
 };
 

@@ -16,8 +16,8 @@
 //! All of it is under the lock of the queue's CPU, as the switch is.
 
 use profiler_ebpf::{
-    config::NO_OFFSET,
     loss::Loss,
+    offsets::NO_OFFSET,
     record::{ThrottleRecord, kind, wait_flags},
 };
 

@@ -49,7 +49,7 @@ use messages::{
     SurveyRequest,
 };
 pub use messages::{LongWait, OpenRecords, SnapshotEnd, SnapshotReason, WaitCounts, WaitProgress};
-use offwake_analysis::target::describe_children;
+use offwake_analysis::selection::describe_children;
 use offwake_recording::{
     ClosedBy, Meta, ProfilerCost, Window,
     units::{CgroupId, Nanos, StackId, Tgid, Timestamp},

@@ -27,7 +27,7 @@ mod unix_socket;
 
 pub use host::{ContainerLocation, FindContainerError, FoundContainer, Host};
 pub(crate) use name_lookup::NameLookup;
-pub use offwake_analysis::target::ContainerQuery;
+pub use offwake_analysis::selection::ContainerQuery;
 pub use resolve::{ResolveError, Resolved, resolve};
 pub use restarts::RestartWatcher;
 

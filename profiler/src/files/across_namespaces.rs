@@ -27,7 +27,7 @@ pub(super) struct Addresses {
 }
 
 impl Addresses {
-    fn of_other_end(self) -> Self {
+    fn reversed(self) -> Self {
         Self { local: self.remote, remote: self.local }
     }
 }
@@ -59,7 +59,7 @@ impl LoneEnds {
     /// Adds an end. Returns both ends of the connection if the other one is known, with what each
     /// tells of the other's role.
     pub(super) fn pair(&mut self, addresses: Addresses, one: LoneEnd) -> Option<[LoneEnd; 2]> {
-        let of_other = addresses.of_other_end();
+        let of_other = addresses.reversed();
         let other = match self.ends.get(&of_other) {
             Some(Ends::One(other)) if other.namespace != one.namespace => Some(other.clone()),
             _ => None,

@@ -6,7 +6,7 @@ use std::{
 };
 
 use btf_rs::{Backend, Btf, Member, Struct, Type};
-use profiler_ebpf::config::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets};
+use profiler_ebpf::offsets::{ArrivalOffsets, NO_OFFSET, Offsets, QuotaOffsets};
 
 use super::KernelError;
 

@@ -86,7 +86,20 @@ impl LossReader {
                 | Loss::UserStackFailed
                 | Loss::KernelStackFailed
                 | Loss::RingFullCopy => totals.stacks += count,
-                _ => {}
+                // These cost neither a record nor a stack of those that were asked for; the report
+                // lists them by name.
+                Loss::KernelStackUnsettled
+                | Loss::ProgramSkipped
+                | Loss::StackIdCollision
+                | Loss::StorageFailed
+                | Loss::StandInFull
+                | Loss::TargetsFull
+                | Loss::SwitchInUnmatched
+                | Loss::SwitchInMissed
+                | Loss::WakeUnmatched
+                | Loss::TimeBackwards
+                | Loss::SwitchOutMissed
+                | Loss::ThreadsFull => {}
             }
         }
         let full = || per_cpu.iter().filter(|cpu| cpu.0.ring_full_first_ns != 0);

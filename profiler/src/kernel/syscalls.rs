@@ -34,6 +34,7 @@ const FD_FIRST: &[i64] = &[
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_sync_file_range,
+    libc::SYS_syncfs,
     libc::SYS_fallocate,
     libc::SYS_ftruncate,
     libc::SYS_fcntl,
@@ -49,6 +50,8 @@ const FD_FIRST: &[i64] = &[
     libc::SYS_mq_timedreceive,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_epoll_wait,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_getdents,
 ];
 
 /// Syscalls with a `timespec` to wait for, and the index of the argument that points to it.
@@ -106,6 +109,8 @@ pub(super) fn table() -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use offwake_analysis::blame::cause::syscalls;
+    use offwake_recording::{Syscall, SyscallTable};
     use profiler_ebpf::{
         code_epoch::may_map_code,
         syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
@@ -128,6 +133,24 @@ mod tests {
         assert_eq!(about(libc::SYS_mmap), MAPS);
         assert_eq!(about(libc::SYS_exit_group), 0);
         assert_eq!(table.len(), TABLE_LEN as usize);
+    }
+
+    /// `sendfile` and `copy_file_range` block on either of two files, so their first argument alone
+    /// would be a guess. The kernel half records no file for them.
+    #[test]
+    fn both_lists_of_syscalls_that_take_a_file_first_are_the_same() {
+        const OF_TWO_FILES: [&str; 2] = ["sendfile", "copy_file_range"];
+
+        let mut differing = Vec::new();
+        for number in 0..COMPAT_BASE {
+            let syscall = Syscall { table: SyscallTable::Native, number, args: [0; 6] };
+            let Some(name) = syscalls::name(&syscall) else { continue };
+            let is_recorded = FD_FIRST.contains(&i64::from(number));
+            if syscalls::takes_fd(name) != is_recorded && !OF_TWO_FILES.contains(&name) {
+                differing.push(name);
+            }
+        }
+        assert!(differing.is_empty(), "{differing:?}");
     }
 
     #[test]

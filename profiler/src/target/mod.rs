@@ -8,8 +8,8 @@ mod process;
 
 use std::{ffi::OsString, path::PathBuf};
 
-pub use offwake_analysis::target::Children;
-use offwake_analysis::target::describe_processes;
+pub use offwake_analysis::selection::Children;
+use offwake_analysis::selection::describe_processes;
 use offwake_recording::units::{Tgid, Tid};
 
 pub use command::{HeldCommand, Streams};

@@ -109,7 +109,7 @@ fn the_device_of_the_file_tells_which_server_it_is() {
 }
 
 #[test]
-fn of_a_path_only_a_server_that_owes_answers_is_named_and_only_if_it_is_one() {
+fn a_path_names_only_a_server_that_owes_answers_and_only_if_it_is_one() {
     let mut r = hung_reader();
     edit(&mut r, |waits| {
         for wait in waits.iter_mut().filter(|wait| wait.tid.0 == 7) {

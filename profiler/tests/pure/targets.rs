@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs::File, path::Path};
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::FORMATS,
-    target::{Children, ContainerQuery, SelectionError, TargetSelection},
+    selection::{Children, ContainerQuery, SelectionError, TargetSelection},
 };
 use offwake_recording::{
     CgroupInfo, ContainerId, ContainerNames, PodName, ProcessInfo, Recording, Scope,
@@ -19,7 +19,7 @@ const WEB: &str = "4f1c0b5a9d3e7f2846b0c8d1e5a37f904f1c0b5a9d3e7f2846b0c8d1e5a37
 const DB: &str = "4f112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 /// Makes everybody the target, as `record -a` does.
-fn of_all_threads(mut recording: Recording) -> Recording {
+fn select_all_threads(mut recording: Recording) -> Recording {
     recording.sort();
     recorded_of(&recording, |_| true, "all threads")
 }
@@ -81,7 +81,7 @@ fn machine() -> Recording {
     describe(&mut recording, 9, 9, 8, "helper");
     describe(&mut recording, 70, 70, 1, "web");
     describe(&mut recording, 60, 60, 1, "stranger");
-    of_all_threads(recording)
+    select_all_threads(recording)
 }
 
 fn processes(pids: &[u32]) -> TargetSelection {
@@ -159,7 +159,7 @@ fn a_child_stays_one_when_its_parent_has_ended() {
     let closing = recording.thread_events.iter_mut().rfind(|event| event.tid == Tid(9)).unwrap();
     assert_eq!(closing.reason, ThreadEventReason::Closing);
     closing.parent = Tgid(1);
-    assert_eq!(selected(&of_all_threads(recording), &processes(&[7])), [7, 8, 9]);
+    assert_eq!(selected(&select_all_threads(recording), &processes(&[7])), [7, 8, 9]);
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn whoever_gets_the_id_of_a_child_is_none() {
     // The child of the stranger, whose parent's id is that of the worker.
     live(&mut recording, 9, "            ####", 60);
     describe(&mut recording, 9, 9, 8, "theirs");
-    let recording = of_all_threads(recording);
+    let recording = select_all_threads(recording);
     let input = AnalysisInput::new(recording).with_target(&processes(&[7])).unwrap();
     let report = Analysis::new(&input, AnalysisOptions::default()).into_report();
     let comms: Vec<&str> = report.threads.iter().map(|thread| &*thread.comm).collect();
@@ -358,7 +358,7 @@ fn every_output_follows() {
     let pids = [store.tgid.0];
     for (everything, pids, members) in [
         (machine(), &[7][..], vec![7, 8, 9]),
-        (of_all_threads(demo.clone()), &pids, pids.to_vec()),
+        (select_all_threads(demo.clone()), &pids, pids.to_vec()),
         // Recorded of another target.
         (recorded_of(&machine(), |tgid| tgid == Tgid(60), "pid 60"), &[8], vec![8, 9]),
     ] {

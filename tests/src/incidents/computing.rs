@@ -25,7 +25,7 @@ pub fn start_gil(scene: &Scene) -> Result<Trouble> {
     );
     let cpu_time = move || cpu_ticks(service, report);
     let before = cpu_time()?;
-    Ok(Trouble::of_process(service, truth)
+    Ok(Trouble::for_process(service, truth)
         .cause(&["build_report", "service"])
         .innocents([Innocent::Process(clients)])
         .log(log)
@@ -71,7 +71,7 @@ pub fn start_quota(scene: &Scene) -> Result<Trouble> {
         drop(group);
         Ok(())
     });
-    Ok(Trouble::of_process(worker, truth)
+    Ok(Trouble::for_process(worker, truth)
         .cause(&["(?i)throttled", &regex::escape(&name)])
         .log(log)
         .proof(move || {
@@ -103,7 +103,7 @@ pub fn start_starvation(scene: &Scene) -> Result<Trouble> {
         Ok(text.split_whitespace().nth(1).context("no schedstat")?.parse()?)
     };
     let before = waited()?;
-    Ok(Trouble::of_process(server, truth)
+    Ok(Trouble::for_process(server, truth)
         .cause(&["(?i)starv|wait(s|ed|ing)? for a CPU|queued", r"\bcrunch\b"])
         .innocents([Innocent::Process(clients)])
         .log(log)
@@ -132,7 +132,7 @@ pub fn start_compiler(scene: &Scene) -> Result<Trouble> {
         .to_owned();
     let heavy = scene.path("heavy.cc");
     let mut trouble =
-        Trouble::of_process(0, truth).cause(&["cc1plus", r"heavy\.cc"]).proof(move || {
+        Trouble::for_process(0, truth).cause(&["cc1plus", r"heavy\.cc"]).proof(move || {
             wait_until("the compiler to work on heavy.cc", || find_process("cc1plus", "heavy.cc"))
                 .map(|pid| format!("cc1plus {pid} works on {}", heavy.display()))
         });

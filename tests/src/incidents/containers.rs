@@ -49,7 +49,7 @@ pub fn start(scene: &Scene) -> Result<Trouble> {
         pids.last().context("no container")?
     );
     let mut trouble =
-        Trouble::of_process(0, truth).cause(&[r"prices\.sh", r"\bprices\b[^.]"]).log(log);
+        Trouble::for_process(0, truth).cause(&[r"prices\.sh", r"\bprices\b[^.]"]).log(log);
     trouble.target = ["--container", "shop"].map(str::to_owned).to_vec();
     trouble.environment = vec![("DOCKER_HOST", host)];
     Ok(trouble)

@@ -39,7 +39,7 @@ pub fn start_noisy_disk(scene: &Scene) -> Result<Trouble> {
     );
     let written = move || sectors_written(&disk);
     let before = written()?;
-    Ok(Trouble::of_process(target, truth)
+    Ok(Trouble::for_process(target, truth)
         .cause(&["fsync|commit_entry", "(?i)disk|vda|nvme|sd[a-z]", r"\bdd\b"])
         .log(log)
         .proof(move || {
@@ -115,7 +115,7 @@ fn hang(reader: u32, mount: &HungMount, when: &str) -> Trouble {
         mount.file.display(),
         mount.server
     );
-    Trouble::of_process(reader, truth).proof(move || wait_for_hang(reader))
+    Trouble::for_process(reader, truth).proof(move || wait_for_hang(reader))
 }
 
 fn wait_for_hang(reader: u32) -> Result<String> {
@@ -140,7 +140,7 @@ pub fn start_slow_pipe(scene: &Scene) -> Result<Trouble> {
         "The target, python3 {collector} (collector.py), waits in emit_event for room in a pipe that \
          python3 {indexer} (indexer.py) empties slowly: it computes in index_events."
     );
-    Ok(Trouble::of_process(collector, truth)
+    Ok(Trouble::for_process(collector, truth)
         .cause(&[r"indexer\.py", "index_events"])
         .innocents([Innocent::Process(collector)])
         .log(log)

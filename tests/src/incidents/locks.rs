@@ -31,7 +31,7 @@ pub fn start_java(scene: &Scene) -> Result<Trouble> {
          LEDGER, which thread ledger-export holds while it sleeps 300 ms in exportLedger: {:?}.",
         ours.collect::<Vec<_>>()
     );
-    Ok(Trouble::of_process(java, truth)
+    Ok(Trouble::for_process(java, truth)
         .cause(&["ledger-export", r"(?i)\bsleep|exportLedger"])
         .innocents([Innocent::Named(Regex::new("^order-")?)])
         .log(log))
@@ -63,7 +63,7 @@ fn start_go(scene: &Scene, mode: &str, work: &str) -> Result<Trouble> {
         "Six goroutines ({mode}) of the target, cache-service {service}, wait in main.updateCache for \
          a sync.Mutex, which the one in main.saveCache holds while it {work}."
     );
-    Ok(Trouble::of_process(service, truth).cause(&["cache-service", "saveCache"]).log(log))
+    Ok(Trouble::for_process(service, truth).cause(&["cache-service", "saveCache"]).log(log))
 }
 
 /// A pool of one.
@@ -77,7 +77,7 @@ pub fn start_starved_pool(scene: &Scene) -> Result<Trouble> {
          upload_to_partner."
     );
     let others = thread_names(shop)?.into_keys().filter(|tid| *tid != shop);
-    Ok(Trouble::of_process(shop, truth)
+    Ok(Trouble::for_process(shop, truth)
         .cause(&["upload_to_partner", "shop"])
         .innocents(others.map(Innocent::Thread))
         .log(log))
@@ -104,7 +104,7 @@ fn deadlock(bank: u32, when: &str) -> Trouble {
          to-savings has the mutex of checking and wants that of savings, to-checking the other way \
          round. The main thread waits for both."
     );
-    Trouble::of_process(bank, truth)
+    Trouble::for_process(bank, truth)
         .cause(&["DEADLOCK", "to-savings", "to-checking", "transfer"])
         .proof(move || {
             let threads = wait_for_deadlock(bank)?;
@@ -135,7 +135,7 @@ pub fn start_file_lock(scene: &Scene) -> Result<Trouble> {
          The target, python3 {shop} (shop.py), waits for it in take_from_stock.",
         lock.display()
     );
-    Ok(Trouble::of_process(shop, truth)
+    Ok(Trouble::for_process(shop, truth)
         .cause(&[r"backup\.py", "upload_archive"])
         .log(log)
         .proof(move || find_in_proc_locks(&lock, backup, shop)))

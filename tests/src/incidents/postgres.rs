@@ -93,7 +93,7 @@ fn start(scene: &Scene, clients: u32) -> Result<Shop> {
 
 fn finish(target: u32, shop: &Shop, least_waiting: usize, truth: String) -> Trouble {
     let directory = shop.directory.clone();
-    Trouble::of_process(target, truth)
+    Trouble::for_process(target, truth)
         .cause(&[r"cron_tx\.py", "call_payment_api"])
         .innocents([Innocent::Process(shop.clients)])
         .log(ClientLog { path: shop.log.clone(), least: Duration::from_millis(150) })

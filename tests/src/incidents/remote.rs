@@ -44,7 +44,7 @@ pub fn start_network_server(scene: &Scene) -> Result<Trouble> {
          request. The target, python3 {client} (http_clients.py) in namespace {here}, waits for it \
          in ask."
     );
-    Ok(Trouble::of_process(client, truth)
+    Ok(Trouble::for_process(client, truth)
         .cause(&[r"basket\.py", "price_basket"])
         .innocents([Innocent::Process(client)])
         .log(log))
@@ -83,7 +83,7 @@ pub fn start_silent_resolver(scene: &Scene) -> Result<Trouble> {
          the name server {RESOLVER} (python3 {server}, silent.py), which never answers: each query \
          ends with a timeout of a second."
     );
-    Ok(Trouble::of_process(mailer, truth)
+    Ok(Trouble::for_process(mailer, truth)
         .cause(&[
             "find_mail_server|getaddrinfo|res_send",
             r"(?i)127\.0\.5\.3|\budp\b|\bDNS\b|\btime-?outs?\b|\btimed out",

@@ -51,7 +51,7 @@ pub fn start_redis(scene: &Scene) -> Result<Trouble> {
          (report.py) has it run again and again. The target, python3 {web} (web.py), waits in \
          load_session for its GET."
     );
-    Ok(Trouble::of_process(web, truth)
+    Ok(Trouble::for_process(web, truth)
         .cause(&["redis-server", "(?i)evalGenericCommand|lua"])
         .innocents([Innocent::Process(report), Innocent::Process(web)])
         .log(log)
@@ -94,7 +94,7 @@ pub fn start_nginx(scene: &Scene) -> Result<Trouble> {
         "python3 {application} (upstream.py) computes in render_invoice, one request at a time. The \
          target, nginx's worker {worker}, waits for it; the clients are threads of python3 {clients}."
     );
-    Ok(Trouble::of_process(worker, truth)
+    Ok(Trouble::for_process(worker, truth)
         .cause(&[r"upstream\.py", "render_invoice"])
         .innocents([Innocent::Process(clients), Innocent::Process(nginx)])
         .log(log))
@@ -117,7 +117,7 @@ pub fn start_executor(scene: &Scene) -> Result<Trouble> {
          python3 {prices} (prices.py), which sleeps 200 ms in look_up_price for each request; its \
          other threads wait for the pool. The clients are 16 threads of python3 {clients}."
     );
-    Ok(Trouble::of_process(service, truth)
+    Ok(Trouble::for_process(service, truth)
         .cause(&[r"prices\.py", "look_up_price"])
         .innocents([Innocent::Process(clients)])
         .log(log))
@@ -135,7 +135,7 @@ pub fn start_node(scene: &Scene) -> Result<Trouble> {
          crypto.pbkdf2Sync. The target, three threads of python3 {clients} (http_clients.py), waits \
          for it in ask."
     );
-    Ok(Trouble::of_process(clients, truth)
+    Ok(Trouble::for_process(clients, truth)
         .cause(&[r"server\.js", "(?i)pbkdf2|hashPassword"])
         .innocents([Innocent::Process(clients)])
         .log(log))
@@ -154,7 +154,7 @@ pub fn start_polling_client(scene: &Scene) -> Result<Trouble> {
         "The target, sh {script} (order.sh), waits for its children, curl, each of which waits for \
          python3 {server} (stock.py), which sleeps in reserve_stock."
     );
-    Ok(Trouble::of_process(script, truth)
+    Ok(Trouble::for_process(script, truth)
         .cause(&[r"stock\.py", "reserve_stock"])
         .innocents([Innocent::Process(script)])
         .log(log))

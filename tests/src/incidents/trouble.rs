@@ -60,7 +60,7 @@ pub struct Latencies(Vec<f64>);
 impl Trouble {
     /// Trouble whose target is a process. Nobody is innocent yet, and nothing else is proved.
     #[must_use]
-    pub fn of_process(pid: u32, truth: String) -> Self {
+    pub fn for_process(pid: u32, truth: String) -> Self {
         Self {
             target: vec!["--pid".to_owned(), pid.to_string()],
             environment: Vec::new(),

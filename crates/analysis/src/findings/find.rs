@@ -33,7 +33,8 @@ use super::{
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
     open_waits::{self, OpenWaits, StuckThreads},
-    programs::{ProgramId, ProgramKind, Programs},
+    programs::{ProgramKind, Programs},
+    root::{RootKey, WaitRoot},
     running,
     tree::{self, ChainEnd, Node},
     write::FindingWriter,
@@ -55,25 +56,6 @@ pub(crate) struct FindingInput<'a> {
     pub(crate) attributes: &'a WaitAttributesTable,
     pub(crate) chains: &'a Chains,
 }
-
-/// The waits of threads of one program that mean the same.
-#[derive(Default)]
-pub(super) struct WaitRoot {
-    pub(super) node: Node,
-    pub(super) count: u64,
-    pub(super) longest: Nanos,
-}
-
-impl WaitRoot {
-    fn merge(&mut self, other: Self) {
-        self.node.merge(other.node);
-        self.count += other.count;
-        self.longest = self.longest.max(other.longest);
-    }
-}
-
-/// What roots have to have in common to be one.
-pub(super) type RootKey = (ProgramId, SharedMeaning);
 
 /// Finds what holds the target up.
 pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {

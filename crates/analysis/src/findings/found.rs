@@ -6,9 +6,9 @@ use crate::blame::{BlameClass, BlameEntryKind};
 
 use super::{
     describe,
-    find::{RootKey, WaitRoot},
     hop_tree::{HopBox, TimeByClass},
     model::{Finding, FindingHop},
+    root::{RootKey, WaitRoot},
     tree::{Node, NodeKey},
     write::{FindingWriter, function_of_hop, is_own},
 };

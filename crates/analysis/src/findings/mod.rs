@@ -24,6 +24,7 @@ mod model;
 mod open_chains;
 mod open_waits;
 mod programs;
+mod root;
 mod running;
 mod tree;
 mod write;

@@ -28,11 +28,11 @@ use crate::{
 
 use super::{
     chain_words::{ChainTeller, Position},
-    find::RootKey,
     found::{Coverage, Found},
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph},
+    root::RootKey,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
 

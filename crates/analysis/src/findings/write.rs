@@ -9,9 +9,9 @@ use crate::{
 
 use super::{
     describe::{self, Words},
-    find::{RootKey, WaitRoot},
     meaning::{Meanings, SleepMeaning},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
+    root::{RootKey, WaitRoot},
     tree::{ChainEnd, Node, NodeKey},
 };
 

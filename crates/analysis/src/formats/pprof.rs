@@ -24,7 +24,7 @@ use crate::{
     report::{
         BlameEntry, Report, SmallPaths, WaitEntry,
         flame::{Path, View, paths, shown_parts},
-        summary,
+        loss_line,
     },
     text,
 };
@@ -110,7 +110,7 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
     let remarks = [
         format!("offwake {}: {}", report.meta.offwake, report.meta.target),
         format!("host {}, kernel {}", report.meta.host, report.meta.kernel),
-        summary::loss_line(report),
+        loss_line(report),
     ];
     for remark in remarks.into_iter().chain(report.warnings()) {
         let remark = table.text(&text::plain(&remark))?;

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{
-    HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry, summary::percent,
+    HalfCountsEntry, MistakenThread, ProgramsEntry, Report, StackCountsEntry, styled_lines::percent,
 };
 use crate::text;
 

@@ -13,7 +13,8 @@ use offwake_recording::units::Nanos;
 
 use super::{
     Report, ThreadEntry,
-    summary::{SummaryStyles, describe_loss, write_line, write_styled},
+    loss_line::describe_loss,
+    styled_lines::{SummaryStyles, write_line, write_styled},
 };
 use crate::{
     blame::Reason,

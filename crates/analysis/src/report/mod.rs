@@ -14,10 +14,12 @@ pub mod folded;
 mod hop_limit;
 pub mod html;
 mod integrity;
+mod loss_line;
 pub mod markdown;
 mod model;
 mod path_limit;
 mod quotas;
+mod styled_lines;
 pub mod summary;
 pub mod svg;
 mod wait_entries;
@@ -28,6 +30,7 @@ pub use build::Overview;
 pub(crate) use build::{unix_time, window_entry};
 pub use entry_limit::EntryLimits;
 pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
+pub(crate) use loss_line::loss_line;
 pub use model::{
     BlameEntry, CgroupEntry, ContainerEntry, ContainerProcess, FilterNote, HalfCountsEntry,
     HopEntry, LedgerEntry, LossNote, Meta, MistakenThread, ProcessEntry, ProgramsEntry,

@@ -2,32 +2,25 @@
 
 use std::{cmp::Reverse, collections::BTreeSet, io};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::Style;
 use offwake_recording::units::Nanos;
 
-use super::{ContainerEntry, LedgerEntry, Report, cost, first_screen, wait_groups};
-use crate::{blame::Reason, text};
+use super::{
+    ContainerEntry, LedgerEntry, Report, cost, first_screen,
+    loss_line::{describe_loss, loss_line},
+    styled_lines::{SummaryStyles, percent, write_line, write_styled},
+    wait_groups,
+};
+use crate::text;
 
 /// The most processes and threads shown; the rest is counted.
 const ROWS: usize = 16;
 /// The most threads shown of one process.
 const THREADS: usize = 4;
-const WIDTH: usize = 100;
 /// The most containers shown.
 const CONTAINERS: usize = 8;
 /// The most processes shown of one container.
 const CONTAINER_PROCESSES: usize = 3;
-
-/// The styles that emphasise what matters most.
-#[derive(Clone, Copy, Default)]
-pub(super) struct SummaryStyles {
-    /// Titles, and the waits.
-    pub(super) strong: Style,
-    /// The lines that tell who woke the threads.
-    pub(super) waker: Style,
-    /// The lines about what is missing.
-    pub(super) warning: Style,
-}
 
 /// Writes the summary.
 ///
@@ -44,15 +37,7 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
 ///
 /// Those of `out`.
 pub fn write_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    first_screen::write(report, terminal_styles(), out)
-}
-
-fn terminal_styles() -> SummaryStyles {
-    SummaryStyles {
-        strong: Style::new().bold(),
-        waker: AnsiColor::Cyan.on_default().bold(),
-        warning: AnsiColor::Yellow.on_default().bold(),
-    }
+    first_screen::write(report, SummaryStyles::terminal(), out)
 }
 
 /// Writes everything that the first screen leaves out: the ledgers, the parts of the blocked time,
@@ -71,7 +56,7 @@ pub fn write_details(report: &Report, out: &mut dyn io::Write) -> io::Result<()>
 ///
 /// Those of `out`.
 pub fn write_details_in_colors(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
-    write_details_with(report, terminal_styles(), out)
+    write_details_with(report, SummaryStyles::terminal(), out)
 }
 
 fn write_details_with(
@@ -117,40 +102,6 @@ fn write_header(
         write_line(out, &format!("the filter left {count} waits, {time}, out of the list below"))?;
     }
     Ok(())
-}
-
-/// What the loss line says when all is well.
-pub(super) const NOTHING_LOST: &str = "lost: nothing";
-
-/// Describes what was lost in one line.
-pub(crate) fn loss_line(report: &Report) -> String {
-    describe_loss(report).map_or_else(|| NOTHING_LOST.to_owned(), |lost| format!("LOST: {lost}"))
-}
-
-/// Describes what was lost; none if nothing was.
-pub(super) fn describe_loss(report: &Report) -> Option<String> {
-    let loss = &report.loss;
-    let counts = [
-        (loss.records, "record", "records"),
-        (loss.stacks, "stack", "stacks"),
-        (loss.undecodable, "unreadable record", "unreadable records"),
-        (loss.over_memory, "record over the memory limit", "records over the memory limit"),
-        (loss.gaps, "gap", "gaps"),
-    ];
-    let mut lost: Vec<_> = (counts.into_iter())
-        .filter(|&(count, ..)| count > 0)
-        .map(|(count, one, many)| format!("{count} {}", if count == 1 { one } else { many }))
-        .collect();
-    if let Some(gaps) = lost.last_mut().filter(|_| loss.gaps > 0) {
-        let of_target: Nanos = (report.threads.iter())
-            .filter_map(|thread| thread.ledger.unattributed.get(Reason::Lost.name()).copied())
-            .sum();
-        gaps.push_str(&format!(
-            " of {} in all threads' time; for that, {of_target} of the target's are unattributed",
-            loss.gap_ns
-        ));
-    }
-    (!lost.is_empty()).then(|| lost.join(", "))
 }
 
 fn write_ledgers(
@@ -296,20 +247,4 @@ fn write_parts(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-pub(super) fn write_line(out: &mut dyn io::Write, text: &str) -> io::Result<()> {
-    write_styled(out, Style::new(), text)
-}
-
-pub(super) fn write_styled(out: &mut dyn io::Write, style: Style, text: &str) -> io::Result<()> {
-    writeln!(out, "{style}{}{style:#}", text::cut_chars(text, WIDTH))
-}
-
-/// Returns a percentage such as `12.3%`, or `-` if the whole is 0.
-pub(crate) fn percent(part: Nanos, of: Nanos) -> String {
-    if of == Nanos(0) {
-        return "-".to_owned();
-    }
-    format!("{:.1}%", part.0 as f64 * 100.0 / of.0 as f64)
 }

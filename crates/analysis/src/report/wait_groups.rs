@@ -11,7 +11,7 @@ use offwake_recording::units::{Nanos, Tid};
 
 use super::{
     BlameEntry, Report, WaitEntry, describe,
-    summary::{SummaryStyles, percent, write_line, write_styled},
+    styled_lines::{SummaryStyles, percent, write_line, write_styled},
     wake_context,
 };
 use crate::{

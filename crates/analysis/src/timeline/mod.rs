@@ -24,8 +24,6 @@ use offwake_recording::{
 };
 use rayon::prelude::*;
 
-use crate::target::SelectedThreads;
-
 use lives::ThreadLife;
 use tid_changes::TidChanges;
 
@@ -67,6 +65,15 @@ pub struct NameSince {
     pub since: Timestamp,
     /// The name. It comes from another program, and may contain anything but NUL.
     pub comm: Arc<str>,
+}
+
+/// Threads that become the target of a report in place of the recording's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SelectedThreads {
+    /// Whether each thread of the timeline is selected.
+    pub threads: Vec<bool>,
+    /// The selection in words.
+    pub words: String,
 }
 
 /// What stands for the name of a thread or process of which no name was recorded.

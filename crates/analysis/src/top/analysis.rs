@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::{
     blame::{Blame, ChainLimits},
     filter::Filter,
-    report::{LossNote, Report, first_screen, summary},
+    report::{LossNote, Report, first_screen, loss_line},
     timeline::Timeline,
 };
 
@@ -127,8 +127,7 @@ impl TopAnalysis {
             target: report.meta.target.clone(),
             findings: first_screen::finding_lines(&report),
             own_cpu: report.meta.own_cpu_ns,
-            loss: (completeness(&report.loss) == Completeness::Lossy)
-                .then(|| summary::loss_line(&report)),
+            loss: (completeness(&report.loss) == Completeness::Lossy).then(|| loss_line(&report)),
             warnings: report.warnings(),
             target_state: if target.all(|thread| thread.until < end) {
                 TargetState::Ended

@@ -7,7 +7,7 @@ use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, Extent},
     formats::DiffFormat,
     report::{Report, diff, diff::Diff},
-    target::SelectionError,
+    selection::SelectionError,
 };
 
 use crate::{
@@ -15,8 +15,7 @@ use crate::{
     input::Input,
     outcome::Outcome,
     output::{Output, PartialFile},
-    report::nothing_selected,
-    reporting::{Reporting, nothing_recorded},
+    reporting::{Reporting, nothing_recorded, nothing_selected},
 };
 
 /// Compares two recordings.

@@ -1,9 +1,7 @@
 //! `offwake report`: every output from a recording, without root.
 
-use std::path::Path;
-
 use offwake::symbols::{self, NameSources, RecordedIn, Resymbolized};
-use offwake_analysis::{analysis::AnalysisInput, target::SelectionError};
+use offwake_analysis::analysis::AnalysisInput;
 use offwake_recording::Recording;
 
 use crate::{
@@ -13,8 +11,8 @@ use crate::{
     input::Input,
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::{PartialFile, on_one_line},
-    reporting::Reporting,
+    output::PartialFile,
+    reporting::{Reporting, nothing_selected},
 };
 
 /// Writes every output from a recording.
@@ -51,13 +49,6 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     let analysis = reporting.analyse(&input);
     drop(progress);
     reporting.write(analysis, &PartialFile::default())
-}
-
-/// Prints why there is no target.
-pub fn nothing_selected(recording: &Path, why: &SelectionError) -> Outcome {
-    let name = on_one_line(&recording.display().to_string());
-    eprintln!("offwake: nothing to report of {name}: {why}");
-    Outcome::NothingRecorded
 }
 
 /// Names all frames again. Prints on standard error what came of it: what is missing there is

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum, error::ErrorKind};
+use clap::{Args, ValueEnum};
 use offwake_analysis::{
     analysis::{AnalysisOptions, Extent},
     blame::{BlameGroup, ChainLimits},
@@ -13,7 +13,6 @@ use offwake_analysis::{
 use offwake_recording::units::Nanos;
 
 use crate::{
-    cli::usage_error,
     span_arguments::SpanArguments,
     values::{States, parse_format, parse_output, parse_states, parse_wait},
 };
@@ -85,10 +84,14 @@ pub struct ReportArguments {
 
 impl ReportArguments {
     /// What is to be found out, and how it is shown.
-    pub fn options(&self) -> AnalysisOptions {
-        AnalysisOptions {
+    ///
+    /// # Errors
+    ///
+    /// With a message for the user, if arguments contradict each other.
+    pub fn options(&self) -> Result<AnalysisOptions, &'static str> {
+        Ok(AnalysisOptions {
             filter: self.filter(),
-            view: self.pictures.view(),
+            view: self.pictures.view()?,
             limits: ChainLimits {
                 depth: self.max_depth,
                 fan_out: self.max_fan_out,
@@ -96,7 +99,7 @@ impl ReportArguments {
             },
             span_limits: self.spans.limits(),
             extent: if self.full { Extent::Full } else { Extent::Bounded },
-        }
+        })
     }
 
     fn filter(&self) -> Filter {
@@ -145,18 +148,17 @@ pub struct PictureArguments {
 }
 
 impl PictureArguments {
-    /// What flame graphs and folded stacks show.
-    fn view(&self) -> View {
+    /// What flame graphs and folded stacks show; or what contradicts itself.
+    fn view(&self) -> Result<View, &'static str> {
         // A picture by hops merges threads of one program and shows whole chains.
         let is_chain_of_waiters =
             self.flame == Flame::Chain && self.by == By::Thread && !self.reverse;
         if self.frames == Some(Frames::Hops) && !is_chain_of_waiters {
-            usage_error(
-                ErrorKind::ArgumentConflict,
+            return Err(
                 "--frames hops shows programs and whole chains: --flame, --by and --reverse go with --frames all",
             );
         }
-        View {
+        Ok(View {
             frames: match self.frames {
                 Some(Frames::Hops) => FrameDetail::Hops,
                 Some(Frames::All) => FrameDetail::All,
@@ -176,7 +178,7 @@ impl PictureArguments {
             },
             direction: if self.reverse { Direction::FromCulprit } else { Direction::FromWaiter },
             names: ThreadNames::WithIds,
-        }
+        })
     }
 }
 

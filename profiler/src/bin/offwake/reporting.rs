@@ -7,6 +7,7 @@ use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, OutputFormat, Written},
     report::{LedgerEntry, Report},
+    selection::SelectionError,
     spans::otlp::ExportClock,
 };
 use offwake_recording::ClosedBy;
@@ -30,9 +31,12 @@ pub struct Reporting {
 impl Reporting {
     /// Checks what can be checked.
     pub fn prepare(arguments: &ReportArguments) -> anyhow::Result<Self> {
+        let options = arguments
+            .options()
+            .unwrap_or_else(|conflict| usage_error(ErrorKind::ArgumentConflict, conflict));
         Ok(Self {
             outputs: outputs(&arguments.outputs, arguments.format)?,
-            options: arguments.options(),
+            options,
             delivery: arguments.spans.delivery(),
         })
     }
@@ -164,4 +168,11 @@ pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> 
         "{} threads of the target ({target}) were seen, and nothing is known of what they did",
         report.threads.len()
     ))
+}
+
+/// Prints why there is no target.
+pub fn nothing_selected(recording: &Path, why: &SelectionError) -> Outcome {
+    let name = on_one_line(&recording.display().to_string());
+    eprintln!("offwake: nothing to report of {name}: {why}");
+    Outcome::NothingRecorded
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use offwake::containers::ContainerQuery;
-use offwake_analysis::target::{Children, TargetSelection};
+use offwake_analysis::selection::{Children, TargetSelection};
 use offwake_recording::units::{Tgid, Tid};
 
 use crate::values::{parse_container, parse_name};

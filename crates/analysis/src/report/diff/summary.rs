@@ -3,7 +3,7 @@
 use std::io;
 
 use super::{Change, Diff, Rates, changes};
-use crate::{report::summary, text};
+use crate::{report::loss_line::loss_line, text};
 
 /// Lines shown of those that became longer, and of those that became shorter.
 const SHOWN: usize = 10;
@@ -20,7 +20,7 @@ pub fn write(diff: &Diff<'_>, out: &mut dyn io::Write) -> io::Result<()> {
         let (target, host) = (text::terminal(&meta.target), text::terminal(&meta.host));
         let window = report.window.duration_ns;
         write_line(out, &format!("{side:<7} {target}, {window} on {host}"))?;
-        write_line(out, &format!("{:<7} {}", "", summary::loss_line(report)))?;
+        write_line(out, &format!("{:<7} {}", "", loss_line(report)))?;
         for warning in report.warnings() {
             write_line(out, &format!("{:<7} {warning}", ""))?;
         }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::{
     findings::FindingKind,
-    report::{Report, first_screen, summary},
+    report::{Report, first_screen, loss_line},
     text,
 };
 
@@ -122,9 +122,9 @@ pub(super) fn build_page<'a>(report: &'a Report, lanes: &'a Lanes) -> Page<'a> {
 fn page_head(report: &Report) -> PageHead {
     let meta = &report.meta;
     let is_lossless = first_screen::relevant_loss(report).is_none();
-    let loss = match summary::describe_loss(report) {
+    let loss = match loss_line::describe_loss(report) {
         Some(loss) if is_lossless => format!("no relevant loss ({loss})"),
-        _ => summary::loss_line(report),
+        _ => loss_line::loss_line(report),
     };
     PageHead {
         offwake: sanitise(&meta.offwake),

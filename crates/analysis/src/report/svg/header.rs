@@ -14,7 +14,8 @@ use crate::{
     report::{
         Report,
         flame::{Direction, FlameGraphKind, View},
-        summary::{self, percent},
+        loss_line::{describe_loss, loss_line},
+        styled_lines::percent,
     },
 };
 
@@ -79,8 +80,8 @@ pub(super) fn explain_view(view: &View) -> &'static str {
 /// What was lost, what is wrong with the recording, what the filter left out.
 pub(super) fn list_caveats(report: &Report) -> Vec<HeaderLine> {
     let mut lines = Vec::new();
-    let line = summary::loss_line(report);
-    lines.push(match summary::describe_loss(report) {
+    let line = loss_line(report);
+    lines.push(match describe_loss(report) {
         None => HeaderLine::Text(line),
         Some(_) => HeaderLine::Strong(line),
     });

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     blame::{BlameClass, BlameGroup},
     findings::{HopBox, TimeByClass},
-    report::{Report, first_screen, flame::FrameKind, summary},
+    report::{Report, first_screen, flame::FrameKind, styled_lines::percent},
 };
 
 /// The most hops below each other.
@@ -126,7 +126,7 @@ impl ShownClasses {
         };
         let number = hop.finding.map(|number| format!("{number}: ")).unwrap_or_default();
         let function = hop.function.as_ref().map(|name| format!("in {name}"));
-        let (what, share) = (&hop.what, summary::percent(time, all));
+        let (what, share) = (&hop.what, percent(time, all));
         let (name, mut lines) = match hop.who.as_str() {
             "" => (format!("{number}{what}"), vec![time.to_string()]),
             who => (format!("{number}{who}"), vec![format!("{time} {what}")]),
@@ -162,7 +162,7 @@ fn legend(report: &Report, shown: &ShownClasses) -> HeaderLine {
     let entries = (shown.0.iter()).filter(|&&class| time.get(class) > Nanos(0)).map(|&class| {
         let words = header::class_words(class);
         let time = time.get(class);
-        (palette::class_fill(class), format!("{words} {time}, {}", summary::percent(time, all)))
+        (palette::class_fill(class), format!("{words} {time}, {}", percent(time, all)))
     });
     HeaderLine::Legend(entries.collect())
 }

@@ -7,7 +7,7 @@ use offwake_recording::units::Nanos;
 use crate::{
     report::{
         flame::{Summaries, WaitSummary},
-        summary::percent,
+        styled_lines::percent,
         wake_context,
     },
     words,

@@ -58,7 +58,7 @@ pub(super) fn processes(
     let others = members.iter().filter(|process| !wanted.contains(&process.tgid)).count();
     let words = describe_processes(&wanted, children) + &describe_children(others);
     Ok(Matches::new(words, timeline, |thread| {
-        members.contains(&Process::of_thread(timeline, thread))
+        members.contains(&Process::from_thread(timeline, thread))
     }))
 }
 

@@ -24,7 +24,7 @@ pub use container_query::ContainerQuery;
 pub use error::SelectionError;
 pub use words::{describe_children, describe_processes};
 
-use crate::timeline::{Timeline, WaitScope};
+use crate::timeline::{SelectedThreads, Timeline, WaitScope};
 use criteria::Matches;
 
 /// What becomes of the children of chosen processes.
@@ -54,15 +54,6 @@ pub struct TargetSelection {
     pub cgroup: Option<String>,
     /// A container, or a pod.
     pub container: Option<ContainerQuery>,
-}
-
-/// Threads that were selected.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SelectedThreads {
-    /// Whether each thread of the timeline is selected.
-    pub threads: Vec<bool>,
-    /// The selection in words.
-    pub words: String,
 }
 
 impl TargetSelection {

@@ -29,7 +29,7 @@ impl Process {
     }
 
     /// The process of a thread.
-    pub fn of_thread(timeline: &Timeline, thread: &Thread) -> Self {
+    pub fn from_thread(timeline: &Timeline, thread: &Thread) -> Self {
         Self::at(timeline, thread.tgid, thread.created.unwrap_or(thread.from))
     }
 }

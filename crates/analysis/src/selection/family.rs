@@ -22,7 +22,7 @@ pub(super) fn members(
 ) -> HashSet<Process> {
     let mut members: HashSet<Process> = (timeline.threads.iter())
         .filter(|thread| wanted.contains(&thread.tgid))
-        .map(|thread| Process::of_thread(timeline, thread))
+        .map(|thread| Process::from_thread(timeline, thread))
         .collect();
     if children == Children::Excluded {
         return members;
