@@ -5,9 +5,13 @@ use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, bail};
+
+use crate::process_tree::end_process_tree;
 
 /// Says the command, runs it, and wants it to succeed.
 ///
@@ -17,6 +21,34 @@ use anyhow::{Context as _, bail};
 pub fn run(command: &mut Command) -> anyhow::Result<()> {
     print(command);
     run_quietly(command)
+}
+
+/// Says the command, runs it, and wants it to succeed within `limit`. When it takes longer, it is
+/// ended with everything that it has started: what it printed says how far it got, where a run that
+/// never ended would say nothing.
+///
+/// # Errors
+///
+/// When it can't be started, fails or takes too long.
+pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<()> {
+    print(command);
+    let name = short_name(command);
+    let mut child = command.spawn().with_context(|| format!("cannot run `{name}`"))?;
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break status;
+        }
+        if start.elapsed() > limit {
+            end_process_tree(&mut child);
+            bail!("`{name}` was ended: it took more than {} s", limit.as_secs());
+        }
+        thread::sleep(Duration::from_millis(100));
+    };
+    if !status.success() {
+        bail!("`{name}` failed ({status})");
+    }
+    Ok(())
 }
 
 /// Runs the command, its output shown, and wants it to succeed.
@@ -121,6 +153,16 @@ fn shell_quote(word: &OsStr) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_that_takes_too_long_is_ended() {
+        let limit = Duration::from_millis(10);
+        let error = run_within(limit, Command::new("sleep").arg("1000")).unwrap_err();
+        assert!(error.to_string().contains("was ended"), "{error}");
+        let hour = Duration::from_secs(3600);
+        run_within(hour, &mut Command::new("true")).unwrap();
+        run_within(hour, &mut Command::new("false")).unwrap_err();
+    }
 
     #[test]
     fn a_said_command_can_be_pasted() {

@@ -10,6 +10,7 @@ pub mod command;
 pub mod kernel_half;
 pub mod markdown_table;
 pub mod packages;
+pub mod process_tree;
 pub mod python;
 pub mod root;
 pub mod signal;

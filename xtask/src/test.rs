@@ -1,6 +1,9 @@
 //! `cargo xtask test`: everything that must hold before a change lands. This is what CI runs.
 
-use std::{env, time::Instant};
+use std::{
+    env,
+    time::{Duration, Instant},
+};
 
 use anyhow::Context as _;
 
@@ -26,6 +29,10 @@ const PACKAGES_OF_USER_SPACE: [&str; 6] = [
     "offwake-unwind",
     "xtask",
 ];
+
+/// How long the privileged tests may take: twice what they do on two cores. A test that hangs then fails
+/// the run with its output shown.
+const PRIVILEGED_TESTS_LIMIT: Duration = Duration::from_secs(45 * 60);
 
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
@@ -164,7 +171,7 @@ fn run_privileged_tests() -> anyhow::Result<()> {
         // Debug strings of Rust are strings of TOML for any path that people use.
         cargo.arg("--config").arg(format!("target.'cfg(all())'.runner={runner:?}"));
     }
-    command::run(&mut cargo)
+    command::run_within(PRIVILEGED_TESTS_LIMIT, &mut cargo)
 }
 
 /// Makes sure that a component of the toolchain in use is there: minimal ones lack it.
