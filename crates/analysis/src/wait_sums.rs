@@ -13,7 +13,7 @@ use crate::{
         WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
-    filter::Filter,
+    filter::{Filter, WaitFilter},
     timeline::{NamedThread, WaitIndex},
 };
 
@@ -190,7 +190,7 @@ impl WaitSums {
         &mut self,
         blame: &Blame<'_>,
         attributes: &WaitAttributesTable,
-        filter: &Filter,
+        filter: &WaitFilter<'_>,
         wait: WaitIndex,
         parts: &[BlamePart],
     ) {
@@ -206,7 +206,7 @@ impl WaitSums {
         }
         // What was idle for the better part of it.
         let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
-        if !filter.keeps(waits.waiter(row), blocked, idle_state) {
+        if !filter.keeps(row, blocked, idle_state) {
             self.left_out_count += 1;
             self.left_out += blocked;
             return;
@@ -272,6 +272,7 @@ pub(crate) fn sum_waits(
     filter: &Filter,
 ) -> (WaitSums, WaitAttributesTable, Chains) {
     let attributes = WaitAttributesTable::new(blame);
+    let filter = filter.for_recording(blame.recording());
     let timeline = blame.timeline();
     let threads = &timeline.threads;
     let is_of_target = |wait| {
@@ -282,7 +283,7 @@ pub(crate) fn sum_waits(
     let visited = blame.visit_waits(
         || WaitSums::new(threads.len()),
         is_of_target,
-        |sums, wait, parts| sums.add(blame, &attributes, filter, wait, parts),
+        |sums, wait, parts| sums.add(blame, &attributes, &filter, wait, parts),
     );
     let mut visited = visited.into_iter();
     let (mut sums, mut chains) =

@@ -17,6 +17,8 @@ mod corruption;
 mod draw;
 mod event_loops;
 mod exports;
+#[cfg(target_arch = "x86_64")]
+mod filters;
 mod findings;
 #[cfg(target_arch = "x86_64")]
 mod fixtures;

@@ -193,13 +193,14 @@ impl<'a> Export<'a> {
     /// All waits that a filter keeps, whatever their hour.
     #[must_use]
     pub fn filtered_waits(&self, filter: &Filter) -> Partition {
+        let filter = filter.for_recording(self.recording);
         let waits = &self.recording.waits;
         let kept = waits.rows().iter().zip(0..).filter(|&(row, item)| {
             let index = WaitIndex(item);
             let place = self.timeline.blocked_interval(index);
             let blocked = place.map_or(Nanos(0), |place| place.to.since(place.from));
             let idle_state = self.blame.own_idle_state(index);
-            filter.keeps(waits.waiter(row), blocked, idle_state)
+            filter.keeps(row, blocked, idle_state)
         });
         let items: Vec<u32> = kept.map(|(_, item)| item).collect();
         Partition { hour: self.clock.hour(self.recording.meta.window.start), items }

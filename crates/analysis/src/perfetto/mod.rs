@@ -102,12 +102,12 @@ impl<'a> TraceInput<'a> {
     fn kept_waits(self) -> impl Iterator<Item = (WaitIndex, &'a WaitRow, BlockedInterval)> {
         let Self { blame, filter, .. } = self;
         let waits = &blame.recording().waits;
+        let filter = filter.for_recording(blame.recording());
         waits.rows().iter().zip(0..).filter_map(move |(row, n)| {
             let index = WaitIndex(n);
             let place = blame.timeline().blocked_interval(index)?;
-            let waiter = waits.waiter(row);
             let idle_state = blame.own_idle_state(index);
-            let keeps = filter.keeps(waiter, place.to.since(place.from), idle_state);
+            let keeps = filter.keeps(row, place.to.since(place.from), idle_state);
             (blame.timeline().is_in_target(place.thread) && keeps).then_some((index, row, place))
         })
     }

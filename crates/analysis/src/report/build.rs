@@ -92,6 +92,7 @@ impl Report {
                     ThreadKinds::Kernel => "kernel",
                 },
                 states: filter.states.clone(),
+                conditions: filter.conditions.iter().map(ToString::to_string).collect(),
                 left_out_count: sums.left_out_count,
                 left_out_ns: sums.left_out,
                 limited_count: 0,

@@ -192,6 +192,9 @@ pub struct FilterNote {
     pub kinds: &'static str,
     /// Letters of task states.
     pub states: Option<Vec<char>>,
+    /// Conditions on what the waits were: `function=LockAcquire`.
+    #[serde(rename = "where")]
+    pub conditions: Vec<String>,
     /// Waits of the target that it left out.
     pub left_out_count: u64,
     /// Their blocked time.

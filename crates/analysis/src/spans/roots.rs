@@ -21,6 +21,8 @@ pub(super) fn find_roots(
     lifetime: Nanos,
     left_out: &mut LeftOut,
 ) -> Vec<WaitIndex> {
+    let waits = &findings.evidence.recording.waits;
+    let filter = filter.for_recording(findings.evidence.recording);
     let mut roots = Vec::new();
     for &wait in findings.span_waits.waits() {
         if !can_begin_trace(findings, wait) {
@@ -30,9 +32,8 @@ pub(super) fn find_roots(
             left_out.idle += 1;
             continue;
         }
-        let waits = &findings.evidence.recording.waits;
         let blocked = findings.pieces.blocked_time(wait);
-        let keeps = |row| filter.keeps(waits.waiter(row), blocked, IdleState::Busy);
+        let keeps = |row| filter.keeps(row, blocked, IdleState::Busy);
         if waits.rows().get(wait.0 as usize).is_some_and(keeps) {
             roots.push(wait);
         } else {

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use offwake_analysis::{
     analysis::{AnalysisOptions, Extent},
     blame::{BlameGroup, ChainLimits},
-    filter::{Filter, IdleWaits, ThreadKinds},
+    filter::{Filter, IdleWaits, ThreadKinds, WaitCondition},
     formats::OutputFormat,
     report::flame::{Direction, FlameGraphKind, FrameDetail, GroupBy, ThreadNames, View},
 };
@@ -56,6 +56,12 @@ pub struct ReportArguments {
     /// Show the waits of kernel threads only
     #[arg(short, long = "kernel-threads-only")]
     pub kernel_only: bool,
+
+    /// Show waits that are so alone: function=LockAcquire (anywhere in the stack), cause=futex,
+    /// syscall=read or waited_on=*:5432*; `*` is any text. Given twice with the same word, one has to
+    /// match; with different words, each has to
+    #[arg(long = "where", value_name = "WORD=TEXT")]
+    pub conditions: Vec<WaitCondition>,
 
     #[command(flatten)]
     pub pictures: PictureArguments,
@@ -113,6 +119,7 @@ impl ReportArguments {
                 (false, false) => ThreadKinds::All,
             },
             states: self.state.clone().map(|states| states.0),
+            conditions: self.conditions.clone(),
             idle: if idle { IdleWaits::Hidden } else { IdleWaits::Shown },
             hidden: (self.hide.iter())
                 .filter_map(|hide| match hide {

@@ -11,7 +11,7 @@ use offwake_recording::{
 };
 use schemars::JsonSchema;
 use serde::Serialize;
-use strum::IntoStaticStr;
+use strum::{IntoStaticStr, VariantNames};
 
 pub use waited_on::{FutexOp, WaitedOn, WokenThrough, waited_on, woken_through};
 
@@ -20,7 +20,18 @@ use rules::{Condition, RULES, SCHEDULER_FRAMES, matches_pattern};
 
 /// The kind of thing that a wait was on.
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, JsonSchema, IntoStaticStr,
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    JsonSchema,
+    IntoStaticStr,
+    VariantNames,
 )]
 #[serde(rename_all = "snake_case")]
 #[strum(serialize_all = "snake_case")]

@@ -160,6 +160,7 @@ fn describe_filter(report: &Report) -> Vec<String> {
     words.extend(filter.states.as_ref().map(|states| {
         format!("only states {}", states.iter().map(char::to_string).collect::<Vec<_>>().join(", "))
     }));
+    words.extend(filter.conditions.iter().map(|condition| format!("only {condition}")));
     if filter.hide_idle {
         words.push("idle waits hidden".to_owned());
     }

@@ -1,0 +1,104 @@
+//! Which waits are shown. The ledger always has all of them.
+
+mod condition;
+
+use std::collections::BTreeSet;
+
+use offwake_recording::{Recording, ThreadKind, WaitRow, Waiter, units::Nanos};
+
+use crate::blame::{BlameGroup, IdleState};
+
+use condition::ConditionChecker;
+
+pub use condition::{NotACondition, WaitCondition, WaitField};
+
+/// The kinds of threads whose waits are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ThreadKinds {
+    /// All threads.
+    #[default]
+    All,
+    /// Threads that run a program.
+    User,
+    /// Kernel threads.
+    Kernel,
+}
+
+/// Selects the waits that are shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// The shortest wait that is shown, by its blocked time inside the window.
+    pub min: Option<Nanos>,
+    /// The longest wait that is shown.
+    pub max: Option<Nanos>,
+    /// The kinds of threads whose waits are shown.
+    pub kinds: ThreadKinds,
+    /// Letters of the task states, as `ps` has them; none for every state.
+    pub states: Option<Vec<char>>,
+    /// Conditions on what the waits were. A wait is shown that meets one on each field that there are
+    /// conditions on.
+    pub conditions: Vec<WaitCondition>,
+    /// Whether waits of threads that have nothing to do are shown.
+    pub idle: IdleWaits,
+    /// Parts of the shown waits' blame that pictures leave out. Where blame is to add up, it stays.
+    pub hidden: BTreeSet<BlameGroup>,
+}
+
+/// Whether waits for the next request are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum IdleWaits {
+    /// Idle waits are shown as all others.
+    #[default]
+    Shown,
+    /// Idle waits are left out.
+    Hidden,
+}
+
+impl Filter {
+    /// Applies the filter to a recording.
+    #[must_use]
+    pub fn for_recording<'a>(&'a self, recording: &'a Recording) -> WaitFilter<'a> {
+        let meets_conditions = (!self.conditions.is_empty()).then(|| {
+            let mut checker = ConditionChecker::new(recording, &self.conditions);
+            let waits = &recording.waits;
+            let mut known = vec![None; waits.patterns().len()];
+            for (row, n) in waits.rows().iter().zip(0..) {
+                let Some(known) = known.get_mut(row.pattern.index()) else { continue };
+                if known.is_none() {
+                    *known = waits.get(n).map(|wait| checker.meets_all(&wait));
+                }
+            }
+            known.into_iter().map(|known| known == Some(true)).collect()
+        });
+        WaitFilter { filter: self, recording, meets_conditions }
+    }
+}
+
+/// A filter, and what of it was found out about the waits of one recording.
+#[derive(Debug)]
+pub struct WaitFilter<'a> {
+    filter: &'a Filter,
+    recording: &'a Recording,
+    /// Whether waits meet the conditions, by the index of their pattern; none without conditions.
+    meets_conditions: Option<Vec<bool>>,
+}
+
+impl WaitFilter<'_> {
+    /// Returns whether a wait is shown, which was blocked for this long.
+    #[must_use]
+    pub fn keeps(&self, wait: &WaitRow, blocked: Nanos, idle_state: IdleState) -> bool {
+        let filter = self.filter;
+        let waiter: &Waiter = self.recording.waits.waiter(wait);
+        filter.min.is_none_or(|min| blocked >= min)
+            && filter.max.is_none_or(|max| blocked <= max)
+            && match filter.kinds {
+                ThreadKinds::All => true,
+                ThreadKinds::User => waiter.kind != ThreadKind::Kernel,
+                ThreadKinds::Kernel => waiter.kind == ThreadKind::Kernel,
+            }
+            && !(filter.idle == IdleWaits::Hidden && idle_state == IdleState::Idle)
+            && (filter.states.as_ref()).is_none_or(|states| states.contains(&waiter.state.letter()))
+            && (self.meets_conditions.as_ref())
+                .is_none_or(|known| known.get(wait.pattern.index()) == Some(&true))
+    }
+}
