@@ -72,6 +72,29 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
 }
 
 #[test]
+fn the_lock_of_an_inode_is_named_and_blamed_on_who_writes() -> Result<()> {
+    let case = Case::profile("inode-lock-of-one-file")?;
+    let writer = BTreeSet::from([case.tid("bulk-writer")]);
+    let blocked = case.report.blocked_ns(case.tid("byte-writer"), "kernel_lock");
+    ensure!(blocked > 0, "no wait for the lock: {}", case.describe("byte-writer"));
+    case.check_woken_by("byte-writer", "kernel_lock", &writer)?;
+    case.check_blamed_on("byte-writer", "kernel_lock", &writer)?;
+    let hops = case.report.findings.iter().flat_map(|finding| &finding.chain);
+    let told = hops.filter(|hop| hop.what.contains("the lock of a file (inode lock)")).count();
+    ensure!(told > 0, "{:?}", case.report.findings);
+    Ok(())
+}
+
+#[test]
+fn who_writes_to_another_file_waits_for_no_lock_of_an_inode() -> Result<()> {
+    let case = Case::profile("inode-locks-of-two-files")?;
+    let blocked = case.report.blocked_ns(case.tid("byte-writer"), "kernel_lock");
+    let waited = case.report.blocked_ns(case.tid("byte-writer"), "timer");
+    ensure!(blocked * 50 <= waited, "{blocked}: {}", case.describe("byte-writer"));
+    Ok(())
+}
+
+#[test]
 fn a_mutex_is_waited_for_until_its_holder_lets_go() -> Result<()> {
     for name in ["mutex", "pi-mutex"] {
         let case = Case::profile(name)?;

@@ -26,6 +26,7 @@ mod fsync;
 mod futex_handoff;
 mod held_locks;
 mod hunger;
+mod inode_locks;
 mod lines;
 mod moves;
 mod mutex;
@@ -109,6 +110,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("ofd-lock-handed-over", file_locks::by_ofd),
     ("file-lock-held-by-left", file_locks::held_by_left),
     ("file-lock-held-by-right", file_locks::held_by_right),
+    ("inode-lock-of-one-file", inode_locks::of_one_file),
+    ("inode-locks-of-two-files", inode_locks::of_two_files),
     ("deadlock", owned_locks::deadlock),
     ("deadlock-of-processes", owned_locks::deadlock_of_processes),
     ("mutex-held-by-left", owned_locks::mutex_held_by_left),

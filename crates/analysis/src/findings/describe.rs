@@ -185,7 +185,10 @@ impl Words<'_> {
                 return "waits for a network filesystem".to_owned();
             }
             Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
-            None => {}
+            Some(KernelWait::Lock(lock)) if slept.cause == Cause::KernelLock => {
+                return lock.describe_wait().to_owned();
+            }
+            Some(KernelWait::Lock(_)) | None => {}
         }
         match (slept.cause, slept.role) {
             (Cause::Socket | Cause::Poll, Some(SocketRole::Serving)) => {

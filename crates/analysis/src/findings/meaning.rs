@@ -27,6 +27,8 @@ use crate::{
     label::{CodeOwner, Label, LabelFinder},
 };
 
+use super::kernel_locks::{KernelLock, find_kernel_lock};
+
 /// Words that the names of wrappers around waiting are made of.
 const WAITING_WORDS: &[&str] = &[
     "wait",
@@ -72,6 +74,8 @@ pub(super) enum KernelWait {
     NetworkFilesystem,
     /// The disk, as it can't write as fast as pages are changed.
     Writeback,
+    /// A lock of the kernel's.
+    Lock(KernelLock),
 }
 
 /// How threads slept, by its meaning.
@@ -343,7 +347,7 @@ impl<'a> Meanings<'a> {
 }
 
 fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait> {
-    cause::kernel_frames(stacks, kernel).find_map(|name| {
+    let of_filesystem = cause::kernel_frames(stacks, kernel).find_map(|name| {
         let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
         // The other end: a server at work on its connection.
         if begins(&["fuse_dev_"]) {
@@ -358,7 +362,9 @@ fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait>
         } else {
             None
         }
-    })
+    });
+    of_filesystem
+        .or_else(|| find_kernel_lock(cause::kernel_frames(stacks, kernel)).map(KernelWait::Lock))
 }
 
 /// Splits a function's name into lower-case words: `WaitEventSetWait`, `pg_sleep`.

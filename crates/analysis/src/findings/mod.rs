@@ -19,6 +19,7 @@ mod find;
 mod found;
 mod fuse_servers;
 mod hop_tree;
+mod kernel_locks;
 mod meaning;
 mod model;
 mod open_chains;
