@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{ArgAction, Args};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use offwake_analysis::report::{Report, summary};
 
@@ -21,10 +21,10 @@ pub struct ConsoleArguments {
     #[arg(short, long, global = true)]
     quiet: bool,
 
-    /// Say everything: each thread's ledger and waits, containers, losses and what recording cost;
-    /// while recording, what the loader and the programs say about themselves
-    #[arg(short, long, global = true, conflicts_with = "quiet")]
-    verbose: bool,
+    /// Say everything: each thread's ledger and waits, containers, losses and what recording cost.
+    /// -vv also logs, while recording, what the loader and the programs say about themselves
+    #[arg(short, long, global = true, action = ArgAction::Count, conflicts_with = "quiet")]
+    verbose: u8,
 
     #[command(flatten)]
     color: colorchoice_clap::Color,
@@ -36,6 +36,8 @@ enum Verbosity {
     Normal,
     Quiet,
     Verbose,
+    /// As [`Self::Verbose`], with the log for those who look for a fault in offwake itself.
+    Logging,
 }
 
 /// Set once, before anything is printed.
@@ -47,8 +49,9 @@ impl ConsoleArguments {
         self.color.write_global();
         VERBOSITY.get_or_init(|| match (self.quiet, self.verbose) {
             (true, _) => Verbosity::Quiet,
-            (false, true) => Verbosity::Verbose,
-            (false, false) => Verbosity::Normal,
+            (false, 0) => Verbosity::Normal,
+            (false, 1) => Verbosity::Verbose,
+            (false, _) => Verbosity::Logging,
         });
     }
 }
@@ -59,7 +62,12 @@ fn is_quiet() -> bool {
 
 /// Returns whether everything is to be said.
 pub fn is_verbose() -> bool {
-    VERBOSITY.get() == Some(&Verbosity::Verbose)
+    matches!(VERBOSITY.get(), Some(Verbosity::Verbose | Verbosity::Logging))
+}
+
+/// Returns whether the log is to be printed.
+pub fn is_logging() -> bool {
+    VERBOSITY.get() == Some(&Verbosity::Logging)
 }
 
 /// Lines for people: names in them come from other programs and may hold control characters, which

@@ -97,7 +97,7 @@ impl Session {
         memory_limit: Option<usize>,
         streams: Streams,
     ) -> anyhow::Result<Self> {
-        if console::is_verbose() {
+        if console::is_logging() {
             env_logger::Builder::new().filter_level(log::LevelFilter::Debug).init();
         }
         check_machine()?;
@@ -371,7 +371,7 @@ fn build_plan(
             stand_in_only: arguments.stand_in,
             max_threads: arguments.max_threads,
             max_targets: arguments.max_targets,
-            messages: if console::is_verbose() { LogMessages::Logged } else { LogMessages::Off },
+            messages: if console::is_logging() { LogMessages::Logged } else { LogMessages::Off },
             unwinder: None,
         },
         target: target.description.clone(),
