@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use offwake_tests::{
     case::{ABSOLUTE_NS, Case, RELATIVE, at_least, is_close},
     ground_truth::Activity,
-    report::Waits,
+    report::{Blame, Waits},
     throttled_disk::ThrottledDisk,
     wait_until::wait_until,
     workload::Workload,
@@ -69,6 +69,34 @@ fn a_futex_waiter_waits_for_who_wakes_it() -> Result<()> {
         let woken = waits.waker_call.as_ref().and_then(|call| call.futex_address.as_ref());
         waited_on.is_some() && waited_on == woken
     })
+}
+
+/// Returns how long the client waited at its socket, and how much of it TCP is said to have held back.
+fn held_back_by_tcp(case: &Case) -> (u64, u64) {
+    let waits = || case.report.waits_of(case.tid("client"), Some("socket"));
+    let is_held_back = |blame: &&Blame| blame.reason.as_deref() == Some("tcp_timer");
+    let held_back = waits().flat_map(|waits| &waits.blame).filter(is_held_back);
+    (waits().map(|waits| waits.blocked_ns).sum(), held_back.map(|blame| blame.ns).sum())
+}
+
+#[test]
+fn an_answer_that_tcp_held_back_is_told_as_such() -> Result<()> {
+    let case = Case::profile("answer-held-back-by-tcp")?;
+    let (waited, held_back) = held_back_by_tcp(&case);
+    ensure!(at_least(held_back, 0.7, waited), "{held_back}: {}", case.describe("client"));
+    let findings = &case.report.findings;
+    let lines = findings.iter().flat_map(|finding| &finding.lines);
+    let told = lines.filter(|line| line.text.contains("delayed ACK")).count();
+    ensure!(told > 0, "{findings:?}");
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_sent_at_once_is_the_servers_in_however_many_pieces() -> Result<()> {
+    let case = Case::profile("answer-in-pieces")?;
+    let (waited, held_back) = held_back_by_tcp(&case);
+    ensure!(held_back * 50 <= waited, "{held_back}: {}", case.describe("client"));
+    case.check_blamed_on("client", "socket", &BTreeSet::from([case.tid("server")]))
 }
 
 #[test]

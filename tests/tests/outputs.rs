@@ -129,9 +129,8 @@ fn parse_svg(text: &str) -> Result<roxmltree::Document<'_>> {
 fn the_log_is_printed_when_verbosity_is_asked_for_twice() -> Result<()> {
     let workload = Workload::start("pipe")?;
     for (argument, is_logging) in [("-v", false), ("-vv", true)] {
-        let outcome = Offwake::profile()?
-            .args([argument, "-d", "200ms", "-p", &workload.pids()])
-            .run()?;
+        let outcome =
+            Offwake::profile()?.args([argument, "-d", "200ms", "-p", &workload.pids()]).run()?;
         let printed = outcome.terminal();
         ensure!(printed.contains("worst waits"), "{argument}: {printed}");
         ensure!(printed.contains("[DEBUG") == is_logging, "{argument}: {printed}");

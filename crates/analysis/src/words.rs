@@ -4,6 +4,8 @@ use crate::blame::Reason;
 
 /// What is said in place of a waker of a wait that had not ended when the window did.
 pub const STILL_WAITING: &str = "still waiting";
+/// What is said of data that came by a timer of TCP's own.
+pub const TCP_TIMER: &str = "held back by TCP until a timer (delayed ACK or retransmission)";
 /// What is said in place of a waker that is not known.
 pub const WAKER_UNKNOWN: &str = "waker unknown";
 
@@ -20,6 +22,7 @@ pub fn unknown(reason: Reason) -> String {
         Reason::Signal => "interrupted by a signal".to_owned(),
         Reason::Lost => "records were lost".to_owned(),
         Reason::EventLoop => "its event loop served others".to_owned(),
+        Reason::TcpTimer => TCP_TIMER.to_owned(),
         Reason::NoWakeup | Reason::BeforeWindow | Reason::LocalSoftirq | Reason::Interrupt => {
             waker_unknown(reason)
         }

@@ -570,6 +570,42 @@ fn a_packet_that_its_sender_left_to_ksoftirqd_is_the_senders() {
     assert_eq!(ended_for(9), parts(&[("local_softirq", 9)]));
 }
 
+/// Thread 8 has sent the first half of its answer, and the second, which TCP holds back until the first
+/// is acknowledged. The acknowledgement is delayed, until a timer.
+#[test]
+fn what_tcp_held_back_until_a_timer_is_nobodys() {
+    let timer =
+        ["__irq_exit_rcu", "sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt"];
+    let ended_by = |holder: Option<u32>, interrupt: &[&str], sender: &str| {
+        let mut recording = recording(16);
+        let file = tcp(&mut recording, 5, "127.0.0.1:40000", "127.0.0.1:80");
+        if let Some(OpenFile::Socket(end)) = recording.files.files.get_mut(&file) {
+            let peer = |tgid| PeerProcess { tgid: Tgid(tgid), comm: "peer".to_owned() };
+            end.peers = holder.map(peer).into_iter().collect();
+        }
+        let stack = over(&mut recording, interrupt);
+        live(&mut recording, 7, "#.........r#####", 60);
+        live(&mut recording, 8, sender, 9);
+        edit(&mut recording, |waits| {
+            let wait = waits.iter_mut().find(|wait| wait.tid == Tid(7)).expect("a wait");
+            (wait.syscall, wait.file) = (syscall(RECVFROM, [5, 0, 0, 0, 0, 0]), Some(file));
+            let wake = wait.wake.as_mut().expect("woken");
+            (wake.context, wake.kernel_stack) = (NET_RX, stack);
+        });
+        first_wait(&mut recording)
+    };
+    let (held_back, unknown) = (parts(&[("tcp_timer", 9)]), parts(&[("local_softirq", 9)]));
+    let (asleep, working) = ("##..............", "################");
+    assert_eq!(ended_by(Some(8), &timer, asleep), held_back);
+    // It may have been sent just then: the sender was on a CPU, or is not known.
+    assert_eq!(ended_by(Some(8), &timer, working), unknown);
+    assert_eq!(ended_by(Some(8), &timer, "##.....##......."), held_back);
+    assert_eq!(ended_by(Some(8), &timer, "##......##......"), unknown);
+    assert_eq!(ended_by(None, &timer, asleep), unknown);
+    // Another interrupt says nothing about timers.
+    assert_eq!(ended_by(Some(8), &["__irq_exit_rcu", "common_interrupt"], asleep), unknown);
+}
+
 /// The stack of 6.18, and what is left of it where it is taken as the thread is woken. A wait for the
 /// disk that is given up after a time is another matter.
 #[test]

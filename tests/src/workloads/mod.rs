@@ -24,6 +24,7 @@ mod faults;
 mod file_locks;
 mod fsync;
 mod futex_handoff;
+mod held_back;
 mod held_locks;
 mod hunger;
 mod inode_locks;
@@ -105,6 +106,8 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("pi-lock-handed-over", held_locks::pi_handed_over),
     ("timed-lock-handed-over", held_locks::handed_over_with_timeouts),
     ("lock-given-up", held_locks::given_up),
+    ("answer-held-back-by-tcp", held_back::until_a_timer),
+    ("answer-in-pieces", held_back::not_at_all),
     ("flock-handed-over", file_locks::by_flock),
     ("fcntl-lock-handed-over", file_locks::by_fcntl),
     ("ofd-lock-handed-over", file_locks::by_ofd),

@@ -94,6 +94,8 @@ pub enum Reason {
     LocalSoftirq,
     /// An interrupt that says nothing about who or what is behind it.
     Interrupt,
+    /// TCP held back what a local thread had sent before, until a timer of its own.
+    TcpTimer,
     /// The blame is known, but is one of so many small parts that the report's size limit leaves
     /// them out.
     ReportLimit,

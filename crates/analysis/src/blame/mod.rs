@@ -34,11 +34,11 @@ mod wake_source;
 mod walk;
 mod work_waits;
 
-use std::{collections::HashMap, ops::Range};
+use std::{collections::HashMap, ops::Range, sync::OnceLock};
 
 use offwake_recording::{
     Begin, End, Recording, ThreadRef, WaitRow,
-    units::{Nanos, Tid, Timestamp},
+    units::{Nanos, Tgid, Tid, Timestamp},
 };
 
 use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use};
@@ -77,6 +77,8 @@ pub struct Blame<'a> {
     patterns: Vec<PatternAnalysis>,
     /// The range of [`Timeline::threads`] with the waker's tid, by the waker's index.
     threads_by_waker: Vec<Range<u32>>,
+    /// The threads of each process; made when it is needed first.
+    threads_by_process: OnceLock<HashMap<Tgid, Vec<ThreadIndex>>>,
     /// Each thread's samples in order of time, by [`ThreadIndex`].
     samples: Vec<Vec<(Timestamp, StackPairId)>>,
     locks: Locks,
@@ -108,6 +110,7 @@ impl<'a> Blame<'a> {
             timeline,
             limits: ChainLimits { depth: limits.depth.min(ChainLimits::DEEPEST), ..limits },
             threads_by_waker: threads_by_waker(recording, timeline),
+            threads_by_process: OnceLock::new(),
             samples: samples(recording, timeline, &stacks),
             locks,
             timed_retries,
@@ -209,6 +212,12 @@ impl<'a> Blame<'a> {
             (Some(PatternWakeSource::Softirqd(softirqd)), WakeUse::Ended | WakeUse::Early) => {
                 self.find_packet_sender(wait, softirqd)
             }
+            (Some(PatternWakeSource::OverTimer), WakeUse::Ended | WakeUse::Early) => {
+                WakeSource::Interrupt(match self.may_have_sent_just_now(wait) {
+                    true => Reason::LocalSoftirq,
+                    false => Reason::TcpTimer,
+                })
+            }
             (None, _) | (_, WakeUse::None | WakeUse::Stale) => {
                 WakeSource::Unknown(match (row.begin(), row.end()) {
                     (_, End::StillOff) => Reason::StillBlocked,
@@ -267,6 +276,51 @@ impl<'a> Blame<'a> {
             wake_source::holds_other_end(self.recording, &whole, sender.tgid).then_some(softirqd)
         };
         sender().map_or(WakeSource::Interrupt(Reason::LocalSoftirq), WakeSource::Task)
+    }
+
+    /// Returns whether anybody may have sent what ended a wait on a socket within the millisecond before:
+    /// whether those who hold the other end are not known, or one of their threads was on a CPU.
+    ///
+    /// ```text
+    /// holder      ██ sends ██|------------- off its CPU -------------
+    /// timer                                            ^ of TCP: it sends what it has held back
+    /// waiter      ------------------- blocked ---------^ wake
+    ///                                             |1 ms|
+    /// ```
+    fn may_have_sent_just_now(&self, wait: WaitIndex) -> bool {
+        const RECENTLY: Nanos = Nanos(1_000_000);
+
+        let (Some((row, _)), Some(whole)) =
+            (self.pattern(wait), self.recording.waits.get(wait.0 as usize))
+        else {
+            return true;
+        };
+        let Some(woken) = row.woken_at() else { return true };
+        let since = Timestamp(woken.0.saturating_sub(RECENTLY.0));
+        let was_on_cpu = |index: ThreadIndex| {
+            let Some(thread) = self.timeline.thread(index) else { return false };
+            let track = &thread.track;
+            !self.timeline.are_waits_recorded(index)
+                || (track.index_at(since).unwrap_or(0)..track.len())
+                    .map_while(|n| track.get(n))
+                    .take_while(|interval| interval.from < woken)
+                    .any(|interval| interval.to > since && interval.state == State::OnCpu)
+        };
+        let mut holders = wake_source::holders_of_other_end(self.recording, &whole).peekable();
+        holders.peek().is_none()
+            || holders.any(|process| self.threads_of(process).iter().copied().any(was_on_cpu))
+    }
+
+    /// Returns the threads of a process, those of an earlier one with the same id too.
+    fn threads_of(&self, process: Tgid) -> &[ThreadIndex] {
+        let by_process = self.threads_by_process.get_or_init(|| {
+            let mut by_process: HashMap<Tgid, Vec<ThreadIndex>> = HashMap::new();
+            for (thread, n) in self.timeline.threads.iter().zip(0..) {
+                by_process.entry(thread.tgid).or_default().push(ThreadIndex(n));
+            }
+            by_process
+        });
+        by_process.get(&process).map_or(&[], Vec::as_slice)
     }
 
     fn pattern(&self, wait: WaitIndex) -> Option<(&WaitRow, &PatternAnalysis)> {

@@ -120,7 +120,9 @@ impl ProcessWakes {
 fn task(analysis: &PatternAnalysis) -> Option<ThreadRef> {
     match analysis.source? {
         PatternWakeSource::Known(WakeSource::Task(task)) => Some(task),
-        PatternWakeSource::Known(_) | PatternWakeSource::Softirqd(_) => None,
+        PatternWakeSource::Known(_)
+        | PatternWakeSource::Softirqd(_)
+        | PatternWakeSource::OverTimer => None,
     }
 }
 

@@ -15,6 +15,13 @@
 //! ```text
 //! ... < net_rx_action < handle_softirqs < __irq_exit_rcu < common_interrupt < whoever was running
 //! ```
+//!
+//! So it does after a timer of TCP's own: a delayed acknowledgement, which lets the other end send what
+//! it has held back (Nagle's algorithm), or a retransmission:
+//!
+//! ```text
+//! ... < net_rx_action < handle_softirqs < __irq_exit_rcu < sysvec_apic_timer_interrupt < anybody
+//! ```
 
 use offwake_recording::{Frame, StackRef, StackTable};
 
@@ -27,6 +34,9 @@ pub(super) enum SoftirqContext {
     InSend,
     /// In `ksoftirqd`, the kernel thread that runs what is left over.
     InSoftirqd,
+    /// As the interrupt of a CPU's own timer ended. Timers of TCP run there too, and what these send
+    /// to the own machine is delivered at once.
+    OverTimer,
     /// Anything else, or unknown.
     Other,
 }
@@ -55,6 +65,11 @@ const RUNS_SOFTIRQS: &[&str] = &["handle_softirqs", "__do_softirq", "__softirqen
 const CALLS_RUNNER: &[&str] =
     &["do_softirq", "__do_softirq", "do_softirq_own_stack", "asm_call_on_stack", "call_softirq"];
 const ENABLES_SOFTIRQS: &[&str] = &["__local_bh_enable_ip", "__local_bh_enable"];
+const ENDS_INTERRUPT: &[&str] = &["__irq_exit_rcu", "irq_exit_rcu", "irq_exit"];
+/// The interrupt of a CPU's own timer, on x86. Those of arm64 come through the same functions as any
+/// other.
+const TIMER_INTERRUPT: &[&str] =
+    &["sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt", "sysvec_hyperv_stimer0"];
 const SOFTIRQD: &[&str] = &["run_ksoftirqd"];
 const BACKLOG: &[&str] = &["process_backlog"];
 const DRIVER: &[&str] = &[
@@ -91,6 +106,11 @@ pub(super) fn read_stack(stacks: &StackTable, stack: StackRef) -> SoftirqStack {
     let caller = frames.next();
     if caller.is_some_and(|frame| matches_any(SOFTIRQD, frame)) {
         return SoftirqStack { context: SoftirqContext::InSoftirqd, origin };
+    }
+    if caller.is_some_and(|frame| matches_any(ENDS_INTERRUPT, frame))
+        && frames.peek().is_some_and(|frame| matches_any(TIMER_INTERRUPT, frame))
+    {
+        return SoftirqStack { context: SoftirqContext::OverTimer, origin };
     }
     let own = caller.is_some_and(|frame| matches_any(ENABLES_SOFTIRQS, frame));
     // Enabling softirqs runs whatever is due on this CPU; only a task that is just sending is the

@@ -56,6 +56,9 @@ pub(super) enum PatternWakeSource {
     /// A packet to this machine's own socket, delivered by this `ksoftirqd`. The sender is whoever
     /// had woken that thread.
     Softirqd(ThreadRef),
+    /// A packet to this machine's own TCP socket, delivered as the interrupt of a CPU's timer ended. A
+    /// timer of TCP had it sent, unless somebody was sending just then.
+    OverTimer,
 }
 
 /// Softirqs by number
@@ -211,6 +214,12 @@ fn classify_packet(
         (SoftirqContext::InSoftirqd, PeerLocation::Local, PacketOrigin::Backlog) => {
             return PatternWakeSource::Softirqd(wake.current);
         }
+        (SoftirqContext::OverTimer, PeerLocation::Local, PacketOrigin::Backlog)
+            if find_socket(recording, wait)
+                .is_some_and(|socket| socket.protocol.starts_with("tcp")) =>
+        {
+            return PatternWakeSource::OverTimer;
+        }
         (_, PeerLocation::Local, _) => WakeSource::Interrupt(Reason::LocalSoftirq),
         (_, PeerLocation::Remote, _) => WakeSource::External(External::Network),
         (_, PeerLocation::Unknown, PacketOrigin::Backlog) => {
@@ -225,8 +234,15 @@ fn classify_packet(
 
 /// Returns whether a process holds the other end of the socket that a wait was on.
 pub(super) fn holds_other_end(recording: &Recording, wait: &Wait, process: Tgid) -> bool {
-    find_socket(recording, wait)
-        .is_some_and(|socket| socket.peers.iter().any(|peer| peer.tgid == process))
+    holders_of_other_end(recording, wait).any(|holder| holder == process)
+}
+
+/// Returns the processes that hold the other end of the socket that a wait was on.
+pub(super) fn holders_of_other_end<'a>(
+    recording: &'a Recording,
+    wait: &Wait,
+) -> impl Iterator<Item = Tgid> + 'a {
+    find_socket(recording, wait).into_iter().flat_map(|socket| &socket.peers).map(|peer| peer.tgid)
 }
 
 /// Returns whether a process holds the other end of the socket, or no process is known to hold it.
