@@ -44,7 +44,8 @@ use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use
 
 pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
 pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
-pub use frame_evidence::FrameEvidence;
+pub(crate) use frame_evidence::libc_name;
+pub use frame_evidence::{FrameEvidence, LockName};
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
 pub use locks::is_lock_wait;

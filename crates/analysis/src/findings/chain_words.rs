@@ -151,7 +151,9 @@ impl ChainTeller<'_> {
                     return ("waits".to_owned(), None);
                 };
                 let what = match self.graph.lock_call(thread) {
-                    Some(LockCall::Condition) if meaning.cause == Cause::Futex => {
+                    Some(LockCall::Condition)
+                        if meaning.cause == Cause::Futex && meaning.lock().is_none() =>
+                    {
                         format!("waits {AT_CONDITION}")
                     }
                     _ => writer.words.sleep(&meaning, program, None),

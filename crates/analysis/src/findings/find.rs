@@ -35,6 +35,7 @@ use super::{
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
     open_waits::{self, OpenWaits, StuckThreads},
+    polled_locks,
     programs::{ProgramId, ProgramKind, Programs},
     running,
     tree::{self, ChainEnd, Node},
@@ -133,7 +134,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
-    let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer;
+    let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer && meaning.lock().is_none();
     let waited = |is_counted: &dyn Fn(&RootKey) -> bool| -> Nanos {
         roots.iter().filter(|(key, _)| is_counted(key)).map(|(_, root)| root.node.time).sum()
     };
@@ -179,6 +180,9 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             continue;
         }
         let mut finding = writer.wait_finding(key, root);
+        if key.1.cause == Cause::Timer && key.1.lock().is_some() {
+            polled_locks::name_holder(&mut finding, root, teller, &mut writer);
+        }
         if finding.cause.kind == BlameEntryKind::Disk.name() {
             let users = disk_users
                 .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));

@@ -23,6 +23,7 @@ mod meaning;
 mod model;
 mod open_chains;
 mod open_waits;
+mod polled_locks;
 mod programs;
 mod running;
 mod tree;

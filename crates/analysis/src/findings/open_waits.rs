@@ -199,7 +199,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
 }
 
 fn is_lock(meaning: &SleepMeaning) -> bool {
-    meaning.evidence.is_lock()
+    meaning.lock().is_some()
 }
 
 /// Returns whether one of the threads is the first of its process.
@@ -261,8 +261,7 @@ fn describe(
         }
         _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
             (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
-            (Cause::Futex, true, _) => "waits for a lock".to_owned(),
-            (Cause::Futex, ..) => "waits for another thread".to_owned(),
+            (Cause::Futex, false, _) => "waits for another thread".to_owned(),
             _ => writer.words.sleep(meaning, *program, None),
         },
     };
@@ -372,6 +371,7 @@ fn say_unknown_owner(
     teller: ChainTeller<'_>,
 ) -> Option<&'static str> {
     let is_at_condition = meaning.cause == Cause::Futex
+        && !is_lock(meaning)
         && wait.threads().all(|thread| teller.graph.lock_call(thread) == Some(LockCall::Condition));
     match (is_lock(meaning), wait.waited_on().len()) {
         (_, _) if is_at_condition => {
