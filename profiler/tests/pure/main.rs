@@ -55,6 +55,8 @@ mod simulations;
 mod simulator;
 #[cfg(target_arch = "x86_64")]
 mod spans;
+#[cfg(target_arch = "x86_64")]
+mod stopped;
 mod strategies;
 mod targets;
 mod timelines;

@@ -27,6 +27,7 @@ mod retries;
 mod signal;
 mod sleeps;
 mod softirq;
+mod stops;
 mod timed_retries;
 mod visit;
 mod wake_source;
@@ -52,6 +53,7 @@ pub use locks::is_lock_wait;
 pub use parts::BlameParts;
 pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
 pub use sleeps::{Sleep, SleepId, Sleeps};
+pub use stops::Stop;
 pub use wake_source::WakeSource;
 use walk::SleepDetail;
 pub use walk::Walker;
@@ -180,6 +182,12 @@ impl<'a> Blame<'a> {
     #[must_use]
     pub fn frame_evidence(&self, wait: WaitIndex) -> FrameEvidence {
         self.pattern(wait).map_or(FrameEvidence::None, |(_, pattern)| pattern.evidence)
+    }
+
+    /// Returns what stopped the thread of a wait, if it was stopped.
+    #[must_use]
+    pub fn stop_of_wait(&self, wait: WaitIndex) -> Option<Stop> {
+        self.sleeps.get(self.sleep_of_wait(wait)).and_then(|sleep| sleep.stop)
     }
 
     /// Returns whether a wait was for the next request, as far as the wait itself tells.

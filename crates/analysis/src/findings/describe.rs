@@ -8,7 +8,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{FrameEvidence, Reason, cause::Cause},
+    blame::{FrameEvidence, Reason, Stop, cause::Cause},
     quotas::{ThrottledTimes, describe_quota},
     report::{BlameEntryKind, text},
     timeline::{Thread, ThreadIndex, Timeline},
@@ -194,7 +194,7 @@ impl Words<'_> {
                 None => "waits for a child".to_owned(),
             },
             (Cause::Throttled, _) => "is throttled".to_owned(),
-            (Cause::Stopped, _) => "is stopped".to_owned(),
+            (Cause::Stopped, _) => slept.stop.map_or("is stopped", Stop::words).to_owned(),
             (Cause::Futex, _) => match next {
                 Some(next) => format!("waits for {next}"),
                 None => "waits for a lock or a signal of another thread".to_owned(),

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use indexmap::IndexMap;
 use offwake_recording::{
     Recording,
-    units::{Nanos, Timestamp},
+    units::{Nanos, Tgid, Timestamp},
 };
 
 use crate::{
@@ -38,6 +38,7 @@ use super::{
     polled_locks,
     programs::{ProgramId, ProgramKind, Programs},
     running,
+    stopped::StoppedProcesses,
     tree::{self, ChainEnd, Node},
     write::FindingWriter,
 };
@@ -65,6 +66,8 @@ pub(super) struct WaitRoot {
     pub(super) node: Node,
     pub(super) count: u64,
     pub(super) longest: Nanos,
+    /// Stopped processes that have the other end of what was waited on.
+    pub(super) stopped_peers: BTreeSet<Tgid>,
 }
 
 impl WaitRoot {
@@ -72,6 +75,7 @@ impl WaitRoot {
         self.node.merge(other.node);
         self.count += other.count;
         self.longest = self.longest.max(other.longest);
+        self.stopped_peers.extend(other.stopped_peers);
     }
 }
 
@@ -92,6 +96,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     });
     let mut roots: IndexMap<RootKey, WaitRoot> = IndexMap::new();
     let mut open = OpenWaits::default();
+    let stopped = StoppedProcesses::find(blame);
     for (key, sum) in &sums.waits {
         let waiter = key.waiter.thread;
         let program = programs.program_under_name(key.waiter);
@@ -122,6 +127,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             if std::mem::take(&mut is_first) {
                 root.count += sum.count;
                 root.longest = root.longest.max(sum.longest);
+                root.stopped_peers.extend(stopped.at_other_end(blame, shown.waited_on));
             }
             let end = chain_end(part);
             let own = (program, &root_key.1);
@@ -180,6 +186,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             continue;
         }
         let mut finding = writer.wait_finding(key, root);
+        stopped.name_in(&mut finding, &root.stopped_peers, &writer);
         if key.1.cause == Cause::Timer && key.1.lock().is_some() {
             polled_locks::name_holder(&mut finding, root, teller, &mut writer);
         }
@@ -220,6 +227,7 @@ fn root_meaning(
         role,
         kernel,
         evidence: shown.evidence,
+        stop: shown.stop,
     })
 }
 

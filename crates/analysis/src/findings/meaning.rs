@@ -21,7 +21,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs,
+        FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
         cause::{self, Cause},
     },
     report::{CodeOwner, Label, label::LabelFinder},
@@ -82,6 +82,7 @@ pub(super) struct SleepMeaning {
     pub(super) role: Option<SocketRole>,
     pub(super) kernel: Option<KernelWait>,
     pub(super) evidence: FrameEvidence,
+    pub(super) stop: Option<Stop>,
 }
 
 impl SleepMeaning {
@@ -169,10 +170,10 @@ impl<'a> Meanings<'a> {
         if let Some(known) = self.known_sleeps.get(&id) {
             return known.clone();
         }
-        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence }| {
+        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence, stop }| {
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(stack);
-            self.share(SleepMeaning { cause, label, role, kernel, evidence })
+            self.share(SleepMeaning { cause, label, role, kernel, evidence, stop })
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning

@@ -26,6 +26,7 @@ mod open_waits;
 mod polled_locks;
 mod programs;
 mod running;
+mod stopped;
 mod tree;
 mod write;
 

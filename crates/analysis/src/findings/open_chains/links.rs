@@ -123,11 +123,18 @@ impl OpenWaitGraph<'_> {
         Some(Link { awaited: Awaited::Answer, owner: self.process_owner(peer) })
     }
 
-    /// The only thread of a process, or the process. Of one whose waits were not recorded, there may be
+    /// The only thread of a process, or the process. Of one that is stopped as a whole, the first
+    /// thread stands for all. Of one whose waits were not recorded, there may be
     /// threads that nobody has seen.
     fn process_owner(&self, process: &PeerProcess) -> Owner {
         match self.living.get(&process.tgid).map(Vec::as_slice) {
             Some(&[thread]) if self.timeline.are_waits_recorded(thread) => Owner::Thread(thread),
+            Some(threads) if threads.iter().all(|&thread| self.is_stopped(thread)) => {
+                let leader = self.living_thread(Tid(process.tgid.0), process.tgid);
+                leader
+                    .or(threads.first().copied())
+                    .map_or_else(|| Owner::Process(process.clone()), Owner::Thread)
+            }
             _ => Owner::Process(process.clone()),
         }
     }

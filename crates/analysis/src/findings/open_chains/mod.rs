@@ -147,6 +147,11 @@ impl<'a> OpenWaitGraph<'a> {
         }
     }
 
+    /// Returns whether a thread was stopped at the end, by a signal or a tracer.
+    pub(super) fn is_stopped(&self, thread: ThreadIndex) -> bool {
+        self.open_wait(thread).is_some_and(|wait| self.blame.cause(wait) == Cause::Stopped)
+    }
+
     /// Returns whether a thread was asleep at the end until it would ask for a lock once more.
     pub(super) fn polls_for_lock(&self, thread: ThreadIndex) -> bool {
         self.open_wait(thread).is_some_and(|wait| {
