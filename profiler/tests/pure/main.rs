@@ -31,6 +31,8 @@ mod golden;
 #[cfg(target_arch = "x86_64")]
 mod html;
 #[cfg(target_arch = "x86_64")]
+mod idle_servers;
+#[cfg(target_arch = "x86_64")]
 mod lock_names;
 #[cfg(target_arch = "x86_64")]
 mod open_waits;

@@ -82,6 +82,10 @@ const WORKER_LOOPS: &[&str] = &[
     "IOThreadMain",
     "ngx_thread_pool_cycle",
     "Per_thread_connection_handler::block_until_new_connection",
+    // Where servers wait for connections alone, which others then serve: MariaDB, MySQL, PHP.
+    "handle_connections_sockets",
+    "Mysqld_socket_listener::listen_for_connection_event",
+    "fpm_event_loop",
     // Rust's pools.
     "tokio::runtime::blocking::pool::Inner::run",
     "rayon_core::sleep::Sleep::sleep",
