@@ -45,23 +45,34 @@ const SEARCH_TIME: Duration = Duration::from_millis(250);
 
 /// Reads who holds the locks that are waited for, if one of these waits seems to be for such a lock.
 pub(crate) fn read_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
-    let calls =
-        |wait: &Wait, is_such: fn(&Syscall) -> bool| wait.syscall.is_some_and(|c| is_such(&c));
-    let asleep: BTreeSet<Tgid> =
-        open.iter().filter(|wait| calls(wait, sleeps)).map(|wait| wait.tgid).collect();
-    let is_awaited = open.iter().any(|wait| calls(wait, syscalls::waits_for_file_lock));
-    if !is_awaited && asleep.is_empty() {
+    if !open.iter().any(|wait| wait.syscall.as_ref().is_some_and(syscalls::waits_for_file_lock)) {
         return Vec::new();
     }
+    read_list().map(|list| with_names(parse(&list))).unwrap_or_default()
+}
+
+/// Finds SQLite databases that processes have open which sleep in one of these waits, and that another
+/// process writes to. It takes the right to look at other users' processes.
+pub(crate) fn find_awaited_databases(open: &[Wait]) -> Vec<AwaitedFileLock> {
+    let asleep: BTreeSet<Tgid> = (open.iter())
+        .filter(|wait| wait.syscall.as_ref().is_some_and(sleeps))
+        .map(|wait| wait.tgid)
+        .collect();
+    if asleep.is_empty() {
+        return Vec::new();
+    }
+    let databases = read_list().map(|list| locked_databases(&list)).unwrap_or_default();
+    with_names(find_databases(&asleep, &databases))
+}
+
+fn read_list() -> Option<String> {
     let mut bytes = Vec::new();
-    let list =
-        File::open("/proc/locks").and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    if list.is_err() {
-        return Vec::new();
-    }
-    let list = String::from_utf8_lossy(&bytes);
-    let mut awaited = if is_awaited { parse(&list) } else { Vec::new() };
-    awaited.extend(find_databases(&asleep, &locked_databases(&list)));
+    File::open("/proc/locks").ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Adds the names of the processes that hold the locks.
+fn with_names(mut awaited: Vec<AwaitedFileLock>) -> Vec<AwaitedFileLock> {
     for holder in awaited.iter_mut().filter_map(|lock| lock.holder.as_mut()) {
         let comm = fs::read_to_string(format!("/proc/{}/comm", holder.tgid));
         holder.comm = comm.unwrap_or_default().trim_end().to_owned();
