@@ -82,6 +82,11 @@ const WORKER_LOOPS: &[&str] = &[
     "IOThreadMain",
     "ngx_thread_pool_cycle",
     "Per_thread_connection_handler::block_until_new_connection",
+    // MariaDB's own threads, https://github.com/MariaDB/server/tree/mariadb-10.11.6/{sql,tpool}
+    "tpool::thread_pool_generic::wait_for_tasks",
+    "handle_manager",
+    "slave_deadlock_handler",
+    "signal_hand",
     // Where servers wait for connections alone, which others then serve: MariaDB, MySQL, PHP.
     "handle_connections_sockets",
     "Mysqld_socket_listener::listen_for_connection_event",
