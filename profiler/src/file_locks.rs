@@ -6,37 +6,167 @@
 //! 1:  -> FLOCK  ADVISORY  WRITE 2009 fe:00:10273008 0 EOF  waits behind that one
 //! ```
 //! <https://github.com/torvalds/linux/blob/v6.12/fs/locks.c#L2720>
+//!
+//! Who asks for a lock now and then, and sleeps in between, is not in the list. SQLite does, and is
+//! known by the bytes that it locks: whoever has such a file open and sleeps may wait for its lock.
+//!
+//! ```text
+//! 2: POSIX  ADVISORY  WRITE 1957 fe:00:10273008 1073741825 1073741825   1957 writes to a database
+//! /proc/2005/fdinfo/4:  ino: 10273008                                   2005, asleep, has it open
+//! ```
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     fs::{self, File},
     io::Read as _,
+    ops::RangeInclusive,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
 };
 
 use offwake_analysis::blame::cause::syscalls;
-use offwake_recording::{AwaitedFileLock, PeerProcess, Wait, units::Tgid};
+use offwake_recording::{AwaitedFileLock, PeerProcess, Syscall, Wait, units::Tgid};
 
 /// The most bytes of the list that are read, and the most waiters that are kept. The kernel makes
 /// others wait while it prints a page of the list.
 const MAX_BYTES: u64 = 1 << 20;
 const MAX_WAITERS: usize = 1_024;
 
+/// The bytes of a database's file that SQLite locks, and those of the index of its write-ahead log
+/// ([`os.h`](https://github.com/sqlite/sqlite/blob/version-3.40.1/src/os.h#L160),
+/// [`os_unix.c`](https://github.com/sqlite/sqlite/blob/version-3.40.1/src/os_unix.c#L4431)).
+const DATABASE_BYTES: RangeInclusive<u64> = 0x4000_0000..=0x4000_01ff;
+const LOG_INDEX_BYTES: RangeInclusive<u64> = 120..=127;
+
+/// The most processes and descriptors that are searched for databases, and for how long.
+const MAX_SEARCHED: usize = 64;
+const MAX_DESCRIPTORS: usize = 1_024;
+const SEARCH_TIME: Duration = Duration::from_millis(250);
+
 /// Reads who holds the locks that are waited for, if one of these waits seems to be for such a lock.
 pub(crate) fn read_awaited(open: &[Wait]) -> Vec<AwaitedFileLock> {
     if !open.iter().any(|wait| wait.syscall.as_ref().is_some_and(syscalls::waits_for_file_lock)) {
         return Vec::new();
     }
-    let mut bytes = Vec::new();
-    let list =
-        File::open("/proc/locks").and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes));
-    if list.is_err() {
+    read_list().map(|list| with_names(parse(&list))).unwrap_or_default()
+}
+
+/// Finds SQLite databases that processes have open which sleep in one of these waits, and that another
+/// process writes to. It takes the right to look at other users' processes.
+pub(crate) fn find_awaited_databases(open: &[Wait]) -> Vec<AwaitedFileLock> {
+    let asleep: BTreeSet<Tgid> = (open.iter())
+        .filter(|wait| wait.syscall.as_ref().is_some_and(sleeps))
+        .map(|wait| wait.tgid)
+        .collect();
+    if asleep.is_empty() {
         return Vec::new();
     }
-    let mut awaited = parse(&String::from_utf8_lossy(&bytes));
+    let databases = read_list().map(|list| locked_databases(&list)).unwrap_or_default();
+    with_names(find_databases(&asleep, &databases))
+}
+
+fn read_list() -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open("/proc/locks").ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Adds the names of the processes that hold the locks.
+fn with_names(mut awaited: Vec<AwaitedFileLock>) -> Vec<AwaitedFileLock> {
     for holder in awaited.iter_mut().filter_map(|lock| lock.holder.as_mut()) {
         let comm = fs::read_to_string(format!("/proc/{}/comm", holder.tgid));
         holder.comm = comm.unwrap_or_default().trim_end().to_owned();
     }
     awaited
+}
+
+fn sleeps(call: &Syscall) -> bool {
+    matches!(syscalls::name(call), Some("nanosleep" | "clock_nanosleep" | "clock_nanosleep_time64"))
+}
+
+/// The databases to which one process alone writes, by device and inode.
+fn locked_databases(list: &str) -> BTreeMap<(u32, u64), Tgid> {
+    let mut writers: BTreeMap<(u32, u64), BTreeSet<Tgid>> = BTreeMap::new();
+    for line in list.lines().filter_map(Line::parse) {
+        if let Some(process) = line.process.filter(|_| line.is_of_database_writer()) {
+            writers.entry((line.device, line.inode)).or_default().insert(process);
+        }
+    }
+    let only = |(file, processes): ((u32, u64), BTreeSet<Tgid>)| {
+        processes.first().filter(|_| processes.len() == 1).map(|&process| (file, process))
+    };
+    writers.into_iter().filter_map(only).collect()
+}
+
+/// Finds processes that have databases open to which others write.
+fn find_databases(
+    asleep: &BTreeSet<Tgid>,
+    databases: &BTreeMap<(u32, u64), Tgid>,
+) -> Vec<AwaitedFileLock> {
+    let mut found = Vec::new();
+    if databases.is_empty() {
+        return found;
+    }
+    let deadline = Instant::now() + SEARCH_TIME;
+    for &process in asleep.iter().take(MAX_SEARCHED) {
+        if Instant::now() >= deadline || found.len() >= MAX_WAITERS {
+            break;
+        }
+        for (device, inode) in open_files(process, databases) {
+            let holder = databases.get(&(device, inode)).filter(|&&holder| holder != process);
+            found.extend(holder.map(|&tgid| AwaitedFileLock {
+                device,
+                inode,
+                waiter: Some(process),
+                holder: Some(PeerProcess { tgid, comm: String::new() }),
+            }));
+        }
+    }
+    found
+}
+
+/// Returns those of these files that a process has open. Its descriptors' descriptions tell: nothing
+/// is asked of the files themselves, whose file system may never answer.
+fn open_files(process: Tgid, files: &BTreeMap<(u32, u64), Tgid>) -> BTreeSet<(u32, u64)> {
+    let read = |path: &Path| {
+        let mut text = String::new();
+        let read = File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_string(&mut text));
+        read.ok().map(|_| text)
+    };
+    let folder = PathBuf::from(format!("/proc/{process}"));
+    let mut mounts: Option<String> = None;
+    let mut open = BTreeSet::new();
+    let descriptors = fs::read_dir(folder.join("fdinfo")).into_iter().flatten().flatten();
+    for entry in descriptors.take(MAX_DESCRIPTORS) {
+        let Some((mount, inode)) = read(&entry.path()).as_deref().and_then(parse_descriptor) else {
+            continue;
+        };
+        if !files.keys().any(|&(_, known)| known == inode) {
+            continue;
+        }
+        let mounts =
+            mounts.get_or_insert_with(|| read(&folder.join("mountinfo")).unwrap_or_default());
+        open.extend(device_of_mount(mounts, mount).map(|device| (device, inode)));
+    }
+    open.retain(|file| files.contains_key(file));
+    open
+}
+
+/// The mount and the inode of an open file, by its `fdinfo`; the inode is there since Linux 5.14.
+fn parse_descriptor(fdinfo: &str) -> Option<(u64, u64)> {
+    let field = |key: &str| {
+        fdinfo.lines().find_map(|line| line.strip_prefix(key))?.trim().parse::<u64>().ok()
+    };
+    Some((field("mnt_id:")?, field("ino:")?))
+}
+
+/// The device of a mount, by `mountinfo`: `36 35 98:0 /mnt1 …`.
+fn device_of_mount(mountinfo: &str, mount: u64) -> Option<u32> {
+    let line = mountinfo
+        .lines()
+        .find(|line| line.split(' ').next().and_then(|id| id.parse::<u64>().ok()) == Some(mount))?;
+    let (major, minor) = line.split(' ').nth(2)?.split_once(':')?;
+    Some(major.parse::<u32>().ok()? << MINOR_BITS | minor.parse::<u32>().ok()?)
 }
 
 /// Finds the waiters in the kernel's list, each with who holds what it waits for.
@@ -69,9 +199,22 @@ struct Line<'a> {
     process: Option<Tgid>,
     device: u32,
     inode: u64,
+    is_write: bool,
+    first_byte: Option<u64>,
 }
 
+/// `MINORBITS`: how the kernel itself puts a device's number together
+/// ([`kdev_t.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/kdev_t.h#L7)).
+const MINOR_BITS: u32 = 20;
+
 impl<'a> Line<'a> {
+    /// Returns whether a process has this lock to write to a SQLite database.
+    fn is_of_database_writer(&self) -> bool {
+        let is_sqlite =
+            |byte: u64| DATABASE_BYTES.contains(&byte) || LOG_INDEX_BYTES.contains(&byte);
+        !self.waits && self.is_write && self.first_byte.is_some_and(is_sqlite)
+    }
+
     fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.split_ascii_whitespace();
         let number = words.next()?;
@@ -84,17 +227,22 @@ impl<'a> Line<'a> {
         if !matches!(kind, "FLOCK" | "POSIX" | "OFDLCK") {
             return None;
         }
-        let (_advisory, _access) = (words.next()?, words.next()?);
+        let (_advisory, access) = (words.next()?, words.next()?);
         // -1 for locks of open files; 0 for a process outside of the PID namespace.
         let process = words.next()?.parse::<u32>().ok().filter(|&tgid| tgid != 0).map(Tgid);
         let mut file = words.next()?.splitn(3, ':');
         let major = u32::from_str_radix(file.next()?, 16).ok()?;
         let minor = u32::from_str_radix(file.next()?, 16).ok()?;
         let inode = file.next()?.parse().ok()?;
-        /// `MINORBITS`: how the kernel itself puts a device's number together
-        /// ([`kdev_t.h`](https://github.com/torvalds/linux/blob/v6.12/include/linux/kdev_t.h#L7)).
-        const MINOR_BITS: u32 = 20;
-        Some(Self { number, waits, process, device: major << MINOR_BITS | minor, inode })
+        Some(Self {
+            number,
+            waits,
+            process,
+            device: major << MINOR_BITS | minor,
+            inode,
+            is_write: access == "WRITE",
+            first_byte: words.next().and_then(|byte| byte.parse().ok()),
+        })
     }
 }
 
@@ -115,6 +263,53 @@ mod tests {
 5: LEASE  BREAKING  WRITE 30252 fe:00:10012985 0 EOF
 5: -> FLOCK  ADVISORY  WRITE 7 fe:00:10012985 0 EOF
 6: FLOCK  ADV";
+
+    #[test]
+    fn databases_are_known_by_the_bytes_that_their_writers_lock() {
+        let list = "\
+1: POSIX  ADVISORY  WRITE 10 fe:00:5 1073741825 1073741825
+2: POSIX  ADVISORY  READ 11 fe:00:5 1073741826 1073742335
+3: POSIX  ADVISORY  WRITE 12 fe:00:6 120 120
+4: POSIX  ADVISORY  WRITE 13 fe:00:7 0 EOF
+5: POSIX  ADVISORY  READ 14 fe:00:8 1073741826 1073742335
+6: POSIX  ADVISORY  WRITE 15 fe:00:9 1073741824 1073741825
+7: POSIX  ADVISORY  WRITE 16 fe:00:9 1073741826 1073742335
+8: -> POSIX  ADVISORY  WRITE 17 fe:00:10 1073741825 1073741825";
+        let device = 0xfe << 20;
+        let expected = BTreeMap::from([((device, 5), Tgid(10)), ((device, 6), Tgid(12))]);
+        assert_eq!(locked_databases(list), expected);
+    }
+
+    #[test]
+    fn a_process_has_a_file_open_that_its_descriptors_tell() {
+        use std::os::unix::fs::MetadataExt as _;
+        let file = tempfile::tempfile().unwrap();
+        let metadata = file.metadata().unwrap();
+        let device = rustix::fs::major(metadata.dev()) << 20 | rustix::fs::minor(metadata.dev());
+        let (own, other) = (Tgid(std::process::id()), Tgid(1));
+        let databases = BTreeMap::from([((device, metadata.ino()), other)]);
+        let found = find_databases(&BTreeSet::from([own]), &databases);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].waiter, found[0].inode), (Some(own), metadata.ino()));
+        assert_eq!(found[0].holder.as_ref().map(|holder| holder.tgid), Some(other));
+        // Who writes to it waits for nobody, and who has closed it neither.
+        let databases = BTreeMap::from([((device, metadata.ino()), own)]);
+        assert_eq!(find_databases(&BTreeSet::from([own]), &databases), []);
+        drop(file);
+        let databases = BTreeMap::from([((device, metadata.ino()), other)]);
+        assert_eq!(find_databases(&BTreeSet::from([own]), &databases), []);
+    }
+
+    #[test]
+    fn mounts_have_devices() {
+        let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n36 22 0:31 / /tmp rw - tmpfs tmp rw\n";
+        assert_eq!(device_of_mount(mounts, 22), Some(254 << 20));
+        assert_eq!(device_of_mount(mounts, 36), Some(31));
+        assert_eq!(device_of_mount(mounts, 3), None);
+        let fdinfo = "pos:\t0\nflags:\t02\nmnt_id:\t22\nino:\t77\n";
+        assert_eq!(parse_descriptor(fdinfo), Some((22, 77)));
+        assert_eq!(parse_descriptor("pos:\t0\nmnt_id:\t22\n"), None);
+    }
 
     #[test]
     fn waiters_are_found_with_who_holds_what_they_wait_for() {

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, FrameEvidence, IdleState, Ledger, StackPairId,
+        Blame, BlamePart, BlameParts, Chains, FrameEvidence, IdleState, Ledger, StackPairId, Stop,
         WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
@@ -43,6 +43,7 @@ pub(crate) struct WaitAttributes {
     pub(crate) waker_stack: StackPairId,
     pub(crate) waker_call: Option<WakerSyscall>,
     pub(crate) evidence: FrameEvidence,
+    pub(crate) stop: Option<Stop>,
 }
 
 /// What waits have to have in common to be one entry.
@@ -162,6 +163,7 @@ fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttr
             Some(WakerSyscall { syscall, through: cause::woken_through(wake) })
         }),
         evidence: blame.frame_evidence(index),
+        stop: blame.stop_of_wait(index),
     }
 }
 

@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     decode::NewStack,
+    file_locks,
     files::Files,
     fuse_servers, interrupts,
     lock_owners::find_lock_owners,
@@ -78,6 +79,8 @@ pub(super) fn run(
                 snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
+                let databases = file_locks::find_awaited_databases(&snapshot.open.waits);
+                snapshot.open.file_locks.extend(databases);
                 quotas.read_again();
                 // The snapshot's records refer to these stacks.
                 while !user_stacks.process_copies(&mut stacks) {}

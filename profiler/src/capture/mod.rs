@@ -63,6 +63,7 @@ use trigger::TriggerMatcher;
 use user_stacks::UserStackExchange;
 
 use crate::{
+    file_locks,
     kernel::{
         self, Kernel, KernelError, KernelTypes, Settings, StackSettings, StartedKernel, Survey,
         TargetFilter,
@@ -417,6 +418,7 @@ impl<S: Sink> Capture<S> {
         surveyed?;
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
+        open.file_locks.extend(file_locks::find_awaited_databases(&open.waits));
         Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
     }
 }

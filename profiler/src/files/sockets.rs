@@ -29,9 +29,12 @@ const MAX_SOCKETS: usize = 1 << 20;
 /// The kernel fills at most 32 KiB at a time (`netlink_dump()`), and tells when a message did not
 /// fit.
 const BUFFER: usize = 64 << 10;
-/// The state of a socket that listens
+/// The states of a socket that listens, of one that is connected, and of one whose other end has nothing
+/// more to say
 /// ([`include/net/tcp_states.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp_states.h)).
 const TCP_LISTEN: u8 = 10;
+const TCP_ESTABLISHED: u8 = 1;
+const TCP_CLOSE_WAIT: u8 = 8;
 
 /// A protocol that sock_diag knows about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -86,35 +89,41 @@ struct InetSocket {
     remote: SocketAddr,
 }
 
-/// Where TCP sockets listen.
+/// Where TCP sockets listen, and which of them.
 #[derive(Default)]
 struct ListeningAddresses {
-    addresses: HashSet<SocketAddr>,
+    addresses: HashMap<SocketAddr, Match>,
     /// Ports that are listened on at every address of a family.
-    ports_v4: HashSet<u16>,
-    ports_v6: HashSet<u16>,
+    ports_v4: HashMap<u16, Match>,
+    ports_v6: HashMap<u16, Match>,
 }
 
 impl ListeningAddresses {
     fn add(&mut self, listener: &inet::InetResponse, local: SocketAddr) {
+        let inode = u64::from(listener.header.inode);
         if !is_unspecified(local.ip()) {
-            self.addresses.insert(canonical(local));
+            insert_match(&mut self.addresses, canonical(local), inode);
             return;
         }
         let v6_only =
             listener.nlas.iter().any(|nla| matches!(nla, inet::nlas::Nla::SkV6Only(true)));
         if local.is_ipv4() || !v6_only {
-            self.ports_v4.insert(local.port());
+            insert_match(&mut self.ports_v4, local.port(), inode);
         }
         if local.is_ipv6() {
-            self.ports_v6.insert(local.port());
+            insert_match(&mut self.ports_v6, local.port(), inode);
         }
     }
 
     fn contains(&self, address: SocketAddr) -> bool {
+        self.get(address).is_some()
+    }
+
+    /// The socket that listens at an address.
+    fn get(&self, address: SocketAddr) -> Option<Match> {
         let address = canonical(address);
         let ports = if address.is_ipv4() { &self.ports_v4 } else { &self.ports_v6 };
-        self.addresses.contains(&address) || ports.contains(&address.port())
+        self.addresses.get(&address).or_else(|| ports.get(&address.port())).copied()
     }
 }
 
@@ -130,6 +139,10 @@ enum Match {
     Several,
 }
 
+fn insert_match<K: Eq + std::hash::Hash>(map: &mut HashMap<K, Match>, key: K, inode: u64) {
+    map.entry(key).and_modify(|found| *found = Match::Several).or_insert(Match::One(inode));
+}
+
 /// The sockets of each protocol in a namespace. Each protocol has a kernel module of its own, which
 /// may be missing while others are there.
 pub(super) type SocketDumps = BTreeMap<Protocol, io::Result<Sockets>>;
@@ -142,7 +155,13 @@ pub(super) struct Sockets {
     /// Unconnected UDP sockets by the address they are bound to.
     bound: HashMap<SocketAddr, Match>,
     listening: ListeningAddresses,
+    /// The TCP connections that are still to be accepted: the address of the end that nobody has yet,
+    /// and that of the other.
+    unaccepted: HashSet<(SocketAddr, SocketAddr)>,
     unix: HashMap<u64, UnixSocket>,
+    /// The listening socket at which a Unix connection is still to be accepted, by the inode of the
+    /// end that connected.
+    unaccepted_unix: HashMap<u64, u64>,
     /// Whether there were more sockets than are kept.
     pub over_limit: bool,
 }
@@ -262,14 +281,19 @@ impl Sockets {
     }
 
     fn add_inet(&mut self, protocol: Protocol, answer: &inet::InetResponse) {
-        // No process holds this socket: it is still to be accepted, or lingers.
-        if answer.header.inode == 0 {
-            return;
-        }
         let inode = u64::from(answer.header.inode);
         let id = &answer.header.socket_id;
         let local = SocketAddr::new(id.source_address, id.source_port);
         let remote = SocketAddr::new(id.destination_address, id.destination_port);
+        // No process holds this socket: it is still to be accepted, or lingers.
+        if inode == 0 {
+            let is_open = matches!(answer.header.state, TCP_ESTABLISHED | TCP_CLOSE_WAIT);
+            let has_room = self.unaccepted.len() < MAX_SOCKETS;
+            if protocol == Protocol::Tcp && is_open && !is_unset(remote) && has_room {
+                self.unaccepted.insert((canonical(local), canonical(remote)));
+            }
+            return;
+        }
         if protocol == Protocol::Tcp && answer.header.state == TCP_LISTEN {
             self.listening.add(answer, local);
         }
@@ -292,17 +316,28 @@ impl Sockets {
         };
         // 0: the other end was not accepted yet.
         let peer = answer.peer().filter(|&peer| peer != 0).map(u64::from);
-        self.unix.insert(u64::from(answer.header.inode), UnixSocket { name, peer });
+        let inode = u64::from(answer.header.inode);
+        for nla in &answer.nlas {
+            if let unix::nlas::Nla::PendingConnections(clients) = nla {
+                let room = MAX_SOCKETS.saturating_sub(self.unaccepted_unix.len());
+                let connected = clients.iter().filter(|&&client| client != 0).take(room);
+                self.unaccepted_unix.extend(connected.map(|&client| (u64::from(client), inode)));
+            }
+        }
+        self.unix.insert(inode, UnixSocket { name, peer });
     }
 
-    /// A socket's end, and the inode number of the other end if that is on this machine.
+    /// A socket's end, and the inode number of the other end if that is on this machine. Of a
+    /// connection that was not accepted yet, it is that of the socket which listens: whoever has that
+    /// may accept it.
     pub(super) fn get(&self, protocol: Protocol, inode: u64) -> Option<(SocketEnd, Option<u64>)> {
         let (local, remote, role, peer) = if protocol == Protocol::Unix {
             let socket = self.unix.get(&inode)?;
-            let peer = socket.peer.and_then(|peer| self.unix.get(&peer));
+            let inode = socket.peer.or_else(|| self.unaccepted_unix.get(&inode).copied());
+            let peer = inode.and_then(|peer| self.unix.get(&peer));
             let remote = peer.map_or(String::new(), |peer| peer.name.clone());
             let role = role(!socket.name.is_empty(), !remote.is_empty());
-            (socket.name.clone(), remote, role, socket.peer)
+            (socket.name.clone(), remote, role, inode)
         } else {
             let socket = self.inet.get(&inode).filter(|socket| socket.protocol == protocol)?;
             let peer = self.find_peer(socket);
@@ -345,6 +380,12 @@ impl Sockets {
             Some(Match::Several) => return None,
             None => {}
         }
+        if socket.protocol == Protocol::Tcp && self.unaccepted.contains(&(remote, local)) {
+            return match self.listening.get(remote) {
+                Some(Match::One(listener)) => Some(listener),
+                Some(Match::Several) | None => None,
+            };
+        }
         // A UDP server answers everybody from one unconnected socket. That it is on this machine is
         // certain for these addresses alone.
         if socket.protocol != Protocol::Udp || !is_own(remote, local) {
@@ -376,7 +417,7 @@ fn unix_request() -> SockDiagMessage {
         // Datagram sockets are in TCP_CLOSE, which the crate has no name for.
         state_flags: unix::StateFlags::from_bits_retain(u32::MAX),
         inode: 0,
-        show_flags: unix::ShowFlags::NAME | unix::ShowFlags::PEER,
+        show_flags: unix::ShowFlags::NAME | unix::ShowFlags::PEER | unix::ShowFlags::ICONS,
         cookie: [0xff; 8],
     })
 }

@@ -159,8 +159,9 @@ fn unix_sockets_have_the_names_that_they_are_bound_to() {
     let listener = UnixListener::bind(&path).unwrap();
     let client = UnixStream::connect(&path).unwrap();
     let name = path.to_str().unwrap();
-    // Not accepted yet: nobody has the other end.
-    assert_eq!(socket(&client).peers, []);
+    // Not accepted yet: whoever listens may do that.
+    assert_eq!(socket(&client).remote, name);
+    assert_peers(&client, &[PeerProcess { tgid: own(), comm: own_name() }]);
     let (server, _) = listener.accept().unwrap();
     let holder = Holder::start(server);
     let end = socket(&client);
@@ -199,6 +200,19 @@ fn loopback_tcp_leads_to_the_process_at_the_other_end() {
         let end = socket(&listener);
         assert_eq!((end.local, end.remote.as_str()), (port.to_string(), ""));
         assert_eq!(end.peers, []);
+    }
+}
+
+#[test]
+fn a_connection_that_nobody_has_accepted_leads_to_the_process_that_listens() {
+    for address in ["127.0.0.1:0", "0.0.0.0:0", "[::]:0"] {
+        let listener = TcpListener::bind(address).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let holder = Holder::start(listener);
+        let end = socket(&client);
+        assert_eq!((end.role, end.remote), (Some(SocketRole::Asking), format!("127.0.0.1:{port}")));
+        assert_peers(&client, &[holder.process()]);
     }
 }
 

@@ -33,6 +33,10 @@ mod golden;
 #[cfg(target_arch = "x86_64")]
 mod html;
 #[cfg(target_arch = "x86_64")]
+mod idle_servers;
+#[cfg(target_arch = "x86_64")]
+mod lock_names;
+#[cfg(target_arch = "x86_64")]
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]
@@ -55,6 +59,8 @@ mod simulations;
 mod simulator;
 #[cfg(target_arch = "x86_64")]
 mod spans;
+#[cfg(target_arch = "x86_64")]
+mod stopped;
 mod strategies;
 mod targets;
 mod timelines;

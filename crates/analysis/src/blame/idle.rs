@@ -53,8 +53,7 @@ pub(super) fn idle_hint(
     );
     match evidence {
         FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,
-        FrameEvidence::Lock
-        | FrameEvidence::InterpreterLock
+        FrameEvidence::Lock(_)
         | FrameEvidence::Sleep
         | FrameEvidence::Request
         | FrameEvidence::NameLookup => return IdleHint::Busy,

@@ -102,6 +102,12 @@ impl FutexWait {
         }
     }
 
+    /// Returns whether the waiter asked the kernel for a lock with priority inheritance, whose owner
+    /// the kernel keeps.
+    pub(super) fn is_owned(self) -> bool {
+        self.expects == ExpectedValue::Owner
+    }
+
     /// Returns the process that the futex belongs to; none if several may share it.
     pub(super) fn process(self) -> Option<Tgid> {
         self.key.0

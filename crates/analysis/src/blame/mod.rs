@@ -28,6 +28,7 @@ mod retries;
 mod signal;
 mod sleeps;
 mod softirq;
+mod stops;
 mod timed_retries;
 mod visit;
 mod wake_source;
@@ -46,13 +47,15 @@ use crate::timeline::{State, ThreadIndex, Timeline, WaitIndex, WakeUse, wake_use
 pub use chains::{ChainId, Chains, Hop, ImportedChains, StackPairId, StackPairs};
 pub use class::{BlameClass, BlameEntryKind, BlameGroup};
 pub use connection_sides::{ConnectionSide, ConnectionSides, descriptor};
-pub use frame_evidence::FrameEvidence;
+pub(crate) use frame_evidence::libc_name;
+pub use frame_evidence::{FrameEvidence, LockName};
 pub use kinds::{BlameKind, BlamePart, ChainLimits, External, IdleHint, IdleState, Reason};
 pub use ledger::Ledger;
 pub use locks::is_lock_wait;
 pub use parts::BlameParts;
 pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
 pub use sleeps::{Sleep, SleepId, Sleeps};
+pub use stops::Stop;
 pub use wake_source::WakeSource;
 use walk::SleepDetail;
 pub use walk::Walker;
@@ -184,6 +187,12 @@ impl<'a> Blame<'a> {
     #[must_use]
     pub fn frame_evidence(&self, wait: WaitIndex) -> FrameEvidence {
         self.pattern(wait).map_or(FrameEvidence::None, |(_, pattern)| pattern.evidence)
+    }
+
+    /// Returns what stopped the thread of a wait, if it was stopped.
+    #[must_use]
+    pub fn stop_of_wait(&self, wait: WaitIndex) -> Option<Stop> {
+        self.sleeps.get(self.sleep_of_wait(wait)).and_then(|sleep| sleep.stop)
     }
 
     /// Returns whether a wait was for the next request, as far as the wait itself tells.

@@ -6,7 +6,7 @@ use offwake_recording::{Pattern, Recording, Wait};
 use super::{
     ConnectionSide, ConnectionSides, IdleHint, SleepId, Sleeps, StackPairId, StackPairs,
     cause::{Cause, Classifier},
-    frame_evidence::{FrameEvidence, FrameReader},
+    frame_evidence::{FrameEvidence, FrameReader, LockName},
     idle,
     local_servers::LocalServers,
     locks::FutexWait,
@@ -98,13 +98,19 @@ fn analyse(
         };
     };
     let cause = classifier.cause(wait);
-    let evidence = frames.read(&recording.stacks, wait.user_stack);
     let source = wait
         .wake
         .as_ref()
         .map(|wake| wake_source::classify_source(recording, servers, wait, wake, cause));
     let side = sides.waiter_side(wait);
     let lock = FutexWait::from_wait(wait, cause);
+    let evidence = match frames.read(&recording.stacks, wait.user_stack, cause) {
+        // The kernel itself knows it for a lock, whatever the functions are called.
+        FrameEvidence::None if lock.is_some_and(FutexWait::is_owned) => {
+            FrameEvidence::Lock(LockName::Plain)
+        }
+        evidence => evidence,
+    };
     PatternAnalysis {
         cause,
         source,

@@ -12,7 +12,7 @@
 use indexmap::IndexSet;
 use offwake_recording::{OpenFile, Recording, SocketRole, Wait};
 
-use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence};
+use super::{StackPairId, cause::Cause, frame_evidence::FrameEvidence, stops::Stop};
 
 /// Identifies a way to sleep within one [`Sleeps`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -34,6 +34,8 @@ pub struct Sleep {
     pub role: Option<SocketRole>,
     /// What the functions of the program tell about it.
     pub evidence: FrameEvidence,
+    /// What stopped the thread, if it was stopped.
+    pub stop: Option<Stop>,
 }
 
 /// The distinct ways in which a recording's threads slept.
@@ -48,6 +50,7 @@ impl Default for Sleeps {
             stack: StackPairId::NONE,
             role: None,
             evidence: FrameEvidence::None,
+            stop: None,
         };
         Self(IndexSet::from_iter([none]))
     }
@@ -67,7 +70,9 @@ impl Sleeps {
             OpenFile::Socket(socket) => socket.role,
             OpenFile::Named(_) => None,
         });
-        let (index, _) = self.0.insert_full(Sleep { cause, stack, role, evidence });
+        let stop =
+            Stop::from_wait(cause, wait.state.letter(), &recording.stacks, wait.kernel_stack);
+        let (index, _) = self.0.insert_full(Sleep { cause, stack, role, evidence, stop });
         SleepId(u32::try_from(index).unwrap_or(0))
     }
 

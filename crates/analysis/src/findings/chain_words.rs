@@ -58,7 +58,10 @@ impl ChainTeller<'_> {
         let time = self.graph.open_time(thread);
         let hop = writer.words.hop(program, &BTreeSet::from([thread]), function, what, time);
         let tid = writer.words.timeline.thread(thread).map(|life| life.tid);
-        Some(FindingHop { tid, ..hop })
+        // A stop is one of the whole process.
+        let is_stopped = place > 0 && self.graph.is_stopped(thread);
+        let thread_name = hop.thread_name.clone().filter(|_| !is_stopped);
+        Some(FindingHop { tid, thread_name, ..hop })
     }
 
     /// Says what a thread waits for: `waits for a lock held by thread ledger`.
@@ -128,6 +131,8 @@ impl ChainTeller<'_> {
     ) -> (String, Option<String>) {
         let (what, function) = self.state(thread, writer);
         match chain.links.last().map(|link| link.awaited) {
+            // That says why.
+            _ if self.graph.is_stopped(thread) => (what, function),
             Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
             _ => (what, function),
         }
@@ -151,12 +156,16 @@ impl ChainTeller<'_> {
                     return ("waits".to_owned(), None);
                 };
                 let what = match self.graph.lock_call(thread) {
-                    Some(LockCall::Condition) if meaning.cause == Cause::Futex => {
+                    Some(LockCall::Condition)
+                        if meaning.cause == Cause::Futex && meaning.lock().is_none() =>
+                    {
                         format!("waits {AT_CONDITION}")
                     }
                     _ => writer.words.sleep(&meaning, program, None),
                 };
-                (what, label_of(&meaning))
+                // Where a thread was stopped does not say why.
+                let function = label_of(&meaning).filter(|_| meaning.stop.is_none());
+                (what, function)
             }
             Some(State::Runnable(_)) => (format!("waits {}", words::for_a_cpu(None)), None),
             Some(State::Throttled(_)) => ("is throttled".to_owned(), None),
@@ -185,7 +194,8 @@ impl ChainTeller<'_> {
         let label = writer.meanings.sleep_label(cause, stack);
         let kernel = writer.meanings.kernel_wait(stack);
         let evidence = self.blame.frame_evidence(wait);
-        Some(writer.meanings.share(SleepMeaning { cause, label, role, kernel, evidence }))
+        let stop = self.blame.stop_of_wait(wait);
+        Some(writer.meanings.share(SleepMeaning { cause, label, role, kernel, evidence, stop }))
     }
 
     /// Tells the hops behind the first one as lines, the last of them the cause. If the chain ends with

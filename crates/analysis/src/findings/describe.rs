@@ -8,7 +8,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::{BlameEntryKind, FrameEvidence, Reason, cause::Cause},
+    blame::{BlameEntryKind, FrameEvidence, Reason, Stop, cause::Cause},
     quotas::{ThrottledTimes, describe_quota},
     text,
     timeline::{Thread, ThreadIndex, Timeline},
@@ -159,16 +159,10 @@ impl Words<'_> {
             })
         });
         match slept.evidence {
-            FrameEvidence::Lock => {
+            FrameEvidence::Lock(lock) => {
                 return match next {
-                    Some(next) => format!("waits for a lock of {next}"),
-                    None => "waits for a lock".to_owned(),
-                };
-            }
-            FrameEvidence::InterpreterLock => {
-                return match next {
-                    Some(next) => format!("waits for the interpreter's lock (GIL) of {next}"),
-                    None => "waits for the interpreter's lock (GIL)".to_owned(),
+                    Some(next) => format!("waits for {} of {next}", lock.words()),
+                    None => format!("waits for {}", lock.words()),
                 };
             }
             FrameEvidence::Sleep => return "sleeps".to_owned(),
@@ -203,7 +197,7 @@ impl Words<'_> {
                 None => "waits for a child".to_owned(),
             },
             (Cause::Throttled, _) => "is throttled".to_owned(),
-            (Cause::Stopped, _) => "is stopped".to_owned(),
+            (Cause::Stopped, _) => slept.stop.map_or("is stopped", Stop::words).to_owned(),
             (Cause::Futex, _) => match next {
                 Some(next) => format!("waits for {next}"),
                 None => "waits for a lock or a signal of another thread".to_owned(),
@@ -249,16 +243,7 @@ impl Words<'_> {
                 let holder = self.main_holder(node);
                 format!("waits {}", words::for_a_cpu(holder.as_deref()))
             }
-            BlameEntryKind::Timer => match slept.map(|slept| slept.cause) {
-                Some(Cause::Timer) | None => "sleeps".to_owned(),
-                _ if slept.is_some_and(|slept| slept.evidence == FrameEvidence::Sleep) => {
-                    "sleeps".to_owned()
-                }
-                _ if slept.is_some_and(|slept| slept.evidence == FrameEvidence::NameLookup) => {
-                    "gets no answer from a name server (DNS)".to_owned()
-                }
-                Some(_) => "waits until a timeout".to_owned(),
-            },
+            BlameEntryKind::Timer => describe_timer(slept),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
                 Some(KernelWait::Writeback) => "waits for the disk to write back".to_owned(),
                 _ => "waits for the disk".to_owned(),
@@ -303,6 +288,19 @@ impl Words<'_> {
         let name = program_name(self.programs.program((*id)?)?);
         let all: Nanos = node.holders.values().copied().sum();
         Some(name_main_holder(name, most, all))
+    }
+}
+
+/// Returns what a thread did that a timer woke.
+fn describe_timer(slept: Option<&SleepMeaning>) -> String {
+    let Some(slept) = slept else { return "sleeps".to_owned() };
+    match (slept.cause, slept.evidence) {
+        // It asks for the lock now and then.
+        (Cause::Timer, FrameEvidence::Lock(lock)) => format!("waits for {}", lock.words()),
+        (Cause::Timer, _) | (_, FrameEvidence::Sleep) => "sleeps".to_owned(),
+        (_, FrameEvidence::NameLookup) => "gets no answer from a name server (DNS)".to_owned(),
+        (_, FrameEvidence::Lock(lock)) => format!("waits for {} until a timeout", lock.words()),
+        _ => "waits until a timeout".to_owned(),
     }
 }
 

@@ -33,9 +33,11 @@ use super::{
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
     open_waits::{self, OpenWaits, StuckThreads},
+    polled_locks,
     programs::{ProgramKind, Programs},
     root::{RootKey, WaitRoot},
     running,
+    stopped::StoppedProcesses,
     tree::{self, ChainEnd, Node},
     write::FindingWriter,
 };
@@ -71,6 +73,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     });
     let mut roots: IndexMap<RootKey, WaitRoot> = IndexMap::new();
     let mut open = OpenWaits::default();
+    let stopped = StoppedProcesses::find(blame);
     for (key, sum) in &sums.waits {
         let waiter = key.waiter.thread;
         let program = programs.program_under_name(key.waiter);
@@ -101,6 +104,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             if std::mem::take(&mut is_first) {
                 root.count += sum.count;
                 root.longest = root.longest.max(sum.longest);
+                root.stopped_peers.extend(stopped.at_other_end(blame, shown.waited_on));
             }
             let end = chain_end(part);
             let own = (program, &root_key.1);
@@ -113,7 +117,7 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
     let window = recording.meta.window.length();
     // Whatever else the target does says that it is not stuck as a whole.
-    let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer;
+    let sleeps = |(_, meaning): &RootKey| meaning.cause == Cause::Timer && meaning.lock().is_none();
     let waited = |is_counted: &dyn Fn(&RootKey) -> bool| -> Nanos {
         roots.iter().filter(|(key, _)| is_counted(key)).map(|(_, root)| root.node.time).sum()
     };
@@ -159,6 +163,10 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
             continue;
         }
         let mut finding = writer.wait_finding(key, root);
+        stopped.name_in(&mut finding, &root.stopped_peers, &writer);
+        if key.1.cause == Cause::Timer && key.1.lock().is_some() {
+            polled_locks::name_holder(&mut finding, root, teller, &mut writer);
+        }
         if finding.cause.kind == BlameEntryKind::Disk.name() {
             let users = disk_users
                 .get_or_insert_with(|| disk_users::find(blame, &programs, &mut writer.meanings));
@@ -196,6 +204,7 @@ fn root_meaning(
         role,
         kernel,
         evidence: shown.evidence,
+        stop: shown.stop,
     })
 }
 

@@ -134,7 +134,8 @@ fn describe_threads(
                 let label = writer.meanings.sleep_label(cause, stack);
                 let kernel = writer.meanings.kernel_wait(stack);
                 let evidence = blame.frame_evidence(open);
-                let slept = SleepMeaning { cause, label, role: None, kernel, evidence };
+                let stop = blame.stop_of_wait(open);
+                let slept = SleepMeaning { cause, label, role: None, kernel, evidence, stop };
                 let group = asleep.entry(writer.meanings.share(slept)).or_default();
                 group.add(index, time, last.from);
             }

@@ -21,7 +21,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        FrameEvidence, Sleep, SleepId, Sleeps, StackPairId, StackPairs,
+        FrameEvidence, LockName, Sleep, SleepId, Sleeps, StackPairId, StackPairs, Stop,
         cause::{self, Cause},
     },
     label::{CodeOwner, Label, LabelFinder},
@@ -86,6 +86,17 @@ pub(super) struct SleepMeaning {
     pub(super) role: Option<SocketRole>,
     pub(super) kernel: Option<KernelWait>,
     pub(super) evidence: FrameEvidence,
+    pub(super) stop: Option<Stop>,
+}
+
+impl SleepMeaning {
+    /// Returns what the lock is called that the threads waited for, as far as functions tell.
+    pub(super) fn lock(&self) -> Option<LockName> {
+        match self.evidence {
+            FrameEvidence::Lock(lock) => Some(lock),
+            _ => None,
+        }
+    }
 }
 
 /// A meaning that one [`Meanings`] has once: two are the same if they are in the same place. Millions of
@@ -163,10 +174,10 @@ impl<'a> Meanings<'a> {
         if let Some(known) = self.known_sleeps.get(&id) {
             return known.clone();
         }
-        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence }| {
+        let meaning = self.sleeps.get(id).map(|&Sleep { cause, stack, role, evidence, stop }| {
             let label = self.sleep_label(cause, stack);
             let kernel = self.kernel_wait(stack);
-            self.share(SleepMeaning { cause, label, role, kernel, evidence })
+            self.share(SleepMeaning { cause, label, role, kernel, evidence, stop })
         });
         self.known_sleeps.insert(id, meaning.clone());
         meaning
@@ -175,7 +186,7 @@ impl<'a> Meanings<'a> {
     /// Returns the one place of a meaning. Wherever a thread waits for its interpreter's lock, it is
     /// the same lock.
     pub(super) fn share(&mut self, meaning: SleepMeaning) -> SharedMeaning {
-        let is_one_lock = meaning.evidence == FrameEvidence::InterpreterLock;
+        let is_one_lock = meaning.lock().is_some_and(LockName::is_of_interpreter);
         let label = meaning.label.clone().filter(|_| !is_one_lock);
         let meaning = SleepMeaning { label, ..meaning };
         if let Some(known) = self.shared.get(&meaning) {

@@ -24,9 +24,11 @@ mod meaning;
 mod model;
 mod open_chains;
 mod open_waits;
+mod polled_locks;
 mod programs;
 mod root;
 mod running;
+mod stopped;
 mod tree;
 mod write;
 

@@ -117,6 +117,16 @@ pub(super) struct StuckThreads {
     wait: OpenWait,
     /// The chain of one of them. All of them wait for the same.
     chain: OpenChain,
+    proof: Proof,
+}
+
+/// What says that threads are stuck.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Proof {
+    /// What they wait for.
+    Wait,
+    /// That nothing else happened in the whole target. So it is of a server without requests.
+    Silence,
 }
 
 impl StuckThreads {
@@ -155,9 +165,13 @@ pub(super) fn find_stuck(
         let is_dead = !is_anything_else && is_of_first_thread(wait, timeline);
         for (chain, wait) in split_by_owner(wait, graph) {
             let waits_for_lock = chain.links.first().is_some_and(|link| link.awaited.is_lock());
-            let is_stuck = is_stuck(key, &wait) || waits_for_lock || is_dead;
-            if wait.longest() >= least && is_stuck {
-                stuck.push(StuckThreads { key: key.clone(), wait, chain });
+            let proof = match (is_stuck(key, &wait) || waits_for_lock, is_dead) {
+                (true, _) => Proof::Wait,
+                (false, true) => Proof::Silence,
+                (false, false) => continue,
+            };
+            if wait.longest() >= least {
+                stuck.push(StuckThreads { key: key.clone(), wait, chain, proof });
             }
         }
     }
@@ -201,7 +215,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
 }
 
 fn is_lock(meaning: &SleepMeaning) -> bool {
-    meaning.evidence.is_lock()
+    meaning.lock().is_some()
 }
 
 /// Returns whether one of the threads is the first of its process.
@@ -248,7 +262,7 @@ fn describe(
     recording: &Recording,
     writer: &mut FindingWriter<'_>,
 ) -> Finding {
-    let StuckThreads { key: (program, meaning), wait, chain } = stuck;
+    let StuckThreads { key: (program, meaning), wait, chain, proof } = stuck;
     let (time, longest, waited_on) = (wait.time(), wait.longest(), wait.waited_on());
     let on = match waited_on.as_slice() {
         [on @ WaitedOn::File { .. }] => {
@@ -263,8 +277,7 @@ fn describe(
         }
         _ => match (meaning.cause, is_lock(meaning), waited_on.len()) {
             (Cause::Futex, true, 2..) => "wait for different locks".to_owned(),
-            (Cause::Futex, true, _) => "waits for a lock".to_owned(),
-            (Cause::Futex, ..) => "waits for another thread".to_owned(),
+            (Cause::Futex, false, _) => "waits for another thread".to_owned(),
             _ => writer.words.sleep(meaning, *program, None),
         },
     };
@@ -285,6 +298,10 @@ fn describe(
     }];
     if let Some(on) = &on {
         let text = format!("for {}", text::terminal(on));
+        lines.push(FindingLine::without_function(text, share, false));
+    }
+    if *proof == Proof::Silence && matches!(meaning.cause, Cause::Poll | Cause::IoUring) {
+        let text = "mostly idle, if it serves others: nothing came in for it".to_owned();
         lines.push(FindingLine::without_function(text, share, false));
     }
     let (later, hops) = teller.later_lines(chain, share, writer);
@@ -374,6 +391,7 @@ fn say_unknown_owner(
     teller: ChainTeller<'_>,
 ) -> Option<&'static str> {
     let is_at_condition = meaning.cause == Cause::Futex
+        && !is_lock(meaning)
         && wait.threads().all(|thread| teller.graph.lock_call(thread) == Some(LockCall::Condition));
     match (is_lock(meaning), wait.waited_on().len()) {
         (_, _) if is_at_condition => {

@@ -1,6 +1,8 @@
 //! The roots of the trees of findings: waits of threads of one program that mean the same.
 
-use offwake_recording::units::Nanos;
+use std::collections::BTreeSet;
+
+use offwake_recording::units::{Nanos, Tgid};
 
 use super::{meaning::SharedMeaning, programs::ProgramId, tree::Node};
 
@@ -10,6 +12,8 @@ pub(super) struct WaitRoot {
     pub(super) node: Node,
     pub(super) count: u64,
     pub(super) longest: Nanos,
+    /// Stopped processes that have the other end of what was waited on.
+    pub(super) stopped_peers: BTreeSet<Tgid>,
 }
 
 impl WaitRoot {
@@ -18,6 +22,7 @@ impl WaitRoot {
         self.node.merge(other.node);
         self.count += other.count;
         self.longest = self.longest.max(other.longest);
+        self.stopped_peers.extend(other.stopped_peers);
     }
 }
 

@@ -78,7 +78,9 @@ impl FindingWriter<'_> {
         };
         let kind = match (meaning.cause, end.map(|end| end.kind)) {
             (Cause::Throttled, _) => FindingKind::Throttled,
-            (Cause::Timer, Some(BlameEntryKind::Timer)) if own_end => FindingKind::Sleep,
+            (Cause::Timer, Some(BlameEntryKind::Timer)) if own_end && meaning.lock().is_none() => {
+                FindingKind::Sleep
+            }
             (_, Some(BlameEntryKind::Timer))
                 if own_end && meaning.evidence == FrameEvidence::Sleep =>
             {

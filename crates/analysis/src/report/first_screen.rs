@@ -29,6 +29,8 @@ const FIRST_LINES: usize = 7;
 const LATER_LINES: usize = 4;
 /// The most columns.
 const WIDTH: usize = 100;
+/// A target that was active for at most this part of the window had next to nothing to do.
+const MOSTLY_IDLE: f64 = 0.05;
 /// A loss that took at least this part of the target's time could change the answer.
 const RELEVANT_LOSS: f64 = 0.01;
 
@@ -42,6 +44,9 @@ pub(super) fn write(
     let loss = relevant_loss(report);
     if let Some(loss) = &loss {
         write_styled(out, palette.warning, &format!("INCOMPLETE: {loss}"))?;
+    }
+    if let Some(idle) = mostly_idle(report) {
+        write_styled(out, palette.strong, &idle)?;
     }
     let (shown, sleeps) = split_findings(report);
     for (n, finding) in shown.iter().enumerate() {
@@ -67,6 +72,27 @@ pub(super) fn write(
         write_line(out, &line)?;
     }
     Ok(())
+}
+
+/// Says that the target had next to nothing to do, so that the shares of its findings are parts of
+/// next to nothing: `mostly idle: active for 103 ms of 3.02 s`.
+pub(crate) fn mostly_idle(report: &Report) -> Option<String> {
+    let activity = &report.findings.activity;
+    let window = report.window.duration_ns;
+    let is_little = activity.active_ns.0 as f64 <= window.0 as f64 * MOSTLY_IDLE;
+    // A stuck thread is not idle, however short it has been so.
+    let is_stuck = report.findings.list.iter().any(|finding| {
+        matches!(
+            finding.kind,
+            FindingKind::Deadlock | FindingKind::StillWaiting | FindingKind::Throttled
+        )
+    });
+    (is_little && activity.idle_ns > activity.active_ns && !is_stuck).then(|| {
+        format!(
+            "mostly idle: active for {} of {window}, else its threads waited for something to do",
+            activity.active_ns
+        )
+    })
 }
 
 /// Joins parts with dots, in as many lines as they need.
@@ -142,20 +168,20 @@ pub(super) fn split_findings(report: &Report) -> (Vec<&Finding>, Vec<&Finding>) 
 /// Returns the findings in one line each: `70%  python3 21749 web2.py … ← python3 21745 cron_tx.py …`.
 pub(crate) fn finding_lines(report: &Report) -> Vec<String> {
     let (shown, _) = split_findings(report);
-    (shown.iter())
-        .filter_map(|finding| {
-            let first = finding.lines.first()?;
-            let cause = match finding.lines.len() {
-                1 => String::new(),
-                // Its cause is all of it.
-                _ if finding.kind == FindingKind::Deadlock => String::new(),
-                _ => format!("  ← {}", finding.cause.text),
-            };
-            let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
-            let text = first.whole_text();
-            Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
-        })
-        .collect()
+    let idle = mostly_idle(report).into_iter();
+    let findings = (shown.iter()).filter_map(|finding| {
+        let first = finding.lines.first()?;
+        let cause = match finding.lines.len() {
+            1 => String::new(),
+            // Its cause is all of it.
+            _ if finding.kind == FindingKind::Deadlock => String::new(),
+            _ => format!("  ← {}", finding.cause.text),
+        };
+        let still = open_word(finding).map_or(String::new(), |word| format!("{word}  "));
+        let text = first.whole_text();
+        Some(format!("{:>5}  {still}{text}{cause}", percent(finding.share)))
+    });
+    idle.chain(findings).collect()
 }
 
 /// `pid 21749 python3 · 4.00 s · on-CPU 0.3% of one CPU`

@@ -18,6 +18,9 @@ pub fn write(report: &Report, out: &mut dyn io::Write) -> io::Result<()> {
     if let Some(loss) = first_screen::relevant_loss(report) {
         writeln!(out, "**Incomplete:** {}\n", code(&loss))?;
     }
+    if let Some(idle) = first_screen::mostly_idle(report) {
+        writeln!(out, "{}\n", code(&idle))?;
+    }
     let (shown, sleeps) = first_screen::split_findings(report);
     if shown.is_empty() {
         return writeln!(out, "Nothing holds it up.");

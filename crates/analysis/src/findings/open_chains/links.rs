@@ -21,6 +21,7 @@ impl OpenWaitGraph<'_> {
         let wait = self.recording.waits.get(index.0 as usize)?;
         match self.blame.cause(index) {
             Cause::FileLock => self.file_lock_link(&wait),
+            Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(&wait),
             Cause::Child => self.child_link(&wait),
             Cause::Socket => self.answer_link(&wait),
             _ => self.lock_link(&wait),
@@ -69,6 +70,27 @@ impl OpenWaitGraph<'_> {
         is_one.then(|| Link { awaited: Awaited::FileLock, owner: self.process_owner(holder) })
     }
 
+    /// A lock on a file that the thread asks for now and then. The recorder names the process, and the
+    /// file that it has open and that somebody else has locked; nothing but the process tells that
+    /// it is this thread's, so no other of its threads may wait for such a lock in the kernel.
+    fn polled_lock_link(&self, wait: &Wait) -> Option<Link> {
+        let is_in_kernel = |lock: &AwaitedFileLock| {
+            let threads = self.living.get(&wait.tgid).map_or(&[][..], Vec::as_slice);
+            threads.iter().filter_map(|&thread| self.open_wait(thread)).any(|open| {
+                let file = self.recording.waits.get(open.0 as usize).and_then(|open| open.file);
+                self.blame.cause(open) == Cause::FileLock
+                    && file
+                        .is_some_and(|file| (lock.device, lock.inode) == (file.device, file.inode))
+            })
+        };
+        let mut holders = (self.recording.file_locks.iter())
+            .filter(|lock| lock.waiter == Some(wait.tgid) && !is_in_kernel(lock))
+            .map(|lock| &lock.holder);
+        let holder = holders.next()?.as_ref()?;
+        let is_one = holders.all(|other| other.as_ref() == Some(holder));
+        is_one.then(|| Link { awaited: Awaited::FileLock, owner: self.process_owner(holder) })
+    }
+
     /// The child that a process waits for: the one that it names, or the only one that it has.
     fn child_link(&self, wait: &Wait) -> Option<Link> {
         let named = named_child(wait.syscall.as_ref()?)?;
@@ -101,11 +123,18 @@ impl OpenWaitGraph<'_> {
         Some(Link { awaited: Awaited::Answer, owner: self.process_owner(peer) })
     }
 
-    /// The only thread of a process, or the process. Of one whose waits were not recorded, there may be
+    /// The only thread of a process, or the process. Of one that is stopped as a whole, the first
+    /// thread stands for all. Of one whose waits were not recorded, there may be
     /// threads that nobody has seen.
     fn process_owner(&self, process: &PeerProcess) -> Owner {
         match self.living.get(&process.tgid).map(Vec::as_slice) {
             Some(&[thread]) if self.timeline.are_waits_recorded(thread) => Owner::Thread(thread),
+            Some(threads) if threads.iter().all(|&thread| self.is_stopped(thread)) => {
+                let leader = self.living_thread(Tid(process.tgid.0), process.tgid);
+                leader
+                    .or(threads.first().copied())
+                    .map_or_else(|| Owner::Process(process.clone()), Owner::Thread)
+            }
             _ => Owner::Process(process.clone()),
         }
     }

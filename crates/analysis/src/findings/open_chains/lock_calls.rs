@@ -3,6 +3,8 @@
 
 use offwake_recording::{Frame, LockKind, StackRef, StackTable};
 
+use crate::blame::libc_name;
+
 /// A call of the C library that waits for a futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::findings) enum LockCall {
@@ -16,7 +18,7 @@ pub(in crate::findings) enum LockCall {
     Join,
 }
 
-/// The functions by which calls are known, without the underscores that internal names begin with
+/// The functions by which calls are known, by the C library's names for them
 /// ([`nptl/Versions`](https://sourceware.org/git/?p=glibc.git;a=blob;f=nptl/Versions;hb=glibc-2.36)).
 const CALLS: &[(&str, LockCall)] = &[
     ("pthread_mutex_lock", LockCall::Mutex),
@@ -55,9 +57,7 @@ pub(super) fn find_lock_call(stacks: &StackTable, user: StackRef) -> Option<Lock
 }
 
 fn lock_call(name: &str) -> Option<LockCall> {
-    // Versions of a symbol come behind an at sign, copies that a compiler made behind a dot.
-    let plain = name.split(['@', '.']).next().unwrap_or(name).trim_start_matches('_');
-    let plain = plain.strip_prefix("GI_").unwrap_or(plain).trim_start_matches('_');
+    let plain = libc_name(name);
     CALLS.iter().find(|&&(known, _)| known == plain).map(|&(_, call)| call)
 }
 

@@ -21,7 +21,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    blame::Blame,
+    blame::{Blame, cause::Cause},
     timeline::{State, ThreadIndex, Timeline, WaitIndex},
 };
 
@@ -145,6 +145,18 @@ impl<'a> OpenWaitGraph<'a> {
             State::Blocked(wait) if last.to >= self.recording.meta.window.end => Some(wait),
             _ => None,
         }
+    }
+
+    /// Returns whether a thread was stopped at the end, by a signal or a tracer.
+    pub(super) fn is_stopped(&self, thread: ThreadIndex) -> bool {
+        self.open_wait(thread).is_some_and(|wait| self.blame.cause(wait) == Cause::Stopped)
+    }
+
+    /// Returns whether a thread was asleep at the end until it would ask for a lock once more.
+    pub(super) fn polls_for_lock(&self, thread: ThreadIndex) -> bool {
+        self.open_wait(thread).is_some_and(|wait| {
+            self.blame.cause(wait) == Cause::Timer && self.blame.frame_evidence(wait).is_lock()
+        })
     }
 
     /// Returns how long a thread had waited at the end, as far as the window shows.

@@ -68,6 +68,9 @@ struct PageHead {
 /// What holds the target up, as on every first screen.
 #[derive(Serialize)]
 struct PageFindings {
+    /// That there was next to nothing to do, if so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    idle: Option<String>,
     list: Vec<PageFinding>,
     rest: String,
 }
@@ -190,5 +193,9 @@ fn page_findings(report: &Report) -> PageFindings {
             search: (finding.chain.first()).map(|hop| sanitise(&hop.program)).unwrap_or_default(),
         })
         .collect();
-    PageFindings { list, rest: first_screen::describe_rest(report, &shown, &rest).join(" · ") }
+    PageFindings {
+        idle: first_screen::mostly_idle(report),
+        list,
+        rest: first_screen::describe_rest(report, &shown, &rest).join(" · "),
+    }
 }

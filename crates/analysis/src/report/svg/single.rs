@@ -133,7 +133,8 @@ fn list_culprits(report: &Report, sleepers: &Sleepers) -> Vec<HeaderLine> {
 /// What holds the target up, as on every first screen.
 pub(super) fn list_findings(report: &Report) -> Vec<HeaderLine> {
     let (shown, _) = first_screen::split_findings(report);
-    let mut lines = Vec::new();
+    let mut lines: Vec<_> =
+        first_screen::mostly_idle(report).map(HeaderLine::Strong).into_iter().collect();
     for (n, finding) in shown.iter().take(FINDINGS).enumerate() {
         for first_screen::PrintedLine { line, text } in first_screen::lines(n + 1, finding) {
             if line.depth > 0 && !line.is_cause && n > 0 {

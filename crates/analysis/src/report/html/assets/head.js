@@ -42,6 +42,9 @@ export function showFindings() {
   const { findings } = page;
   const items = findings.list.map(finding);
   const others = items.slice(FIRST_FINDINGS);
+  if (findings.idle) {
+    byId('verdict').before(el('p', { class: 'idle' }, findings.idle));
+  }
   byId('verdict').append(...items);
   if (others.length > 0) {
     others.forEach((item) => { item.hidden = true; });

@@ -3,9 +3,16 @@
 //! A condition variable serves for everything: a pool's thread waits on one for its next job, a
 //! Java thread for a monitor that another holds, and `Thread.sleep` for its time to be over.
 
+mod locks;
+
 use std::collections::HashMap;
 
 use offwake_recording::{Frame, Function, StackRef, StackTable, units::StackId};
+
+pub use locks::LockName;
+pub(crate) use locks::libc_name;
+
+use super::cause::Cause;
 
 /// What a user stack tells about a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -15,10 +22,8 @@ pub enum FrameEvidence {
     None,
     /// The thread waits for its next job.
     WorkerLoop,
-    /// The thread waits for a lock.
-    Lock,
-    /// The thread waits for the lock of its language's interpreter, of which a process has one.
-    InterpreterLock,
+    /// The thread waits for a lock, which is called this.
+    Lock(LockName),
     /// The thread sleeps until its time is over.
     Sleep,
     /// The thread waits for the answer of a server that it asked.
@@ -31,7 +36,7 @@ impl FrameEvidence {
     /// Returns whether the thread waits for a lock.
     #[must_use]
     pub fn is_lock(self) -> bool {
-        matches!(self, Self::Lock | Self::InterpreterLock)
+        matches!(self, Self::Lock(_))
     }
 }
 
@@ -77,6 +82,15 @@ const WORKER_LOOPS: &[&str] = &[
     "IOThreadMain",
     "ngx_thread_pool_cycle",
     "Per_thread_connection_handler::block_until_new_connection",
+    // MariaDB's own threads, https://github.com/MariaDB/server/tree/mariadb-10.11.6/{sql,tpool}
+    "tpool::thread_pool_generic::wait_for_tasks",
+    "handle_manager",
+    "slave_deadlock_handler",
+    "signal_hand",
+    // Where servers wait for connections alone, which others then serve: MariaDB, MySQL, PHP.
+    "handle_connections_sockets",
+    "Mysqld_socket_listener::listen_for_connection_event",
+    "fpm_event_loop",
     // Rust's pools.
     "tokio::runtime::blocking::pool::Inner::run",
     "rayon_core::sleep::Sleep::sleep",
@@ -88,51 +102,6 @@ const PYTHON_WORKER_LOOPS: &[(&str, &str)] = &[
     ("worker", "multiprocessing/pool.py"),
     ("serve_forever", "socketserver.py"),
 ];
-
-/// Functions that acquire a lock.
-const LOCKS: &[&str] = &[
-    "ObjectMonitor::enter",
-    "ObjectMonitor::EnterI",
-    "ObjectMonitor::ReenterI",
-    "__lll_lock_wait",
-    "__GI___lll_lock_wait",
-    "___pthread_mutex_lock",
-    "__pthread_mutex_lock",
-    "pthread_mutex_lock",
-    "__lll_clocklock_wait",
-    "__pthread_mutex_clocklock_common",
-    "___pthread_mutex_clocklock",
-    "__pthread_mutex_clocklock",
-    "pthread_mutex_clocklock",
-    "___pthread_mutex_timedlock",
-    "__pthread_mutex_timedlock",
-    "pthread_mutex_timedlock",
-    "___pthread_rwlock_rdlock",
-    "___pthread_rwlock_wrlock",
-    "pthread_rwlock_rdlock",
-    "pthread_rwlock_wrlock",
-    "pthread_rwlock_timedrdlock",
-    "pthread_rwlock_timedwrlock",
-    "pthread_rwlock_clockrdlock",
-    "pthread_rwlock_clockwrlock",
-    "LockAcquire",
-    "LockAcquireExtended",
-    "LWLockAcquire",
-    "runtime.lock2",
-    "uv_mutex_lock",
-    "absl::Mutex::Lock",
-    "absl::lts_20220623::Mutex::Lock",
-    "parking_lot::raw_mutex::RawMutex::lock_slow",
-    "std::sys::sync::mutex::futex::Mutex::lock_contended",
-    "std::sys::sync::rwlock::futex::RwLock::write_contended",
-    "std::sys::sync::rwlock::futex::RwLock::read_contended",
-];
-
-/// Functions that acquire the lock of an interpreter. Those that CPython exports do nothing else, and
-/// `take_gil`, which they call, has no name in most distributions' builds
-/// ([`ceval.c`](https://github.com/python/cpython/blob/v3.11.2/Python/ceval.c#L672)).
-const INTERPRETER_LOCKS: &[&str] =
-    &["take_gil", "PyEval_RestoreThread", "PyEval_AcquireThread", "PyEval_AcquireLock"];
 
 /// Functions that sleep, with whatever they do it.
 const SLEEPS: &[&str] = &[
@@ -161,32 +130,73 @@ const NAME_LOOKUPS: &[&str] = &[
 /// server's own loop at the root of their stacks. Python needs a dozen for one of its functions.
 const MAX_LOOP_DEPTH: usize = 16;
 
-/// Reads user stacks, each once.
+/// Reads user stacks, each once for each cause that makes a difference.
 #[derive(Default)]
 pub(super) struct FrameReader {
-    known: HashMap<StackId, FrameEvidence>,
+    known: HashMap<(StackId, WaitKind), FrameEvidence>,
+}
+
+/// The kinds of waits for which one stack means different things.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum WaitKind {
+    /// The thread sleeps until a time.
+    Sleep,
+    /// The thread waits on a futex.
+    Futex,
+    Other,
 }
 
 impl FrameReader {
-    /// Returns what a user stack tells.
-    pub(super) fn read(&mut self, stacks: &StackTable, user: StackRef) -> FrameEvidence {
+    /// Returns what a user stack tells about a wait with this cause.
+    pub(super) fn read(
+        &mut self,
+        stacks: &StackTable,
+        user: StackRef,
+        cause: Cause,
+    ) -> FrameEvidence {
         let StackRef::Id(id) = user else { return FrameEvidence::None };
-        *self.known.entry(id).or_insert_with(|| read_frames(stacks.frames_of(id)))
+        let kind = match cause {
+            Cause::Timer => WaitKind::Sleep,
+            Cause::Futex => WaitKind::Futex,
+            _ => WaitKind::Other,
+        };
+        *self.known.entry((id, kind)).or_insert_with(|| read_stack(stacks, id, kind))
+    }
+}
+
+fn read_stack(stacks: &StackTable, id: StackId, kind: WaitKind) -> FrameEvidence {
+    let entered = || match kind {
+        WaitKind::Sleep | WaitKind::Futex => {
+            locks::find_entered_lock(stacks, stacks.frames_of(id).collect::<Vec<_>>().into_iter())
+        }
+        WaitKind::Other => None,
+    };
+    match entered() {
+        Some(lock) => FrameEvidence::Lock(lock),
+        None => read_frames(stacks.frames_of(id), kind),
     }
 }
 
 /// Reads frames from the leaf on, until one tells something.
-fn read_frames<'a>(frames: impl Iterator<Item = &'a Frame>) -> FrameEvidence {
+fn read_frames<'a>(frames: impl Iterator<Item = &'a Frame>, kind: WaitKind) -> FrameEvidence {
     let mut is_in_program = false;
     for (frame, depth) in frames.zip(0..) {
         match evidence_of_frame(frame) {
             // Whoever was called by the loop has a job.
             Some(FrameEvidence::WorkerLoop) if is_in_program || depth >= MAX_LOOP_DEPTH => {}
+            // A busy handler that does anything else than to sleep is the program's own.
+            Some(FrameEvidence::Lock(LockName::Sqlite)) if kind != WaitKind::Sleep => {}
             Some(evidence) => return evidence,
             None => is_in_program |= frame.functions.iter().any(is_script_of_program),
         }
     }
     FrameEvidence::None
+}
+
+/// Returns the name of the file that a frame's code is in, without its folder.
+fn module_name<'a>(stacks: &'a StackTable, frame: &Frame) -> &'a str {
+    let path = stacks.module_of(frame).map_or("", |module| module.path.as_str());
+    path.rsplit('/').next().unwrap_or(path)
 }
 
 /// Returns whether a function is in a script of the program itself.
@@ -203,10 +213,8 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
         let is_python_loop = PYTHON_WORKER_LOOPS
             .iter()
             .any(|&(of_python, end)| name == of_python && file.ends_with(end));
-        if LOCKS.contains(&name) {
-            Some(FrameEvidence::Lock)
-        } else if INTERPRETER_LOCKS.contains(&name) {
-            Some(FrameEvidence::InterpreterLock)
+        if let Some(lock) = locks::lock_of_function(name) {
+            Some(FrameEvidence::Lock(lock))
         } else if SLEEPS.contains(&name) {
             Some(FrameEvidence::Sleep)
         } else if REQUESTS.contains(&name) {
