@@ -56,7 +56,8 @@ pub(super) fn idle_hint(
         FrameEvidence::Lock(_)
         | FrameEvidence::Sleep
         | FrameEvidence::Request
-        | FrameEvidence::NameLookup => return IdleHint::Busy,
+        | FrameEvidence::NameLookup
+        | FrameEvidence::Safepoint => return IdleHint::Busy,
         FrameEvidence::WorkerLoop | FrameEvidence::None => {}
     }
     let is_idle = wait.state.letter() == 'I'

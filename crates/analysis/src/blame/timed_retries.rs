@@ -49,7 +49,9 @@ impl TimedRetries {
                 FrameEvidence::None => {
                     !matches!(pattern.cause, Cause::Poll | Cause::IoUring | Cause::Mqueue)
                 }
-                FrameEvidence::Sleep | FrameEvidence::WorkerLoop => false,
+                FrameEvidence::Sleep | FrameEvidence::WorkerLoop | FrameEvidence::Safepoint => {
+                    false
+                }
             };
             is_cut_short && pattern.cause != Cause::Timer && is_question
         };

@@ -166,6 +166,9 @@ impl Words<'_> {
                 };
             }
             FrameEvidence::Sleep => return "sleeps".to_owned(),
+            FrameEvidence::Safepoint => {
+                return "waits until the JVM's pause is over (safepoint)".to_owned();
+            }
             FrameEvidence::NameLookup => {
                 return "waits for a name server (DNS)".to_owned();
             }

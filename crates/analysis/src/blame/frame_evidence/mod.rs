@@ -30,6 +30,8 @@ pub enum FrameEvidence {
     Request,
     /// The thread waits for the answer of a name server.
     NameLookup,
+    /// The thread waits until the JVM lets all of its threads go on, after a garbage collection say.
+    Safepoint,
 }
 
 impl FrameEvidence {
@@ -116,6 +118,10 @@ const SLEEPS: &[&str] = &[
 
 /// Functions that ask a server and wait for its answer, with a timeout of their own.
 const REQUESTS: &[&str] = &["curl_easy_perform", "PQgetResult", "PQexec", "PQconnectdb"];
+
+/// Functions in which the JVM's threads wait while it has stopped all of them
+/// (<https://github.com/openjdk/jdk/blob/jdk-21%2B35/src/hotspot/share/runtime/safepoint.cpp#L666>).
+const SAFEPOINTS: &[&str] = &["SafepointSynchronize::block", "LinuxWaitBarrier::wait"];
 
 /// Functions of C libraries that ask name servers.
 const NAME_LOOKUPS: &[&str] = &[
@@ -219,6 +225,8 @@ fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
             Some(FrameEvidence::Sleep)
         } else if REQUESTS.contains(&name) {
             Some(FrameEvidence::Request)
+        } else if SAFEPOINTS.contains(&name) {
+            Some(FrameEvidence::Safepoint)
         } else if NAME_LOOKUPS.contains(&name) {
             Some(FrameEvidence::NameLookup)
         } else if is_python_loop || WORKER_LOOPS.contains(&name) {
