@@ -37,6 +37,11 @@ fn a_row_lock_is_blamed_on_the_client_of_the_session_that_holds_it() -> Result<(
 }
 
 #[test]
+fn what_tcp_holds_back_is_blamed_on_nobody() -> Result<()> {
+    check_cause("delayed-ack")
+}
+
+#[test]
 fn threads_in_a_deadlock_are_told_as_one() -> Result<()> {
     check_cause("deadlock")
 }
@@ -60,7 +65,7 @@ fn a_worker_under_a_quota_is_throttled_by_it() -> Result<()> {
 fn every_incident_has_a_name_of_its_own_and_sources() -> Result<()> {
     let names: BTreeSet<_> = INCIDENTS.iter().map(|incident| incident.name).collect();
     ensure!(names.len() == INCIDENTS.len(), "a name is there twice");
-    for incident in &INCIDENTS {
+    for incident in INCIDENTS {
         let found = incidents::find(incident.name).context("not found by its name")?;
         ensure!(found.about == incident.about && !incident.about.is_empty());
     }

@@ -39,7 +39,7 @@ pub struct Incident {
 }
 
 /// All of them.
-pub const INCIDENTS: [Incident; 26] = [
+pub const INCIDENTS: &[Incident] = &[
     Incident {
         name: "postgres-row-lock",
         about: "an UPDATE waits for a row that a session holds whose client calls a slow service",
@@ -79,6 +79,11 @@ pub const INCIDENTS: [Incident; 26] = [
         name: "go-mutex-threads",
         about: "the same, each locked to a thread of its own, and the holder sleeps in between",
         start: locks::start_go_threads,
+    },
+    Incident {
+        name: "delayed-ack",
+        about: "an answer in two writes, the second of which TCP holds back until a delayed ACK",
+        start: services::start_delayed_ack,
     },
     Incident {
         name: "full-executor",
@@ -178,7 +183,7 @@ pub const INCIDENTS: [Incident; 26] = [
 ///
 /// When there is none.
 pub fn find(name: &str) -> Result<&'static Incident> {
-    let known = || INCIDENTS.map(|incident| incident.name).join(" ");
+    let known = || INCIDENTS.iter().map(|incident| incident.name).collect::<Vec<_>>().join(" ");
     (INCIDENTS.iter().find(|incident| incident.name == name))
         .with_context(|| format!("no incident {name}; there are: {}", known()))
 }

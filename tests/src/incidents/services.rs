@@ -106,6 +106,40 @@ fn first_child(pid: u32) -> Result<u32> {
     Ok(children.split_whitespace().next().context("it has no children")?.parse()?)
 }
 
+/// A server that answers at once, in two writes.
+pub fn start_delayed_ack(scene: &Scene) -> Result<Trouble> {
+    let port = scene.path("port");
+    let stock = scene.start_python("delayed-ack/stock.py", [&port])?;
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(30) };
+    let shop = scene.start_python("delayed-ack/shop.py", [&port, &log.path])?;
+    wait_for_operations(&log, 4)?;
+    let before = count_delayed_acks()?;
+    let truth = format!(
+        "python3 {stock} (stock.py) answers at once, the head first and then the body, which TCP holds \
+         back until the head is acknowledged. The kernel of the target, python3 {shop} (shop.py), does \
+         that some 40 ms later."
+    );
+    Ok(Trouble::for_process(shop, truth)
+        .cause(&["(?i)delayed ACK"])
+        .innocents([Innocent::Process(stock), Innocent::Process(shop)])
+        .log(log)
+        .proof(move || {
+            let delayed = count_delayed_acks()?.saturating_sub(before);
+            ensure!(delayed >= 10, "only {delayed} ACKs were delayed");
+            Ok(format!("by the kernel's count, {delayed} ACKs were delayed meanwhile"))
+        }))
+}
+
+/// How many acknowledgements the kernel has delayed since it started (`TcpExt: DelayedACKs`).
+fn count_delayed_acks() -> Result<u64> {
+    let netstat = fs::read_to_string("/proc/net/netstat")?;
+    let mut of_tcp = netstat.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = of_tcp.next().zip(of_tcp.next()).context("no TcpExt in netstat")?;
+    let mut pairs = names.split_whitespace().zip(values.split_whitespace());
+    let (_, count) = pairs.find(|(name, _)| *name == "DelayedACKs").context("no DelayedACKs")?;
+    Ok(count.parse()?)
+}
+
 /// A service whose pool of threads is busy with a slow backend.
 pub fn start_executor(scene: &Scene) -> Result<Trouble> {
     let (front, backend) = (scene.path("front"), scene.path("backend"));
