@@ -32,5 +32,5 @@ pub mod text;
 pub mod timeline;
 pub mod top;
 mod wait_sums;
-pub mod waited_on;
+pub mod waited_on_entry;
 pub mod words;

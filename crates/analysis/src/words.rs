@@ -5,7 +5,7 @@ use crate::blame::Reason;
 /// What is said in place of a waker of a wait that had not ended when the window did.
 pub const STILL_WAITING: &str = "still waiting";
 /// What is said of data that came by a timer of TCP's own.
-pub const TCP_TIMER: &str = "held back by TCP until a timer (delayed ACK or retransmission)";
+pub const TCP_TIMER: &str = "held back by TCP (delayed ACK or retransmission)";
 /// What is said in place of a waker that is not known.
 pub const WAKER_UNKNOWN: &str = "waker unknown";
 

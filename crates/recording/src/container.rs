@@ -43,10 +43,11 @@ impl ContainerNames {
     }
 }
 
-/// What runtimes put before the id in the name of a container's cgroup: Docker, CRI-O, containerd for
+/// What container engines put before the id in the name of a container's cgroup: Docker, CRI-O, containerd for
 /// Kubernetes and for nerdctl, Podman. With systemd's scopes the names end in `.scope`; where the
 /// runtime makes the directories itself, some go without.
-const RUNTIME_PREFIXES: [&str; 5] = ["docker-", "crio-", "cri-containerd-", "nerdctl-", "libpod-"];
+const ENGINE_CGROUP_PREFIXES: [&str; 5] =
+    ["docker-", "crio-", "cri-containerd-", "nerdctl-", "libpod-"];
 
 /// What its runtime calls a container: 64 hexadecimal digits, of LXC a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -121,7 +122,7 @@ fn parse_container_id<'a>(above: &str, name: &'a str) -> Option<&'a str> {
         return (!name.is_empty()).then_some(name);
     }
     let bare = name.strip_suffix(".scope").unwrap_or(name);
-    if let Some(id) = RUNTIME_PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
+    if let Some(id) = ENGINE_CGROUP_PREFIXES.iter().find_map(|prefix| bare.strip_prefix(prefix)) {
         return is_id(id).then_some(id);
     }
     let is_runtimes = above.ends_with("/docker")

@@ -21,7 +21,7 @@ pub mod stream;
 mod thread;
 pub mod units;
 mod wait;
-mod wait_store;
+mod waits;
 
 pub use clock::Clocks;
 pub use container::{ContainerId, ContainerNames, PodName};
@@ -45,7 +45,7 @@ pub use wait::{
     Begin, End, Preemption, Sample, Syscall, SyscallTable, SystemVector, TaskState, ThreadRef,
     Wait, Wake, WakeContext,
 };
-pub use wait_store::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
+pub use waits::{Call, Pattern, WaitRow, Waiter, Waits, Waker};
 
 use std::collections::BTreeMap;
 

@@ -15,8 +15,8 @@
 use profiler_ebpf::offsets::NO_OFFSET;
 
 use super::{
+    config::{CONFIG, frozen, offset},
     maps::CLOCK_OFFSETS,
-    settings::{CONFIG, frozen, offset},
     task::{Task, peek},
 };
 

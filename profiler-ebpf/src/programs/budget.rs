@@ -5,9 +5,9 @@
 //! window opens, are paid from what has been saved up.
 
 use super::{
+    config::{CONFIG, frozen},
     maps::{STACK_BUDGETS, STACK_COUNTS},
     ring::now as clock,
-    settings::{CONFIG, frozen},
     stack::CapturedStack,
 };
 

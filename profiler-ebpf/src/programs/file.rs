@@ -4,7 +4,7 @@
 use profiler_ebpf::record::Inode;
 
 use super::{
-    settings::{CONFIG, frozen, offset},
+    config::{CONFIG, frozen, offset},
     task::{Task, peek},
 };
 

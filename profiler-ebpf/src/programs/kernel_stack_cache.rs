@@ -20,10 +20,10 @@ use profiler_ebpf::{
 
 use super::{
     budget::{self, Need},
+    config::{CONFIG, frozen},
     frame_slots::{self, FrameSlots, TopIndex, read_below_softirq, read_kernel_top},
     interrupt_context,
     maps::STACK_COUNTS,
-    settings::{CONFIG, frozen},
     stack::{self, CapturedStack, Scratch, mix},
     task::{Registers, Task},
 };

@@ -16,9 +16,9 @@ use profiler_ebpf::{
 };
 
 use super::{
+    config::{CONFIG, frozen},
     maps::{SENT_STACKS, STACK_SCRATCH},
     ring::{count_loss, cpu, now, send},
-    settings::{CONFIG, frozen},
     task::Task,
 };
 

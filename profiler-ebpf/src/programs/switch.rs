@@ -13,9 +13,9 @@ use profiler_ebpf::{
 
 use super::{
     arrival::{self, RunQueueClock},
+    config::{CONFIG, frozen},
     interrupt_context, kernel_stack_cache,
     ring::{count_loss, cpu, header, now, send},
-    settings::{CONFIG, frozen},
     stack, syscall, target,
     task::{Registers, TASK_DEAD, Task},
     task_local::{self, TaskLocal},

@@ -6,9 +6,9 @@ use profiler_ebpf::{
 };
 
 use super::{
+    config::{CONFIG, frozen},
     maps::{TARGET_CGROUPS, TARGETS},
     ring::count_loss,
-    settings::{CONFIG, frozen},
     task::Task,
 };
 

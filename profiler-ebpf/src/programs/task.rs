@@ -15,7 +15,7 @@ use profiler_ebpf::{
     record::{COMM_LEN, NO_SYSCALL, Syscall, thread_flags},
 };
 
-use super::settings::{CONFIG, frozen, offset};
+use super::config::{CONFIG, frozen, offset};
 
 /// `PF_IO_WORKER` and `PF_KTHREAD`: stable since 5.12 and 2.6.
 /// <https://github.com/torvalds/linux/blob/v6.12/include/linux/sched.h#L1712>

@@ -11,10 +11,10 @@ use profiler_ebpf::{
 
 use super::{
     atomic,
+    config::{CONFIG, frozen},
     kernel_stack_cache::KernelStackCache,
     maps::{EMPTY_TASK_LOCAL, STAND_IN, THREAD_COUNT, THREADS},
     ring::{count_loss, header, now, send},
-    settings::{CONFIG, frozen},
     target,
     task::Task,
     throttle::OpenThrottle,

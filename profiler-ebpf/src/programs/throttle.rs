@@ -22,9 +22,9 @@ use profiler_ebpf::{
 };
 
 use super::{
+    config::{CONFIG, frozen, offset},
     maps::{LAST_UNTHROTTLE, QUEUE_THROTTLES},
     ring::{header, now, send},
-    settings::{CONFIG, frozen, offset},
     task::{Task, cgroup_id_at, peek},
     task_local::TaskLocal,
 };

@@ -27,12 +27,12 @@ use profiler_ebpf::{
 use super::{
     budget::{self, Need},
     code_epoch,
+    config::{CONFIG, frozen},
     frame_slots::{StackTop, fingerprint_slots, scratch_for_kind},
     kernel_stack_cache::{self, KernelStackCache},
     maps::{CALL_SITES, COPY_COUNTS, COPY_REQUESTS, STACK_COPIES, STACK_TOPS},
     python,
     ring::{count_loss, cpu, now as clock},
-    settings::{CONFIG, frozen},
     stack::{self, CapturedStack, Scratch, mix},
     task::{Registers, Task, UserRegisters, peek_user},
 };

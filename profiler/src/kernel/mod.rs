@@ -6,7 +6,6 @@
 
 mod attach;
 mod btf;
-mod counters;
 mod error;
 mod features;
 mod load;
@@ -15,6 +14,7 @@ mod maps;
 mod object;
 mod program_timer;
 mod sampling_clock;
+mod stack_counts;
 mod survey;
 mod syscalls;
 mod target_children;
@@ -23,7 +23,6 @@ mod user_stacks;
 
 pub use attach::required_tracepoints;
 pub use btf::{KernelTypes, Machine};
-pub use counters::StackCountReader;
 pub use error::KernelError;
 pub use features::{Feature, FeatureStatus, Features, Need};
 pub use load::{
@@ -34,6 +33,7 @@ pub use loss::LossReader;
 pub use maps::{Ring, SentStacks};
 pub use object::is_embedded;
 pub use program_timer::ProgramTimer;
+pub use stack_counts::StackCountReader;
 pub use survey::Survey;
 pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};
 

@@ -54,11 +54,11 @@ const MAX_FINDINGS: usize = 2;
 const MIN_HEIGHT_FOR_FINDINGS: u16 = 20;
 
 /// Draws everything, or a notice if there is no data yet.
-pub fn draw(frame: &mut Frame<'_>, view: &ViewState, picture: Option<&TopData>, paint: ColourMode) {
+pub fn draw(frame: &mut Frame<'_>, view: &ViewState, data: Option<&TopData>, paint: ColourMode) {
     let screen = Screen { view, paint };
-    let findings = match picture {
-        Some(picture) if frame.area().height >= MIN_HEIGHT_FOR_FINDINGS => {
-            picture.header.findings.len().min(MAX_FINDINGS)
+    let findings = match data {
+        Some(data) if frame.area().height >= MIN_HEIGHT_FOR_FINDINGS => {
+            data.header.findings.len().min(MAX_FINDINGS)
         }
         _ => 0,
     };
@@ -66,12 +66,12 @@ pub fn draw(frame: &mut Frame<'_>, view: &ViewState, picture: Option<&TopData>, 
     let [head, body, foot] =
         Layout::vertical([head, Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
     screen.draw_foot(frame, foot);
-    let Some(picture) = picture else {
+    let Some(data) = data else {
         frame.render_widget(Paragraph::new("looking at everybody…"), head);
         return;
     };
-    screen.draw_head(frame, head, picture);
-    let figures = view.figures(picture);
+    screen.draw_head(frame, head, data);
+    let figures = view.figures(data);
     match &view.input {
         InputMode::Help => screen.draw_help(frame, body),
         InputMode::Chain { wait, scrolled } if !is_large(frame.area()) => {
@@ -95,9 +95,9 @@ impl Screen<'_> {
         Piece::styled(text.into(), self.paint.style(role))
     }
 
-    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect, picture: &TopData) {
-        let figures = self.view.figures(picture);
-        let header = &picture.header;
+    fn draw_head(&self, frame: &mut Frame<'_>, area: Rect, data: &TopData) {
+        let figures = self.view.figures(data);
+        let header = &data.header;
         let span = match self.view.period() {
             Period::Window => format!("the last {}", figures.length),
             Period::Totals => format!("{} since the start", figures.length),
@@ -118,10 +118,10 @@ impl Screen<'_> {
         if !self.view.filter().is_empty() {
             first.push(self.piece(TextRole::Loud, format!("  filter: {}", self.view.filter())));
         }
-        let own = percent(header.own_cpu, picture.window.length);
+        let own = percent(header.own_cpu, data.window.length);
         let mut second =
             vec![self.piece(TextRole::Text, format!("offwake itself: {own} of one CPU; "))];
-        second.extend(self.loss(picture));
+        second.extend(self.loss(data));
         let ledger = figures.ledger();
         let mut lines = vec![
             Line::from(first),
@@ -136,15 +136,15 @@ impl Screen<'_> {
         frame.render_widget(Paragraph::new(lines), area);
     }
 
-    fn loss(&self, picture: &TopData) -> Vec<Piece<'static>> {
+    fn loss(&self, data: &TopData) -> Vec<Piece<'static>> {
         let mut pieces = Vec::new();
         match self.view.period() {
-            Period::Window => pieces.push(match &picture.header.loss {
+            Period::Window => pieces.push(match &data.header.loss {
                 None => self.piece(TextRole::Text, "lost: nothing"),
                 Some(loss) => self.piece(TextRole::Loud, loss.clone()),
             }),
             Period::Totals => {
-                let totals = &picture.totals;
+                let totals = &data.totals;
                 pieces.push(match totals.lossy_stretches {
                     0 => self.piece(TextRole::Text, "lost: nothing"),
                     lossy => {
@@ -161,7 +161,7 @@ impl Screen<'_> {
                 }
             }
         }
-        for warning in &picture.header.warnings {
+        for warning in &data.header.warnings {
             pieces.push(self.piece(TextRole::Loud, format!("; {warning}")));
         }
         pieces
@@ -244,8 +244,9 @@ impl Screen<'_> {
             }
             return;
         }
-        let weight =
-            |pane, base| Constraint::Fill(if self.view.focused == pane { base + 3 } else { base });
+        let weight = |table, base| {
+            Constraint::Fill(if self.view.focused == table { base + 3 } else { base })
+        };
         let [upper, middle, lower] = Layout::vertical([
             weight(TopTable::Accounts, 3),
             weight(TopTable::Waits, 4),
@@ -272,13 +273,13 @@ impl Screen<'_> {
             (Constraint::Length(12), "unattributed"),
         ];
         let place = self.view.selected.account.index_among(rows.iter().map(|row| &row.key));
-        let pane = TableArea {
-            pane: TopTable::Accounts,
+        let table = TableArea {
+            table: TopTable::Accounts,
             title: what,
             sorted: self.view.sorting.accounts.describe(),
             place,
         };
-        self.draw_table(frame, area, &pane, columns, rows, |row| {
+        self.draw_table(frame, area, &table, columns, rows, |row| {
             let ledger = row.ledger;
             let share =
                 |part| Cell::from(Line::from(percent(part, ledger.wall_ns)).right_aligned());
@@ -316,13 +317,13 @@ impl Screen<'_> {
             columns.insert(7, (Constraint::Fill(3), "in"));
         }
         let place = self.view.selected.wait.index_among(rows.iter().map(|row| row.key));
-        let pane = TableArea {
-            pane: TopTable::Waits,
+        let table = TableArea {
+            table: TopTable::Waits,
             title: "worst waits",
             sorted: self.view.sorting.waits.describe(),
             place,
         };
-        self.draw_table(frame, area, &pane, &columns, rows, |row| {
+        self.draw_table(frame, area, &table, &columns, rows, |row| {
             let waited = row.waited;
             let idle = match waited.idle {
                 Nanos(0) => String::new(),
@@ -360,13 +361,13 @@ impl Screen<'_> {
             (Constraint::Fill(1), "<- culprit"),
         ];
         let place = self.view.selected.blocking.index_among(rows.iter().map(|row| row.key));
-        let pane = TableArea {
-            pane: TopTable::Blocking,
+        let table = TableArea {
+            table: TopTable::Blocking,
             title: "who blocks whom",
             sorted: self.view.sorting.blocking.describe(),
             place,
         };
-        self.draw_table(frame, area, &pane, columns, rows, |row| {
+        self.draw_table(frame, area, &table, columns, rows, |row| {
             let idle = match row.blocking.idle {
                 Nanos(0) => String::new(),
                 idle => percent(idle, row.blocking.time),
@@ -391,7 +392,7 @@ impl Screen<'_> {
         cells: impl Fn(&R) -> Vec<Cell<'static>>,
     ) {
         let [top, body] = Layout::vertical([Constraint::Length(1), Constraint::Min(0)]).areas(area);
-        let is_focused = self.view.focused == part.pane && self.view.input == InputMode::Tables;
+        let is_focused = self.view.focused == part.table && self.view.input == InputMode::Tables;
         let role = if is_focused { TextRole::FocusedTitle } else { TextRole::Title };
         let title = format!(" {} ({}) {} ", part.title, rows.len(), part.sorted);
         frame.render_widget(Paragraph::new(self.piece(role, title)), top);
@@ -441,7 +442,7 @@ type Column = (Constraint, &'static str);
 
 /// What a table shows around its rows.
 struct TableArea<'a> {
-    pane: TopTable,
+    table: TopTable,
     title: &'a str,
     sorted: String,
     place: usize,

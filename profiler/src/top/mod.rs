@@ -1,9 +1,9 @@
 //! The live view: what is on screen of the figures of a run's last stretches, and what keys do.
 //!
 //! ```text
-//! a stretch's bytes ──Analyst──▶ Picture (Figures of the window, Totals since start)
-//!                                   │
-//!                      keys ──▶ View ├──▶ Tables (rows: filtered, sorted) ──▶ draw
+//! a stretch's bytes ──TopAnalysis──▶ TopData (Figures of the window, Totals since start)
+//!                                       │
+//!                     keys ──▶ ViewState ├──▶ tables (rows: filtered, sorted) ──▶ draw
 //! ```
 //!
 //! The [figures](offwake_analysis::top) themselves come from the analysis. Nothing here has a clock or does

@@ -196,15 +196,15 @@ impl ViewState {
     }
 
     /// Returns the figures that are shown of the data.
-    pub(super) fn figures<'p>(&self, picture: &'p TopData) -> &'p Figures {
+    pub(super) fn figures<'d>(&self, data: &'d TopData) -> &'d Figures {
         match self.period {
-            Period::Window => &picture.window,
-            Period::Totals => &picture.totals.figures,
+            Period::Window => &data.window,
+            Period::Totals => &data.totals.figures,
         }
     }
 
     /// Handles a key that was pressed while this data was on screen, if there was any yet.
-    pub fn handle_key(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
+    pub fn handle_key(&mut self, key: Key, data: Option<&TopData>) -> KeyAction {
         self.message = None;
         if key == Key::Interrupt {
             return KeyAction::Quit;
@@ -219,8 +219,8 @@ impl ViewState {
                 self.input = InputMode::Tables;
                 if key == Key::Char('q') { KeyAction::Quit } else { KeyAction::Nothing }
             }
-            InputMode::Chain { .. } => self.handle_key_in_chain(key, picture),
-            InputMode::Tables => self.handle_key_in_tables(key, picture),
+            InputMode::Chain { .. } => self.handle_key_in_chain(key, data),
+            InputMode::Tables => self.handle_key_in_tables(key, data),
         }
     }
 
@@ -240,13 +240,13 @@ impl ViewState {
         self.input = InputMode::Filtering { before };
     }
 
-    fn handle_key_in_chain(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
+    fn handle_key_in_chain(&mut self, key: Key, data: Option<&TopData>) -> KeyAction {
         if matches!(key, Key::Escape | Key::Backspace | Key::Left | Key::Enter) {
             self.input = InputMode::Tables;
             return KeyAction::Nothing;
         }
         let Some(step) = Step::from_key(key) else { return self.handle_common_key(key) };
-        let figures = picture.map(|picture| self.figures(picture));
+        let figures = data.map(|data| self.figures(data));
         let length = match (&self.input, figures) {
             (InputMode::Chain { wait, .. }, Some(figures)) => {
                 figures.wait(wait).map_or(0, |(key, waited)| chain::chain_lines(key, waited).len())
@@ -259,19 +259,19 @@ impl ViewState {
         KeyAction::Nothing
     }
 
-    fn handle_key_in_tables(&mut self, key: Key, picture: Option<&TopData>) -> KeyAction {
+    fn handle_key_in_tables(&mut self, key: Key, data: Option<&TopData>) -> KeyAction {
         match key {
             Key::Tab | Key::Right => self.focused = self.focused.next(),
             Key::BackTab | Key::Left => self.focused = self.focused.next().next(),
             Key::Enter => {
-                if let Some(picture) = picture {
-                    self.open_selected(picture);
+                if let Some(data) = data {
+                    self.open_selected(data);
                 }
             }
             Key::Escape if !self.filter.is_empty() => self.filter.clear(),
             Key::Escape => return KeyAction::Quit,
-            key => match (Step::from_key(key), picture) {
-                (Some(step), Some(picture)) => self.move_selection(step, picture),
+            key => match (Step::from_key(key), data) {
+                (Some(step), Some(data)) => self.move_selection(step, data),
                 (Some(_), None) => {}
                 (None, _) => return self.handle_common_key(key),
             },
@@ -289,7 +289,7 @@ impl ViewState {
                 let before = std::mem::take(&mut self.filter);
                 self.input = InputMode::Filtering { before };
             }
-            Key::Char('p' | ' ') => {
+            Key::Char('d' | ' ') => {
                 self.updates = match self.updates {
                     UpdateMode::Live => UpdateMode::Paused,
                     UpdateMode::Paused => UpdateMode::Live,
@@ -328,8 +328,8 @@ impl ViewState {
         KeyAction::Nothing
     }
 
-    fn move_selection(&mut self, step: Step, picture: &TopData) {
-        let tables = Tables::new(self.figures(picture), self);
+    fn move_selection(&mut self, step: Step, data: &TopData) {
+        let tables = Tables::new(self.figures(data), self);
         match self.focused {
             TopTable::Accounts => {
                 let keys: Vec<_> = tables.accounts.iter().map(|row| &row.key).collect();
@@ -347,8 +347,8 @@ impl ViewState {
     }
 
     /// Opens the selected wait; from another table, shows the waits of the selected row.
-    fn open_selected(&mut self, picture: &TopData) {
-        let tables = Tables::new(self.figures(picture), self);
+    fn open_selected(&mut self, data: &TopData) {
+        let tables = Tables::new(self.figures(data), self);
         let filter = match self.focused {
             TopTable::Waits => {
                 let place = self.selected.wait.index_among(tables.waits.iter().map(|row| row.key));

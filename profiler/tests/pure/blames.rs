@@ -597,6 +597,8 @@ fn what_tcp_held_back_until_a_timer_is_nobodys() {
     let (held_back, unknown) = (parts(&[("tcp_timer", 9)]), parts(&[("local_softirq", 9)]));
     let (asleep, working) = ("##..............", "################");
     assert_eq!(ended_by(Some(8), &timer, asleep), held_back);
+    let irq_work = ["__irq_exit_rcu", "sysvec_irq_work", "asm_sysvec_irq_work"];
+    assert_eq!(ended_by(Some(8), &irq_work, asleep), held_back);
     // It may have been sent just then: the sender was on a CPU, or is not known.
     assert_eq!(ended_by(Some(8), &timer, working), unknown);
     assert_eq!(ended_by(Some(8), &timer, "##.....##......."), held_back);

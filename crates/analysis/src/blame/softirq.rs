@@ -66,10 +66,16 @@ const CALLS_RUNNER: &[&str] =
     &["do_softirq", "__do_softirq", "do_softirq_own_stack", "asm_call_on_stack", "call_softirq"];
 const ENABLES_SOFTIRQS: &[&str] = &["__local_bh_enable_ip", "__local_bh_enable"];
 const ENDS_INTERRUPT: &[&str] = &["__irq_exit_rcu", "irq_exit_rcu", "irq_exit"];
-/// The interrupt of a CPU's own timer, on x86. Those of arm64 come through the same functions as any
+/// The interrupt of a CPU's own timer, on x86, and the one in which a CPU does what it could not do in
+/// that (`irq_work`), which follows it at once. Those of arm64 come through the same functions as any
 /// other.
-const TIMER_INTERRUPT: &[&str] =
-    &["sysvec_apic_timer_interrupt", "asm_sysvec_apic_timer_interrupt", "sysvec_hyperv_stimer0"];
+const TIMER_INTERRUPT: &[&str] = &[
+    "sysvec_apic_timer_interrupt",
+    "asm_sysvec_apic_timer_interrupt",
+    "sysvec_hyperv_stimer0",
+    "sysvec_irq_work",
+    "asm_sysvec_irq_work",
+];
 const SOFTIRQD: &[&str] = &["run_ksoftirqd"];
 const BACKLOG: &[&str] = &["process_backlog"];
 const DRIVER: &[&str] = &[

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::{
     blame::cause::{self, Cause, Classifier, syscalls},
-    frames, text, waited_on,
+    frames, text, waited_on_entry,
 };
 
 /// What a condition is about.
@@ -143,7 +143,8 @@ impl<'a> ConditionChecker<'a> {
             WaitField::WaitedOn => {
                 let on = cause::waited_on(wait, self.classifier.cause(wait));
                 on.is_some_and(|on| {
-                    pattern.matches(&waited_on::waited_on_entry(&self.recording.files, on).text)
+                    pattern
+                        .matches(&waited_on_entry::waited_on_entry(&self.recording.files, on).text)
                 })
             }
         }

@@ -23,7 +23,7 @@ use crate::{
     text,
     timeline::{ThreadIndex, Timeline},
     wait_sums::WaitAttributes,
-    waited_on,
+    waited_on_entry,
 };
 
 use super::{
@@ -266,7 +266,7 @@ fn describe(
     let (time, longest, waited_on) = (wait.time(), wait.longest(), wait.waited_on());
     let on = match waited_on.as_slice() {
         [on @ WaitedOn::File { .. }] => {
-            Some(waited_on::waited_on_entry(&recording.files, *on).text)
+            Some(waited_on_entry::waited_on_entry(&recording.files, *on).text)
         }
         _ => None,
     };

@@ -19,7 +19,7 @@ use crate::{
     report::wake_context,
     text,
     timeline::{BlockedInterval, RunnableSince, State, ThreadIndex, Track, WaitIndex},
-    waited_on as words,
+    waited_on_entry as words,
 };
 
 use super::{

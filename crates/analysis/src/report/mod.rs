@@ -25,6 +25,7 @@ pub mod svg;
 mod wait_entries;
 mod wait_groups;
 pub(crate) mod wake_context;
+mod warnings;
 
 pub use build::Overview;
 pub(crate) use build::{unix_time, window_entry};

@@ -11,7 +11,7 @@ use crate::{
     findings::Findings,
     frames::Frames,
     label::Label,
-    waited_on::WaitedOnEntry,
+    waited_on_entry::WaitedOnEntry,
 };
 
 use super::RecordingIntegrity;

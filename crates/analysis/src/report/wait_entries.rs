@@ -21,7 +21,7 @@ use crate::{
     wait_sums::{
         self, Timeout, WaitAttributesTable, WaitSumKey, WaitSums, WaitTotals, WakeKey, WakerKey,
     },
-    waited_on,
+    waited_on_entry,
 };
 
 use super::{
@@ -198,7 +198,7 @@ impl EntryWriter<'_> {
             label,
             waited_on: attributes
                 .waited_on
-                .map(|on| waited_on::waited_on_entry(&recording.files, on)),
+                .map(|on| waited_on_entry::waited_on_entry(&recording.files, on)),
             syscall: attributes.syscall,
             timeout_ns: match sum.timeout {
                 Timeout::All(timeout) => timeout,
@@ -293,7 +293,7 @@ fn waker_call_entry(files: &FileTable, call: wait_sums::WakerSyscall) -> WakerCa
         },
         file: match through {
             Some(WokenThrough::File { file, .. }) => {
-                file.map(|file| waited_on::file_text(files, file))
+                file.map(|file| waited_on_entry::file_text(files, file))
             }
             Some(WokenThrough::Futex { .. }) | None => None,
         },

@@ -12,7 +12,7 @@ use crate::{
     label::{CodeOwner, LabelFinder},
     text,
     timeline::{NAMELESS, ThreadIndex, WaitIndex},
-    waited_on,
+    waited_on_entry,
 };
 
 use super::SpanInput;
@@ -82,8 +82,10 @@ impl<'a> SpanNames<'a> {
         let on = waited_on(wait, cause)?;
         let files = &self.evidence.recording.files;
         let entry = self.waited_on.entry(on);
-        let text =
-            || text::cut_bytes(&waited_on::waited_on_entry(files, on).text, MAX_TEXT_BYTES).into();
+        let text = || {
+            text::cut_bytes(&waited_on_entry::waited_on_entry(files, on).text, MAX_TEXT_BYTES)
+                .into()
+        };
         Some(entry.or_insert_with(text).clone())
     }
 

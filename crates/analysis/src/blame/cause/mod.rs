@@ -1,4 +1,10 @@
 //! What a wait was on.
+//!
+//! A new cause is a variant of [`Cause`] and a rule in `rules.rs`. What follows from a cause is decided
+//! elsewhere, and most of these places have a default: whether the wait can be idle (`blame/idle.rs`),
+//! is for a thread's next piece of work (`blame/work_waits.rs`) or begins anew after a timeout
+//! (`blame/timed_retries.rs`), whether a thread may be stuck in it (`findings/open_waits.rs`), and what
+//! it is called (`findings/describe.rs`).
 
 mod rules;
 pub mod syscalls;

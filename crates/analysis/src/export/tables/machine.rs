@@ -15,7 +15,7 @@ use crate::{
         Export,
         dictionary::{Dictionary, all_names, names, optional_words, words},
     },
-    waited_on,
+    waited_on_entry,
 };
 
 pub(super) fn processes(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
@@ -69,7 +69,7 @@ pub(super) fn files(export: &Export<'_>, items: &[u32]) -> Vec<Column> {
     let sockets = || rows.iter().map(|(_, file)| socket(file));
     let (mut texts, mut peers) = (Dictionary::new(), Dictionary::new());
     for (id, file) in &rows {
-        texts.push(Some(id), || Some(waited_on::file_text(table, **id)));
+        texts.push(Some(id), || Some(waited_on_entry::file_text(table, **id)));
         peers.push(Some(id), || socket(file).and_then(peers_of));
     }
     vec![

@@ -27,7 +27,7 @@ use crate::{
     },
     report::wake_context,
     timeline::{BlockedInterval, Thread, ThreadIndex, WaitIndex, WakeUse, wake_use},
-    waited_on,
+    waited_on_entry,
 };
 
 /// A wait, and all that the columns are made from.
@@ -182,7 +182,8 @@ fn subject(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     let mut on = Dictionary::new();
     let mut stacks = Dictionary::new();
     for row in rows {
-        let text = |subject| waited_on::waited_on_entry(&export.recording.files, subject).text;
+        let text =
+            |subject| waited_on_entry::waited_on_entry(&export.recording.files, subject).text;
         on.push(row.waited_on, || row.waited_on.map(text));
         let pair = (row.wait.user_stack, row.wait.kernel_stack);
         stacks.push(Some(pair), || join_frames(&export.recording.stacks, pair));
@@ -234,7 +235,7 @@ fn ending(export: &Export<'_>, rows: &[Row<'_>]) -> Vec<Column> {
     let files = || wakers().map(|waker| waker.and_then(Waker::file));
     let mut texts = Dictionary::new();
     files().for_each(|file| {
-        texts.push(file, || Some(waited_on::file_text(&export.recording.files, file?)));
+        texts.push(file, || Some(waited_on_entry::file_text(&export.recording.files, file?)));
     });
     let stack_ids =
         |half: fn(&Wake) -> StackRef| wakers().map(move |w| stack_number(half(&w?.wake)));

@@ -17,7 +17,7 @@ use crate::{
         ProcessEntry, QuotaEntry, RecordingIntegrity, Report, ThreadEntry, ThreadName, WaitEntry,
         WakeEntry, WakerCallEntry, WakerEntry, WindowEntry,
     },
-    waited_on::WaitedOnEntry,
+    waited_on_entry::WaitedOnEntry,
 };
 
 /// Name of the schema.

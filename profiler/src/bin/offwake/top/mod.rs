@@ -123,10 +123,12 @@ fn check_arguments(arguments: &Top) {
     }
 }
 
-/// Processes and threads end for good; new ones may come into a cgroup, and onto a machine.
+/// Returns whether there is nothing left to watch once the target has ended. Processes and threads
+/// end for good; new ones may come into a cgroup or a container, and onto a machine.
 fn ends_with_target(arguments: &RecordingArguments) -> bool {
     let target = &arguments.target;
-    let is_command = !arguments.command.is_empty() && !target.all && target.cgroup.is_none();
+    let is_lasting = target.all || target.cgroup.is_some() || target.container.is_some();
+    let is_command = !arguments.command.is_empty() && !is_lasting;
     !target.pid.is_empty() || !target.tid.is_empty() || is_command
 }
 
@@ -304,5 +306,33 @@ impl Watch {
             std::thread::sleep(Duration::from_millis(5));
         }
         self.join_session()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::ends_with_target;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn a_command_beside_another_target_does_not_end_the_view() {
+        for (arguments, ends) in [
+            (&["-p", "1"][..], true),
+            (&["--", "make"], true),
+            (&["-p", "1", "--", "make"], true),
+            (&["-a", "--", "make"], false),
+            (&["--cgroup", "/shop", "--", "make"], false),
+            (&["--container", "web", "--", "make"], false),
+            (&["--container", "web"], false),
+            (&[], false),
+        ] {
+            let parsed = Cli::try_parse_from([&["offwake", "top"], arguments].concat());
+            let Ok(Command::Top(top)) = parsed.map(|cli| cli.command) else {
+                panic!("{arguments:?} are not taken")
+            };
+            assert_eq!(ends_with_target(&top.recording), ends, "{arguments:?}");
+        }
     }
 }

@@ -22,7 +22,7 @@ use crate::{
         html::{class::PageClass, texts::describe_thread as thread_words},
     },
     timeline::{NAMELESS, State, ThreadIndex, WaitIndex},
-    waited_on::waited_on_entry,
+    waited_on_entry::waited_on_entry,
     words,
 };
 

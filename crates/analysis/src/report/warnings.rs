@@ -1,0 +1,120 @@
+//! What can make a report wrong or less than whole, in a sentence each.
+
+use offwake_recording::{ClosedBy, units::Nanos};
+
+use super::{ClockStep, Report, Suspension};
+use crate::text;
+
+impl Report {
+    /// Returns what a reader must know before believing the rest, one line each; none if all is
+    /// well.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        warnings(self)
+    }
+}
+
+fn warnings(report: &Report) -> Vec<String> {
+    let integrity = &report.recording;
+    let mut lines = Vec::new();
+    let mut say = |line: String| lines.push(line);
+    let closed_by = |reason: ClosedBy| report.meta.closed_by == reason.name();
+    if closed_by(ClosedBy::Memory) {
+        say("the window closed early: the memory for records was used up (--max-memory)".into());
+    }
+    if closed_by(ClosedBy::DiskFull) {
+        let unwritten = report.loss.counters.get("records_unwritten").copied().unwrap_or(0);
+        say(format!(
+            "the window closed early: the recording found no more room on its disk, {unwritten} records were not written"
+        ));
+    }
+    let stacks = report.meta.stack_counts;
+    if stacks.over_budget > 0 {
+        say(format!(
+            "{} stacks were not taken: the time that walking them may take was used up (--budget)",
+            stacks.over_budget
+        ));
+    }
+    let left_out = report.loss.counters.get("threads_full").copied().unwrap_or(0);
+    if left_out > 0 {
+        say(format!(
+            "some threads are left out, since there are too many to keep track of (--max-threads): they were met {left_out} times"
+        ));
+    }
+    let not_followed = report.loss.counters.get("targets_full").copied().unwrap_or(0);
+    if not_followed > 0 {
+        say(format!(
+            "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
+        ));
+    }
+    let limited = report.filter.limited_count;
+    if limited > 0 {
+        let time = report.filter.limited_ns;
+        say(format!(
+            "blame has more parts than can be shown one by one: {limited} small ones, {time}, are `report_limit` in waits and pictures (it is less of one process, of one cgroup)"
+        ));
+    }
+    if let Some(line) = parser_failures(report) {
+        say(line);
+    }
+    if integrity.cut_off {
+        say("CUT OFF: the recording was not ended, only broken off; what came before is whole"
+            .into());
+    }
+    if integrity.meta_missing {
+        say("DAMAGED: what was recorded, and how, is missing from the recording".into());
+    }
+    let parts = [
+        (integrity.slices_damaged, "slices"),
+        (integrity.slices_missing, "missing slices"),
+        (integrity.tables_damaged, "tables of slices"),
+        (integrity.rows_unreadable, "rows"),
+        (integrity.bytes_skipped, "bytes"),
+    ];
+    let damaged: Vec<String> = (parts.into_iter())
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("{count} {what}"))
+        .collect();
+    if !damaged.is_empty() {
+        let damaged = damaged.join(", ");
+        say(format!("DAMAGED: parts of the recording could not be read: {damaged}"));
+    }
+    if !integrity.tables_missing.is_empty() {
+        let tables = integrity.tables_missing.join(", ");
+        say(format!("DAMAGED: the recording has no {}", text::terminal(&tables)));
+    }
+    for ClockStep { step_ns, .. } in &integrity.clock_steps {
+        let by = Nanos(step_ns.unsigned_abs());
+        let which = if *step_ns < 0 { "back" } else { "forward" };
+        say(format!(
+            "the wall's clock was set {which} by {by} meanwhile; no time here depends on it"
+        ));
+    }
+    for Suspension { suspended_ns, .. } in &integrity.suspensions {
+        say(format!(
+            "the machine was suspended for {suspended_ns} meanwhile: that time counts nowhere"
+        ));
+    }
+    lines
+}
+
+/// Describes what is missing because a parser process failed.
+fn parser_failures(report: &Report) -> Option<String> {
+    let counted = |words: &[(&str, &str)]| {
+        let count = |name: &str| report.loss.counters.get(name).copied().filter(|count| *count > 0);
+        let words = words.iter().filter_map(|(name, what)| Some((what, count(name)?)));
+        words.map(|(what, count)| format!("{what} ({count})")).collect::<Vec<_>>().join(", ")
+    };
+    let costs = counted(&[
+        ("parser_files_unread", "names of functions of files"),
+        ("parser_stacks_lost", "frames of stacks"),
+    ]);
+    let why = counted(&[
+        ("parser_died", "died"),
+        ("parser_silent", "was silent for too long"),
+        ("parser_nonsense", "said what can't be"),
+        ("parser_not_started", "could not be started"),
+    ]);
+    (!costs.is_empty())
+        .then(|| format!("missing are {costs}: offwake's own process that reads programs {why}"))
+}
