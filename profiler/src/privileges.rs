@@ -222,8 +222,22 @@ pub fn become_user(user: &User) -> io::Result<()> {
     Ok(set(recording, recording | OVERRIDE)?)
 }
 
+/// Keeps this process's capabilities from the programs that it runs. Call this before anything else.
+///
+/// Without this, `setpriv --ambient-caps +bpf offwake record -- CMD` runs `CMD` with `CAP_BPF` too.
+/// Root's programs have root's capabilities all the same.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn drop_inheritable() -> io::Result<()> {
+    let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+    Ok(set(effective, permitted)?)
+}
+
 fn set(effective: CapabilitySet, permitted: CapabilitySet) -> rustix::io::Result<()> {
-    // Nothing is handed on to a program that is run: it is the user's own.
+    // A program that is run inherits nothing: it is the user's own. A capability that leaves the
+    // inheritable set leaves the ambient set with it (capabilities(7)).
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
 }

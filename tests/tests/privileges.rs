@@ -182,6 +182,19 @@ fn three_capabilities_are_enough() -> Result<()> {
 }
 
 #[test]
+fn a_command_has_none_of_the_capabilities_that_offwake_was_started_with() -> Result<()> {
+    let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+    let outcome = with(&NEEDED, &["--", "sh", "-c", "cat /proc/self/status"])?;
+    ensure!(outcome.status.success(), "{outcome}");
+    for name in sets {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(name));
+        let set = line.and_then(|line| line.split_whitespace().last());
+        ensure!(set == Some("0000000000000000"), "{name} {set:?}: {outcome}");
+    }
+    Ok(())
+}
+
+#[test]
 fn the_capability_that_is_missing_is_named() -> Result<()> {
     for missing in NEEDED {
         let others: Vec<&str> = NEEDED.into_iter().filter(|name| *name != missing).collect();
