@@ -97,7 +97,7 @@ impl Terminal {
     pub fn wrote(&mut self, output: &Output) -> anyhow::Result<()> {
         match &output.destination {
             Destination::File(path) => self.line(&format!("wrote {}", path.display())),
-            Destination::Special(_) | Destination::StandardOutput => Ok(()),
+            Destination::Special { .. } | Destination::StandardOutput => Ok(()),
         }
     }
 

@@ -62,7 +62,7 @@ impl Reporting {
     /// The terminal for messages: standard output, unless an output takes that.
     pub fn terminal(&self) -> Terminal {
         let takes_standard_output =
-            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
+            self.outputs.iter().any(|it| matches!(it.destination, Destination::StandardOutput));
         if takes_standard_output { Terminal::messages_on_stderr() } else { Terminal::messages() }
     }
 
