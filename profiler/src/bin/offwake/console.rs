@@ -9,7 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use offwake_analysis::report::{Report, summary};
+use offwake_analysis::report::{Report, summary, text};
 
 use crate::output::{Destination, Output, ignore_broken_pipe};
 
@@ -153,7 +153,8 @@ impl Progress {
             ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        bar.set_message(format!("Recording {what}"));
+        // The names of containers are in it.
+        bar.set_message(format!("Recording {}", text::terminal(what)));
         RecordingProgress { bar: Self(bar), begun: Instant::now() }
     }
 

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
     formats::{self, OutputFormat, Written},
-    report::{LedgerEntry, Report},
+    report::{LedgerEntry, Report, text},
     spans::otlp::ExportClock,
 };
 use offwake_recording::ClosedBy;
@@ -137,9 +137,10 @@ fn outputs(
     paths.iter().map(output).collect()
 }
 
-/// The reason why there is nothing to show, if there is nothing.
+/// The reason why there is nothing to show, if there is nothing. It is safe for a terminal.
 pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> {
-    let target = &report.meta.target;
+    // A recording can say anything there.
+    let target = text::terminal(&report.meta.target);
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));
     }
