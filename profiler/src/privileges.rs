@@ -96,6 +96,8 @@ pub enum Task {
     Naming,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
+    /// Reads recordings, which can be anybody's, and writes what is made of them.
+    Reporting,
     /// Does what needs no rights.
     Other,
 }
@@ -120,15 +122,17 @@ impl Task {
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
             Self::Naming => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
-            Self::Other => CapabilitySet::empty(),
+            Self::Reporting | Self::Other => CapabilitySet::empty(),
         }
     }
 
     /// What a task needs besides if root runs offwake: the processes that parse belong to the user
-    /// nobody then, and one that does not answer has to be killed.
+    /// nobody then, and one that does not answer has to be killed; root may write anywhere, and
+    /// have kernel functions named.
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
+            Self::Reporting => OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::SYSLOG,
             Self::Recording
             | Self::Draining
             | Self::EnteringNamespaces
@@ -147,6 +151,7 @@ impl Task {
             | Self::EnteringNamespaces
             | Self::Naming
             | Self::AskingEngines
+            | Self::Reporting
             | Self::Other => self.needs(),
         }
     }
@@ -258,7 +263,14 @@ mod tests {
     #[test]
     fn a_thread_keeps_what_its_task_needs_and_others_are_as_they_were() {
         let before = capabilities(None).unwrap();
-        for task in [Task::Recording, Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [
+            Task::Recording,
+            Task::Draining,
+            Task::LookingUp,
+            Task::Naming,
+            Task::Reporting,
+            Task::Other,
+        ] {
             let more = match geteuid().is_root() {
                 true => task.needs_as_root(),
                 false => CapabilitySet::empty(),

@@ -19,7 +19,7 @@ use offwake_recording::Recording;
 use crate::{
     cli::ExportCommand,
     console::{Progress, Terminal},
-    input::Input,
+    input::{OpenInput, drop_rights},
     outcome::Outcome,
     output::new_file_beside,
 };
@@ -36,7 +36,9 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     if directory.exists() && !directory.is_dir() {
         bail!("cannot export to {}: it is there, and no directory", directory.display());
     }
-    let input = AnalysisInput::new(Input::open(recording, *max_memory)?.read(*max_memory)?);
+    let input = OpenInput::open(recording)?;
+    drop_rights();
+    let input = AnalysisInput::new(input.fetch(*max_memory)?.read(*max_memory)?);
     let analysis = Analysis::new(&input, AnalysisOptions::default());
     let export = Export::new(analysis.blame());
     let host = export::host_directory(&input.recording().meta.host);
