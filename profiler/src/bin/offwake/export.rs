@@ -4,7 +4,6 @@
 use std::{
     fs,
     io::{self, BufWriter, Write as _},
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -79,12 +78,11 @@ fn write(
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let file = new_file_beside(path)?;
+    let file = new_file_beside(path, table.readers())?;
     let mut out = BufWriter::new(file.as_file());
     export::parquet::write(export, table, part, &mut out)?;
     out.flush()?;
     drop(out);
-    file.as_file().set_permissions(fs::Permissions::from_mode(Parquet.file_mode()))?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }

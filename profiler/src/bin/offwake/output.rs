@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake_analysis::formats::OutputFormat;
+use offwake_analysis::formats::{OutputFormat, Readers};
 
 /// Where an output goes.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Destination {
                     OpenOptions::new().append(true).open(path).with_context(cannot)?;
                 }
                 // The file itself is replaced, so it is the directory that must be writable.
-                drop(new_file_beside(path).with_context(cannot)?);
+                drop(new_file_beside(path, Readers::Owner).with_context(cannot)?);
                 Ok(Self::File(path.to_path_buf()))
             }
         }
@@ -104,12 +104,10 @@ impl Output {
         partial_file: &PartialFile,
         render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mode = fs::Permissions::from_mode(self.format.file_mode());
-        let file = new_file_beside(path)?;
+        let file = new_file_beside(path, self.format.readers())?;
         set_partial_file(partial_file, Some(file.path().to_path_buf()));
         let written = write_buffered(file.as_file(), render)
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.as_file().set_permissions(mode))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         set_partial_file(partial_file, None);
         written
@@ -163,12 +161,20 @@ fn open_special(path: &Path) -> io::Result<fs::File> {
 }
 
 /// A file in the same directory, so that it can take the other's place in one step.
-pub fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+pub fn new_file_beside(path: &Path, readers: Readers) -> io::Result<tempfile::NamedTempFile> {
+    // The kernel takes the umask from these.
+    let mode = match readers {
+        Readers::Anybody => 0o666,
+        Readers::Owner => 0o600,
+    };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)
+    tempfile::Builder::new()
+        .prefix(".offwake-")
+        .permissions(fs::Permissions::from_mode(mode))
+        .tempfile_in(directory)
 }
 
 /// Takes a reader that has seen enough for no error.

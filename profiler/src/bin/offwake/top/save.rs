@@ -1,9 +1,7 @@
 //! Saving what is on screen.
 
 use std::{
-    fs::Permissions,
     io::{self, Write as _},
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -54,8 +52,7 @@ impl SavedRecordings {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
-        let mut file = new_file_beside(&self.beside)?;
-        file.as_file().set_permissions(Permissions::from_mode(RecordingFile.file_mode()))?;
+        let mut file = new_file_beside(&self.beside, RecordingFile.readers())?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
         while self.next <= MAX_NUMBER {
