@@ -122,7 +122,7 @@ Examples:
   sudo offwake record --keep 30s --trigger 'wait>200ms,comm=redis-server' -p 4242 -o wait.offwake
 
 With --keep, the last stretch of all goes into FILE itself as it ends; snapshots are FILE with a number
-before the extension.
+before the extension, the first that is free: those of an earlier run stay.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
 ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]

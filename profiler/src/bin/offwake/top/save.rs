@@ -5,14 +5,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use offwake::{capture::flight_recorder::numbered, top::Period};
+use offwake::{capture::flight_recorder::persist_numbered, top::Period};
 use offwake_analysis::formats::{OutputFormat as _, RecordingFile};
 use offwake_analysis::top::TopData;
 
 use crate::output::{new_file_beside, on_one_line};
-
-/// The largest number that is tried.
-const MAX_NUMBER: u64 = 100_000;
 
 /// The recordings that were saved, and where the next one goes.
 pub struct SavedRecordings {
@@ -55,21 +52,8 @@ impl SavedRecordings {
         let mut file = new_file_beside(&self.beside, RecordingFile.readers())?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        while self.next <= MAX_NUMBER {
-            let path = numbered(&self.beside, self.next);
-            self.next += 1;
-            match file.persist_noclobber(&path) {
-                Ok(_file) => {
-                    self.paths.push(path);
-                    return Ok(self.paths.last().unwrap_or(&self.beside));
-                }
-                Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
-                    file = failed.file;
-                }
-                Err(failed) => return Err(failed.error),
-            }
-        }
-        Err(io::Error::other("all numbers are taken"))
+        self.paths.push(persist_numbered(file, &self.beside, &mut self.next)?);
+        Ok(self.paths.last().unwrap_or(&self.beside))
     }
 }
 
