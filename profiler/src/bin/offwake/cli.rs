@@ -292,7 +292,8 @@ pub struct RecordingArguments {
     #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
     pub scope: ScopeArgument,
 
-    /// Bytes of each CPU's ring (a power of two; 64K, 8M) [default: 128M over all CPUs, at most 8M]
+    /// Bytes of each CPU's ring (a power of two; 64K, 8M); 64K at most for CPUs that are offline
+    /// [default: 128M over all CPUs that are online, at most 8M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub ring_size: Option<usize>,
 
