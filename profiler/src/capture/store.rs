@@ -26,9 +26,6 @@ use super::{
     sink::{NewSlice, Sink, SliceSummary},
 };
 
-/// How many names go into one slice: some 5 MiB.
-const NAMES_IN_A_SLICE: usize = 50_000;
-
 /// Has the kernel half send stacks again that the sink has dropped.
 pub(super) type ResendStacks = Box<dyn FnMut(&[StackId]) + Send>;
 
@@ -203,6 +200,8 @@ impl<S: Sink> Store<S> {
     /// Writes the next slice, if nothing has failed before: there must be no hole before the end.
     fn flush(&mut self) {
         let mut slice = std::mem::take(&mut self.next);
+        // The rest goes with the next slice: nobody needs names before the recording ends.
+        let names = slice.names.split_off(stream::count_fitting_names(&slice.names));
         self.next.until = slice.until;
         self.next.loss = slice.loss.clone();
         self.next.profiler_cost = slice.profiler_cost;
@@ -224,6 +223,7 @@ impl<S: Sink> Store<S> {
                 ..slice
             };
         }
+        self.next.names.extend(names);
     }
 
     fn write(&mut self, slice: &mut Slice) -> io::Result<()> {
@@ -282,9 +282,13 @@ impl<S: Sink> Store<S> {
         self.next.fuse_servers = open.fuse_servers;
         self.next.lock_owners = open.lock_owners;
         self.next.meta = Some(meta);
-        let mut names = end.names;
-        while names.len() > NAMES_IN_A_SLICE {
-            let rest = names.split_off(NAMES_IN_A_SLICE);
+        let mut names = std::mem::take(&mut self.next.names);
+        names.extend(end.names);
+        loop {
+            let rest = names.split_off(stream::count_fitting_names(&names));
+            if rest.is_empty() {
+                break;
+            }
             let (until, own_cpu) = (self.until, self.next.own_cpu);
             let (loss, profiler_cost) = (self.next.loss.clone(), self.next.profiler_cost);
             self.write_final_slice(Slice {

@@ -207,6 +207,34 @@ fn a_recording_put_together_as_it_comes_is_what_its_bytes_say() {
     assert!(!failed && matches!(sink.finish(), (same, None) if same.waits == waits.0));
 }
 
+/// Names of 100 MiB, as of C++ templates, of functions that are inlined into each other.
+#[test]
+fn names_are_spread_over_slices_that_can_be_read() {
+    const FRAMES: u32 = 100;
+    let path: std::sync::Arc<str> = "p".repeat(4096).into();
+    let functions = |frame: u32| -> Vec<Function> {
+        let name = |number: u32| format!("{:04000}", frame * 1000 + number);
+        let named = |number| Function {
+            file: Some(std::sync::Arc::clone(&path)),
+            line: Some(1),
+            ..Function::named(name(number))
+        };
+        (0..129).map(named).collect()
+    };
+    let names: Vec<_> = (1..=FRAMES).map(|id| (FrameId(id), functions(id))).collect();
+    let written = all_but_the_end(MemorySink::default()).close(RecordingEnd { names, ..end() });
+    assert!(written.failed.is_none(), "{:?}", written.failed);
+    let mut slices = stream::Slices::new(&written.sink.bytes[..], usize::MAX).unwrap();
+    let (mut found, mut with_names) = (0, 0);
+    while let Some(slice) = slices.next_whole().unwrap() {
+        found += slice.names.len();
+        with_names += u32::from(!slice.names.is_empty());
+    }
+    assert_eq!(slices.damage(), &stream::Damage::default());
+    assert_eq!(found, FRAMES as usize);
+    assert!(with_names > 1, "{with_names} slice");
+}
+
 /// Panics once, at this slice.
 struct Panicking {
     memory: MemorySink,
