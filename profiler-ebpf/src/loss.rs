@@ -1,9 +1,6 @@
 //! Everything that the kernel half can lose, each with a counter of its own.
 
 /// What was lost; the index into [`LossCounters::counts`]. Append-only.
-///
-/// Records that find no room in their ring are counted by numbers below 8: `count_ring_full` in
-/// `programs/ring.rs` masks the index for the verifier. A new loss of that kind needs a wider mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Loss {
@@ -55,6 +52,52 @@ pub enum Loss {
     RingFullCopy = 20,
 }
 
+/// The loss of a record that found no room in its ring.
+///
+/// The verifier has to see that its index is inside the array, which a mask shows. A loss whose
+/// number the mask would change does not compile:
+///
+/// ```compile_fail,E0080
+/// use profiler_ebpf::loss::{Loss, RingLoss};
+/// const COPY: RingLoss = RingLoss::new(Loss::RingFullCopy);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingLoss(Loss);
+
+impl RingLoss {
+    /// A wait's record.
+    pub const WAIT: Self = Self::new(Loss::RingFullWait);
+    /// A preemption's record.
+    pub const PREEMPTION: Self = Self::new(Loss::RingFullPreemption);
+    /// A thread's record.
+    pub const THREAD: Self = Self::new(Loss::RingFullThread);
+    /// An exit's record.
+    pub const EXIT: Self = Self::new(Loss::RingFullExit);
+    /// A sample's record.
+    pub const SAMPLE: Self = Self::new(Loss::RingFullSample);
+    /// A stack's record.
+    pub const STACK: Self = Self::new(Loss::RingFullStack);
+    const MASK: usize = 0x7;
+
+    /// Makes a loss that [`Self::index`] can stand for.
+    ///
+    /// # Panics
+    ///
+    /// If its number has bits outside of the mask: when it is compiled, since losses are constants.
+    #[must_use]
+    pub const fn new(loss: Loss) -> Self {
+        assert!(loss as usize == loss as usize & Self::MASK, "the mask changes this loss's index");
+        Self(loss)
+    }
+
+    /// The index into [`LossCounters::counts`].
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize & Self::MASK
+    }
+}
+
 /// How many kinds of loss there are.
 pub const LOSS_KINDS: usize = 21;
 
@@ -79,4 +122,5 @@ impl Default for LossCounters {
 const _: () = {
     assert!(size_of::<LossCounters>() == (LOSS_KINDS + 2) * 8);
     assert!(Loss::RingFullCopy as usize + 1 == LOSS_KINDS);
+    assert!(RingLoss::MASK < LOSS_KINDS);
 };

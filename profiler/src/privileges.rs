@@ -96,6 +96,8 @@ pub enum Task {
     Naming,
     /// Asks the engines that run containers: their sockets can be root's alone.
     AskingEngines,
+    /// Reads recordings, which can be anybody's, and writes what is made of them.
+    Reporting,
     /// Does what needs no rights.
     Other,
 }
@@ -120,15 +122,17 @@ impl Task {
             Self::EnteringNamespaces => CapabilitySet::SYS_ADMIN,
             Self::Naming => reading | CapabilitySet::SYSLOG,
             Self::AskingEngines => reading | CapabilitySet::SYS_PTRACE | OVERRIDE,
-            Self::Other => CapabilitySet::empty(),
+            Self::Reporting | Self::Other => CapabilitySet::empty(),
         }
     }
 
     /// What a task needs besides if root runs offwake: the processes that parse belong to the user
-    /// nobody then, and one that does not answer has to be killed.
+    /// nobody then, and one that does not answer has to be killed; root may write anywhere, and
+    /// have kernel functions named.
     fn needs_as_root(self) -> CapabilitySet {
         match self {
             Self::LookingUp | Self::Naming => CapabilitySet::KILL,
+            Self::Reporting => OVERRIDE | CapabilitySet::FOWNER | CapabilitySet::SYSLOG,
             Self::Recording
             | Self::Draining
             | Self::EnteringNamespaces
@@ -147,6 +151,7 @@ impl Task {
             | Self::EnteringNamespaces
             | Self::Naming
             | Self::AskingEngines
+            | Self::Reporting
             | Self::Other => self.needs(),
         }
     }
@@ -222,8 +227,22 @@ pub fn become_user(user: &User) -> io::Result<()> {
     Ok(set(recording, recording | OVERRIDE)?)
 }
 
+/// Keeps this process's capabilities from the programs that it runs. Call this before anything else.
+///
+/// Without this, `setpriv --ambient-caps +bpf offwake record -- CMD` runs `CMD` with `CAP_BPF` too.
+/// Root's programs have root's capabilities all the same.
+///
+/// # Errors
+///
+/// If the kernel refuses.
+pub fn drop_inheritable() -> io::Result<()> {
+    let CapabilitySets { effective, permitted, .. } = capabilities(None)?;
+    Ok(set(effective, permitted)?)
+}
+
 fn set(effective: CapabilitySet, permitted: CapabilitySet) -> rustix::io::Result<()> {
-    // Nothing is handed on to a program that is run: it is the user's own.
+    // A program that is run inherits nothing: it is the user's own. A capability that leaves the
+    // inheritable set leaves the ambient set with it (capabilities(7)).
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
 }
@@ -244,7 +263,14 @@ mod tests {
     #[test]
     fn a_thread_keeps_what_its_task_needs_and_others_are_as_they_were() {
         let before = capabilities(None).unwrap();
-        for task in [Task::Recording, Task::Draining, Task::LookingUp, Task::Naming, Task::Other] {
+        for task in [
+            Task::Recording,
+            Task::Draining,
+            Task::LookingUp,
+            Task::Naming,
+            Task::Reporting,
+            Task::Other,
+        ] {
             let more = match geteuid().is_root() {
                 true => task.needs_as_root(),
                 false => CapabilitySet::empty(),

@@ -1,6 +1,6 @@
 //! `record --keep`: the last stretch, written out while recording goes on, says what is true of it.
 
-use std::{path::Path, thread, time::Duration};
+use std::{fs, path::Path, thread, time::Duration};
 
 use anyhow::{Context as _, Result, ensure};
 use offwake_tests::{
@@ -155,6 +155,23 @@ fn a_signal_without_a_stretch_is_answered_and_survived() -> Result<()> {
     let outcome = recorder.outcome()?;
     ensure!(outcome.status.success(), "{outcome}");
     ensure!(outcome.stderr.contains("--keep"), "{outcome}");
+    Ok(())
+}
+
+#[test]
+fn snapshots_of_an_earlier_run_stay() -> Result<()> {
+    let workload = Workload::start("sleeper")?;
+    let offwake = Offwake::record()?;
+    let earlier = offwake.directory().join("x.1.offwake");
+    fs::write(&earlier, "of the run before")?;
+    let mut recorder = offwake
+        .args(["--keep", &duration_argument(KEEP), "-p", &workload.pids(), "-o", "x.offwake"])
+        .start_recording()?;
+    recorder.signal(libc::SIGUSR1)?;
+    wait_for(&recorder.path("x.2.offwake"))?;
+    let outcome = recorder.interrupt()?;
+    ensure!(outcome.stdout.contains("wrote x.2.offwake"), "{outcome}");
+    ensure!(fs::read_to_string(&earlier)? == "of the run before");
     Ok(())
 }
 

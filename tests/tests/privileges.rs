@@ -5,7 +5,7 @@ use std::{
     fs,
     os::unix::fs::{MetadataExt, chown, symlink},
     path::Path,
-    process::Command,
+    process::{Command, Stdio},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -39,6 +39,7 @@ fn capabilities(numbers: &[u32]) -> u64 {
 
 const DAC_OVERRIDE: u32 = 1;
 const DAC_READ_SEARCH: u32 = 2;
+const FOWNER: u32 = 3;
 const SYS_PTRACE: u32 = 19;
 const SYS_ADMIN: u32 = 21;
 const SYSLOG: u32 = 34;
@@ -178,6 +179,70 @@ fn three_capabilities_are_enough() -> Result<()> {
     ensure!(report.threads.iter().any(|thread| thread.blocked_ns > 0), "{:?}", report.threads);
     let named = report.waits.iter().any(|waits| waits.has_frame("main"));
     ensure!(named, "no stack reaches main: {:?}", report.waits);
+    Ok(())
+}
+
+/// The user and the capabilities of an offwake that waits for a recording on standard input.
+fn rights_of_a_reader(arguments: &[&str], caller: Caller) -> Result<(u32, u64)> {
+    let directory = paths::scratch_directory()?;
+    let mut offwake = Command::new(paths::offwake_binary()?);
+    offwake.args(arguments).current_dir(directory.path()).stdin(Stdio::piped());
+    if let Caller::NobodyBySudo = caller {
+        chown(directory.path(), Some(NOBODY), Some(NOBODY))?;
+        let id = NOBODY.to_string();
+        offwake.env("SUDO_UID", &id).env("SUDO_GID", &id);
+    }
+    let mut child = offwake.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    let rights = wait_until("it to read standard input", || {
+        let waits_for = fs::read_to_string(format!("/proc/{}/syscall", child.id()))?;
+        // read(0, …)
+        let is_reading = waits_for.starts_with(&format!("{} 0x0 ", libc::SYS_read));
+        is_reading.then(|| threads(child.id())).transpose()
+    });
+    let ended = child.kill().and_then(|()| child.wait());
+    let rights = rights?;
+    ended?;
+    let main = rights.get("offwake").context("there is no main thread")?;
+    ensure!(rights.values().all(|its| its == main), "threads of several rights: {rights:?}");
+    Ok(*main)
+}
+
+#[derive(Clone, Copy)]
+enum Caller {
+    Root,
+    NobodyBySudo,
+}
+
+#[test]
+fn a_recording_is_read_with_the_right_to_write_outputs_alone() -> Result<()> {
+    let recording = Offwake::record()?.args(["-d", "200ms", "-o", "x.offwake"]).run()?;
+    ensure!(recording.status.success(), "{recording}");
+    let there = recording.path("x.offwake").display().to_string();
+    for arguments in [
+        &["report", "-", "-o", "x.svg"][..],
+        &["report", "-", "--resymbolize"],
+        &["report", "-", "--diff", &there, "-o", "x.svg"],
+        &["export", "-", "exported"],
+    ] {
+        let sudo = rights_of_a_reader(arguments, Caller::NobodyBySudo)?;
+        ensure!(sudo == (NOBODY, 0), "{arguments:?}: {sudo:x?}");
+        let root = rights_of_a_reader(arguments, Caller::Root)?;
+        let writing = capabilities(&[DAC_OVERRIDE, FOWNER, SYSLOG]);
+        ensure!(root == (0, writing), "{arguments:?}: {root:x?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_command_has_none_of_the_capabilities_that_offwake_was_started_with() -> Result<()> {
+    let sets = ["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+    let outcome = with(&NEEDED, &["--", "sh", "-c", "cat /proc/self/status"])?;
+    ensure!(outcome.status.success(), "{outcome}");
+    for name in sets {
+        let line = outcome.stdout.lines().find(|line| line.starts_with(name));
+        let set = line.and_then(|line| line.split_whitespace().last());
+        ensure!(set == Some("0000000000000000"), "{name} {set:?}: {outcome}");
+    }
     Ok(())
 }
 

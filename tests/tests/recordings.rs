@@ -79,6 +79,25 @@ fn a_recording_says_who_waited_for_whom() -> Result<()> {
 }
 
 #[test]
+fn the_reader_of_a_fifo_gets_all_of_a_recording() -> Result<()> {
+    let workload = Workload::start("pipe")?;
+    let offwake = Offwake::record()?;
+    let directory = offwake.directory().to_owned();
+    let made = Command::new("mkfifo").arg(directory.join("fifo.offwake")).status()?;
+    ensure!(made.success(), "mkfifo: {made}");
+    // The reader opens it once, and leaves at the first end of file.
+    let read = "exec timeout 60 cat fifo.offwake > x.offwake";
+    let mut reader = Command::new("sh").args(["-c", read]).current_dir(&directory).spawn()?;
+    let outcome =
+        offwake.args(["-d", "500ms", "-p", &workload.pids(), "-o", "fifo.offwake"]).run()?;
+    ensure!(outcome.status.success(), "{outcome}");
+    ensure!(reader.wait()?.success(), "the reader saw no end");
+    let report = outcome.report_of("x.offwake", &["-o", "x.json"])?.report("x.json")?;
+    ensure!(report.meta.closed_by == "duration" && !report.recording.cut_off);
+    Ok(())
+}
+
+#[test]
 fn under_sudo_the_recording_is_the_callers() -> Result<()> {
     let workload = Workload::start("pipe")?;
     let outcome = Offwake::record()?

@@ -127,6 +127,8 @@ pub enum ClosedBy {
     DiskFull,
     /// A flight recorder wrote out what it had.
     Snapshot,
+    /// Something failed in the profiler itself.
+    Failed,
 }
 
 impl ClosedBy {

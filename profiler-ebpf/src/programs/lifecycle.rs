@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_probe_read_kernel_str;
 use profiler_ebpf::{
-    loss::Loss,
+    loss::RingLoss,
     record::{COMM_LEN, ThreadRecord, kind, phase, thread_event},
 };
 
@@ -81,6 +81,6 @@ pub fn on_rename(task: Task, comm: *const c_void) {
     unsafe {
         bpf_probe_read_kernel_str(record.comm.as_mut_ptr().cast(), COMM_LEN as u32, comm);
     }
-    let sent = send((&raw const record).cast(), len, Loss::RingFullThread);
+    let sent = send((&raw const record).cast(), len, RingLoss::THREAD);
     local.is_identity_sent = u32::from(sent.is_ok());
 }

@@ -5,7 +5,10 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::{
     bpf_get_smp_processor_id, bpf_ktime_get_ns, bpf_ringbuf_output,
 };
-use profiler_ebpf::{loss::Loss, record::RecordHeader};
+use profiler_ebpf::{
+    loss::{Loss, RingLoss},
+    record::RecordHeader,
+};
 
 use super::maps::{LOSSES, RINGS};
 
@@ -37,13 +40,12 @@ pub fn count_loss(loss: Loss) {
 
 /// Counts a record that found no room in the ring, and when.
 #[inline(never)]
-fn count_ring_full(loss: Loss) {
+fn count_ring_full(loss: RingLoss) {
     if let Some(counters) = LOSSES.get_ptr_mut(0) {
         let now = now();
         // SAFETY: as above.
         unsafe {
-            // The mask is for the verifier: the losses that [`send`] counts are the first eight.
-            (*counters).counts[(loss as usize) & 0x7] += 1;
+            (*counters).counts[loss.index()] += 1;
             if (*counters).ring_full_first_ns == 0 {
                 (*counters).ring_full_first_ns = now;
             }
@@ -60,7 +62,7 @@ pub fn header(kind: u16, len: usize) -> RecordHeader {
 
 /// Sends `len` bytes that begin with a [`RecordHeader`]. On failure `loss` has been counted.
 #[inline(always)]
-pub fn send(record: *const c_void, len: usize, loss: Loss) -> Result<(), ()> {
+pub fn send(record: *const c_void, len: usize, loss: RingLoss) -> Result<(), ()> {
     if let Some(ring) = RINGS.get(cpu()) {
         // SAFETY: the caller's record has `len` bytes; the verifier checks it.
         let sent = unsafe {

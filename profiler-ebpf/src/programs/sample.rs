@@ -3,7 +3,7 @@
 use core::ffi::c_void;
 
 use profiler_ebpf::{
-    loss::Loss,
+    loss::RingLoss,
     record::{NO_SEQ, NO_STACK, SampleRecord, kind, phase},
 };
 
@@ -57,6 +57,5 @@ pub fn on_clock_tick(ctx: *mut c_void) {
             record.user_stack = user_stack_copy::capture_sample(ctx, task).0;
         }
     }
-    let _counted =
-        send((&raw const record).cast(), size_of::<SampleRecord>(), Loss::RingFullSample);
+    let _counted = send((&raw const record).cast(), size_of::<SampleRecord>(), RingLoss::SAMPLE);
 }

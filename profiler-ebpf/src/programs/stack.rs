@@ -11,7 +11,7 @@ use core::{ffi::c_void, ptr};
 use aya_ebpf::helpers::generated::{bpf_get_stack, bpf_get_task_stack};
 use profiler_ebpf::{
     config::stacks,
-    loss::Loss,
+    loss::{Loss, RingLoss},
     record::{MAX_FRAMES, NO_STACK, RecordHeader, StackRecord, kind},
 };
 
@@ -204,7 +204,7 @@ extern "C" fn identify_and_send(scratch: u32, tgid: u32, address_space: u64) -> 
     record.ns = now();
     record.tgid = tgid;
     // A stack that found no room in the ring is sent when it is met again.
-    if send(ptr::from_ref(record).cast(), len, Loss::RingFullStack).is_ok() {
+    if send(ptr::from_ref(record).cast(), len, RingLoss::STACK).is_ok() {
         let _full = SENT_STACKS.insert(id, check, 0);
     }
     id

@@ -7,7 +7,7 @@ use core::{ffi::c_void, ptr};
 use aya_ebpf::EbpfContext;
 use aya_log_ebpf::debug;
 use profiler_ebpf::{
-    loss::Loss,
+    loss::{Loss, RingLoss},
     record::{
         NO_STACK, PreemptionRecord, RecordHeader, WaitRecord, kind, phase, survey, thread_event,
         thread_flags, wait_flags,
@@ -200,13 +200,13 @@ fn send_open_preemption(local: &TaskLocal, seq: u32) {
     let mut record = switch::preemption_record(local, seq, now(), 0);
     record.wait_flags |= wait_flags::STILL_OFF;
     let _counted =
-        send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
+        send((&raw const record).cast(), size_of::<PreemptionRecord>(), RingLoss::PREEMPTION);
 }
 
 #[inline(always)]
 fn send_open_wait(record: &WaitRecord) {
     let record = ptr::from_ref(record).cast();
-    let _counted = send(record, size_of::<WaitRecord>(), Loss::RingFullWait);
+    let _counted = send(record, size_of::<WaitRecord>(), RingLoss::WAIT);
 }
 
 /// The record of the wait that a thread is in, as it stands.

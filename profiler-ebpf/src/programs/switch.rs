@@ -3,7 +3,7 @@
 use core::{ffi::c_void, ptr};
 
 use profiler_ebpf::{
-    loss::Loss,
+    loss::{Loss, RingLoss},
     record::{
         ExitRecord, NO_STACK, NO_TIMEOUT, PreemptionRecord, RecordHeader, WaitRecord, kind, phase,
         thread_flags, wait_flags,
@@ -237,7 +237,7 @@ fn send_wait(local: &mut TaskLocal, now: u64) {
     record.seq = local.seq;
     record.on_ns = now;
     record.cpus = (record.cpus & 0xffff) | (cpu() << 16);
-    let _counted = send(ptr::from_ref(record).cast(), len, Loss::RingFullWait);
+    let _counted = send(ptr::from_ref(record).cast(), len, RingLoss::WAIT);
 }
 
 #[inline(always)]
@@ -245,7 +245,7 @@ fn send_preemption(local: &mut TaskLocal, now: u64) {
     local.seq += 1;
     let record = preemption_record(local, local.seq, now, cpu());
     let _counted =
-        send((&raw const record).cast(), size_of::<PreemptionRecord>(), Loss::RingFullPreemption);
+        send((&raw const record).cast(), size_of::<PreemptionRecord>(), RingLoss::PREEMPTION);
 }
 
 /// The record of the preemption that a thread is in, as of `now`.
@@ -283,8 +283,7 @@ fn on_last_switch_out(task: Task, now: u64) {
             exit_code: task.exit_code(),
             reserved: 0,
         };
-        let _counted =
-            send((&raw const record).cast(), size_of::<ExitRecord>(), Loss::RingFullExit);
+        let _counted = send((&raw const record).cast(), size_of::<ExitRecord>(), RingLoss::EXIT);
     }
     task_local::release(task);
 }

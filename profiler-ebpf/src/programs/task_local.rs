@@ -5,7 +5,7 @@ use core::ptr;
 use aya_ebpf::helpers::generated::bpf_task_storage_get;
 use profiler_ebpf::{
     config,
-    loss::Loss,
+    loss::{Loss, RingLoss},
     record::{ThreadRecord, WaitRecord, kind, phase, thread_event, thread_flags},
 };
 
@@ -209,7 +209,7 @@ fn thread_record(local: &TaskLocal, task: Task, event: u32, phase: u32, seq: u32
 
 #[inline(always)]
 fn send_record(record: &ThreadRecord) -> Result<(), ()> {
-    send(ptr::from_ref(record).cast(), size_of::<ThreadRecord>(), Loss::RingFullThread)
+    send(ptr::from_ref(record).cast(), size_of::<ThreadRecord>(), RingLoss::THREAD)
 }
 
 /// Reports that a kind of a thread's stacks is not found in the cache any more, once for each kind.

@@ -16,7 +16,7 @@
 //! All of it is under the lock of the queue's CPU, as the switch is.
 
 use profiler_ebpf::{
-    loss::Loss,
+    loss::RingLoss,
     offsets::NO_OFFSET,
     record::{ThrottleRecord, kind, wait_flags},
 };
@@ -236,7 +236,7 @@ fn send_stretch(local: &TaskLocal, cgroup: u64, stretch: Stretch) -> Result<(), 
         until_ns: stretch.until_ns,
         cgroup,
     };
-    send((&raw const record).cast(), size_of::<ThrottleRecord>(), Loss::RingFullPreemption)
+    send((&raw const record).cast(), size_of::<ThrottleRecord>(), RingLoss::PREEMPTION)
 }
 
 /// `tg_throttle_down`: a group's queue on the CPU of `rq` is about to be throttled, or one above it.

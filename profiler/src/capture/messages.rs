@@ -148,9 +148,11 @@ pub(super) struct LastLookupResults {
 
 /// What goes into a recording last.
 pub(super) struct RecordingEnd {
-    pub records: RecordBatch,
+    /// What came out of the rings since the last batch. None if the drain has died.
+    pub records: Option<RecordBatch>,
     pub open: OpenRecords,
-    pub results: LookupResults,
+    /// What was looked up since the last time. None if the look-up thread has died.
+    pub results: Option<LookupResults>,
     pub names: Vec<(FrameId, Vec<Function>)>,
     pub closed_at: Timestamp,
     pub own_cpu: Nanos,

@@ -123,6 +123,7 @@ pub struct Armed<S> {
     drain: JoinHandle<(RecordBatch, OpenRecords)>,
     lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
+    watch: JoinHandle<()>,
     /// The watch thread runs for as long as this is open.
     watching: PipeWriter,
 }
@@ -130,17 +131,21 @@ pub struct Armed<S> {
 /// A run whose window is open.
 pub struct Capture<S> {
     armed: Armed<S>,
+    /// What failed, and ends the run.
+    broken: Option<CaptureError>,
 }
 
 /// A run whose window is closed; names are still to be looked up.
 pub struct Captured<S> {
-    rest: RecordBatch,
+    /// None if the drain has died.
+    rest: Option<RecordBatch>,
     open: OpenRecords,
     lookup: JoinHandle<LastLookupResults>,
     store: JoinHandle<Store<S>>,
     closed_at: Timestamp,
     own_cpu: Nanos,
     closed_by: ClosedBy,
+    broken: Option<CaptureError>,
 }
 
 /// Why a run should close, apart from what its user wants.
@@ -150,6 +155,8 @@ pub enum Exhausted {
     Memory,
     /// The sink can't take any more.
     Sink,
+    /// A thread of the profiler has died: nothing that it did is done any more.
+    Thread(&'static str),
 }
 
 impl<S: Sink> Armed<S> {
@@ -204,13 +211,12 @@ impl<S: Sink> Armed<S> {
                 lookup::run(&requested, &to_store, stacks, user_stacks)
             })?
         };
-        let watching = {
+        let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
+        let watch = {
             let lookups = lookups.clone();
-            let (over, watching) = io::pipe().map_err(|_error| CaptureError::Thread("watch"))?;
             start("watch", Task::Other, move || {
                 user_stacks::watch(&descriptor, &over, &lookups, &shared)
-            })?;
-            watching
+            })?
         };
         let drain = {
             let control = Arc::clone(&control);
@@ -222,8 +228,18 @@ impl<S: Sink> Armed<S> {
             drain.drain_early_records();
             start("drain", Task::Draining, move || drain.run(&control))?
         };
-        let mut armed =
-            Self { kernel, counters, plan, control, to_store, drain, lookup, store, watching };
+        let mut armed = Self {
+            kernel,
+            counters,
+            plan,
+            control,
+            to_store,
+            drain,
+            lookup,
+            store,
+            watch,
+            watching,
+        };
         // The children first: the opening survey says of each thread whether it is of the target.
         match armed.add_children().and_then(|()| armed.kernel.survey(Survey::Opening)) {
             Ok(()) => {
@@ -299,7 +315,7 @@ impl<S: Sink> Armed<S> {
         let start = RecordingStart { meta, losses, profiler_cost, own_cpu: own_cpu_time() };
         // The other end is gone only if its thread has died, and that is noticed when it is joined.
         let _died = self.to_store.send(StoreMessage::Start(Box::new(start)));
-        Ok(Capture { armed: self })
+        Ok(Capture { armed: self, broken: None })
     }
 }
 
@@ -313,12 +329,26 @@ impl<S: Sink> Capture<S> {
     /// Why the run can't go on, if it can't.
     #[must_use]
     pub fn exhausted(&self) -> Option<Exhausted> {
-        let control = &self.armed.control;
-        if control.sink_failed.load(Ordering::Relaxed) {
+        let Armed { control, drain, lookup, store, watch, .. } = &self.armed;
+        let threads = [
+            ("drain", drain.is_finished()),
+            ("look-up", lookup.is_finished()),
+            ("store", store.is_finished()),
+            ("watch", watch.is_finished()),
+        ];
+        // None ends before the window is closed.
+        if let Some((name, _)) = threads.into_iter().find(|(_, is_finished)| *is_finished) {
+            Some(Exhausted::Thread(name))
+        } else if control.sink_failed.load(Ordering::Relaxed) {
             Some(Exhausted::Sink)
         } else {
             control.memory_full.load(Ordering::Relaxed).then_some(Exhausted::Memory)
         }
+    }
+
+    /// Says what has failed. The run is to be closed then: what was recorded before is stored.
+    pub fn set_broken(&mut self, error: CaptureError) {
+        self.broken.get_or_insert(error);
     }
 
     /// Surveys every thread, and has the sink write out what it retains up to now. That takes a
@@ -402,41 +432,61 @@ impl<S: Sink> Capture<S> {
         self.armed.control.pacer.suppressed()
     }
 
-    /// Closes the window, records what is still open, and detaches.
-    ///
-    /// # Errors
-    ///
-    /// If the kernel refuses to say who is still waiting.
-    pub fn close(self, closed_by: ClosedBy) -> Result<Captured<S>, CaptureError> {
-        let Armed { mut kernel, control, to_store, drain, lookup, store, watching, .. } =
-            self.armed;
+    /// Closes the window, records what is still open, and detaches. Whatever fails, what was
+    /// recorded before goes on to be stored.
+    #[must_use]
+    pub fn close(self, closed_by: ClosedBy) -> Captured<S> {
+        let Self { armed, mut broken } = self;
+        let Armed { mut kernel, control, to_store, drain, lookup, store, watch, watching, .. } =
+            armed;
+        if watch.is_finished() {
+            broken.get_or_insert(CaptureError::Thread("watch"));
+        }
         let (closed_at, own_cpu) = (kernel::now(), own_cpu_time());
-        let surveyed = kernel.survey(Survey::Closing);
+        if let Err(error) = kernel.survey(Survey::Closing) {
+            broken.get_or_insert(error.into());
+        }
         control.stop.store(true, Ordering::Relaxed);
-        let (rest, mut open) = drain.join().map_err(|_panic| CaptureError::Thread("drain"))?;
+        let (rest, mut open) = match drain.join() {
+            Ok((rest, open)) => (Some(rest), open),
+            Err(_panic) => {
+                broken = Some(CaptureError::Thread("drain"));
+                (None, OpenRecords::default())
+            }
+        };
         drop((to_store, watching));
-        surveyed?;
         let window = control.window_start.get().map_or(Nanos(0), |start| closed_at.since(*start));
         open.lock_owners = find_lock_owners(&open.waits, window);
         open.file_locks.extend(file_locks::find_awaited_databases(&open.waits));
-        Ok(Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by })
+        Captured { rest, open, lookup, store, closed_at, own_cpu, closed_by, broken }
     }
 }
 
 impl<S: Sink> Captured<S> {
-    /// Waits for the names of everything that was recorded, and ends the recording.
+    /// Waits for the names of everything that was recorded, and ends the recording. If the look-up
+    /// thread has died, with the names that there are.
     ///
     /// # Errors
     ///
-    /// If one of the threads has died.
+    /// If the thread has died that has the recording.
     pub fn finish(self) -> Result<Written<S>, CaptureError> {
-        let Self { rest, open, lookup, store, closed_at, own_cpu, closed_by } = self;
-        let LastLookupResults { results, names, fuse_servers } =
-            lookup.join().map_err(|_panic| CaptureError::Thread("look-up"))?;
+        let Self { rest, mut open, lookup, store, closed_at, own_cpu, closed_by, mut broken } =
+            self;
+        let (mut results, mut names) = (None, Vec::new());
+        match lookup.join() {
+            Ok(last) => {
+                (results, names) = (Some(last.results), last.names);
+                open.fuse_servers = last.fuse_servers;
+            }
+            Err(_panic) => {
+                broken.get_or_insert(CaptureError::Thread("look-up"));
+            }
+        }
         let store = store.join().map_err(|_panic| CaptureError::Thread("store"))?;
-        let (records, open) = (rest, OpenRecords { fuse_servers, ..open });
-        let end = RecordingEnd { records, open, results, names, closed_at, own_cpu, closed_by };
-        Ok(store.close(end))
+        let closed_by = if broken.is_some() { ClosedBy::Failed } else { closed_by };
+        let end =
+            RecordingEnd { records: rest, open, results, names, closed_at, own_cpu, closed_by };
+        Ok(Written { broken, ..store.close(end) })
     }
 }
 

@@ -5,6 +5,7 @@ mod tests;
 
 use std::{
     io,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{atomic::Ordering, mpsc::Receiver},
 };
 
@@ -16,7 +17,7 @@ use offwake_recording::{
 };
 
 use super::{
-    clocks,
+    CaptureError, clocks,
     control::Control,
     messages::{
         FrameNames, LookupResults, OpenRecords, RecordBatch, RecordingEnd, RecordingStart,
@@ -24,9 +25,6 @@ use super::{
     },
     sink::{NewSlice, Sink, SliceSummary},
 };
-
-/// How many names go into one slice: some 5 MiB.
-const NAMES_IN_A_SLICE: usize = 50_000;
 
 /// Has the kernel half send stacks again that the sink has dropped.
 pub(super) type ResendStacks = Box<dyn FnMut(&[StackId]) + Send>;
@@ -42,6 +40,8 @@ pub(super) struct Store<S> {
     /// The end of the time that they cover.
     until: Timestamp,
     failed: Option<io::Error>,
+    /// What closed the window, if something has failed.
+    closed_by_failure: ClosedBy,
     /// Records that the sink did not take.
     unwritten: u64,
     counts: WaitCounts,
@@ -63,6 +63,8 @@ pub struct Written<S> {
     pub length: Nanos,
     /// What kept the recording from being whole.
     pub failed: Option<io::Error>,
+    /// What failed in the profiler itself, and ended the run. What was recorded before is whole.
+    pub broken: Option<CaptureError>,
 }
 
 impl<S: Sink> Store<S> {
@@ -75,6 +77,7 @@ impl<S: Sink> Store<S> {
             stored: 0,
             until: Timestamp(0),
             failed: None,
+            closed_by_failure: ClosedBy::DiskFull,
             unwritten: 0,
             counts: WaitCounts::default(),
             target_thread_events: 0,
@@ -86,17 +89,27 @@ impl<S: Sink> Store<S> {
     /// Stores what comes until nothing can come any more.
     pub fn run(mut self, messages: &Receiver<StoreMessage>, control: &Control) -> Self {
         for message in messages {
-            match message {
-                StoreMessage::Start(start) => self.begin(*start),
-                StoreMessage::Records(records) => self.add_batch(*records),
-                StoreMessage::LookupResults(results) => self.add_results(*results),
-                StoreMessage::Snapshot(snapshot, names) => self.take_snapshot(*snapshot, names),
+            // A mistake in here costs what it was made with, and not what is stored already.
+            let stored = catch_unwind(AssertUnwindSafe(|| self.store(message)));
+            if stored.is_err() {
+                self.closed_by_failure = ClosedBy::Failed;
+                let error = || io::Error::other(CaptureError::Thread("store"));
+                self.failed.get_or_insert_with(error);
             }
             if self.failed.is_some() {
                 control.sink_failed.store(true, Ordering::Relaxed);
             }
         }
         self
+    }
+
+    fn store(&mut self, message: StoreMessage) {
+        match message {
+            StoreMessage::Start(start) => self.begin(*start),
+            StoreMessage::Records(records) => self.add_batch(*records),
+            StoreMessage::LookupResults(results) => self.add_results(*results),
+            StoreMessage::Snapshot(snapshot, names) => self.take_snapshot(*snapshot, names),
+        }
     }
 
     fn begin(&mut self, start: RecordingStart) {
@@ -187,6 +200,8 @@ impl<S: Sink> Store<S> {
     /// Writes the next slice, if nothing has failed before: there must be no hole before the end.
     fn flush(&mut self) {
         let mut slice = std::mem::take(&mut self.next);
+        // The rest goes with the next slice: nobody needs names before the recording ends.
+        let names = slice.names.split_off(stream::count_fitting_names(&slice.names));
         self.next.until = slice.until;
         self.next.loss = slice.loss.clone();
         self.next.profiler_cost = slice.profiler_cost;
@@ -208,6 +223,7 @@ impl<S: Sink> Store<S> {
                 ..slice
             };
         }
+        self.next.names.extend(names);
     }
 
     fn write(&mut self, slice: &mut Slice) -> io::Result<()> {
@@ -223,22 +239,27 @@ impl<S: Sink> Store<S> {
 
     /// Writes what comes last. Returns the sink, and what kept the recording from being whole.
     pub fn close(mut self, end: RecordingEnd) -> Written<S> {
-        let window_end = end.closed_at;
+        // Without the last records, nobody can tell what happened behind those before.
+        let window_end = if end.records.is_some() { end.closed_at } else { self.until };
         let Some(start) = self.start.take() else {
             let failed = self.failed.take();
             return self.into_written(Nanos(0), failed);
         };
         let window_start = start.meta.window.start;
-        let (records, open) = (end.records, end.open);
-        self.add_results(end.results);
-        self.next.loss = records.loss.clone().since(&start.losses);
-        self.next.loss.add_diagnostics(&self.diagnostics);
-        self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
-        self.add_records(records);
+        let open = end.open;
+        if let Some(results) = end.results {
+            self.add_results(results);
+        }
+        if let Some(records) = end.records {
+            self.next.loss = records.loss.clone().since(&start.losses);
+            self.next.loss.add_diagnostics(&self.diagnostics);
+            self.next.profiler_cost = records.profiler_cost.since(start.profiler_cost);
+            self.add_records(records);
+        }
         self.next.own_cpu = end.own_cpu - start.own_cpu;
-        self.next.until = end.closed_at;
+        self.next.until = window_end;
         let meta = Meta {
-            window: Window { end: end.closed_at, ..start.meta.window },
+            window: Window { end: window_end, ..start.meta.window },
             own_cpu: self.next.own_cpu,
             closed_by: end.closed_by,
             ..start.meta
@@ -261,9 +282,13 @@ impl<S: Sink> Store<S> {
         self.next.fuse_servers = open.fuse_servers;
         self.next.lock_owners = open.lock_owners;
         self.next.meta = Some(meta);
-        let mut names = end.names;
-        while names.len() > NAMES_IN_A_SLICE {
-            let rest = names.split_off(NAMES_IN_A_SLICE);
+        let mut names = std::mem::take(&mut self.next.names);
+        names.extend(end.names);
+        loop {
+            let rest = names.split_off(stream::count_fitting_names(&names));
+            if rest.is_empty() {
+                break;
+            }
             let (until, own_cpu) = (self.until, self.next.own_cpu);
             let (loss, profiler_cost) = (self.next.loss.clone(), self.next.profiler_cost);
             self.write_final_slice(Slice {
@@ -287,7 +312,7 @@ impl<S: Sink> Store<S> {
 
     fn into_written(self, length: Nanos, failed: Option<io::Error>) -> Written<S> {
         let Self { sink, counts, target_thread_events, .. } = self;
-        Written { sink, counts, target_thread_events, length, failed }
+        Written { sink, counts, target_thread_events, length, failed, broken: None }
     }
 
     /// Writes a slice that the recording can't do without: the newest slices of records give way to
@@ -299,7 +324,7 @@ impl<S: Sink> Store<S> {
                 slice.until = self.until;
                 slice.loss.counters.insert("records_unwritten".to_owned(), self.unwritten);
                 if let Some(meta) = &mut slice.meta {
-                    meta.closed_by = ClosedBy::DiskFull;
+                    meta.closed_by = self.closed_by_failure;
                     meta.window.end = self.until;
                 }
             }

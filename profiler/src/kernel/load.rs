@@ -17,7 +17,10 @@ use profiler_ebpf::config::{self, Config, target_origin};
 
 use super::{
     KernelError, KernelTypes, LossReader, ProgramTimer, Ring, StackCountReader, attach,
-    btf::COMPAT_MASK, object, sampling_clock::SamplingClock, syscalls, tracing_frames, user_stacks,
+    btf::COMPAT_MASK,
+    object,
+    sampling_clock::{SamplingClock, online_cpu_list},
+    syscalls, tracing_frames, user_stacks,
 };
 
 /// Which threads are the target of the kernel half.
@@ -94,7 +97,7 @@ pub struct Settings {
     pub stacks: StackSettings,
     /// On-CPU samples a second on each CPU, 0 for none.
     pub sample_hz: u32,
-    /// Bytes of each CPU's ring: a power of two, and of pages at least one.
+    /// Bytes of the ring of each CPU that is online: a power of two, and of pages at least one.
     pub ring_bytes: u32,
     /// Entries of the map that stands in for task-local storage; with `Some`, only that map is
     /// used. For tests.
@@ -221,7 +224,8 @@ impl Kernel {
         };
         let mut kernel = Self { ebpf, clock: None, logger, follows_quotas: false };
         kernel.fill_maps(settings)?;
-        let rings = kernel.make_rings(cpus, settings.ring_bytes)?;
+        let sizes = ring_sizes(cpus, &online_cpu_list()?, settings.ring_bytes);
+        let rings = kernel.make_rings(&sizes)?;
         attach::attach(&mut kernel, types, settings.sample_hz)?;
         let losses = LossReader::from_ebpf(&mut kernel.ebpf)?;
         let stacks = StackCountReader::from_ebpf(&mut kernel.ebpf)?;
@@ -310,13 +314,14 @@ impl Kernel {
         map.insert(id.0, 1, 0).map_err(failed)
     }
 
-    fn make_rings(&mut self, cpus: u32, bytes: u32) -> Result<Vec<Ring>, KernelError> {
+    fn make_rings(&mut self, sizes: &[u32]) -> Result<Vec<Ring>, KernelError> {
         const NAME: &str = "RINGS";
         let failed = |source| KernelError::Map { map: NAME, source };
         let mut outer: ArrayOfMaps<_, RingBuf<MapData>> =
             ArrayOfMaps::try_from(self.map_mut(NAME)?).map_err(failed)?;
-        (0..cpus)
-            .map(|cpu| {
+        (0..)
+            .zip(sizes)
+            .map(|(cpu, &bytes)| {
                 let definition =
                     aya_obj::Map::new_from_params(BPF_MAP_TYPE_RINGBUF as u32, 0, 0, bytes, 0);
                 let data = MapData::create(definition, "offwake_ring", None).map_err(failed)?;
@@ -326,6 +331,17 @@ impl Kernel {
             })
             .collect()
     }
+}
+
+/// Bytes of the ring of a CPU that is offline, should it come: drained every 10 ms, these hold some
+/// 60,000 records a second.
+const OFFLINE_RING_BYTES: u32 = 64 << 10;
+
+/// The sizes of the rings, one for each CPU that there can ever be. The kernel allocates all pages of
+/// a ring at once, and a virtual machine with 2 CPUs can have room for 128.
+fn ring_sizes(possible: u32, online: &[u32], bytes: u32) -> Vec<u32> {
+    let size = |cpu| if online.contains(&cpu) { bytes } else { bytes.min(OFFLINE_RING_BYTES) };
+    (0..possible).map(size).collect()
 }
 
 fn config(types: &KernelTypes, settings: &Settings) -> Result<Config, KernelError> {
@@ -396,4 +412,20 @@ fn possible_cpus() -> Result<u32, KernelError> {
         source,
     })?;
     Ok(u32::try_from(cpus).unwrap_or(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ring_sizes;
+
+    #[test]
+    fn only_cpus_that_are_online_have_large_rings() {
+        let sizes = ring_sizes(128, &[0, 3], 8 << 20);
+        assert_eq!(sizes.len(), 128);
+        for (cpu, size) in sizes.iter().enumerate() {
+            assert_eq!(*size, if [0, 3].contains(&cpu) { 8 << 20 } else { 64 << 10 }, "CPU {cpu}");
+        }
+        // Those of the others are no larger than was asked for.
+        assert_eq!(ring_sizes(3, &[0], 4096), [4096; 3]);
+    }
 }

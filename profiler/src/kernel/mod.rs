@@ -37,6 +37,15 @@ pub use stack_counts::StackCountReader;
 pub use survey::Survey;
 pub use user_stacks::{CallSites, CodeEpochs, PythonThreads, StackCopies, UserStackMaps};
 
+/// How many CPUs are online, whether this process may run on them or not.
+///
+/// # Errors
+///
+/// If the kernel does not say which.
+pub fn count_online_cpus() -> Result<usize, KernelError> {
+    Ok(sampling_clock::online_cpu_list()?.len())
+}
+
 /// Nanoseconds of `CLOCK_MONOTONIC`, the clock of every record.
 #[must_use]
 pub fn now() -> offwake_recording::units::Timestamp {

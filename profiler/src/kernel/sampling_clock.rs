@@ -114,7 +114,7 @@ fn detach(program: &mut PerfEvent, event: CpuClock) {
     }
 }
 
-fn online_cpu_list() -> Result<Vec<u32>, KernelError> {
+pub(super) fn online_cpu_list() -> Result<Vec<u32>, KernelError> {
     online_cpus()
         .map_err(|(_, source)| KernelError::Cpus { path: "/sys/devices/system/cpu/online", source })
 }

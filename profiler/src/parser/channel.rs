@@ -13,6 +13,7 @@ use std::{
     io::{self, IoSlice, IoSliceMut, Read},
     mem::MaybeUninit,
     os::fd::{AsFd, BorrowedFd, OwnedFd},
+    time::Instant,
 };
 
 use rustix::{
@@ -60,6 +61,23 @@ impl<S: AsFd> Channel<S> {
         self.is_new
     }
 
+    /// Starts the time that the answer to a question may take.
+    pub(super) fn begin_question(&mut self) {
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.begin_question();
+        }
+    }
+
+    /// Does what takes its time and is not the other end's doing.
+    pub fn run_unclocked<T>(&mut self, body: impl FnOnce() -> T) -> T {
+        let before = Instant::now();
+        let done = body();
+        if let Some(watchdog) = &mut self.watchdog {
+            watchdog.extend_deadline(before.elapsed());
+        }
+        done
+    }
+
     /// Sends a message, and hands over files with it.
     ///
     /// # Errors
@@ -83,7 +101,8 @@ impl<S: AsFd> Channel<S> {
         let mut files = Some(files).filter(|files| !files.is_empty());
         let mut rest = bytes.as_slice();
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.restart();
+            watchdog.check_deadline()?;
+            watchdog.begin_message();
         }
         while !rest.is_empty() {
             match send_some(self.socket.as_fd(), rest, files) {
@@ -121,7 +140,8 @@ impl<S: AsFd> Channel<S> {
     /// If the other end is gone, sends what is no such message, or nothing for too long.
     pub fn receive<T: DeserializeOwned>(&mut self) -> Result<T, ChannelError> {
         if let Some(watchdog) = &mut self.watchdog {
-            watchdog.restart();
+            watchdog.check_deadline()?;
+            watchdog.begin_message();
         }
         let mut length = [0; 4];
         self.fill(&mut length, None)?;
@@ -173,8 +193,9 @@ impl<S: AsFd> Channel<S> {
                         watchdog.check()?;
                     }
                 }
-                // An end that is gone is found when it is read from or written to.
-                Ok(_) => return Ok(()),
+                // An end that is gone is found when it is read from or written to. One that sends a
+                // byte at a time is never silent.
+                Ok(_) => return self.watchdog.as_ref().map_or(Ok(()), Watchdog::check_deadline),
                 Err(Errno::INTR) => {}
                 Err(_) => return Err(ChannelError::Died),
             }

@@ -154,6 +154,7 @@ impl Parser {
                 self.running.insert(started)
             }
         };
+        running.channel.begin_question();
         let answer = body(&mut running.channel).map_err(counted);
         if answer.is_err() {
             self.end();

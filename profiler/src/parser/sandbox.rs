@@ -25,8 +25,8 @@ use rustix::{
     },
 };
 use seccompiler::{
-    BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
-    SeccompFilter, SeccompRule, apply_filter_all_threads,
+    BackendError, BpfProgram, Error, SeccompAction, SeccompCmpArgLen, SeccompCmpOp,
+    SeccompCondition, SeccompFilter, SeccompRule, apply_filter_all_threads,
 };
 
 /// The user nobody.
@@ -132,7 +132,7 @@ fn exit_with_other_end() {
 }
 
 /// The system calls that remain allowed. All others fail with `EPERM`.
-fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
+fn filter() -> Result<BpfProgram, BackendError> {
     let any = [
         // Sending and receiving messages.
         libc::SYS_recvfrom,
@@ -142,7 +142,6 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_ppoll,
         // Reading files, and writing to what is open: the socket, and /dev/null.
         libc::SYS_close,
-        libc::SYS_fcntl,
         libc::SYS_fstat,
         libc::SYS_lseek,
         libc::SYS_newfstatat,
@@ -176,7 +175,6 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
         libc::SYS_sched_yield,
         libc::SYS_set_robust_list,
         libc::SYS_sigaltstack,
-        libc::SYS_tgkill,
     ];
     #[cfg(target_arch = "x86_64")]
     let older =
@@ -185,23 +183,57 @@ fn filter() -> Result<BpfProgram, seccompiler::BackendError> {
     let older: [i64; 0] = [];
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         any.into_iter().chain(older).map(|call| (call, Vec::new())).collect();
+    // A program that aborts sends the signal to itself. Without Landlock's scopes it could send one
+    // to every process of its user.
+    let itself = u64::from(std::process::id());
+    rules.insert(libc::SYS_tgkill, vec![rule([equals(0, itself)?])?]);
+    // The other commands lock files, choose who gets signals, and make pipes larger.
+    let commands = [libc::F_DUPFD_CLOEXEC, libc::F_GETFD, libc::F_GETFL, libc::F_GET_SEALS]
+        .map(|command| rule([equals(1, u64::from(command.cast_unsigned()))?]));
+    rules.insert(libc::SYS_fcntl, commands.into_iter().collect::<Result<_, _>>()?);
     let writing = libc::O_ACCMODE | libc::O_CREAT | libc::O_TRUNC | libc::O_APPEND;
-    rules.insert(libc::SYS_openat, allow_without(2, writing)?);
+    rules.insert(libc::SYS_openat, vec![rule([has_none(2, writing)?])?]);
     #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_open, allow_without(1, writing)?);
-    // No memory can become code that was not in the program when it began.
-    rules.insert(libc::SYS_mmap, allow_without(2, libc::PROT_EXEC)?);
-    rules.insert(libc::SYS_mprotect, allow_without(2, libc::PROT_EXEC)?);
+    rules.insert(libc::SYS_open, vec![rule([has_none(1, writing)?])?]);
+    // No memory can become code that was not in the program when it began, and none is shared but
+    // that of files, to be read: what is shared does not count as the process's data.
+    let kind = libc::MAP_TYPE | libc::MAP_ANONYMOUS;
+    rules.insert(
+        libc::SYS_mmap,
+        vec![
+            rule([has_none(2, libc::PROT_EXEC)?, has_only(3, libc::MAP_TYPE, libc::MAP_PRIVATE)?])?,
+            rule([
+                has_none(2, libc::PROT_EXEC | libc::PROT_WRITE)?,
+                has_only(3, kind, libc::MAP_SHARED)?,
+            ])?,
+        ],
+    );
+    rules.insert(libc::SYS_mprotect, vec![rule([has_none(2, libc::PROT_EXEC)?])?]);
     let refused = SeccompAction::Errno(libc::EPERM.cast_unsigned());
     let architecture = std::env::consts::ARCH.try_into()?;
     SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture)?.try_into()
 }
 
-/// A rule that allows a system call if an argument has none of these bits.
-fn allow_without(argument: u8, bits: i32) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+/// A rule that allows a system call if all of this is true of its arguments.
+fn rule<const N: usize>(conditions: [SeccompCondition; N]) -> Result<SeccompRule, BackendError> {
+    SeccompRule::new(conditions.into())
+}
+
+/// Whether an argument, of which the kernel looks at 32 bits, is this number.
+fn equals(argument: u8, number: u64) -> Result<SeccompCondition, BackendError> {
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, number)
+}
+
+/// Whether an argument has none of these bits.
+fn has_none(argument: u8, bits: i32) -> Result<SeccompCondition, BackendError> {
+    has_only(argument, bits, 0)
+}
+
+/// Whether an argument has of these bits only those that are in `set`.
+fn has_only(argument: u8, bits: i32, set: i32) -> Result<SeccompCondition, BackendError> {
     let masked = SeccompCmpOp::MaskedEq(u64::from(bits.cast_unsigned()));
-    let condition = SeccompCondition::new(argument, SeccompCmpArgLen::Dword, masked, 0)?;
-    Ok(vec![SeccompRule::new(vec![condition])?])
+    let set = u64::from(set.cast_unsigned());
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, masked, set)
 }
 
 #[cfg(test)]
@@ -210,8 +242,12 @@ mod tests {
         env,
         fs::{self, File},
         net::TcpStream,
-        os::{fd::OwnedFd, unix::net::UnixStream},
+        os::{
+            fd::{AsRawFd as _, OwnedFd},
+            unix::net::UnixStream,
+        },
         process::{Command, Stdio},
+        ptr,
     };
 
     use rustix::{
@@ -249,10 +285,22 @@ mod tests {
             eprintln!("NOT RUN, this kernel has no Landlock: who_is_locked_in_can_read_…");
             return;
         }
-        let (opened, rest) = said.split_first().expect("something was tried");
-        assert_eq!(*opened, "to read below /usr: it works", "{child:?}");
-        assert_eq!(rest.len(), 9, "{child:?}");
+        let (allowed, rest) = said.split_at_checked(5).expect("something was tried");
+        assert!(allowed.iter().all(|tried| tried.ends_with(": it works")), "{child:?}");
+        assert_eq!(rest.len(), 15, "{child:?}");
         assert!(rest.iter().all(|tried| tried.ends_with(": it is refused")), "{rest:#?}");
+    }
+
+    /// Whether memory can be mapped so.
+    fn maps(protection: i32, flags: i32, file: Option<&File>) -> bool {
+        let descriptor = file.map_or(-1, |file| file.as_raw_fd());
+        // SAFETY: a new mapping is nobody's memory; it is never used.
+        let mapped = unsafe { libc::mmap(ptr::null_mut(), 4096, protection, flags, descriptor, 0) };
+        mapped != libc::MAP_FAILED || !is_refused()
+    }
+
+    fn is_refused() -> bool {
+        io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
     }
 
     fn try_everything() {
@@ -262,7 +310,37 @@ mod tests {
         let say = |what: &str, works: bool| {
             println!("tried {what}: {}", if works { "it works" } else { "it is refused" });
         };
-        say("to read below /usr", File::open("/usr/bin/env").is_ok());
+        let file = File::open("/usr/bin/env");
+        say("to read below /usr", file.is_ok());
+        let file = file.unwrap();
+        say("to have a file twice", file.try_clone().is_ok());
+        let read = libc::PROT_READ;
+        say("to map a file", maps(read, libc::MAP_SHARED, Some(&file)));
+        let anonymous = libc::MAP_ANONYMOUS;
+        let write = read | libc::PROT_WRITE;
+        say("to have memory", maps(write, libc::MAP_PRIVATE | anonymous, None));
+        // SAFETY: no signal is sent: only whether one could be is asked.
+        let signals = |process: i32, thread: i32| unsafe {
+            libc::syscall(libc::SYS_tgkill, process, thread, 0) == 0 || !is_refused()
+        };
+        // SAFETY: takes nothing, cannot fail.
+        let (itself, thread, parent) = unsafe { (libc::getpid(), libc::gettid(), libc::getppid()) };
+        say("to send itself a signal", signals(itself, thread));
+
+        say("to send its parent a signal", signals(parent, parent));
+        // The kernel has no such process to protect: it is the filter that refuses.
+        say("to send anybody a signal", signals(i32::MAX, i32::MAX));
+        for (what, command) in
+            [("to lock a file", libc::F_SETLK), ("to get signals of a file", libc::F_SETOWN)]
+        {
+            // SAFETY: a null pointer is an error for the kernel to find.
+            say(what, unsafe { libc::fcntl(file.as_raw_fd(), command, 0) } == 0 || !is_refused());
+        }
+        say("to share memory", maps(write, libc::MAP_SHARED | anonymous, None));
+        say(
+            "to share memory that it can't write to",
+            maps(read, libc::MAP_SHARED | anonymous, None),
+        );
         say("to read elsewhere", File::open("/etc/hostname").is_ok());
         say("to look at processes", File::open("/proc/self/status").is_ok());
         say("to write", fs::write("/tmp/offwake-was-here", "").is_ok());

@@ -9,7 +9,8 @@ pub(super) const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 /// How long the process may use no CPU at all: it is stopped then, or waits for a file that never
 /// comes.
 const MAX_IDLE: Duration = Duration::from_secs(10);
-/// How long the process may work on one answer. A GiB of debug information takes some 10 s.
+/// How long the process may work on one question, however many messages its answer has. A GiB of
+/// debug information takes some 10 s.
 const MAX_BUSY: Duration = Duration::from_secs(300);
 
 /// Tells when a process or thread has taken too long to answer.
@@ -18,7 +19,7 @@ pub(super) struct Watchdog {
     account: Option<CpuAccount>,
     used: Duration,
     idle_since: Instant,
-    asked_at: Instant,
+    deadline: Instant,
 }
 
 impl Watchdog {
@@ -30,16 +31,33 @@ impl Watchdog {
     /// Watches a thread of this process, which may do nothing for as long as it may work.
     pub(super) fn for_thread() -> Self {
         let now = Instant::now();
-        Self { account: None, used: Duration::ZERO, idle_since: now, asked_at: now }
+        Self { account: None, used: Duration::ZERO, idle_since: now, deadline: now + MAX_BUSY }
     }
 
-    /// Starts the time that an answer may take.
-    pub(super) fn restart(&mut self) {
-        let now = Instant::now();
-        (self.idle_since, self.asked_at) = (now, now);
+    /// Starts the time that the answer to a question may take.
+    pub(super) fn begin_question(&mut self) {
+        self.deadline = Instant::now() + MAX_BUSY;
     }
 
-    /// Checks on a process that has not answered yet: an error if it has taken too long.
+    /// Moves the end of that time by what was not the process's doing.
+    pub(super) fn extend_deadline(&mut self, by: Duration) {
+        self.deadline += by;
+    }
+
+    /// Starts the time for which the process may do nothing before it sends or takes a message.
+    pub(super) fn begin_message(&mut self) {
+        self.idle_since = Instant::now();
+    }
+
+    /// Checks whether a process that sends one message after the other will ever be done.
+    pub(super) fn check_deadline(&self) -> Result<(), ChannelError> {
+        match Instant::now() < self.deadline {
+            true => Ok(()),
+            false => Err(ChannelError::TimedOut),
+        }
+    }
+
+    /// Checks on a process that has sent nothing yet: an error if it has taken too long.
     pub(super) fn check(&mut self) -> Result<(), ChannelError> {
         if let Some(used) = self.account.as_ref().and_then(CpuAccount::used) {
             if used != self.used {
@@ -50,9 +68,26 @@ impl Watchdog {
                 return Err(ChannelError::TimedOut);
             }
         }
-        match self.asked_at.elapsed() < MAX_BUSY {
-            true => Ok(()),
-            false => Err(ChannelError::TimedOut),
-        }
+        self.check_deadline()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_has_one_deadline_whatever_comes_meanwhile() {
+        let mut watchdog = Watchdog::for_thread();
+        assert_eq!(watchdog.check_deadline(), Ok(()));
+        watchdog.deadline = Instant::now();
+        watchdog.begin_message();
+        assert_eq!(watchdog.check_deadline(), Err(ChannelError::TimedOut));
+        assert_eq!(watchdog.check(), Err(ChannelError::TimedOut));
+        watchdog.extend_deadline(MAX_BUSY);
+        assert_eq!(watchdog.check(), Ok(()));
+        watchdog.deadline = Instant::now();
+        watchdog.begin_question();
+        assert_eq!(watchdog.check_deadline(), Ok(()));
     }
 }

@@ -408,6 +408,7 @@ impl StackProcessor {
     pub fn diagnostics(&self) -> Diagnostics {
         let mut all = self.diagnostics.clone();
         self.spaces.add_diagnostics(&mut all);
+        self.frames.add_diagnostics(&mut all);
         all
     }
 

@@ -1,12 +1,22 @@
 //! Every distinct frame once, the stacks of these frames, and what is new of both.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    sync::Arc,
+};
 
 use offwake_recording::{
-    AddressKind, AddressSpace, Frame, FrameId, Function, ModuleId, Stack, units::StackId,
+    AddressKind, AddressSpace, Frame, FrameId, Function, ModuleId, Stack, loss::Diagnostics,
+    units::StackId,
 };
 
 use super::address_spaces::{AddressOwner, ResolvedAddress, perf_maps::PerfMapId};
+
+/// Bytes that functions take at most which are known by their names alone. A program can make ever
+/// new ones, with names as long as it likes. A copy of each is kept until the recording is closed.
+const MAX_NAMED_BYTES: usize = 128 << 20;
+/// Stands for the functions for which there was no room.
+const NAME_OVER_LIMIT: &str = "[function name over the limit]";
 
 /// What makes two frames the same. A file is mapped at an address of its own in each process: there
 /// the offset counts, everywhere else the address.
@@ -36,6 +46,12 @@ pub(crate) struct FrameTable {
     by_address: HashMap<FrameKey, FrameId>,
     /// Frames that had their name from the beginning.
     by_function: HashMap<Function, FrameId>,
+    /// The source files of those functions: each has many.
+    files: HashSet<Arc<str>>,
+    /// Bytes that more of those functions may take.
+    named_bytes_left: usize,
+    /// How often a function found no room.
+    names_over_limit: u64,
     /// The number of frames up to which `drain_new_names` has given those names.
     names_drained: usize,
     /// The number of frames up to which a naming request has those names.
@@ -63,6 +79,9 @@ impl FrameTable {
         Self {
             by_address: HashMap::new(),
             by_function: HashMap::new(),
+            files: HashSet::new(),
+            named_bytes_left: MAX_NAMED_BYTES,
+            names_over_limit: 0,
             names_drained: 0,
             names_in_requests: 0,
             requested: 0,
@@ -115,14 +134,27 @@ impl FrameTable {
     }
 
     /// The frame of a function that is known by its name alone, or none if there are too many
-    /// frames.
+    /// frames. If names take too much memory, a frame that says so.
     pub(crate) fn intern_named(
         &mut self,
-        function: Function,
+        mut function: Function,
         module: Option<ModuleId>,
     ) -> Option<FrameId> {
         if let Some(&known) = self.by_function.get(&function) {
             return Some(known);
+        }
+        match self.named_bytes_left.checked_sub(self.size(&function)) {
+            Some(left) => {
+                self.named_bytes_left = left;
+                function.file = function.file.map(|file| self.intern_file(file));
+            }
+            None => {
+                self.names_over_limit += 1;
+                function = Function::named(NAME_OVER_LIMIT);
+                if let Some(&known) = self.by_function.get(&function) {
+                    return Some(known);
+                }
+            }
         }
         let id = self.next_id()?;
         self.by_function.insert(function, id);
@@ -130,6 +162,29 @@ impl FrameTable {
         let frame = Frame { address: 0, kind, module, module_offset: None, functions: Vec::new() };
         self.new.push((id, frame));
         Some(id)
+    }
+
+    /// Bytes that a new function takes, with its file unless another function has that already.
+    fn size(&self, Function { name, file, .. }: &Function) -> usize {
+        let new_file = file.as_ref().filter(|file| !self.files.contains(*file));
+        let file = new_file.map_or(0, |file| size_of::<Arc<str>>() + file.len());
+        size_of::<(Function, FrameId)>() + name.len() + file
+    }
+
+    fn intern_file(&mut self, file: Arc<str>) -> Arc<str> {
+        match self.files.get(&file) {
+            Some(known) => Arc::clone(known),
+            None => {
+                self.files.insert(Arc::clone(&file));
+                file
+            }
+        }
+    }
+
+    pub(crate) fn add_diagnostics(&self, all: &mut Diagnostics) {
+        if self.names_over_limit > 0 {
+            *all.entry("symbols_names_over_limit").or_default() += self.names_over_limit;
+        }
     }
 
     fn count(&self) -> usize {
@@ -197,5 +252,51 @@ impl FrameTable {
             }
         }
         (by_source, total)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(name: &str, file: &str, line: u32) -> Function {
+        Function { name: name.to_owned(), file: Some(file.into()), line: Some(line) }
+    }
+
+    #[test]
+    fn functions_over_the_limit_are_counted_and_those_before_stay() {
+        let room = size_of::<(Function, FrameId)>() * 2 + 2 + size_of::<Arc<str>>() + "/a.py".len();
+        let mut frames = FrameTable { named_bytes_left: room, ..FrameTable::new(100) };
+        let mut intern =
+            |name: &str, file, line| frames.intern_named(function(name, file, line), None).unwrap();
+        // The file is paid for once.
+        let [one, two] = [1, 2].map(|line| intern("f", "/a.py", line));
+        let [three, four] = [3, 4].map(|line| intern("f", "/a.py", line));
+        assert_eq!((intern("f", "/a.py", 1), intern("f", "/a.py", 2)), (one, two));
+        assert!(one != two && two != three && three == four);
+        let mut diagnostics = Diagnostics::new();
+        frames.add_diagnostics(&mut diagnostics);
+        assert_eq!(diagnostics, [("symbols_names_over_limit", 2)].into());
+        let names = frames.drain_new_names();
+        assert_eq!(names.len(), 3);
+        assert_eq!(names[2], (three, vec![Function::named(NAME_OVER_LIMIT)]));
+        let files = [&names[0], &names[1]].map(|(_, named)| named[0].file.clone().unwrap());
+        assert!(Arc::ptr_eq(&files[0], &files[1]));
+    }
+
+    /// As a program that makes ever new functions with long names.
+    #[test]
+    fn ever_new_names_take_no_more_than_the_limit() {
+        const LIMIT: usize = 1 << 20;
+        let mut frames = FrameTable { named_bytes_left: LIMIT, ..FrameTable::new(4_000_000) };
+        for number in 0..10_000_u32 {
+            let (name, file) = (format!("{number:04096}"), format!("/{number:04095}"));
+            assert!(frames.intern_named(function(&name, &file, 1), None).is_some());
+        }
+        let kept: usize = frames.by_function.keys().map(|function| function.name.len()).sum();
+        let files: usize = frames.files.iter().map(|file| file.len()).sum();
+        assert!(kept + files <= LIMIT + NAME_OVER_LIMIT.len(), "{kept} and {files} bytes");
+        assert!(kept > LIMIT / 4 && files > LIMIT / 4, "{kept} and {files} bytes");
+        assert_eq!(frames.names_over_limit as usize + frames.by_function.len() - 1, 10_000);
     }
 }

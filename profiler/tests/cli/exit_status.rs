@@ -64,3 +64,16 @@ fn only_a_target_of_which_nothing_is_known_is_nothing() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(stderr.contains("no wait passes the filters"), "{stderr}");
 }
+
+#[test]
+fn what_a_recording_says_its_target_was_does_nothing_to_a_terminal() {
+    let mut nobody = recording(10);
+    nobody.meta.target = "\u{1b}]0;x\u{7}\u{9b}2J\r".to_owned();
+    for more in [&[][..], &["--diff".to_owned(), "x.offwake".to_owned()]] {
+        let (_folder, output) = report(&nobody, more);
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        let stderr = String::from_utf8(output.stderr).unwrap();
+        assert!(stderr.contains(r"the target (\x1b]0;x\x07\x9b2J\x0d)"), "{stderr}");
+        assert!(!stderr.split('\n').any(|line| line.contains(char::is_control)), "{stderr:?}");
+    }
+}

@@ -7,6 +7,7 @@ mod bad_recordings;
 mod draw;
 mod exit_status;
 mod otlp;
+mod outputs;
 mod pictures;
 mod selection;
 mod terminal;

@@ -60,14 +60,21 @@ fn serve(stream: TcpStream, answer: &str, posts: &Sender<Post>) -> io::Result<()
     }
 }
 
-fn report(arguments: &[&str]) -> Output {
+const PROXIES: [&str; 6] =
+    ["http_proxy", "HTTP_PROXY", "https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"];
+
+fn report_command(arguments: &[&str]) -> Command {
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/pipe.offwake");
     let mut command = Command::new(env!("CARGO_BIN_EXE_offwake"));
     command.arg("report").arg(recording).args(["--span-min", "0"]).args(arguments);
-    for proxy in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
+    for proxy in PROXIES {
         command.env_remove(proxy);
     }
-    command.output().expect("offwake")
+    command
+}
+
+fn report(arguments: &[&str]) -> Output {
+    report_command(arguments).output().expect("offwake")
 }
 
 fn spans_of(posts: &[Post]) -> Vec<&Value> {
@@ -123,6 +130,27 @@ fn a_collector_gets_every_span_in_batches() {
     let said = String::from_utf8(output.stdout).unwrap();
     let last = format!("sent {} spans to {url}/v1/traces", written.len());
     assert_eq!(said.lines().last(), Some(&*last));
+}
+
+/// Proxies of the environment are for other machines: what one of them calls localhost is itself.
+#[test]
+fn spans_for_this_machine_go_through_no_proxy() {
+    let (address, posts) = collector(&answer("200 OK", "{}"));
+    let proxy = TcpListener::bind("127.0.0.1:0").unwrap();
+    proxy.set_nonblocking(true).unwrap();
+    let proxy_url = format!("http://{}", proxy.local_addr().unwrap());
+    for host in ["127.0.0.1", "localhost"] {
+        let url = format!("http://{host}:{}", address.port());
+        let mut command = report_command(&["--otlp", &url, "--otlp-timeout", "10s"]);
+        for variable in PROXIES {
+            command.env(variable, &proxy_url);
+        }
+        let output = command.output().expect("offwake");
+        assert!(output.status.success(), "{host}: {output:?}");
+        assert!(posts.try_iter().count() > 0, "{host}: the collector got nothing");
+        let asked = proxy.accept().map_err(|error| error.kind());
+        assert!(matches!(asked, Err(io::ErrorKind::WouldBlock)), "{host}: the proxy was asked");
+    }
 }
 
 #[test]

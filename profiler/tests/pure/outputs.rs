@@ -4,7 +4,7 @@ use std::{collections::HashSet, fs::File, path::Path, ptr};
 
 use offwake_analysis::{
     analysis::{Analysis, AnalysisInput, AnalysisOptions},
-    formats::{self, FORMATS, Written},
+    formats::{self, FORMATS, Readers, Written},
 };
 use offwake_recording::{Recording, stream};
 
@@ -19,9 +19,10 @@ fn names_and_extensions_stand_for_one_format_each() {
         assert_eq!(formats::from_name(format.name()), Ok(format));
         let path = format!("some.where/x.{}", format.extension());
         assert_eq!(formats::from_path(Path::new(&path)), Ok(format));
-        // Only those who recorded may read what names every program of a machine.
-        let is_recording = format.needs_encoded_recording();
-        assert_eq!(format.file_mode(), if is_recording { 0o600 } else { 0o644 });
+        // Only those who recorded may read the command line of every process of a machine.
+        let has_command_lines = ["offwake", "pftrace"].contains(&format.name());
+        let readers = if has_command_lines { Readers::Owner } else { Readers::Anybody };
+        assert_eq!(format.readers(), readers, "{format:?}");
     }
     let names: HashSet<_> = FORMATS.map(|format| format.name()).into();
     assert_eq!(names.len(), FORMATS.len());

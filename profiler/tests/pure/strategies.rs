@@ -352,7 +352,7 @@ prop_compose! {
         stacks in select(vec![StackMode::Exact, StackMode::Off]),
         closed_by in select(vec![
             ClosedBy::Duration, ClosedBy::Signal, ClosedBy::Command, ClosedBy::Memory,
-            ClosedBy::DiskFull, ClosedBy::Snapshot,
+            ClosedBy::DiskFull, ClosedBy::Snapshot, ClosedBy::Failed,
         ]),
     ) -> Meta {
         let start = Timestamp(start.into());

@@ -30,6 +30,7 @@ use thiserror::Error;
 use crate::{
     blame::{Blame, ChainLimits, Ledger},
     filter::Filter,
+    formats::Readers,
     timeline::{ThreadIndex, Timeline, WaitIndex},
 };
 
@@ -90,6 +91,15 @@ impl Table {
             Self::Files => "files",
             Self::Loss => "loss",
             Self::Meta => "meta",
+        }
+    }
+
+    /// Who may read its files.
+    #[must_use]
+    pub fn readers(self) -> Readers {
+        match self {
+            Self::Processes => Readers::Owner,
+            _ => Readers::Anybody,
         }
     }
 

@@ -48,6 +48,15 @@ pub static FORMATS: [&dyn OutputFormat; 12] = [
     &RecordingFile,
 ];
 
+/// Who may read a file that is written, as far as its user's umask allows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readers {
+    /// Anybody.
+    Anybody,
+    /// Its owner alone: every process's command line is in it, and can hold a password.
+    Owner,
+}
+
 /// A format that an output can be in.
 pub trait OutputFormat: Sync {
     /// What `--format` calls it.
@@ -58,9 +67,9 @@ pub trait OutputFormat: Sync {
         self.name()
     }
 
-    /// The permissions of its files.
-    fn file_mode(&self) -> u32 {
-        0o644
+    /// Who may read its files.
+    fn readers(&self) -> Readers {
+        Readers::Anybody
     }
 
     /// Whether it is made from the recording's own bytes. A capture in memory keeps them only if

@@ -7,7 +7,7 @@ use crate::{
     perfetto::{self, TraceInput},
 };
 
-use super::{OutputFormat, Written};
+use super::{OutputFormat, Readers, Written};
 
 /// [`crate::perfetto`]
 pub(super) struct Perfetto;
@@ -15,6 +15,10 @@ pub(super) struct Perfetto;
 impl OutputFormat for Perfetto {
     fn name(&self) -> &'static str {
         "pftrace"
+    }
+
+    fn readers(&self) -> Readers {
+        Readers::Owner
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use crate::analysis::Analysis;
 
-use super::{OutputFormat, Written};
+use super::{OutputFormat, Readers, Written};
 
 /// [`offwake_recording::stream`]
 pub struct RecordingFile;
@@ -14,9 +14,9 @@ impl OutputFormat for RecordingFile {
         "offwake"
     }
 
-    /// Its owner's: a recording has addresses of the kernel and of every program in it.
-    fn file_mode(&self) -> u32 {
-        0o600
+    /// A recording also has addresses of the kernel and of every program in it.
+    fn readers(&self) -> Readers {
+        Readers::Owner
     }
 
     fn needs_encoded_recording(&self) -> bool {

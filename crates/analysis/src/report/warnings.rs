@@ -28,6 +28,10 @@ fn warnings(report: &Report) -> Vec<String> {
             "the window closed early: the recording found no more room on its disk, {unwritten} records were not written"
         ));
     }
+    if closed_by(ClosedBy::Failed) {
+        say("the window closed early: something failed in offwake itself; what came before is whole"
+            .into());
+    }
     let stacks = report.meta.stack_counts;
     if stacks.over_budget > 0 {
         say(format!(

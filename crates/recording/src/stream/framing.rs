@@ -13,9 +13,9 @@ use flatbuffers::VerifierOptions;
 use rustix::fs::SeekFrom;
 
 /// Metadata of a slice takes some 10 KiB.
-const MAX_METADATA: usize = 1 << 20;
-/// A writer's slices stay far below this.
-const MAX_BODY: usize = 1 << 28;
+pub(super) const MAX_METADATA: usize = 1 << 20;
+/// A writer's slices stay far below this, and the encoder makes no larger ones.
+pub(super) const MAX_BODY: usize = 1 << 28;
 /// Parts of a message's metadata: a schema has some 500, and parts that share their bytes could make
 /// a small file a large one.
 const MAX_PARTS: usize = 4096;

@@ -30,6 +30,7 @@ pub use assemble::{Assembly, read};
 pub use encoder::{END, Encoder};
 pub use framing::Source;
 pub use reader::Slices;
+pub use size::count_fitting_names;
 pub use slice::{Slice, schema};
 pub use tables::{LossRow, loss_rows};
 use thiserror::Error;

@@ -22,7 +22,7 @@ use super::{
 use crate::Wait;
 
 /// Bytes that the columns of one slice may have when they are decompressed.
-const MAX_UNPACKED: u64 = 1 << 29;
+pub(super) const MAX_UNPACKED: u64 = 1 << 29;
 
 /// Goes through a recording slice by slice.
 pub struct Slices<'a, S: Source + ?Sized> {
@@ -164,7 +164,11 @@ impl<'a, S: Source + ?Sized> Slices<'a, S> {
 
 /// Bytes that a record batch's columns take when they are decompressed, before anything is allocated
 /// for them. None if it can't be what the schema says.
-fn unpacked_size(message: ArrowMessage<'_>, body: &[u8], schema: &Schema) -> Option<usize> {
+pub(super) fn unpacked_size(
+    message: ArrowMessage<'_>,
+    body: &[u8],
+    schema: &Schema,
+) -> Option<usize> {
     let batch = message.header_as_record_batch()?;
     let sizes = shape::buffer_sizes(batch, body)?;
     let all = sizes.iter().try_fold(0_u64, |all, &size| all.checked_add(size))?;

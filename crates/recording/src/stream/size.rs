@@ -1,8 +1,10 @@
-//! What rows will take in memory, told before they are made.
+//! What rows will take in memory, told before they are made, and what texts will take in a slice.
 
 use arrow_array::{Array as _, RecordBatch};
 use arrow_data::ArrayData;
 use arrow_schema::DataType;
+
+use super::{slice::Slice, tables::Named};
 
 /// A text's or a list's own part, the allocator's included.
 const OWNED: usize = 40;
@@ -23,4 +25,39 @@ fn measure_data(data: &ArrayData) -> usize {
         DataType::Struct(_) | DataType::FixedSizeList(..) => children(),
         number => data.len() * number.primitive_width().unwrap_or(1) * SPREAD,
     }
+}
+
+/// Rows of names that go into one slice.
+const NAMES_IN_A_SLICE: usize = 50_000;
+/// Bytes of them that go into one slice before they are compressed. Most slices of names have some
+/// 5 MiB; readers take 512 MiB.
+const NAME_BYTES_IN_A_SLICE: u64 = 64 << 20;
+
+/// How many of these names go into one slice, from the first on: one at least, if there is one.
+#[must_use]
+pub fn count_fitting_names(names: &[Named]) -> usize {
+    let mut bytes = 0;
+    let fits = |named: &&Named| {
+        bytes += measure_named(named);
+        bytes <= NAME_BYTES_IN_A_SLICE
+    };
+    let fitting = names.iter().take(NAMES_IN_A_SLICE).take_while(fits).count();
+    fitting.max(1).min(names.len())
+}
+
+/// Bytes that a frame's functions take in a slice. A source file is repeated for each of them.
+fn measure_named((_, functions): &Named) -> u64 {
+    let measure = |text: &str| (text.len() + size_of::<u32>()) as u64;
+    let each = functions.iter().map(|function| {
+        measure(&function.name) + measure(function.file.as_deref().unwrap_or_default()) + 4
+    });
+    16 + each.sum::<u64>()
+}
+
+/// Bytes of the texts of a slice that can be of any number and length: others say how long they are.
+pub(super) fn measure_texts(slice: &Slice) -> u64 {
+    let names: u64 = slice.names.iter().map(measure_named).sum();
+    let arguments = slice.processes.iter().flat_map(|process| &process.arguments);
+    let paths = slice.modules.iter().map(|(_, module)| &module.path);
+    names + arguments.chain(paths).map(|text| text.len() as u64).sum::<u64>()
 }

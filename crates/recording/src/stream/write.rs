@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use super::{END, Encoder, Slice};
+use super::{END, Encoder, Slice, size::count_fitting_names, tables::Named};
 use crate::Recording;
 
 /// Rows of a table that go into one slice.
@@ -62,7 +62,7 @@ fn slices(recording: &Recording) -> Vec<Slice> {
     spread(&mut slices, &all_stacks, |slice| &mut slice.stacks);
     spread(&mut slices, &frames, |slice| &mut slice.frames);
     spread(&mut slices, &modules, |slice| &mut slice.modules);
-    spread(&mut slices, &names, |slice| &mut slice.names);
+    spread_names(&mut slices, &names);
     spread(&mut slices, &recording.processes, |slice| &mut slice.processes);
     spread(&mut slices, &cgroups, |slice| &mut slice.cgroups);
     spread(&mut slices, &files, |slice| &mut slice.files);
@@ -78,12 +78,27 @@ fn slices(recording: &Recording) -> Vec<Slice> {
 /// with the clocks of the last.
 fn spread<T: Clone>(slices: &mut Vec<Slice>, rows: &[T], of: fn(&mut Slice) -> &mut Vec<T>) {
     for (index, rows) in rows.chunks(ROWS).enumerate() {
-        if index == slices.len() {
-            let clocks = slices.last().map(|slice| slice.clocks).unwrap_or_default();
-            slices.push(Slice { clocks, ..Slice::default() });
-        }
-        if let Some(slice) = slices.get_mut(index) {
-            of(slice).extend_from_slice(rows);
-        }
+        of(slice_at(slices, index)).extend_from_slice(rows);
     }
+}
+
+/// Shares names out over the slices, as many to each as go into one.
+fn spread_names(slices: &mut Vec<Slice>, mut names: &[Named]) {
+    let mut index = 0;
+    while !names.is_empty() {
+        let (fitting, rest) = names.split_at(count_fitting_names(names).min(ROWS));
+        slice_at(slices, index).names.extend_from_slice(fitting);
+        names = rest;
+        index += 1;
+    }
+}
+
+/// The slice at `index`, which is added if it is the next one.
+fn slice_at(slices: &mut Vec<Slice>, index: usize) -> &mut Slice {
+    if index >= slices.len() {
+        let clocks = slices.last().map(|slice| slice.clocks).unwrap_or_default();
+        slices.push(Slice { clocks, ..Slice::default() });
+    }
+    let last = slices.len() - 1;
+    &mut slices[index.min(last)]
 }

@@ -122,7 +122,7 @@ Examples:
   sudo offwake record --keep 30s --trigger 'wait>200ms,comm=redis-server' -p 4242 -o wait.offwake
 
 With --keep, the last stretch of all goes into FILE itself as it ends; snapshots are FILE with a number
-before the extension.
+before the extension, the first that is free: those of an earlier run stay.
 
 Exit status: 0 done, 1 failed, 2 usage, 3 it ran and there is nothing to report. With -- CMD that has
 ended by itself, CMD's own status instead of 0: 128 and the signal's number if a signal ended it.")]
@@ -292,7 +292,8 @@ pub struct RecordingArguments {
     #[arg(long, value_enum, default_value_t = ScopeArgument::Machine)]
     pub scope: ScopeArgument,
 
-    /// Bytes of each CPU's ring (a power of two; 64K, 8M) [default: 128M over all CPUs, at most 8M]
+    /// Bytes of each CPU's ring (a power of two; 64K, 8M); 64K at most for CPUs that are offline
+    /// [default: 128M over all CPUs that are online, at most 8M]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub ring_size: Option<usize>,
 

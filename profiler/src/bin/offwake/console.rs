@@ -9,7 +9,10 @@ use std::{
 use anyhow::Context as _;
 use clap::{ArgAction, Args};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use offwake_analysis::report::{Report, summary};
+use offwake_analysis::{
+    report::{Report, summary},
+    text,
+};
 
 use crate::output::{Destination, Output, ignore_broken_pipe};
 
@@ -105,7 +108,7 @@ impl Terminal {
     pub fn wrote(&mut self, output: &Output) -> anyhow::Result<()> {
         match &output.destination {
             Destination::File(path) => self.line(&format!("wrote {}", path.display())),
-            Destination::Special(_) | Destination::StandardOutput => Ok(()),
+            Destination::Special { .. } | Destination::StandardOutput => Ok(()),
         }
     }
 
@@ -161,7 +164,8 @@ impl Progress {
             ProgressStyle::with_template(template)
                 .unwrap_or_else(|_| ProgressStyle::default_spinner()),
         );
-        bar.set_message(format!("Recording {what}"));
+        // The names of containers are in it.
+        bar.set_message(format!("Recording {}", text::terminal(what)));
         RecordingProgress { bar: Self(bar), begun: Instant::now() }
     }
 

@@ -12,7 +12,7 @@ use offwake_analysis::{
 
 use crate::{
     cli::{ReportCommand, usage_error},
-    input::Input,
+    input::{OpenInput, drop_rights},
     outcome::Outcome,
     output::{Output, PartialFile},
     reporting::{Reporting, nothing_recorded, nothing_selected},
@@ -39,8 +39,10 @@ pub fn run(
         );
     }
     let selection = arguments.selection.selection();
-    let report = |path: &Path| -> anyhow::Result<Result<Report, SelectionError>> {
-        let mut recording = Input::open(path, arguments.max_memory)?.read(arguments.max_memory)?;
+    let (before, after) = (OpenInput::open(&arguments.recording)?, OpenInput::open(later)?);
+    drop_rights();
+    let report = |input: OpenInput| -> anyhow::Result<Result<Report, SelectionError>> {
+        let mut recording = input.fetch(arguments.max_memory)?.read(arguments.max_memory)?;
         if !arguments.names.lines {
             recording.stacks.leave_out_lines_of_files();
         }
@@ -48,7 +50,7 @@ pub fn run(
             .with_target(&selection)
             .map(|input| Analysis::new(&input, reporting.options().clone()).into_report()))
     };
-    let (before, after) = match (report(&arguments.recording)?, report(later)?) {
+    let (before, after) = match (report(before)?, report(after)?) {
         (Ok(before), Ok(after)) => (before, after),
         (Err(why), _) => return Ok(nothing_selected(&arguments.recording, &why)),
         (_, Err(why)) => return Ok(nothing_selected(later, &why)),

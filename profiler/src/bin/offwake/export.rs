@@ -4,7 +4,6 @@
 use std::{
     fs,
     io::{self, BufWriter, Write as _},
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
@@ -19,7 +18,7 @@ use offwake_recording::Recording;
 use crate::{
     cli::ExportCommand,
     console::{Progress, Terminal},
-    input::Input,
+    input::{OpenInput, drop_rights},
     outcome::Outcome,
     output::new_file_beside,
 };
@@ -36,7 +35,9 @@ pub fn run(arguments: &ExportCommand) -> anyhow::Result<Outcome> {
     if directory.exists() && !directory.is_dir() {
         bail!("cannot export to {}: it is there, and no directory", directory.display());
     }
-    let input = AnalysisInput::new(Input::open(recording, *max_memory)?.read(*max_memory)?);
+    let input = OpenInput::open(recording)?;
+    drop_rights();
+    let input = AnalysisInput::new(input.fetch(*max_memory)?.read(*max_memory)?);
     let analysis = Analysis::new(&input, AnalysisOptions::default());
     let export = Export::new(analysis.blame());
     let host = export::host_directory(&input.recording().meta.host);
@@ -77,12 +78,11 @@ fn write(
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent)?;
     }
-    let file = new_file_beside(path)?;
+    let file = new_file_beside(path, table.readers())?;
     let mut out = BufWriter::new(file.as_file());
     export::parquet::write(export, table, part, &mut out)?;
     out.flush()?;
     drop(out);
-    file.as_file().set_permissions(fs::Permissions::from_mode(Parquet.file_mode()))?;
     file.as_file().sync_all()?;
     Ok(file.into_temp_path())
 }

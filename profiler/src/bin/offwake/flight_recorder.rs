@@ -32,9 +32,10 @@ pub fn run(arguments: &Record, keep: Retention) -> anyhow::Result<Outcome> {
     if path == Path::new("-") {
         refuse("--keep writes files, and -o - is none: name one");
     }
-    if let Destination::Special(_) = Destination::from_path(path)? {
+    if Destination::is_special(path) {
         refuse(&format!("--keep writes files, and {name} is a device or a pipe: name a file"));
     }
+    Destination::from_path(path)?;
     let partial_file = PartialFile::default();
     let pause = match keep {
         Retention::Time(time) => time,

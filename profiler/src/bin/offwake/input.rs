@@ -7,8 +7,55 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use offwake::privileges::{self, Task};
 use offwake_analysis::analysis::EncodedRecording;
 use offwake_recording::{Recording, stream};
+
+/// A recording that is open, of which nothing was read yet.
+pub enum OpenInput {
+    /// A plain file.
+    File {
+        /// The file's name.
+        path: PathBuf,
+        /// The file, open.
+        file: File,
+    },
+    /// Standard input.
+    StandardInput,
+}
+
+impl OpenInput {
+    /// Opens a file, or standard input if `path` is `-`.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if path == Path::new("-") {
+            return Ok(Self::StandardInput);
+        }
+        let cannot = || format!("cannot read {}", path.display());
+        // Before it is opened: a FIFO's opening waits for a writer.
+        let metadata = std::fs::metadata(path).with_context(cannot)?;
+        if metadata.is_dir() {
+            bail!("cannot read {}: it is a directory, not a recording", path.display());
+        }
+        if !metadata.is_file() {
+            bail!("cannot read {}: it is no plain file; `-` reads standard input", path.display());
+        }
+        Ok(Self::File { path: path.to_path_buf(), file: File::open(path).with_context(cannot)? })
+    }
+
+    /// Reads all of standard input, if that is where the recording comes from.
+    pub fn fetch(self, max_memory: usize) -> anyhow::Result<Input> {
+        match self {
+            Self::File { path, file } => Ok(Input::File { path, file }),
+            Self::StandardInput => Input::from_standard_input(max_memory),
+        }
+    }
+}
+
+/// Gives up all rights that reading recordings and writing what is made of them does not take. Call
+/// this when the recordings are open, and before anything is read of them.
+pub fn drop_rights() {
+    privileges::restrict_to(Task::Reporting);
+}
 
 /// A recording to read.
 pub enum Input {
@@ -24,23 +71,6 @@ pub enum Input {
 }
 
 impl Input {
-    /// Opens a file, or reads all of standard input if `path` is `-`.
-    pub fn open(path: &Path, max_memory: usize) -> anyhow::Result<Self> {
-        if path == Path::new("-") {
-            return Self::from_standard_input(max_memory);
-        }
-        let cannot = || format!("cannot read {}", path.display());
-        // Before it is opened: a FIFO's opening waits for a writer.
-        let metadata = std::fs::metadata(path).with_context(cannot)?;
-        if metadata.is_dir() {
-            bail!("cannot read {}: it is a directory, not a recording", path.display());
-        }
-        if !metadata.is_file() {
-            bail!("cannot read {}: it is no plain file; `-` reads standard input", path.display());
-        }
-        Ok(Self::File { path: path.to_path_buf(), file: File::open(path).with_context(cannot)? })
-    }
-
     fn from_standard_input(max_memory: usize) -> anyhow::Result<Self> {
         let mut bytes = Vec::new();
         let limit = u64::try_from(max_memory).unwrap_or(u64::MAX);

@@ -33,11 +33,16 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::anyhow;
 use clap::Parser as _;
-use offwake::{parser, symbols, unwinder_process};
+use offwake::{parser, privileges, symbols, unwinder_process};
 use outcome::Outcome;
 
 fn main() -> ExitCode {
+    // Before anything is parsed, or any program is run.
+    if let Err(error) = privileges::drop_inheritable() {
+        return fail(&anyhow!(error).context("cannot drop inheritable capabilities")).into();
+    }
     if let Some(done) = parser::run_if_requested(symbols::serve, unwinder_process::serve) {
         return done;
     }
@@ -53,16 +58,16 @@ fn main() -> ExitCode {
         cli::Command::Completions(arguments) => manual::completions(&arguments),
         cli::Command::Man(arguments) => manual::pages(&arguments),
     });
-    outcome
-        .unwrap_or_else(|error| {
-            // The terminal may be gone: there is nobody to tell then.
-            let _gone =
-                writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
-            if error.is::<container_start::NotStarted>() {
-                Outcome::NothingRecorded
-            } else {
-                Outcome::Failed
-            }
-        })
-        .into()
+    outcome.unwrap_or_else(|error| fail(&error)).into()
+}
+
+/// Prints why the run failed. Returns how that ends it.
+fn fail(error: &anyhow::Error) -> Outcome {
+    // The terminal may be gone: there is nobody to tell then.
+    let _gone = writeln!(io::stderr(), "offwake: {}", output::on_one_line(&format!("{error:#}")));
+    if error.is::<container_start::NotStarted>() {
+        Outcome::NothingRecorded
+    } else {
+        Outcome::Failed
+    }
 }

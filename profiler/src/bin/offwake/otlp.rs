@@ -1,12 +1,12 @@
 //! Spans to a collector, by OTLP over HTTP
 //! (<https://github.com/open-telemetry/opentelemetry-proto/blob/v1.9.0/docs/specification.md#otlphttp>).
 
-use std::{fmt, str::FromStr, time::Duration};
+use std::{fmt, net::IpAddr, str::FromStr, time::Duration};
 
 use anyhow::{Context as _, bail};
 use offwake_analysis::spans::otlp::Exporter;
 use serde::Deserialize;
-use ureq::{Agent, http::Uri};
+use ureq::{Agent, Proxy, http::Uri};
 
 /// Time for a name's look-up and the connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,6 +19,31 @@ const MAX_SHOWN_CHARS: usize = 200;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collector {
     url: String,
+    location: Location,
+}
+
+/// Where a collector is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Location {
+    /// On this machine: `localhost`, `127.0.0.1`. A proxy elsewhere would send to its own.
+    Loopback,
+    /// Anywhere else.
+    Elsewhere,
+}
+
+impl Location {
+    fn from_host(host: &str) -> Self {
+        let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let is_loopback = match address {
+            Ok(address) => address.to_canonical().is_loopback(),
+            // RFC 6761: names below localhost are loopback addresses.
+            Err(_name) => {
+                let name = host.trim_end_matches('.').to_ascii_lowercase();
+                name == "localhost" || name.ends_with(".localhost")
+            }
+        };
+        if is_loopback { Self::Loopback } else { Self::Elsewhere }
+    }
 }
 
 /// How spans are sent.
@@ -54,14 +79,15 @@ impl FromStr for Collector {
             Some("https") => return Err(NotACollector::Https(text.to_owned())),
             _ => return Err(other()),
         }
-        if uri.host().is_none_or(str::is_empty) || uri.query().is_some() {
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(other)?;
+        if uri.query().is_some() {
             return Err(other());
         }
         let url = match uri.path() {
             "/" => format!("{}/v1/traces", text.trim_end_matches('/')),
             _ => text.to_owned(),
         };
-        Ok(Self { url })
+        Ok(Self { url, location: Location::from_host(host) })
     }
 }
 
@@ -112,7 +138,12 @@ impl Delivery {
     /// Sends all spans; returns how many those were. The first batch that the collector does not
     /// take as a whole is the last.
     pub fn send(&self, exporter: &Exporter<'_>) -> anyhow::Result<usize> {
+        let proxy = match self.collector.location {
+            Location::Loopback => None,
+            Location::Elsewhere => Proxy::try_from_env(),
+        };
         let agent: Agent = Agent::config_builder()
+            .proxy(proxy)
             .timeout_connect(Some(CONNECT_TIMEOUT.min(self.timeout)))
             .timeout_global(Some(self.timeout))
             .http_status_as_error(false)
@@ -159,7 +190,18 @@ impl Collector {
 
 #[cfg(test)]
 mod tests {
-    use super::{Collector, NotACollector};
+    use super::{Collector, Location, NotACollector};
+
+    #[test]
+    fn only_collectors_on_this_machine_are_loopback() {
+        let hosts = ["localhost", "LocalHost.", "a.localhost", "127.0.0.1", "127.9.9.9", "[::1]"];
+        for host in hosts {
+            assert_eq!(Location::from_host(host), Location::Loopback, "{host}");
+        }
+        for host in ["tempo", "localhost.example.org", "notlocalhost", "10.0.0.1", "[fe80::1]"] {
+            assert_eq!(Location::from_host(host), Location::Elsewhere, "{host}");
+        }
+    }
 
     #[test]
     fn the_path_is_the_one_of_traces_unless_another_is_given() {

@@ -59,6 +59,9 @@ impl Outcome {
         if let Some(error) = &written.failed {
             bail!("cannot write {name}: {error}: the recording ends after {}", written.length);
         }
+        if let Some(error) = &written.broken {
+            bail!("{error}: the recording {name} ends after {}", written.length);
+        }
         if written.target_thread_events == 0 {
             eprintln!("offwake: nothing was recorded: no thread of the target was seen");
             return Ok(Self::NothingRecorded);

@@ -11,15 +11,21 @@ use std::{
 };
 
 use anyhow::Context as _;
-use offwake_analysis::formats::OutputFormat;
+use offwake_analysis::formats::{OutputFormat, Readers};
 
 /// Where an output goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Destination {
     /// A file, which is replaced when the output is whole.
     File(PathBuf),
-    /// Something that exists and is no plain file: a device, a pipe. It is written to as it is.
-    Special(PathBuf),
+    /// Something that exists and is no plain file: a device, a pipe. It is written to as it is, and
+    /// stays open until then: the reader of a FIFO takes its last writer's close for the end.
+    Special {
+        /// Its name.
+        path: PathBuf,
+        /// The file, open.
+        file: fs::File,
+    },
     /// Standard output.
     StandardOutput,
 }
@@ -27,14 +33,14 @@ pub enum Destination {
 impl fmt::Display for Destination {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File(path) | Self::Special(path) => path.display().fmt(f),
+            Self::File(path) | Self::Special { path, .. } => path.display().fmt(f),
             Self::StandardOutput => f.write_str("standard output"),
         }
     }
 }
 
 /// One output to write.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Output {
     /// Where the output goes.
     pub destination: Destination,
@@ -46,6 +52,11 @@ pub struct Output {
 pub type PartialFile = Arc<Mutex<Option<PathBuf>>>;
 
 impl Destination {
+    /// Whether there is a device or a pipe at a path. It is not opened, which can wait for a reader.
+    pub fn is_special(path: &Path) -> bool {
+        metadata(path).is_ok_and(|metadata| is_special(&metadata))
+    }
+
     /// A path, found to be writable: this is the time to fail if it is not.
     pub fn from_path(path: &Path) -> anyhow::Result<Self> {
         let cannot = || format!("cannot write {}", path.display());
@@ -53,16 +64,16 @@ impl Destination {
             Ok(metadata) if metadata.is_dir() => {
                 Err(io::Error::from(io::ErrorKind::IsADirectory)).with_context(cannot)
             }
-            Ok(metadata) if !metadata.is_file() && !metadata.is_symlink() => {
-                open_special(path).with_context(cannot)?;
-                Ok(Self::Special(path.to_path_buf()))
+            Ok(metadata) if is_special(&metadata) => {
+                let file = open_special(path).with_context(cannot)?;
+                Ok(Self::Special { path: path.to_path_buf(), file })
             }
             found => {
                 if found.is_ok_and(|metadata| metadata.is_file()) {
                     OpenOptions::new().append(true).open(path).with_context(cannot)?;
                 }
                 // The file itself is replaced, so it is the directory that must be writable.
-                drop(new_file_beside(path).with_context(cannot)?);
+                drop(new_file_beside(path, Readers::Owner).with_context(cannot)?);
                 Ok(Self::File(path.to_path_buf()))
             }
         }
@@ -80,8 +91,7 @@ impl Output {
             Destination::File(path) => self
                 .replace(path, partial_file, render)
                 .with_context(|| format!("cannot write {}", path.display())),
-            Destination::Special(path) => open_special(path)
-                .and_then(|file| write_buffered(file, render))
+            Destination::Special { path, file } => write_buffered(file, render)
                 .with_context(|| format!("cannot write {}", path.display())),
             Destination::StandardOutput => ignore_broken_pipe(write_buffered(io::stdout(), render))
                 .context("cannot write to standard output"),
@@ -94,12 +104,10 @@ impl Output {
         partial_file: &PartialFile,
         render: impl FnOnce(&mut (dyn Write + Send)) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mode = fs::Permissions::from_mode(self.format.file_mode());
-        let file = new_file_beside(path)?;
+        let file = new_file_beside(path, self.format.readers())?;
         set_partial_file(partial_file, Some(file.path().to_path_buf()));
         let written = write_buffered(file.as_file(), render)
             .and_then(|()| file.as_file().sync_all())
-            .and_then(|()| file.as_file().set_permissions(mode))
             .and_then(|()| file.persist(path).map(drop).map_err(|error| error.error));
         set_partial_file(partial_file, None);
         written
@@ -142,19 +150,31 @@ fn is_kernel_path(path: &Path) -> bool {
     !has_steps_back && (path.starts_with("/dev") || path.starts_with("/proc"))
 }
 
+fn is_special(metadata: &fs::Metadata) -> bool {
+    !metadata.is_file() && !metadata.is_dir() && !metadata.is_symlink()
+}
+
 /// Opens a device or a pipe to write to.
-pub fn open_special(path: &Path) -> io::Result<fs::File> {
+fn open_special(path: &Path) -> io::Result<fs::File> {
     let follow = if is_kernel_path(path) { 0 } else { libc::O_NOFOLLOW };
     OpenOptions::new().write(true).custom_flags(follow | libc::O_NOCTTY).open(path)
 }
 
 /// A file in the same directory, so that it can take the other's place in one step.
-pub fn new_file_beside(path: &Path) -> io::Result<tempfile::NamedTempFile> {
+pub fn new_file_beside(path: &Path, readers: Readers) -> io::Result<tempfile::NamedTempFile> {
+    // The kernel takes the umask from these.
+    let mode = match readers {
+        Readers::Anybody => 0o666,
+        Readers::Owner => 0o600,
+    };
     let directory = match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    tempfile::Builder::new().prefix(".offwake-").tempfile_in(directory)
+    tempfile::Builder::new()
+        .prefix(".offwake-")
+        .permissions(fs::Permissions::from_mode(mode))
+        .tempfile_in(directory)
 }
 
 /// Takes a reader that has seen enough for no error.

@@ -2,7 +2,6 @@
 
 use std::sync::OnceLock;
 
-use anyhow::Context as _;
 use offwake::capture::AssemblingSink;
 use offwake_analysis::analysis::AnalysisInput;
 
@@ -30,15 +29,23 @@ pub fn run(arguments: &Profile) -> anyhow::Result<Outcome> {
     // The input outlives the session, whose last thread fills and analyses it.
     let input = OnceLock::new();
     let EndedSession { result, command } = session.run(sink, &partial_file, |written| {
-        if let Some(error) = written.failed {
-            return Err(error).context("the recording can't be encoded");
-        }
+        let failure = written.broken.map(anyhow::Error::from).or_else(|| {
+            Some(
+                anyhow::Error::from(written.failed?).context("the recording can't be put together"),
+            )
+        });
         let (recording, bytes) = written.sink.finish();
-        Ok(reporting.analyse(input.get_or_init(|| match bytes {
+        let input = input.get_or_init(|| match bytes {
             Some(bytes) => AnalysisInput::with_encoded(recording, Box::new(bytes)),
             None => AnalysisInput::new(recording),
-        })))
+        });
+        Ok((reporting.analyse(input), failure))
     })?;
+    let (analysis, failure) = result;
     print_fetched(&names);
-    Ok(reporting.write(result, &partial_file)?.pass_on(command.as_ref()))
+    let outcome = reporting.write(analysis, &partial_file)?;
+    match failure {
+        Some(error) => Err(error.context("the run ended early, and what came before is reported")),
+        None => Ok(outcome.pass_on(command.as_ref())),
+    }
 }

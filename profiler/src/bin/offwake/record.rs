@@ -14,7 +14,7 @@ use crate::{
     flight_recorder,
     name_arguments::print_fetched,
     outcome::Outcome,
-    output::{Destination, PartialFile, open_special},
+    output::{Destination, PartialFile},
     session::{EndedSession, Session},
 };
 
@@ -41,9 +41,8 @@ fn record(arguments: &Record, names: &NameSources) -> anyhow::Result<Outcome> {
     }
     let name = path.display().to_string();
     match Destination::from_path(path)? {
-        Destination::Special(_) => {
-            let sink =
-                PipeSink(open_special(path).with_context(|| format!("cannot write {name}"))?);
+        Destination::Special { file, .. } => {
+            let sink = PipeSink(file);
             let session = session(arguments, names)?;
             let EndedSession { result: written, command } = session.run(sink, &partial_file, Ok)?;
             Ok(Outcome::from_written(&written, &name)?.pass_on(command.as_ref()))

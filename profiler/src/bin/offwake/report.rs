@@ -8,7 +8,7 @@ use crate::{
     cli::ReportCommand,
     console::Progress,
     diff,
-    input::Input,
+    input::{OpenInput, drop_rights},
     name_arguments::print_fetched,
     outcome::Outcome,
     output::PartialFile,
@@ -22,7 +22,9 @@ pub fn run(arguments: &ReportCommand) -> anyhow::Result<Outcome> {
     if let Some(later) = &arguments.diff {
         return diff::run(arguments, later, &reporting);
     }
-    let input = Input::open(&arguments.recording, arguments.max_memory)?;
+    let input = OpenInput::open(&arguments.recording)?;
+    drop_rights();
+    let input = input.fetch(arguments.max_memory)?;
     let progress = Progress::start("reading");
     let mut recording = input.read(arguments.max_memory)?;
     if arguments.names.resymbolize {

@@ -9,6 +9,7 @@ use offwake_analysis::{
     report::{LedgerEntry, Report},
     selection::SelectionError,
     spans::otlp::ExportClock,
+    text,
 };
 use offwake_recording::ClosedBy;
 
@@ -66,7 +67,7 @@ impl Reporting {
     /// The terminal for messages: standard output, unless an output takes that.
     pub fn terminal(&self) -> Terminal {
         let takes_standard_output =
-            self.outputs.iter().any(|output| output.destination == Destination::StandardOutput);
+            self.outputs.iter().any(|it| matches!(it.destination, Destination::StandardOutput));
         if takes_standard_output { Terminal::messages_on_stderr() } else { Terminal::messages() }
     }
 
@@ -141,9 +142,10 @@ fn outputs(
     paths.iter().map(output).collect()
 }
 
-/// The reason why there is nothing to show, if there is nothing.
+/// The reason why there is nothing to show, if there is nothing. It is safe for a terminal.
 pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> {
-    let target = &report.meta.target;
+    // A recording can say anything there.
+    let target = text::terminal(&report.meta.target);
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));
     }

@@ -204,25 +204,32 @@ impl Session {
                 _ = clock.tick() => Event::ClockTick,
                 () = wait_for_check(checks.as_mut()) => Event::OpenWaitCheck,
             };
-            match (event, snapshots) {
+            let handled = match (event, snapshots) {
                 (Event::End(closed_by), _) => break closed_by,
-                (Event::ContainerRestart(cgroup), _) => capture.add_target_cgroup(cgroup)?,
+                (Event::ContainerRestart(cgroup), _) => capture.add_target_cgroup(cgroup),
                 (Event::ClockTick, _) => {
                     if let (Err(error), false) = (capture.restart_silent_clocks(), has_clock_failed)
                     {
                         eprintln!("offwake: CPUs that come back may not be sampled: {error}");
                         has_clock_failed = true;
                     }
+                    Ok(())
                 }
-                (Event::OpenWaitCheck, _) => capture.find_long_open_waits()?,
-                (Event::SnapshotRequest(why), Snapshots::OfRetained) => capture.snapshot(why)?,
-                (Event::SnapshotRequest(_), Snapshots::Refused) if was_refused => {}
+                (Event::OpenWaitCheck, _) => capture.find_long_open_waits(),
+                (Event::SnapshotRequest(why), Snapshots::OfRetained) => capture.snapshot(why),
+                (Event::SnapshotRequest(_), Snapshots::Refused) if was_refused => Ok(()),
                 (Event::SnapshotRequest(_), Snapshots::Refused) => {
                     eprintln!(
                         "offwake: a signal asks for a snapshot: there is none without --keep"
                     );
                     was_refused = true;
+                    Ok(())
                 }
+            };
+            // What was recorded until now must not be lost.
+            if let Err(error) = handled {
+                capture.set_broken(error);
+                break ClosedBy::Failed;
             }
         };
         drop(progress);
@@ -255,7 +262,7 @@ impl Session {
             let _running = running;
             let captured = capture.close(closed_by);
             drop(closed);
-            let written = captured?.finish()?;
+            let written = captured.finish()?;
             privileges::restrict_unless_root(privileges::Task::Other);
             afterwards(written)
         });
@@ -411,6 +418,7 @@ async fn wait_for_end<S: Sink>(
                 match capture.exhausted() {
                     Some(Exhausted::Memory) => return ClosedBy::Memory,
                     Some(Exhausted::Sink) => return ClosedBy::DiskFull,
+                    Some(Exhausted::Thread(_)) => return ClosedBy::Failed,
                     None => {}
                 }
             }

@@ -5,6 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use offwake::{
     capture::{Trigger, flight_recorder::Retention},
     containers::ContainerQuery,
+    kernel,
 };
 use offwake_analysis::formats::{self, OutputFormat, RecordingFile};
 use offwake_recording::units::Nanos;
@@ -99,11 +100,17 @@ pub fn round_ring_bytes(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(1 << 30)
 }
 
-/// The size of each CPU's ring. 128 MiB are shared out over the CPUs: 8 MiB each hold a fifth of a
-/// second of the fastest switching that was seen.
+/// The size of each CPU's ring. Every CPU that is online has one, also those that offwake itself may
+/// not run on.
 pub fn default_ring_bytes() -> u32 {
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    round_ring_bytes(((128 << 20) / cpus).clamp(1 << 20, 8 << 20))
+    // Where this can't be read, loading the programs fails and says so.
+    ring_bytes_for(kernel::count_online_cpus().unwrap_or(1))
+}
+
+/// 128 MiB are shared out over the CPUs: 8 MiB each hold a fifth of a second of the fastest
+/// switching that was seen.
+fn ring_bytes_for(cpus: usize) -> u32 {
+    round_ring_bytes(((128 << 20) / cpus.max(1)).clamp(1 << 20, 8 << 20))
 }
 
 /// Parses how much a flight recorder retains: a time or a size, with its unit.
@@ -215,6 +222,14 @@ mod tests {
             parse_duration(text).unwrap_err();
         }
         parse_duration("99999999999999999999").unwrap_err();
+    }
+
+    #[test]
+    fn rings_are_shared_out_over_all_cpus() {
+        for (cpus, mebibytes) in [(0, 8), (1, 8), (16, 8), (32, 4), (128, 1), (1024, 1)] {
+            assert_eq!(ring_bytes_for(cpus), mebibytes << 20, "{cpus} CPUs");
+        }
+        assert!(kernel::count_online_cpus().is_ok_and(|cpus| cpus > 0));
     }
 
     #[test]

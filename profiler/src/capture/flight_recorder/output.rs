@@ -10,6 +10,7 @@ use std::{
 };
 
 use offwake_recording::units::Nanos;
+use tempfile::NamedTempFile;
 
 use super::{
     retained::Retention,
@@ -60,7 +61,8 @@ pub enum SnapshotEvent {
 
 /// What a flight recorder that writes files is to do.
 pub struct FlightRecorderPlan {
-    /// Where the last snapshot goes; those before it get a number before the extension.
+    /// Where the last snapshot goes; those before it get a number before the extension, the first
+    /// that no file has.
     pub path: PathBuf,
     /// How much is retained.
     pub retention: Retention,
@@ -124,25 +126,27 @@ pub(super) struct FileOutput {
     max_snapshots: usize,
     report: Box<dyn FnMut(SnapshotEvent) + Send>,
     partial_file: PartialFile,
-    snapshots: u64,
+    /// The number of the next snapshot, if no file has it.
+    next_number: u64,
     written: VecDeque<PathBuf>,
 }
 
 impl FileOutput {
     pub fn new(plan: FlightRecorderPlan) -> Self {
         let FlightRecorderPlan { path, max_snapshots, report, partial_file, .. } = plan;
-        Self { path, max_snapshots, report, partial_file, snapshots: 0, written: VecDeque::new() }
+        Self { path, max_snapshots, report, partial_file, next_number: 1, written: VecDeque::new() }
     }
 
+    /// Writes a file, which gets its name from `name_file`. Returns that.
     fn write_file(
         &mut self,
-        path: PathBuf,
         snapshot: RetainedSnapshot,
         tables: &FrameTables,
         reason: SnapshotReason,
-    ) -> io::Result<()> {
+        name_file: impl FnOnce(NamedTempFile) -> io::Result<PathBuf>,
+    ) -> io::Result<PathBuf> {
         let (length, counts) = (snapshot.length(), snapshot.counts());
-        let file = file_sink::new_file_beside(&path)?;
+        let file = file_sink::new_file_beside(&self.path)?;
         set_partial_file(&self.partial_file, Some(file.path().to_path_buf()));
         let mut out = io::BufWriter::new(file);
         let written = snapshot.write(tables, &mut out).and_then(|()| out.flush());
@@ -150,13 +154,12 @@ impl FileOutput {
             let file = out.into_inner().map_err(io::IntoInnerError::into_error)?;
             file.as_file().sync_all()?;
             let bytes = file.as_file().metadata()?.len();
-            file.persist(&path).map_err(|error| error.error)?;
-            Ok(bytes)
+            Ok((name_file(file)?, bytes))
         });
         set_partial_file(&self.partial_file, None);
-        let bytes = written?;
-        (self.report)(SnapshotEvent::Wrote { path, length, counts, bytes, reason });
-        Ok(())
+        let (path, bytes) = written?;
+        (self.report)(SnapshotEvent::Wrote { path: path.clone(), length, counts, bytes, reason });
+        Ok(path)
     }
 }
 
@@ -166,12 +169,17 @@ impl SnapshotOutput for FileOutput {
     }
 
     fn write(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables, reason: SnapshotReason) {
-        self.snapshots += 1;
-        let path = numbered(&self.path, self.snapshots);
-        if let Err(error) = self.write_file(path.clone(), snapshot, tables, reason) {
-            return (self.report)(SnapshotEvent::Failed { path, error });
+        let (beside, mut number) = (self.path.clone(), self.next_number);
+        let name_file = |file| persist_numbered(file, &beside, &mut number);
+        let written = self.write_file(snapshot, tables, reason, name_file);
+        self.next_number = number;
+        match written {
+            Ok(path) => self.written.push_back(path),
+            Err(error) => {
+                let path = numbered(&beside, number);
+                return (self.report)(SnapshotEvent::Failed { path, error });
+            }
         }
-        self.written.push_back(path);
         while self.written.len() > self.max_snapshots {
             let Some(path) = self.written.pop_front() else { break };
             (self.report)(match std::fs::remove_file(&path) {
@@ -184,7 +192,12 @@ impl SnapshotOutput for FileOutput {
     }
 
     fn write_last(&mut self, snapshot: RetainedSnapshot, tables: &FrameTables) -> io::Result<()> {
-        self.write_file(self.path.clone(), snapshot, tables, SnapshotReason::End)
+        let path = self.path.clone();
+        let name_file = |file: NamedTempFile| match file.persist(&path) {
+            Ok(_file) => Ok(path),
+            Err(error) => Err(error.error),
+        };
+        self.write_file(snapshot, tables, SnapshotReason::End, name_file).map(drop)
     }
 
     fn report_skipped(&mut self) {
@@ -194,6 +207,37 @@ impl SnapshotOutput for FileOutput {
 
 fn set_partial_file(partial_file: &PartialFile, path: Option<PathBuf>) {
     *partial_file.lock().unwrap_or_else(PoisonError::into_inner) = path;
+}
+
+/// The largest number that is tried.
+const MAX_NUMBER: u64 = 100_000;
+
+/// Gives a file the name `beside` with the first number from `next` on that no other file has, and
+/// leaves the number behind that in `next`. Returns the name.
+///
+/// # Errors
+///
+/// If there is no such number, or the file can't be renamed.
+pub fn persist_numbered(
+    mut file: NamedTempFile,
+    beside: &Path,
+    next: &mut u64,
+) -> io::Result<PathBuf> {
+    while *next <= MAX_NUMBER {
+        let path = numbered(beside, *next);
+        match file.persist_noclobber(&path) {
+            Ok(_file) => {
+                *next += 1;
+                return Ok(path);
+            }
+            Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
+                file = failed.file;
+                *next += 1;
+            }
+            Err(failed) => return Err(failed.error),
+        }
+    }
+    Err(io::Error::other("all numbers are taken"))
 }
 
 /// `wait.offwake` → `wait.3.offwake`.
@@ -210,9 +254,13 @@ pub fn numbered(path: &Path, number: u64) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::path::{Path, PathBuf};
+    use std::{
+        fs,
+        io::Write as _,
+        path::{Path, PathBuf},
+    };
 
-    use super::numbered;
+    use super::{numbered, persist_numbered};
 
     #[test]
     fn snapshots_are_numbered_before_the_extension() {
@@ -223,5 +271,28 @@ mod tests {
         ] {
             assert_eq!(numbered(Path::new(path), 3), PathBuf::from(expected));
         }
+    }
+
+    #[test]
+    fn snapshots_of_an_earlier_run_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = |name: &str| directory.path().join(name);
+        fs::write(path("wait.1.offwake"), "of the run before").unwrap();
+        fs::write(path("wait.3.offwake"), "of the run before").unwrap();
+        let mut next = 1;
+        for (content, name) in
+            [("one", "wait.2.offwake"), ("two", "wait.4.offwake"), ("three", "wait.5.offwake")]
+        {
+            let mut file = tempfile::NamedTempFile::new_in(&directory).unwrap();
+            file.write_all(content.as_bytes()).unwrap();
+            let given = persist_numbered(file, &path("wait.offwake"), &mut next).unwrap();
+            assert_eq!(given, path(name));
+            assert_eq!(fs::read_to_string(given).unwrap(), content);
+        }
+        for name in ["wait.1.offwake", "wait.3.offwake"] {
+            assert_eq!(fs::read_to_string(path(name)).unwrap(), "of the run before");
+        }
+        // Nothing half written is left.
+        assert_eq!(fs::read_dir(&directory).unwrap().count(), 5);
     }
 }

@@ -9,7 +9,7 @@ use std::{
 use offwake_recording::{
     Frame, FrameId, Module, ModuleId, Stack,
     loss::Diagnostics,
-    stream::{END, Encoder, Slice},
+    stream::{END, Encoder, Slice, count_fitting_names},
     units::{Nanos, StackId},
 };
 
@@ -102,15 +102,23 @@ impl RetainedSnapshot {
             frames: (frames.iter())
                 .filter_map(|id| Some((*id, tables.frames.get(id)?.clone())))
                 .collect(),
-            names: (frames.iter())
-                .filter_map(|id| Some((*id, tables.names.get(*id)?.to_vec())))
-                .collect(),
             ..Slice::default()
+        });
+        let name = |id: &FrameId| Some((*id, tables.names.get(*id)?.to_vec()));
+        let names = used.chunks(ROWS).flat_map(|frames| {
+            let mut names: Vec<_> = frames.iter().filter_map(name).collect();
+            let mut slices = Vec::new();
+            while !names.is_empty() {
+                let rest = names.split_off(count_fitting_names(&names));
+                slices.push(Slice { names, ..Slice::default() });
+                names = rest;
+            }
+            slices
         });
         let modules: Vec<_> = tables.modules.iter().map(|(id, m)| (*id, m.clone())).collect();
         let modules = modules
             .chunks(ROWS)
             .map(|modules| Slice { modules: modules.to_vec(), ..Slice::default() });
-        stacks.chain(frames).chain(modules.collect::<Vec<_>>()).collect()
+        stacks.chain(frames).chain(names).chain(modules.collect::<Vec<_>>()).collect()
     }
 }

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 
 use super::{
     super::{
+        CaptureError, Captured,
         memory_sink::{AssemblingSink, MemorySink},
         sink::RemovedSlice,
     },
@@ -130,6 +131,26 @@ fn recorded(limit: usize) -> (Limited, bool) {
 }
 
 fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
+    let written = all_but_the_end(sink).close(end());
+    (written.sink, written.failed.is_some())
+}
+
+/// What ends the recording: the last slice, and a name.
+fn end() -> RecordingEnd {
+    let last = records(SLICES - 1);
+    RecordingEnd {
+        closed_at: last.until,
+        records: Some(last),
+        open: OpenRecords::default(),
+        results: Some(LookupResults::default()),
+        names: vec![(FrameId(1), vec![Function::named("main")])],
+        own_cpu: Nanos(0),
+        closed_by: ClosedBy::Signal,
+    }
+}
+
+/// A store that has had all slices but the last.
+fn all_but_the_end<S: Sink>(sink: S) -> Store<S> {
     let (messages, to_store) = std::sync::mpsc::sync_channel(100);
     let window = Window { start: Timestamp(1000), end: Timestamp(1000) };
     let meta = Meta { window, closed_by: ClosedBy::CutOff, ..Meta::default() };
@@ -149,18 +170,7 @@ fn recorded_into<S: Sink>(sink: S) -> (S, bool) {
     }
     drop(messages);
     let store = Store::new(sink, Box::new(|_stacks| {})).unwrap();
-    let store = store.run(&to_store, &Control::default());
-    let last = records(SLICES - 1);
-    let written = store.close(RecordingEnd {
-        closed_at: last.until,
-        records: last,
-        open: OpenRecords::default(),
-        results: LookupResults::default(),
-        names: vec![(FrameId(1), vec![Function::named("main")])],
-        own_cpu: Nanos(0),
-        closed_by: ClosedBy::Signal,
-    });
-    (written.sink, written.failed.is_some())
+    store.run(&to_store, &Control::default())
 }
 
 fn read(sink: &Limited) -> Recording {
@@ -195,6 +205,114 @@ fn a_recording_put_together_as_it_comes_is_what_its_bytes_say() {
     assert_eq!(format!("{recording:?}"), format!("{read:?}"));
     let (sink, failed) = recorded_into(AssemblingSink::default());
     assert!(!failed && matches!(sink.finish(), (same, None) if same.waits == waits.0));
+}
+
+/// Names of 100 MiB, as of C++ templates, of functions that are inlined into each other.
+#[test]
+fn names_are_spread_over_slices_that_can_be_read() {
+    const FRAMES: u32 = 100;
+    let path: std::sync::Arc<str> = "p".repeat(4096).into();
+    let functions = |frame: u32| -> Vec<Function> {
+        let name = |number: u32| format!("{:04000}", frame * 1000 + number);
+        let named = |number| Function {
+            file: Some(std::sync::Arc::clone(&path)),
+            line: Some(1),
+            ..Function::named(name(number))
+        };
+        (0..129).map(named).collect()
+    };
+    let names: Vec<_> = (1..=FRAMES).map(|id| (FrameId(id), functions(id))).collect();
+    let written = all_but_the_end(MemorySink::default()).close(RecordingEnd { names, ..end() });
+    assert!(written.failed.is_none(), "{:?}", written.failed);
+    let mut slices = stream::Slices::new(&written.sink.bytes[..], usize::MAX).unwrap();
+    let (mut found, mut with_names) = (0, 0);
+    while let Some(slice) = slices.next_whole().unwrap() {
+        found += slice.names.len();
+        with_names += u32::from(!slice.names.is_empty());
+    }
+    assert_eq!(slices.damage(), &stream::Damage::default());
+    assert_eq!(found, FRAMES as usize);
+    assert!(with_names > 1, "{with_names} slice");
+}
+
+/// Panics once, at this slice.
+struct Panicking {
+    memory: MemorySink,
+    slices_left: Option<u64>,
+}
+
+impl Sink for Panicking {
+    fn begin(&mut self, header: &[u8]) -> io::Result<()> {
+        self.memory.begin(header)
+    }
+
+    fn append(&mut self, slice: NewSlice<'_>) -> io::Result<()> {
+        match &mut self.slices_left {
+            Some(0) => {
+                self.slices_left = None;
+                panic!("a mistake");
+            }
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        self.memory.append(slice)
+    }
+
+    fn end(&mut self, mark: &[u8]) -> io::Result<()> {
+        self.memory.end(mark)
+    }
+}
+
+/// A recording of so many slices of records that nothing but a mistake of our own has ended.
+fn check_broken_off(bytes: &[u8], slices: u64) {
+    let recording = stream::read(bytes, usize::MAX).unwrap();
+    assert_eq!(recording.damage, stream::Damage::default());
+    assert_eq!(recording.meta.closed_by, ClosedBy::Failed);
+    assert_eq!(recording.waits.len() as u64, slices * WAITS_IN_A_SLICE);
+    // Nothing is said of the time from which records are missing.
+    let end = Timestamp(1000 + slices * WAITS_IN_A_SLICE * 20);
+    assert_eq!(recording.meta.window.end, end);
+}
+
+#[test]
+fn a_store_that_panics_keeps_what_it_had_stored() {
+    // The first slice comes with the window's opening, and has no records yet.
+    let sink = Panicking { memory: MemorySink::default(), slices_left: Some(6) };
+    let written = all_but_the_end(sink).close(end());
+    assert!(written.failed.is_some_and(|error| error.to_string().contains("store thread")));
+    check_broken_off(&written.sink.memory.bytes, 5);
+}
+
+#[test]
+fn without_the_last_records_the_window_ends_before_them() {
+    let end = RecordingEnd { records: None, closed_by: ClosedBy::Failed, ..end() };
+    let written = all_but_the_end(MemorySink::default()).close(end);
+    assert!(written.failed.is_none());
+    check_broken_off(&written.sink.bytes, SLICES - 1);
+    let recording = stream::read(&written.sink.bytes[..], usize::MAX).unwrap();
+    assert_eq!(recording.stacks.frames[&FrameId(1)].functions, [Function::named("main")]);
+    assert_eq!(recording.profiler_cost.stacks.user.taken, (SLICES - 1) * TAKEN_IN_A_SLICE);
+}
+
+#[test]
+fn a_look_up_thread_that_has_died_costs_names_alone() {
+    let last = records(SLICES - 1);
+    let captured = Captured {
+        closed_at: last.until,
+        rest: Some(last),
+        open: OpenRecords::default(),
+        lookup: std::thread::spawn(|| panic!("a mistake")),
+        store: std::thread::spawn(|| all_but_the_end(MemorySink::default())),
+        own_cpu: Nanos(0),
+        closed_by: ClosedBy::Duration,
+        broken: None,
+    };
+    let written = captured.finish().unwrap();
+    assert!(matches!(written.broken, Some(CaptureError::Thread("look-up"))), "{written:?}");
+    check_broken_off(&written.sink.bytes, SLICES);
+    let recording = stream::read(&written.sink.bytes[..], usize::MAX).unwrap();
+    assert!(recording.stacks.stacks.contains_key(&STACK));
+    assert!(recording.stacks.frames[&FrameId(1)].functions.is_empty());
 }
 
 proptest! {

@@ -17,7 +17,7 @@ use crate::{
         name_limit::MAX_NAME,
         naming::{
             elf_names::MAX_INLINED,
-            messages::{BatchBuilder, Reply, ReplyChecker, Request},
+            messages::{BatchBuilder, NameBatch, Reply, ReplyChecker, Request},
         },
         receive_names, serve,
     },
@@ -45,7 +45,7 @@ fn on_request(channel: &mut Channel<UnixStream>, then: fn(&mut Channel<UnixStrea
 
 #[test]
 fn what_breaks_off_costs_names_and_is_counted() {
-    let cases: [(&str, ThreadBody); 5] = [
+    let cases: [(&str, ThreadBody); 6] = [
         ("parser_died", |channel| on_request(channel, |_| {})),
         ("parser_died", |_| {}),
         ("parser_nonsense", |channel| {
@@ -65,7 +65,13 @@ fn what_breaks_off_costs_names_and_is_counted() {
             on_request(channel, |channel| {
                 let mut batch = BatchBuilder::default();
                 batch.add(1, &[Function::named("of no address that was asked about")]);
-                let _gone = channel.send(&Reply::Names(batch.finish()), &[]);
+                let _gone = channel.send(&Reply::Names(batch.finish().unwrap()), &[]);
+            });
+        }),
+        // Nothing, again and again.
+        ("parser_nonsense", |channel| {
+            on_request(channel, |channel| {
+                while channel.send(&Reply::Names(NameBatch::default()), &[]).is_ok() {}
             });
         }),
     ];
@@ -131,7 +137,7 @@ proptest! {
         for (number, functions) in (0..).zip(&sent) {
             messages.extend(batch.add(number, functions));
         }
-        messages.push(batch.finish());
+        messages.extend(batch.finish());
         let (mut arrived, mut checker) = (Vec::new(), ReplyChecker::new(sent.len()));
         for message in messages {
             let bytes = postcard::to_allocvec(&Reply::Names(message)).unwrap();

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::{chown, symlink},
+    os::unix::fs::{PermissionsExt as _, chown, symlink},
     path::PathBuf,
     process::Command,
 };
@@ -111,6 +111,24 @@ fn a_strangers_perf_map_is_refused() {
     let (frames, diagnostics) = frames(running.tgid(), &[page]);
     assert!(frames[0].functions.is_empty(), "{frames:?}");
     assert_eq!(diagnostics.get("symbols_perf_maps_refused"), Some(&1));
+}
+
+#[test]
+fn a_perf_map_that_others_can_write_to_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = compile(directory.path(), "jit", JIT, &[]);
+    for (mode, is_read) in
+        [(0o644, true), (0o600, true), (0o664, false), (0o646, false), (0o620, false)]
+    {
+        let mut running = Running::start(&program);
+        let page = running.address();
+        let file = PerfMapFile::write(running.tgid(), &format!("{page:x} 1000 function\n"));
+        fs::set_permissions(&file.0, fs::Permissions::from_mode(mode)).unwrap();
+        let (frames, diagnostics) = frames(running.tgid(), &[page]);
+        assert_eq!(!frames[0].functions.is_empty(), is_read, "{mode:o}: {frames:?}");
+        let refused = diagnostics.get("symbols_perf_maps_refused").copied().unwrap_or(0);
+        assert_eq!(refused, u64::from(!is_read), "{mode:o}");
+    }
 }
 
 #[test]

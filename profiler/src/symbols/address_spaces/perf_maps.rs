@@ -20,6 +20,8 @@ use crate::symbols::clock::monotonic_now;
 const MAX_OPEN: usize = 1024;
 /// Processes with code in memory at a time, including those that ended and left a file.
 const MAX_MAPS: usize = 65_536;
+/// The permissions with which somebody else than the owner can write: the group, or everybody.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// The shortest time between two attempts to open a file.
 const RETRY: Nanos = Nanos(100_000_000);
 
@@ -141,8 +143,8 @@ fn attempt(tgid: Tgid) -> Attempt {
     };
     let Ok(stat) = rustix::fs::fstat(&held) else { return Attempt::Absent };
     let is_owned = stat.st_uid == 0 || effective_user(&status) == Some(stat.st_uid);
-    // Writable by everybody says nothing about who wrote it.
-    if !is_owned || stat.st_mode & 0o002 != 0 {
+    // Where others can write, the owner says nothing about who wrote it.
+    if !is_owned || stat.st_mode & WRITABLE_BY_OTHERS != 0 {
         return Attempt::Refused;
     }
     open_for_reading(&held).map_or(Attempt::Refused, Attempt::Opened)

@@ -107,7 +107,8 @@ impl ReplyReceiver<'_> {
                     self.send_files(channel, files)?;
                 }
                 Reply::NeedsFetched(build_id) if !was_requested(&mut fetched) => {
-                    let file = self.sources.fetch(&parse_build_id(&build_id)?);
+                    let build_id = parse_build_id(&build_id)?;
+                    let file = channel.run_unclocked(|| self.sources.fetch(&build_id));
                     self.send_files(channel, file.into_iter().collect())?;
                 }
                 Reply::Names(some) => {

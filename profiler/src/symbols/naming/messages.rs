@@ -5,7 +5,7 @@
 //! Request::Addresses, until all are sent ──▶
 //!                                      ◀── Reply::NeedsStored │ NeedsFetched: a build id, each once at most
 //! Request::DebugFiles, with the files ──▶
-//!                                      ◀── Reply::Names, again and again
+//!                                      ◀── Reply::Names, again and again, each with some
 //!                                      ◀── Reply::Done
 //! ```
 
@@ -103,7 +103,8 @@ impl ReplyChecker {
         NameBatch { files, functions }: NameBatch,
         file: impl FnMut(&str) -> Option<Arc<str>>,
     ) -> Result<Vec<(usize, Vec<Function>)>, ChannelError> {
-        if files.iter().any(|file| !is_text(file)) {
+        // Otherwise these could come without end.
+        if functions.is_empty() || files.iter().any(|file| !is_text(file)) {
             return Err(ChannelError::InvalidMessage);
         }
         let files: Vec<_> = files.iter().map(String::as_str).map(file).collect();
@@ -184,7 +185,7 @@ impl BatchBuilder {
             named.push(NamedFunction { name: name.clone(), file, line: *line });
         }
         self.names.functions.push((number, named));
-        (self.bytes >= FULL).then(|| self.finish())
+        if self.bytes >= FULL { self.finish() } else { None }
     }
 
     fn file_number(&mut self, file: &Arc<str>) -> u32 {
@@ -199,9 +200,10 @@ impl BatchBuilder {
         number
     }
 
-    /// Returns what is left, and starts anew.
-    pub(crate) fn finish(&mut self) -> NameBatch {
-        std::mem::take(self).names
+    /// Returns what is left, if anything is, and starts anew.
+    pub(crate) fn finish(&mut self) -> Option<NameBatch> {
+        let Self { names, .. } = std::mem::take(self);
+        (!names.functions.is_empty()).then_some(names)
     }
 }
 

@@ -56,7 +56,9 @@ fn answer_request<S: AsFd>(channel: &mut Channel<S>) -> Result<(), ChannelError>
             channel.send(&Reply::Names(full), &[])?;
         }
     }
-    channel.send(&Reply::Names(batch.finish()), &[])?;
+    if let Some(rest) = batch.finish() {
+        channel.send(&Reply::Names(rest), &[])?;
+    }
     channel.send(&Reply::Done(encode_diagnostics(&diagnostics)), &[])
 }
 

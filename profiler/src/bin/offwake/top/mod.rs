@@ -85,7 +85,11 @@ pub fn run(arguments: &Top) -> anyhow::Result<Outcome> {
         .context("cannot start a thread")?;
     let session = std::thread::Builder::new()
         .name("offwake-session".to_owned())
-        .spawn(move || session.run(recorder, &PartialFile::default(), |_written| Ok(())))
+        .spawn(move || {
+            session.run(recorder, &PartialFile::default(), |written| {
+                written.broken.map_or(Ok(()), |error| Err(error.into()))
+            })
+        })
         .context("cannot start a thread")?;
     let mut watch = Watch {
         remote,

@@ -1,20 +1,17 @@
 //! Saving what is on screen.
 
 use std::{
-    fs::Permissions,
     io::{self, Write as _},
-    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
 };
 
-use offwake::{capture::flight_recorder::numbered, top::Period};
-use offwake_analysis::formats::{OutputFormat as _, RecordingFile};
-use offwake_analysis::top::TopData;
+use offwake::{capture::flight_recorder::persist_numbered, top::Period};
+use offwake_analysis::{
+    formats::{OutputFormat as _, RecordingFile},
+    top::TopData,
+};
 
 use crate::output::{new_file_beside, on_one_line};
-
-/// The largest number that is tried.
-const MAX_NUMBER: u64 = 100_000;
 
 /// The recordings that were saved, and where the next one goes.
 pub struct SavedRecordings {
@@ -54,25 +51,11 @@ impl SavedRecordings {
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<&Path> {
-        let mut file = new_file_beside(&self.beside)?;
-        file.as_file().set_permissions(Permissions::from_mode(RecordingFile.file_mode()))?;
+        let mut file = new_file_beside(&self.beside, RecordingFile.readers())?;
         file.write_all(bytes)?;
         file.as_file().sync_all()?;
-        while self.next <= MAX_NUMBER {
-            let path = numbered(&self.beside, self.next);
-            self.next += 1;
-            match file.persist_noclobber(&path) {
-                Ok(_file) => {
-                    self.paths.push(path);
-                    return Ok(self.paths.last().unwrap_or(&self.beside));
-                }
-                Err(failed) if failed.error.kind() == io::ErrorKind::AlreadyExists => {
-                    file = failed.file;
-                }
-                Err(failed) => return Err(failed.error),
-            }
-        }
-        Err(io::Error::other("all numbers are taken"))
+        self.paths.push(persist_numbered(file, &self.beside, &mut self.next)?);
+        Ok(self.paths.last().unwrap_or(&self.beside))
     }
 }
 
