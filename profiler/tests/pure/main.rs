@@ -34,6 +34,8 @@ mod html;
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]
+mod overviews;
+#[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;
 #[cfg(target_arch = "x86_64")]

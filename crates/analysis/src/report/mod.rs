@@ -16,6 +16,7 @@ pub mod html;
 mod integrity;
 pub mod markdown;
 mod model;
+mod overview;
 mod path_limit;
 mod quotas;
 pub mod summary;
@@ -24,7 +25,6 @@ mod wait_entries;
 mod wait_groups;
 pub(crate) mod wake_context;
 
-pub use build::Overview;
 pub(crate) use build::{unix_time, window_entry};
 pub use entry_limit::EntryLimits;
 pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
@@ -34,4 +34,5 @@ pub use model::{
     QuotaCountEntry, QuotaEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName,
     ThrottledThread, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
+pub use overview::Overview;
 pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

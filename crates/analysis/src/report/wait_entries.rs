@@ -9,12 +9,11 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameEntryKind, BlameGroup, BlameKind, BlamePart, BlameParts, Chains, Hop,
-        IdleState, ImportedChains, SleepId, StackPairId, cause::WokenThrough,
+        Blame, BlameEntryKind, BlameKind, BlamePart, Chains, Hop, IdleState, StackPairId,
+        cause::WokenThrough,
     },
     container_labels::ContainerLabels,
     filter::Filter,
-    findings::{FindingInput, Findings, find_findings},
     frames::{FrameNamer, Frames},
     label::{Label, LabelFinder},
     timeline::{NAMELESS, NamedThread, ThreadIndex},
@@ -30,41 +29,25 @@ use super::{
 };
 
 /// The target's waits, added up: what entries are made of.
-pub(crate) struct SummedWaits {
-    pub(super) sums: WaitSums,
-    pub(super) findings: Findings,
+pub(super) struct SummedWaits {
+    sums: WaitSums,
     attributes: WaitAttributesTable,
-    detailed_chains: Chains,
+    chains: Chains,
 }
 
 /// Adds up the target's waits that the filter keeps.
-pub(crate) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
-    let (sums, attributes, detailed_chains) = wait_sums::sum_waits(blame, filter);
-    let findings = find_findings(&FindingInput {
-        blame,
-        sums: &sums,
-        attributes: &attributes,
-        chains: &detailed_chains,
-    });
-    SummedWaits { sums, findings, attributes, detailed_chains }
+pub(super) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
+    let (sums, attributes, chains) = wait_sums::sum_waits(blame, filter);
+    SummedWaits { sums, attributes, chains }
 }
 
 impl SummedWaits {
-    /// Returns the time of the shown waits that is put down to this group of kinds of blame.
-    pub(super) fn group_time(&self, group: BlameGroup) -> Nanos {
-        let parts = self.sums.waits.values().flat_map(|sum| sum.parts.as_slice());
-        let of_group = |part: &&BlamePart| BlameEntryKind::from_blame(part.kind).0.group() == group;
-        parts.filter(of_group).map(|part| part.time).sum()
-    }
-
     /// Makes the entries of the report.
     pub(super) fn entries(&self, blame: &Blame<'_>) -> (Vec<WaitEntry>, Vec<WakeEntry>) {
-        let (chains, plain_ids) = self.detailed_chains.without_sleeps();
         let mut writer = EntryWriter {
             blame,
             attributes: &self.attributes,
-            chains: &chains,
-            plain_ids: &plain_ids,
+            chains: &self.chains,
             namer: FrameNamer::new(&blame.recording().stacks),
             label_finder: LabelFinder::new(&blame.recording().stacks),
             container_labels: ContainerLabels::new(blame.recording()),
@@ -86,8 +69,6 @@ struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
     attributes: &'a WaitAttributesTable,
     chains: &'a Chains,
-    /// What the chains of the sums are called in `chains`, which do not tell how threads slept.
-    plain_ids: &'a ImportedChains,
     namer: FrameNamer<'a>,
     label_finder: LabelFinder<'a>,
     container_labels: ContainerLabels,
@@ -176,13 +157,8 @@ impl EntryWriter<'_> {
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(attributes.stack);
-        let mut parts = BlameParts::default();
-        for part in sum.parts.as_slice() {
-            let chain = self.plain_ids.translate(part.chain);
-            parts.push(BlamePart { chain, slept: SleepId::NONE, ..*part });
-        }
         let mut blame: Vec<_> =
-            parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
+            sum.parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
         sort_blame(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);

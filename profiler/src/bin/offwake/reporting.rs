@@ -74,7 +74,7 @@ impl Reporting {
     ) -> anyhow::Result<Outcome> {
         let overview = analysis.overview();
         let report = overview.report();
-        if let Some(reason) = nothing_recorded(report, overview.wait_entries()) {
+        if let Some(reason) = nothing_recorded(report, overview.kept_waits()) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
             }
@@ -138,12 +138,12 @@ fn outputs(
 }
 
 /// The reason why there is nothing to show, if there is nothing.
-pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> {
+pub fn nothing_recorded(report: &Report, kept_waits: u64) -> Option<String> {
     let target = &report.meta.target;
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));
     }
-    if wait_entries > 0 {
+    if kept_waits > 0 {
         return None;
     }
     if report.meta.closed_by == ClosedBy::Memory.name() {
