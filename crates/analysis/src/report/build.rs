@@ -16,9 +16,9 @@ use crate::{
 };
 
 use super::{
-    CgroupEntry, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta, MistakenThread,
-    ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull, StackCountsEntry,
-    ThreadEntry, WindowEntry, containers,
+    CgroupEntry, EntryLimits, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta,
+    MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
+    StackCountsEntry, ThreadEntry, WindowEntry, containers,
     overview::{Overview, OverviewSums},
     quotas,
 };
@@ -27,7 +27,7 @@ impl Report {
     /// Builds the report. The filter selects its waits; the ledgers always cover all of them.
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
-        Overview::new(blame, filter).complete(blame)
+        Overview::new(blame, filter).complete(blame, EntryLimits::NONE)
     }
 
     /// Builds the report without its waits and wakes.

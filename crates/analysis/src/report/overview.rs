@@ -14,7 +14,10 @@ use crate::{
     wait_sums::{FilteredWait, filter_wait, is_of_target},
 };
 
-use super::{Report, wait_entries};
+use super::{
+    EntryLimits, Report,
+    wait_entries::{self, Entries},
+};
 
 /// A report as far as screens begin with it.
 ///
@@ -66,11 +69,13 @@ impl Overview {
         self.kept_waits
     }
 
-    /// Makes the whole report, of the same blame.
+    /// Makes the report, of the same blame, with the entries that have room.
     #[must_use]
-    pub fn complete(&self, blame: &Blame<'_>) -> Report {
-        let (waits, wakes) = wait_entries::sum_waits(blame, &self.filter).entries(blame);
-        Report { waits, wakes, ..self.report.clone() }
+    pub fn complete(&self, blame: &Blame<'_>, limits: EntryLimits) -> Report {
+        let Entries { waits, wakes, limited } =
+            wait_entries::sum_waits(blame, &self.filter).entries(blame, limits);
+        let filter = limited.fill_in(&self.report.filter);
+        Report { waits, wakes, filter, ..self.report.clone() }
     }
 }
 
