@@ -17,7 +17,7 @@ use offwake_recording::{Recording, stream};
 use crate::{
     blame::{Blame, ChainLimits},
     filter::Filter,
-    report::{Overview, Report, flame::View, html::Lanes},
+    report::{EntryLimits, Overview, Report, flame::View, html::Lanes},
     selection::{SelectionError, TargetSelection},
     spans::{self, SpanInput, SpanLimits, Spans, otlp::Exporter},
     timeline::{Timeline, WaitIndex},
@@ -139,8 +139,8 @@ pub struct Analysis<'i> {
     blame: OnceLock<Blame<'i>>,
     overview: OnceLock<Overview>,
     report: OnceLock<Report>,
-    /// The most hops that the report has when it is built.
-    max_hops: usize,
+    /// What the report has room for when it is built.
+    limits: EntryLimits,
     lanes: OnceLock<Lanes>,
     spans: OnceLock<Spans>,
 }
@@ -165,7 +165,7 @@ impl<'i> Analysis<'i> {
             blame: OnceLock::new(),
             overview: OnceLock::new(),
             report: OnceLock::new(),
-            max_hops: usize::MAX,
+            limits: EntryLimits::NONE,
             lanes: OnceLock::new(),
             spans: OnceLock::new(),
         }
@@ -207,9 +207,9 @@ impl<'i> Analysis<'i> {
         if self.options.extent == Extent::Full {
             return;
         }
-        self.max_hops = Report::MAX_HOPS;
+        self.limits = EntryLimits::OF_PICTURES;
         if let Some(report) = self.report.take() {
-            self.report = OnceLock::from(report.limit_hops(self.max_hops));
+            self.report = OnceLock::from(report.limit_hops(self.limits.hops));
         }
     }
 
@@ -219,7 +219,12 @@ impl<'i> Analysis<'i> {
     }
 
     fn build_report(&self) -> Report {
-        self.overview().complete(self.blame()).limit_hops(self.max_hops)
+        self.overview().complete(self.blame(), self.limits)
+    }
+
+    /// Builds a report with the entries that a file has room for which lists them one by one.
+    pub fn build_limited_report(&self) -> Report {
+        self.overview().complete(self.blame(), EntryLimits::OF_LISTS)
     }
 
     /// The lives of the target's threads, as the page draws them.

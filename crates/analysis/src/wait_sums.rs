@@ -5,11 +5,10 @@ use offwake_recording::{
     Id, Pattern, ThreadRef, Wait, WakeContext,
     units::{Nanos, Timestamp},
 };
-use rayon::prelude::*;
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, FrameEvidence, IdleState, Ledger, StackPairId, Stop,
+        Blame, BlamePart, BlameParts, Chains, FrameEvidence, HopDetail, IdleState, StackPairId,
         WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
@@ -43,7 +42,6 @@ pub(crate) struct WaitAttributes {
     pub(crate) waker_stack: StackPairId,
     pub(crate) waker_call: Option<WakerSyscall>,
     pub(crate) evidence: FrameEvidence,
-    pub(crate) stop: Option<Stop>,
 }
 
 /// What waits have to have in common to be one entry.
@@ -163,31 +161,63 @@ fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttr
             Some(WakerSyscall { syscall, through: cause::woken_through(wake) })
         }),
         evidence: blame.frame_evidence(index),
-        stop: blame.stop_of_wait(index),
     }
 }
 
-/// The sums of the target's waits that the filter keeps, and the ledgers of all of them.
+/// A wait of the target that the filter keeps.
+#[derive(Clone, Copy)]
+pub(crate) struct KeptWait {
+    pub(crate) waiter: NamedThread,
+    pub(crate) blocked: Nanos,
+    /// Of that, what was idle by design.
+    pub(crate) idle: Nanos,
+    ended: Timestamp,
+}
+
+/// What a filter makes of a wait.
+pub(crate) enum FilteredWait {
+    Kept(KeptWait),
+    LeftOut(Nanos),
+}
+
+/// Filters a wait; none if it has no time inside the window.
+pub(crate) fn filter_wait(
+    blame: &Blame<'_>,
+    filter: &WaitFilter<'_>,
+    wait: WaitIndex,
+    parts: &[BlamePart],
+) -> Option<FilteredWait> {
+    let timeline = blame.timeline();
+    let waits = &blame.recording().waits;
+    let place = timeline.blocked_interval(wait)?;
+    let row = waits.rows().get(wait.0 as usize)?;
+    let blocked = place.to.since(place.from);
+    let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
+    let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
+    // What was idle for the better part of it.
+    let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
+    if !filter.keeps(row, blocked, idle_state) {
+        return Some(FilteredWait::LeftOut(blocked));
+    }
+    let waiter = timeline.named_thread(place.thread, place.from);
+    Some(FilteredWait::Kept(KeptWait { waiter, blocked, idle, ended: place.to }))
+}
+
+/// Returns whether a wait is one of the target's.
+pub(crate) fn is_of_target(blame: &Blame<'_>, wait: WaitIndex) -> bool {
+    let timeline = blame.timeline();
+    let thread = timeline.blocked_interval(wait).and_then(|place| timeline.thread(place.thread));
+    thread.is_some_and(|thread| thread.in_target)
+}
+
+/// The sums of the target's waits that the filter keeps, told apart by everything that entries show.
+#[derive(Default)]
 pub(crate) struct WaitSums {
     pub(crate) waits: Sums<WaitSumKey, WaitTotals>,
     pub(crate) wakes: Sums<WakeKey, (u64, Nanos)>,
-    pub(crate) left_out_count: u64,
-    pub(crate) left_out: Nanos,
-    /// The ledgers of the target's threads, by [`crate::timeline::ThreadIndex`].
-    pub(crate) ledgers: Vec<Ledger>,
 }
 
 impl WaitSums {
-    fn new(threads: usize) -> Self {
-        Self {
-            waits: Sums::default(),
-            wakes: Sums::default(),
-            left_out_count: 0,
-            left_out: Nanos(0),
-            ledgers: vec![Ledger::default(); threads],
-        }
-    }
-
     fn add(
         &mut self,
         blame: &Blame<'_>,
@@ -196,30 +226,18 @@ impl WaitSums {
         wait: WaitIndex,
         parts: &[BlamePart],
     ) {
-        let timeline = blame.timeline();
-        let waits = &blame.recording().waits;
-        let Some(place) = timeline.blocked_interval(wait) else { return };
-        let Some(row) = waits.rows().get(wait.0 as usize) else { return };
-        let blocked = place.to.since(place.from);
-        let is_idle = |part: &&BlamePart| part.idle_state == IdleState::Idle;
-        let idle: Nanos = parts.iter().filter(is_idle).map(|part| part.time).sum();
-        if let Some(ledger) = self.ledgers.get_mut(place.thread.0 as usize) {
-            parts.iter().for_each(|part| ledger.add_blame(part.kind, part.idle_state, part.time));
-        }
-        // What was idle for the better part of it.
-        let idle_state = if idle > blocked - idle { IdleState::Idle } else { IdleState::Busy };
-        if !filter.keeps(row, blocked, idle_state) {
-            self.left_out_count += 1;
-            self.left_out += blocked;
+        let Some(FilteredWait::Kept(kept)) = filter_wait(blame, filter, wait, parts) else {
             return;
-        }
-        let waiter = timeline.named_thread(place.thread, place.from);
+        };
+        let waits = &blame.recording().waits;
+        let Some(row) = waits.rows().get(wait.0 as usize) else { return };
+        let KeptWait { waiter, blocked, idle, ended } = kept;
         let waker = waker_key(blame, wait, waits.waker(row).map(|waker| waker.context));
         let timeout = attributes.timeouts.get(row.pattern.index()).copied().flatten();
         let attributes = attributes.index_for(row.pattern, waker);
         let sum = self.waits.entry(WaitSumKey { waiter, waker, attributes }).or_default();
         if sum.count == 0 {
-            sum.ended = place.to;
+            sum.ended = ended;
         }
         sum.timeout = sum.timeout.and(Timeout::All(timeout));
         sum.count += 1;
@@ -260,11 +278,6 @@ impl WaitSums {
             *all += count;
             *all_time += time;
         }
-        self.left_out_count += later.left_out_count;
-        self.left_out += later.left_out;
-        for (ledger, more) in self.ledgers.iter_mut().zip(&later.ledgers) {
-            ledger.add(more);
-        }
     }
 }
 
@@ -275,26 +288,17 @@ pub(crate) fn sum_waits(
 ) -> (WaitSums, WaitAttributesTable, Chains) {
     let attributes = WaitAttributesTable::new(blame);
     let filter = filter.for_recording(blame.recording());
-    let timeline = blame.timeline();
-    let threads = &timeline.threads;
-    let is_of_target = |wait| {
-        let thread =
-            timeline.blocked_interval(wait).and_then(|place| timeline.thread(place.thread));
-        thread.is_some_and(|thread| thread.in_target)
-    };
     let visited = blame.visit_waits(
-        || WaitSums::new(threads.len()),
-        is_of_target,
-        |sums, wait, parts| sums.add(blame, &attributes, &filter, wait, parts),
+        HopDetail::WakerStacks,
+        WaitSums::default,
+        |wait| is_of_target(blame, wait),
+        |sums, wait, parts, _| sums.add(blame, &attributes, &filter, wait, parts),
     );
     let mut visited = visited.into_iter();
-    let (mut sums, mut chains) =
-        visited.next().unwrap_or_else(|| (WaitSums::new(threads.len()), Chains::default()));
+    let (mut sums, mut chains) = visited.next().unwrap_or_default();
     for (later, their_chains) in visited {
         sums.append(later, &mut chains, &their_chains);
     }
-    (sums.ledgers.par_iter_mut().zip(threads))
-        .for_each(|(ledger, thread)| ledger.add(&Ledger::for_thread(thread)));
     (sums, attributes, chains)
 }
 

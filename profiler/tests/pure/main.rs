@@ -40,6 +40,8 @@ mod lock_names;
 mod open_waits;
 mod outputs;
 #[cfg(target_arch = "x86_64")]
+mod overviews;
+#[cfg(target_arch = "x86_64")]
 mod perfetto;
 mod properties;
 #[cfg(target_arch = "x86_64")]

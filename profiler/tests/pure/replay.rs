@@ -28,7 +28,7 @@ use crate::{
 const MEMORY: usize = 64 << 20;
 
 /// Every recording that is there, by name.
-fn recordings() -> Vec<(String, Vec<u8>)> {
+pub fn recordings() -> Vec<(String, Vec<u8>)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
     let mut recordings = Vec::new();
     for entry in fs::read_dir(folder).expect("the recordings") {
@@ -43,7 +43,7 @@ fn recordings() -> Vec<(String, Vec<u8>)> {
     recordings
 }
 
-fn read(bytes: &[u8]) -> Recording {
+pub fn read(bytes: &[u8]) -> Recording {
     stream::read(bytes, MEMORY).expect("a whole recording")
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use offwake_analysis::{
     blame::{Blame, ChainLimits, Reason},
     filter::Filter,
-    report::{BlameEntry, EntryLimits, Report},
+    report::{BlameEntry, EntryLimits, Overview, Report},
     timeline::Timeline,
 };
-use offwake_recording::units::Nanos;
+use offwake_recording::{Recording, units::Nanos};
 
 use crate::draw::{edit, live, recording};
 
@@ -22,7 +22,7 @@ const MAX_HOPS: usize = 200_000;
 /// 101  ##..........####
 /// 102  ###..........###
 /// ```
-fn ring(threads: usize) -> Report {
+fn ring(threads: usize) -> Recording {
     let mut recording = recording(2 * threads + 1);
     for (tid, place) in (100..).zip(0..threads) {
         let life =
@@ -32,8 +32,19 @@ fn ring(threads: usize) -> Report {
     edit(&mut recording, |waits| waits.iter_mut().for_each(|wait| wait.in_target = true));
     recording.thread_events.iter_mut().for_each(|thread_event| thread_event.in_target = true);
     recording.sort();
-    let timeline = Timeline::build(&recording);
-    Report::new(&Blame::new(&recording, &timeline, ChainLimits::default()), &Filter::default())
+    recording
+}
+
+/// Passes what makes the report of a recording within limits to `check`.
+fn with_report_maker(recording: &Recording, check: impl FnOnce(&dyn Fn(EntryLimits) -> Report)) {
+    let timeline = Timeline::build(recording);
+    let blame = Blame::new(recording, &timeline, ChainLimits::default());
+    let overview = Overview::new(&blame, &Filter::default());
+    check(&|limits| overview.complete(&blame, limits));
+}
+
+fn within_hops(hops: usize) -> EntryLimits {
+    EntryLimits { hops, ..EntryLimits::NONE }
 }
 
 fn is_summed_up(part: &&BlameEntry) -> bool {
@@ -61,13 +72,16 @@ fn check(report: &Report, limit: usize) {
 
 #[test]
 fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
-    let whole = ring(2_000);
-    assert!(hops(&whole) > MAX_HOPS);
+    with_report_maker(&ring(2_000), |report| {
+        check_very_many_threads(&report(EntryLimits::NONE), &report(EntryLimits::OF_PICTURES));
+    });
+}
+
+fn check_very_many_threads(whole: &Report, report: &Report) {
+    assert!(hops(whole) > MAX_HOPS);
     assert_eq!((whole.filter.limited_count, whole.warnings()), (0, Vec::new()));
-    let ledgers = whole.threads.clone();
-    let report = whole.limit_hops(Report::MAX_HOPS);
-    check(&report, MAX_HOPS);
-    assert!(hops(&report) > MAX_HOPS / 20);
+    check(report, MAX_HOPS);
+    assert!(hops(report) > MAX_HOPS / 20);
     for wait in &report.waits {
         let longest = wait.blame.iter().filter(is_summed_up).map(|part| part.ns).max();
         assert!(
@@ -76,27 +90,34 @@ fn blame_of_very_many_threads_has_a_limit_and_adds_up() {
         );
     }
     // What is known is known: the ledgers have it.
-    assert_eq!(report.threads, ledgers);
+    assert_eq!(report.threads, whole.threads);
     let said = report.warnings().concat();
     assert!(said.contains(&format!("{} small ones", report.filter.limited_count)), "{said}");
 }
 
+/// What has no room is summed up before it is made, to the same as after it.
 #[test]
 fn any_limit_will_do() {
-    let whole = ring(30);
-    let all = hops(&whole);
-    for limit in 0..all {
-        let report = whole.clone().limit_hops(limit);
-        check(&report, limit);
-        assert!(report.filter.limited_count > 0);
-    }
-    assert_eq!(whole.clone().limit_hops(all), whole);
+    with_report_maker(&ring(30), |report| {
+        let whole = report(EntryLimits::NONE);
+        let all = hops(&whole);
+        for limit in 0..all {
+            let report = report(within_hops(limit));
+            check(&report, limit);
+            assert!(report.filter.limited_count > 0);
+            assert_eq!(report, whole.clone().limit_hops(limit));
+        }
+        assert_eq!(report(within_hops(all)), whole);
+    });
 }
 
 /// Whatever the limits are, the entries of a thread add up as before, and what is summed up is counted.
 #[test]
 fn entries_that_are_summed_up_change_no_sum() {
-    let whole = ring(12);
+    with_report_maker(&ring(12), |report| check_sums(&report(EntryLimits::NONE), report));
+}
+
+fn check_sums(whole: &Report, limited: &dyn Fn(EntryLimits) -> Report) {
     let sums = |report: &Report| {
         let mut sums = BTreeMap::<_, (u64, Nanos, Nanos)>::new();
         for wait in &report.waits {
@@ -107,8 +128,8 @@ fn entries_that_are_summed_up_change_no_sum() {
     };
     for entries in 0..whole.waits.len() {
         for part_bytes in [0, 2_000, usize::MAX] {
-            let report = whole.clone().limit_entries(EntryLimits { entries, part_bytes });
-            assert_eq!(sums(&report), sums(&whole));
+            let report = limited(EntryLimits { entries, part_bytes, ..EntryLimits::NONE });
+            assert_eq!(sums(&report), sums(whole));
             let summed_up = || report.waits.iter().filter(|wait| wait.summed_up > 0);
             let filter = &report.filter;
             assert_eq!(report.waits.len() - summed_up().count(), entries);
@@ -133,6 +154,6 @@ fn entries_that_are_summed_up_change_no_sum() {
             assert_eq!(wakes + filter.limited_wakes_ns, all);
         }
     }
-    let enough = EntryLimits { entries: whole.waits.len(), part_bytes: usize::MAX };
-    assert_eq!(whole.clone().limit_entries(enough), whole);
+    let enough = EntryLimits { entries: whole.waits.len(), ..EntryLimits::NONE };
+    assert_eq!(limited(enough), *whole);
 }

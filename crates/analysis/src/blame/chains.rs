@@ -66,17 +66,10 @@ impl Chains {
         ImportedChains(ids)
     }
 
-    /// Returns the same chains without how threads slept, and what translates the ids. Chains that
-    /// differ in nothing else become one.
+    /// Returns a chain's last hop, and the chain that is a hop shorter; none for [`ChainId::ROOT`].
     #[must_use]
-    pub fn without_sleeps(&self) -> (Self, ImportedChains) {
-        let mut plain = Self::default();
-        let mut ids = vec![ChainId::ROOT];
-        for &(shorter, hop) in &self.links {
-            let shorter = ids.get(shorter.0 as usize).copied().unwrap_or(ChainId::ROOT);
-            ids.push(plain.extend(shorter, Hop { slept: SleepId::NONE, ..hop }));
-        }
-        (plain, ImportedChains(ids))
+    pub fn last_hop(&self, chain: ChainId) -> Option<(ChainId, Hop)> {
+        self.links.get_index((chain.0 as usize).checked_sub(1)?).copied()
     }
 
     /// Returns the hops of a chain, from its far end back to the wait.

@@ -60,6 +60,9 @@ pub enum BlameGroup {
 }
 
 impl BlameGroup {
+    /// All groups.
+    pub const ALL: [Self; 3] = [Self::Attributed, Self::External, Self::Unattributed];
+
     /// Returns the name in every output.
     #[must_use]
     pub fn name(self) -> &'static str {

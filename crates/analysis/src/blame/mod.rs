@@ -57,8 +57,7 @@ pub use retries::{MAX_RETRY_CPU_TIME, is_woken_by_write_space};
 pub use sleeps::{Sleep, SleepId, Sleeps};
 pub use stops::Stop;
 pub use wake_source::WakeSource;
-use walk::SleepDetail;
-pub use walk::Walker;
+pub use walk::{HopDetail, Walker};
 
 use cause::Cause;
 use cpus::CpuOccupancy;
@@ -141,14 +140,13 @@ impl<'a> Blame<'a> {
     /// Creates a walker, which finds the blame of single waits. Several can work in parallel.
     #[must_use]
     pub fn walker(&self) -> Walker<'_> {
-        Walker::new(self, SleepDetail::Omitted)
+        self.walker_with_detail(HopDetail::WakerStacks)
     }
 
-    /// Creates a walker whose hops and parts also tell how each thread on the way slept
-    /// ([`Hop::slept`], [`BlamePart::slept`]), so that there are more of them.
+    /// Creates a walker whose hops and parts say what `detail` asks for.
     #[must_use]
-    pub fn walker_with_sleeps(&self) -> Walker<'_> {
-        Walker::new(self, SleepDetail::Included)
+    pub fn walker_with_detail<'b>(&'b self, detail: HopDetail<'b>) -> Walker<'b> {
+        Walker::new(self, detail)
     }
 
     /// The stacks that parts and hops refer to.

@@ -21,6 +21,12 @@ pub struct SleepId(u32);
 impl SleepId {
     /// Nothing is known, or nobody asked.
     pub const NONE: Self = Self(0);
+
+    /// Returns its place among all ways to sleep of a recording; 0 for [`Self::NONE`].
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// A way to sleep.
@@ -79,6 +85,11 @@ impl Sleeps {
     /// Returns every way to sleep.
     pub fn iter(&self) -> impl Iterator<Item = &Sleep> {
         self.0.iter().skip(1)
+    }
+
+    /// Returns the ids of all ways to sleep, [`SleepId::NONE`] first: by [`SleepId::index`].
+    pub fn ids(&self) -> impl Iterator<Item = SleepId> {
+        (0..).map(SleepId).take(self.0.len())
     }
 
     /// Returns a way to sleep; none for [`SleepId::NONE`].

@@ -4,20 +4,21 @@ use rayon::prelude::*;
 
 use crate::timeline::WaitIndex;
 
-use super::{Blame, BlamePart, Chains, Ledger};
+use super::{Blame, BlamePart, Chains, HopDetail, Ledger};
 
 impl Blame<'_> {
     /// Walks all waits for which `is_wanted` returns true, on all CPUs, and passes each with its
-    /// parts to `visit`.
+    /// parts and the chains that these refer to, to `visit`. `detail` says what hops tell.
     ///
     /// Each thread makes a visitor of its own with `make`, and visits a range of the waits in their
     /// order. The visitors come back in the order of their ranges, each with the chains that the
     /// parts it saw refer to.
-    pub fn visit_waits<V: Send>(
-        &self,
+    pub fn visit_waits<'b, V: Send>(
+        &'b self,
+        detail: HopDetail<'b>,
         make: impl Fn() -> V + Sync,
         is_wanted: impl Fn(WaitIndex) -> bool + Sync,
-        visit: impl Fn(&mut V, WaitIndex, &[BlamePart]) + Sync,
+        visit: impl Fn(&mut V, WaitIndex, &[BlamePart], &Chains) + Sync,
     ) -> Vec<(V, Chains)> {
         let waits = u32::try_from(self.recording.waits.len()).unwrap_or(u32::MAX);
         let visitors = u32::try_from(rayon::current_num_threads()).unwrap_or(1).max(1);
@@ -26,11 +27,12 @@ impl Blame<'_> {
             .into_par_iter()
             .map(|n| {
                 let mut visitor = make();
-                let mut walker = self.walker_with_sleeps();
+                let mut walker = self.walker_with_detail(detail);
                 let first = n.saturating_mul(stretch).min(waits);
                 let stretch = first..first.saturating_add(stretch).min(waits);
                 for wait in stretch.map(WaitIndex).filter(|&wait| is_wanted(wait)) {
-                    visit(&mut visitor, wait, walker.parts(wait));
+                    let (parts, chains) = walker.parts_and_chains(wait);
+                    visit(&mut visitor, wait, parts, chains);
                 }
                 (visitor, walker.into_chains())
             })
@@ -43,9 +45,10 @@ impl Blame<'_> {
         let threads = &self.timeline.threads;
         let mut ledgers: Vec<Ledger> = threads.iter().map(Ledger::for_thread).collect();
         let surveyed = self.visit_waits(
+            HopDetail::Sleeps(&[]),
             || vec![Ledger::default(); threads.len()],
             |_| true,
-            |ledgers, wait, parts| {
+            |ledgers, wait, parts, _| {
                 let place = self.timeline.blocked_interval(wait);
                 if let Some(ledger) = place.and_then(|at| ledgers.get_mut(at.thread.0 as usize)) {
                     parts

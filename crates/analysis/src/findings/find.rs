@@ -3,21 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 
 use indexmap::IndexMap;
-use offwake_recording::{
-    Recording,
-    units::{Nanos, Timestamp},
-};
+use offwake_recording::units::{Nanos, Timestamp};
 
 use crate::{
-    blame::{
-        Blame, BlameClass, BlameEntryKind, BlameKind, BlamePart, Chains, FrameEvidence, IdleState,
-        Reason,
-        cause::{Cause, WaitedOn},
-    },
-    label::{CodeOwner, LabelFinder},
+    blame::{BlameClass, BlameEntryKind, FrameEvidence, Ledger, cause::Cause},
+    label::CodeOwner,
     quotas::ThrottledTimes,
     timeline::ThreadIndex,
-    wait_sums::{WaitAttributes, WaitAttributesTable, WaitSums, WakerKey},
 };
 
 use super::{
@@ -29,16 +21,16 @@ use super::{
     found::{self, Coverage, Found},
     fuse_servers::{self, FuseWait},
     hop_tree::{HopBox, HopTree},
-    meaning::{Meanings, SharedMeaning, SleepMeaning},
+    meaning::SleepMeaning,
     model::{FindingKind, Findings, TargetActivity},
     open_chains::{Deadlock, OpenWaitGraph},
-    open_waits::{self, OpenWaits, StuckThreads},
+    open_waits::{self, StuckThreads},
+    path_sums::WaitTrees,
     polled_locks,
-    programs::{ProgramKind, Programs},
     root::{RootKey, WaitRoot},
     running,
-    stopped::StoppedProcesses,
-    tree::{self, ChainEnd, Node},
+    tree::Node,
+    wait_meanings::WaitMeanings,
     write::FindingWriter,
 };
 
@@ -53,65 +45,19 @@ const COVERED: f64 = 0.8;
 
 /// What findings are made from.
 pub(crate) struct FindingInput<'a> {
-    pub(crate) blame: &'a Blame<'a>,
-    pub(crate) sums: &'a WaitSums,
-    pub(crate) attributes: &'a WaitAttributesTable,
-    pub(crate) chains: &'a Chains,
+    pub(crate) meanings: WaitMeanings<'a>,
+    pub(crate) trees: WaitTrees,
+    /// The ledgers of all threads, by [`ThreadIndex`].
+    pub(crate) ledgers: &'a [Ledger],
 }
 
 /// Finds what holds the target up.
-pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
-    let FindingInput { blame, sums, attributes, chains } = *input;
+pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
+    let FindingInput { meanings, trees, ledgers } = input;
+    let WaitMeanings { blame, programs, meanings, stopped, .. } = meanings;
+    let WaitTrees { roots, mut open } = trees;
     let (recording, timeline) = (blame.recording(), blame.timeline());
-    let programs = Programs::new(recording, timeline);
-    let labels = LabelFinder::new(&recording.stacks);
-    let mut meanings = Meanings::new(blame.stacks(), blame.sleeps(), labels);
-    let mut activity = Activity::new(timeline, &sums.ledgers);
-    let leads_with_kernel = !timeline.threads.iter().zip(0..).any(|(thread, n)| {
-        let program = programs.program(programs.program_of_thread(ThreadIndex(n)));
-        thread.in_target && program.is_some_and(|known| known.kind == ProgramKind::User)
-    });
-    let mut roots: IndexMap<RootKey, WaitRoot> = IndexMap::new();
-    let mut open = OpenWaits::default();
-    let stopped = StoppedProcesses::find(blame);
-    for (key, sum) in &sums.waits {
-        let waiter = key.waiter.thread;
-        let program = programs.program_under_name(key.waiter);
-        let is_kernel =
-            programs.program(program).is_none_or(|known| known.kind == ProgramKind::Kernel);
-        if is_kernel && !leads_with_kernel {
-            continue;
-        }
-        let shown = attributes.get(key);
-        let meaning = root_meaning(recording, shown, &mut meanings);
-        let root_key = (program, meaning);
-        let mut is_first = true;
-        for part in sum.parts.as_slice() {
-            if part.idle_state == IdleState::Idle {
-                continue;
-            }
-            // The profiler ends the command that it started when the window is over.
-            let is_open = match part.kind {
-                BlameKind::Unattributed(Reason::StillBlocked) => true,
-                BlameKind::Unattributed(Reason::NotRecorded) => is_profiler(recording, key.waker),
-                _ => false,
-            };
-            if is_open && part.depth == 0 {
-                open.insert(root_key.clone(), waiter, shown, part.time);
-                continue;
-            }
-            let root = roots.entry(root_key.clone()).or_default();
-            if std::mem::take(&mut is_first) {
-                root.count += sum.count;
-                root.longest = root.longest.max(sum.longest);
-                root.stopped_peers.extend(stopped.at_other_end(blame, shown.waited_on));
-            }
-            let end = chain_end(part);
-            let own = (program, &root_key.1);
-            let steps = tree::chain_steps(part, chains, &programs, &mut meanings);
-            tree::add_part(&mut root.node, own, waiter, part, end, steps, &programs);
-        }
-    }
+    let mut activity = Activity::new(timeline, ledgers);
     let roots = join_less_known_roots(roots);
     let throttled = ThrottledTimes::new(recording, timeline);
     let words = Words { recording, throttled: &throttled, programs: &programs, timeline };
@@ -179,35 +125,6 @@ pub(crate) fn find_findings(input: &FindingInput<'_>) -> Findings {
     rank(found, smaller, active, &activity)
 }
 
-fn is_profiler(recording: &Recording, waker: WakerKey) -> bool {
-    matches!(waker, WakerKey::Task { task, .. } if Some(task.tgid) == recording.meta.profiler)
-}
-
-/// Returns how the waiters of some waits slept.
-fn root_meaning(
-    recording: &Recording,
-    shown: &WaitAttributes,
-    meanings: &mut Meanings<'_>,
-) -> SharedMeaning {
-    let role = match shown.waited_on {
-        Some(WaitedOn::File { file, .. }) => match recording.files.files.get(&file) {
-            Some(offwake_recording::OpenFile::Socket(socket)) => socket.role,
-            _ => None,
-        },
-        _ => None,
-    };
-    let label = meanings.sleep_label(shown.cause, shown.stack);
-    let kernel = meanings.kernel_wait(shown.stack);
-    meanings.share(SleepMeaning {
-        cause: shown.cause,
-        label,
-        role,
-        kernel,
-        evidence: shown.evidence,
-        stop: shown.stop,
-    })
-}
-
 /// Joins waits of which less is known with those that are the same otherwise, if these are of one
 /// kind. The function may not be known where stacks say what the waits are for, as frames can be
 /// missing for a while; and the end of a connection, where that was gone before anybody looked.
@@ -243,11 +160,6 @@ fn join_less_known_roots(roots: IndexMap<RootKey, WaitRoot>) -> IndexMap<RootKey
         known.entry(key).or_default().merge(root);
     }
     known
-}
-
-fn chain_end(part: &BlamePart) -> ChainEnd {
-    let (kind, reason) = BlameEntryKind::from_blame(part.kind);
-    ChainEnd { kind, reason }
 }
 
 /// Returns for each root whether the chains of roots that matter more tell of its waits already.

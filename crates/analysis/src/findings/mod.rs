@@ -1,8 +1,8 @@
 //! Blame → findings: what holds the target up, in a short list that every view begins with.
 //!
 //! ```text
-//! Blame ── sums of alike waits ──▶ trees by meaning ──▶ ranked ──▶ Findings ──▶ every view
-//!          (thread, stack, parts)  (program, function)
+//! Blame ── every wait ──▶ trees by meaning ──▶ ranked ──▶ Findings ──▶ every view
+//!          (parts)        (program, function)
 //! ```
 //!
 //! A finding is a group of waits that mean the same: threads of one program that slept in the same
@@ -24,12 +24,15 @@ mod meaning;
 mod model;
 mod open_chains;
 mod open_waits;
+pub(crate) mod part_by_part;
+mod path_sums;
 mod polled_locks;
 mod programs;
 mod root;
 mod running;
 mod stopped;
 mod tree;
+mod wait_meanings;
 mod write;
 
 pub(crate) use find::{FindingInput, find_findings};
@@ -37,3 +40,5 @@ pub use hop_tree::{HopBox, HopTree, TimeByClass};
 pub use model::{
     Finding, FindingCause, FindingHop, FindingKind, FindingLine, Findings, TargetActivity,
 };
+pub(crate) use path_sums::{PathSums, TargetWait, WaitTrees};
+pub(crate) use wait_meanings::WaitMeanings;

@@ -22,7 +22,6 @@ use crate::{
     },
     text,
     timeline::{ThreadIndex, Timeline},
-    wait_sums::WaitAttributes,
     waited_on_entry,
 };
 
@@ -92,14 +91,27 @@ impl OpenWaits {
         &mut self,
         key: RootKey,
         thread: ThreadIndex,
-        shown: &WaitAttributes,
+        (state, waited_on): (char, Option<WaitedOn>),
         time: Nanos,
     ) {
         let open = self.0.entry(key).or_default();
-        open.state = shown.state;
+        open.state = state;
         let wait = open.threads.entry(thread).or_default();
         wait.time += time;
-        wait.waited_on.extend(shown.waited_on);
+        wait.waited_on.extend(waited_on);
+    }
+
+    /// Adds those of later waits.
+    pub(super) fn append(&mut self, later: Self) {
+        for (key, more) in later.0 {
+            let open = self.0.entry(key).or_default();
+            open.state = more.state;
+            for (thread, more) in more.threads {
+                let wait = open.threads.entry(thread).or_default();
+                wait.time += more.time;
+                wait.waited_on.extend(more.waited_on);
+            }
+        }
     }
 
     /// Takes out threads of which something else is told.

@@ -36,8 +36,9 @@ struct Ran {
     on_cpu_threads: BTreeMap<ThreadIndex, Nanos>,
     queued_threads: BTreeMap<ThreadIndex, Nanos>,
     throttled_threads: BTreeMap<ThreadIndex, Nanos>,
-    stacks: HashMap<StackPairId, Nanos>,
-    holders: IndexMap<Option<ProgramId>, Nanos>,
+    // Every sample and every interval in a CPU's queue is looked up here.
+    stacks: HashMap<StackPairId, Nanos, foldhash::fast::RandomState>,
+    holders: IndexMap<Option<ProgramId>, Nanos, foldhash::fast::RandomState>,
 }
 
 /// Finds the programs of the target that ran, or waited to run, for much of the time.

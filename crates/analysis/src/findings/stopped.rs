@@ -65,6 +65,11 @@ impl StoppedProcesses {
         Self(stopped)
     }
 
+    /// Returns whether no process was stopped.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Returns those that have the other end of what a wait was on.
     pub(super) fn at_other_end(&self, blame: &Blame<'_>, on: Option<WaitedOn>) -> BTreeSet<Tgid> {
         let file = match on {

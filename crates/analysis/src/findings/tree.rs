@@ -16,14 +16,11 @@ use indexmap::IndexMap;
 use offwake_recording::units::Nanos;
 
 use crate::{
-    blame::{BlameEntryKind, BlameKind, BlamePart, Chains, Reason, StackPairId},
+    blame::{BlameEntryKind, BlamePart, Reason, StackPairId},
     timeline::ThreadIndex,
 };
 
-use super::{
-    meaning::{Meanings, SharedMeaning},
-    programs::{ProgramId, Programs},
-};
+use super::{meaning::SharedMeaning, programs::ProgramId};
 
 /// What the last thread of a chain did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,7 +70,7 @@ pub(super) fn main_threads(threads: &BTreeMap<ThreadIndex, Nanos>) -> BTreeSet<T
 }
 
 impl Node {
-    fn add(&mut self, thread: ThreadIndex, time: Nanos) {
+    pub(super) fn add(&mut self, thread: ThreadIndex, time: Nanos) {
         self.time += time;
         *self.threads.entry(thread).or_default() += time;
     }
@@ -109,69 +106,8 @@ impl Node {
     }
 }
 
-/// A thread on a chain, and how it slept.
-pub(super) struct ChainStep {
-    pub(super) thread: ThreadIndex,
-    pub(super) program: ProgramId,
-    pub(super) slept: Option<SharedMeaning>,
-}
-
-/// Returns the threads of the chain that a part is about, from the wait on.
-pub(super) fn chain_steps(
-    part: &BlamePart,
-    chains: &Chains,
-    programs: &Programs<'_>,
-    meanings: &mut Meanings<'_>,
-) -> Vec<ChainStep> {
-    let hops = chains.hops(part.chain);
-    // How a thread slept is told by the hop that woke it.
-    let slept = hops.iter().skip(1).map(|next| next.slept).chain([part.slept]);
-    (hops.iter().zip(slept))
-        .map(|(hop, slept)| ChainStep {
-            thread: hop.thread.thread,
-            program: programs.program_under_name(hop.thread),
-            slept: meanings.sleep(slept),
-        })
-        .collect()
-}
-
-/// Adds a part of the blame of a wait to the tree of the wait's root.
-pub(super) fn add_part(
-    root: &mut Node,
-    (own_program, own_sleep): (ProgramId, &SharedMeaning),
-    waiter: ThreadIndex,
-    part: &BlamePart,
-    end: ChainEnd,
-    steps: Vec<ChainStep>,
-    programs: &Programs<'_>,
-) {
-    root.add(waiter, part.time);
-    if steps.is_empty() {
-        // What ended the wait is no thread: the waiter itself ends the chain.
-        let key = NodeKey { program: own_program, slept: None, end: Some(end) };
-        return root.children.entry(key).or_default().add(waiter, part.time);
-    }
-    let mut node = root;
-    let mut group = (own_program, Some(own_sleep.clone()));
-    let last = steps.len() - 1;
-    for (n, ChainStep { thread, program, slept }) in steps.into_iter().enumerate() {
-        let is_last = n == last;
-        // Threads that wait for each other in the same function are one group: who comes first in
-        // a queue for a lock waits for the holder, and all others wait for those before them.
-        if !is_last && slept.is_some() && group == (program, slept.clone()) {
-            // Its wait is shown already, as one of the group's own.
-            continue;
-        }
-        let key = NodeKey { program, slept: slept.clone(), end: is_last.then_some(end) };
-        group = (program, slept);
-        node = node.children.entry(key).or_default();
-        node.add(thread, part.time);
-        if is_last && end.kind == BlameEntryKind::Work {
-            *node.work.entry(part.stack).or_default() += part.time;
-        }
-    }
-    if let BlameKind::CpuQueue { holder, .. } = part.kind {
-        let holder = holder.map(|thread| programs.program_of_thread(thread));
-        *node.holders.entry(holder).or_default() += part.time;
-    }
+/// Returns what the last thread of a part's chain did.
+pub(super) fn chain_end(part: &BlamePart) -> ChainEnd {
+    let (kind, reason) = BlameEntryKind::from_blame(part.kind);
+    ChainEnd { kind, reason }
 }

@@ -15,7 +15,7 @@ impl OutputFormat for Markdown {
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
-        markdown::write(analysis.report(), out)?;
+        markdown::write(analysis.overview().report(), out)?;
         Ok(Written::Everything)
     }
 }

@@ -18,8 +18,11 @@ impl OutputFormat for Svg {
     }
 
     fn write(&self, analysis: &Analysis<'_>, out: &mut (dyn Write + Send)) -> io::Result<Written> {
-        svg::write(analysis.report(), &analysis.options().view, out)?;
-        Ok(Written::from_limits(&analysis.report().filter, SmallPaths::default()))
+        let (overview, view) = (analysis.overview().report(), &analysis.options().view);
+        // Hops are drawn of findings, which nothing is left out of.
+        let report = if svg::draws_hops(overview, view) { overview } else { analysis.report() };
+        svg::write(report, view, out)?;
+        Ok(Written::from_limits(&report.filter, SmallPaths::default()))
     }
 
     fn as_diff_format(&self) -> Option<&dyn DiffFormat> {

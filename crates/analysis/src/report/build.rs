@@ -16,71 +16,28 @@ use crate::{
 };
 
 use super::{
-    CgroupEntry, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta, MistakenThread,
-    ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull, StackCountsEntry,
-    ThreadEntry, WindowEntry, containers, quotas,
-    wait_entries::{self, SummedWaits},
+    CgroupEntry, EntryLimits, FilterNote, HalfCountsEntry, LedgerEntry, LossNote, Meta,
+    MistakenThread, ProcessEntry, ProgramsEntry, RecordingIntegrity, Report, RingFull,
+    StackCountsEntry, ThreadEntry, WindowEntry, containers,
+    overview::{Overview, OverviewSums},
+    quotas,
 };
-
-/// A report as far as screens begin with it, and the sums that its entries are made of.
-///
-/// A machine's ten seconds have a few thousand findings' worth of numbers, and millions of parts of blame,
-/// each with texts: who looks at the first screen alone does not wait for those.
-pub struct Overview {
-    report: Report,
-    summed: SummedWaits,
-}
-
-impl std::fmt::Debug for Overview {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Overview").field("report", &self.report).finish_non_exhaustive()
-    }
-}
-
-impl Overview {
-    /// Adds up everything. The filter selects the waits; the ledgers always cover all of them.
-    #[must_use]
-    pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
-        let summed = wait_entries::sum_waits(blame, filter);
-        Self { report: Report::without_entries(blame, filter, &summed), summed }
-    }
-
-    /// The report without its waits and wakes.
-    #[must_use]
-    pub fn report(&self) -> &Report {
-        &self.report
-    }
-
-    /// How many entries `waits` will have.
-    #[must_use]
-    pub fn wait_entries(&self) -> usize {
-        self.summed.sums.waits.len()
-    }
-
-    /// Makes the whole report, of the same blame.
-    #[must_use]
-    pub fn complete(&self, blame: &Blame<'_>) -> Report {
-        let (waits, wakes) = self.summed.entries(blame);
-        Report { waits, wakes, ..self.report.clone() }
-    }
-}
 
 impl Report {
     /// Builds the report. The filter selects its waits; the ledgers always cover all of them.
     #[must_use]
     pub fn new(blame: &Blame<'_>, filter: &Filter) -> Self {
-        Overview::new(blame, filter).complete(blame)
+        Overview::new(blame, filter).complete(blame, EntryLimits::NONE)
     }
 
-    fn without_entries(blame: &Blame<'_>, filter: &Filter, summed: &SummedWaits) -> Self {
+    /// Builds the report without its waits and wakes.
+    pub(super) fn without_entries(blame: &Blame<'_>, filter: &Filter, sums: OverviewSums) -> Self {
         let (recording, timeline) = (blame.recording(), blame.timeline());
-        let sums = &summed.sums;
         let samples = count_samples(recording, timeline);
         Self {
             schema: "offwake.report/1",
             meta: meta(recording, timeline),
             window: window_entry(recording),
-            findings: summed.findings.clone(),
             loss: loss(recording, timeline),
             recording: RecordingIntegrity::from_recording(recording),
             filter: FilterNote {
@@ -103,7 +60,7 @@ impl Report {
                 limited_wakes_ns: Nanos(0),
                 hide_idle: filter.idle == IdleWaits::Hidden,
                 hidden: (filter.hidden.iter())
-                    .map(|&group| (group.name(), summed.group_time(group)))
+                    .map(|&group| (group.name(), sums.group_time(group)))
                     .collect(),
             },
             processes: processes(recording, timeline, &sums.ledgers),
@@ -116,6 +73,7 @@ impl Report {
                     thread_entry(thread, &sums.ledgers[index.0 as usize], samples)
                 })
                 .collect(),
+            findings: sums.findings,
             wakes: Vec::new(),
             waits: Vec::new(),
         }

@@ -6,32 +6,74 @@
 //!                                         EntryLimits ─────┘ cause and state
 //! ```
 //!
-//! Nothing is lost from any sum: the entries of a thread add up to its ledger as before.
-
-use std::cmp::Reverse;
+//! Nothing is lost from any sum: the entries of a thread add up to its ledger as before. What has no room
+//! is never made: millions of parts with texts would take a gigabyte, to be given up again.
 
 use indexmap::IndexMap;
 use offwake_recording::units::{CgroupId, Nanos, Tgid, Tid};
 
-use super::{BlameEntry, Report, WaitEntry, hop_limit::is_rest, wait_entries};
+use super::{BlameEntry, FilterNote, Report, WaitEntry, wait_entries};
 use crate::{
-    blame::{BlameEntryKind, Reason, cause::Cause},
+    blame::{BlameEntryKind, BlamePart, IdleState, Reason, cause::Cause},
     frames::Frames,
+    wait_sums::WaitTotals,
 };
 
 /// How much of a report has room in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryLimits {
+    /// The most hops of all parts of blame together.
+    pub hops: usize,
     /// The most waits and the most wakes that are listed one by one. A wait is 0.6 KB without its blame.
     pub entries: usize,
     /// The most bytes of parts of blame. A part is a quarter of a kilobyte.
     pub part_bytes: usize,
 }
 
-impl Default for EntryLimits {
-    /// What makes a file of less than 20 MB.
-    fn default() -> Self {
-        Self { entries: 8_000, part_bytes: 6_000_000 }
+impl EntryLimits {
+    /// Room for everything.
+    pub const NONE: Self = Self { hops: usize::MAX, entries: usize::MAX, part_bytes: usize::MAX };
+    /// What a picture or a page has room for.
+    pub const OF_PICTURES: Self = Self { hops: Report::MAX_HOPS, ..Self::NONE };
+    /// What makes a file of less than 20 MB that lists entries one by one.
+    pub const OF_LISTS: Self = Self { entries: 8_000, part_bytes: 6_000_000, ..Self::OF_PICTURES };
+}
+
+/// How much of a report had no room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LimitedSums {
+    pub(super) parts: CountAndTime,
+    pub(super) waits: CountAndTime,
+    pub(super) wakes: CountAndTime,
+}
+
+/// How many, and their time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CountAndTime {
+    count: u64,
+    time: Nanos,
+}
+
+impl CountAndTime {
+    pub(super) fn add(&mut self, time: Nanos) {
+        self.count += 1;
+        self.time += time;
+    }
+}
+
+impl LimitedSums {
+    /// Returns the note on a filter with what had no room.
+    pub(super) fn fill_in(self, filter: &FilterNote) -> FilterNote {
+        let Self { parts, waits, wakes } = self;
+        FilterNote {
+            limited_count: parts.count,
+            limited_ns: parts.time,
+            limited_waits: waits.count,
+            limited_waits_ns: waits.time,
+            limited_wakes: wakes.count,
+            limited_wakes_ns: wakes.time,
+            ..filter.clone()
+        }
     }
 }
 
@@ -39,85 +81,65 @@ impl Default for EntryLimits {
 const SMALLER_WAITS: &str = "[smaller waits]";
 
 /// What waits that are summed up have in common.
-#[derive(PartialEq, Eq, Hash)]
-struct SmallWaitsKey {
-    tid: Tid,
-    tgid: Tgid,
-    comm: String,
-    cgroup: Option<CgroupId>,
-    container: Option<String>,
-    cause: Cause,
-    state: char,
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct SmallWaitsKey {
+    pub(super) tid: Tid,
+    pub(super) tgid: Tgid,
+    pub(super) comm: String,
+    pub(super) cgroup: Option<CgroupId>,
+    pub(super) container: Option<String>,
+    pub(super) cause: Cause,
+    pub(super) state: char,
 }
 
-impl Report {
-    /// Returns the report with so many entries that a file of it has a usable size.
-    #[must_use]
-    pub fn limit_entries(self, limits: EntryLimits) -> Self {
-        let mut limited = self.limit_waits(limits.entries);
-        let wakes = limited.wakes.split_off(limited.wakes.len().min(limits.entries));
-        limited.filter.limited_wakes = wakes.len() as u64;
-        limited.filter.limited_wakes_ns = wakes.iter().map(|wake| wake.blocked_ns).sum();
-        limited.limit_parts(limits.part_bytes, |part| 220 + 8 * part.chain.len())
-    }
+/// The waits that are summed up.
+#[derive(Default)]
+pub(super) struct SmallWaits(IndexMap<SmallWaitsKey, WaitEntry>);
 
-    /// Returns the report with the `most` longest waits; the others are summed up.
-    fn limit_waits(mut self, most: usize) -> Self {
-        let small = self.waits.split_off(self.waits.len().min(most));
-        let mut sums: IndexMap<SmallWaitsKey, WaitEntry> = IndexMap::new();
-        for wait in small {
-            self.filter.limited_waits += 1;
-            self.filter.limited_waits_ns += wait.blocked_ns;
-            let untold = wait.blame.iter().filter(|part| part.depth > 0 && !is_rest(part));
-            for part in untold {
-                self.filter.limited_count += 1;
-                self.filter.limited_ns += part.ns;
+impl SmallWaits {
+    /// Adds waits that are alike.
+    pub(super) fn add(&mut self, key: SmallWaitsKey, wait: &WaitTotals, limited: &mut LimitedSums) {
+        limited.waits.add(wait.blocked);
+        let sum = self.0.entry(key).or_insert_with_key(empty_sum);
+        sum.summed_up += 1;
+        sum.count += wait.count;
+        sum.retries += wait.retries;
+        sum.blocked_ns += wait.blocked;
+        sum.idle_ns += wait.idle;
+        sum.longest_ns = sum.longest_ns.max(wait.longest);
+        for part in wait.parts.as_slice() {
+            if part.depth > 0 {
+                limited.parts.add(part.time);
             }
-            let sum = sums.entry(key(&wait)).or_insert_with(|| empty_sum(&wait));
-            sum.summed_up += 1;
-            sum.count += wait.count;
-            sum.retries += wait.retries;
-            sum.blocked_ns += wait.blocked_ns;
-            sum.idle_ns += wait.idle_ns;
-            sum.longest_ns = sum.longest_ns.max(wait.longest_ns);
-            wait.blame.iter().for_each(|part| add_part(part, &mut sum.blame));
+            add_part(part, &mut sum.blame);
         }
-        for mut sum in sums.into_values() {
+    }
+
+    /// Returns an entry for each thread, cause and state.
+    pub(super) fn into_entries(self) -> impl Iterator<Item = WaitEntry> {
+        self.0.into_values().map(|mut sum| {
             wait_entries::sort_blame(&mut sum.blame);
-            self.waits.push(sum);
-        }
-        self.waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-        self
+            sum
+        })
     }
 }
 
-fn key(wait: &WaitEntry) -> SmallWaitsKey {
-    SmallWaitsKey {
-        tid: wait.tid,
-        tgid: wait.tgid,
-        comm: wait.comm.clone(),
-        cgroup: wait.cgroup,
-        container: wait.container.clone(),
-        cause: wait.cause,
-        state: wait.state,
-    }
-}
-
-/// Returns the entry that waits like this one are added to.
-fn empty_sum(wait: &WaitEntry) -> WaitEntry {
+/// Returns the entry that waits are added to.
+fn empty_sum(key: &SmallWaitsKey) -> WaitEntry {
+    let SmallWaitsKey { tid, tgid, comm, cgroup, container, cause, state } = key.clone();
     WaitEntry {
-        tid: wait.tid,
-        tgid: wait.tgid,
-        comm: wait.comm.clone(),
-        cgroup: wait.cgroup,
-        container: wait.container.clone(),
-        cause: wait.cause,
+        tid,
+        tgid,
+        comm,
+        cgroup,
+        container,
+        cause,
         seen_in: None,
         label: None,
         waited_on: None,
         syscall: None,
         timeout_ns: None,
-        state: wait.state,
+        state,
         count: 0,
         retries: 0,
         blocked_ns: Nanos(0),
@@ -132,15 +154,15 @@ fn empty_sum(wait: &WaitEntry) -> WaitEntry {
 }
 
 /// Adds a part without its chain: what it is on stays if that is no thread.
-fn add_part(part: &BlameEntry, sums: &mut Vec<BlameEntry>) {
+fn add_part(part: &BlamePart, sums: &mut Vec<BlameEntry>) {
     let (kind, reason) = match part.depth {
-        0 => (part.kind, part.reason),
+        0 => BlameEntryKind::from_blame(part.kind),
         _ => (BlameEntryKind::Unattributed, Some(Reason::ReportLimit)),
     };
-    let is_its =
-        |sum: &&mut BlameEntry| (sum.kind, sum.reason, sum.idle) == (kind, reason, part.idle);
+    let idle = part.idle_state == IdleState::Idle;
+    let is_its = |sum: &&mut BlameEntry| (sum.kind, sum.reason, sum.idle) == (kind, reason, idle);
     if let Some(sum) = sums.iter_mut().find(is_its) {
-        sum.ns += part.ns;
+        sum.ns += part.time;
         return;
     }
     sums.push(BlameEntry {
@@ -151,8 +173,8 @@ fn add_part(part: &BlameEntry, sums: &mut Vec<BlameEntry>) {
         comm: None,
         container: None,
         depth: 0,
-        ns: part.ns,
-        idle: part.idle,
+        ns: part.time,
+        idle,
         holder: None,
         label: None,
         stack: Frames::default(),

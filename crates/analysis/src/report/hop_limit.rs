@@ -11,50 +11,41 @@
 //!                                                       the room ─┘
 //! ```
 
-use std::{cmp::Reverse, sync::Arc};
+use std::sync::Arc;
 
 use offwake_recording::units::Nanos;
 
-use super::{BlameEntry, Report, wait_entries};
-use crate::blame::{BlameEntryKind, Reason};
+use super::{BlameEntry, EntryLimits, HopEntry, Report, path_limit::most_summed_up, wait_entries};
+use crate::{
+    blame::{BlameEntryKind, BlamePart, Reason},
+    wait_sums::WaitTotals,
+};
 
 impl Report {
     /// The most hops of all parts together in a file. Each takes a few dozen frames in a flame graph.
     pub const MAX_HOPS: usize = 200_000;
 
     /// Returns the report with only those parts of blame that tell most, of `hops` hops in all. In
-    /// each wait all others become one part that follows the wait's first hop; they are counted.
+    /// each wait all others become one part that follows the wait's first hop; they are counted. Parts
+    /// without any hop stay: there are few kinds of them.
     #[must_use]
-    pub fn limit_hops(self, hops: usize) -> Self {
-        self.limit_parts(hops, |part| usize::from(part.depth))
-    }
-
-    /// Returns the report with only those parts of blame that tell most for their size, of `room` in
-    /// all. Parts without any hop stay: there are few kinds of them.
-    pub(super) fn limit_parts(mut self, room: usize, size: fn(&BlameEntry) -> usize) -> Self {
-        let all = || self.waits.iter().flat_map(|wait| &wait.blame).filter(|part| can_merge(part));
-        if all().map(size).sum::<usize>() <= room {
+    pub fn limit_hops(mut self, hops: usize) -> Self {
+        let worth = |part: &BlameEntry| worth(part.ns, part.depth.into());
+        let all = (self.waits.iter().flat_map(|wait| &wait.blame)).filter(|part| can_merge(part));
+        let Some(most) =
+            most_summed_up(all.map(|part| (worth(part), usize::from(part.depth))), hops)
+        else {
             return self;
-        }
-        let worth = |part: &BlameEntry| Nanos(part.ns.0 / size(part).max(1) as u64);
-        let mut worths: Vec<(Nanos, usize)> = all().map(|part| (worth(part), size(part))).collect();
-        worths.sort_unstable_by_key(|&(worth, _)| Reverse(worth));
-        let mut taken = 0;
-        let first_too_many = worths.iter().find(|&&(_, size)| {
-            taken += size;
-            taken > room
-        });
-        // Those that are worth as much as it are left out with it: who came first does not matter.
-        let least = first_too_many.map_or(Nanos(0), |&(worth, _)| worth);
+        };
         for wait in &mut self.waits {
             // What an earlier limit has summed up is counted.
             let mut rests: Vec<BlameEntry> =
                 wait.blame.extract_if(.., |part| is_rest(part)).collect();
-            let others = wait.blame.extract_if(.., |part| can_merge(part) && worth(part) <= least);
+            let others = wait.blame.extract_if(.., |part| can_merge(part) && worth(part) <= most);
             for other in others {
                 self.filter.limited_count += 1;
                 self.filter.limited_ns += other.ns;
-                merge_into_rest(other, &mut rests);
+                add_to_rest(other.ns, other.idle, other.chain.first(), &mut rests);
             }
             wait.blame.append(&mut rests);
             wait_entries::sort_blame(&mut wait.blame);
@@ -63,8 +54,60 @@ impl Report {
     }
 }
 
+/// What a part tells for its size. Those that are worth as much as one that has no room are left out
+/// with it: who came first does not matter.
+fn worth(time: Nanos, size: usize) -> u64 {
+    time.0 / size.max(1) as u64
+}
+
+/// How many bytes a part takes in a list.
+fn bytes(part: &BlamePart) -> usize {
+    220 + 8 * usize::from(part.depth)
+}
+
+/// Which parts of blame have room.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PartLimits {
+    /// The most that a part is worth which has none, for its hops and for its bytes.
+    by_hops: Option<u64>,
+    by_bytes: Option<u64>,
+}
+
+impl PartLimits {
+    /// Finds out which parts of these waits have room. Only those of the first `listed` waits are written
+    /// out at all.
+    pub(super) fn new(waits: &[&WaitTotals], listed: usize, limits: EntryLimits) -> Self {
+        let with_hops = |part: &&BlamePart| part.depth > 0;
+        let all = waits.iter().flat_map(|wait| wait.parts.as_slice()).filter(with_hops);
+        let depth = |part: &BlamePart| usize::from(part.depth);
+        let by_hops = match limits.hops {
+            usize::MAX => None,
+            room => {
+                most_summed_up(all.map(|part| (worth(part.time, depth(part)), depth(part))), room)
+            }
+        };
+        let limited = Self { by_hops, by_bytes: None };
+        let left = (waits.iter().take(listed).flat_map(|wait| wait.parts.as_slice()))
+            .filter(|part| with_hops(part) && limited.have_room_for(part));
+        let by_bytes = match limits.part_bytes {
+            usize::MAX => None,
+            room => {
+                most_summed_up(left.map(|part| (worth(part.time, bytes(part)), bytes(part))), room)
+            }
+        };
+        Self { by_bytes, ..limited }
+    }
+
+    /// Returns whether a part is written out by itself. Parts without any hop are: there are few kinds.
+    pub(super) fn have_room_for(&self, part: &BlamePart) -> bool {
+        let is_small = |most: Option<u64>, size| most.is_some_and(|m| worth(part.time, size) <= m);
+        part.depth == 0
+            || !is_small(self.by_hops, part.depth.into()) && !is_small(self.by_bytes, bytes(part))
+    }
+}
+
 /// Whether a part stands for others already.
-pub(super) fn is_rest(part: &BlameEntry) -> bool {
+fn is_rest(part: &BlameEntry) -> bool {
     part.reason == Some(Reason::ReportLimit)
 }
 
@@ -73,12 +116,16 @@ fn can_merge(part: &BlameEntry) -> bool {
     part.depth > 0 && !is_rest(part)
 }
 
-/// Adds a part to the one that stands for all like it.
-fn merge_into_rest(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
-    let first = part.chain.first();
-    let is_its = |rest: &&mut BlameEntry| rest.idle == part.idle && rest.chain.first() == first;
+/// Adds a part's time to the part that stands for all with its first hop.
+pub(super) fn add_to_rest(
+    time: Nanos,
+    idle: bool,
+    first: Option<&Arc<HopEntry>>,
+    rests: &mut Vec<BlameEntry>,
+) {
+    let is_its = |rest: &&mut BlameEntry| rest.idle == idle && rest.chain.first() == first;
     if let Some(rest) = rests.iter_mut().find(is_its) {
-        rest.ns += part.ns;
+        rest.ns += time;
         return;
     }
     rests.push(BlameEntry {
@@ -89,8 +136,8 @@ fn merge_into_rest(part: BlameEntry, rests: &mut Vec<BlameEntry>) {
         comm: None,
         container: None,
         depth: 1,
-        ns: part.ns,
-        idle: part.idle,
+        ns: time,
+        idle,
         holder: None,
         label: None,
         stack: first.map(|hop| hop.stack.clone()).unwrap_or_default(),

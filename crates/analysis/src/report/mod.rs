@@ -17,6 +17,7 @@ mod integrity;
 mod loss_line;
 pub mod markdown;
 mod model;
+mod overview;
 mod path_limit;
 mod quotas;
 mod styled_lines;
@@ -27,7 +28,6 @@ mod wait_groups;
 pub(crate) mod wake_context;
 mod warnings;
 
-pub use build::Overview;
 pub(crate) use build::{unix_time, window_entry};
 pub use entry_limit::EntryLimits;
 pub use integrity::{ClockStep, RecordingIntegrity, Suspension};
@@ -38,4 +38,5 @@ pub use model::{
     QuotaCountEntry, QuotaEntry, Report, RingFull, StackCountsEntry, ThreadEntry, ThreadName,
     ThrottledThread, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind, WindowEntry,
 };
+pub use overview::Overview;
 pub(crate) use path_limit::{MAX_BYTES as MAX_PATH_BYTES, SmallPaths, most_summed_up};

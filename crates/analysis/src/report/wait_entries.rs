@@ -9,12 +9,11 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlameEntryKind, BlameGroup, BlameKind, BlamePart, BlameParts, Chains, Hop,
-        IdleState, ImportedChains, SleepId, StackPairId, cause::WokenThrough,
+        Blame, BlameEntryKind, BlameKind, BlamePart, Chains, Hop, IdleState, StackPairId,
+        cause::WokenThrough,
     },
     container_labels::ContainerLabels,
     filter::Filter,
-    findings::{FindingInput, Findings, find_findings},
     frames::{FrameNamer, Frames},
     label::{Label, LabelFinder},
     timeline::{NAMELESS, NamedThread, ThreadIndex},
@@ -25,60 +24,65 @@ use crate::{
 };
 
 use super::{
-    BlameEntry, HopEntry, ThreadName, WaitEntry, WakeEntry, WakerCallEntry, WakerEntry, WakerKind,
+    BlameEntry, EntryLimits, HopEntry, ThreadName, WaitEntry, WakeEntry, WakerCallEntry,
+    WakerEntry, WakerKind,
+    entry_limit::{LimitedSums, SmallWaits, SmallWaitsKey},
+    hop_limit::{PartLimits, add_to_rest},
     wake_context,
 };
 
 /// The target's waits, added up: what entries are made of.
-pub(crate) struct SummedWaits {
-    pub(super) sums: WaitSums,
-    pub(super) findings: Findings,
+pub(super) struct SummedWaits {
+    sums: WaitSums,
     attributes: WaitAttributesTable,
-    detailed_chains: Chains,
+    chains: Chains,
 }
 
 /// Adds up the target's waits that the filter keeps.
-pub(crate) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
-    let (sums, attributes, detailed_chains) = wait_sums::sum_waits(blame, filter);
-    let findings = find_findings(&FindingInput {
-        blame,
-        sums: &sums,
-        attributes: &attributes,
-        chains: &detailed_chains,
-    });
-    SummedWaits { sums, findings, attributes, detailed_chains }
+pub(super) fn sum_waits(blame: &Blame<'_>, filter: &Filter) -> SummedWaits {
+    let (sums, attributes, chains) = wait_sums::sum_waits(blame, filter);
+    SummedWaits { sums, attributes, chains }
 }
 
 impl SummedWaits {
-    /// Returns the time of the shown waits that is put down to this group of kinds of blame.
-    pub(super) fn group_time(&self, group: BlameGroup) -> Nanos {
-        let parts = self.sums.waits.values().flat_map(|sum| sum.parts.as_slice());
-        let of_group = |part: &&BlamePart| BlameEntryKind::from_blame(part.kind).0.group() == group;
-        parts.filter(of_group).map(|part| part.time).sum()
-    }
-
-    /// Makes the entries of the report.
-    pub(super) fn entries(&self, blame: &Blame<'_>) -> (Vec<WaitEntry>, Vec<WakeEntry>) {
-        let (chains, plain_ids) = self.detailed_chains.without_sleeps();
+    /// Makes the entries of the report that have room. What has none is summed up before it is made.
+    pub(super) fn entries(&self, blame: &Blame<'_>, limits: EntryLimits) -> Entries {
+        let WaitSums { waits, wakes } = &self.sums;
+        let mut longest: Vec<_> = waits.iter().collect();
+        longest.sort_by_key(|(_, sum)| Reverse(sum.blocked));
+        let totals: Vec<_> = longest.iter().map(|&(_, sum)| sum).collect();
+        let listed = longest.len().min(limits.entries);
         let mut writer = EntryWriter {
             blame,
             attributes: &self.attributes,
-            chains: &chains,
-            plain_ids: &plain_ids,
+            chains: &self.chains,
+            part_limits: PartLimits::new(&totals, listed, limits),
+            limited: LimitedSums::default(),
             namer: FrameNamer::new(&blame.recording().stacks),
             label_finder: LabelFinder::new(&blame.recording().stacks),
             container_labels: ContainerLabels::new(blame.recording()),
             hops: HashMap::default(),
         };
-        let WaitSums { waits, wakes, .. } = &self.sums;
+        let (listed, small) = longest.split_at(listed);
         let mut waits: Vec<_> =
-            waits.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
+            listed.iter().map(|(key, sum)| writer.wait_entry(key, sum)).collect();
+        waits.extend(writer.small_wait_entries(small));
         waits.sort_by_key(|wait| Reverse(wait.blocked_ns));
-        let mut wakes: Vec<_> =
-            wakes.iter().map(|(key, sum)| writer.wake_entry(key, *sum)).collect();
-        wakes.sort_by_key(|wake| Reverse(wake.blocked_ns));
-        (waits, wakes)
+        let mut wakes: Vec<_> = wakes.iter().collect();
+        wakes.sort_by_key(|(_, (_, time))| Reverse(*time));
+        let (listed, small) = wakes.split_at(wakes.len().min(limits.entries));
+        let wakes = listed.iter().map(|&(key, sum)| writer.wake_entry(key, *sum)).collect();
+        small.iter().for_each(|&(_, &(_, time))| writer.limited.wakes.add(time));
+        Entries { waits, wakes, limited: writer.limited }
     }
+}
+
+/// The entries of a report.
+pub(super) struct Entries {
+    pub(super) waits: Vec<WaitEntry>,
+    pub(super) wakes: Vec<WakeEntry>,
+    /// What had no room.
+    pub(super) limited: LimitedSums,
 }
 
 /// Makes entries of sums, resolving what their keys stand for.
@@ -86,8 +90,8 @@ struct EntryWriter<'a> {
     blame: &'a Blame<'a>,
     attributes: &'a WaitAttributesTable,
     chains: &'a Chains,
-    /// What the chains of the sums are called in `chains`, which do not tell how threads slept.
-    plain_ids: &'a ImportedChains,
+    part_limits: PartLimits,
+    limited: LimitedSums,
     namer: FrameNamer<'a>,
     label_finder: LabelFinder<'a>,
     container_labels: ContainerLabels,
@@ -176,13 +180,20 @@ impl EntryWriter<'_> {
         let attributes = self.attributes.get(key);
         let recording = self.blame.recording();
         let (user, kernel) = self.blame.stacks().get(attributes.stack);
-        let mut parts = BlameParts::default();
+        let mut blame = Vec::new();
+        let mut rests = Vec::new();
         for part in sum.parts.as_slice() {
-            let chain = self.plain_ids.translate(part.chain);
-            parts.push(BlamePart { chain, slept: SleepId::NONE, ..*part });
+            if self.part_limits.have_room_for(part) {
+                blame.push(self.blame_entry(part, sum.ended));
+            } else {
+                self.limited.parts.add(part.time);
+                let first = self.chains.hops_back(part.chain).last();
+                let first = first.map(|hop| self.hop_entry(hop));
+                let is_idle = part.idle_state == IdleState::Idle;
+                add_to_rest(part.time, is_idle, first.as_ref(), &mut rests);
+            }
         }
-        let mut blame: Vec<_> =
-            parts.as_slice().iter().map(|part| self.blame_entry(part, sum.ended)).collect();
+        blame.append(&mut rests);
         sort_blame(&mut blame);
         let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
         let thread = self.blame.timeline().thread(key.waiter.thread);
@@ -216,6 +227,24 @@ impl EntryWriter<'_> {
             waker_call: attributes.waker_call.map(|call| waker_call_entry(&recording.files, call)),
             blame,
         }
+    }
+
+    /// Sums waits up for which there is no room.
+    fn small_wait_entries(
+        &mut self,
+        small: &[(&WaitSumKey, &WaitTotals)],
+    ) -> impl Iterator<Item = WaitEntry> + use<> {
+        let mut sums = SmallWaits::default();
+        for &(key, sum) in small {
+            let attributes = self.attributes.get(key);
+            let ThreadName { tid, tgid, comm, container } = self.thread_name(key.waiter);
+            let thread = self.blame.timeline().thread(key.waiter.thread);
+            let cgroup = thread.and_then(|thread| thread.cgroup);
+            let (cause, state) = (attributes.cause, attributes.state);
+            let key = SmallWaitsKey { tid, tgid, comm, cgroup, container, cause, state };
+            sums.add(key, sum, &mut self.limited);
+        }
+        sums.into_entries()
     }
 
     fn hop_entry(&mut self, hop: Hop) -> Arc<HopEntry> {

@@ -55,7 +55,7 @@ pub fn run(
         (Err(why), _) => return Ok(nothing_selected(&arguments.recording, &why)),
         (_, Err(why)) => return Ok(nothing_selected(later, &why)),
     };
-    let reason = |report: &Report| nothing_recorded(report, report.waits.len());
+    let reason = |report: &Report| nothing_recorded(report, report.waits.len() as u64);
     if let (Some(_), Some(reason)) = (reason(&before), reason(&after)) {
         eprintln!("offwake: nothing was recorded: {reason}");
         return Ok(Outcome::NothingRecorded);

@@ -79,7 +79,7 @@ impl Reporting {
     ) -> anyhow::Result<Outcome> {
         let overview = analysis.overview();
         let report = overview.report();
-        if let Some(reason) = nothing_recorded(report, overview.wait_entries()) {
+        if let Some(reason) = nothing_recorded(report, overview.kept_waits()) {
             for warning in report.warnings() {
                 eprintln!("offwake: {warning}");
             }
@@ -143,13 +143,13 @@ fn outputs(
 }
 
 /// The reason why there is nothing to show, if there is nothing. It is safe for a terminal.
-pub fn nothing_recorded(report: &Report, wait_entries: usize) -> Option<String> {
+pub fn nothing_recorded(report: &Report, kept_waits: u64) -> Option<String> {
     // A recording can say anything there.
     let target = text::terminal(&report.meta.target);
     if report.threads.is_empty() {
         return Some(format!("no thread of the target ({target}) was seen in the window"));
     }
-    if wait_entries > 0 {
+    if kept_waits > 0 {
         return None;
     }
     if report.meta.closed_by == ClosedBy::Memory.name() {

@@ -16,17 +16,21 @@ use super::{
 };
 use work::WorkStep;
 
-/// Whether a walker says how the threads on the way slept.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum SleepDetail {
-    Omitted,
-    Included,
+/// What hops and parts say of the threads on the way. Each distinct chain costs time and memory, so they
+/// say what one reader wants.
+#[derive(Clone, Copy, Debug)]
+pub enum HopDetail<'a> {
+    /// With which stacks threads woke those before them ([`Hop::stack`]).
+    WakerStacks,
+    /// How threads slept ([`Hop::slept`], [`BlamePart::slept`]). A reader who does not tell some ways
+    /// to sleep apart gives, for each, the one that stands for it, by [`SleepId::index`].
+    Sleeps(&'a [SleepId]),
 }
 
 /// Finds the blame of one wait after another; fastest if they come in the order of time.
 pub struct Walker<'b> {
     blame: &'b Blame<'b>,
-    sleep_detail: SleepDetail,
+    detail: HopDetail<'b>,
     chains: Chains,
     parts: BlameParts,
     /// Where the last search in each thread's track ended, by [`ThreadIndex`].
@@ -110,10 +114,10 @@ impl TimeRange {
 }
 
 impl<'b> Walker<'b> {
-    pub(super) fn new(blame: &'b Blame<'b>, sleep_detail: SleepDetail) -> Self {
+    pub(super) fn new(blame: &'b Blame<'b>, detail: HopDetail<'b>) -> Self {
         Self {
             blame,
-            sleep_detail,
+            detail,
             chains: Chains::default(),
             parts: BlameParts::default(),
             track_hints: vec![0; blame.timeline.threads.len()],
@@ -133,6 +137,12 @@ impl<'b> Walker<'b> {
     #[must_use]
     pub fn into_chains(self) -> Chains {
         self.chains
+    }
+
+    /// Returns the parts of a wait, as [`Self::parts`] does, and the chains so far.
+    pub fn parts_and_chains(&mut self, wait: WaitIndex) -> (&[BlamePart], &Chains) {
+        self.parts(wait);
+        (self.parts.as_slice(), &self.chains)
     }
 
     /// Returns what a wait's time was spent on: the parts add up to its blocked part inside the
@@ -182,9 +192,11 @@ impl<'b> Walker<'b> {
         hint: IdleHint,
         at: ChainPosition,
     ) -> ChainPosition {
-        let slept = match self.sleep_detail {
-            SleepDetail::Included => pattern.sleep,
-            SleepDetail::Omitted => SleepId::NONE,
+        let slept = match self.detail {
+            HopDetail::Sleeps(representatives) => {
+                representatives.get(pattern.sleep.index()).copied().unwrap_or(SleepId::NONE)
+            }
+            HopDetail::WakerStacks => SleepId::NONE,
         };
         ChainPosition { slept, ..at.inside_wait(hint) }
     }
@@ -317,7 +329,11 @@ impl<'b> Walker<'b> {
     /// Returns the position one hop further.
     fn position_behind(&mut self, hop: HopTo, at: ChainPosition) -> ChainPosition {
         let thread = self.blame.timeline.named_thread(hop.thread, hop.at);
-        let chain = self.chains.extend(at.chain, Hop { thread, stack: hop.stack, slept: at.slept });
+        let stack = match self.detail {
+            HopDetail::WakerStacks => hop.stack,
+            HopDetail::Sleeps(_) => StackPairId::NONE,
+        };
+        let chain = self.chains.extend(at.chain, Hop { thread, stack, slept: at.slept });
         let (depth, expects) = (at.depth + 1, hop.expects);
         ChainPosition { chain, depth, slept: SleepId::NONE, expects, ..at }
     }

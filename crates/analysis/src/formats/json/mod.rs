@@ -16,7 +16,7 @@ use serde_json::Serializer;
 
 use crate::{
     analysis::{Analysis, Extent},
-    report::{EntryLimits, Report, SmallPaths},
+    report::{Report, SmallPaths},
 };
 
 use self::{compact::CompactReport, layout::EntryPerLine};
@@ -35,12 +35,11 @@ impl OutputFormat for Json {
         analysis: &Analysis<'_>,
         out: &mut (dyn io::Write + Send),
     ) -> io::Result<Written> {
-        let report = analysis.report();
         if analysis.options().extent == Extent::Full {
-            write_full(report, out)?;
+            write_full(analysis.report(), out)?;
             return Ok(Written::Everything);
         }
-        let report = report.clone().limit_entries(EntryLimits::default());
+        let report = analysis.build_limited_report();
         write(&report, out)?;
         Ok(Written::from_limits(&report.filter, SmallPaths::default()))
     }

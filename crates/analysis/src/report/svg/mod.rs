@@ -16,4 +16,5 @@ mod picture;
 mod single;
 
 pub use differential::write as write_diff;
+pub(crate) use single::draws_hops;
 pub use single::write;

@@ -33,11 +33,16 @@ type Times = ClassTimes<{ BlameClass::ALL.len() }>;
 ///
 /// Those of `out`.
 pub fn write(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {
-    match view.frames {
-        FrameDetail::Hops if hops::has_any(report) => hops::write(report, out),
-        // Threads that only waited for something to do have no hops.
-        FrameDetail::Hops | FrameDetail::All => write_all_frames(report, view, out),
+    match draws_hops(report, view) {
+        true => hops::write(report, out),
+        false => write_all_frames(report, view, out),
     }
+}
+
+/// Returns whether a picture is drawn of the findings alone, without a report's waits. Threads that only
+/// waited for something to do have no hops.
+pub(crate) fn draws_hops(report: &Report, view: &View) -> bool {
+    view.frames == FrameDetail::Hops && hops::has_any(report)
 }
 
 fn write_all_frames(report: &Report, view: &View, out: &mut dyn io::Write) -> io::Result<()> {

@@ -1,0 +1,202 @@
+//! What each wait and each way to sleep means, found before the waits are walked: a few thousand meanings
+//! stand for millions of hops.
+
+use std::collections::{BTreeSet, HashMap};
+
+use offwake_recording::{OpenFile, SocketRole, units::Tgid};
+
+use crate::{
+    blame::{
+        Blame, FrameEvidence, HopDetail, SleepId, StackPairId, Stop,
+        cause::{self, Cause, WaitedOn},
+    },
+    label::LabelFinder,
+    timeline::{ThreadIndex, WaitIndex},
+};
+
+use super::{
+    meaning::{Meanings, SharedMeaning, SleepMeaning},
+    programs::{ProgramId, ProgramKind, Programs},
+    stopped::StoppedProcesses,
+};
+
+/// Identifies a meaning within one [`WaitMeanings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct MeaningId(u32);
+
+impl MeaningId {
+    /// Nothing is known of a sleep.
+    pub(super) const NONE: Self = Self(0);
+}
+
+/// The meanings of a recording's waits, and the programs of its threads.
+pub(crate) struct WaitMeanings<'a> {
+    pub(super) blame: &'a Blame<'a>,
+    pub(super) programs: Programs<'a>,
+    pub(super) meanings: Meanings<'a>,
+    /// By [`MeaningId`].
+    list: Vec<Option<SharedMeaning>>,
+    /// By the index of a wait's pattern.
+    by_pattern: Vec<MeaningId>,
+    /// By [`SleepId::index`].
+    by_sleep: Vec<MeaningId>,
+    /// Of all ways to sleep that mean the same the first, by [`SleepId::index`].
+    representatives: Vec<SleepId>,
+    kernel_waits: KernelWaits,
+    pub(super) stopped: StoppedProcesses,
+}
+
+/// Whether findings are also about threads of the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum KernelWaits {
+    LeftOut,
+    /// The target has no others.
+    Included,
+}
+
+/// What decides on the meaning of a wait.
+type RootTraits = (Cause, StackPairId, Option<SocketRole>, FrameEvidence, Option<Stop>);
+
+impl<'a> WaitMeanings<'a> {
+    pub(crate) fn new(blame: &'a Blame<'a>) -> Self {
+        let (recording, timeline) = (blame.recording(), blame.timeline());
+        let programs = Programs::new(recording, timeline);
+        let labels = LabelFinder::new(&recording.stacks);
+        let mut meanings = Meanings::new(blame.stacks(), blame.sleeps(), labels);
+        let mut numbers = Numbers::default();
+        let mut by_sleep = Vec::new();
+        let mut representatives: Vec<SleepId> = Vec::new();
+        let mut first_with: HashMap<MeaningId, SleepId> = HashMap::new();
+        for sleep in blame.sleeps().ids() {
+            let meaning = numbers.number(meanings.sleep(sleep));
+            by_sleep.push(meaning);
+            representatives.push(*first_with.entry(meaning).or_insert(sleep));
+        }
+        let by_pattern = number_patterns(blame, &mut meanings, &mut numbers);
+        let leads_with_user_programs = timeline.threads.iter().zip(0..).any(|(thread, n)| {
+            let program = programs.program(programs.program_of_thread(ThreadIndex(n)));
+            thread.in_target && program.is_some_and(|known| known.kind == ProgramKind::User)
+        });
+        let kernel_waits = match leads_with_user_programs {
+            true => KernelWaits::LeftOut,
+            false => KernelWaits::Included,
+        };
+        let list = numbers.list;
+        Self {
+            blame,
+            programs,
+            meanings,
+            list,
+            by_pattern,
+            by_sleep,
+            representatives,
+            kernel_waits,
+            stopped: StoppedProcesses::find(blame),
+        }
+    }
+
+    /// Returns what hops have to tell.
+    pub(crate) fn hop_detail(&self) -> HopDetail<'_> {
+        HopDetail::Sleeps(&self.representatives)
+    }
+
+    /// Returns whether findings leave the waits of a program out.
+    pub(super) fn is_left_out(&self, program: ProgramId) -> bool {
+        self.kernel_waits == KernelWaits::LeftOut
+            && self.programs.program(program).is_none_or(|known| known.kind == ProgramKind::Kernel)
+    }
+
+    /// Returns how the thread of a wait slept.
+    pub(super) fn meaning_of_wait(&self, wait: WaitIndex) -> MeaningId {
+        let row = self.blame.recording().waits.rows().get(wait.0 as usize);
+        let meaning = row.and_then(|row| self.by_pattern.get(row.pattern.index()).copied());
+        meaning.unwrap_or(MeaningId::NONE)
+    }
+
+    /// Returns what a way to sleep means.
+    pub(super) fn meaning_of_sleep(&self, sleep: SleepId) -> MeaningId {
+        self.by_sleep.get(sleep.index()).copied().unwrap_or(MeaningId::NONE)
+    }
+
+    /// Returns a meaning; none for [`MeaningId::NONE`].
+    pub(super) fn get(&self, id: MeaningId) -> Option<SharedMeaning> {
+        self.list.get(id.0 as usize).cloned().flatten()
+    }
+
+    /// Returns the stopped processes that have the other end of what a wait was on.
+    pub(super) fn stopped_peers(&self, wait: WaitIndex) -> BTreeSet<Tgid> {
+        if self.stopped.is_empty() {
+            return BTreeSet::new();
+        }
+        let on = self.state_and_object(wait).and_then(|(_, on)| on);
+        self.stopped.at_other_end(self.blame, on)
+    }
+
+    /// Returns the letter of a wait's state, and what it was on.
+    pub(super) fn state_and_object(&self, wait: WaitIndex) -> Option<(char, Option<WaitedOn>)> {
+        let whole = self.blame.recording().waits.get(wait.0 as usize)?;
+        let on = cause::waited_on(&whole, self.blame.cause(wait));
+        Some((whole.state.letter(), on))
+    }
+}
+
+/// Gives each meaning a number.
+struct Numbers {
+    list: Vec<Option<SharedMeaning>>,
+    known: HashMap<SharedMeaning, MeaningId>,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        // The first stands for `MeaningId::NONE`.
+        Self { list: vec![None], known: HashMap::new() }
+    }
+}
+
+impl Numbers {
+    fn number(&mut self, meaning: Option<SharedMeaning>) -> MeaningId {
+        let Some(meaning) = meaning else { return MeaningId::NONE };
+        let Self { list, known } = self;
+        *known.entry(meaning).or_insert_with_key(|meaning| {
+            list.push(Some(meaning.clone()));
+            MeaningId(u32::try_from(list.len() - 1).unwrap_or(0))
+        })
+    }
+}
+
+/// Returns what the waits of each pattern mean.
+fn number_patterns(
+    blame: &Blame<'_>,
+    meanings: &mut Meanings<'_>,
+    numbers: &mut Numbers,
+) -> Vec<MeaningId> {
+    let recording = blame.recording();
+    let waits = &recording.waits;
+    let mut by_pattern: Vec<Option<MeaningId>> = vec![None; waits.patterns().len()];
+    let mut by_traits: HashMap<RootTraits, MeaningId, foldhash::fast::RandomState> =
+        HashMap::default();
+    for (row, n) in waits.rows().iter().zip(0..) {
+        let Some(known @ None) = by_pattern.get_mut(row.pattern.index()) else { continue };
+        let Some(wait) = waits.get(n as usize) else { continue };
+        let index = WaitIndex(n);
+        let cause = blame.cause(index);
+        let (stack, _) = blame.wait_and_waker_stacks(index);
+        let role = match cause::waited_on(&wait, cause) {
+            Some(WaitedOn::File { file, .. }) => match recording.files.files.get(&file) {
+                Some(OpenFile::Socket(socket)) => socket.role,
+                _ => None,
+            },
+            _ => None,
+        };
+        let evidence = blame.frame_evidence(index);
+        let stop = blame.stop_of_wait(index);
+        let meaning = by_traits.entry((cause, stack, role, evidence, stop)).or_insert_with(|| {
+            let label = meanings.sleep_label(cause, stack);
+            let kernel = meanings.kernel_wait(stack);
+            let meaning = SleepMeaning { cause, label, role, kernel, evidence, stop };
+            numbers.number(Some(meanings.share(meaning)))
+        });
+        *known = Some(*meaning);
+    }
+    by_pattern.into_iter().map(|meaning| meaning.unwrap_or(MeaningId::NONE)).collect()
+}
