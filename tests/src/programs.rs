@@ -19,7 +19,7 @@ use anyhow::{Context, Result, anyhow, ensure};
 use tempfile::TempDir;
 
 pub use compiled::{Compiled, Source};
-pub use servers::{nginx, postgres, redis};
+pub use servers::{mariadb, nginx, postgres, redis};
 
 use crate::{
     machine_lock::MachineLock,

@@ -42,6 +42,16 @@ fn what_tcp_holds_back_is_blamed_on_nobody() -> Result<()> {
 }
 
 #[test]
+fn who_waits_for_a_stopped_server_is_told_that_it_is_stopped() -> Result<()> {
+    check_cause("stopped-cache")
+}
+
+#[test]
+fn a_lock_of_a_sqlite_database_is_no_sleep() -> Result<()> {
+    check_cause("sqlite-lock")
+}
+
+#[test]
 fn threads_in_a_deadlock_are_told_as_one() -> Result<()> {
     check_cause("deadlock")
 }

@@ -19,14 +19,18 @@ const FOR_LIVE_TESTS: [&str; 13] = [
 ];
 
 /// What plays in the incidents besides. The Python is Debian's own: its client of PostgreSQL is a package.
-const FOR_INCIDENTS: [&str; 8] = [
+const FOR_INCIDENTS: [&str; 12] = [
     "curl",
     "default-jdk-headless",
     "g++",
     "iproute2",
     "make",
+    "mariadb-client-core",
+    "mariadb-server-core",
     "nodejs",
+    "php-fpm",
     "python3-psycopg2",
+    "python3-pymysql",
     "util-linux",
 ];
 

@@ -11,7 +11,7 @@ use offwake_recording::{
 
 use crate::{
     draw::{edit, live, recording, ticks},
-    fixtures::{CLOCK_NANOSLEEP, FUTEX, RECVFROM, kernel, syscall, tcp, user},
+    fixtures::{CLOCK_NANOSLEEP, FUTEX, POLL, RECVFROM, kernel, syscall, tcp, user},
     golden::report as build_report,
 };
 
@@ -224,4 +224,59 @@ fn who_has_the_lock_of_a_sqlite_database_is_named_if_the_kernels_list_says_so() 
     // Of another process's locks it says nothing.
     let found = asks_for_a_held_database(8);
     assert_eq!(found.lines.last().unwrap().text, "who holds the lock is not known", "{found:#?}");
+}
+
+/// What is said of thread 7, which waits in this stack for 8, which works.
+fn waits_for_another(call: u32, frames: &[&str]) -> String {
+    let mut r = recording(100);
+    live(&mut r, 7, &format!("#{}r#", ".".repeat(97)), 8);
+    live(&mut r, 8, &"#".repeat(100), 0);
+    let stack = user(&mut r, 7, frames);
+    edit(&mut r, |waits| {
+        waits[0].syscall = syscall(call, [0x1000, u64::from(call == POLL), 0, 0, 0, 0]);
+        waits[0].user_stack = stack;
+    });
+    let list = findings(&mut r);
+    let found = list.iter().find(|found| found.kind == FindingKind::Wait && found.ns > ticks(50));
+    found.expect("a wait").lines[0].text.clone()
+}
+
+#[test]
+fn rubys_locks_are_known_by_what_its_library_exports() {
+    let ruby = |callee: &'static str, rest: &[&'static str]| {
+        let (one, two) = ("libruby-3.1.so.3.1 +1000", "libruby-3.1.so.3.1 +2000");
+        [&[callee, one, two], rest, &["libruby-3.1.so.3.1 rb_vm_exec", "ruby main"]].concat()
+    };
+    let wait = "libc.so.6 ___pthread_cond_wait";
+    let (lock, gvl) = ("waits for a lock of thread8", "waits for the interpreter's lock (GVL) of");
+    for (call, callee, rest, said) in [
+        (POLL, "libc.so.6 __ppoll", &["libruby-3.1.so.3.1 rb_mutex_synchronize"][..], lock),
+        (FUTEX, wait, &["libruby-3.1.so.3.1 rb_mutex_lock"], lock),
+        (FUTEX, wait, &["libruby-3.1.so.3.1 rb_threadptr_execute_interrupts"], gvl),
+        (FUTEX, wait, &["libruby-3.1.so.3.1 rb_nogvl"], gvl),
+        // The block that is run with the mutex waits for something of its own.
+        (
+            FUTEX,
+            wait,
+            &["libruby-3.1.so.3.1 rb_yield", "libruby-3.1.so.3.1 rb_mutex_synchronize"],
+            "waits for thread8",
+        ),
+        // So does an extension that has let go of the lock.
+        (FUTEX, wait, &["mysql2.so +10", "libruby-3.1.so.3.1 rb_nogvl"], "waits for thread8"),
+    ] {
+        let told = waits_for_another(call, &ruby(callee, rest));
+        assert!(told.contains(said), "{rest:?}: {told}");
+    }
+}
+
+#[test]
+fn a_mutex_of_rust_is_a_lock_however_its_method_is_called() {
+    for (name, said) in [
+        ("std::sys::sync::mutex::futex::Mutex::lock_contended", "waits for a lock of thread8"),
+        ("std::sys::sync::condvar::futex::Condvar::wait", "waits for thread8"),
+    ] {
+        let told =
+            waits_for_another(FUTEX, &["libc.so.6 syscall", &format!("app {name}"), "app main"]);
+        assert!(told.contains(said), "{name}: {told}");
+    }
 }

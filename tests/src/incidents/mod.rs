@@ -9,9 +9,11 @@
 //!
 //! The programs that play in the incidents are in `tests/incidents`.
 
+mod backends;
 mod computing;
 mod containers;
 pub mod criteria;
+mod databases;
 mod host;
 mod locks;
 mod postgres;
@@ -174,6 +176,26 @@ pub const INCIDENTS: &[Incident] = &[
         name: "file-lock",
         about: "a program waits for a lock on a file whose holder uploads something",
         start: locks::start_file_lock,
+    },
+    Incident {
+        name: "mariadb-row-lock",
+        about: "an UPDATE waits for a row of MariaDB whose session waits for its client",
+        start: databases::start_mariadb,
+    },
+    Incident {
+        name: "sqlite-lock",
+        about: "SQLite asks again and again for the lock of a database that an import holds",
+        start: databases::start_sqlite,
+    },
+    Incident {
+        name: "stopped-cache",
+        about: "a client waits for redis, which somebody has stopped",
+        start: backends::start_stopped_cache,
+    },
+    Incident {
+        name: "php-fpm-pool",
+        about: "requests queue for the one process of a PHP pool, which asks a slow service",
+        start: backends::start_php_pool,
     },
 ];
 

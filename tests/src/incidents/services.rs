@@ -100,7 +100,8 @@ pub fn start_nginx(scene: &Scene) -> Result<Trouble> {
         .log(log))
 }
 
-fn first_child(pid: u32) -> Result<u32> {
+/// The first process that this one started and that is there.
+pub fn first_child(pid: u32) -> Result<u32> {
     let path = format!("/proc/{pid}/task/{pid}/children");
     let children = fs::read_to_string(path)?;
     Ok(children.split_whitespace().next().context("it has no children")?.parse()?)

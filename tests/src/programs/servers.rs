@@ -109,3 +109,34 @@ pub fn postgres() -> Result<Program> {
     })?;
     Ok(postgres)
 }
+
+/// MariaDB with databases of its own, which knows no other user than its own and takes connections at
+/// `socket` in its directory.
+///
+/// # Errors
+///
+/// When it can't be started, or does not answer.
+pub fn mariadb() -> Result<Program> {
+    let directory = paths::scratch_directory()?;
+    let path = directory.path();
+    let data = path.join("data");
+    let data_option = format!("--datadir={}", data.display());
+    let mut install = Command::new("mariadb-install-db");
+    install.args(["--no-defaults", "--user=root", "--skip-test-db", &data_option]);
+    let made = install.arg("--auth-root-authentication-method=normal").output();
+    let made = made.context("cannot run mariadb-install-db")?;
+    ensure!(made.status.success(), "{made:?}");
+    let mut server = Command::new("/usr/sbin/mariadbd");
+    server.args(["--no-defaults", "--user=root", "--skip-networking", &data_option]);
+    server.arg(format!("--socket={}", path.join(SOCKET).display()));
+    server.arg(format!("--pid-file={}", path.join("pid").display()));
+    server.arg("--log-error=log");
+    let mariadb = Program::start(&mut server, directory)?;
+    let socket = mariadb.directory().join(SOCKET);
+    // It greets whoever connects.
+    wait_until("MariaDB to greet", || {
+        let Ok(mut stream) = UnixStream::connect(&socket) else { return Ok(None) };
+        Ok(stream.read_exact(&mut [0; 5]).ok())
+    })?;
+    Ok(mariadb)
+}

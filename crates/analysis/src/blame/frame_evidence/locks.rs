@@ -163,15 +163,6 @@ pub(crate) fn libc_name(name: &str) -> &str {
     plain.strip_prefix("GI_").unwrap_or(plain).trim_start_matches('_')
 }
 
-/// What a thread called of the C library to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum WaitCall {
-    /// It slept for a while.
-    Sleep,
-    /// It waited on a condition variable, with a timeout.
-    TimedCondition,
-}
-
 /// A lock that is known by the function through which the library is entered that waits for it.
 /// Distributions take the names of inner functions away:
 ///
@@ -182,7 +173,8 @@ enum WaitCall {
 /// ```
 struct EnteredLock {
     lock: LockName,
-    call: WaitCall,
+    /// What was called of the C library to wait.
+    calls: &'static [&'static str],
     /// Beginnings of the names of the files that the library's code is in.
     modules: &'static [&'static str],
     /// The functions through which the library is entered, or the beginnings of their names.
@@ -197,7 +189,7 @@ const ENTERED_LOCKS: &[EnteredLock] = &[
     // `sqlite3_sleep` is no such entry: with that, a program sleeps on purpose.
     EnteredLock {
         lock: LockName::Sqlite,
-        call: WaitCall::Sleep,
+        calls: &["clock_nanosleep", "nanosleep", "usleep", "sleep", "select", "poll"],
         modules: &["libsqlite3.", "libsqlite3-", "libmozsqlite3.", "libsqlcipher."],
         entries: &[
             "sqlite3_step",
@@ -217,7 +209,7 @@ const ENTERED_LOCKS: &[EnteredLock] = &[
     // waits for a row with a timeout. InnoDB's latches are no condition variables.
     EnteredLock {
         lock: LockName::Row,
-        call: WaitCall::TimedCondition,
+        calls: &["pthread_cond_timedwait", "pthread_cond_timedwait64", "pthread_cond_clockwait"],
         modules: &["mariadbd", "mysqld", "ha_innodb."],
         entries: &[
             "handler::ha_rnd_next",
@@ -231,12 +223,36 @@ const ENTERED_LOCKS: &[EnteredLock] = &[
         ],
         inner: &["lock_wait", "row_", "ha_innobase::", "my_cond_", "safe_cond_", "inline_mysql_"],
     },
+    // A block that is run with the mutex has `rb_yield` in between
+    // (https://github.com/ruby/ruby/blob/v3_1_2/thread_sync.c#L273).
+    EnteredLock {
+        lock: LockName::Plain,
+        calls: RUBY_WAIT_CALLS,
+        modules: RUBY_MODULES,
+        entries: &["rb_mutex_synchronize", "rb_mutex_lock", "rb_monitor_enter"],
+        inner: &["do_mutex_lock", "native_", "rb_native_cond_"],
+    },
+    // After its time slice, and after whatever it did without the lock
+    // (https://github.com/ruby/ruby/blob/v3_1_2/thread.c#L2369, `rb_nogvl`).
+    EnteredLock {
+        lock: LockName::Gvl,
+        calls: RUBY_WAIT_CALLS,
+        modules: RUBY_MODULES,
+        entries: &["rb_threadptr_execute_interrupts", "rb_nogvl", "rb_thread_call_without_gvl"],
+        inner: &["rb_native_cond_", "native_cond_", "gvl_", "thread_sched_"],
+    },
 ];
 
-/// Functions of the C library that sleep, and that wait on a condition variable.
-const SLEEP_CALLS: &[&str] = &["clock_nanosleep", "nanosleep", "usleep", "sleep", "select", "poll"];
-const TIMED_CONDITION_CALLS: &[&str] =
-    &["pthread_cond_timedwait", "pthread_cond_timedwait64", "pthread_cond_clockwait"];
+/// How Ruby's threads wait for each other: the first of them polls a pipe as well.
+const RUBY_WAIT_CALLS: &[&str] = &[
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "pthread_cond_timedwait64",
+    "pthread_cond_clockwait",
+    "ppoll",
+];
+
+const RUBY_MODULES: &[&str] = &["libruby", "ruby"];
 
 /// Beginnings of the names of the C library's own files.
 const C_LIBRARIES: &[&str] = &["libc.", "libc-", "libpthread", "ld-musl-", "ld-linux", "[vdso]"];
@@ -258,15 +274,11 @@ impl EnteredLock {
         frames: impl Iterator<Item = &'a Frame>,
     ) -> bool {
         let begins = |name: &str, with: &[&str]| with.iter().any(|start| name.starts_with(start));
-        let calls = match self.call {
-            WaitCall::Sleep => SLEEP_CALLS,
-            WaitCall::TimedCondition => TIMED_CONDITION_CALLS,
-        };
         let mut is_called = false;
         for frame in frames {
             let module = module_name(stacks, frame);
             if begins(module, C_LIBRARIES) {
-                is_called |= frame.names().any(|name| calls.contains(&libc_name(name)));
+                is_called |= frame.names().any(|name| self.calls.contains(&libc_name(name)));
                 continue;
             }
             if !is_called || !begins(module, self.modules) {

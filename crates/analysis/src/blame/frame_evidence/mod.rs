@@ -5,7 +5,7 @@
 
 mod locks;
 
-use std::collections::HashMap;
+use std::{borrow::Cow, collections::HashMap};
 
 use offwake_recording::{Frame, Function, StackRef, StackTable, units::StackId};
 
@@ -147,8 +147,8 @@ pub(super) struct FrameReader {
 enum WaitKind {
     /// The thread sleeps until a time.
     Sleep,
-    /// The thread waits on a futex.
-    Futex,
+    /// The thread waits on a futex, or for any of several files.
+    FutexOrPoll,
     Other,
 }
 
@@ -163,7 +163,7 @@ impl FrameReader {
         let StackRef::Id(id) = user else { return FrameEvidence::None };
         let kind = match cause {
             Cause::Timer => WaitKind::Sleep,
-            Cause::Futex => WaitKind::Futex,
+            Cause::Futex | Cause::Poll => WaitKind::FutexOrPoll,
             _ => WaitKind::Other,
         };
         *self.known.entry((id, kind)).or_insert_with(|| read_stack(stacks, id, kind))
@@ -172,7 +172,7 @@ impl FrameReader {
 
 fn read_stack(stacks: &StackTable, id: StackId, kind: WaitKind) -> FrameEvidence {
     let entered = || match kind {
-        WaitKind::Sleep | WaitKind::Futex => {
+        WaitKind::Sleep | WaitKind::FutexOrPoll => {
             locks::find_entered_lock(stacks, stacks.frames_of(id).collect::<Vec<_>>().into_iter())
         }
         WaitKind::Other => None,
@@ -214,7 +214,8 @@ fn is_script_of_program(function: &Function) -> bool {
 
 fn evidence_of_frame(frame: &Frame) -> Option<FrameEvidence> {
     frame.functions.iter().find_map(|function| {
-        let name = plain_name(&function.name);
+        let name = without_brackets(plain_name(&function.name));
+        let name = &*name;
         let file = function.file.as_deref().unwrap_or_default();
         let is_python_loop = PYTHON_WORKER_LOOPS
             .iter()
@@ -251,9 +252,33 @@ fn plain_name(name: &str) -> &str {
         .unwrap_or(plain)
 }
 
+/// `<std::sync::Mutex>::lock` → `std::sync::Mutex::lock`: so newer compilers of Rust name a method.
+fn without_brackets(name: &str) -> Cow<'_, str> {
+    match name.strip_prefix('<').and_then(|rest| rest.split_once(">::")) {
+        Some((owner, method)) if !owner.contains(['<', ' ']) => {
+            Cow::Owned(format!("{owner}::{method}"))
+        }
+        _ => Cow::Borrowed(name),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::plain_name;
+    use super::{plain_name, without_brackets};
+
+    #[test]
+    fn methods_have_one_name_whatever_the_compiler() {
+        for (name, plain) in [
+            (
+                "<std::sys::sync::mutex::futex::Mutex>::lock_contended",
+                "std::sys::sync::mutex::futex::Mutex::lock_contended",
+            ),
+            ("<app::A as core::fmt::Debug>::fmt", "<app::A as core::fmt::Debug>::fmt"),
+            ("runtime.stopm", "runtime.stopm"),
+        ] {
+            assert_eq!(without_brackets(name), plain);
+        }
+    }
 
     #[test]
     fn arguments_and_parts_do_not_count() {
