@@ -26,7 +26,7 @@ pub fn start_stopped_cache(scene: &Scene) -> Result<Trouble> {
         "redis-server {pid} is stopped by a SIGSTOP. The target, python3 {web} (web.py), waits for its \
          answer in load_session."
     );
-    Ok(Trouble::of_process(web, truth)
+    Ok(Trouble::for_process(web, truth)
         .cause(&["redis-server", "is stopped"])
         .innocents([Innocent::Process(web)])
         .once_recorded(move || {
@@ -83,7 +83,7 @@ pub fn start_php_pool(scene: &Scene) -> Result<Trouble> {
          (usleep) for each request; the requests of three threads of python3 {clients} \
          (http_clients.py) queue for it behind the target, nginx's worker {worker}."
     );
-    Ok(Trouble::of_process(worker, truth)
+    Ok(Trouble::for_process(worker, truth)
         .cause(&["php-fpm", r"(?i)\bsleeps"])
         .innocents([Innocent::Process(clients), Innocent::Process(fpm), Innocent::Process(nginx)])
         .log(log))

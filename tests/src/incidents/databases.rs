@@ -34,7 +34,7 @@ pub fn start_mariadb(scene: &Scene) -> Result<Trouble> {
          product.id=1. The target, python3 {shop} (checkout.py), waits in checkout for its session of \
          mariadbd {pid}, and that for the row."
     );
-    Ok(Trouble::of_process(shop, truth)
+    Ok(Trouble::for_process(shop, truth)
         .cause(&[r"cron_tx\.py", "call_payment_api", "row lock"])
         .innocents([Innocent::Process(shop)])
         .log(log)
@@ -73,7 +73,7 @@ pub fn start_sqlite(scene: &Scene) -> Result<Trouble> {
          save_booking, and SQLite sleeps in between.",
         database.display()
     );
-    Ok(Trouble::of_process(desk, truth)
+    Ok(Trouble::for_process(desk, truth)
         .cause(&["lock of the SQLite database", "save_booking"])
         .innocents([Innocent::Process(desk)])
         .log(log)
