@@ -232,13 +232,13 @@ const ENTERED_LOCKS: &[EnteredLock] = &[
         entries: &["rb_mutex_synchronize", "rb_mutex_lock", "rb_monitor_enter"],
         inner: &["do_mutex_lock", "native_", "rb_native_cond_"],
     },
-    // After its time slice, and after whatever it did without the lock
-    // (https://github.com/ruby/ruby/blob/v3_1_2/thread.c#L2369, `rb_nogvl`).
+    // After its time slice (https://github.com/ruby/ruby/blob/v3_1_2/thread.c#L2369). What waits below
+    // `rb_nogvl` may as well be what is done there without the lock: it waits for another Ractor, say.
     EnteredLock {
         lock: LockName::Gvl,
-        calls: RUBY_WAIT_CALLS,
+        calls: &["pthread_cond_wait", "pthread_cond_timedwait", "pthread_cond_timedwait64"],
         modules: RUBY_MODULES,
-        entries: &["rb_threadptr_execute_interrupts", "rb_nogvl", "rb_thread_call_without_gvl"],
+        entries: &["rb_threadptr_execute_interrupts"],
         inner: &["rb_native_cond_", "native_cond_", "gvl_", "thread_sched_"],
     },
 ];
