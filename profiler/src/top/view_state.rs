@@ -289,7 +289,7 @@ impl ViewState {
                 let before = std::mem::take(&mut self.filter);
                 self.input = InputMode::Filtering { before };
             }
-            Key::Char('d' | ' ') => {
+            Key::Char('p' | ' ') => {
                 self.updates = match self.updates {
                     UpdateMode::Live => UpdateMode::Paused,
                     UpdateMode::Paused => UpdateMode::Live,
