@@ -2,7 +2,7 @@
 //!
 //! A kind of target is a variant of [`TargetRequest`], made of the command line's arguments
 //! (`bin/offwake/cli.rs`, `session.rs`); the kernel half is told of it by
-//! [`TargetFilter`](crate::kernel::TargetFilter) and decides in `profiler-ebpf/src/programs/target.rs`.
+//! [`TargetFilter`] and decides in `profiler-ebpf/src/programs/target.rs`.
 //! That a report can be narrowed to it afterwards is the business of
 //! `crates/analysis/src/selection/criteria.rs`.
 

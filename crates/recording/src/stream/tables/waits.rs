@@ -1,6 +1,6 @@
 //! `waits`: one row a wait.
 //!
-//! A new column is a line in `columns!`, as `Later`, and a field of [`Wait`](crate::Wait), which
+//! A new column is a line in `columns!`, as `Later`, and a field of [`Wait`], which
 //! [`Waits`](crate::Waits) packs. It comes from `profiler-ebpf/src/record.rs` through
 //! `profiler/src/decode/`, and goes to Parquet by `crates/analysis/src/export/tables/waits.rs`.
 
