@@ -6,7 +6,16 @@ pub mod messages;
 
 use std::io;
 
-use offwake_analysis::{blame::{Blame, ChainLimits}, export::{Export, Table, parquet}, formats::{json, pprof, speedscope}, perfetto::{self, TraceInput}, filter::Filter, report::{Report, flame::View, folded, summary, svg}, spans::{self, SpanInput, SpanLimits}, timeline::Timeline};
+use offwake_analysis::{
+    blame::{Blame, ChainLimits},
+    export::{Export, Table, parquet},
+    filter::Filter,
+    formats::{json, pprof, speedscope},
+    perfetto::{self, TraceInput},
+    report::{Report, flame::View, folded, summary, svg},
+    spans::{self, SpanInput, SpanLimits},
+    timeline::Timeline,
+};
 use offwake_recording::{Recording, units::Nanos};
 
 /// What a recording may take.

@@ -258,6 +258,9 @@ impl Words<'_> {
                 Some(Reason::StillBlocked) => format!("is {}", words::STILL_WAITING),
                 Some(Reason::Lost) => "did what was not recorded (records were lost)".to_owned(),
                 Some(Reason::NotRecorded) => "waits for a thread that was not recorded".to_owned(),
+                Some(Reason::EventLoop) => {
+                    "keeps it waiting among other requests (event loop or queue)".to_owned()
+                }
                 Some(Reason::TcpTimer) => format!("waits for data {}", words::TCP_TIMER),
                 Some(reason @ Reason::Signal) => format!("waits, {}", words::unknown(reason)),
                 Some(reason) => format!("waits, {}", words::waker_unknown(reason)),

@@ -112,7 +112,7 @@ pub fn write_plain(report: &Report, view: &View, out: &mut dyn io::Write) -> io:
         format!("host {}, kernel {}", report.meta.host, report.meta.kernel),
         loss_line(report),
     ];
-    for remark in remarks.into_iter().chain(report.warnings()) {
+    for remark in remarks.into_iter().chain(report.warnings()).chain(report.limit_note()) {
         let remark = table.text(&text::plain(&remark))?;
         field::<_, 13, NO_OPT_ZERO>(remark, &mut out)?;
     }

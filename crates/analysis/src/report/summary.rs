@@ -96,6 +96,9 @@ fn write_header(
     for warning in report.warnings() {
         write_styled(out, palette.warning, &warning)?;
     }
+    if let Some(note) = report.limit_note() {
+        write_line(out, &note)?;
+    }
     let filter = &report.filter;
     if filter.left_out_count > 0 {
         let (count, time) = (filter.left_out_count, filter.left_out_ns);

@@ -12,6 +12,17 @@ impl Report {
     pub fn warnings(&self) -> Vec<String> {
         warnings(self)
     }
+
+    /// Returns what is summed up where waits and all frames are listed, for want of room. Findings have
+    /// everything, so that it is no warning.
+    pub(crate) fn limit_note(&self) -> Option<String> {
+        let (count, time) = (self.filter.limited_count, self.filter.limited_ns);
+        (count > 0).then(|| {
+            format!(
+                "{count} small parts of the blame, {time}, are summed up as `report_limit` in waits and in graphs of all frames"
+            )
+        })
+    }
 }
 
 fn warnings(report: &Report) -> Vec<String> {
@@ -49,13 +60,6 @@ fn warnings(report: &Report) -> Vec<String> {
     if not_followed > 0 {
         say(format!(
             "{not_followed} processes that the target forked are left out, since it has too many at once (--max-targets)"
-        ));
-    }
-    let limited = report.filter.limited_count;
-    if limited > 0 {
-        let time = report.filter.limited_ns;
-        say(format!(
-            "blame has more parts than can be shown one by one: {limited} small ones, {time}, are `report_limit` in waits and pictures (it is less of one process, of one cgroup)"
         ));
     }
     if let Some(line) = parser_failures(report) {

@@ -57,6 +57,8 @@ struct PageHead {
     loss: String,
     is_lossless: bool,
     warnings: Vec<String>,
+    /// What is summed up for want of room.
+    limit: Option<String>,
     filter: Vec<String>,
     threads: u64,
     processes: u64,
@@ -143,6 +145,7 @@ fn page_head(report: &Report) -> PageHead {
         is_lossless,
         loss,
         warnings: report.warnings(),
+        limit: report.limit_note(),
         filter: describe_filter(report),
         threads: report.threads.len() as u64,
         processes: report.processes.len() as u64,

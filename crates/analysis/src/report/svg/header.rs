@@ -86,6 +86,7 @@ pub(super) fn list_caveats(report: &Report) -> Vec<HeaderLine> {
         Some(_) => HeaderLine::Strong(line),
     });
     lines.extend(report.warnings().into_iter().map(HeaderLine::Strong));
+    lines.extend(report.limit_note().map(HeaderLine::Text));
     lines.extend(describe_filter(report).map(HeaderLine::Text));
     lines
 }

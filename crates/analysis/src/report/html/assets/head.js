@@ -27,6 +27,7 @@ export function showHead() {
   byId('notes').append(
     note(head.is_lossless ? 'fine' : 'bad', head.loss),
     ...head.warnings.map((warning) => note('bad', warning)),
+    ...(head.limit === null ? [] : [note('filter', head.limit)]),
     ...(head.filter.length > 0 ? [note('filter', `filter: ${head.filter.join('; ')}`)] : []),
   );
   byId('foot').textContent =
