@@ -30,14 +30,14 @@ const BULK: usize = 48 << 20;
 const PAUSE: Duration = Duration::from_millis(2);
 
 /// Both write to one file.
-pub(super) fn of_one_file(stage: &Stage) -> Result<()> {
+pub(super) fn write_to_one_file(stage: &Stage) -> Result<()> {
     let file = create_file_in_memory()?;
     let same = file.try_clone()?;
     write_side_by_side(stage, file, same)
 }
 
 /// Each writes to a file of its own.
-pub(super) fn of_two_files(stage: &Stage) -> Result<()> {
+pub(super) fn write_to_two_files(stage: &Stage) -> Result<()> {
     write_side_by_side(stage, create_file_in_memory()?, create_file_in_memory()?)
 }
 
