@@ -156,6 +156,8 @@ fn run_privileged_tests() -> anyhow::Result<()> {
     let offwake = workspace::offwake_binary()?;
     workloads::build_tokio_program()?;
     let mut cargo = workloads::cargo_for_tests("test");
+    // One failure must not hide others: a run takes long.
+    cargo.arg("--no-fail-fast");
     let python = python::interpreter();
     cargo.env("OFFWAKE_BIN", &offwake).env("OFFWAKE_PYTHON", &python);
     if RootAccess::obtain_for("the privileged tests")? == RootAccess::Sudo {

@@ -51,7 +51,7 @@ fn cpu_ticks(pid: u32, tid: u32) -> Result<u64> {
 /// A quota of a fifth of a CPU.
 pub fn start_quota(scene: &Scene) -> Result<Trouble> {
     let group = Cgroup::with_cpu("thumbs", 0.2)?;
-    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(30) };
+    let log = ClientLog { path: scene.path("log"), least: Duration::from_millis(20) };
     let worker = scene.start_python("cpu-quota/thumbnails.py", [&log.path])?;
     group.adopt(worker)?;
     wait_for_operations(&log, 4)?;

@@ -98,10 +98,11 @@ pub(crate) fn find_findings(input: FindingInput<'_>) -> Findings {
         }
     }
     found.extend(stuck_found);
-    found.extend(running::find(blame, &activity, &mut writer));
+    let running = running::find(blame, &activity, &mut writer);
+    found.extend(running.found);
     let covered = covered_roots(&roots);
     let mut disk_users = None;
-    let mut smaller = Vec::new();
+    let mut smaller = running.others;
     for ((key, root), is_covered) in roots.iter().zip(covered) {
         if writer.share(root.node.time) < MIN_SHARE {
             let hops = HopBox { time: found::wait_time(root), ..HopBox::default() };

@@ -16,6 +16,7 @@ use super::{
     activity::Activity,
     describe::{self, program_name},
     found::Found,
+    hop_tree::{HopBox, TimeByClass},
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
     programs::{ProgramId, ProgramKind},
     tree::main_threads,
@@ -41,14 +42,30 @@ struct Ran {
     holders: IndexMap<Option<ProgramId>, Nanos, foldhash::fast::RandomState>,
 }
 
-/// Finds the programs of the target that ran, or waited to run, for much of the time.
+/// What is said in pictures of programs that did either for a while.
+const RUNS_OR_WAITS_TO: &str = "runs on a CPU, or waits for one";
+
+/// What the target's programs ran, and for how long they waited to.
+pub(super) struct RunningPrograms {
+    /// Those that did for much of the time.
+    pub(super) found: Vec<Found>,
+    /// The time of all others, and of the kernel's threads, for pictures.
+    pub(super) others: Vec<HopBox>,
+}
+
+/// Finds the programs of the target that ran, or waited to run.
 pub(super) fn find(
     blame: &Blame<'_>,
     activity: &Activity<'_>,
     writer: &mut FindingWriter<'_>,
-) -> Vec<Found> {
+) -> RunningPrograms {
     let timeline = blame.timeline();
     let mut programs: IndexMap<ProgramId, Ran> = IndexMap::new();
+    let mut kernel = HopBox {
+        who: "kernel threads".to_owned(),
+        what: RUNS_OR_WAITS_TO.to_owned(),
+        ..HopBox::default()
+    };
     for ((thread, ledger), n) in timeline.threads.iter().zip(activity.ledgers).zip(0..) {
         if !thread.in_target || ledger.on_cpu + ledger.runnable == Nanos(0) {
             continue;
@@ -58,6 +75,8 @@ pub(super) fn find(
         let is_kernel = (writer.words.programs.program(program))
             .is_none_or(|known| known.kind == ProgramKind::Kernel);
         if is_kernel {
+            kernel.time += TimeByClass::new(BlameClass::Work, ledger.on_cpu);
+            kernel.time += TimeByClass::new(BlameClass::CpuQueue, ledger.runnable);
             continue;
         }
         let ran = programs.entry(program).or_default();
@@ -77,10 +96,14 @@ pub(super) fn find(
         });
     }
     let mut found = Vec::new();
+    let mut others = vec![kernel];
     for (program, ran) in programs {
+        let mut untold = TimeByClass::default();
         if writer.share(ran.throttled) > 0.05 {
             let finding = throttled_finding(program, &ran, writer);
             found.push(Found::new(finding, BlameClass::External));
+        } else {
+            untold += TimeByClass::new(BlameClass::External, ran.throttled);
         }
         let queued = writer.share(ran.queued);
         if queued > 0.05 {
@@ -88,12 +111,24 @@ pub(super) fn find(
                 if queued >= STARVED { FindingKind::CpuStarvation } else { FindingKind::Wait };
             let finding = cpu_queue_finding(program, &ran, kind, writer);
             found.push(Found::new(finding, BlameClass::CpuQueue));
+        } else {
+            untold += TimeByClass::new(BlameClass::CpuQueue, ran.queued);
         }
         if writer.share(ran.on_cpu) > 0.05 {
             found.push(Found::new(on_cpu_finding(program, &ran, writer), BlameClass::Work));
+        } else {
+            untold += TimeByClass::new(BlameClass::Work, ran.on_cpu);
         }
+        let name = writer.words.programs.program(program).map(program_name);
+        others.push(HopBox {
+            who: name.unwrap_or_default(),
+            what: RUNS_OR_WAITS_TO.to_owned(),
+            time: untold,
+            ..HopBox::default()
+        });
     }
-    found
+    others.retain(|program| program.time.sum() > Nanos(0));
+    RunningPrograms { found, others }
 }
 
 fn on_cpu_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'_>) -> Finding {

@@ -268,11 +268,18 @@ pub(crate) fn lines(number: usize, finding: &Finding) -> Vec<PrintedLine<'_>> {
             push(format!("{before}{}", with_detail(&(whole + &behind), line, finding, room)));
             continue;
         }
-        push(format!("{before}{}", text::cut_chars(&line.text, room)));
+        let first = text::cut_chars(&line.text, room);
+        let has_room = first.chars().count() + 3 + detail <= room;
+        push(format!("{before}{}", with_detail(&first, line, finding, room)));
         let function = line.function.as_deref().unwrap_or_default();
         let indent = indent.min(11 + 2 * usize::from(line.depth));
-        let room = WIDTH.saturating_sub(indent + 3 + behind.chars().count());
-        push(format!("{:indent$}in {}{behind}", "", text::cut_chars(function, room)));
+        let room = WIDTH.saturating_sub(indent);
+        let left = room.saturating_sub(3 + behind.chars().count());
+        let mut second = format!("in {}{behind}", text::cut_chars(function, left));
+        if !has_room {
+            second = with_detail(&second, line, finding, room);
+        }
+        push(format!("{:indent$}{second}", ""));
     }
     lines
 }

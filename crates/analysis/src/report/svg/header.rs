@@ -28,7 +28,12 @@ const PROCESSES: usize = 4;
 /// `redis-server 17531, redis-benchmark 17539 in load (PID 1 there)`
 pub(super) fn describe_processes(report: &Report) -> String {
     let mut processes: Vec<_> = report.processes.iter().collect();
-    processes.sort_by_key(|process| Reverse(process.ledger.blocked_ns));
+    // Those first that did something: most of what is blocked has nothing to do.
+    processes.sort_by_key(|process| {
+        let ledger = &process.ledger;
+        let busy = ledger.on_cpu_ns + ledger.runnable_ns + ledger.attributed_ns;
+        Reverse((busy, ledger.blocked_ns))
+    });
     let names =
         processes.iter().map(|process| match (&process.container, process.pid_in_container) {
             (None, _) => format!("{} {}", process.comm, process.tgid),
