@@ -1,4 +1,4 @@
-"""A server whose answers take 10 ms of computing."""
+"""A server whose answers take some 15 ms of computing, and longer on slower machines."""
 
 import socketserver
 import sys
@@ -6,7 +6,7 @@ import sys
 
 def render_page():
     total = 0
-    for line in range(100_000):
+    for line in range(300_000):
         total += line * line % 7
     return str(total).encode()
 
