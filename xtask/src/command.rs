@@ -4,7 +4,7 @@ use std::{
     env,
     ffi::OsStr,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitStatus, Stdio},
     thread,
     time::{Duration, Instant},
 };
@@ -45,10 +45,7 @@ pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<()> 
         }
         thread::sleep(Duration::from_millis(100));
     };
-    if !status.success() {
-        bail!("`{name}` failed ({status})");
-    }
-    Ok(())
+    ensure_success(&name, status)
 }
 
 /// Runs the command, its output shown, and wants it to succeed.
@@ -59,6 +56,10 @@ pub fn run_within(limit: Duration, command: &mut Command) -> anyhow::Result<()> 
 pub fn run_quietly(command: &mut Command) -> anyhow::Result<()> {
     let name = short_name(command);
     let status = command.status().with_context(|| format!("cannot run `{name}`"))?;
+    ensure_success(&name, status)
+}
+
+fn ensure_success(name: &str, status: ExitStatus) -> anyhow::Result<()> {
     if !status.success() {
         bail!("`{name}` failed ({status})");
     }

@@ -8,8 +8,7 @@ use offwake_recording::{
 
 use crate::{
     blame::{
-        Blame, BlamePart, BlameParts, Chains, FrameEvidence, HopDetail, IdleState, StackPairId,
-        WakeSource,
+        Blame, BlamePart, BlameParts, Chains, HopDetail, IdleState, StackPairId, WakeSource,
         cause::{self, Cause, WaitedOn, WokenThrough, syscalls},
     },
     filter::{Filter, WaitFilter},
@@ -41,7 +40,6 @@ pub(crate) struct WaitAttributes {
     pub(crate) stack: StackPairId,
     pub(crate) waker_stack: StackPairId,
     pub(crate) waker_call: Option<WakerSyscall>,
-    pub(crate) evidence: FrameEvidence,
 }
 
 /// What waits have to have in common to be one entry.
@@ -160,7 +158,6 @@ fn wait_attributes(blame: &Blame<'_>, index: WaitIndex, wait: &Wait) -> WaitAttr
             let syscall = syscalls::name(wake.syscall.as_ref()?)?;
             Some(WakerSyscall { syscall, through: cause::woken_through(wake) })
         }),
-        evidence: blame.frame_evidence(index),
     }
 }
 
