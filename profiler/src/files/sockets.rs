@@ -29,12 +29,14 @@ const MAX_SOCKETS: usize = 1 << 20;
 /// The kernel fills at most 32 KiB at a time (`netlink_dump()`), and tells when a message did not
 /// fit.
 const BUFFER: usize = 64 << 10;
-/// The states of a socket that listens, of one that is connected, and of one whose other end has nothing
-/// more to say
+/// The states of a socket: connected; its SYN not answered yet; its SYN-ACK not acknowledged yet; the
+/// other end has nothing more to say; listening
 /// ([`include/net/tcp_states.h`](https://github.com/torvalds/linux/blob/v6.12/include/net/tcp_states.h)).
-const TCP_LISTEN: u8 = 10;
 const TCP_ESTABLISHED: u8 = 1;
+const TCP_SYN_SENT: u8 = 2;
+const TCP_SYN_RECV: u8 = 3;
 const TCP_CLOSE_WAIT: u8 = 8;
+const TCP_LISTEN: u8 = 10;
 
 /// A protocol that sock_diag knows about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,6 +87,8 @@ impl Protocol {
 
 struct InetSocket {
     protocol: Protocol,
+    /// As the kernel numbers it (`TCP_SYN_SENT`).
+    state: u8,
     local: SocketAddr,
     remote: SocketAddr,
 }
@@ -287,7 +291,9 @@ impl Sockets {
         let remote = SocketAddr::new(id.destination_address, id.destination_port);
         // No process holds this socket: it is still to be accepted, or lingers.
         if inode == 0 {
-            let is_open = matches!(answer.header.state, TCP_ESTABLISHED | TCP_CLOSE_WAIT);
+            // A connection stays in `TCP_SYN_RECV` while the queue of those to be accepted is full.
+            let is_open =
+                matches!(answer.header.state, TCP_ESTABLISHED | TCP_SYN_RECV | TCP_CLOSE_WAIT);
             let has_room = self.unaccepted.len() < MAX_SOCKETS;
             if protocol == Protocol::Tcp && is_open && !is_unset(remote) && has_room {
                 self.unaccepted.insert((canonical(local), canonical(remote)));
@@ -297,7 +303,8 @@ impl Sockets {
         if protocol == Protocol::Tcp && answer.header.state == TCP_LISTEN {
             self.listening.add(answer, local);
         }
-        self.inet.insert(inode, InetSocket { protocol, local, remote });
+        let state = answer.header.state;
+        self.inet.insert(inode, InetSocket { protocol, state, local, remote });
         let one = Match::One(inode);
         if !is_unset(remote) {
             let key = (protocol, canonical(local), canonical(remote));
@@ -328,8 +335,8 @@ impl Sockets {
     }
 
     /// A socket's end, and the inode number of the other end if that is on this machine. Of a
-    /// connection that was not accepted yet, it is that of the socket which listens: whoever has that
-    /// may accept it.
+    /// connection that was not accepted yet, or whose SYN was not even answered, it is that of the
+    /// socket which listens: whoever has that may accept it.
     pub(super) fn get(&self, protocol: Protocol, inode: u64) -> Option<(SocketEnd, Option<u64>)> {
         let (local, remote, role, peer) = if protocol == Protocol::Unix {
             let socket = self.unix.get(&inode)?;
@@ -380,7 +387,12 @@ impl Sockets {
             Some(Match::Several) => return None,
             None => {}
         }
-        if socket.protocol == Protocol::Tcp && self.unaccepted.contains(&(remote, local)) {
+        // While the queue of connections to be accepted is full, the kernel drops SYNs, and after a
+        // while also forgets connections that their clients take for established.
+        let has_no_other_end = matches!(socket.state, TCP_SYN_SENT | TCP_ESTABLISHED);
+        let is_unanswered = has_no_other_end && is_own(remote, local);
+        let is_unaccepted = is_unanswered || self.unaccepted.contains(&(remote, local));
+        if socket.protocol == Protocol::Tcp && is_unaccepted {
             return match self.listening.get(remote) {
                 Some(Match::One(listener)) => Some(listener),
                 Some(Match::Several) | None => None,

@@ -16,6 +16,10 @@ use netlink_packet_sock_diag::{SockDiagMessage, constants::AF_INET, inet};
 use offwake_recording::{
     FileId, FileKind, OpenFile, PeerProcess, SocketEnd, SocketRole, units::Tgid,
 };
+use rustix::{
+    io::Errno,
+    net::{AddressFamily, SocketFlags, SocketType, bind, connect, listen, socket_with},
+};
 
 use super::{
     Diagnostics, Files, Protocol, QueuedSocket, Sockets, descriptor::identify,
@@ -214,6 +218,35 @@ fn a_connection_that_nobody_has_accepted_leads_to_the_process_that_listens() {
         assert_eq!((end.role, end.remote), (Some(SocketRole::Asking), format!("127.0.0.1:{port}")));
         assert_peers(&client, &[holder.process()]);
     }
+}
+
+#[test]
+fn a_connection_that_finds_a_full_queue_leads_to_the_process_that_listens() {
+    let listener = listen_with_room_for_one();
+    let address = listener.local_addr().unwrap();
+    let begin_to_connect = || {
+        let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+        let client = socket_with(family, kind, SocketFlags::NONBLOCK, None).unwrap();
+        match connect(&client, &address) {
+            Ok(()) | Err(Errno::INPROGRESS) => client,
+            Err(error) => panic!("cannot connect to {address}: {error}"),
+        }
+    };
+    let clients: Vec<_> = (0..4).map(|_| begin_to_connect()).collect();
+    let holder = Holder::start(listener);
+    for client in &clients {
+        assert_eq!(socket(client).role, Some(SocketRole::Asking));
+        assert_peers(client, &[holder.process()]);
+    }
+}
+
+/// Returns a socket that listens, and whose queue of connections to be accepted has room for one.
+fn listen_with_room_for_one() -> TcpListener {
+    let (family, kind) = (AddressFamily::INET, SocketType::STREAM);
+    let listener = socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap();
+    bind(&listener, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    listen(&listener, 0).unwrap();
+    listener.into()
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub fn syscall(number: u32, args: [u64; 6]) -> Option<Syscall> {
 
 pub const READ: u32 = 0;
 pub const POLL: u32 = 7;
+pub const CONNECT: u32 = 42;
 pub const RECVFROM: u32 = 45;
 pub const WAIT4: u32 = 61;
 pub const FSYNC: u32 = 74;

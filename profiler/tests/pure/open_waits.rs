@@ -6,14 +6,16 @@ use offwake_analysis::{
     report::{Report, markdown, summary},
 };
 use offwake_recording::{
-    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, StackRef,
-    Syscall, ThreadRef, Wait,
+    AwaitedFileLock, FileKind, LockKind, LockOwner, OpenFile, PeerProcess, Recording, SocketRole,
+    StackRef, Syscall, ThreadRef, Wait,
     units::{Nanos, Tgid, Tid},
 };
 
 use crate::{
     draw::{edit, live, recording},
-    fixtures::{CLOCK_NANOSLEEP, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp, user},
+    fixtures::{
+        CLOCK_NANOSLEEP, CONNECT, FUTEX, RECVFROM, WAIT4, file, kernel, syscall, tcp, user,
+    },
     golden::report as build_report,
 };
 
@@ -261,6 +263,58 @@ fn a_holder_of_many_threads_is_named_as_a_process() {
     let found = &findings(&mut r)[0];
     assert_eq!((found.kind, found.chain.len()), (FindingKind::StillWaiting, 1), "{found:#?}");
     assert_eq!(found.cause.text, "held by thread60 60");
+}
+
+/// Has a thread wait at a socket whose other end `peer` has, in a call with this number.
+fn waits_at_socket(r: &mut Recording, tid: u32, call: u32, role: SocketRole, peer: u32) {
+    let inode = u64::from(tid);
+    let socket = tcp(r, inode, "127.0.0.1:4000", "127.0.0.1:5432");
+    let Some(OpenFile::Socket(end)) = r.files.files.get_mut(&socket) else { unreachable!() };
+    end.role = Some(role);
+    end.peers = vec![PeerProcess { tgid: Tgid(peer), comm: format!("thread{peer}") }];
+    change(r, tid, |wait| {
+        wait.syscall = syscall(call, [3, 0, 0, 0, 0, 0]);
+        wait.file = Some(socket);
+    });
+}
+
+#[test]
+fn who_listens_is_whom_a_thread_waits_for_that_connects() {
+    let mut r = asleep(&[7, 60]);
+    waits_at_socket(&mut r, 7, CONNECT, SocketRole::Asking, 60);
+    sleeps_in(&mut r, 60, "export");
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.chain[0].what, "waits for thread60 60 to accept its connection");
+    assert_eq!(found.cause.text, "thread60 60 has not accepted it: sleeps in export");
+}
+
+#[test]
+fn what_most_threads_of_a_server_wait_for_that_does_not_answer_is_told() {
+    let mut r = asleep(&[7, 60, 61, 62, 63, 64, 65]);
+    waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+    for worker in [61, 62] {
+        mutex(&mut r, worker, 63, "book");
+    }
+    sleeps_in(&mut r, 63, "export");
+    // They have nothing to do, or nobody knows what.
+    waits_at_socket(&mut r, 64, RECVFROM, SocketRole::Serving, 7);
+    waits_in(&mut r, 65, "pthread_cond_wait", "next_job", WAIT_BITSET);
+    in_process(&mut r, 60, &[60, 61, 62, 63, 64, 65]);
+    let found = findings(&mut r).remove(0);
+    assert_eq!(found.cause.text, "thread60 60 has not answered");
+    let told: Vec<_> = found.lines.iter().map(|line| (line.depth, &*line.text)).collect();
+    let [.., (2, waiting), (3, holder)] = told.as_slice() else { panic!("{told:#?}") };
+    assert!(waiting.contains("[thread61, thread62] still waits for a lock"), "{told:#?}");
+    assert!(holder.ends_with("sleeps"), "{told:#?}");
+    // Those that began to wait a moment ago do not hold up who has waited for three seconds.
+    let late = format!("{}{}", "#".repeat(LENGTH - 100), "_".repeat(100));
+    let mut r = asleep(&[7, 60]);
+    live(&mut r, 61, &late, 0);
+    waits_at_socket(&mut r, 7, RECVFROM, SocketRole::Asking, 60);
+    mutex(&mut r, 61, 60, "book");
+    in_process(&mut r, 60, &[60, 61]);
+    let found = findings(&mut r).remove(0);
+    assert!(found.lines.iter().all(|line| line.depth < 2), "{found:#?}");
 }
 
 #[test]

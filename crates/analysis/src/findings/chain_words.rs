@@ -88,6 +88,7 @@ impl ChainTeller<'_> {
             (Awaited::ThreadEnd, _) => format!("{verb} for the end of {owner}"),
             (Awaited::Child, _) => format!("{verb} for its child {owner}"),
             (Awaited::Answer, _) => format!("{verb} for an answer of {owner}"),
+            (Awaited::Accept, _) => format!("{verb} for {owner} to accept its connection"),
         };
         match self.graph.has_timeout(thread) {
             true => format!("{what}, with a timeout"),
@@ -134,11 +135,13 @@ impl ChainTeller<'_> {
             // That says why.
             _ if self.graph.is_stopped(thread) => (what, function),
             Some(Awaited::Answer) => (format!("has not answered: {what}"), function),
+            Some(Awaited::Accept) => (format!("has not accepted it: {what}"), function),
             _ => (what, function),
         }
     }
 
-    fn state(
+    /// Says what a thread did at the end that waits for nobody that is known, and in which function.
+    pub(super) fn state(
         &self,
         thread: ThreadIndex,
         writer: &mut FindingWriter<'_>,
@@ -177,12 +180,16 @@ impl ChainTeller<'_> {
         }
     }
 
-    fn wait_function(&self, thread: ThreadIndex, writer: &mut FindingWriter<'_>) -> Option<String> {
+    pub(super) fn wait_function(
+        &self,
+        thread: ThreadIndex,
+        writer: &mut FindingWriter<'_>,
+    ) -> Option<String> {
         label_of(&*self.meaning(thread, writer)?)
     }
 
     /// Returns how a thread sleeps that has not woken.
-    fn meaning(
+    pub(super) fn meaning(
         &self,
         thread: ThreadIndex,
         writer: &mut FindingWriter<'_>,

@@ -182,6 +182,12 @@ impl Words<'_> {
                 return "waits for a network filesystem".to_owned();
             }
             Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
+            Some(KernelWait::Connect) => {
+                return match next {
+                    Some(next) => format!("waits for {next} to accept its connection"),
+                    None => "waits to connect".to_owned(),
+                };
+            }
             Some(KernelWait::Lock(lock)) if slept.cause == Cause::KernelLock => {
                 return lock.describe_wait().to_owned();
             }
@@ -261,7 +267,13 @@ impl Words<'_> {
                 Some(Reason::EventLoop) => {
                     "keeps it waiting among other requests (event loop or queue)".to_owned()
                 }
-                Some(Reason::TcpTimer) => format!("waits for data {}", words::TCP_TIMER),
+                Some(Reason::TcpTimer) => match slept.and_then(|slept| slept.kernel) {
+                    Some(KernelWait::Connect) => {
+                        "waits to connect: its SYN was dropped and sent again (accept queue full?)"
+                            .to_owned()
+                    }
+                    _ => format!("waits for data {}", words::TCP_TIMER),
+                },
                 Some(reason @ Reason::Signal) => format!("waits, {}", words::unknown(reason)),
                 Some(reason) => format!("waits, {}", words::waker_unknown(reason)),
                 None => format!("waits, {}", words::WAKER_UNKNOWN),

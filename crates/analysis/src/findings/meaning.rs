@@ -74,6 +74,8 @@ pub(super) enum KernelWait {
     NetworkFilesystem,
     /// The disk, as it can't write as fast as pages are changed.
     Writeback,
+    /// Whoever listens, until it accepts the connection.
+    Connect,
     /// A lock of the kernel's.
     Lock(KernelLock),
 }
@@ -370,6 +372,8 @@ fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait>
             Some(KernelWait::NetworkFilesystem)
         } else if begins(&["balance_dirty_pages"]) {
             Some(KernelWait::Writeback)
+        } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
+            Some(KernelWait::Connect)
         } else {
             None
         }

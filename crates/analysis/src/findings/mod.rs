@@ -24,6 +24,7 @@ mod meaning;
 mod model;
 mod open_chains;
 mod open_waits;
+mod owner_threads;
 pub(crate) mod part_by_part;
 mod path_sums;
 mod polled_locks;

@@ -30,7 +30,7 @@ use super::{
     found::{Coverage, Found},
     meaning::SleepMeaning,
     model::{Finding, FindingCause, FindingHop, FindingKind, FindingLine},
-    open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph},
+    open_chains::{Awaited, Link, LockCall, OpenChain, OpenWaitGraph, Owner},
     root::RootKey,
     write::{FindingWriter, describe_hop, describe_hop_without_function, function_of_hop},
 };
@@ -322,6 +322,15 @@ fn describe(
         None => match name_last_owner(wait, link, teller, recording, writer) {
             Some(who) => {
                 lines.push(FindingLine::without_function(who.clone(), share, true));
+                if let Some(Owner::Process(process)) = link.map(|link| &link.owner) {
+                    // No part of the chain: which of them it is, nobody knows.
+                    lines.extend(teller.describe_owner_threads(
+                        process.tgid,
+                        longest,
+                        share,
+                        writer,
+                    ));
+                }
                 who
             }
             None => match say_unknown_owner(wait, meaning, teller) {
@@ -384,9 +393,14 @@ fn name_last_owner(
     match link {
         Some(link) if link.awaited != Awaited::Answer => {
             let owner = teller.owner(wait.threads().next()?, &link.owner, writer);
-            Some(match link.awaited.is_lock() {
-                true => format!("held by {owner}"),
-                false => format!("{owner} has not ended"),
+            Some(match link.awaited {
+                Awaited::Lock | Awaited::WriteLock | Awaited::FileLock => {
+                    format!("held by {owner}")
+                }
+                Awaited::Accept => format!("{owner} has not accepted it"),
+                Awaited::ThreadEnd | Awaited::Child | Awaited::Answer => {
+                    format!("{owner} has not ended")
+                }
             })
         }
         _ => {

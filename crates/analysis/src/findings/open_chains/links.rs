@@ -16,7 +16,7 @@ use super::{Awaited, Link, OpenWaitGraph, Owner, lock_calls};
 
 impl OpenWaitGraph<'_> {
     /// Finds who could end the wait in which a thread was at the end.
-    pub(super) fn find_link(&self, thread: ThreadIndex) -> Option<Link> {
+    pub(in crate::findings) fn find_link(&self, thread: ThreadIndex) -> Option<Link> {
         let index = self.open_wait(thread)?;
         let wait = self.recording.waits.get(index.0 as usize)?;
         match self.blame.cause(index) {
@@ -109,18 +109,19 @@ impl OpenWaitGraph<'_> {
         Some(Link { awaited: Awaited::Child, owner })
     }
 
-    /// Who holds the other end of a connection, if it is one process.
+    /// Who holds the other end of a connection, if it is one process, or who listens for it.
     fn answer_link(&self, wait: &Wait) -> Option<Link> {
-        let name = syscalls::name(wait.syscall.as_ref()?)?;
-        // What is waited for there is anybody, or not known to be there yet.
-        if name.starts_with("accept") || name == "connect" {
-            return None;
-        }
+        let awaited = match syscalls::name(wait.syscall.as_ref()?)? {
+            // Anybody may come.
+            "accept" | "accept4" => return None,
+            "connect" => Awaited::Accept,
+            _ => Awaited::Answer,
+        };
         let Some(OpenFile::Socket(socket)) = self.recording.files.files.get(&wait.file?) else {
             return None;
         };
         let [peer] = socket.peers.as_slice() else { return None };
-        Some(Link { awaited: Awaited::Answer, owner: self.process_owner(peer) })
+        Some(Link { awaited, owner: self.process_owner(peer) })
     }
 
     /// The only thread of a process, or the process. Of one that is stopped as a whole, the first

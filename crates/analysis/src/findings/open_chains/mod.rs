@@ -16,7 +16,7 @@ mod lock_calls;
 use std::collections::{BTreeSet, HashMap};
 
 use offwake_recording::{
-    LockOwner, PeerProcess, Recording, ThreadKind, ThreadRef,
+    LockOwner, OpenFile, PeerProcess, Recording, SocketRole, ThreadKind, ThreadRef,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -45,12 +45,20 @@ pub(super) enum Awaited {
     Child,
     /// Something at the other end of a connection: data, or room for it.
     Answer,
+    /// That whoever listens accepts a connection.
+    Accept,
 }
 
 impl Awaited {
     /// Returns whether it is a lock, which nobody waits for who has nothing to do.
     pub(super) fn is_lock(self) -> bool {
         matches!(self, Self::Lock | Self::WriteLock | Self::FileLock)
+    }
+
+    /// Returns whether it is something that comes over a connection, which also who has nothing to do
+    /// waits for.
+    pub(super) fn is_message(self) -> bool {
+        matches!(self, Self::Answer | Self::Accept)
     }
 }
 
@@ -100,7 +108,7 @@ impl OpenChain {
     pub(super) fn deadlock(&self) -> Option<&[ThreadIndex]> {
         let OpenChainEnd::Cycle(from) = self.end else { return None };
         let links = self.links.get(from..)?;
-        let is_deadlock = links.iter().any(|link| link.awaited != Awaited::Answer);
+        let is_deadlock = links.iter().any(|link| !link.awaited.is_message());
         is_deadlock.then(|| self.threads.get(from..)).flatten()
     }
 }
@@ -145,6 +153,20 @@ impl<'a> OpenWaitGraph<'a> {
             State::Blocked(wait) if last.to >= self.recording.meta.window.end => Some(wait),
             _ => None,
         }
+    }
+
+    /// Returns the threads of a process that lived at the end, and whose waits were recorded.
+    pub(super) fn threads_of_process(&self, process: Tgid) -> Vec<ThreadIndex> {
+        let threads = self.living.get(&process).map_or(&[][..], Vec::as_slice);
+        let is_recorded = |thread: &ThreadIndex| self.timeline.are_waits_recorded(*thread);
+        threads.iter().copied().filter(is_recorded).collect()
+    }
+
+    /// Returns whether a wait is at the end of a connection that connected to the other.
+    pub(super) fn asks(&self, wait: WaitIndex) -> bool {
+        let file = self.recording.waits.get(wait.0 as usize).and_then(|wait| wait.file);
+        let open = file.and_then(|file| self.recording.files.files.get(&file));
+        matches!(open, Some(OpenFile::Socket(socket)) if socket.role == Some(SocketRole::Asking))
     }
 
     /// Returns whether a thread was stopped at the end, by a signal or a tracer.
