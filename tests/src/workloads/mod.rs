@@ -33,6 +33,7 @@ mod moves;
 mod mutex;
 mod namespaces;
 mod owned_locks;
+mod polled;
 mod polls;
 mod queues;
 mod quotas;
@@ -85,6 +86,10 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("epoll", polls::epoll_on_a_pipe),
     ("poll", polls::poll_on_an_eventfd),
     ("eventfd", polls::read_of_an_eventfd),
+    ("polled-left", polled::answered_by_left),
+    ("polled-right", polled::answered_by_right),
+    ("polled-left-hangs", polled::not_answered_by_left),
+    ("polled-right-hangs", polled::not_answered_by_right),
     ("fsync", fsync::beside_a_hog),
     ("throttled-writer", fsync::throttled),
     ("fsync-of-many-files", fsync::many_files),

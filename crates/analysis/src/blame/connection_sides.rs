@@ -37,7 +37,8 @@ impl<'a> ConnectionSides<'a> {
         let waits = &recording.waits;
         for (_, pattern) in waits.patterns().iter() {
             let (waiter, call) = (&waits.waiters()[pattern.waiter], &waits.calls()[pattern.call]);
-            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), waiter.file) {
+            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), call.polled_fd, waiter.file)
+            {
                 let side = sides.file_side(file);
                 // A number that was used again for something else tells nothing.
                 (sides.descriptors.entry((waiter.tgid, fd)))
@@ -58,7 +59,7 @@ impl<'a> ConnectionSides<'a> {
         if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
             return ConnectionSide::Serving;
         }
-        let own = descriptor(wait.syscall.as_ref(), wait.file);
+        let own = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file);
         match own.map(|(_, file)| self.file_side(file)) {
             Some(ConnectionSide::Unknown) | None => self.waker_peer_side(wait),
             Some(side) => side,
@@ -115,11 +116,12 @@ impl<'a> ConnectionSides<'a> {
 
 /// Returns the descriptor that a syscall names, and the file that it stood for.
 #[must_use]
-pub fn descriptor(syscall: Option<&Syscall>, file: Option<FileId>) -> Option<(u32, FileId)> {
-    let syscall = syscall?;
-    let takes_fd = syscalls::name(syscall).is_some_and(syscalls::takes_fd);
-    // An fd is an `unsigned int`: the upper half of the register is not part of it.
-    file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
+pub fn descriptor(
+    syscall: Option<&Syscall>,
+    polled_fd: Option<u32>,
+    file: Option<FileId>,
+) -> Option<(u32, FileId)> {
+    Some((syscalls::descriptor(syscall?, polled_fd)?, file?))
 }
 
 /// Finds the ports that were listened on: those of listening sockets, which have no other end, and
