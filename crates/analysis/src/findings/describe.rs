@@ -261,6 +261,9 @@ impl Words<'_> {
                 Some(Reason::EventLoop) => {
                     "keeps it waiting among other requests (event loop or queue)".to_owned()
                 }
+                Some(Reason::Stopped) => {
+                    slept.and_then(|slept| slept.stop).map_or("is stopped", Stop::words).to_owned()
+                }
                 Some(Reason::TcpTimer) => format!("waits for data {}", words::TCP_TIMER),
                 Some(reason @ Reason::Signal) => format!("waits, {}", words::unknown(reason)),
                 Some(reason) => format!("waits, {}", words::waker_unknown(reason)),
