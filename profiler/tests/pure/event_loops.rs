@@ -205,6 +205,24 @@ fn a_server_is_known_by_its_other_connections() {
     assert_eq!(blame(true), ticks(&[("work 20", 2), ("event_loop", 16)]));
 }
 
+/// The loop asks U for one client at a time, through connections that live for one request each. It
+/// had asked for A's first request (at 2), and asks for A's second when U is done with B's (at 13).
+#[test]
+fn what_was_asked_for_an_earlier_request_of_the_client_is_over() {
+    let mut scene = Scene::new(24)
+        .thread(A, RECVFROM, "####................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "#.#.##......##....######", &[A, A, U, U])
+        .thread(U, RECVFROM, "..##########.###########", &[LOOP, LOOP]);
+    edit(&mut scene.recording, |waits| {
+        let in_loop = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP));
+        for (wait, inode) in in_loop.skip(2).zip(98..) {
+            let wake = wait.wake.as_mut().expect("woken");
+            wake.file = Some(FileId { device: 8, inode, kind: FileKind::Socket });
+        }
+    });
+    assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 13)]));
+}
+
 #[test]
 fn an_answer_that_came_while_the_loop_was_awake_is_the_servers_all_the_same() {
     // The last event that the loop slept for is B's; U answered after it.
