@@ -172,6 +172,7 @@ fn wait(u: Bytes) -> Result<Wait> {
         syscall: maybe(u, syscall)?,
         timeout: maybe(u, |u| Ok(Nanos(any(u)?)))?,
         file: maybe(u, file_id)?,
+        polled_fd: maybe(u, any)?,
         cgroup: CgroupId(small(u)?.into()),
         user_stack: stack_ref(u)?,
         kernel_stack: stack_ref(u)?,

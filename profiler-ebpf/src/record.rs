@@ -113,6 +113,9 @@ pub mod wait_flags {
     /// A CPU quota had the thread taken off the CPU. A [`super::ThrottleRecord`] says until when, if
     /// that is known.
     pub const THROTTLED: u32 = 1 << 10;
+    /// [`super::WaitRecord::file`] is the only file that the thread polls, and
+    /// [`super::WaitRecord::polled_fd`] its descriptor.
+    pub const POLLS_ONE_FILE: u32 = 1 << 11;
 }
 
 /// Facts about one wake ([`Wake::flags`]). A wake may be made before the wait that it belongs to
@@ -278,8 +281,12 @@ pub struct WaitRecord {
     /// The timeout that the thread asked for, relative or absolute as the syscall has it;
     /// [`NO_TIMEOUT`] if none.
     pub timeout_ns: u64,
-    /// The file waited on (with [`wait_flags::HAS_FILE`]).
+    /// The file waited on (with [`wait_flags::HAS_FILE`] or [`wait_flags::POLLS_ONE_FILE`]).
     pub file: Inode,
+    /// The descriptor of the file (with [`wait_flags::POLLS_ONE_FILE`]).
+    pub polled_fd: u32,
+    /// Always 0.
+    pub reserved: u32,
     /// Id of the thread's cgroup in the v2 hierarchy: the inode number of the cgroup's directory.
     pub cgroup: u64,
     /// Stack id of the thread's user half at switch-out.
@@ -456,7 +463,7 @@ const _: () = {
     assert!(size_of::<Syscall>() == 56);
     assert!(size_of::<Inode>() == 16);
     assert!(size_of::<Wake>() == 120);
-    assert!(size_of::<WaitRecord>() == 280);
+    assert!(size_of::<WaitRecord>() == 288);
     assert!(size_of::<PreemptionRecord>() == 64);
     assert!(size_of::<ThrottleRecord>() == 48);
     assert!(size_of::<StackRecord>() == 32 + MAX_FRAMES * 8);

@@ -17,6 +17,10 @@ pub const MAPS: u32 = 1 << 1;
 /// The syscall waits for a futex, or wakes those who do: futex(2).
 pub const IS_FUTEX: u32 = 1 << 2;
 
+/// The first argument points to an array of `pollfd`, and the second says how many there are: poll(2),
+/// ppoll(2).
+pub const POLLS: u32 = 1 << 3;
+
 /// Returns whether a thread that waits for a futex may wait for a lock that names its owner, by the
 /// arguments of the call: the value is one that waiters for the GNU C library's locks demand, or the lock
 /// has priority inheritance. User space decides whether it is one (`profiler/src/lock_owners`).

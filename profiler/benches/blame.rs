@@ -138,6 +138,7 @@ impl Service {
             syscall: call(0, u64::from(tid.0 % 7)),
             timeout: None,
             file: None,
+            polled_fd: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::Id(StackId(u64::from(tid.0))),
             kernel_stack: StackRef::Id(StackId(1)),

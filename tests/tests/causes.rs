@@ -352,6 +352,24 @@ fn poll_waits_for_who_writes_to_the_eventfd() -> Result<()> {
     waits_for_a_worker(&case, "waiter", "poll", "writer")
 }
 
+/// The poll names the only file that it is for, as a read would: the connection, and who holds its
+/// other end.
+#[test]
+fn a_poll_of_one_socket_waits_for_the_other_end() -> Result<()> {
+    for (name, asked) in [("polled-left", "left"), ("polled-right", "right")] {
+        let case = Case::profile(name)?;
+        case.check_blocked_on("client", "poll").context(name)?;
+        case.check_woken_by("client", "poll", &BTreeSet::from([case.tid(asked)])).context(name)?;
+        let peer = format!("ow-{asked} {}", case.pid(asked));
+        mostly(&case, "client", "poll", |waits| {
+            let on = waits.waited_on.as_ref().map_or("", |on| on.text.as_str());
+            on.starts_with("tcp 127.0.0.1:") && on.contains(&peer)
+        })
+        .context(name)?;
+    }
+    Ok(())
+}
+
 #[test]
 fn an_eventfd_is_read_when_somebody_writes() -> Result<()> {
     let case = Case::profile("eventfd")?;

@@ -109,6 +109,39 @@ fn who_sleeps_with_a_mutex_held_is_the_cause() -> Result<()> {
     Ok(())
 }
 
+/// Whoever polls one connection since before anybody looked waits for who holds the other end.
+#[test]
+fn a_server_that_does_not_answer_a_poll_is_named() -> Result<()> {
+    for (name, asked, other) in
+        [("polled-left-hangs", "left", "right"), ("polled-right-hangs", "right", "left")]
+    {
+        let workload = Workload::start(name)?;
+        let client = workload.role("client")?;
+        let call = format!("/proc/{}/task/{}/syscall", client.pid, client.tid);
+        wait_until("the client to poll", || {
+            let call = fs::read_to_string(&call)?;
+            let number = call.split(' ').next().and_then(|number| number.parse().ok());
+            Ok(number.is_some_and(|number| POLLING.contains(&number)).then_some(()))
+        })?;
+        let case = Case::profile_with(workload, |offwake, workload| {
+            offwake.args(["--pid", &workload.pids()])
+        })?;
+        let found = stuck(&case, "client").context(name)?;
+        let tids: Vec<_> = found.chain.iter().filter_map(|hop| hop.tid).collect();
+        ensure!(tids == [case.tid("client"), case.tid(asked)], "{name}: {found:#?}");
+        ensure!(found.cause.text.contains("sleeps"), "{name}: {found:#?}");
+        ensure!(!format!("{found:?}").contains(&format!("ow-{other}")), "{name}: {found:#?}");
+    }
+    Ok(())
+}
+
+/// The syscalls that poll. Some machines have no `poll`.
+const POLLING: &[i64] = &[
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
 /// The first thread's lock is never waited for: three types in each row are.
 #[test]
 fn a_chain_leads_over_mutexes_of_all_types_to_who_sleeps() -> Result<()> {

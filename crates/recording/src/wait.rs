@@ -186,8 +186,10 @@ pub struct Wait {
     pub syscall: Option<Syscall>,
     /// The timeout that it asked for, relative or absolute as the syscall has it.
     pub timeout: Option<Nanos>,
-    /// The file that the syscall's first argument stood for.
+    /// The file that the syscall's first argument stood for, or the only one that it polls.
     pub file: Option<FileId>,
+    /// The descriptor of that file, where the syscall polls it: the first argument is not it.
+    pub polled_fd: Option<u32>,
     /// Its cgroup.
     pub cgroup: CgroupId,
     /// Its user half at switch-out.

@@ -23,7 +23,7 @@ pub struct Waiter {
     pub in_target: bool,
     /// Its state at switch-out.
     pub state: TaskState,
-    /// The file that the syscall's first argument stood for.
+    /// As [`Wait::file`].
     pub file: Option<FileId>,
     /// Its cgroup.
     pub cgroup: CgroupId,
@@ -40,6 +40,8 @@ pub struct Call {
     pub syscall: Option<Syscall>,
     /// The timeout that it asked for, relative or absolute as the syscall has it.
     pub timeout: Option<Nanos>,
+    /// As [`Wait::polled_fd`].
+    pub polled_fd: Option<u32>,
 }
 
 /// What stays the same from wake to wake: who wakes, and from where.
@@ -256,7 +258,8 @@ impl Waits {
             user_stack: wait.user_stack,
             kernel_stack: wait.kernel_stack,
         });
-        let call = self.calls.id(Call { syscall: wait.syscall, timeout: wait.timeout });
+        let Wait { syscall, timeout, polled_fd, .. } = *wait;
+        let call = self.calls.id(Call { syscall, timeout, polled_fd });
         let wake = wait.wake.as_ref().map(|wake| {
             let waker = self.wakers.id(Waker {
                 context: wake.context,
@@ -266,7 +269,8 @@ impl Waits {
                 kernel_stack: wake.kernel_stack,
                 file: wake.file,
             });
-            (waker, self.calls.id(Call { syscall: wake.syscall, timeout: None }))
+            let call = Call { syscall: wake.syscall, timeout: None, polled_fd: None };
+            (waker, self.calls.id(call))
         });
         let waker_seq = wait.wake.and_then(|wake| wake.current_seq);
         // A moment for each wait at most, and these are counted in 32 bits everywhere.
@@ -327,6 +331,7 @@ impl Waits {
             syscall: call.syscall,
             timeout: call.timeout,
             file: waiter.file,
+            polled_fd: call.polled_fd,
             cgroup: waiter.cgroup,
             user_stack: waiter.user_stack,
             kernel_stack: waiter.kernel_stack,

@@ -316,6 +316,11 @@ pub fn record_syscall_and_file(
         record.wait_flags |= wait_flags::HAS_FILE;
     }
     if memory == UserMemory::Readable {
+        if let Some((file, descriptor)) = syscall::polled_file(task, &record.syscall, entry) {
+            record.file = file;
+            record.polled_fd = descriptor;
+            record.wait_flags |= wait_flags::POLLS_ONE_FILE;
+        }
         record.timeout_ns = syscall::timeout(&record.syscall, entry);
     }
 }

@@ -5,7 +5,9 @@ use core::ffi::c_void;
 use aya_ebpf::helpers::generated::bpf_probe_read_user;
 use profiler_ebpf::{
     record::{Inode, NO_SYSCALL, NO_TIMEOUT, Syscall, thread_flags},
-    syscalls::{COMPAT_BASE, FIRST_ARG_IS_FD, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT},
+    syscalls::{
+        COMPAT_BASE, FIRST_ARG_IS_FD, POLLS, TABLE_LEN, TIMESPEC_ARG_MASK, TIMESPEC_ARG_SHIFT,
+    },
 };
 
 use super::{file, maps::SYSCALLS, task::Task};
@@ -32,6 +34,30 @@ pub fn file(task: Task, syscall: &Syscall, entry: u32) -> Option<Inode> {
         return None;
     }
     file::read_inode(task, syscall.args[0] as u32)
+}
+
+/// The file that the current task polls, and its descriptor, if it polls one alone.
+#[inline(always)]
+pub fn polled_file(task: Task, syscall: &Syscall, entry: u32) -> Option<(Inode, u32)> {
+    if entry & POLLS == 0 || syscall.args[1] as u32 != 1 {
+        return None;
+    }
+    let descriptor = read_polled_descriptor(syscall.args[0]);
+    Some((file::read_inode(task, descriptor)?, descriptor))
+}
+
+/// The descriptor in the current task's `struct pollfd`. One that no file has if the memory can't be
+/// read.
+///
+/// A function of its own: most waits are no polls, and the stack is small.
+#[inline(never)]
+fn read_polled_descriptor(address: u64) -> u32 {
+    // The descriptor, and then the events.
+    let mut pollfd = [u32::MAX; 2];
+    // SAFETY: the helper writes 8 bytes, or fails.
+    let read =
+        unsafe { bpf_probe_read_user((&raw mut pollfd).cast(), 8, address as *const c_void) };
+    if read == 0 { pollfd[0] } else { u32::MAX }
 }
 
 /// The timeout that the current task's syscall points to, or [`NO_TIMEOUT`].

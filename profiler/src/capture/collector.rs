@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     decode::{self, Record},
-    file_locks, fuse_servers,
+    file_locks, fuse_servers, polled_files,
 };
 
 /// How often a file is requested: it may be gone for one thread and there for another.
@@ -113,11 +113,16 @@ impl Collector {
     }
 
     /// The records that the last survey has sent, and who holds the locks on files that are waited
-    /// for. Who serves the filesystems that may be waited for is requested.
+    /// for. Who serves the filesystems that may be waited for is requested, and so are the files that
+    /// are polled and not known.
     pub fn take_open_records(&mut self) -> OpenRecords {
         let open = std::mem::take(&mut self.open);
         if open.waits.iter().any(fuse_servers::may_be_for_filesystem) {
             self.request(Lookup::FuseServers);
+        }
+        let polls = polled_files::select_open_polls(&open.waits);
+        if !polls.is_empty() {
+            self.request(Lookup::PolledFiles(polls));
         }
         OpenRecords { file_locks: file_locks::read_awaited(&open.waits), ..open }
     }
@@ -193,9 +198,9 @@ impl Collector {
         match record {
             Record::Wait(wait) => {
                 self.memory += size_of::<Wait>();
-                self.request_file(wait.file, wait.syscall, wait.tgid);
+                self.request_file((wait.file, wait.polled_fd), wait.syscall, wait.tgid);
                 if let Some(wake) = &wait.wake {
-                    self.request_file(wake.file, wake.syscall, wake.current.tgid);
+                    self.request_file((wake.file, None), wake.syscall, wake.current.tgid);
                     self.request_interrupt(wake.context);
                 }
                 self.request_cgroup(wait.cgroup, wait.tgid);
@@ -262,7 +267,12 @@ impl Collector {
     }
 
     /// Requests a file while the process that called with it still has it open.
-    fn request_file(&mut self, file: Option<FileId>, syscall: Option<Syscall>, tgid: Tgid) {
+    fn request_file(
+        &mut self,
+        (file, polled_fd): (Option<FileId>, Option<u32>),
+        syscall: Option<Syscall>,
+        tgid: Tgid,
+    ) {
         let (Some(file), Some(syscall)) = (file, syscall) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();
@@ -270,7 +280,8 @@ impl Collector {
         let requests = self.files.entry(file).or_default();
         if *requests < FILE_LOOKUPS {
             *requests += 1;
-            let descriptor = (syscall.args[0] & u64::from(u32::MAX)) as u32;
+            let first = (syscall.args[0] & u64::from(u32::MAX)) as u32;
+            let descriptor = polled_fd.unwrap_or(first);
             self.request(Lookup::File { file, tgid, descriptor });
         }
     }

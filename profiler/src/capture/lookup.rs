@@ -18,6 +18,7 @@ use crate::{
     fuse_servers, interrupts,
     lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
+    polled_files,
     privileges::{self, Task},
     processes::{Processes, Quotas},
     stacks::StackProcessor,
@@ -41,6 +42,7 @@ pub(super) fn run(
     let mut interrupts = Vec::new();
     let mut sent = Instant::now();
     let mut fuse_servers = Vec::new();
+    let mut polled_files = Vec::new();
     loop {
         // A process before its mappings: those take longer, and it may end meanwhile.
         match lookups.recv_timeout(POLL_INTERVAL) {
@@ -75,7 +77,15 @@ pub(super) fn run(
             Ok(Lookup::WindowOpened) => quotas.count_from_now(),
             Ok(Lookup::Quota { cgroup, tid }) => quotas.observe_throttle(cgroup, tid),
             Ok(Lookup::FuseServers) => fuse_servers = fuse_servers::find_servers(),
+            Ok(Lookup::PolledFiles(polls)) => {
+                polled_files = polled_files::find_polled_files(polls);
+                for polled in &polled_files {
+                    files.observe(polled.file, polled.tgid(), polled.fd);
+                }
+            }
             Ok(Lookup::Snapshot(mut snapshot)) => {
+                let polled_files = std::mem::take(&mut polled_files);
+                polled_files::add_files(&mut snapshot.open.waits, &polled_files);
                 snapshot.open.fuse_servers = std::mem::take(&mut fuse_servers);
                 let owners = find_lock_owners(&snapshot.open.waits, snapshot.window);
                 snapshot.open.lock_owners = owners;
@@ -126,7 +136,7 @@ pub(super) fn run(
     add_all(&mut diagnostics, &of_processes);
     add_all(&mut diagnostics, &of_stacks);
     let results = LookupResults { stacks, processes, files, interrupts, quotas, diagnostics };
-    LastLookupResults { results, names, fuse_servers }
+    LastLookupResults { results, names, fuse_servers, polled_files }
 }
 
 fn send_results(

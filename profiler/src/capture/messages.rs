@@ -7,7 +7,12 @@
 //!   └── RecordingStart, RecordingEnd ─────────────────────────────▶
 //! ```
 
-use crate::{decode::NewStack, processes::NewProcesses, symbols::NamingRequest};
+use crate::{
+    decode::NewStack,
+    polled_files::{OpenPoll, PolledFile},
+    processes::NewProcesses,
+    symbols::NamingRequest,
+};
 use offwake_recording::{
     AwaitedFileLock, Clocks, ClosedBy, CpuQuota, FileId, FrameId, Function, FuseServer,
     InterruptInfo, LockOwner, LossTotals, Meta, NewStacks, OpenFile, Preemption, ProfilerCost,
@@ -58,6 +63,8 @@ pub(super) enum Lookup {
     },
     /// Somebody may wait for a filesystem that a program serves.
     FuseServers,
+    /// Threads poll files that are not known.
+    PolledFiles(Vec<OpenPoll>),
     /// Everything that was looked up before this goes into the snapshot.
     Snapshot(Box<SurveyedSnapshot>),
 }
@@ -144,6 +151,7 @@ pub(super) struct LastLookupResults {
     pub results: LookupResults,
     pub names: Vec<(FrameId, Vec<Function>)>,
     pub fuse_servers: Vec<FuseServer>,
+    pub polled_files: Vec<PolledFile>,
 }
 
 /// What goes into a recording last.

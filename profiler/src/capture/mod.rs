@@ -70,6 +70,7 @@ use crate::{
     },
     lock_owners::find_lock_owners,
     parser::{Parser, ParserRole},
+    polled_files,
     privileges::{self, Task},
     stacks::StackProcessor,
     symbols::NameSources,
@@ -477,6 +478,7 @@ impl<S: Sink> Captured<S> {
             Ok(last) => {
                 (results, names) = (Some(last.results), last.names);
                 open.fuse_servers = last.fuse_servers;
+                polled_files::add_files(&mut open.waits, &last.polled_files);
             }
             Err(_panic) => {
                 broken.get_or_insert(CaptureError::Thread("look-up"));

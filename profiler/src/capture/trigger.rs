@@ -199,6 +199,7 @@ mod tests {
             syscall: None,
             timeout: None,
             file: None,
+            polled_fd: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::NotTaken,
             kernel_stack: StackRef::NotTaken,

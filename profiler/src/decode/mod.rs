@@ -161,7 +161,10 @@ fn decode_wait(raw: &WaitRecord) -> Result<Wait, DecodeError> {
         state: TaskState(raw.state),
         syscall: decode_syscall(&raw.syscall),
         timeout: (raw.timeout_ns != NO_TIMEOUT).then_some(Nanos(raw.timeout_ns)),
-        file: (flags & wait_flags::HAS_FILE != 0).then(|| decode_file(raw.file)).transpose()?,
+        file: (flags & (wait_flags::HAS_FILE | wait_flags::POLLS_ONE_FILE) != 0)
+            .then(|| decode_file(raw.file))
+            .transpose()?,
+        polled_fd: (flags & wait_flags::POLLS_ONE_FILE != 0).then_some(raw.polled_fd),
         cgroup: CgroupId(raw.cgroup),
         user_stack: stack_ref(raw.user_stack, flags & wait_flags::USER_STACK_FAILED),
         kernel_stack: stack_ref(raw.kernel_stack, flags & wait_flags::KERNEL_STACK_FAILED),

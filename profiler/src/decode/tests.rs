@@ -28,6 +28,8 @@ fn a_wait() -> WaitRecord {
         },
         timeout_ns: NO_TIMEOUT,
         file: Inode { number: 777, mode: 0o140_777, device: 8 },
+        polled_fd: 0,
+        reserved: 0,
         cgroup: 5,
         user_stack: 42,
         kernel_stack: NO_STACK,
@@ -80,6 +82,17 @@ fn a_syscall_without_a_file_names_none() {
     assert_eq!(decoded(&record).wake.unwrap().file, None);
     record.wait_flags = 0;
     assert_eq!(decoded(&record).file, None);
+}
+
+#[test]
+fn a_poll_of_one_file_names_it_and_its_descriptor() {
+    let mut record = a_wait();
+    assert_eq!(decoded(&record).polled_fd, None);
+    record.wait_flags = wait_flags::POLLS_ONE_FILE;
+    record.polled_fd = 6;
+    let wait = decoded(&record);
+    assert_eq!(wait.polled_fd, Some(6));
+    assert_eq!(wait.file, Some(FileId { device: 8, inode: 777, kind: FileKind::Socket }));
 }
 
 #[test]

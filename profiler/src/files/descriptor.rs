@@ -1,6 +1,6 @@
 //! What a descriptor of a process stands for, by `/proc/PID/fd/N`.
 
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use offwake_recording::{FileId, FileKind, units::Tgid};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, StatxFlags};
@@ -16,10 +16,7 @@ pub(super) enum Descriptor {
 
 /// Finds out what `descriptor` of a process stands for, if it stands for `file`.
 pub(super) fn identify_descriptor(file: FileId, tgid: Tgid, descriptor: u32) -> Option<Descriptor> {
-    // A name of the file alone: nothing is opened, no device does anything, and whatever becomes of
-    // the descriptor's number, this stays the same file.
-    let link = format!("/proc/{tgid}/fd/{descriptor}");
-    let held = rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let held = open_path(tgid, descriptor)?;
     if identify(&held)? != file {
         return None;
     }
@@ -32,6 +29,13 @@ pub(super) fn identify_descriptor(file: FileId, tgid: Tgid, descriptor: u32) -> 
     }
     let name = rustix::fs::readlink(own, Vec::new()).ok()?;
     Some(Descriptor::Named(name.to_string_lossy().into_owned()))
+}
+
+/// Holds the file that a descriptor of a process stands for by its name alone: nothing is opened, no
+/// device does anything, and whatever becomes of the descriptor's number, this stays the same file.
+pub(super) fn open_path(tgid: Tgid, descriptor: u32) -> Option<OwnedFd> {
+    let link = format!("/proc/{tgid}/fd/{descriptor}");
+    rustix::fs::open(link, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// The device of the kernel's own filesystem of pipes.

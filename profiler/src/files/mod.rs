@@ -94,6 +94,11 @@ pub fn unavailable_socket_diag() -> Vec<UnavailableSocketDiag> {
     unavailable.collect()
 }
 
+/// Identifies the file that a descriptor of a process stands for.
+pub(crate) fn identify_of_process(tgid: Tgid, descriptor: u32) -> Option<FileId> {
+    descriptor::identify(descriptor::open_path(tgid, descriptor)?)
+}
+
 /// Finds out what files are.
 pub struct Files {
     states: HashMap<FileId, LookupState>,

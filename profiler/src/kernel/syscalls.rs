@@ -4,7 +4,7 @@
 use std::iter;
 
 use profiler_ebpf::syscalls::{
-    COMPAT_BASE, FIRST_ARG_IS_FD, IS_FUTEX, MAPS, TABLE_LEN, TIMESPEC_ARG_SHIFT,
+    COMPAT_BASE, FIRST_ARG_IS_FD, IS_FUTEX, MAPS, POLLS, TABLE_LEN, TIMESPEC_ARG_SHIFT,
 };
 
 /// Syscalls that can block on the file that their first argument names. The kernel half records
@@ -81,6 +81,19 @@ const COMPAT_FD_FIRST: &[i64] = &[
 #[cfg(target_arch = "aarch64")]
 const COMPAT_FD_FIRST: &[i64] = &[];
 
+/// Syscalls that poll an array of files.
+const POLLING: &[i64] = &[
+    libc::SYS_ppoll,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_poll,
+];
+
+/// Those of 32-bit x86 programs: `poll`, `ppoll`, `ppoll_time64`.
+#[cfg(target_arch = "x86_64")]
+const COMPAT_POLLING: &[i64] = &[168, 309, 414];
+#[cfg(target_arch = "aarch64")]
+const COMPAT_POLLING: &[i64] = &[];
+
 /// Syscalls that map something. `mmap2` of 32-bit x86 programs; those of 32-bit Arm are not looked
 /// up.
 const MAPPING: (i64, Option<i64>) =
@@ -98,7 +111,10 @@ pub(super) fn table() -> Vec<u32> {
     let mapping = iter::once((0, mapping, MAPS))
         .chain(compat_mapping.map(|number| (COMPAT_BASE as usize, number, MAPS)));
     let futex = iter::once((0, libc::SYS_futex, IS_FUTEX));
-    for (base, number, about) in native.chain(compat).chain(timespec).chain(mapping).chain(futex) {
+    let polling = (POLLING.iter().map(|number| (0, *number, POLLS)))
+        .chain(COMPAT_POLLING.iter().map(|number| (COMPAT_BASE as usize, *number, POLLS)));
+    let all = native.chain(compat).chain(timespec).chain(mapping).chain(futex).chain(polling);
+    for (base, number, about) in all {
         let entry = usize::try_from(number).ok().and_then(|number| table.get_mut(base + number));
         if let Some(entry) = entry {
             *entry |= about;
@@ -131,6 +147,10 @@ mod tests {
         assert_eq!(about(libc::SYS_mq_timedsend) & FIRST_ARG_IS_FD, FIRST_ARG_IS_FD);
         assert_eq!(about(libc::SYS_mq_timedsend) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 5);
         assert_eq!(about(libc::SYS_mmap), MAPS);
+        // A timeout too.
+        assert_eq!(about(libc::SYS_ppoll) & (POLLS | FIRST_ARG_IS_FD), POLLS);
+        assert_eq!(about(libc::SYS_ppoll) >> TIMESPEC_ARG_SHIFT & TIMESPEC_ARG_MASK, 3);
+        assert_eq!(about(libc::SYS_pselect6) & POLLS, 0);
         assert_eq!(about(libc::SYS_exit_group), 0);
         assert_eq!(table.len(), TABLE_LEN as usize);
     }
@@ -151,6 +171,23 @@ mod tests {
             }
         }
         assert!(differing.is_empty(), "{differing:?}");
+    }
+
+    #[test]
+    fn both_lists_of_syscalls_that_poll_are_the_same() {
+        let table = table();
+        for (numbers, base, kind) in [
+            (0..COMPAT_BASE, 0, SyscallTable::Native),
+            (0..TABLE_LEN - COMPAT_BASE, COMPAT_BASE, SyscallTable::Compat),
+        ] {
+            for number in numbers {
+                let syscall = Syscall { table: kind, number, args: [0; 6] };
+                let is_poll = syscalls::name(&syscall).is_some_and(syscalls::polls);
+                let is_looked_up = table[(base + number) as usize] & POLLS != 0;
+                let is_left_out = cfg!(target_arch = "aarch64") && kind == SyscallTable::Compat;
+                assert!(is_looked_up == is_poll || is_left_out, "{kind:?} {number}");
+            }
+        }
     }
 
     #[test]

@@ -7,21 +7,13 @@
 //!
 //! Reading another process's memory may block for as long as that process likes: it holds the lock on
 //! its own mappings, or serves its page faults itself. So a thread does it that is given up after a
-//! while, and reads pages that are in memory alone.
+//! while ([`ReaderThread`]), and reads pages that are in memory alone.
 
 mod candidates;
 mod layouts;
-mod resident_memory;
 mod threads;
 
-use std::{
-    collections::HashMap,
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, Sender},
-    },
-    time::{Duration, Instant},
-};
+use std::{collections::HashMap, sync::mpsc::Sender, time::Duration};
 
 use offwake_recording::{
     LockOwner, Wait,
@@ -29,9 +21,8 @@ use offwake_recording::{
 };
 
 use candidates::FutexWait;
-use resident_memory::ResidentMemory;
 
-use crate::privileges::{self, Task};
+use crate::{reader_thread::ReaderThread, resident_memory::ResidentMemory};
 
 /// The part of the window that a wait has to have taken.
 const MIN_SHARE: u64 = 10;
@@ -42,29 +33,16 @@ const MAX_WAITS: usize = 4_096;
 /// How long it may take in all.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A reader that was given up still runs.
-static IS_READING: AtomicBool = AtomicBool::new(false);
+static READER: ReaderThread = ReaderThread::new("offwake-owners");
 
 /// Finds the owners of the locks that waits are for that have not ended, and are longer than a tenth of
 /// the window: those of the target first, then the waits of the owners themselves, then those of others.
 pub(crate) fn find_lock_owners(open: &[Wait], window: Nanos) -> Vec<LockOwner> {
     let waits = select_waits(open, window);
-    if waits.is_empty() || IS_READING.swap(true, Ordering::AcqRel) {
+    if waits.is_empty() {
         return Vec::new();
     }
-    let (found, owners) = mpsc::channel();
-    let reader = std::thread::Builder::new().name("offwake-owners".to_owned());
-    let started = reader.spawn(move || {
-        privileges::restrict_to(Task::LookingUp);
-        read_owners(&waits, &found);
-        IS_READING.store(false, Ordering::Release);
-    });
-    if started.is_err() {
-        IS_READING.store(false, Ordering::Release);
-    }
-    let begin = Instant::now();
-    std::iter::from_fn(|| owners.recv_timeout(PATIENCE.saturating_sub(begin.elapsed())).ok())
-        .collect()
+    READER.collect(PATIENCE, move |found| read_owners(&waits, found))
 }
 
 /// A wait for a futex that may be a lock.

@@ -8,7 +8,7 @@ use offwake_analysis::{
 };
 use offwake_recording::{
     DeviceKind, FileId, FileKind, InterruptInfo, OpenFile, PeerProcess, Recording, Scope, StackRef,
-    SystemVector, ThreadRef, Wait, Waits, WakeContext,
+    SystemVector, TaskState, ThreadRef, Wait, Waits, WakeContext,
     units::{Nanos, Tgid, Tid},
 };
 
@@ -729,4 +729,28 @@ fn idle_behind_accept(expected_value: u64) -> (u64, u64) {
 fn a_pool_is_as_idle_as_its_feeder_and_who_waits_for_a_lock_is_not() {
     assert_eq!(idle_behind_accept(0), (5, 0));
     assert_eq!(idle_behind_accept(2), (0, 1));
+}
+
+/// Thread 8 is stopped while it serves thread 7; thread 9 sends `SIGCONT`, and has worked on something
+/// else until then.
+#[test]
+fn who_has_a_stopped_thread_go_on_did_not_stop_it() {
+    const STOPPED: u32 = 4;
+    const TRACED: u32 = 8;
+    let blame = |state| {
+        let mut recording = recording(16);
+        live(&mut recording, 7, "#...........###", 8);
+        live(&mut recording, 8, "###......######", 9);
+        live(&mut recording, 9, "###############", 9);
+        edit(&mut recording, |waits| {
+            for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(8)) {
+                wait.state = TaskState(state);
+            }
+        });
+        first_wait(&mut recording)
+    };
+    assert_eq!(blame(STOPPED), parts(&[("work 8", 5), ("stopped", 6)]));
+    // A tracer has go on what it has stopped, and anybody else ends a sleep.
+    let by_other = parts(&[("work 8", 5), ("work 9", 6)]);
+    assert_eq!((blame(TRACED), blame(1)), (by_other.clone(), by_other));
 }

@@ -233,3 +233,17 @@ fn a_futex_is_known_by_its_address_and_operation() {
     let wait = Wait { syscall: syscall(FUTEX, [0x7f01, 0, 0, 0, 0, 0]), ..plain() };
     assert_eq!(waited_on(&wait, Cause::PageFault), None);
 }
+
+#[test]
+fn a_poll_is_on_a_file_if_it_is_the_only_one() {
+    let socket = FileId { device: 8, inode: 42, kind: FileKind::Socket };
+    let poll = Wait { syscall: syscall(POLL, [0x7ffc10, 1, u64::MAX, 0, 0, 0]), ..plain() };
+    let of_one = Wait { file: Some(socket), polled_fd: Some(6), ..poll };
+    assert_eq!(cause(&recording(2), &of_one), Cause::Poll);
+    let expected = WaitedOn::File { fd: 6, file: socket };
+    assert_eq!(waited_on(&of_one, Cause::Poll), Some(expected));
+    // Nobody could read which file it is; the first argument is no descriptor.
+    assert_eq!(waited_on(&poll, Cause::Poll), None);
+    let by_argument = Wait { file: Some(socket), ..poll };
+    assert_eq!(waited_on(&by_argument, Cause::Poll), None);
+}

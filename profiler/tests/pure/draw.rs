@@ -83,6 +83,7 @@ pub fn wait(tid: u32, seq: u32, off: Timestamp, on: Timestamp) -> Wait {
         state: TaskState(1),
         syscall: None,
         timeout: None,
+        polled_fd: None,
         file: None,
         cgroup: CgroupId(1),
         user_stack: StackRef::NotTaken,

@@ -172,6 +172,57 @@ fn where_no_end_is_known_what_was_asked_for_the_client_counts() {
     assert_eq!(behind_server().forget_roles().blame(), expected);
 }
 
+/// U is asked through connections that live for one request each. It is busy when the loop asks for A,
+/// so that the ask wakes nobody; and nobody has looked at the connection before it was gone.
+#[test]
+fn a_server_is_known_by_its_other_connections() {
+    const GONE: FileId = FileId { device: 8, inode: 99, kind: FileKind::Socket };
+    let blame = |does_u_ask_too: bool| {
+        let mut scene = Scene::new(24)
+            .thread(A, RECVFROM, "##..................####", &[LOOP])
+            .thread(LOOP, EPOLL_WAIT, "#.##....#....#....######", &[A, B, B, U])
+            .thread(U, RECVFROM, ".#######################", &[LOOP])
+            .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
+        let asking = scene.through[&(B, LOOP)];
+        edit(&mut scene.recording, |waits| {
+            let in_loop = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP));
+            for (n, wait) in in_loop.enumerate() {
+                let wake = wait.wake.as_mut().expect("woken");
+                match n {
+                    3 => wake.file = Some(GONE),
+                    1 if does_u_ask_too => {
+                        (wake.current.tid, wake.current.tgid) = (Tid(U), Tgid(U));
+                        wake.file = Some(asking);
+                    }
+                    _ => {}
+                }
+            }
+        });
+        scene.blame()
+    };
+    assert_eq!(blame(false), ticks(&[("work 20", 2), ("work 30", 16)]));
+    // Each asks the other now and then: this may have been a request.
+    assert_eq!(blame(true), ticks(&[("work 20", 2), ("event_loop", 16)]));
+}
+
+/// The loop asks U for one client at a time, through connections that live for one request each. It
+/// had asked for A's first request (at 2), and asks for A's second when U is done with B's (at 13).
+#[test]
+fn what_was_asked_for_an_earlier_request_of_the_client_is_over() {
+    let mut scene = Scene::new(24)
+        .thread(A, RECVFROM, "####................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "#.#.##......##....######", &[A, A, U, U])
+        .thread(U, RECVFROM, "..##########.###########", &[LOOP, LOOP]);
+    edit(&mut scene.recording, |waits| {
+        let in_loop = waits.iter_mut().filter(|wait| wait.tid == Tid(LOOP));
+        for (wait, inode) in in_loop.skip(2).zip(98..) {
+            let wake = wait.wake.as_mut().expect("woken");
+            wake.file = Some(FileId { device: 8, inode, kind: FileKind::Socket });
+        }
+    });
+    assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 13)]));
+}
+
 #[test]
 fn an_answer_that_came_while_the_loop_was_awake_is_the_servers_all_the_same() {
     // The last event that the loop slept for is B's; U answered after it.

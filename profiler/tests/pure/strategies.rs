@@ -103,6 +103,7 @@ prop_compose! {
         (off_cpu, on_cpu, in_target) in any::<(u16, u16, bool)>(),
         kind in kind(), begin in begin(), end in end(), syscall in syscall(),
         timeout in prop::option::of(any::<u64>()), file in prop::option::of(file_id()),
+        polled_fd in any::<Option<u32>>(),
         user_stack in stack_ref(), kernel_stack in stack_ref(), wake in prop::option::of(wake()),
     ) -> Wait {
         Wait {
@@ -110,6 +111,7 @@ prop_compose! {
             off: Timestamp(off), on: Timestamp(on), migrated: migrated.map(Timestamp),
             off_cpu: Cpu(off_cpu), on_cpu: Cpu(on_cpu),
             state: TaskState(state), syscall, timeout: timeout.map(Nanos), file,
+            polled_fd,
             cgroup: CgroupId(cgroup), user_stack, kernel_stack, wake,
         }
     }

@@ -33,6 +33,7 @@ mod moves;
 mod mutex;
 mod namespaces;
 mod owned_locks;
+mod polled;
 mod polls;
 mod queues;
 mod quotas;
@@ -85,6 +86,10 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("epoll", polls::epoll_on_a_pipe),
     ("poll", polls::poll_on_an_eventfd),
     ("eventfd", polls::read_of_an_eventfd),
+    ("polled-left", polled::answered_by_left),
+    ("polled-right", polled::answered_by_right),
+    ("polled-left-hangs", polled::not_answered_by_left),
+    ("polled-right-hangs", polled::not_answered_by_right),
     ("fsync", fsync::beside_a_hog),
     ("throttled-writer", fsync::throttled),
     ("fsync-of-many-files", fsync::many_files),
@@ -146,6 +151,10 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("shared-loop-poll", shared_loop::over_poll),
     ("shared-loop-uring", shared_loop::over_io_uring),
     ("shared-loop-crowd", shared_loop::in_a_crowd),
+    ("shared-loop-big-crowd", shared_loop::in_a_big_crowd),
+    ("shared-loop-uring-crowd", shared_loop::in_a_crowd_over_io_uring),
+    ("shared-loop-workers", shared_loop::with_workers),
+    ("shared-loop-pipelined", shared_loop::pipelined),
     ("shared-loop-timer", shared_loop::with_a_timer),
     ("shared-loop-busy", shared_loop::busy_with_others),
     ("spinner", quotas::spinner),

@@ -11,7 +11,8 @@
 
 use std::{
     os::fd::{AsRawFd, OwnedFd, RawFd},
-    sync::atomic::Ordering::SeqCst,
+    sync::atomic::{AtomicBool, Ordering::SeqCst},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -36,6 +37,8 @@ const TRIVIAL: Duration = Duration::from_micros(50);
 /// How long the other clients sleep between two requests, for each of them: the loop has the same
 /// number of requests, however many clients they come from, and time to sleep between two.
 const OTHERS_PAUSE: Duration = Duration::from_millis(1);
+/// How long nothing may come before the loop ends.
+const LAST_LOOK: Duration = Duration::from_millis(100);
 /// What the loop computes for each of the others where it is the culprit.
 const HEAVY: Duration = Duration::from_millis(8);
 
@@ -53,6 +56,8 @@ const OTHERS: [&str; 20] = [
 #[derive(Clone, Copy)]
 enum Api {
     Epoll,
+    /// One epoll that several threads wait with: each event goes to one of them (`EPOLLONESHOT`).
+    SharedEpoll,
     Poll,
     IoUring,
 }
@@ -68,35 +73,71 @@ enum Delay {
     Others,
 }
 
+/// How the play goes.
+#[derive(Clone, Copy)]
+struct Plan {
+    api: Api,
+    delay: Delay,
+    /// How many other clients there are.
+    others: usize,
+    /// How many threads share the loop's epoll.
+    workers: usize,
+    /// How many requests `a` makes at once, through one connection.
+    pipelined: usize,
+}
+
+/// One thread serves `a` and one other client.
+const PLAIN: Plan =
+    Plan { api: Api::Epoll, delay: Delay::Server, others: 1, workers: 1, pipelined: 1 };
+
 pub(super) fn over_epoll(stage: &Stage) -> Result<()> {
-    run(stage, Api::Epoll, Delay::Server, 1)
+    run(stage, PLAIN)
 }
 
 pub(super) fn over_poll(stage: &Stage) -> Result<()> {
-    run(stage, Api::Poll, Delay::Server, 1)
+    run(stage, Plan { api: Api::Poll, ..PLAIN })
 }
 
 pub(super) fn over_io_uring(stage: &Stage) -> Result<()> {
-    run(stage, Api::IoUring, Delay::Server, 1)
+    run(stage, Plan { api: Api::IoUring, ..PLAIN })
 }
 
 pub(super) fn in_a_crowd(stage: &Stage) -> Result<()> {
-    run(stage, Api::Epoll, Delay::Server, OTHERS.len())
+    run(stage, Plan { others: OTHERS.len(), ..PLAIN })
+}
+
+pub(super) fn in_a_crowd_over_io_uring(stage: &Stage) -> Result<()> {
+    run(stage, Plan { api: Api::IoUring, others: OTHERS.len(), ..PLAIN })
+}
+
+pub(super) fn in_a_big_crowd(stage: &Stage) -> Result<()> {
+    run(stage, Plan { others: 100, ..PLAIN })
+}
+
+pub(super) fn with_workers(stage: &Stage) -> Result<()> {
+    run(stage, Plan { api: Api::SharedEpoll, workers: 3, others: OTHERS.len(), ..PLAIN })
+}
+
+pub(super) fn pipelined(stage: &Stage) -> Result<()> {
+    run(stage, Plan { pipelined: 3, ..PLAIN })
 }
 
 pub(super) fn with_a_timer(stage: &Stage) -> Result<()> {
-    run(stage, Api::Epoll, Delay::Timer, 1)
+    run(stage, Plan { delay: Delay::Timer, ..PLAIN })
 }
 
 pub(super) fn busy_with_others(stage: &Stage) -> Result<()> {
-    run(stage, Api::Epoll, Delay::Others, 2)
+    run(stage, Plan { delay: Delay::Others, others: 2, ..PLAIN })
 }
 
-fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
+fn run(stage: &Stage, plan: Plan) -> Result<()> {
+    let Plan { api, delay, workers, pipelined, .. } = plan;
     let (a, in_loop) = (stage.role("a")?, stage.role("loop")?);
     let server = (delay == Delay::Server).then(|| stage.role("server")).transpose()?;
-    let others = OTHERS.get(..others).context("so many others have no names")?;
-    let others: Vec<&Role> = others.iter().map(|name| stage.role(name)).collect::<Result<_>>()?;
+    // So many others that nobody asks for each of them have no roles.
+    let others: Vec<Option<&Role>> = (0..plan.others)
+        .map(|n| OTHERS.get(n).map(|name| stage.role(name)).transpose())
+        .collect::<Result<_>>()?;
     let to_loop = Connection::tcp()?;
     let from_others: Vec<Connection> =
         others.iter().map(|_| Connection::tcp()).collect::<Result<_>>()?;
@@ -104,10 +145,24 @@ fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
     let upstream = to_server.asking.as_raw_fd();
     let mut all = vec![to_loop.serving.as_raw_fd(), upstream];
     all.extend(from_others.iter().map(|connection| connection.serving.as_raw_fd()));
-    let mut poller = Poller::new(api, &all)?;
+    let ends = (to_loop.serving.as_raw_fd(), upstream);
+    let pollers: Vec<Poller> = match Poller::new(api, &all)? {
+        Poller::SharedEpoll(epoll) => (0..workers)
+            .map(|_| Ok(Poller::SharedEpoll(epoll.try_clone()?)))
+            .collect::<Result<_>>()?,
+        poller => vec![poller],
+    };
     stage.process(|| {
         in_loop.claim("ow-loop");
-        serve(&mut poller, (to_loop.serving.as_raw_fd(), upstream), delay);
+        let is_ending = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let mut pollers = pollers.into_iter();
+            let own = pollers.next();
+            for poller in pollers {
+                scope.spawn(|| serve(poller, ends, delay, &is_ending));
+            }
+            own.into_iter().for_each(|poller| serve(poller, ends, delay, &is_ending));
+        });
     })?;
     if let Some(server) = server {
         stage.process(|| {
@@ -119,12 +174,17 @@ fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
     let pause = OTHERS_PAUSE * u32::try_from(others.len())?;
     for (other, connection) in others.iter().zip(&from_others) {
         stage.process(|| {
-            other.claim("ow-other");
+            if let Some(other) = other {
+                other.claim("ow-other");
+            }
             let socket = connection.asking.as_raw_fd();
             while stopped.load(SeqCst) == 0 {
                 raw::nanosleep(pause);
                 raw::write(socket, FAST);
-                other.waits(|| waits_for_reply(socket));
+                match other {
+                    Some(other) => other.waits(|| waits_for_reply(socket)),
+                    None => waits_for_reply(socket),
+                }
             }
         })?;
     }
@@ -133,8 +193,12 @@ fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
         let socket = to_loop.asking.as_raw_fd();
         while stopped.load(SeqCst) == 0 {
             a.computes(PAUSE);
-            raw::write(socket, SLOW);
-            a.waits(|| waits_for_reply(socket));
+            for _ in 0..pipelined {
+                raw::write(socket, SLOW);
+            }
+            for _ in 0..pipelined {
+                a.waits(|| waits_for_reply(socket));
+            }
         }
         // The others may still ask: whoever is asked answers until everybody is gone.
         raw::write(socket, END);
@@ -144,13 +208,19 @@ fn run(stage: &Stage, api: Api, delay: Delay, others: usize) -> Result<()> {
 
 /// The loop: it never waits but for whatever comes next. It keeps no log: with twenty clients that
 /// would be too small.
-fn serve(poller: &mut Poller, (client, upstream): (RawFd, RawFd), delay: Delay) {
+fn serve(
+    mut poller: Poller,
+    (client, upstream): (RawFd, RawFd),
+    delay: Delay,
+    is_ending: &AtomicBool,
+) {
     let mut due: Option<Instant> = None;
-    let mut ending = false;
     loop {
+        let ending = is_ending.load(SeqCst);
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
-        // The others have a last answer coming.
-        let timeout = if ending { Some(Duration::from_millis(100)) } else { left };
+        // The others have a last answer coming. A thread of several has to be told of the end.
+        let is_shared = matches!(poller, Poller::SharedEpoll(_));
+        let timeout = if ending || is_shared { Some(LAST_LOOK) } else { left };
         let ready = poller.wait(timeout);
         if due.is_some_and(|due| due <= Instant::now()) {
             due = None;
@@ -171,7 +241,7 @@ fn serve(poller: &mut Poller, (client, upstream): (RawFd, RawFd), delay: Delay) 
         match &message {
             END => {
                 raw::write(upstream, END);
-                ending = true;
+                is_ending.store(true, SeqCst);
             }
             SLOW => match delay {
                 Delay::Server => drop(raw::write(upstream, b"request!")),
@@ -184,6 +254,7 @@ fn serve(poller: &mut Poller, (client, upstream): (RawFd, RawFd), delay: Delay) 
             }
             _ => drop(raw::write(client, b"reply..!")),
         }
+        poller.resume(ready);
     }
 }
 
@@ -204,6 +275,7 @@ fn answer_slowly(server: &Role, socket: RawFd) {
 /// What the loop waits with.
 enum Poller {
     Epoll(OwnedFd),
+    SharedEpoll(OwnedFd),
     Poll(Vec<libc::pollfd>),
     /// With the descriptors, and whether the ring still has to be told to poll each.
     IoUring(Box<IoUring>, Vec<(RawFd, bool)>),
@@ -213,6 +285,11 @@ impl Poller {
     fn new(api: Api, all: &[RawFd]) -> Result<Self> {
         Ok(match api {
             Api::Epoll => Self::Epoll(polls::epoll_on_all(all)?),
+            Api::SharedEpoll => {
+                let poller = Self::SharedEpoll(polls::epoll_on_all(all)?);
+                all.iter().for_each(|&reads| poller.resume(reads));
+                poller
+            }
             Api::Poll => Self::Poll(
                 all.iter()
                     .map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 })
@@ -231,7 +308,7 @@ impl Poller {
         let milliseconds = timeout
             .map_or(-1, |timeout| i32::try_from(timeout.as_millis() + 1).unwrap_or(i32::MAX));
         match self {
-            Self::Epoll(epoll) => {
+            Self::Epoll(epoll) | Self::SharedEpoll(epoll) => {
                 let mut event = libc::epoll_event { events: 0, u64: 0 };
                 // SAFETY: one event fits into the place given.
                 let ready =
@@ -247,10 +324,21 @@ impl Poller {
         }
     }
 
+    /// Has a descriptor's next event come to any of the threads, after this one is handled.
+    fn resume(&self, descriptor: RawFd) {
+        let Self::SharedEpoll(epoll) = self else { return };
+        let events = (libc::EPOLLIN | libc::EPOLLONESHOT).cast_unsigned();
+        let mut event = libc::epoll_event { events, u64: descriptor.unsigned_abs().into() };
+        // SAFETY: both are open, the event is a valid place.
+        unsafe {
+            libc::epoll_ctl(epoll.as_raw_fd(), libc::EPOLL_CTL_MOD, descriptor, &raw mut event)
+        };
+    }
+
     /// Waits for a descriptor no longer.
     fn forget(&mut self, gone: RawFd) {
         match self {
-            Self::Epoll(epoll) => {
+            Self::Epoll(epoll) | Self::SharedEpoll(epoll) => {
                 // SAFETY: both are open, and a deletion takes no event.
                 unsafe {
                     libc::epoll_ctl(

@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use offwake_recording::{
-    FileId, OpenFile, Recording, SocketEnd, SocketRole, Syscall, Wait, units::Tgid,
+    Call, FileId, FileKind, OpenFile, Recording, SocketEnd, SocketRole, Syscall, Wait, units::Tgid,
 };
 
-use super::cause::{WokenThrough, syscalls, woken_through};
+use super::cause::syscalls;
 
 /// An end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +19,17 @@ pub enum ConnectionSide {
     Unknown,
 }
 
+impl ConnectionSide {
+    /// Returns the other end.
+    fn opposite(self) -> Self {
+        match self {
+            Self::Asking => Self::Serving,
+            Self::Serving => Self::Asking,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
 /// The knowledge by which the ends of connections are told apart.
 pub struct ConnectionSides<'a> {
     recording: &'a Recording,
@@ -26,6 +37,9 @@ pub struct ConnectionSides<'a> {
     listening_ports: HashSet<&'a str>,
     /// The end that a process's descriptor stood for while a thread waited on it.
     descriptors: HashMap<(Tgid, u32), ConnectionSide>,
+    /// The end that a process waits on where another one wakes it, if all connections between the two
+    /// that were seen agree on it.
+    pairs: HashMap<(Tgid, Tgid), ConnectionSide>,
 }
 
 impl<'a> ConnectionSides<'a> {
@@ -33,11 +47,13 @@ impl<'a> ConnectionSides<'a> {
     #[must_use]
     pub fn new(recording: &'a Recording) -> Self {
         let listening_ports = find_listening_ports(recording);
-        let mut sides = Self { recording, listening_ports, descriptors: HashMap::new() };
+        let (descriptors, pairs) = (HashMap::new(), HashMap::new());
+        let mut sides = Self { recording, listening_ports, descriptors, pairs };
         let waits = &recording.waits;
         for (_, pattern) in waits.patterns().iter() {
             let (waiter, call) = (&waits.waiters()[pattern.waiter], &waits.calls()[pattern.call]);
-            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), waiter.file) {
+            if let Some((fd, file)) = descriptor(call.syscall.as_ref(), call.polled_fd, waiter.file)
+            {
                 let side = sides.file_side(file);
                 // A number that was used again for something else tells nothing.
                 (sides.descriptors.entry((waiter.tgid, fd)))
@@ -49,41 +65,102 @@ impl<'a> ConnectionSides<'a> {
                     .or_insert(side);
             }
         }
+        sides.pairs = sides.find_pairs();
         sides
+    }
+
+    /// Finds out which processes are servers of which others, by the ends of connections that were seen.
+    /// Some connections live for one request, and are gone before anybody has looked at them.
+    fn find_pairs(&self) -> HashMap<(Tgid, Tgid), ConnectionSide> {
+        let waits = &self.recording.waits;
+        let mut pairs = HashMap::new();
+        for (_, pattern) in waits.patterns().iter() {
+            let Some((waker, wakers_call)) = pattern.wake else { continue };
+            let (waiter, waker) = (&waits.waiters()[pattern.waiter], &waits.wakers()[waker]);
+            let (own, other) = (waiter.tgid, waker.current.tgid);
+            let side = self.seen_side(
+                &waits.calls()[pattern.call],
+                waiter.file,
+                Some((other, waits.calls()[wakers_call].syscall.as_ref(), waker.file)),
+            );
+            let opposite = side.opposite();
+            if own == other || side == ConnectionSide::Unknown {
+                continue;
+            }
+            for (pair, side) in [((own, other), side), ((other, own), opposite)] {
+                (pairs.entry(pair))
+                    .and_modify(|known| {
+                        if *known != side {
+                            *known = ConnectionSide::Unknown;
+                        }
+                    })
+                    .or_insert(side);
+            }
+        }
+        pairs
     }
 
     /// Returns the end that a wait was on; for an event loop, the end that the event came from.
     #[must_use]
     pub fn waiter_side(&self, wait: &Wait) -> ConnectionSide {
-        if matches!(wait.syscall.as_ref().and_then(syscalls::name), Some("accept" | "accept4")) {
+        let Wait { syscall, timeout, polled_fd, .. } = *wait;
+        let call = Call { syscall, timeout, polled_fd };
+        let waker =
+            wait.wake.as_ref().map(|wake| (wake.current.tgid, wake.syscall.as_ref(), wake.file));
+        match self.seen_side(&call, wait.file, waker) {
+            ConnectionSide::Unknown => self.side_of_unseen_connection(wait),
+            side => side,
+        }
+    }
+
+    /// Returns the end that a wait was on as the sockets tell that the waiter and the waker named.
+    fn seen_side(
+        &self,
+        call: &Call,
+        file: Option<FileId>,
+        waker: Option<(Tgid, Option<&Syscall>, Option<FileId>)>,
+    ) -> ConnectionSide {
+        let syscall = call.syscall.as_ref();
+        if matches!(syscall.and_then(syscalls::name), Some("accept" | "accept4")) {
             return ConnectionSide::Serving;
         }
-        let own = descriptor(wait.syscall.as_ref(), wait.file);
+        let own = descriptor(syscall, call.polled_fd, file);
         match own.map(|(_, file)| self.file_side(file)) {
-            Some(ConnectionSide::Unknown) | None => self.waker_peer_side(wait),
+            Some(ConnectionSide::Unknown) | None => {
+                waker.map_or(ConnectionSide::Unknown, |waker| self.waker_peer_side(waker))
+            }
             Some(side) => side,
         }
     }
 
     /// Returns the opposite of the end that the waker woke through.
-    fn waker_peer_side(&self, wait: &Wait) -> ConnectionSide {
-        let Some(wake) = wait.wake.as_ref() else { return ConnectionSide::Unknown };
+    fn waker_peer_side(
+        &self,
+        (process, syscall, file): (Tgid, Option<&Syscall>, Option<FileId>),
+    ) -> ConnectionSide {
         // Who connects comes to somebody who listens.
-        if wake.syscall.as_ref().and_then(syscalls::name) == Some("connect") {
+        if syscall.and_then(syscalls::name) == Some("connect") {
             return ConnectionSide::Serving;
         }
         let waker_side = || {
-            let WokenThrough::File { fd, file } = woken_through(wake)? else { return None };
+            let fd = syscalls::descriptor(syscall?, None)?;
             let recorded = file
                 .map(|file| self.file_side(file))
                 .filter(|side| *side != ConnectionSide::Unknown);
-            recorded.or_else(|| self.descriptors.get(&(wake.current.tgid, fd)).copied())
+            recorded.or_else(|| self.descriptors.get(&(process, fd)).copied())
         };
-        match waker_side() {
-            Some(ConnectionSide::Asking) => ConnectionSide::Serving,
-            Some(ConnectionSide::Serving) => ConnectionSide::Asking,
-            Some(ConnectionSide::Unknown) | None => ConnectionSide::Unknown,
-        }
+        waker_side().map_or(ConnectionSide::Unknown, ConnectionSide::opposite)
+    }
+
+    /// Returns the end that a wait was on where the waker's socket was gone before anybody had looked
+    /// at it: that of the other connections between the two processes.
+    fn side_of_unseen_connection(&self, wait: &Wait) -> ConnectionSide {
+        let is_unseen = |file: FileId| {
+            file.kind == FileKind::Socket && !self.recording.files.files.contains_key(&file)
+        };
+        (wait.wake.filter(|wake| wake.file.is_some_and(is_unseen)))
+            .and_then(|wake| self.pairs.get(&(wait.tgid, wake.current.tgid)).copied())
+            .unwrap_or(ConnectionSide::Unknown)
     }
 
     fn file_side(&self, file: FileId) -> ConnectionSide {
@@ -115,11 +192,12 @@ impl<'a> ConnectionSides<'a> {
 
 /// Returns the descriptor that a syscall names, and the file that it stood for.
 #[must_use]
-pub fn descriptor(syscall: Option<&Syscall>, file: Option<FileId>) -> Option<(u32, FileId)> {
-    let syscall = syscall?;
-    let takes_fd = syscalls::name(syscall).is_some_and(syscalls::takes_fd);
-    // An fd is an `unsigned int`: the upper half of the register is not part of it.
-    file.filter(|_| takes_fd).map(|file| (syscall.args[0] as u32, file))
+pub fn descriptor(
+    syscall: Option<&Syscall>,
+    polled_fd: Option<u32>,
+    file: Option<FileId>,
+) -> Option<(u32, FileId)> {
+    Some((syscalls::descriptor(syscall?, polled_fd)?, file?))
 }
 
 /// Finds the ports that were listened on: those of listening sockets, which have no other end, and

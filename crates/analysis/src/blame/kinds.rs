@@ -102,6 +102,8 @@ pub enum Reason {
     /// The thread serves several others, and nothing shows what it waited for on behalf of this
     /// one.
     EventLoop,
+    /// The thread was stopped by a signal, or frozen: whoever had it go on did not keep it waiting.
+    Stopped,
 }
 
 impl Reason {

@@ -44,6 +44,16 @@ impl Stop {
         }
     }
 
+    /// Returns whether anybody may end it, who need not be the one that stopped the thread. A tracer
+    /// has the threads go on that it stops.
+    #[must_use]
+    pub fn is_ended_by_any(self) -> bool {
+        match self {
+            Self::Signal | Self::Frozen => true,
+            Self::Traced => false,
+        }
+    }
+
     /// Returns what is said of a thread that is stopped.
     #[must_use]
     pub fn words(self) -> &'static str {

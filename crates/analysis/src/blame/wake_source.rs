@@ -8,7 +8,8 @@ use offwake_recording::{
 
 use super::{
     External, Reason,
-    cause::{self, Cause, syscalls},
+    cause::{self, Cause},
+    connection_sides::descriptor,
     local_servers::LocalServers,
     signal,
     softirq::{self, PacketOrigin, SoftirqContext},
@@ -264,8 +265,8 @@ enum PeerLocation {
 
 /// Finds the socket that a wait was on, if the wait's syscall names one.
 fn find_socket<'a>(recording: &'a Recording, wait: &Wait) -> Option<&'a SocketEnd> {
-    let named = wait.syscall.as_ref().and_then(syscalls::name).is_some_and(syscalls::takes_fd);
-    match recording.files.files.get(&wait.file.filter(|_| named)?)? {
+    let (_, file) = descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file)?;
+    match recording.files.files.get(&file)? {
         OpenFile::Socket(socket) => Some(socket),
         OpenFile::Named(_) => None,
     }

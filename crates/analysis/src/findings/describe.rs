@@ -267,6 +267,9 @@ impl Words<'_> {
                 Some(Reason::EventLoop) => {
                     "keeps it waiting among other requests (event loop or queue)".to_owned()
                 }
+                Some(Reason::Stopped) => {
+                    slept.and_then(|slept| slept.stop).map_or("is stopped", Stop::words).to_owned()
+                }
                 Some(Reason::TcpTimer) => match slept.and_then(|slept| slept.kernel) {
                     Some(KernelWait::Connect) => {
                         "waits to connect: its SYN was dropped and sent again (accept queue full?)"

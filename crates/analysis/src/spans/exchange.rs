@@ -427,8 +427,10 @@ impl<'a> Pass<'a> {
     /// Returns whether a thread waits on the same descriptor that it had woken another through.
     fn is_through_one_descriptor(&self, asked: WaitIndex, wait: WaitIndex) -> bool {
         let asked = self.evidence.wait(asked).and_then(|asked| woken_through(&asked.wake?));
-        let waits =
-            self.evidence.wait(wait).and_then(|wait| descriptor(wait.syscall.as_ref(), wait.file));
+        let waits = self
+            .evidence
+            .wait(wait)
+            .and_then(|wait| descriptor(wait.syscall.as_ref(), wait.polled_fd, wait.file));
         matches!((asked, waits), (Some(WokenThrough::File { fd, .. }), Some((own, _))) if fd == own)
     }
 }

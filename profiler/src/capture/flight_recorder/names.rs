@@ -161,6 +161,7 @@ mod tests {
             syscall: None,
             timeout: None,
             file: None,
+            polled_fd: None,
             cgroup: CgroupId(1),
             user_stack: StackRef::Id(StackId(stack)),
             kernel_stack: StackRef::NotTaken,

@@ -76,6 +76,7 @@ fn wait(number: u64) -> Wait {
         syscall: None,
         timeout: None,
         file: None,
+        polled_fd: None,
         cgroup: CgroupId(1),
         user_stack: StackRef::Id(STACK),
         kernel_stack: StackRef::NotTaken,

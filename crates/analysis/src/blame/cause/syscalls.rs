@@ -24,6 +24,23 @@ pub fn takes_fd(name: &str) -> bool {
     TAKE_FD.contains(&name)
 }
 
+/// Whether the first argument points to an array of files that the syscall waits for any of. `POLLS` in
+/// `profiler-ebpf/src/syscalls.rs` marks them for the kernel half, which records the file where
+/// there is one alone.
+#[must_use]
+pub fn polls(name: &str) -> bool {
+    matches!(name, "poll" | "ppoll" | "ppoll_time64")
+}
+
+/// The descriptor that a wait's syscall names: its first argument, or the only one that it polls
+/// (`polled_fd`). None if the first argument is something else.
+#[must_use]
+pub fn descriptor(syscall: &Syscall, polled_fd: Option<u32>) -> Option<u32> {
+    // An fd is an `unsigned int`: the upper half of the register is not part of it.
+    let first = || name(syscall).is_some_and(takes_fd).then_some(syscall.args[0] as u32);
+    polled_fd.or_else(first)
+}
+
 /// Whether it takes something in, and may wait until there is something.
 #[must_use]
 pub fn reads(name: &str) -> bool {

@@ -84,9 +84,8 @@ pub fn waited_on(wait: &Wait, cause: Cause) -> Option<WaitedOn> {
         };
         return Some(WaitedOn::Futex { address: first, op, private });
     }
-    let file = wait.file.filter(|_| syscalls::takes_fd(name))?;
-    // An fd is an `unsigned int`: the upper half of the register is not part of it.
-    Some(WaitedOn::File { fd: first as u32, file })
+    let fd = syscalls::descriptor(syscall, wait.polled_fd)?;
+    Some(WaitedOn::File { fd, file: wait.file? })
 }
 
 /// What a waker's syscall named: the other end of what was waited on.

@@ -11,8 +11,8 @@ use offwake_recording::{
 
 use super::{
     Blame, BlameKind, BlamePart, ChainId, Chains, External, Hop, IdleHint, IdleState, Reason,
-    SleepId, StackPairId, WakeSource, cpus, parts::BlameParts, pattern_analysis::PatternAnalysis,
-    work_waits::Expects,
+    SleepId, StackPairId, Stop, WakeSource, cpus, parts::BlameParts,
+    pattern_analysis::PatternAnalysis, work_waits::Expects,
 };
 use work::WorkStep;
 
@@ -213,6 +213,12 @@ impl<'b> Walker<'b> {
             return self.walk_lock_holder(last, rest, rest.to, at);
         }
         match self.blame.wake_source(wait) {
+            // Who sends SIGCONT, or thaws a cgroup, ends what somebody else began.
+            WakeSource::Task(_)
+                if self.blame.stop_of_wait(wait).is_some_and(Stop::is_ended_by_any) =>
+            {
+                self.push_unattributed(Reason::Stopped, stretch.length(), at);
+            }
             WakeSource::External(external) => {
                 let rest = self.walk_earlier_holders(wait, stretch, at);
                 match self.blame.release_after(wait) {

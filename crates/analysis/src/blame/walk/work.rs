@@ -290,14 +290,14 @@ impl Walker<'_> {
     /// ```
     fn is_for_waiter(&self, ask: &Ask, rest: TimeRange, leg: &Leg) -> bool {
         let Some((_, waiters)) = self.threads.split_last() else { return false };
-        if waiters.contains(&ask.callee) {
+        // What was asked for the same client before is answered already.
+        let awake_since = self.find_awake_since(rest.from);
+        if waiters.contains(&ask.callee) || ask.at < awake_since {
             return false;
         }
         let Some(begun) = self.find_slice_start(ask.asker, ask.at) else { return false };
         waiters.contains(&begun.giver)
-            || (begun.at <= rest.from
-                && ask.at >= self.find_awake_since(rest.from)
-                && self.find_request_of_waiter(leg.thread, rest).is_none())
+            || (begun.at <= rest.from && self.find_request_of_waiter(leg.thread, rest).is_none())
     }
 
     /// Returns since when the thread that waits from `from` on had been awake before. It asked in that

@@ -23,7 +23,7 @@ impl OpenWaitGraph<'_> {
             Cause::FileLock => self.file_lock_link(&wait),
             Cause::Timer if self.polls_for_lock(thread) => self.polled_lock_link(&wait),
             Cause::Child => self.child_link(&wait),
-            Cause::Socket => self.answer_link(&wait),
+            Cause::Socket | Cause::Poll => self.answer_link(&wait),
             _ => self.lock_link(&wait),
         }
     }
@@ -111,7 +111,9 @@ impl OpenWaitGraph<'_> {
 
     /// Who holds the other end of a connection, if it is one process, or who listens for it.
     fn answer_link(&self, wait: &Wait) -> Option<Link> {
-        let awaited = match syscalls::name(wait.syscall.as_ref()?)? {
+        let call = wait.syscall.as_ref()?;
+        syscalls::descriptor(call, wait.polled_fd)?;
+        let awaited = match syscalls::name(call)? {
             // Anybody may come.
             "accept" | "accept4" => return None,
             "connect" => Awaited::Accept,

@@ -14,7 +14,7 @@ const LEAST_PAGE: u64 = 4096;
 const PRESENT: u64 = 1 << 63;
 
 /// A process's memory and what it knows of each page.
-pub(super) struct ResidentMemory {
+pub(crate) struct ResidentMemory {
     memory: ProcessMemory,
     pagemap: File,
     page: u64,
@@ -24,7 +24,7 @@ impl ResidentMemory {
     /// # Errors
     ///
     /// When the process is gone, or is none of those that we may read.
-    pub(super) fn open(tgid: Tgid) -> io::Result<Self> {
+    pub(crate) fn open(tgid: Tgid) -> io::Result<Self> {
         let page = (rustix::param::page_size() as u64).max(LEAST_PAGE);
         let pagemap = File::open(format!("/proc/{tgid}/pagemap"))?;
         Ok(Self { memory: ProcessMemory::open(tgid)?, pagemap, page })
