@@ -318,7 +318,9 @@ fn who_had_the_cpu_is_named_where_threads_could_not_run() {
     live(&mut r, 60, &format!("rr{}rr", "#".repeat(96)), 0);
     let lines = findings(&mut r);
     assert!(lines[0].contains("waits for a CPU, held by thread60"), "{lines:#?}");
-    assert_eq!(first(&mut r).kind, FindingKind::CpuStarvation);
+    let finding = first(&mut r);
+    assert_eq!(finding.kind, FindingKind::CpuStarvation);
+    assert!(finding.lines[0].detail.ends_with(" on 1 CPU"), "{finding:#?}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use indexmap::IndexMap;
 use offwake_recording::{
     CpuQuota, PeerProcess, Recording, SocketRole,
     units::{Nanos, Tgid},
@@ -26,6 +27,8 @@ use super::{
 const MAX_FUNCTION: usize = 48;
 /// Who had a CPU for at least this part of the time is named alone.
 const MAIN_HOLDER: f64 = 0.8;
+/// Who had a CPU for less than this part of the time is not what threads waited for.
+const MIN_HOLDER: f64 = 0.1;
 /// The most names or patterns of threads that are shown.
 const MAX_THREAD_NAMES: usize = 2;
 
@@ -249,7 +252,7 @@ impl Words<'_> {
         match end.kind {
             BlameEntryKind::Work => "runs on a CPU".to_owned(),
             BlameEntryKind::CpuQueue => {
-                let holder = self.main_holder(node);
+                let holder = self.holders(node);
                 format!("waits {}", words::for_a_cpu(holder.as_deref()))
             }
             BlameEntryKind::Timer => describe_timer(slept),
@@ -303,12 +306,13 @@ impl Words<'_> {
         self.recording.quotas.get(&self.throttled.main_cgroup(threads)?)
     }
 
-    /// Names who had the CPU for most of the time that the threads of a node waited for one.
-    fn main_holder(&self, node: &Node) -> Option<String> {
-        let (id, &most) = node.holders.iter().max_by_key(|&(_, &time)| time)?;
-        let name = program_name(self.programs.program((*id)?)?);
-        let all: Nanos = node.holders.values().copied().sum();
-        Some(name_main_holder(name, most, all))
+    /// Names who had the CPUs while the threads of a node waited for one; nobody if that is mostly unknown.
+    fn holders(&self, node: &Node) -> Option<String> {
+        let (most, _) = node.holders.iter().max_by_key(|&(_, &time)| time)?;
+        most.as_ref()?;
+        let names = (node.holders.iter())
+            .filter_map(|(&id, &time)| Some((program_name(self.programs.program(id?)?), time)));
+        name_holders(names, node.holders.values().copied().sum())
     }
 }
 
@@ -325,10 +329,35 @@ fn describe_timer(slept: Option<&SleepMeaning>) -> String {
     }
 }
 
-/// Names who had a CPU for so much of the time in which somebody waited for one.
-pub(super) fn name_main_holder(name: String, time: Nanos, all: Nanos) -> String {
-    let is_nearly_all = time.0 as f64 >= all.0 as f64 * MAIN_HOLDER;
-    if is_nearly_all { name } else { format!("{name} and others") }
+/// Returns whether a program had the CPUs for enough of the time `all` to be what threads waited for.
+pub(super) fn is_holder(time: Nanos, all: Nanos) -> bool {
+    time.0 as f64 >= all.0 as f64 * MIN_HOLDER
+}
+
+/// Names the programs that had the CPUs in the time `all` in which somebody waited for one: `cc1`,
+/// `cc1 and make`, `cc1 and 3 others`. Where it is not known who had them for the rest of the time, `cc1
+/// (60% of it)`.
+pub(super) fn name_holders(
+    holders: impl Iterator<Item = (String, Nanos)>,
+    all: Nanos,
+) -> Option<String> {
+    let mut times = IndexMap::<String, Nanos>::new();
+    for (name, time) in holders {
+        *times.entry(name).or_default() += time;
+    }
+    times.sort_by(|one, time, other, other_time| other_time.cmp(time).then(one.cmp(other)));
+    let (main, &most) = times.first()?;
+    if !is_holder(most, all) {
+        return None;
+    }
+    if most.0 as f64 >= all.0 as f64 * MAIN_HOLDER {
+        return Some(main.clone());
+    }
+    Some(match times.len() - 1 {
+        0 => format!("{main} ({:.0}% of it)", most.0 as f64 * 100.0 / all.0.max(1) as f64),
+        1 => format!("{main} and {}", times.last()?.0),
+        others => format!("{main} and {others} others"),
+    })
 }
 
 /// Returns whether a list of names has one for each thread.
@@ -391,4 +420,28 @@ pub(super) fn who(hop: &FindingHop) -> String {
 /// Returns a function's name as lines have it.
 pub(super) fn function_name(name: &str) -> String {
     text::cut_chars(&text::terminal(name), MAX_FUNCTION)
+}
+
+#[cfg(test)]
+mod tests {
+    use offwake_recording::units::Nanos;
+
+    use super::name_holders;
+
+    #[test]
+    fn holders_of_cpus_are_named_or_counted() {
+        let names = |holders: &[(&str, u64)]| {
+            let holders = holders.iter().map(|&(name, time)| (name.to_owned(), Nanos(time)));
+            name_holders(holders, Nanos(100)).unwrap_or_default()
+        };
+        assert_eq!(names(&[]), "");
+        assert_eq!(names(&[("make", 10), ("cc1", 85)]), "cc1");
+        // Two programs of one name.
+        assert_eq!(names(&[("cc1", 45), ("make", 10), ("cc1", 45)]), "cc1");
+        assert_eq!(names(&[("make", 30), ("cc1", 70)]), "cc1 and make");
+        assert_eq!(names(&[("a", 30), ("b", 40), ("c", 20), ("d", 10)]), "b and 3 others");
+        // Nobody is made up for the time of which it is not known who had the CPUs.
+        assert_eq!(names(&[("cc1", 60)]), "cc1 (60% of it)");
+        assert_eq!(names(&[("cc1", 9)]), "");
+    }
 }

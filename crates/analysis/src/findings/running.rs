@@ -1,14 +1,17 @@
 //! What the target's threads ran, and who had the CPUs that they waited for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use indexmap::IndexMap;
-use offwake_recording::{CpuQuota, units::Nanos};
+use offwake_recording::{
+    CpuQuota,
+    units::{Cpu, Nanos},
+};
 
 use crate::{
     blame::{Blame, BlameClass, BlameEntryKind, StackPairId},
     quotas::describe_quota,
-    timeline::ThreadIndex,
+    timeline::{ThreadIndex, Timeline},
     words,
 };
 
@@ -213,6 +216,17 @@ fn throttled_finding(program: ProgramId, ran: &Ran, writer: &mut FindingWriter<'
     }
 }
 
+/// Returns on how many CPUs the threads ran that waited for one. A program that is bound to one
+/// CPU of a large machine can be short of it.
+fn count_cpus(ran: &Ran, timeline: &Timeline) -> usize {
+    let waited = ran.queued_threads.iter().filter(|&(_, &time)| time > Nanos(0));
+    let cpus: BTreeSet<Cpu> = waited
+        .filter_map(|(&thread, _)| Some(&timeline.thread(thread)?.track))
+        .flat_map(|track| (0..track.len()).filter_map(|place| track.cpu(place)))
+        .collect();
+    cpus.len()
+}
+
 fn cpu_queue_finding(
     program: ProgramId,
     ran: &Ran,
@@ -225,27 +239,31 @@ fn cpu_queue_finding(
         .filter_map(|&(id, time)| Some((id?, time)))
         .filter_map(|(id, time)| Some((writer.words.programs.program(id)?, id, time)))
         .collect();
-    let holder = known.first().map(|&(first, id, time)| {
-        let name = program_name(first);
-        let name = if id == program { format!("other threads of {name}") } else { name };
-        describe::name_main_holder(name, time, ran.queued)
+    let names = known.iter().map(|&(holder, id, time)| {
+        let name = program_name(holder);
+        (if id == program { format!("other threads of {name}") } else { name }, time)
     });
+    let holder = describe::name_holders(names, ran.queued);
     let what = format!("waits {}", words::for_a_cpu(holder.as_deref()));
     let hop = writer.words.hop(program, &main_threads(&ran.queued_threads), None, what, ran.queued);
     let share = writer.share(ran.queued);
     let text = describe_hop(&hop);
+    let shown: Vec<_> = (known.iter().take(MAX_HOLDERS))
+        .filter(|&&(_, _, time)| describe::is_holder(time, ran.queued))
+        .collect();
     let mut lines = vec![FindingLine {
         depth: 0,
         text: describe_hop_without_function(&hop),
         function: function_of_hop(&hop),
-        detail: ran.queued.to_string(),
+        detail: match count_cpus(ran, writer.words.timeline) {
+            0 => ran.queued.to_string(),
+            1 => format!("{} on 1 CPU", ran.queued),
+            cpus => format!("{} on {cpus} CPUs", ran.queued),
+        },
         share,
-        is_cause: known.is_empty(),
+        is_cause: shown.is_empty(),
     }];
-    for (n, (holder, _, time)) in known.iter().take(MAX_HOLDERS).enumerate() {
-        if time.0 * 10 < ran.queued.0 {
-            break;
-        }
+    for (n, (holder, _, time)) in shown.into_iter().enumerate() {
         lines.push(FindingLine::without_function(
             format!("{} had the CPU", program_name(holder)),
             writer.share(*time),
