@@ -13,7 +13,7 @@ use offwake_recording::{
 };
 
 use crate::{
-    draw::{TICK, at, edit, live, lose, recording, ticks, wait},
+    draw::{TICK, at, edit, live, lose, recording, throttle, ticks, wait},
     fixtures::{EPOLL_WAIT, FUTEX, READ, RECVFROM, file, kernel, syscall, tcp},
 };
 
@@ -61,6 +61,32 @@ fn a_wait_divides_over_what_its_waker_did_meanwhile() {
     );
     // Only while it was blocked: what the waker did after the wake is not to blame.
     assert_eq!(two("#..rrrrrr##", "###########"), parts(&[("work 8", 2)]));
+}
+
+/// Thread 8 wakes 9 at tick 2 and is off the CPU until it waits for 9, at tick 7.
+fn behind_preempted(is_throttled: bool) -> Vec<(String, u64)> {
+    let mut recording = recording(13);
+    live(&mut recording, 7, "#..........r#", 8);
+    live(&mut recording, 8, "##rrrrr....##", 9);
+    live(&mut recording, 9, "..###########", 8);
+    for preemption in &mut recording.preemptions {
+        preemption.next = Tid(9);
+    }
+    if is_throttled {
+        throttle(&mut recording, 8, 2..4, 40);
+    }
+    first_wait(&mut recording)
+}
+
+#[test]
+fn who_lost_its_cpu_to_the_one_that_it_waits_for_next_waits_for_that_ones_work() {
+    assert_eq!(behind_preempted(false), parts(&[("work 9", 9), ("work 8", 1)]));
+}
+
+#[test]
+fn who_lost_its_cpu_to_its_quota_was_preempted_by_nobody() {
+    let expected = [("work 9", 4), ("cpu_queue 8", 3), ("throttled", 2), ("work 8", 1)];
+    assert_eq!(behind_preempted(true), parts(&expected));
 }
 
 #[test]

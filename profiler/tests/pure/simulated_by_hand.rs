@@ -23,6 +23,7 @@ fn scripted(cpus: usize, programs: Vec<(usize, Vec<Op>)>, child: Vec<Op>) -> Tru
         migration: Migration::Off,
         attached: 0,
         window: (0, 200),
+        quotas: Vec::new(),
     });
     run.truth
 }

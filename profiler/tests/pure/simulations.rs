@@ -33,7 +33,8 @@ fn check_states(run: &Run, recording: &Recording) -> Result<BTreeMap<Tid, u64>, 
                 }
                 let is_so = match (said, was) {
                     (State::OnCpu, Activity::OnCpu(_))
-                    | (State::Runnable(_), Activity::Runnable(_)) => true,
+                    | (State::Runnable(_), Activity::Runnable(_))
+                    | (State::Throttled(_), Activity::Throttled) => true,
                     (State::Blocked(WaitIndex(n)), Activity::Blocked(wait)) => {
                         let record = &waits[n as usize];
                         run.truth.wait((record.tid, record.seq)) == Some(wait)
@@ -143,7 +144,7 @@ proptest! {
 fn runs_hold_whatever_blame_has_a_rule_for() {
     let mut runner = TestRunner::deterministic();
     let mut seen = BTreeSet::new();
-    for _ in 0..300 {
+    for _ in 0..600 {
         let scenario = scenario(Migration::On).new_tree(&mut runner).unwrap().current();
         let run = simulator::run(&scenario);
         let early = |wait: &Wait| wait.wake.is_some_and(|wake| wake.at <= wait.off);
@@ -183,6 +184,7 @@ fn runs_hold_whatever_blame_has_a_rule_for() {
         "network",
         "device",
         "interrupt",
+        "throttled",
         "no_wakeup",
         "before_window",
         "still_blocked",

@@ -30,6 +30,8 @@ pub enum Activity {
     OnCpu(usize),
     /// The queue is that of the CPU that it came to in the end; none if it was not seen to.
     Runnable(Option<Queue>),
+    /// A CPU quota keeps the thread from running.
+    Throttled,
     Blocked(WaitId),
 }
 

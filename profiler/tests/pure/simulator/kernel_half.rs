@@ -35,6 +35,8 @@ struct TaskLocal {
     wait: Option<(WaitId, WaitFor)>,
     wake: Option<Wake>,
     next: Tid,
+    /// Since when a CPU quota keeps the thread off the CPU, and until when it did.
+    throttle: Option<(u64, Option<u64>)>,
     is_info_sent: bool,
     /// The thread was surveyed as the window closed; what comes later is not in the recording.
     is_closed: bool,
@@ -48,6 +50,7 @@ impl TaskLocal {
         wait: None,
         wake: None,
         next: Tid(0),
+        throttle: None,
         is_info_sent: false,
         is_closed: false,
     };
@@ -164,6 +167,26 @@ impl KernelHalf {
         }
     }
 
+    /// A CPU quota takes a thread off its CPU; `next` is none if the CPU has nothing else to do.
+    pub fn on_throttle(&mut self, thread: ThreadId, now: u64, cpu: usize, next: Option<ThreadId>) {
+        let next = next.map_or(Tid(0), |next| self.names[next.0].tid);
+        if let Some(local) = self.find(thread, now, IfAbsent::Create) {
+            local.switch_out = SwitchOut { begin: Begin::Seen, at: now, cpu };
+            local.next = next;
+            local.phase = Phase::Runnable;
+            local.throttle = Some((now, None));
+        }
+    }
+
+    /// The quota that kept a thread off the CPU is refilled.
+    pub fn on_refill(&mut self, thread: ThreadId, now: u64) {
+        if let Some(local) = self.find(thread, now, IfAbsent::ReturnNone)
+            && let Some((_, until)) = &mut local.throttle
+        {
+            until.get_or_insert(now);
+        }
+    }
+
     /// A wake is made. Returns whether it will be in the wait's record.
     pub fn on_waking(&mut self, thread: ThreadId, waking: Waking, what: WaitFor) -> IsRecorded {
         let wake = self.files_and_stacks.wake(waking, Some(what));
@@ -192,6 +215,7 @@ impl KernelHalf {
         let Some(local) = self.find(thread, now, IfAbsent::Create) else { return IsRecorded::No };
         local.phase = Phase::OnCpu;
         local.wake = None;
+        local.throttle = None;
         IsRecorded::Yes
     }
 
@@ -204,13 +228,13 @@ impl KernelHalf {
         self.locals[thread.0] = None;
     }
 
-    /// Surveys a thread before the window opens. `found` is what the thread is doing, and `what` its wait.
-    /// Returns whether that was not known yet.
+    /// Surveys a thread before the window opens. `found` is what the thread is doing, `throttled` whether a
+    /// quota keeps it from that, and `what` its wait. Returns whether that was not known yet.
     pub fn survey_opening(
         &mut self,
         thread: ThreadId,
         now: u64,
-        found: Phase,
+        (found, throttled): (Phase, bool),
         what: Option<(WaitId, WaitFor)>,
     ) -> IsRecorded {
         let Some(local) = self.find(thread, now, IfAbsent::Create) else { return IsRecorded::No };
@@ -221,6 +245,7 @@ impl KernelHalf {
             local.switch_out = SwitchOut { begin: Begin::BeforeWindow, at: now, cpu: SURVEYS };
             local.next = Tid(0);
             local.wait = what;
+            local.throttle = throttled.then_some((now, None));
         }
         let phase = local.phase;
         self.send_thread_info(thread, ThreadEventReason::Opening, phase, now);
@@ -264,6 +289,10 @@ impl KernelHalf {
         }
         let times = (local.switch_out, switch_in);
         if local.phase == Phase::Runnable {
+            if let Some((from, until)) = local.throttle {
+                let until = until.unwrap_or(switch_in.at);
+                self.recording.throttles.push(records::throttle(name, from, until));
+            }
             let record = records::preemption(name, local.seq, times, local.next);
             return self.recording.preemptions.push(record);
         }

@@ -29,6 +29,18 @@ impl Loss {
         let mut waits = records::waits(&recording);
         waits.retain(|_| keep());
         recording.preemptions.retain(|_| keep());
+        // A thread's number is skipped where a throttle could not be sent: both records are missing.
+        let mut lost_throttles = BTreeSet::new();
+        recording.throttles.retain(|throttle| {
+            let is_kept = keep();
+            if !is_kept {
+                lost_throttles.insert((throttle.tid, throttle.from));
+            }
+            is_kept
+        });
+        recording
+            .preemptions
+            .retain(|preemption| !lost_throttles.contains(&(preemption.tid, preemption.off)));
         recording.exits.retain(|_| keep());
         let mut told: BTreeSet<Tid> = (waits.iter().map(|wait| wait.tid))
             .chain(recording.preemptions.iter().map(|preemption| preemption.tid))

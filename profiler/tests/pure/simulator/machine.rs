@@ -33,6 +33,8 @@ pub(super) enum Stand {
     /// On its way to sleep, the CPU not yet given up: a wake now comes before the switch-out.
     Falling,
     Blocked,
+    /// The quota of its process keeps the thread from running.
+    Throttled,
     /// The thread does its last steps.
     Exiting,
     Dead,
@@ -90,6 +92,10 @@ pub(super) enum Event {
     Dispatch {
         cpu: usize,
     },
+    /// The n-th of the scenario's quotas is used up.
+    UsedUp(usize),
+    /// It is refilled.
+    Refill(usize),
     /// Something outside is done.
     Done {
         wait: usize,
@@ -146,6 +152,8 @@ pub struct Machine<'a> {
     pub(super) locks: BTreeMap<Futex, Lock>,
     pub(super) conditions: BTreeMap<Futex, Condition>,
     pub(super) channels: BTreeMap<usize, Channel>,
+    /// How many of the quotas of a process are used up.
+    pub(super) used_up: BTreeMap<ProcessId, usize>,
     pub(super) history: History,
     pub(super) kernel_half: KernelHalf,
 }
@@ -186,6 +194,7 @@ impl<'a> Machine<'a> {
             locks: BTreeMap::new(),
             conditions: BTreeMap::new(),
             channels: BTreeMap::new(),
+            used_up: BTreeMap::new(),
             history: History::default(),
             kernel_half: KernelHalf::new(scenario.attached, scenario.window),
         };
@@ -196,6 +205,10 @@ impl<'a> Machine<'a> {
             machine.plan(looked_at, Event::Opening(n));
             let looked_at = closes + machine.chance(SURVEY);
             machine.plan(looked_at, Event::Closing(n));
+        }
+        for (n, quota) in scenario.quotas.iter().enumerate() {
+            machine.plan(quota.used_up, Event::UsedUp(n));
+            machine.plan(quota.used_up + quota.refilled_after.max(1), Event::Refill(n));
         }
         for plan in &scenario.threads {
             let program = plan.program.clone();
@@ -235,6 +248,8 @@ impl<'a> Machine<'a> {
                     self.switch_in_next(cpu);
                 }
             }
+            Event::UsedUp(n) => self.use_up(n),
+            Event::Refill(n) => self.refill(n),
             Event::Done { wait } => self.done(WaitId(wait)),
         }
     }
@@ -244,11 +259,13 @@ impl<'a> Machine<'a> {
         let stands = match state.stand {
             Stand::Dead => return,
             Stand::OnCpu | Stand::Falling | Stand::Exiting => Phase::OnCpu,
-            Stand::Queued | Stand::Made => Phase::Runnable,
+            Stand::Queued | Stand::Made | Stand::Throttled => Phase::Runnable,
             Stand::Blocked => Phase::Blocked,
         };
-        let is_recorded = self.kernel_half.survey_opening(thread, self.now, stands, state.wait);
-        if is_recorded == IsRecorded::Yes && stands == Phase::Runnable {
+        let throttled = state.stand == Stand::Throttled;
+        let found = (stands, throttled);
+        let is_recorded = self.kernel_half.survey_opening(thread, self.now, found, state.wait);
+        if is_recorded == IsRecorded::Yes && stands == Phase::Runnable && !throttled {
             // Whoever woke it unseen: that it is awake is seen now.
             self.history.record_runnable(thread, self.now);
         }
@@ -354,6 +371,9 @@ impl<'a> Machine<'a> {
                 self.threads[thread.0].stand = Stand::Exiting;
                 self.threads[thread.0].remaining = 1 + self.chance(2);
             }
+        }
+        if self.may_not_run(thread) {
+            return self.throttle(cpu, thread);
         }
         self.replan(cpu);
     }

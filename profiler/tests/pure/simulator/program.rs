@@ -55,6 +55,14 @@ pub struct ThreadPlan {
     pub repeats: bool,
 }
 
+/// A stretch in which a process has used up its CPU quota.
+#[derive(Clone, Copy, Debug)]
+pub struct UsedUpQuota {
+    pub process: ProcessId,
+    pub used_up: u64,
+    pub refilled_after: u64,
+}
+
 /// A machine, and what happens on it. All times count from the machine's start.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -71,6 +79,8 @@ pub struct Scenario {
     /// When the kernel half begins to see anything; its window opens up to [`SURVEY`] later.
     pub attached: u64,
     pub window: (u64, u64),
+    /// When the quotas of processes are used up.
+    pub quotas: Vec<UsedUpQuota>,
 }
 
 /// Whether a woken thread may go to another CPU than the one it left, and an idle CPU take threads

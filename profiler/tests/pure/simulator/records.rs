@@ -2,8 +2,9 @@
 
 use offwake_recording::{
     Begin, DeviceKind, End, FileId, FileKind, InterruptInfo, Preemption, Recording, StackRef,
-    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Wait, Wake, WakeContext,
-    units::{Cpu, Tgid, Tid, Timestamp},
+    TaskState, ThreadEvent, ThreadEventReason, ThreadExit, ThreadRef, Throttle, Wait, Wake,
+    WakeContext,
+    units::{CgroupId, Cpu, Tgid, Tid, Timestamp},
 };
 
 use super::{
@@ -204,6 +205,17 @@ pub fn preemption(
     preemption.migrated = back.queue.moved.map(time);
     preemption.next = next;
     preemption
+}
+
+/// A stretch in which the quota of a thread's cgroup kept it from running.
+pub fn throttle(name: Name, from: u64, until: u64) -> Throttle {
+    Throttle {
+        tid: name.tid,
+        tgid: name.tgid,
+        from: time(from),
+        until: time(until),
+        cgroup: CgroupId(u64::from(name.tgid.0)),
+    }
 }
 
 pub fn thread_event(name: Name, reason: ThreadEventReason, at: u64) -> ThreadEvent {

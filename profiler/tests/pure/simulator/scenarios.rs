@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::{Migration, Op, Outside, ProcessId, Scenario, ThreadPlan, machine::SURVEY};
+use super::{
+    Migration, Op, Outside, ProcessId, Scenario, ThreadPlan, UsedUpQuota, machine::SURVEY,
+};
 
 /// Part of a program.
 #[derive(Clone, Debug)]
@@ -157,6 +159,18 @@ fn tiers() -> impl Strategy<Value = Vec<ThreadPlan>> {
         .prop_map(|(clients, servers, others)| [clients, servers.to_vec(), others].concat())
 }
 
+/// In half of the runs, a process whose quota is used up now and then.
+fn quotas() -> impl Strategy<Value = Vec<UsedUpQuota>> {
+    let used_up = (0..2_usize, 0..400_u64, prop_oneof![1..8_u64, 1..60_u64]).prop_map(
+        |(process, used_up, refilled_after)| UsedUpQuota {
+            process: ProcessId(process),
+            used_up,
+            refilled_after,
+        },
+    );
+    prop_oneof![Just(Vec::new()), prop::collection::vec(used_up, 1..24)]
+}
+
 /// A machine of one to three CPUs, with up to seven threads that make others.
 pub fn scenario(migration: Migration) -> impl Strategy<Value = Scenario> {
     let threads = prop_oneof![prop::collection::vec(thread(program(7)), 1..7), tiers()];
@@ -166,13 +180,22 @@ pub fn scenario(migration: Migration) -> impl Strategy<Value = Scenario> {
         prop::collection::vec(program(4), 1..3),
         5..40_u64,
         prop::collection::vec(any::<u8>(), 1..64),
-        (0..60_u64, 0..2 * SURVEY, 20..500_u64),
+        (0..60_u64, 0..2 * SURVEY, 20..500_u64, quotas()),
     )
-        .prop_map(
-            move |(cpus, threads, children, slice, chances, (attached, survey, length))| {
-                let opens = attached + survey;
-                let window = (opens, opens + length);
-                Scenario { cpus, threads, children, slice, chances, migration, attached, window }
-            },
-        )
+        .prop_map(move |(cpus, threads, children, slice, chances, rest)| {
+            let (attached, survey, length, quotas) = rest;
+            let opens = attached + survey;
+            let window = (opens, opens + length);
+            Scenario {
+                cpus,
+                threads,
+                children,
+                slice,
+                chances,
+                migration,
+                attached,
+                window,
+                quotas,
+            }
+        })
 }

@@ -64,7 +64,7 @@ impl Machine<'_> {
         }
         state.stand = Stand::OnCpu;
         state.slice = slice;
-        if state.resumed && state.remaining == 0 {
+        if state.remaining == 0 {
             let cost = 1 + self.chance(LONGEST_STEP);
             self.threads[thread.0].remaining = cost;
         }

@@ -140,10 +140,9 @@ impl Truth {
                 matches!(activity, Activity::Blocked(_)) && opens < to && to <= begin
             })
             .last();
-        let next = spans
-            .iter()
-            .skip(place)
-            .find(|(_, _, activity)| matches!(activity, Activity::Blocked(_)));
+        let next = spans.iter().skip(place).find(|(_, _, activity)| {
+            matches!(activity, Activity::Blocked(_) | Activity::Throttled)
+        });
         let ended_by = |span: Option<&(u64, u64, Activity)>| match span?.2 {
             Activity::Blocked(wait) => {
                 Some(&self.history.waits[wait.0]).filter(|wait| !wait.looks_like_lock)?.wake_source
@@ -284,6 +283,7 @@ impl Follow<'_> {
                         None => self.queue(thread, queue, from, to, depth),
                     }
                 }
+                Activity::Throttled => self.leaf(Leaf::External("throttled"), depth, from, to),
                 Activity::Blocked(wait) => self.wait(wait, from, to, depth),
             }
         }

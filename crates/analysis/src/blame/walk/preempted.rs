@@ -116,6 +116,10 @@ impl Blame<'_> {
             return None;
         }
         let own = &self.timeline.thread(leg.thread)?.track;
+        if own.get(place)?.from != preemption.off {
+            // A quota took the CPU first: it was not the other that kept the thread from going on.
+            return None;
+        }
         let mut cpu_time = Nanos(0);
         for place in place + 1..own.len() {
             let Interval { from, to, state } = own.get(place)?;
