@@ -93,3 +93,20 @@ fn who_gives_up_on_a_server_that_is_stopped_is_told_so() {
         assert_eq!((line, found.cause.text == said), (is_told, is_told), "{found:#?}");
     }
 }
+
+#[test]
+fn a_stop_that_ended_is_the_known_cause_of_who_waited_behind_it() {
+    let mut r = recording(16);
+    live(&mut r, 7, "#...........###", 60);
+    live(&mut r, 60, "###......######", 61);
+    live(&mut r, 61, "###############", 61);
+    edit(&mut r, |waits| {
+        for wait in waits.iter_mut().filter(|wait| wait.tid == Tid(60)) {
+            wait.state = TaskState(STOPPED);
+        }
+    });
+    let found = findings(&mut r).remove(0);
+    assert_eq!((found.cause.kind, found.cause.reason), ("unattributed", Some("stopped")));
+    assert!(found.cause.text.ends_with("is stopped (SIGSTOP)"), "{found:#?}");
+    assert!(found.is_cause_known(), "{found:#?}");
+}

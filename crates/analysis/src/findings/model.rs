@@ -85,10 +85,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns whether the end of the chain is known.
+    /// Returns whether the end of the chain is known. Time that belongs to no thread can have a cause
+    /// all the same: a process was stopped, or TCP held data back.
     #[must_use]
     pub fn is_cause_known(&self) -> bool {
-        self.cause.reason.is_none()
+        matches!(self.cause.reason, None | Some("stopped" | "tcp_timer"))
     }
 }
 
