@@ -27,5 +27,6 @@ mod resident_memory;
 pub mod stacks;
 pub mod symbols;
 pub mod target;
+mod thread_call;
 pub mod top;
 pub mod unwinder_process;

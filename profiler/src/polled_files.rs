@@ -5,7 +5,7 @@
 //! open poll(0x7ffc…10, 1) ──▶ pollfd in memory: fd 7 ──▶ /proc/PID/fd/7 ──▶ the file
 //! ```
 
-use std::{collections::HashMap, fs, sync::mpsc::Sender, time::Duration};
+use std::{collections::HashMap, sync::mpsc::Sender, time::Duration};
 
 use offwake_analysis::blame::cause::syscalls;
 use offwake_recording::{
@@ -15,7 +15,7 @@ use offwake_recording::{
 
 use crate::{
     files, reader_thread::ReaderThread, resident_memory::ResidentMemory,
-    symbols::python::memory::Memory as _,
+    symbols::python::memory::Memory as _, thread_call::ThreadCall,
 };
 
 /// The most waits that are looked into.
@@ -54,16 +54,11 @@ impl OpenPoll {
 
     /// Returns whether the thread is in this very call.
     fn is_open(&self) -> bool {
-        let call = fs::read_to_string(format!("/proc/{}/task/{}/syscall", self.tgid, self.tid));
-        call.is_ok_and(|call| self.is_call(&call))
+        ThreadCall::read(self.tgid, self.tid).is_some_and(|call| self.is_call(call))
     }
 
-    /// Returns whether `/proc/PID/syscall` has this call: its number, and its arguments in hexadecimal.
-    fn is_call(&self, call: &str) -> bool {
-        let mut words = call.split_ascii_whitespace();
-        let number = words.next().and_then(|word| word.parse().ok());
-        let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-        (number, argument(), argument()) == (Some(self.syscall), Some(self.address), Some(1))
+    fn is_call(&self, ThreadCall { number, arguments: [address, count, _] }: ThreadCall) -> bool {
+        (number, address, count) == (self.syscall, self.address, 1)
     }
 }
 
@@ -135,12 +130,13 @@ pub(crate) fn add_files(waits: &mut [Wait], found: &[PolledFile]) {
 mod tests {
     use offwake_recording::units::{Tgid, Tid};
 
-    use super::OpenPoll;
+    use super::{OpenPoll, ThreadCall};
 
     #[test]
     fn a_call_is_the_same_if_its_number_and_its_arguments_are() {
         let poll = OpenPoll { tgid: Tgid(7), tid: Tid(8), seq: 3, syscall: 7, address: 0x7ffc10 };
-        assert!(poll.is_call("7 0x7ffc10 0x1 0xffffffff 0x0 0x0 0x0 0x7ffc00 0x7f01\n"));
+        let is_poll = |text| ThreadCall::parse(text).is_some_and(|call| poll.is_call(call));
+        assert!(is_poll("7 0x7ffc10 0x1 0xffffffff 0x0 0x0 0x0 0x7ffc00 0x7f01\n"));
         for other in [
             "271 0x7ffc10 0x1 0xffffffff 0x0 0x0 0x0 0x7ffc00 0x7f01",
             "7 0x7ffc18 0x1 0xffffffff 0x0 0x0 0x0 0x7ffc00 0x7f01",
@@ -148,7 +144,7 @@ mod tests {
             "running",
             "",
         ] {
-            assert!(!poll.is_call(other), "{other}");
+            assert!(!is_poll(other), "{other}");
         }
     }
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use foldhash::fast::RandomState;
+use offwake_analysis::blame::cause::syscalls;
 use offwake_recording::{
     End, FileId, LossTotals, Preemption, ProfilerCost, Sample, Syscall, ThreadEvent,
     ThreadEventReason, ThreadExit, ThreadKind, Throttle, Wait, WakeContext,
@@ -273,15 +274,14 @@ impl Collector {
         syscall: Option<Syscall>,
         tgid: Tgid,
     ) {
-        let (Some(file), Some(syscall)) = (file, syscall) else { return };
+        let descriptor = syscall.and_then(|syscall| syscalls::descriptor(&syscall, polled_fd));
+        let (Some(file), Some(descriptor)) = (file, descriptor) else { return };
         if self.files.len() >= MAX_FILES && !self.files.contains_key(&file) {
             self.files.clear();
         }
         let requests = self.files.entry(file).or_default();
         if *requests < FILE_LOOKUPS {
             *requests += 1;
-            let first = (syscall.args[0] & u64::from(u32::MAX)) as u32;
-            let descriptor = polled_fd.unwrap_or(first);
             self.request(Lookup::File { file, tgid, descriptor });
         }
     }

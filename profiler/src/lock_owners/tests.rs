@@ -5,7 +5,7 @@ use super::{
     layouts::{NamedTid, read_owner},
     threads::{SharedPage, is_call},
 };
-use crate::symbols::python::memory::Memory;
+use crate::{symbols::python::memory::Memory, thread_call::ThreadCall};
 
 /// Where the futex lies; the words before it are of whatever it is a part of.
 const FUTEX: u64 = 0x7000;
@@ -150,7 +150,8 @@ fn what_no_lock_waits_for_is_not_even_read() {
 fn a_call_is_told_from_another_by_its_first_arguments() {
     let futex = FutexWait::new(0x7f50_1c34_2010, PRIVATE_WAIT, 2);
     let number = libc::SYS_futex;
-    let call = |text: &str| is_call(&format!("{number} {text}"), &futex);
+    let is_futex = |text: &str| ThreadCall::parse(text).is_some_and(|call| is_call(call, &futex));
+    let call = |text: &str| is_futex(&format!("{number} {text}"));
     assert!(call("0x7f501c342010 0x80 0x2 0x0 0x0 0x0 0x7ffd0 0x7f501"));
     assert!(call("0x7f501c342010 0x80 0xffffffff00000002 0x0 0x0 0x0 0x7ffd0 0x7f501"));
     for other in [
@@ -162,7 +163,7 @@ fn a_call_is_told_from_another_by_its_first_arguments() {
         assert!(!call(other), "{other}");
     }
     for other in ["running", "", "-1 0x7ffd0 0x7f501", "1 0x7f501c342010 0x80 0x2 0x0 0x0 0x0"] {
-        assert!(!is_call(other, &futex), "{other}");
+        assert!(!is_futex(other), "{other}");
     }
 }
 

@@ -15,6 +15,7 @@ use super::{
     candidates::{FutexWait, Sharing},
     layouts::NamedTid,
 };
+use crate::thread_call::ThreadCall;
 
 /// The most threads of a process that are searched for one number of its namespace.
 const MAX_THREADS: usize = 4_096;
@@ -55,18 +56,13 @@ pub(super) fn read_name(thread: ThreadRef) -> String {
 
 /// Returns whether a thread is in this very call.
 pub(super) fn is_waiting(tgid: Tgid, tid: Tid, futex: &FutexWait) -> bool {
-    let call = fs::read_to_string(format!("/proc/{tgid}/task/{tid}/syscall"));
-    call.is_ok_and(|call| is_call(&call, futex))
+    ThreadCall::read(tgid, tid).is_some_and(|call| is_call(call, futex))
 }
 
-/// Returns whether `/proc/PID/syscall` has this call: its number, and its arguments in hexadecimal.
-pub(super) fn is_call(call: &str, futex: &FutexWait) -> bool {
-    let mut words = call.split_ascii_whitespace();
-    let number = words.next().and_then(|word| word.parse::<i64>().ok());
-    let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
-    let arguments = [argument(), argument(), argument()];
-    let [Some(address), Some(op), Some(value)] = arguments else { return false };
-    number == Some(libc::SYS_futex)
+/// Returns whether a call is this wait for a futex.
+pub(super) fn is_call(ThreadCall { number, arguments }: ThreadCall, futex: &FutexWait) -> bool {
+    let [address, op, value] = arguments;
+    i64::from(number) == libc::SYS_futex
         && (address, op as u32, value as u32) == (futex.address, futex.op, futex.value)
 }
 
