@@ -4,6 +4,7 @@ mod bench;
 mod bless;
 mod cargo_tool;
 mod dependencies;
+mod disk_space;
 mod fuzz;
 mod glossary;
 mod incidents;

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use crate::{
     dependencies::{self, Advisories},
-    fuzz, glossary, instructions, links, msrv, vm,
+    disk_space, fuzz, glossary, instructions, links, msrv, vm,
 };
 use xtask::{
     apt, build, command,
@@ -37,7 +37,8 @@ const PRIVILEGED_TESTS_LIMIT: Duration = Duration::from_secs(45 * 60);
 type Step = (&'static str, fn() -> anyhow::Result<()>);
 
 /// What is quick comes first, and what needs root last.
-const STEPS: [Step; 20] = [
+const STEPS: [Step; 21] = [
+    ("room on the disk", disk_space::check),
     ("formatting", check_formatting),
     ("links of the documents", links::check),
     ("names in the glossary", glossary::check),
