@@ -42,13 +42,22 @@ impl Process {
         Ok(())
     }
 
+    /// Kills it, and does not wait for it: its end wakes nobody.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be killed.
+    pub fn kill(&mut self) -> Result<()> {
+        Ok(self.0.kill()?)
+    }
+
     /// Kills it, and waits until it is gone.
     ///
     /// # Errors
     ///
     /// When it can't be killed.
     pub fn end(&mut self) -> Result<()> {
-        self.0.kill()?;
+        self.kill()?;
         self.0.wait()?;
         Ok(())
     }

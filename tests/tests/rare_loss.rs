@@ -26,7 +26,7 @@ use offwake_tests::{
     machine_lock::MachineLock,
     offwake::{Offwake, Running},
     paths,
-    process::Process,
+    process::{Process, wait_for_state},
     report::{Report, Waits},
     task_locals::{TaskLocal, TaskLocals},
     wait_until::wait_until,
@@ -87,7 +87,8 @@ fn a_thread_that_left_unseen_has_a_gap_from_then_on() -> Result<()> {
 /// has not seen it leave since, so that nobody knows when it came back.
 #[test]
 fn a_thread_that_came_back_unseen_is_found_on_its_cpu() -> Result<()> {
-    let (report, pid) = record_unseen_return(|local| local.set_switch_out(now_ns()))?;
+    let (report, pid) =
+        record_unseen_return(&[], |local| local.set_switch_out(now_ns()), GoesOn::Computing)?;
     for blame in report.waits_of(pid, None).flat_map(|waits| &waits.blame) {
         // Who wrote what it read.
         let own = blame.tgid == Some(std::process::id());
@@ -103,7 +104,7 @@ fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
     const ATTEMPTS: usize = 5;
     let mut ledgers = Vec::new();
     for _attempt in 0..ATTEMPTS {
-        let (report, pid) = record_unseen_return(|_| {})?;
+        let (report, pid) = record_unseen_return(&[], |_| {}, GoesOn::Computing)?;
         let ledger = report.thread(pid)?.clone();
         if ledger.lost_ns() == 0 {
             return Ok(());
@@ -113,13 +114,44 @@ fn who_came_back_unseen_has_no_gap_if_the_scheduler_knows_when() -> Result<()> {
     anyhow::bail!("time is lost each time: {ledgers:?}");
 }
 
+/// Nothing finds the thread on its CPU before it ends: the sampling clock does not run, the thread wakes
+/// nobody, and no other thread takes its CPU.
+#[test]
+fn a_thread_that_came_back_unseen_and_ended_was_not_on_its_cpu_all_the_while() -> Result<()> {
+    let change = |local: &mut TaskLocal| local.set_switch_out(now_ns());
+    let (report, pid) = record_unseen_return(&["--sample", "0"], change, GoesOn::Ending)?;
+    let ledger = report.thread(pid)?;
+    ensure!(u128::from(ledger.lost_ns()) >= UNSEEN.as_nanos() / 2, "{ledger:?}");
+    Ok(())
+}
+
+/// How long a thread computes that came back unseen before it ends.
+const UNSEEN: Duration = Duration::from_millis(100);
+
+/// What a thread does that came back unseen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GoesOn {
+    Computing,
+    Ending,
+}
+
 /// Records a thread that computes and is said to be blocked, with whatever else is changed of what is
-/// kept for it.
-fn record_unseen_return(change: impl FnOnce(&mut TaskLocal)) -> Result<(Report, u32)> {
+/// kept for it. That its return was missed is noticed, whatever it does next.
+fn record_unseen_return(
+    arguments: &[&str],
+    change: impl FnOnce(&mut TaskLocal),
+    goes_on: GoesOn,
+) -> Result<(Report, u32)> {
     let _machine_lock = MachineLock::acquire()?;
-    let mut spinner = Process::start("sh", &["-c", "read -r line; while :; do :; done"])?;
+    let policy: &[&str] = match goes_on {
+        GoesOn::Computing => &["--other", "0"],
+        GoesOn::Ending => &["--fifo", "1"],
+    };
+    let program = ["sh", "-c", "read -r line; while :; do :; done"];
+    let mut spinner = Process::start("chrt", &[policy, &program].concat())?;
     let pid = spinner.pid();
-    let recorder = recorder(&["-p", &pid.to_string()])?;
+    let target = pid.to_string();
+    let recorder = recorder(&[&["-p", target.as_str()], arguments].concat())?;
     // What it waited for before is not what is changed.
     spinner.write(b"go\n")?;
     let locals = TaskLocals::open(recorder.pid())?;
@@ -130,6 +162,11 @@ fn record_unseen_return(change: impl FnOnce(&mut TaskLocal)) -> Result<(Report, 
     local.set_phase(phase::BLOCKED);
     change(&mut local);
     locals.write(pid, &mut local)?;
+    if goes_on == GoesOn::Ending {
+        spin(UNSEEN);
+        spinner.kill()?;
+        wait_for_state(pid, 'Z')?;
+    }
     recorder.wait_for_slices(RECORDING, 2)?;
     let (_, report) = recorder.interrupt()?.report_on(RECORDING)?;
     ensure!(report.loss_count("switch_in_missed") > 0, "{:?}", report.loss);

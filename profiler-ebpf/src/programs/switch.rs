@@ -46,12 +46,10 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
     };
     // A preempted thread may have set its state because it was about to sleep, but it is runnable.
     let is_runnable = preempt != 0 || state == 0;
-    if !is_runnable && state & TASK_DEAD != 0 {
-        on_last_switch_out(prev, now);
-        return;
-    }
-    let Some(local) = task_local::find_or_create(prev) else { return };
-    if target::may_change() {
+    let is_last = !is_runnable && state & TASK_DEAD != 0;
+    let local = if is_last { task_local::find(prev) } else { task_local::find_or_create(prev) };
+    let Some(local) = local else { return };
+    if !is_last && target::may_change() {
         if target::contains(prev) {
             local.thread_flags |= thread_flags::TARGET;
         } else {
@@ -63,9 +61,17 @@ fn on_switch_out(ctx: *mut c_void, preempt: u64, prev: Task, next: Task, now: u6
         // missing.
         local.seq += 1;
         local.phase = phase::UNKNOWN;
+        if is_last {
+            task_local::release(prev);
+        }
         return;
     }
     mark_on_cpu(local, prev, RunQueueClock::Fresh, now);
+    if is_last {
+        send_exit(local, prev, now);
+        task_local::release(prev);
+        return;
+    }
     let record = &mut local.record;
     record.tid = tid;
     record.tgid = prev.tgid();
@@ -267,25 +273,21 @@ pub fn preemption_record(local: &TaskLocal, seq: u32, now: u64, on_cpu: u32) -> 
     }
 }
 
-/// A thread that has ended leaves the CPU for the last time.
+/// Sends that a thread has ended, which leaves the CPU for the last time.
 #[inline(always)]
-fn on_last_switch_out(task: Task, now: u64) {
-    let Some(local) = task_local::find(task) else { return };
-    if target::is_in_scope(local.thread_flags) {
-        task_local::send_thread_info_once(local, task, phase::UNKNOWN);
-        let record = ExitRecord {
-            header: header(kind::EXIT, size_of::<ExitRecord>()),
-            tid: task.tid(),
-            tgid: task.tgid(),
-            ns: now,
-            seq: local.seq,
-            thread_flags: local.thread_flags,
-            exit_code: task.exit_code(),
-            reserved: 0,
-        };
-        let _counted = send((&raw const record).cast(), size_of::<ExitRecord>(), RingLoss::EXIT);
-    }
-    task_local::release(task);
+fn send_exit(local: &mut TaskLocal, task: Task, now: u64) {
+    task_local::send_thread_info_once(local, task, phase::UNKNOWN);
+    let record = ExitRecord {
+        header: header(kind::EXIT, size_of::<ExitRecord>()),
+        tid: task.tid(),
+        tgid: task.tgid(),
+        ns: now,
+        seq: local.seq,
+        thread_flags: local.thread_flags,
+        exit_code: task.exit_code(),
+        reserved: 0,
+    };
+    let _counted = send((&raw const record).cast(), size_of::<ExitRecord>(), RingLoss::EXIT);
 }
 
 /// Whether the user memory of a task can be read here.
