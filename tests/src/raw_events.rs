@@ -216,8 +216,8 @@ struct RawLife {
 
 struct RawThreads {
     window: Interval,
-    /// The last switch on each CPU.
-    last_switches: BTreeMap<u32, u64>,
+    /// The last switch on each CPU, and the thread that came.
+    last_switches: BTreeMap<u32, (u64, u32)>,
     lives: BTreeMap<u32, RawLife>,
 }
 
@@ -234,17 +234,22 @@ impl RawThreads {
     fn apply(&mut self, at: u64, event: &RawEvent) {
         match *event {
             RawEvent::Switch { cpu, prev, prev_state, next } => {
-                let now = self.lives.get(&prev).and_then(|life| life.now);
-                if let Some((state, since)) = now
+                let (last, came) = self.last_switches.get(&cpu).copied().unwrap_or_default();
+                let now = |tid| self.lives.get(&tid).and_then(|life: &RawLife| life.now);
+                let prev_now = now(prev);
+                // Nobody traced that it left.
+                if came != prev && now(came) == Some((RawState::OnCpu, last)) {
+                    self.advance(last, came, RawState::OnCpu, RawState::Untraced);
+                }
+                if let Some((state, since)) = prev_now
                     && state != RawState::OnCpu
                 {
                     // It came after the last switch that was traced.
-                    let last = self.last_switches.get(&cpu).copied().unwrap_or_default();
                     self.advance(since.max(last), prev, RawState::OnCpu, RawState::Untraced);
                 }
                 self.advance(at, prev, RawState::OnCpu, prev_state);
                 self.advance(at, next, RawState::Runnable, RawState::OnCpu);
-                self.last_switches.insert(cpu, at);
+                self.last_switches.insert(cpu, (at, next));
             }
             RawEvent::Waking { tid } => {
                 let now = self.lives.get(&tid).and_then(|life| life.now);
@@ -405,5 +410,21 @@ mod tests {
         let seven = threads.finish().remove(&7).unwrap();
         assert_eq!((seven.on_cpu_ns, seven.untraced_ns), (50, 200));
         assert_eq!((seven.runnable_ns, seven.blocked_ns), (100, 50 + 600));
+    }
+
+    /// ```text
+    ///       100      200          400
+    /// CPU 0  | 7      | 8 leaves; nobody traced that it came
+    /// 7      | untraced             | on-CPU
+    /// ```
+    #[test]
+    fn who_was_not_seen_to_leave_a_cpu_did_before_the_next_that_leaves_it() {
+        let mut threads = RawThreads::new(Interval::new(0, 1_000));
+        let switch = |prev, prev_state, next| RawEvent::Switch { cpu: 0, prev, prev_state, next };
+        threads.apply(100, &switch(9, RawState::Blocked, 7));
+        threads.apply(200, &switch(8, RawState::Blocked, 9));
+        threads.apply(400, &switch(9, RawState::Blocked, 7));
+        let seven = threads.finish().remove(&7).unwrap();
+        assert_eq!((seven.runnable_ns, seven.on_cpu_ns, seven.untraced_ns), (100, 600, 300));
     }
 }
