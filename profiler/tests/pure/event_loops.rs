@@ -23,6 +23,8 @@ const A: u32 = 7;
 const LOOP: u32 = 20;
 const U: u32 = 30;
 const B: u32 = 40;
+/// The server that the loop asks for B.
+const V: u32 = 50;
 const TIMER: u32 = 0;
 const SENDTO: u32 = 44;
 
@@ -32,6 +34,8 @@ const LOOP_TO_U: u64 = 73;
 const U_TO_LOOP: u64 = 74;
 const B_TO_LOOP: u64 = 75;
 const LOOP_TO_B: u64 = 76;
+const LOOP_TO_V: u64 = 77;
+const V_TO_LOOP: u64 = 78;
 
 /// A scene under construction: threads' lives, and who woke whom through which socket.
 struct Scene {
@@ -58,6 +62,8 @@ impl Scene {
             ((U, LOOP), end(U_TO_LOOP, "127.0.0.1:90", "127.0.0.1:4002", serving)),
             ((B, LOOP), end(B_TO_LOOP, "127.0.0.1:4003", "127.0.0.1:80", asking)),
             ((LOOP, B), end(LOOP_TO_B, "127.0.0.1:80", "127.0.0.1:4003", serving)),
+            ((LOOP, V), end(LOOP_TO_V, "127.0.0.1:4005", "127.0.0.1:91", asking)),
+            ((V, LOOP), end(V_TO_LOOP, "127.0.0.1:91", "127.0.0.1:4005", serving)),
         ]);
         Self { recording, through }
     }
@@ -84,7 +90,11 @@ impl Scene {
                 // Without a timeout: -1, of epoll_wait the fourth argument, of poll the third.
                 wait.syscall = syscall(call, [5, 1, u64::MAX, u64::MAX, 0, 0]);
                 let waker = wakers.get(n).copied().unwrap_or(TIMER);
-                let Some(wake) = &mut wait.wake else { continue };
+                let Some(wake) = &mut wait.wake else {
+                    // It waits for the loop's next request.
+                    wait.file = through.get(&(tid, LOOP)).copied();
+                    continue;
+                };
                 (wake.current.tid, wake.current.tgid) = (Tid(waker), Tgid(waker));
                 if waker == TIMER {
                     wake.context = WakeContext::Hrtimer;
@@ -232,6 +242,38 @@ fn an_answer_that_came_while_the_loop_was_awake_is_the_servers_all_the_same() {
         .thread(U, RECVFROM, "...#####.........##...##", &[LOOP])
         .thread(B, RECVFROM, "######..########..######", &[LOOP, LOOP]);
     assert_eq!(scene.blame(), ticks(&[("work 20", 3), ("work 30", 6), ("timer", 9)]));
+}
+
+/// The loop asks U for A at 3, and V for B at 9. It is awake from 17 on because V answered, and answers
+/// A at 20.
+fn beside_another_server(life_of_u: &str) -> BTreeMap<String, u64> {
+    Scene::new(24)
+        .thread(A, RECVFROM, "##..................####", &[LOOP])
+        .thread(LOOP, EPOLL_WAIT, "..##....##.......####..#", &[A, B, V, B])
+        .thread(U, RECVFROM, life_of_u, &[LOOP, TIMER])
+        .thread(V, RECVFROM, ".........#####..########", &[LOOP])
+        .thread(B, RECVFROM, "########.........#######", &[LOOP])
+        .blame()
+}
+
+#[test]
+fn the_server_that_another_client_waits_for_is_not_waited_for() {
+    // U gets done at 19, while the loop is awake.
+    let expected = ticks(&[("work 20", 4), ("work 30", 5), ("timer", 9)]);
+    assert_eq!(beside_another_server("...#####.........##....."), expected);
+}
+
+#[test]
+fn a_server_that_had_no_part_in_an_answer_is_not_waited_for() {
+    let behind_v = [("work 20", 5), ("work 50", 6), ("timer", 2)];
+    // U got done long before the loop answered, or only after it.
+    for (life_of_u, of_u) in [
+        ("...#####................", [("work 30", 5), ("timer", 2)]),
+        ("...#####.........#######", [("work 30", 5), ("timer", 2)]),
+    ] {
+        let expected = ticks(&behind_v).into_iter().chain(ticks(&of_u)).collect();
+        assert_eq!(beside_another_server(life_of_u), expected);
+    }
 }
 
 #[test]

@@ -190,6 +190,11 @@ impl Walker<'_> {
         let is_sure = pattern.work_wait != WorkWait::Unclear && leg.unexplained == NOT_EXPLAINED;
         let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
         match found {
+            AskSearch::Found(ask)
+                if !self.is_for_waiter(&ask, rest, leg) && self.answers_meanwhile(rest, leg) =>
+            {
+                self.walk_unasked(wait, pattern, rest, leg)
+            }
             AskSearch::Found(ask) if is_sure || self.is_for_waiter(&ask, rest, leg) => {
                 self.walk_waker(wait, rest.since(ask.at), at);
                 self.move_to_asker(ask, rest, leg)
@@ -228,7 +233,7 @@ impl Walker<'_> {
             self.walk_waker(wait, rest, at);
             return WorkStep::Done;
         };
-        let asked = self.find_next_sleep(thread, begun).unwrap_or(begun);
+        let asked = self.find_next_work_wait(thread, begun).unwrap_or(begun);
         self.walk_waker(wait, rest.since(asked), at);
         let (stack, expects) = (StackPairId::NONE, leg.at.expects);
         self.move_to(HopTo { thread, at: asked, stack, expects }, rest.until(asked), leg)
@@ -255,15 +260,15 @@ impl Walker<'_> {
             })
     }
 
-    /// Returns when a thread next waits for work after `at`.
-    fn find_next_sleep(&self, thread: ThreadIndex, at: Timestamp) -> Option<Timestamp> {
+    /// Returns when a thread next begins to wait for work after `at`.
+    fn find_next_work_wait(&self, thread: ThreadIndex, at: Timestamp) -> Option<Timestamp> {
         let track = &self.blame.timeline.thread(thread)?.track;
         let begun = track.count_begun_before(at, track.len());
         (begun..track.len()).take(MAX_SLICE_INTERVALS).find_map(|place| {
             let interval = track.get(place)?;
             let State::Blocked(wait) = interval.state else { return None };
             let (_, pattern) = self.blame.pattern(wait)?;
-            (pattern.work_wait != WorkWait::No).then_some(interval.from)
+            begins_slice(pattern).then_some(interval.from)
         })
     }
 
@@ -278,6 +283,21 @@ impl Walker<'_> {
         let process = self.blame.timeline.thread(leg.thread)?.tgid;
         let range = (self.find_awake_since(rest.from), rest.to);
         self.blame.find_open_ask(process, range, leg.to, |ask| self.is_for_waiter(ask, rest, leg))
+    }
+
+    /// Returns whether what was asked for the waiter in question got done between the wait's end and the
+    /// answer, while the loop was awake for somebody else.
+    ///
+    /// ```text
+    /// loop  ..poll..[ A: asks U ]..poll..[ B: asks V ]..poll..[ V's answer, U's answer, answers A ]
+    /// U     .....................[ works                           ]....
+    /// ```
+    fn answers_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
+        let done = || {
+            let ask = self.find_open_ask(rest, leg)?;
+            self.find_next_work_wait(ask.callee, ask.at)
+        };
+        done().is_some_and(|done| (rest.to..=leg.to).contains(&done))
     }
 
     /// Returns whether something was asked for on behalf of a thread of the chain: the thread that
@@ -325,9 +345,7 @@ impl Walker<'_> {
                 let interval = track.get(place)?;
                 let State::Blocked(wait) = interval.state else { return None };
                 let (_, pattern) = self.blame.pattern(wait)?;
-                let begins_slice =
-                    pattern.work_wait != WorkWait::No || pattern.idle_hint == IdleHint::Idle;
-                begins_slice.then_some((wait, pattern.work_wait))
+                begins_slice(pattern).then_some((wait, pattern.work_wait))
             });
             let (wait, work_wait) = begun_by?;
             let WakeSource::Task(_) = self.blame.wake_source(wait) else { return None };
@@ -339,6 +357,11 @@ impl Walker<'_> {
         }
         None
     }
+}
+
+/// Returns whether a thread that comes out of a wait begins something new.
+fn begins_slice(pattern: &PatternAnalysis) -> bool {
+    pattern.work_wait != WorkWait::No || pattern.idle_hint == IdleHint::Idle
 }
 
 /// What set a process to work.
