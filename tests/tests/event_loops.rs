@@ -45,6 +45,7 @@ fn a_client_waits_for_the_server_that_the_loop_asks() -> Result<()> {
         "shared-loop-big-crowd",
         "shared-loop-uring-crowd",
         "shared-loop-pipelined",
+        "shared-loop-two-servers",
     ] {
         let case = Case::profile(name)?;
         let [in_loop, server] = ["loop", "server"].map(|role| case.tid(role));

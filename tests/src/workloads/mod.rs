@@ -154,6 +154,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("shared-loop-big-crowd", shared_loop::in_a_big_crowd),
     ("shared-loop-uring-crowd", shared_loop::in_a_crowd_over_io_uring),
     ("shared-loop-workers", shared_loop::with_workers),
+    ("shared-loop-two-servers", shared_loop::with_two_servers),
     ("shared-loop-pipelined", shared_loop::pipelined),
     ("shared-loop-timer", shared_loop::with_a_timer),
     ("shared-loop-busy", shared_loop::busy_with_others),

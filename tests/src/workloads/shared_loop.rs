@@ -10,6 +10,7 @@
 //! ```
 
 use std::{
+    collections::VecDeque,
     os::fd::{AsRawFd, OwnedFd, RawFd},
     sync::atomic::{AtomicBool, Ordering::SeqCst},
     thread,
@@ -30,6 +31,8 @@ use crate::clock::compute;
 const PAUSE: Duration = Duration::from_millis(2);
 /// How long the server behind the loop, or the loop's timer, lets a request wait.
 const DELAY: Duration = Duration::from_millis(15);
+/// How long the server that the loop asks for the other clients lets each request wait.
+const DELAY_OF_OTHERS: Duration = Duration::from_millis(5);
 /// What the server behind the loop computes for each request.
 const SERVER_WORK: Duration = Duration::from_millis(3);
 /// What the loop computes for a request that it answers itself.
@@ -45,6 +48,8 @@ const HEAVY: Duration = Duration::from_millis(8);
 const SLOW: &[u8; 8] = b"slow....";
 const FAST: &[u8; 8] = b"fast....";
 const END: &[u8; 8] = b"theend!!";
+const RESULT: &[u8; 8] = b"result.!";
+const RESULT_FOR_OTHER: &[u8; 8] = b"other.!!";
 
 /// The other clients' roles.
 const OTHERS: [&str; 20] = [
@@ -84,11 +89,38 @@ struct Plan {
     workers: usize,
     /// How many requests `a` makes at once, through one connection.
     pipelined: usize,
+    /// Who answers the other clients.
+    others_are_served_by: OthersAreServedBy,
+}
+
+/// Who answers the other clients.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OthersAreServedBy {
+    Loop,
+    /// A server of their own behind the loop.
+    Server,
+}
+
+/// The loop's ends of connections.
+#[derive(Clone, Copy)]
+struct Ends {
+    /// To `a`.
+    client: RawFd,
+    /// To the server that is asked for `a`.
+    server: RawFd,
+    /// To the server that is asked for the others.
+    others_server: Option<RawFd>,
 }
 
 /// One thread serves `a` and one other client.
-const PLAIN: Plan =
-    Plan { api: Api::Epoll, delay: Delay::Server, others: 1, workers: 1, pipelined: 1 };
+const PLAIN: Plan = Plan {
+    api: Api::Epoll,
+    delay: Delay::Server,
+    others: 1,
+    workers: 1,
+    pipelined: 1,
+    others_are_served_by: OthersAreServedBy::Loop,
+};
 
 pub(super) fn over_epoll(stage: &Stage) -> Result<()> {
     run(stage, PLAIN)
@@ -122,6 +154,10 @@ pub(super) fn pipelined(stage: &Stage) -> Result<()> {
     run(stage, Plan { pipelined: 3, ..PLAIN })
 }
 
+pub(super) fn with_two_servers(stage: &Stage) -> Result<()> {
+    run(stage, Plan { others: 4, others_are_served_by: OthersAreServedBy::Server, ..PLAIN })
+}
+
 pub(super) fn with_a_timer(stage: &Stage) -> Result<()> {
     run(stage, Plan { delay: Delay::Timer, ..PLAIN })
 }
@@ -142,10 +178,18 @@ fn run(stage: &Stage, plan: Plan) -> Result<()> {
     let from_others: Vec<Connection> =
         others.iter().map(|_| Connection::tcp()).collect::<Result<_>>()?;
     let to_server = Connection::tcp()?;
-    let upstream = to_server.asking.as_raw_fd();
-    let mut all = vec![to_loop.serving.as_raw_fd(), upstream];
+    let others_server = match plan.others_are_served_by {
+        OthersAreServedBy::Loop => None,
+        OthersAreServedBy::Server => Some((stage.role("others-server")?, Connection::tcp()?)),
+    };
+    let ends = Ends {
+        client: to_loop.serving.as_raw_fd(),
+        server: to_server.asking.as_raw_fd(),
+        others_server: others_server.as_ref().map(|(_, to_it)| to_it.asking.as_raw_fd()),
+    };
+    let mut all = vec![ends.client, ends.server];
+    all.extend(ends.others_server);
     all.extend(from_others.iter().map(|connection| connection.serving.as_raw_fd()));
-    let ends = (to_loop.serving.as_raw_fd(), upstream);
     let pollers: Vec<Poller> = match Poller::new(api, &all)? {
         Poller::SharedEpoll(epoll) => (0..workers)
             .map(|_| Ok(Poller::SharedEpoll(epoll.try_clone()?)))
@@ -168,6 +212,12 @@ fn run(stage: &Stage, plan: Plan) -> Result<()> {
         stage.process(|| {
             server.claim("ow-server");
             answer_slowly(server, to_server.serving.as_raw_fd());
+        })?;
+    }
+    if let Some((server, to_server)) = &others_server {
+        stage.process(|| {
+            server.claim("ow-others-srv");
+            answer_others(to_server.serving.as_raw_fd());
         })?;
     }
     let stopped = stage.stopped();
@@ -208,13 +258,11 @@ fn run(stage: &Stage, plan: Plan) -> Result<()> {
 
 /// The loop: it never waits but for whatever comes next. It keeps no log: with twenty clients that
 /// would be too small.
-fn serve(
-    mut poller: Poller,
-    (client, upstream): (RawFd, RawFd),
-    delay: Delay,
-    is_ending: &AtomicBool,
-) {
+fn serve(mut poller: Poller, ends: Ends, delay: Delay, is_ending: &AtomicBool) {
+    let Ends { client, server, others_server } = ends;
     let mut due: Option<Instant> = None;
+    // Their server answers in the order in which it is asked.
+    let mut waiting_others = VecDeque::new();
     loop {
         let ending = is_ending.load(SeqCst);
         let left = due.map(|due| due.saturating_duration_since(Instant::now()));
@@ -240,14 +288,22 @@ fn serve(
         }
         match &message {
             END => {
-                raw::write(upstream, END);
+                raw::write(server, END);
+                others_server.map(|server| raw::write(server, END));
                 is_ending.store(true, SeqCst);
             }
             SLOW => match delay {
-                Delay::Server => drop(raw::write(upstream, b"request!")),
+                Delay::Server => drop(raw::write(server, b"request!")),
                 Delay::Timer => due = Some(Instant::now() + DELAY),
                 Delay::Others => drop(raw::write(client, b"reply..!")),
             },
+            FAST if others_server.is_some() => {
+                others_server.map(|server| raw::write(server, b"request!"));
+                waiting_others.push_back(ready);
+            }
+            RESULT_FOR_OTHER => {
+                waiting_others.pop_front().map(|other| raw::write(other, b"reply..!"));
+            }
             FAST => {
                 compute(if delay == Delay::Others { HEAVY } else { TRIVIAL });
                 raw::write(ready, b"reply..!");
@@ -268,7 +324,20 @@ fn answer_slowly(server: &Role, socket: RawFd) {
         }
         server.computes(SERVER_WORK);
         raw::nanosleep(DELAY);
-        raw::write(socket, b"result.!");
+        raw::write(socket, RESULT);
+    }
+}
+
+/// The server behind the loop that the other clients wait for.
+fn answer_others(socket: RawFd) {
+    let mut request = [0; 8];
+    loop {
+        waits_for_request(socket, &mut request);
+        if &request == END {
+            break;
+        }
+        raw::nanosleep(DELAY_OF_OTHERS);
+        raw::write(socket, RESULT_FOR_OTHER);
     }
 }
 
