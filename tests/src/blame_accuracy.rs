@@ -90,7 +90,8 @@ impl BlameAccuracy {
     }
 
     /// The blocked time of which it can be known what ended it.
-    fn known_ns(&self) -> u64 {
+    #[must_use]
+    pub fn known_ns(&self) -> u64 {
         let unknowable = ["lost", "still_blocked"].map(|reason| self.unattributed_ns.get(reason));
         self.blocked_ns - unknowable.into_iter().flatten().sum::<u64>()
     }
