@@ -22,7 +22,7 @@ use offwake_tests::{
     case::at_least,
     machine_lock::MachineLock,
     offwake::Offwake,
-    paths::{programs_directory, scratch_directory},
+    paths::{programs_directory, scratch_directory, tokio_program},
     programs::{Compiled, Program, Source},
     wait_until::wait_until,
 };
@@ -134,4 +134,12 @@ fn a_client_of_go_waits_for_its_upstream() -> Result<()> {
     let go = Compiled::empty()?;
     go.compile("loop", Source { compiler: "go", file: "loops/loop.go", flags: &[] })?;
     check("Go", |port, upstream| go.start("loop", &[port, upstream].map(Path::new)))
+}
+
+#[test]
+fn a_client_of_tokio_waits_for_its_upstream() -> Result<()> {
+    check("tokio", |port, upstream| {
+        let mut command = Command::new(tokio_program()?);
+        Program::start_and_wait(command.args(["proxy", port, upstream]), scratch_directory()?)
+    })
 }

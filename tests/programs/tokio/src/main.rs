@@ -1,5 +1,8 @@
 //! Clients that ask a server over the loopback, a task that sleeps, tasks that hand each other messages, and work
 //! on threads that may block. Says `ready`, and goes on until it is killed. With the argument `idle` nobody asks.
+//! With `proxy PORT UPSTREAM` it serves others instead.
+
+mod proxy;
 
 use std::{error::Error, thread, time::Duration};
 
@@ -16,8 +19,15 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const CLIENTS: u32 = 2;
 
 fn main() -> Result<()> {
-    let is_idle = std::env::args().nth(1).is_some_and(|argument| argument == "idle");
-    Builder::new_multi_thread().worker_threads(2).enable_all().build()?.block_on(run(is_idle))
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    match arguments[..] {
+        ["proxy", port, upstream] => {
+            runtime.block_on(proxy::serve(port.parse()?, upstream.parse()?))
+        }
+        _ => runtime.block_on(run(arguments == ["idle"])),
+    }
 }
 
 async fn run(is_idle: bool) -> Result<()> {

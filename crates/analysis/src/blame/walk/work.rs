@@ -191,7 +191,7 @@ impl Walker<'_> {
         let at = self.position_inside(pattern, IdleHint::Busy, leg.at);
         match found {
             AskSearch::Found(ask)
-                if !self.is_for_waiter(&ask, rest, leg) && self.answers_meanwhile(rest, leg) =>
+                if !self.is_for_waiter(&ask, rest, leg) && self.is_done_meanwhile(rest, leg) =>
             {
                 self.walk_unasked(wait, pattern, rest, leg)
             }
@@ -292,7 +292,7 @@ impl Walker<'_> {
     /// loop  ..poll..[ A: asks U ]..poll..[ B: asks V ]..poll..[ V's answer, U's answer, answers A ]
     /// U     .....................[ works                           ]....
     /// ```
-    fn answers_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
+    fn is_done_meanwhile(&self, rest: TimeRange, leg: &Leg) -> bool {
         let done = || {
             let ask = self.find_open_ask(rest, leg)?;
             self.find_next_work_wait(ask.callee, ask.at)
