@@ -92,8 +92,16 @@ pub enum BlameClass {
     Work,
     /// A thread waited for a CPU.
     CpuQueue,
-    /// A timer, a disk, the network, a device, a CPU quota.
-    External,
+    /// A CPU quota was used up.
+    Throttled,
+    /// A thread slept until a timer.
+    Timer,
+    /// A thread waited for a disk.
+    Disk,
+    /// A thread waited for the network.
+    Network,
+    /// A thread waited for another device.
+    Device,
     /// Unknown.
     Unattributed,
     /// The thread had nothing to do.
@@ -102,29 +110,44 @@ pub enum BlameClass {
 
 impl BlameClass {
     /// All classes, in the order of legends.
-    pub const ALL: [Self; 5] =
-        [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle];
+    pub const ALL: [Self; 9] = [
+        Self::Work,
+        Self::CpuQueue,
+        Self::Throttled,
+        Self::Timer,
+        Self::Disk,
+        Self::Network,
+        Self::Device,
+        Self::Unattributed,
+        Self::Idle,
+    ];
 
     /// Returns the class of time that is not idle.
     #[must_use]
     pub fn from_kind(kind: BlameEntryKind) -> Self {
-        match (kind, kind.group()) {
-            (BlameEntryKind::Work, _) => Self::Work,
-            (BlameEntryKind::CpuQueue, _) => Self::CpuQueue,
-            (_, BlameGroup::Unattributed) => Self::Unattributed,
-            (_, BlameGroup::Attributed | BlameGroup::External) => Self::External,
+        match kind {
+            BlameEntryKind::Work => Self::Work,
+            BlameEntryKind::CpuQueue => Self::CpuQueue,
+            BlameEntryKind::Throttled => Self::Throttled,
+            BlameEntryKind::Timer => Self::Timer,
+            BlameEntryKind::Disk => Self::Disk,
+            BlameEntryKind::Network => Self::Network,
+            BlameEntryKind::Device => Self::Device,
+            BlameEntryKind::Unattributed => Self::Unattributed,
         }
     }
 
-    /// Returns the name in legends.
+    /// Returns which of the three sums time of the class counts for. Idle time counts for none: it may
+    /// be of any kind.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub fn group(self) -> Option<BlameGroup> {
         match self {
-            Self::Work => BlameEntryKind::Work.name(),
-            Self::CpuQueue => BlameEntryKind::CpuQueue.name(),
-            Self::External => BlameGroup::External.name(),
-            Self::Unattributed => BlameGroup::Unattributed.name(),
-            Self::Idle => "idle",
+            Self::Work | Self::CpuQueue => Some(BlameGroup::Attributed),
+            Self::Throttled | Self::Timer | Self::Disk | Self::Network | Self::Device => {
+                Some(BlameGroup::External)
+            }
+            Self::Unattributed => Some(BlameGroup::Unattributed),
+            Self::Idle => None,
         }
     }
 }

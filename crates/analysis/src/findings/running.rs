@@ -104,9 +104,9 @@ pub(super) fn find(
         let mut untold = TimeByClass::default();
         if writer.share(ran.throttled) > 0.05 {
             let finding = throttled_finding(program, &ran, writer);
-            found.push(Found::new(finding, BlameClass::External));
+            found.push(Found::new(finding, BlameClass::Throttled));
         } else {
-            untold += TimeByClass::new(BlameClass::External, ran.throttled);
+            untold += TimeByClass::new(BlameClass::Throttled, ran.throttled);
         }
         let queued = writer.share(ran.queued);
         if queued > 0.05 {

@@ -4,7 +4,7 @@ use offwake_recording::units::Nanos;
 use serde::{Serialize, Serializer};
 
 use crate::{
-    blame::{BlameClass, BlameKind, BlamePart, IdleState},
+    blame::{BlameClass, BlameEntryKind, BlamePart, IdleState},
     findings::TimeByClass,
     report::{BlameEntry, WaitEntry, wait_groups},
 };
@@ -14,7 +14,11 @@ use crate::{
 pub(super) enum PageClass {
     Work,
     CpuQueue,
-    External,
+    Throttled,
+    Timer,
+    Disk,
+    Network,
+    Device,
     Unattributed,
     /// The thread had nothing to do, whatever the time was spent on.
     Idle,
@@ -24,8 +28,18 @@ pub(super) enum PageClass {
 
 impl PageClass {
     /// All classes in the order of the numbers by which the page's code knows them.
-    pub(super) const ALL: [Self; 6] =
-        [Self::Work, Self::CpuQueue, Self::External, Self::Unattributed, Self::Idle, Self::Asleep];
+    pub(super) const ALL: [Self; 10] = [
+        Self::Work,
+        Self::CpuQueue,
+        Self::Throttled,
+        Self::Timer,
+        Self::Disk,
+        Self::Network,
+        Self::Device,
+        Self::Unattributed,
+        Self::Idle,
+        Self::Asleep,
+    ];
 
     /// Classifies a part of a wait's blame in the report.
     pub(super) fn classify(wait: &WaitEntry, blame: &BlameEntry, window: Nanos) -> Self {
@@ -46,7 +60,11 @@ impl PageClass {
         match class {
             BlameClass::Work => Self::Work,
             BlameClass::CpuQueue => Self::CpuQueue,
-            BlameClass::External => Self::External,
+            BlameClass::Throttled => Self::Throttled,
+            BlameClass::Timer => Self::Timer,
+            BlameClass::Disk => Self::Disk,
+            BlameClass::Network => Self::Network,
+            BlameClass::Device => Self::Device,
             BlameClass::Unattributed => Self::Unattributed,
             BlameClass::Idle => Self::Idle,
         }
@@ -58,12 +76,12 @@ impl PageClass {
     }
 
     pub(super) fn classify_part(part: &BlamePart) -> Self {
-        match part.kind {
-            _ if part.idle_state == IdleState::Idle => Self::Idle,
-            BlameKind::Work(_) => Self::Work,
-            BlameKind::CpuQueue { .. } => Self::CpuQueue,
-            BlameKind::External(_) => Self::External,
-            BlameKind::Unattributed(_) => Self::Unattributed,
+        match part.idle_state {
+            IdleState::Idle => Self::Idle,
+            _ => {
+                let (kind, _) = BlameEntryKind::from_blame(part.kind);
+                Self::from_blame_class(BlameClass::from_kind(kind))
+            }
         }
     }
 }

@@ -87,8 +87,6 @@ pub(super) struct PageLedgers {
     /// How the blocked time divides, idle and asleep taken out of the other classes, in the order of
     /// [`PageClass::ALL`]. None where the filter keeps the waits that would tell.
     classes: Option<[u64; PageClass::ALL.len()]>,
-    /// What the class `external` is made of: `timer`, `disk`, `network`, `device`.
-    external: BTreeMap<&'static str, u64>,
     /// The parts of the blocked time by name: `attributed`, `external`, `unattributed`.
     parts: [BTreeMap<&'static str, u64>; 3],
     processes: LedgerTable,
@@ -147,7 +145,6 @@ pub(super) fn build_ledgers(report: &Report, texts: &mut Texts<'_>) -> PageLedge
     PageLedgers {
         total,
         classes: sum_classes(report, total),
-        external: sum_external(report),
         parts,
         processes: LedgerTable::new(processes),
         cgroups: LedgerTable::new(cgroups),
@@ -171,20 +168,6 @@ fn describe_container(container: &ContainerEntry) -> String {
         Some(_) => format!("container {}{image}, {}", container.label, container.id),
         None => format!("container {}", container.id),
     }
-}
-
-/// Adds up what the class `external` is made of.
-fn sum_external(report: &Report) -> BTreeMap<&'static str, u64> {
-    let mut sums = BTreeMap::new();
-    for wait in &report.waits {
-        for blame in &wait.blame {
-            if PageClass::classify(wait, blame, report.window.duration_ns) == PageClass::External {
-                let sum: &mut u64 = sums.entry(blame.kind.name()).or_default();
-                *sum = sum.saturating_add(blame.ns.0);
-            }
-        }
-    }
-    sums
 }
 
 /// Adds up the classes from the report's waits, if it has all of them. Gaps are no waits, and count

@@ -122,10 +122,8 @@ pub(super) fn legend(times: &ClassParts) -> HeaderLine {
             .map(|(&class, parts)| {
                 let time = sum(parts);
                 let made_of = match class {
-                    BlameClass::External | BlameClass::Unattributed => {
-                        format!(": {}", list_shares(parts, all))
-                    }
-                    BlameClass::Work | BlameClass::CpuQueue | BlameClass::Idle => String::new(),
+                    BlameClass::Unattributed => format!(": {}", list_shares(parts, all)),
+                    _ => String::new(),
                 };
                 let words =
                     format!("{} {time}, {}{made_of}", class_words(class), percent(time, all));
@@ -148,7 +146,11 @@ pub(super) fn class_words(class: BlameClass) -> &'static str {
     match class {
         BlameClass::Work => "runs on a CPU",
         BlameClass::CpuQueue => "waits for a CPU",
-        BlameClass::External => "sleeps, disk, network or device",
+        BlameClass::Throttled => "is throttled by a CPU quota",
+        BlameClass::Timer => "sleeps",
+        BlameClass::Disk => "waits for a disk",
+        BlameClass::Network => "waits for the network",
+        BlameClass::Device => "waits for a device",
         BlameClass::Unattributed => "not known",
         BlameClass::Idle => "idle",
     }

@@ -84,12 +84,7 @@ struct ShownClasses(Vec<BlameClass>);
 impl ShownClasses {
     fn new(report: &Report) -> Self {
         let hides = |group: BlameGroup| report.filter.hidden.contains_key(group.name());
-        let is_shown = |class: &BlameClass| match class {
-            BlameClass::Work | BlameClass::CpuQueue => !hides(BlameGroup::Attributed),
-            BlameClass::External => !hides(BlameGroup::External),
-            BlameClass::Unattributed => !hides(BlameGroup::Unattributed),
-            BlameClass::Idle => true,
-        };
+        let is_shown = |class: &BlameClass| class.group().is_none_or(|group| !hides(group));
         Self(BlameClass::ALL.into_iter().filter(is_shown).collect())
     }
 

@@ -1,9 +1,10 @@
 //! The colours of pictures, in light and in dark.
 //!
-//! The classes have those that Okabe and Ito chose to be told apart by the colour-blind, and differ
-//! in lightness as well: <https://jfly.uni-koeln.de/color/>. Frames below what they are blamed on have
-//! a tint of the class that most of their time is of, so that a column shows from afar what it waited
-//! for.
+//! Each cause has a colour of its own: a sleep is sky blue, a disk is green. Four colours are those of
+//! Okabe and Ito (<https://jfly.uni-koeln.de/color/>). A search found four more that the colour-blind
+//! tell from these and from each other (`docs/decisions/0006-pictures.md`). Frames on the way to a
+//! cause have a tint of the class that most of their time is of, so that a column shows from afar what
+//! it waited for.
 
 use std::fmt;
 
@@ -76,7 +77,11 @@ const fn base_fill(dominant: Dominant) -> Fill {
     match dominant {
         Some(BlameClass::Work) => LONGER,
         Some(BlameClass::CpuQueue) => Fill::same(Rgb(240, 228, 66)),
-        Some(BlameClass::External) => Fill::same(Rgb(86, 180, 233)),
+        Some(BlameClass::Throttled) => Fill { light: Rgb(102, 0, 0), dark: Rgb(153, 0, 0) },
+        Some(BlameClass::Timer) => Fill::same(Rgb(86, 180, 233)),
+        Some(BlameClass::Disk) => Fill::same(Rgb(153, 221, 102)),
+        Some(BlameClass::Network) => Fill { light: Rgb(0, 0, 136), dark: Rgb(34, 34, 255) },
+        Some(BlameClass::Device) => Fill { light: Rgb(102, 0, 238), dark: Rgb(153, 17, 170) },
         Some(BlameClass::Unattributed) => Fill::same(Rgb(204, 121, 167)),
         // Near to the paper: there is nothing to see.
         Some(BlameClass::Idle) => Fill { light: Rgb(215, 215, 215), dark: Rgb(90, 90, 90) },
@@ -277,17 +282,85 @@ mod tests {
     /// Far more than can just be told apart (2.3), for they lie far from each other.
     const APART: f64 = 18.0;
 
+    /// Boxes on the way to a cause have words as well.
+    const TINTS_APART: f64 = 11.0;
+
     #[test]
     fn the_colour_blind_tell_the_classes_apart() {
+        let dominants: Vec<_> = BlameClass::ALL.map(Some).into_iter().chain([None]).collect();
         for (name, blindness) in BLINDNESS {
-            for (n, one) in BlameClass::ALL.into_iter().enumerate() {
-                for other in BlameClass::ALL.into_iter().skip(n + 1) {
-                    let (a, b) = (class_fill(one), class_fill(other));
-                    for (a, b) in [(a.light, b.light), (a.dark, b.dark)] {
-                        let seen = distance(a, b, &blindness);
-                        assert!(seen >= APART, "{one:?} and {other:?}, {name}: {seen}");
+            for (n, &one) in dominants.iter().enumerate() {
+                for &other in &dominants[n + 1..] {
+                    let tint = |dominant| frame_fill(FrameKind::Waiter, dominant);
+                    let full = (base_fill(one), base_fill(other), APART);
+                    for (a, b, apart) in [full, (tint(one), tint(other), TINTS_APART)] {
+                        for (a, b) in [(a.light, b.light), (a.dark, b.dark)] {
+                            let seen = distance(a, b, &blindness);
+                            assert!(seen >= apart, "{one:?} and {other:?}, {name}: {seen}");
+                        }
                     }
                 }
+            }
+        }
+    }
+
+    /// The page's style sheet.
+    const PAGE_STYLE: &str = include_str!("../html/assets/style.css");
+
+    /// A colour of the page in light and in dark: its first and its last value.
+    fn page_fill(name: &str) -> Fill {
+        let key = format!("--{name}: #");
+        let colors = PAGE_STYLE.match_indices(&key).map(|(at, _)| {
+            let digits = &PAGE_STYLE[at + key.len()..][..6];
+            let channel = |n| u8::from_str_radix(&digits[n..n + 2], 16).unwrap();
+            Rgb(channel(0), channel(2), channel(4))
+        });
+        let colors: Vec<_> = colors.collect();
+        Fill { light: colors[0], dark: colors[colors.len() - 1] }
+    }
+
+    /// The share of a class's colour in a box on the way to a cause, in light and in dark.
+    fn page_shares() -> (u8, u8) {
+        let shares = PAGE_STYLE.match_indices("--share: ").map(|(at, key)| {
+            let (share, _) = PAGE_STYLE[at + key.len()..].split_once('%').unwrap();
+            share.parse().unwrap()
+        });
+        let shares: Vec<u8> = shares.collect();
+        (shares[0], shares[shares.len() - 1])
+    }
+
+    #[test]
+    fn the_page_has_the_colours_of_pictures_and_they_can_be_read() {
+        let names = [
+            (BlameClass::Work, "work"),
+            (BlameClass::CpuQueue, "queue"),
+            (BlameClass::Throttled, "throttled"),
+            (BlameClass::Timer, "timer"),
+            (BlameClass::Disk, "disk"),
+            (BlameClass::Network, "network"),
+            (BlameClass::Device, "device"),
+            (BlameClass::Unattributed, "unattributed"),
+        ];
+        for (class, name) in names {
+            assert_eq!(page_fill(name), class_fill(class), "{name}");
+        }
+        let (ink, (light, dark)) = (page_fill("ink"), page_shares());
+        for name in names.map(|(_, name)| name).into_iter().chain(["idle", "asleep"]) {
+            let color = page_fill(name);
+            let deep = format!(".c-{name}");
+            let deep_rule =
+                PAGE_STYLE.lines().find(|line| line.starts_with(".box:is(.k5, .k6):is("));
+            let is_deep = deep_rule.unwrap().contains(&deep);
+            let text = if is_deep { Rgb(255, 255, 255) } else { Rgb(16, 16, 16) };
+            let (white, black) = (Rgb(255, 255, 255), Rgb(0, 0, 0));
+            for (text, paper) in [
+                (text, color.light),
+                (text, color.dark),
+                (ink.light, color.light.over(white, light)),
+                (ink.dark, color.dark.over(black, dark)),
+            ] {
+                let seen = contrast(text, paper);
+                assert!(seen >= LEGIBLE, "{name}: {text} on {paper}: {seen}");
             }
         }
     }

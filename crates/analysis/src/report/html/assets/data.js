@@ -7,13 +7,16 @@ export const page = JSON.parse(byId('data').textContent);
 export const CLASSES = [
   { key: 'work', name: 'work', means: 'another thread worked' },
   { key: 'queue', name: 'cpu_queue', means: 'another thread waited for a CPU' },
-  { key: 'external', name: 'external', means: 'sleep until a timer, disk, network or device' },
+  { key: 'throttled', name: 'throttled', means: 'a CPU quota was used up' },
+  { key: 'timer', name: 'slept', means: 'it, or a thread that it waited for, slept until a timer' },
+  { key: 'disk', name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
+  { key: 'network', name: 'network', means: 'a packet from another machine was waited for' },
+  { key: 'device', name: 'device', means: 'another device was waited for' },
   { key: 'unattributed', name: 'unattributed', means: 'not known, with the reason' },
   { key: 'idle', name: 'idle', means: 'nothing to do, by design' },
   { key: 'asleep', name: 'asleep', means: 'never woke in the window' },
 ];
 
-export const EXTERNAL = CLASSES.findIndex((known) => known.key === 'external');
 export const IDLE = CLASSES.findIndex((known) => known.key === 'idle');
 
 // A text by its number; nothing for null.

@@ -2,7 +2,7 @@
 
 import { byId, button, el, place } from './dom.js';
 import { count, percent, time, utc } from './words.js';
-import { CLASSES, EXTERNAL, page } from './data.js';
+import { CLASSES, page } from './data.js';
 import { search } from './search.js';
 
 export function showHead() {
@@ -104,19 +104,8 @@ function sharePercent(share) {
   return share < 0.0095 ? `${(share * 100).toFixed(1)}%` : `${Math.round(share * 100)}%`;
 }
 
-// The class of what is outside of every thread, in the words of the findings.
-const OUTSIDE = {
-  timer: { name: 'slept', means: 'it, or a thread that it waited for, slept until a timer' },
-  disk: { name: 'disk', means: 'it, or a thread that it waited for, waited for a disk' },
-  network: { name: 'network', means: 'a packet from another machine was waited for' },
-  device: { name: 'device', means: 'a device was waited for' },
-  throttled: { name: 'throttled', means: 'a CPU quota was used up' },
-};
-
-function externalParts(known, sums) {
-  const parts = Object.entries(sums).map(([kind, ns]) => ({ ...known, ...OUTSIDE[kind], ns }));
-  return parts.sort((a, b) => b.ns - a.ns);
-}
+// Classes that are shown only where they have time, since most targets lack most of them.
+const OUTSIDE = new Set(['throttled', 'timer', 'disk', 'network', 'device']);
 
 export function showTotals() {
   const { ledgers } = page;
@@ -126,11 +115,11 @@ export function showTotals() {
     { key: 'on-cpu', name: 'on-CPU', ns: onCpu, means: 'it ran' },
     { key: 'runnable', name: 'runnable', ns: runnable, means: 'it waited for a CPU itself' },
     ...(classes
-      ? CLASSES.flatMap((known, n) => (n === EXTERNAL ? externalParts(known, ledgers.external) : [{ ...known, ns: classes[n] }]))
+      ? CLASSES.map((known, n) => ({ ...known, ns: classes[n] })).filter((part) => part.ns > 0 || !OUTSIDE.has(part.key))
       : [
           { key: 'work', name: 'attributed', ns: attributed, means: 'another thread worked or waited for a CPU' },
-          { ...CLASSES[EXTERNAL], ns: external },
-          { ...CLASSES[3], ns: unattributed },
+          { key: 'external', name: 'external', ns: external, means: 'sleep until a timer, disk, network, device or CPU quota' },
+          { key: 'unattributed', name: 'unattributed', ns: unattributed, means: 'not known, with the reason' },
         ]),
   ];
   const bar = el('div', { class: 'stack', role: 'img', 'aria-label': parts.map((part) => `${part.name} ${percent(part.ns, wall)}`).join(', ') });
