@@ -73,6 +73,14 @@ fn kernel_stacks_tell() {
             &["io_schedule", "folio_wait_bit_common", "filemap_fault", "exc_page_fault"],
             Cause::PageFault,
         ),
+        (&["reclaim_throttle", "shrink_node", "try_charge_memcg", "filemap_fault"], Cause::Memory),
+        (&["schedule_timeout", "mem_cgroup_handle_over_high"], Cause::Memory), // 6.1
+        (&["schedule_timeout", "__mem_cgroup_handle_over_high"], Cause::Memory),
+        (&["folio_wait_bit_common", "shrink_folio_list", "try_to_free_pages"], Cause::Memory),
+        (
+            &["__mutex_lock.constprop.0", "ext4_evict_inode", "shrink_slab", "try_to_free_pages"],
+            Cause::KernelLock,
+        ),
         (
             &["schedule", "rwsem_down_read_slowpath", "lock_mm_and_find_vma", "exc_page_fault"],
             Cause::KernelLock,

@@ -29,6 +29,7 @@ mod held_locks;
 mod hunger;
 mod inode_locks;
 mod lines;
+pub mod mapped_file;
 mod moves;
 mod mutex;
 mod namespaces;
@@ -118,6 +119,7 @@ pub const WORKLOADS: &[(&str, Workload)] = &[
     ("ofd-lock-handed-over", file_locks::by_ofd),
     ("file-lock-held-by-left", file_locks::held_by_left),
     ("file-lock-held-by-right", file_locks::held_by_right),
+    ("mapped-file-in-a-cgroup", mapped_file::read_in_a_cgroup),
     ("inode-lock-of-one-file", inode_locks::write_to_one_file),
     ("inode-locks-of-two-files", inode_locks::write_to_two_files),
     ("deadlock", owned_locks::deadlock),

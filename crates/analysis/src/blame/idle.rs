@@ -49,7 +49,12 @@ pub(super) fn idle_hint(
 ) -> IdleHint {
     let is_for_others = !matches!(
         cause,
-        Cause::Disk | Cause::PageFault | Cause::KernelLock | Cause::FileLock | Cause::Throttled
+        Cause::Disk
+            | Cause::PageFault
+            | Cause::Memory
+            | Cause::KernelLock
+            | Cause::FileLock
+            | Cause::Throttled
     );
     match evidence {
         FrameEvidence::WorkerLoop if is_for_others => return IdleHint::Idle,

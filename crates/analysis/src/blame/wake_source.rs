@@ -166,7 +166,7 @@ fn classify_device(
     cause: Cause,
 ) -> External {
     match cause {
-        Cause::Disk | Cause::PageFault => External::Disk,
+        Cause::Disk | Cause::PageFault | Cause::Memory => External::Disk,
         Cause::Socket | Cause::Poll
             if locate_peer(recording, servers, wait) == PeerLocation::Remote =>
         {

@@ -185,6 +185,7 @@ impl Words<'_> {
                 return "waits for a network filesystem".to_owned();
             }
             Some(KernelWait::Writeback) => return "waits for the disk to write back".to_owned(),
+            Some(KernelWait::Memory(memory)) => return memory.describe().to_owned(),
             Some(KernelWait::Connect) => {
                 return match next {
                     Some(next) => format!("waits for {next} to accept its connection"),
@@ -203,6 +204,7 @@ impl Words<'_> {
             (Cause::Timer, _) => "sleeps".to_owned(),
             (Cause::Disk, _) => "waits for the disk".to_owned(),
             (Cause::PageFault, _) => "waits for a page of memory".to_owned(),
+            (Cause::Memory, _) => "waits for free memory".to_owned(),
             (Cause::KernelLock, _) => "waits for a lock in the kernel".to_owned(),
             (Cause::Child, _) => match child {
                 Some(child) => format!("waits for its child {child}"),
@@ -258,6 +260,7 @@ impl Words<'_> {
             BlameEntryKind::Timer => describe_timer(slept),
             BlameEntryKind::Disk => match slept.and_then(|slept| slept.kernel) {
                 Some(KernelWait::Writeback) => "waits for the disk to write back".to_owned(),
+                Some(KernelWait::Memory(memory)) => memory.describe_at_disk().to_owned(),
                 _ => "waits for the disk".to_owned(),
             },
             BlameEntryKind::Network => "waits for the network".to_owned(),
@@ -323,6 +326,8 @@ fn describe_timer(slept: Option<&SleepMeaning>) -> String {
         // It asks for the lock now and then.
         (Cause::Timer, FrameEvidence::Lock(lock)) => format!("waits for {}", lock.words()),
         (Cause::Timer, _) | (_, FrameEvidence::Sleep) => "sleeps".to_owned(),
+        // Who reclaims memory sleeps now and then until some is free.
+        _ if let Some(KernelWait::Memory(memory)) = slept.kernel => memory.describe().to_owned(),
         (_, FrameEvidence::NameLookup) => "gets no answer from a name server (DNS)".to_owned(),
         (_, FrameEvidence::Lock(lock)) => format!("waits for {} until a timeout", lock.words()),
         _ => "waits until a timeout".to_owned(),

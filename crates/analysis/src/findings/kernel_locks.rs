@@ -177,13 +177,16 @@ const ASKING_FUNCTIONS: &[(KernelLock, &[&str])] = &[
     ),
 ];
 
+/// Returns whether a function waits for a lock, whatever the lock is for.
+pub(super) fn is_lock_function(name: &str) -> bool {
+    LOCK_FUNCTIONS.iter().any(|beginning| name.starts_with(beginning))
+}
+
 /// Finds the lock that a thread waited for, by the functions of its kernel stack, leaf first; none if it
 /// waited for no lock, or for one that is not in the list.
 pub(super) fn find_kernel_lock<'a>(
     mut functions: impl Iterator<Item = &'a str>,
 ) -> Option<KernelLock> {
-    let is_lock_function =
-        |name: &str| LOCK_FUNCTIONS.iter().any(|beginning| name.starts_with(beginning));
     let mut waits_for_lock = false;
     let asking = functions.find(|name| {
         let is_lock = is_lock_function(name);

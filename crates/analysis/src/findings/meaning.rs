@@ -27,7 +27,10 @@ use crate::{
     label::{CodeOwner, Label, LabelFinder},
 };
 
-use super::kernel_locks::{KernelLock, find_kernel_lock};
+use super::{
+    kernel_locks::{KernelLock, find_kernel_lock},
+    memory_waits::{MemoryWait, find_memory_wait},
+};
 
 /// Words that the names of wrappers around waiting are made of.
 const WAITING_WORDS: &[&str] = &[
@@ -76,6 +79,8 @@ pub(super) enum KernelWait {
     Writeback,
     /// Whoever listens, until it accepts the connection.
     Connect,
+    /// Memory: a page that is not there, or free memory.
+    Memory(MemoryWait),
     /// A lock of the kernel's.
     Lock(KernelLock),
 }
@@ -360,26 +365,35 @@ impl<'a> Meanings<'a> {
 }
 
 fn find_kernel_wait(stacks: &StackTable, kernel: StackRef) -> Option<KernelWait> {
-    let of_filesystem = cause::kernel_frames(stacks, kernel).find_map(|name| {
-        let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
-        // The other end: a server at work on its connection.
-        if begins(&["fuse_dev_"]) {
-            return None;
-        }
-        if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
-            Some(KernelWait::Fuse)
-        } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {
-            Some(KernelWait::NetworkFilesystem)
-        } else if begins(&["balance_dirty_pages"]) {
-            Some(KernelWait::Writeback)
-        } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
-            Some(KernelWait::Connect)
-        } else {
-            None
-        }
-    });
-    of_filesystem
-        .or_else(|| find_kernel_lock(cause::kernel_frames(stacks, kernel)).map(KernelWait::Lock))
+    let functions: Vec<&str> = cause::kernel_frames(stacks, kernel).collect();
+    let filesystem = (functions.iter().enumerate())
+        .find_map(|(place, name)| Some((place, find_filesystem_wait(name)?)));
+    // What lies nearest to the leaf says it: a thread that asks a FUSE server may have to reclaim
+    // memory for that first, and who reclaims memory may have to ask the server.
+    let (inner, _) = functions.split_at(filesystem.map_or(functions.len(), |(place, _)| place));
+    (find_memory_wait(inner).map(KernelWait::Memory))
+        .or_else(|| filesystem.map(|(_, wait)| wait))
+        .or_else(|| find_kernel_lock(functions.into_iter()).map(KernelWait::Lock))
+}
+
+/// Returns what a kernel function waits for that belongs to a filesystem or a connection.
+fn find_filesystem_wait(name: &str) -> Option<KernelWait> {
+    let begins = |starts: &[&str]| starts.iter().any(|start| name.starts_with(start));
+    // The other end: a server at work on its connection.
+    if begins(&["fuse_dev_"]) {
+        return None;
+    }
+    if begins(&["fuse_", "__fuse_", "request_wait_answer"]) {
+        Some(KernelWait::Fuse)
+    } else if begins(&["nfs_", "nfs4_", "nfs3_", "rpc_", "__rpc_", "cifs_", "smb2_", "ceph_"]) {
+        Some(KernelWait::NetworkFilesystem)
+    } else if begins(&["balance_dirty_pages"]) {
+        Some(KernelWait::Writeback)
+    } else if begins(&["inet_stream_connect", "__inet_stream_connect", "unix_stream_connect"]) {
+        Some(KernelWait::Connect)
+    } else {
+        None
+    }
 }
 
 /// Splits a function's name into lower-case words: `WaitEventSetWait`, `pg_sleep`.

@@ -21,6 +21,7 @@ mod fuse_servers;
 mod hop_tree;
 mod kernel_locks;
 mod meaning;
+mod memory_waits;
 mod model;
 mod open_chains;
 mod open_waits;

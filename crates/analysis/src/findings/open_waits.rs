@@ -214,6 +214,7 @@ fn is_stuck((_, meaning): &RootKey, wait: &OpenWait) -> bool {
         _ if meaning.kernel.is_some() => true,
         Cause::Disk
         | Cause::PageFault
+        | Cause::Memory
         | Cause::KernelLock
         | Cause::FileLock
         | Cause::Throttled

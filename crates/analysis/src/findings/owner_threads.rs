@@ -112,6 +112,7 @@ impl ChainTeller<'_> {
             _ if meaning.lock().is_some() || meaning.kernel.is_some() => true,
             Cause::Disk
             | Cause::PageFault
+            | Cause::Memory
             | Cause::KernelLock
             | Cause::FileLock
             | Cause::Timer

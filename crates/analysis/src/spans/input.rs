@@ -144,6 +144,7 @@ impl<'a> SpanInput<'a> {
             Cause::Timer
             | Cause::Disk
             | Cause::PageFault
+            | Cause::Memory
             | Cause::KernelLock
             | Cause::FileLock
             | Cause::Stopped

@@ -62,6 +62,8 @@ pub enum Cause {
     Disk,
     /// A page that was not in memory.
     PageFault,
+    /// Free memory, of the machine or of the thread's cgroup: the kernel had it reclaim some first.
+    Memory,
     /// A lock inside the kernel.
     KernelLock,
     /// Completions of an `io_uring`.

@@ -112,6 +112,23 @@ pub(super) const RULES: &[CauseRule] = &[
     // The kernel waits for a futex with priority inheritance (`futex_lock_pi`) by such a lock of its
     // own, so this comes after the futexes: what the thread asked for is the futex.
     rule(Cause::KernelLock, &[Condition::Frame(&["rt_mutex_slowlock*", "__rt_mutex_slowlock*"])]),
+    // Before the page fault that wants the memory, and before whatever syscall the thread is in.
+    rule(
+        Cause::Memory,
+        &[Condition::Frame(&[
+            "try_charge*",
+            "mem_cgroup_handle_over_high",
+            "__mem_cgroup_handle_over_high",
+            "mem_cgroup_oom_synchronize",
+            "mem_cgroup_out_of_memory",
+            "__alloc_pages_direct_reclaim",
+            "__perform_reclaim",
+            "throttle_direct_reclaim",
+            "try_to_free_pages",
+            "__alloc_pages_direct_compact",
+            "try_to_compact_pages",
+        ])],
+    ),
     // The fault itself may then read from a disk: what the thread did was to touch a page.
     rule(
         Cause::PageFault,
