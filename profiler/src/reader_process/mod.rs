@@ -12,7 +12,7 @@
 //! does not answer it is left behind, another one is started, and what it was asked about is not
 //! asked again.
 //!
-//! As soon as something is attached ([`use_processes`]) each thread has its own reader, which is started
+//! As soon as something is attached (`use_processes`) each thread has its own reader, which is started
 //! with its first question. Before, and in tests and reports, each thread reads by itself.
 
 mod client;
